@@ -1,0 +1,24 @@
+/* clock: monotonic time for durations and deadlines, wall time for people, and their text.
+ *
+ * Used by: everything.   Uses: libc.   Threads: any.
+ */
+#ifndef HD_BASE_CLOCK_H
+#define HD_BASE_CLOCK_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { HD_CLOCK_TEXT_MAX = 32 };
+
+int64_t hd_clock_now_ns(void);  /* CLOCK_MONOTONIC; never goes back, means nothing elsewhere */
+int64_t hd_clock_now_ms(void);  /* the same in milliseconds */
+int64_t hd_clock_wall_ms(void); /* milliseconds since 1970-01-01T00:00:00Z */
+
+/* RFC 3339 in UTC with milliseconds: 2026-03-01T12:00:00.123Z. */
+void hd_clock_format_utc(int64_t wall_ms, char ret_text[HD_CLOCK_TEXT_MAX]);
+
+/* A duration for people: "850ms", "3.2s", "4m05s", "2h10m", "3d04h". */
+void hd_clock_format_span(int64_t span_ms, char ret_text[HD_CLOCK_TEXT_MAX]);
+
+#endif

@@ -1,0 +1,213 @@
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes)
+{
+    const char *p = data;
+
+    while (size_bytes) {
+        ssize_t n = write(fd, p, size_bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return hd_err(HD_IO, "cannot write: %s", strerror(errno));
+        p += n;
+        size_bytes -= (size_t)n;
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int64_t offset_bytes)
+{
+    char *p = ret_data;
+
+    while (size_bytes) {
+        ssize_t n = pread(fd, p, size_bytes, offset_bytes);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return hd_err(HD_IO, "cannot read: %s", strerror(errno));
+        if (n == 0)
+            return hd_err(HD_CORRUPT, "the file ends %zu bytes early", size_bytes);
+        p += n;
+        offset_bytes += n;
+        size_bytes -= (size_t)n;
+    }
+    return HD_OK;
+}
+
+static enum hd_status parent_of(const char *path, char ret_dir[PATH_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    int n;
+
+    if (!slash)
+        n = snprintf(ret_dir, PATH_MAX, ".");
+    else
+        n = snprintf(ret_dir, PATH_MAX, "%.*s", (int)(slash == path ? 1 : slash - path), path);
+    return n < PATH_MAX ? HD_OK : hd_err(HD_INVALID, "the path %s is too long", path);
+}
+
+enum hd_status hd_file_sync_dir(const char *path)
+{
+    enum hd_status st = HD_OK;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot open the directory %s: %s", path, strerror(errno));
+    if (fsync(fd) < 0)
+        st = hd_err(HD_IO, "cannot flush the directory %s: %s", path, strerror(errno));
+    (void)close(fd);
+    return st;
+}
+
+enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
+                                    mode_t mode)
+{
+    char part[PATH_MAX], dir[PATH_MAX];
+    enum hd_status st;
+    int fd;
+
+    if (snprintf(part, sizeof part, "%s.part.%d", path, (int)getpid()) >= (int)sizeof part)
+        return hd_err(HD_INVALID, "the path %s is too long", path);
+    st = parent_of(path, dir);
+    if (st)
+        return st;
+    fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot create %s: %s", part, strerror(errno));
+
+    st = hd_file_write_all(fd, data, size_bytes);
+    if (st)
+        (void)hd_err_prefix(st, "%s", part);
+    if (!st && fsync(fd) < 0)
+        st = hd_err(HD_IO, "cannot flush %s: %s", part, strerror(errno));
+    if (close(fd) < 0 && !st)
+        st = hd_err(HD_IO, "cannot close %s: %s", part, strerror(errno));
+    if (!st && rename(part, path) < 0)
+        st = hd_err(HD_IO, "cannot rename %s to %s: %s", part, path, strerror(errno));
+    if (st) {
+        (void)unlink(part); /* best effort: st is the news */
+        return st;
+    }
+    return hd_file_sync_dir(dir); /* the new name is durable only when its directory is */
+}
+
+enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text)
+{
+    enum hd_status st = HD_OK;
+    size_t total = 0;
+    char chunk[16384];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    for (;;) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
+        if (n <= 0)
+            break;
+        total += (size_t)n;
+        if (total > max_bytes) {
+            st = hd_err(HD_LIMIT, "%s is larger than the limit of %zu bytes", path, max_bytes);
+            break;
+        }
+        hd_text_add_bytes(ret_text, chunk, (size_t)n);
+    }
+    if (!st && total == 0)
+        hd_text_add_bytes(ret_text, "", 0);
+    (void)close(fd);
+    if (!st && ret_text->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory to read %s", path);
+    return st;
+}
+
+enum hd_status hd_file_make_dirs(const char *path, mode_t mode)
+{
+    char dir[PATH_MAX], parent[PATH_MAX];
+    enum hd_status st;
+
+    if (snprintf(dir, sizeof dir, "%s", path) >= (int)sizeof dir)
+        return hd_err(HD_INVALID, "the path %s is too long", path);
+    for (char *p = dir + 1;; p++) {
+        char end = *p;
+
+        if (end != '/' && end != '\0')
+            continue;
+        *p = '\0';
+        if (mkdir(dir, mode) == 0) {
+            st = parent_of(dir, parent);
+            if (!st)
+                st = hd_file_sync_dir(parent);
+            if (st)
+                return st;
+        } else if (errno != EEXIST) {
+            return hd_err(HD_IO, "cannot create the directory %s: %s", dir, strerror(errno));
+        }
+        if (!end)
+            break;
+        *p = end;
+    }
+    return HD_OK;
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info, (void)kind, (void)walk;
+    return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+enum hd_status hd_file_remove_tree(const char *path)
+{
+    if (nftw(path, remove_one, 32, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT)
+        return hd_err(HD_IO, "cannot remove %s: %s", path, strerror(errno));
+    return HD_OK;
+}
+
+enum hd_status hd_file_lock(const char *path, int *ret_fd)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        enum hd_status st = errno == EWOULDBLOCK
+                                ? hd_err(HD_CONFLICT, "%s is locked by another process", path)
+                                : hd_err(HD_IO, "cannot lock %s: %s", path, strerror(errno));
+
+        (void)close(fd);
+        return st;
+    }
+    *ret_fd = fd;
+    return HD_OK;
+}
+
+bool hd_file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+void hd_file_join(struct hd_text *ret_text, const char *dir, const char *path)
+{
+    if (path[0] == '/')
+        hd_text_add(ret_text, "%s", path);
+    else
+        hd_text_add(ret_text, "%s/%s", dir, path);
+}

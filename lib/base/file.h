@@ -1,0 +1,44 @@
+/* file: files that are whole or absent, and the few ways Heddle reads and locks them.
+ *
+ * Durability rule: hd_file_write_atomic returns HD_OK only when the bytes and the name are on disk
+ * (write to a sibling, fsync, rename, fsync of the directory). A crash leaves the old file or the
+ * new one, never a part of either.
+ *
+ * Used by: everything.   Uses: status, text.   Threads: any.
+ */
+#ifndef HD_BASE_FILE_H
+#define HD_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
+                                    mode_t mode);
+
+/* Appends the whole file to ret_text; HD_LIMIT when it is larger than max_bytes, HD_NOT_FOUND when
+ * it is not there. */
+enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text);
+
+/* Writes or reads everything, through EINTR and short counts. hd_file_pread_all fails with
+ * HD_CORRUPT when the file ends early. */
+enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes);
+enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int64_t offset_bytes);
+
+enum hd_status hd_file_sync_dir(const char *path); /* makes names created in `path` durable */
+enum hd_status hd_file_make_dirs(const char *path, mode_t mode); /* like mkdir -p, durable names */
+enum hd_status hd_file_remove_tree(const char *path); /* follows no links; absent is HD_OK */
+
+/* Takes an exclusive lock on `path` (created if absent) that dies with the process. HD_CONFLICT
+ * when another process holds it. The descriptor is close-on-exec. */
+enum hd_status hd_file_lock(const char *path, int *ret_fd);
+
+bool hd_file_exists(const char *path);
+/* "a/b.txt" against "/home/x" -> "/home/x/a/b.txt"; absolute paths stay. Added to ret_text. */
+void hd_file_join(struct hd_text *ret_text, const char *dir, const char *path);
+
+#endif

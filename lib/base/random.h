@@ -1,0 +1,38 @@
+/* random: counter-based random numbers. The same key and counter give the same number anywhere.
+ *
+ * Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel Random Numbers: As Easy as 1, 2, 3")
+ * maps a 64-bit key and a 128-bit counter to 128 random bits. Nothing has a state to save: initial
+ * weights are keyed by (seed, parameter name) and counted by global element index, so that a shard
+ * equals a slice of the whole whatever the layout.
+ *
+ * Used by: model, data, generation, control plane (ids, jitter).   Uses: libc.   Threads: any.
+ */
+#ifndef HD_BASE_RANDOM_H
+#define HD_BASE_RANDOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* ret_bits[0..3] = Philox4x32-10(counter, key). */
+void hd_random_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, uint32_t ret_bits[4]);
+
+uint64_t hd_random_hash(const char *text);              /* FNV-1a 64, finished by a mixer */
+uint64_t hd_random_key(uint64_t seed, uint64_t stream); /* an independent key per (seed, stream) */
+uint64_t hd_random_u64(uint64_t key, uint64_t index);
+double hd_random_uniform(uint64_t key, uint64_t index); /* [0, 1), 53 bits */
+
+/* Element `index` of the standard normal sequence of `key` (Box-Muller over 53-bit uniforms; float
+ * result). Elements 2i and 2i+1 come from one Philox call. */
+float hd_random_normal(uint64_t key, uint64_t index);
+
+/* A keyed bijection of [0, count): the position `index` of a shuffle that needs no memory (a
+ * Feistel network of 4 Philox rounds on the next even number of bits, walking cycles back into the
+ * range). */
+uint64_t hd_random_permute(uint64_t key, uint64_t count, uint64_t index);
+
+/* Bytes from the kernel's generator, for ids and secrets. */
+enum hd_status hd_random_bytes(void *ret_bytes, size_t count);
+
+#endif

@@ -1,0 +1,64 @@
+#include "base/status.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char story[HD_ERR_MAX];
+
+const char *hd_status_name(enum hd_status st)
+{
+    static const char *const names[] = {
+#define X(code, name, meaning) name,
+        HD_STATUS_LIST(X)
+#undef X
+    };
+
+    return (unsigned)st < HD_STATUS_COUNT ? names[st] : "unknown";
+}
+
+enum hd_status hd_err(enum hd_status st, const char *fmt, ...)
+{
+    char text[HD_ERR_MAX]; /* the arguments may point into the old story */
+    va_list ap;
+
+    assert(st != HD_OK);
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    memcpy(story, text, sizeof story);
+    return st;
+}
+
+enum hd_status hd_err_prefix(enum hd_status st, const char *fmt, ...)
+{
+    char text[HD_ERR_MAX];
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof text)
+        (void)snprintf(text + n, sizeof text - (size_t)n, ": %s", story);
+    memcpy(story, text, sizeof story);
+    return st;
+}
+
+const char *hd_err_message(void)
+{
+    return story;
+}
+
+void hd_err_save(enum hd_status st, struct hd_error *ret_error)
+{
+    ret_error->status = st;
+    memcpy(ret_error->message, story, sizeof story);
+}
+
+enum hd_status hd_err_restore(const struct hd_error *error)
+{
+    memcpy(story, error->message, sizeof story);
+    return error->status;
+}

@@ -1,0 +1,166 @@
+#include "base/text.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool make_room(struct hd_text *text, size_t more)
+{
+    size_t size = text->size_bytes ? text->size_bytes : 128;
+    char *data;
+
+    if (text->failed)
+        return false;
+    if (more < text->size_bytes - text->len_bytes)
+        return true;
+    while (size - text->len_bytes <= more)
+        size *= 2;
+    data = realloc(text->data, size);
+    if (!data) {
+        text->failed = true;
+        return false;
+    }
+    text->data = data;
+    text->size_bytes = size;
+    return true;
+}
+
+void hd_text_add(struct hd_text *text, const char *fmt, ...)
+{
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0 || !make_room(text, (size_t)n))
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(text->data + text->len_bytes, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    text->len_bytes += (size_t)n;
+}
+
+void hd_text_add_bytes(struct hd_text *text, const void *bytes, size_t count)
+{
+    if (!make_room(text, count))
+        return;
+    if (count)
+        memcpy(text->data + text->len_bytes, bytes, count);
+    text->len_bytes += count;
+    text->data[text->len_bytes] = '\0';
+}
+
+void hd_text_clear(struct hd_text *text)
+{
+    text->len_bytes = 0;
+    if (text->data)
+        text->data[0] = '\0';
+}
+
+void hd_text_free(struct hd_text *text)
+{
+    free(text->data);
+    *text = (struct hd_text){0};
+}
+
+enum hd_status hd_text_to_int64(const char *text, int64_t min, int64_t max, int64_t *ret_value)
+{
+    long long value;
+    char *end;
+
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (end == text || *end || errno || *text == ' ' || *text == '+')
+        return hd_err(HD_INVALID, "'%s' is not a whole number", text);
+    if (value < min || value > max)
+        return hd_err(HD_INVALID, "%s is outside %lld to %lld", text, (long long)min,
+                      (long long)max);
+    *ret_value = value;
+    return HD_OK;
+}
+
+enum hd_status hd_text_to_double(const char *text, double min, double max, double *ret_value)
+{
+    double value;
+    char *end;
+
+    errno = 0;
+    value = strtod(text, &end);
+    if (end == text || *end || *text == ' ' || !isfinite(value))
+        return hd_err(HD_INVALID, "'%s' is not a number", text);
+    if (value < min || value > max)
+        return hd_err(HD_INVALID, "%s is outside %g to %g", text, min, max);
+    *ret_value = value;
+    return HD_OK;
+}
+
+/* The length of the well-formed sequence at p, or 0 (RFC 3629, table in section 4). */
+static size_t utf8_sequence(const unsigned char *p, size_t left)
+{
+    unsigned char lo = 0x80, hi = 0xBF;
+    size_t n;
+
+    if (p[0] < 0x80)
+        return p[0] ? 1 : 0;
+    if (p[0] >= 0xC2 && p[0] <= 0xDF)
+        n = 2;
+    else if ((p[0] & 0xF0) == 0xE0)
+        n = 3;
+    else if (p[0] >= 0xF0 && p[0] <= 0xF4)
+        n = 4;
+    else
+        return 0;
+    if (left < n)
+        return 0;
+    if (p[0] == 0xE0)
+        lo = 0xA0; /* no overlong forms */
+    else if (p[0] == 0xED)
+        hi = 0x9F; /* no surrogates */
+    else if (p[0] == 0xF0)
+        lo = 0x90;
+    else if (p[0] == 0xF4)
+        hi = 0x8F; /* nothing above U+10FFFF */
+    if (p[1] < lo || p[1] > hi)
+        return 0;
+    for (size_t i = 2; i < n; i++)
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+    return n;
+}
+
+bool hd_text_is_utf8(const void *bytes, size_t count)
+{
+    const unsigned char *p = bytes;
+
+    while (count) {
+        size_t n = utf8_sequence(p, count);
+
+        if (!n)
+            return false;
+        p += n;
+        count -= n;
+    }
+    return true;
+}
+
+bool hd_text_starts(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+void hd_text_format_bytes(int64_t count, char ret_text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double value = (double)count;
+    int unit = 0;
+
+    while (value >= 1024 && unit < 5) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(ret_text, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+}
