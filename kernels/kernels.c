@@ -1,0 +1,75 @@
+#include "kernels/kernels.h"
+
+#include "base/random.h"
+#include "base/text.h"
+#include "kernels/stream.h"
+
+/* One function per kernel, so that `args` can name its struct while the operand list is expanded
+ * (the one typedef of a struct in the house: offsetof needs a name that is the same in every row).
+ */
+#define OPERAND(member, access) {#member, offsetof(args, member), access},
+#define R(member)               OPERAND(member, HD_READ)
+#define W(member)               OPERAND(member, HD_WRITE)
+#define RW(member)              OPERAND(member, HD_READ_WRITE)
+#define S(member)               OPERAND(member, HD_SCRATCH)
+#define K(kernel, list)                                                                         \
+    static const struct hd_kernel_info *info_##kernel(void)                                     \
+    {                                                                                           \
+        typedef struct hd_##kernel##_args args;                                                 \
+        static const struct hd_kernel_info info = {#kernel,                                     \
+                                                   sizeof(args),                                \
+                                                   sizeof((struct hd_kernel_operand[]){list}) / \
+                                                       sizeof(struct hd_kernel_operand),        \
+                                                   {list}};                                     \
+        return &info;                                                                           \
+    }
+HD_KERNEL_LIST(K)
+#undef K
+
+const struct hd_kernel_info *hd_kernel_info(enum hd_kernel kernel)
+{
+    static const struct hd_kernel_info *(*const rows[])(void) = {
+#define K(name, list) info_##name,
+        HD_KERNEL_LIST(K)
+#undef K
+    };
+    return rows[kernel]();
+}
+
+uint64_t hd_kernel_list_hash(void)
+{
+    uint64_t hash = HD_KERNEL_ABI;
+
+    for (int k = 0; k < HD_KERNEL_COUNT; k++) {
+        const struct hd_kernel_info *info = hd_kernel_info((enum hd_kernel)k);
+
+        hash = hd_random_key(hash, hd_random_hash(info->name) + info->args_size_bytes);
+        for (int i = 0; i < info->operand_count; i++)
+            hash = hd_random_key(hash, hd_random_hash(info->operands[i].name) ^
+                                           (info->operands[i].offset << 8) ^
+                                           (uint64_t)info->operands[i].access);
+    }
+    return hash;
+}
+
+enum hd_status hd_backend_check(const struct hd_backend_table *table)
+{
+    if (table->abi != HD_KERNEL_ABI || table->table_bytes != sizeof *table)
+        return hd_err(
+            HD_UNSUPPORTED,
+            "the backend '%s' has ABI %u with a table of %u bytes, this build has %u with "
+            "%zu; build both from one source",
+            table->name, table->abi, table->table_bytes, HD_KERNEL_ABI, sizeof *table);
+    if (table->kernel_list_hash != hd_kernel_list_hash())
+        return hd_err(HD_UNSUPPORTED,
+                      "the backend '%s' was built from another list of kernels (%016llx, here "
+                      "%016llx); build both from one source",
+                      table->name, (unsigned long long)table->kernel_list_hash,
+                      (unsigned long long)hd_kernel_list_hash());
+    return HD_OK;
+}
+
+enum hd_status hd_launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args)
+{
+    return stream->table->launch(stream, kernel, args);
+}

@@ -1,0 +1,536 @@
+/* kernels: the table of device operations. One row per kernel, the same in every backend.
+ *
+ * A kernel is a pure function of its arguments: tensors by address, sizes and switches by value. It
+ * allocates nothing, keeps no state between launches and is deterministic for given thread count,
+ * instruction set and library versions. What it needs besides (scratch) is sized here, in plain C,
+ * as a function of its arguments and the traits of the target device (kernels/dry), so that a
+ * machine without the device can plan it to the byte.
+ *
+ * Shapes: R rows (tokens) held by this rank, C channels, H query heads, G key/value heads, D head
+ * width, F feed-forward width, V vocabulary rows, B sequences. Matrices are row-major; `ld*` is the
+ * distance between rows in elements. Outputs stand first, sizes last. Pointers marked "or NULL" may
+ * be absent. Unless said otherwise outputs may not overlap inputs.
+ *
+ * Gradients of parameters are fp32 and follow one contract: `accumulate` 0 stores, 1 adds.
+ * Gradients of activations are stored.
+ *
+ * Used by: program (records and runs), the backends (implement), plan (prices).   Uses: base.
+ * Threads: pure declarations; a backend's launch belongs to the thread that owns the stream.
+ */
+#ifndef HD_KERNELS_H
+#define HD_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/dtype.h"
+#include "base/status.h"
+
+enum {
+    HD_KERNEL_ABI = 1,          /* raised when an argument struct changes its meaning */
+    HD_TENSOR_ALIGN = 64,       /* every tensor starts on such a bound */
+    HD_GRAD_CHUNK = 64 * 1024,  /* elements per term of the gradient norm (DESIGN: fixed chunks) */
+    HD_EXCHANGE_WORDS = 4,      /* doubles per rank in the step's exchange: enum hd_exchange_word */
+    HD_KERNEL_OPERANDS_MAX = 16 /* pointers in one argument struct */
+};
+
+/* ---- The step block: what the host decides per step and what kernels find out, in device memory
+ * ----
+ *
+ * Ops take pointers to it; neither model nor train branch on tensor contents. The host writes the
+ * first part before a step and reads the second part once, after it. */
+struct hd_step_block {
+    /* written by the host before the step */
+    int64_t step;        /* 1-based: number of this update, t in Adam's corrections */
+    float lr;            /* learning rate of this step */
+    float max_grad_norm; /* clip bound; 0: no clipping */
+    float beta1, beta2, adam_eps, weight_decay;
+    float loss_scale; /* factor on dlogits; 1 for fp32 and bf16 */
+    /* accumulated by the programs of this rank; zeroed by step_begin */
+    double loss_sum;      /* sum of -log p over this rank's targets */
+    int64_t target_count; /* targets that were not masked */
+    int64_t overflow;     /* != 0: a gradient was not finite or a bound was exceeded; no update */
+    /* results, set by step_finish, equal on all ranks */
+    double mean_loss;     /* loss_sum / target_count over all ranks */
+    double total_targets; /* over all ranks */
+    double grad_norm;     /* L2 norm of the mean gradient, before clipping */
+    float grad_factor; /* what adamw multiplies the summed gradient by: mean and clipping at once */
+    int32_t skip_update; /* 1: overflow somewhere, adamw leaves everything as it is */
+};
+
+/* Words of one rank's record in the exchange that ends a step. */
+enum hd_exchange_word { HD_EXCHANGE_LOSS, HD_EXCHANGE_TARGETS, HD_EXCHANGE_OVERFLOW };
+
+/* ---- Argument structs
+ * ---------------------------------------------------------------------------- */
+
+/* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row), products summed in fp32.
+ * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
+ * trans_b. c may be fp32 with bf16 factors (weight gradients). bias only without accumulate. */
+struct hd_gemm_args {
+    void *c;          /* [M, N]   c_dtype  */
+    const void *a;    /*          ab_dtype */
+    const void *b;    /*          ab_dtype */
+    const void *bias; /* [N]      ab_dtype, or NULL */
+    void *scratch;
+    int64_t M, N, K, lda, ldb, ldc;
+    bool trans_a, trans_b, accumulate;
+    enum hd_dtype ab_dtype, c_dtype;
+};
+
+/* dbias[n] (+)= sum_r dout[r, n] */
+struct hd_bias_backward_args {
+    float *dbias;     /* [N]             */
+    const void *dout; /* [R, N]  dtype   */
+    void *scratch;
+    int64_t R, N, ldd;
+    bool accumulate;
+    enum hd_dtype dtype;
+};
+
+/* out[r,:] = weight[index[r],:] (+ weight2[index2[r],:], the learned positions of GPT-2).
+ * An index outside its table gives a row of zeros; the data room never makes one. */
+struct hd_embedding_forward_args {
+    void *out;             /* [R, C]   dtype */
+    const int32_t *index;  /* [R]            */
+    const void *weight;    /* [V, C]   dtype */
+    const int32_t *index2; /* [R], or NULL   */
+    const void *weight2;   /* [V2, C] dtype, or NULL */
+    int64_t R, C, V, V2;
+    enum hd_dtype dtype;
+};
+
+/* dweight[v,:] (+)= sum over r with index[r] == v of dout[r,:], in ascending r (deterministic).
+ * Without accumulate the whole table is stored: rows that no index names become zero. */
+struct hd_embedding_backward_args {
+    float *dweight;       /* [V, C]        */
+    const int32_t *index; /* [R]           */
+    const void *dout;     /* [R, C]  dtype */
+    void *scratch;
+    int64_t R, C, V;
+    bool accumulate;
+    enum hd_dtype dtype;
+};
+
+/* sum[r,:] = inp[r,:] + add[r,:]   (only if add is given; else sum stands for inp)
+ * out[r,:] = sum[r,:] * rstd[r] * weight[:],   rstd[r] = 1 / sqrt(mean_c sum[r,c]^2 + eps)
+ * (Zhang & Sennrich 2019, "Root Mean Square Layer Normalization".) sum may alias inp or add. */
+struct hd_rmsnorm_forward_args {
+    void *out;          /* [R, C]  dtype          */
+    void *sum;          /* [R, C]  dtype, or NULL exactly when add is */
+    float *rstd;        /* [R]                    */
+    const void *inp;    /* [R, C]  dtype          */
+    const void *add;    /* [R, C]  dtype, or NULL */
+    const void *weight; /* [C]     dtype          */
+    int64_t R, C;
+    float eps;
+    enum hd_dtype dtype;
+};
+
+/* dinp[r,:] = rstd[r] * (w*dout[r,:] - xhat[r,:] * mean_c(w*dout[r,c]*xhat[r,c])) (+ add[r,:]),
+ * xhat = inp * rstd. `inp` is what was normalised (the sum). dinp may alias add or dout. */
+struct hd_rmsnorm_backward_args {
+    void *dinp;         /* [R, C]  dtype          */
+    const void *dout;   /* [R, C]  dtype          */
+    const void *inp;    /* [R, C]  dtype          */
+    const float *rstd;  /* [R]                    */
+    const void *weight; /* [C]     dtype          */
+    const void *add;    /* [R, C]  dtype, or NULL: the gradient that reaches inp by another way */
+    int64_t R, C;
+    enum hd_dtype dtype;
+};
+
+/* dweight[c] (+)= sum_r dout[r,c] * inp[r,c] * rstd[r] */
+struct hd_rmsnorm_backward_weight_args {
+    float *dweight;    /* [C]           */
+    const void *dout;  /* [R, C]  dtype */
+    const void *inp;   /* [R, C]  dtype */
+    const float *rstd; /* [R]           */
+    void *scratch;
+    int64_t R, C;
+    bool accumulate;
+    enum hd_dtype dtype;
+};
+
+/* sum as in rmsnorm; out[r,:] = (sum[r,:] - mean[r]) * rstd[r] * weight[:] + bias[:],
+ * rstd[r] = 1 / sqrt(var_c sum[r,c] + eps), the biased variance.
+ * (Ba, Kiros & Hinton 2016, "Layer Normalization".) */
+struct hd_layernorm_forward_args {
+    void *out;          /* [R, C]  dtype          */
+    void *sum;          /* [R, C]  dtype, or NULL exactly when add is */
+    float *mean;        /* [R]                    */
+    float *rstd;        /* [R]                    */
+    const void *inp;    /* [R, C]  dtype          */
+    const void *add;    /* [R, C]  dtype, or NULL */
+    const void *weight; /* [C]     dtype          */
+    const void *bias;   /* [C]     dtype          */
+    int64_t R, C;
+    float eps;
+    enum hd_dtype dtype;
+};
+
+/* With xhat = (inp - mean) * rstd and g = weight * dout:
+ * dinp = rstd * (g - mean_c(g) - xhat * mean_c(g * xhat)) (+ add) */
+struct hd_layernorm_backward_args {
+    void *dinp;         /* [R, C]  dtype          */
+    const void *dout;   /* [R, C]  dtype          */
+    const void *inp;    /* [R, C]  dtype          */
+    const float *mean;  /* [R]                    */
+    const float *rstd;  /* [R]                    */
+    const void *weight; /* [C]     dtype          */
+    const void *add;    /* [R, C]  dtype, or NULL */
+    int64_t R, C;
+    enum hd_dtype dtype;
+};
+
+/* dweight[c] (+)= sum_r dout[r,c] * xhat[r,c],   dbias[c] (+)= sum_r dout[r,c] */
+struct hd_layernorm_backward_weight_args {
+    float *dweight;    /* [C]           */
+    float *dbias;      /* [C]           */
+    const void *dout;  /* [R, C]  dtype */
+    const void *inp;   /* [R, C]  dtype */
+    const float *mean; /* [R]           */
+    const float *rstd; /* [R]           */
+    void *scratch;
+    int64_t R, C;
+    bool accumulate;
+    enum hd_dtype dtype;
+};
+
+/* Rotates, in place, each pair (x[r,h,i], x[r,h,i+D/2]), i < D/2, by the angle of its position:
+ *   (a, b) -> (a cos - b sin, a sin + b cos),  angle = position[r] * theta^(-2i/D);
+ * `inverse` turns back, which is the gradient. table[p, i] = {cos, sin} for position p.
+ * (Su et al. 2021, "RoFormer"; halves paired as in the Llama checkpoints of Hugging Face.)
+ * H heads stand side by side in a row from x on, so q and k of a fused row go in one launch. */
+struct hd_rope_args {
+    void *x;                 /* [R, H, D] with row distance ldx, dtype, in place */
+    const int32_t *position; /* [R], each in [0, P)                              */
+    const float *table;      /* [P, D/2, 2]                                      */
+    int64_t R, H, D, P, ldx;
+    bool inverse;
+    enum hd_dtype dtype;
+};
+
+/* Attention of q_len queries against kv_len keys in each of B sequences, H query heads reading G
+ * key/value heads (head h reads h / (H/G)); softmax over the visible keys j of
+ *   scale * q_i . k_j - slopes[h] * (q_index[i] - kv_index[j])
+ * Key j is visible to query i when all of these hold:
+ *   causal:  kv_index[j] <= q_index[i]
+ *   window:  q_index[i] - kv_index[j] < window           (window > 0)
+ *   bounds:  kv_index[j] >= q_bound[i]                   (q_bound given: start of i's document)
+ *   filled:  j < *kv_filled                              (kv_filled given: rows valid in a cache)
+ * Row of query (b, i) is b*q_len + i; row of key (b, j) is b*kv_stride + j (kv_stride >= kv_len:
+ * rows of a cache per sequence). Head h of row r starts at q + r*ldq + h*D; out, k and v alike.
+ * lse[h, b*q_len + i] = log sum exp over visible keys, natural log: two results over disjoint keys
+ * merge by it. No visible key: out = 0, lse = -inf.
+ * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
+struct hd_attention_forward_args {
+    void *out;                /* [B*q_len, H, D]  ldo, dtype */
+    float *lse;               /* [H, B*q_len]                */
+    const void *q;            /* [B*q_len, H, D]  ldq, dtype */
+    const void *k;            /* [B*kv_stride, G, D] ldk     */
+    const void *v;            /* [B*kv_stride, G, D] ldv     */
+    const int32_t *q_index;   /* [B*q_len] index in the sample, ascending within a sequence */
+    const int32_t *kv_index;  /* [B*kv_stride]                                              */
+    const int32_t *q_bound;   /* [B*q_len], or NULL          */
+    const float *slopes;      /* [H], or NULL (ALiBi, Press et al. 2022) */
+    const int32_t *kv_filled; /* one value, or NULL          */
+    void *scratch;
+    int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo;
+    int64_t window; /* 0: none */
+    float scale;
+    bool causal;
+    enum hd_dtype dtype;
+};
+
+/* The gradient of the above. out and lse are those of the *merged* result, so that blocks of keys
+ * are differentiated one by one:  p = exp(score - lse),  dv += p^T dout,  ds = p * (dout v^T -
+ * delta), dq += scale * ds k,  dk += scale * ds^T q,  delta = rowsum(dout * out). grad_dtype is
+ * dtype (stored, accumulate 0) or fp32 (accumulate 0 or 1: added into dq, dk, dv). */
+struct hd_attention_backward_args {
+    void *dq;         /* [B*q_len, H, D]      lddq, grad_dtype */
+    void *dk;         /* [B*kv_stride, G, D]  lddk, grad_dtype */
+    void *dv;         /* [B*kv_stride, G, D]  lddv, grad_dtype */
+    const void *dout; /* [B*q_len, H, D]  lddo, dtype      */
+    const void *q, *k, *v, *out;
+    const float *lse;
+    const int32_t *q_index, *kv_index;
+    const int32_t *q_bound; /* or NULL */
+    const float *slopes;    /* or NULL */
+    void *scratch;
+    int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo, lddq, lddk, lddv, lddo;
+    int64_t window;
+    float scale;
+    bool causal, accumulate;
+    enum hd_dtype dtype, grad_dtype;
+};
+
+/* cache[b*rows + *filled + i, :] = inp[b*new_rows + i, :] for i < new_rows, N channels from rows of
+ * distance ldi into rows of distance ldc. Rows past the end of the cache are dropped and *overflow
+ * set. */
+struct hd_cache_append_args {
+    void *cache;           /* [B*rows, N]      dtype */
+    int64_t *overflow;     /* one value              */
+    const void *inp;       /* [B*new_rows, N]  dtype */
+    const int32_t *filled; /* one value: rows already valid */
+    int64_t B, rows, new_rows, N, ldi, ldc;
+    enum hd_dtype dtype;
+};
+
+/* out[r,f] = silu(inp[r,f]) * inp[r,F+f],  silu(x) = x / (1 + exp(-x)): gate left, up right.
+ * (Shazeer 2020, "GLU Variants Improve Transformer".) */
+struct hd_swiglu_forward_args {
+    void *out;       /* [R, F]   dtype */
+    const void *inp; /* [R, 2F]  dtype */
+    int64_t R, F;
+    enum hd_dtype dtype;
+};
+
+struct hd_swiglu_backward_args {
+    void *dinp;       /* [R, 2F]  dtype; may alias inp */
+    const void *dout; /* [R, F]   dtype */
+    const void *inp;  /* [R, 2F]  dtype */
+    int64_t R, F;
+    enum hd_dtype dtype;
+};
+
+/* out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))  (Hendrycks & Gimpel 2016, the tanh form of
+ * GPT-2). */
+struct hd_gelu_forward_args {
+    void *out;       /* [N]  dtype */
+    const void *inp; /* [N]  dtype */
+    int64_t N;
+    enum hd_dtype dtype;
+};
+
+struct hd_gelu_backward_args {
+    void *dinp;       /* [N]  dtype; may alias inp or dout */
+    const void *dout; /* [N]  dtype */
+    const void *inp;  /* [N]  dtype */
+    int64_t N;
+    enum hd_dtype dtype;
+};
+
+/* out = a + b; out may alias either */
+struct hd_add_args {
+    void *out;
+    const void *a, *b; /* [N]  dtype */
+    int64_t N;
+    enum hd_dtype dtype;
+};
+
+/* out = inp in another encoding, to nearest even */
+struct hd_cast_args {
+    void *out;       /* [N]  out_dtype */
+    const void *inp; /* [N]  inp_dtype */
+    int64_t N;
+    enum hd_dtype out_dtype, inp_dtype;
+};
+
+/* out[0 .. size_bytes) = 0 */
+struct hd_zero_args {
+    void *out;
+    int64_t size_bytes;
+};
+
+/* Softmax cross-entropy over V of Vp columns (columns from V on are padding, never predicted):
+ *   loss_sum += sum_r -log softmax(logits[r,:])[target[r]],  target_count += number of targets >=
+ * 0; with dlogits: dlogits[r,v] = loss_scale * (softmax(logits[r,:])[v] - [v == target[r]]), 0 in
+ * padding and in rows whose target is negative (masked: no loss, no gradient). dlogits may alias
+ * logits. Rows are added in ascending order in double. */
+struct hd_cross_entropy_args {
+    void *dlogits; /* [R, Vp]  dtype, or NULL */
+    struct hd_step_block *block;
+    const void *logits;    /* [R, Vp]  dtype          */
+    const int32_t *target; /* [R]                     */
+    void *scratch;
+    int64_t R, V, Vp;
+    enum hd_dtype dtype;
+};
+
+/* Zeroes what a step accumulates: loss_sum, target_count, overflow. */
+struct hd_step_begin_args {
+    struct hd_step_block *block;
+};
+
+/* sums[i] = sum of grad[j]^2 in double over chunk i: j in [i*HD_GRAD_CHUNK, (i+1)*HD_GRAD_CHUNK).
+ * A gradient that is not finite sets block->overflow. */
+struct hd_square_sums_args {
+    double *sums; /* [ceil(N / HD_GRAD_CHUNK)] */
+    struct hd_step_block *block;
+    const float *grad; /* [N] */
+    int64_t N;
+};
+
+/* Writes this rank's record for the exchange: {loss_sum, target_count, overflow, 0}. */
+struct hd_step_record_args {
+    double *record; /* [HD_EXCHANGE_WORDS] */
+    const struct hd_step_block *block;
+};
+
+/* Adds the records of all ranks in rank order and the chunk sums in global order, and sets the
+ * results in the block:  n = total targets,  grad_norm = sqrt(sum of chunks) / (n * loss_scale),
+ *   grad_factor = min(1, max_grad_norm / grad_norm) / (n * loss_scale)   (no clipping: 1 / (n *
+ * scale)). Overflow anywhere, n == 0 or a norm that is not finite: skip_update. */
+struct hd_step_finish_args {
+    struct hd_step_block *block;
+    const double *records; /* [ranks, HD_EXCHANGE_WORDS] */
+    const double *sums;    /* [chunks]                   */
+    int64_t ranks, chunks;
+};
+
+/* Elements [begin, end) of a flat part share these factors. */
+struct hd_update_range {
+    int64_t begin, end;
+    float decay, lr_scale; /* multiply weight_decay and lr */
+};
+
+/* AdamW over a flat part, with t = block->step and g = grad * block->grad_factor:
+ *   m = b1 m + (1-b1) g,  v = b2 v + (1-b2) g^2,  mh = m / (1-b1^t),  vh = v / (1-b2^t),
+ *   w = w - lr * (mh / (sqrt(vh) + eps) + weight_decay * w)
+ * (Loshchilov & Hutter 2019.) copy, if given, gets w in copy_dtype in the same pass. Ranges are
+ * ascending, disjoint and cover [0, N). block->skip_update: nothing changes. */
+struct hd_adamw_args {
+    float *weight;     /* [N] master */
+    float *m, *v;      /* [N] */
+    void *copy;        /* [N] copy_dtype, or NULL */
+    const float *grad; /* [N] sum over the step's targets */
+    const struct hd_step_block *block;
+    const struct hd_update_range *ranges; /* [range_count] */
+    int64_t N, range_count;
+    enum hd_dtype copy_dtype;
+};
+
+/* ---- The table
+ * ------------------------------------------------------------------------------------
+ *
+ * One row per kernel: its name (argument struct hd_NAME_args) and its tensors: R read, W written,
+ * RW both, S scratch. The order of rows and operands is part of the ABI hash. */
+#define HD_KERNEL_LIST(K)                                                                         \
+    K(gemm, W(c) R(a) R(b) R(bias) S(scratch))                                                    \
+    K(bias_backward, W(dbias) R(dout) S(scratch))                                                 \
+    K(embedding_forward, W(out) R(index) R(weight) R(index2) R(weight2))                          \
+    K(embedding_backward, W(dweight) R(index) R(dout) S(scratch))                                 \
+    K(rmsnorm_forward, W(out) W(sum) W(rstd) R(inp) R(add) R(weight))                             \
+    K(rmsnorm_backward, W(dinp) R(dout) R(inp) R(rstd) R(weight) R(add))                          \
+    K(rmsnorm_backward_weight, W(dweight) R(dout) R(inp) R(rstd) S(scratch))                      \
+    K(layernorm_forward, W(out) W(sum) W(mean) W(rstd) R(inp) R(add) R(weight) R(bias))           \
+    K(layernorm_backward, W(dinp) R(dout) R(inp) R(mean) R(rstd) R(weight) R(add))                \
+    K(layernorm_backward_weight, W(dweight) W(dbias) R(dout) R(inp) R(mean) R(rstd) S(scratch))   \
+    K(rope, RW(x) R(position) R(table))                                                           \
+    K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
+                             R(kv_filled) S(scratch))                                             \
+    K(attention_backward, W(dq) W(dk) W(dv) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index)       \
+                              R(kv_index) R(q_bound) R(slopes) S(scratch))                        \
+    K(cache_append, RW(cache) RW(overflow) R(inp) R(filled))                                      \
+    K(swiglu_forward, W(out) R(inp))                                                              \
+    K(swiglu_backward, W(dinp) R(dout) R(inp))                                                    \
+    K(gelu_forward, W(out) R(inp))                                                                \
+    K(gelu_backward, W(dinp) R(dout) R(inp))                                                      \
+    K(add, W(out) R(a) R(b))                                                                      \
+    K(cast, W(out) R(inp))                                                                        \
+    K(zero, W(out))                                                                               \
+    K(cross_entropy, W(dlogits) RW(block) R(logits) R(target) S(scratch))                         \
+    K(step_begin, RW(block))                                                                      \
+    K(square_sums, W(sums) RW(block) R(grad))                                                     \
+    K(step_record, W(record) R(block))                                                            \
+    K(step_finish, RW(block) R(records) R(sums))                                                  \
+    K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))
+
+enum hd_kernel {
+#define K(name, operands) HD_K_##name,
+    HD_KERNEL_LIST(K)
+#undef K
+        HD_KERNEL_COUNT
+};
+
+enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3, HD_SCRATCH = 4 };
+
+/* What the passes know of a kernel without knowing its mathematics. */
+struct hd_kernel_operand {
+    const char *name;
+    size_t offset; /* of the pointer in the argument struct */
+    enum hd_access access;
+};
+struct hd_kernel_info {
+    const char *name;
+    size_t args_size_bytes;
+    int operand_count;
+    struct hd_kernel_operand operands[HD_KERNEL_OPERANDS_MAX];
+};
+const struct hd_kernel_info *hd_kernel_info(enum hd_kernel kernel);
+
+/* Hash of names, argument sizes and operands of the whole list: two builds that agree on it agree
+ * on the table. */
+uint64_t hd_kernel_list_hash(void);
+
+/* ---- Traits and costs: what planning needs of a device
+ * ---------------------------------------------- */
+
+struct hd_traits {
+    char backend[16]; /* "cpu" */
+    char isa[32];     /* "avx512_bf16", "avx2", ...: part of the determinism facts */
+    int threads;      /* that share a launch */
+    int vector_bytes;
+    bool bf16_fast;     /* bf16 GEMMs are faster than fp32: what precision `auto` asks */
+    int64_t page_bytes; /* granule of a reservation */
+    int64_t
+        gemm_scratch_bytes; /* budget a GEMM library may ask for per launch, besides conversions */
+};
+
+/* Scratch that a launch with these arguments needs on such a device; 0 for most. Pointers in args
+ * are not looked at, except for being NULL or not. */
+int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
+                                const struct hd_traits *traits);
+
+/* Floating point operations and bytes that must cross memory at least once. */
+struct hd_costs {
+    double flops;
+    int64_t read_bytes, write_bytes;
+};
+void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const void *args);
+
+/* ---- Backends
+ * ------------------------------------------------------------------------------------- */
+
+struct hd_backend; /* one per rank */
+struct hd_stream;  /* belongs to a backend instance */
+
+struct hd_backend_options {
+    int threads;      /* >= 1 */
+    bool force_plain; /* tests: no library, no wide vectors; the portable paths */
+};
+
+struct hd_backend_table {
+    uint32_t abi, table_bytes;
+    uint64_t kernel_list_hash;
+    const char *name;
+    /* Traits without opening anything: how a machine of this kind would run with these options. */
+    void (*describe)(const struct hd_backend_options *options, struct hd_traits *ret_traits);
+    enum hd_status (*open)(const struct hd_backend_options *options,
+                           struct hd_backend **ret_backend);
+    void (*close)(struct hd_backend *backend);
+    enum hd_status (*stream_open)(struct hd_backend *backend, struct hd_stream **ret_stream);
+    void (*stream_close)(struct hd_stream *stream);
+    /* Enqueues; on the CPU the compute stream runs at once. */
+    enum hd_status (*launch)(struct hd_stream *stream, enum hd_kernel kernel, const void *args);
+    enum hd_status (*synchronize)(struct hd_stream *stream);
+    /* Prepares library objects for these arguments, so that later launches of the same shape
+     * allocate nothing. Called once per op of a program before the first step. */
+    enum hd_status (*prepare)(struct hd_backend *backend, enum hd_kernel kernel, const void *args);
+    /* Achievable multiply-add rate in operations per second, measured in about 50 ms on this
+     * backend's threads: the peak that MFU is quoted against. */
+    double (*measure_peak)(struct hd_backend *backend, enum hd_dtype dtype);
+};
+
+/* The embedded default. */
+const struct hd_backend_table *hd_backend_cpu(void);
+
+/* HD_UNSUPPORTED, naming both sides, when a table was built from another list. */
+enum hd_status hd_backend_check(const struct hd_backend_table *table);
+
+/* hd_launch(stream, op, &args): through the table the stream belongs to. */
+enum hd_status hd_launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args);
+
+#endif
