@@ -1,0 +1,144 @@
+#include "link/report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "link/link.h"
+
+#define NAME_TABLE(function, enum_type, list, count)                           \
+    const char *function(enum_type value)                                      \
+    {                                                                          \
+        static const char *const names[] = {list(NAME_OF)};                    \
+        return (unsigned)value < (unsigned)(count) ? names[value] : "unknown"; \
+    }
+#define NAME_OF(code, name) name,
+
+NAME_TABLE(hd_link_phase_name, enum hd_link_phase, HD_LINK_PHASES, HD_LINK_PHASE_COUNT)
+NAME_TABLE(hd_link_level_name, enum hd_link_level, HD_LINK_LEVELS, HD_LINK_LEVEL_COUNT)
+NAME_TABLE(hd_link_cause_name, enum hd_link_cause, HD_LINK_CAUSES, HD_LINK_CAUSE_COUNT)
+
+const char *hd_link_kind_name(enum hd_link_kind kind)
+{
+    static const char *const names[] = {"none",
+#define R(kind, member, name, fields) name,
+                                        HD_LINK_REPORTS(R)
+#undef R
+    };
+
+    return (unsigned)kind < HD_LINK_KIND_COUNT ? names[kind] : "unknown";
+}
+
+#define PACK_INT(name)  hd_pack_int(pack, value->name);
+#define PACK_REAL(name) hd_pack_real(pack, value->name);
+#define PACK_WORD(name) hd_pack_text(pack, value->name);
+#define PACK_TEXT(name) hd_pack_text(pack, value->name);
+#define PACK_PATH(name) hd_pack_text(pack, value->name);
+
+#define UNPACK_INT(name)  ret_value->name = hd_unpack_int(unpack);
+#define UNPACK_REAL(name) ret_value->name = hd_unpack_real(unpack);
+#define UNPACK_WORD(name) hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_TEXT(name) hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_PATH(name) hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+
+#define X(kind, name) PACK_##kind(name)
+#define R(kind, member, name, fields)                                                     \
+    static void pack_##member(struct hd_pack *pack, const struct hd_link_##member *value) \
+    {                                                                                     \
+        fields(X)                                                                         \
+    }
+HD_LINK_REPORTS(R)
+#undef R
+#undef X
+
+#define X(kind, name) UNPACK_##kind(name)
+#define R(kind, member, name, fields)                                                         \
+    static void unpack_##member(struct hd_unpack *unpack, struct hd_link_##member *ret_value) \
+    {                                                                                         \
+        fields(X)                                                                             \
+    }
+HD_LINK_REPORTS(R)
+#undef R
+#undef X
+
+size_t hd_link_report_encode(const struct hd_link_report *report, uint8_t *bytes, size_t size_bytes)
+{
+    struct hd_pack pack;
+
+    hd_pack_begin(&pack, bytes, size_bytes);
+    hd_pack_int(&pack, report->kind);
+    hd_pack_int(&pack, report->job);
+    hd_pack_int(&pack, report->attempt);
+    hd_pack_int(&pack, report->rank);
+    hd_pack_int(&pack, report->seq);
+    hd_pack_int(&pack, report->wall_ms);
+    switch (report->kind) {
+#define R(kind, member, name, fields)          \
+    case HD_LINK_##kind:                       \
+        pack_##member(&pack, &report->member); \
+        break;
+        HD_LINK_REPORTS(R)
+#undef R
+    case HD_LINK_NONE:
+    case HD_LINK_KIND_COUNT:
+        return 0;
+    }
+    return hd_pack_end(&pack, HD_LINK_MSG_REPORT);
+}
+
+/* The numbers that name something must name something that is there. */
+static bool is_known(const struct hd_link_report *r)
+{
+    switch (r->kind) {
+    case HD_LINK_EVENT:
+        return r->event.level >= 0 && r->event.level < HD_LINK_LEVEL_COUNT;
+    case HD_LINK_PROGRESS:
+        return r->progress.phase >= 0 && r->progress.phase < HD_LINK_PHASE_COUNT;
+    case HD_LINK_FAILURE:
+        return r->failure.status > 0 && r->failure.status < HD_STATUS_COUNT;
+    case HD_LINK_END:
+        return r->end.cause >= 0 && r->end.cause < HD_LINK_CAUSE_COUNT;
+    default:
+        return true;
+    }
+}
+
+enum hd_status hd_link_report_decode(const struct hd_frame *frame,
+                                     struct hd_link_report *ret_report)
+{
+    struct hd_link_report r;
+    struct hd_unpack unpack;
+    int64_t kind_number;
+    enum hd_status st;
+
+    if (frame->type != HD_LINK_MSG_REPORT)
+        return hd_err(HD_CORRUPT, "a message of type %d is not a report", frame->type);
+    hd_unpack_begin(&unpack, frame);
+    kind_number = hd_unpack_int(&unpack);
+    if (kind_number <= HD_LINK_NONE || kind_number >= HD_LINK_KIND_COUNT)
+        return hd_err(HD_CORRUPT, "a report of the unknown kind %lld", (long long)kind_number);
+    r.kind = (enum hd_link_kind)kind_number;
+    r.job = hd_unpack_int(&unpack);
+    r.attempt = hd_unpack_int(&unpack);
+    r.rank = hd_unpack_int(&unpack);
+    r.seq = hd_unpack_int(&unpack);
+    r.wall_ms = hd_unpack_int(&unpack);
+    switch (r.kind) {
+#define R(kind, member, name, fields)        \
+    case HD_LINK_##kind:                     \
+        unpack_##member(&unpack, &r.member); \
+        break;
+        HD_LINK_REPORTS(R)
+#undef R
+    case HD_LINK_NONE:
+    case HD_LINK_KIND_COUNT:
+        break;
+    }
+    st = hd_unpack_end(&unpack);
+    if (st)
+        return st;
+    if (!is_known(&r) || r.rank < -1 || r.rank >= HD_LINK_RANKS_MAX || r.seq < 0)
+        return hd_err(HD_CORRUPT, "a %s report has a number out of range",
+                      hd_link_kind_name(r.kind));
+    *ret_report = r;
+    return HD_OK;
+}

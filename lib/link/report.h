@@ -1,0 +1,168 @@
+/* report: what an attempt tells about itself, on the way from a rank to the controller.
+ *
+ * A rank reports over its link; the supervisor stamps (job, attempt, rank, seq, time), spools the
+ * report in the attempt's directory and sends it to heddled until it is acknowledged; heddled
+ * passes it to the controller. Kinds from EXIT on are the supervisor's own. One list of fields per
+ * kind makes the struct, its packed form and its printing, so that they cannot disagree.
+ *
+ * Used by: worker (through link.h), supervisor, heddled.   Uses: base, frame.   Threads: values
+ * only.
+ */
+#ifndef HD_LINK_REPORT_H
+#define HD_LINK_REPORT_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "link/frame.h"
+#include "link/job.h"
+
+enum {
+    HD_LINK_WORD_MAX = 96,    /* an operation, a hash */
+    HD_LINK_TEXT_MAX = 1024,  /* a message for people */
+    HD_LINK_VALUE_MAX = 4096, /* what a rank puts into the rendezvous */
+    HD_LINK_RANKS_MAX = 4096, /* ranks of an attempt */
+};
+
+/* The stable names are API. */
+#define HD_LINK_PHASES(X)             \
+    X(SETUP, "setup")                 \
+    X(TRAINING, "training")           \
+    X(VALIDATING, "validating")       \
+    X(CHECKPOINTING, "checkpointing") \
+    X(ENDING, "ending")
+
+#define HD_LINK_LEVELS(X) \
+    X(INFO, "info")       \
+    X(WARN, "warn")       \
+    X(ERROR, "error")
+
+/* DESIGN's end causes; the supervisor decides among the ones it can see. */
+#define HD_LINK_CAUSES(X)     \
+    X(COMPLETED, "completed") \
+    X(RANK_EXIT, "rank_exit") \
+    X(USER, "user")           \
+    X(LAUNCH_FAILED, "launch_failed")
+
+enum hd_link_phase {
+#define X(code, name) HD_LINK_PHASE_##code,
+    HD_LINK_PHASES(X)
+#undef X
+        HD_LINK_PHASE_COUNT
+};
+
+enum hd_link_level {
+#define X(code, name) HD_LINK_LEVEL_##code,
+    HD_LINK_LEVELS(X)
+#undef X
+        HD_LINK_LEVEL_COUNT
+};
+
+enum hd_link_cause {
+#define X(code, name) HD_LINK_CAUSE_##code,
+    HD_LINK_CAUSES(X)
+#undef X
+        HD_LINK_CAUSE_COUNT
+};
+
+const char *hd_link_phase_name(enum hd_link_phase phase);
+const char *hd_link_level_name(enum hd_link_level level);
+const char *hd_link_cause_name(enum hd_link_cause cause);
+
+/* Fields of each kind. INT: int64_t; REAL: double; WORD, TEXT, PATH: char[] of that kind's size. */
+#define HD_LINK_STEP_FIELDS(X)                   \
+    X(INT, step)                                 \
+    X(REAL, loss)                                \
+    X(REAL, grad_norm)                           \
+    X(REAL, lr)                                  \
+    X(INT, tokens) /* of this step, all ranks */ \
+    X(REAL, tokens_per_s)                        \
+    X(REAL, step_ms)                             \
+    X(REAL, mfu) /* 0: peak unknown */
+#define HD_LINK_VALIDATION_FIELDS(X) X(INT, step) X(REAL, loss) X(INT, tokens)
+#define HD_LINK_CHECKPOINT_FIELDS(X)                        \
+    X(INT, step)                                            \
+    X(PATH, path)          /* the checkpoint's directory */ \
+    X(WORD, manifest_hash) /* hex */                        \
+    X(INT, bytes)
+#define HD_LINK_EVENT_FIELDS(X)    X(INT, level) X(TEXT, text)
+#define HD_LINK_PROGRESS_FIELDS(X) X(INT, phase) X(INT, step)
+#define HD_LINK_FAILURE_FIELDS(X)                                                  \
+    X(INT, status)     /* enum hd_status */                                        \
+    X(INT, first_rank) /* the rank that failed first, as far as this rank knows */ \
+    X(WORD, operation)                                                             \
+    X(TEXT, message)
+#define HD_LINK_EXIT_FIELDS(X)              \
+    X(INT, code)   /* exit status, or -1 */ \
+    X(INT, signal) /* that ended it, or 0 */
+#define HD_LINK_END_FIELDS(X)                                 \
+    X(INT, cause)      /* enum hd_link_cause */               \
+    X(INT, first_rank) /* of this node, to blame; -1: none */ \
+    X(INT, code)                                              \
+    X(INT, signal)                                            \
+    X(WORD, operation)                                        \
+    X(TEXT, message)
+#define HD_LINK_GAP_FIELDS(X)                           \
+    X(INT, count)      /* step reports left out here */ \
+    X(INT, first_step) /* -1: not known */              \
+    X(INT, last_step)
+
+/* kind, member, stable name, fields, what it is */
+#define HD_LINK_REPORTS(R)                                             \
+    R(STEP, step, "step", HD_LINK_STEP_FIELDS)                         \
+    R(VALIDATION, validation, "validation", HD_LINK_VALIDATION_FIELDS) \
+    R(CHECKPOINT, checkpoint, "checkpoint", HD_LINK_CHECKPOINT_FIELDS) \
+    R(EVENT, event, "event", HD_LINK_EVENT_FIELDS)                     \
+    R(PROGRESS, progress, "progress", HD_LINK_PROGRESS_FIELDS)         \
+    R(FAILURE, failure, "failure", HD_LINK_FAILURE_FIELDS)             \
+    R(EXIT, exit, "exit", HD_LINK_EXIT_FIELDS)                         \
+    R(END, end, "end", HD_LINK_END_FIELDS)                             \
+    R(GAP, gap, "gap", HD_LINK_GAP_FIELDS)
+
+enum hd_link_kind {
+    HD_LINK_NONE,
+#define R(kind, member, name, fields) HD_LINK_##kind,
+    HD_LINK_REPORTS(R)
+#undef R
+        HD_LINK_KIND_COUNT
+};
+
+#define HD_LINK_MEMBER_INT(name)  int64_t name;
+#define HD_LINK_MEMBER_REAL(name) double name;
+#define HD_LINK_MEMBER_WORD(name) char name[HD_LINK_WORD_MAX];
+#define HD_LINK_MEMBER_TEXT(name) char name[HD_LINK_TEXT_MAX];
+#define HD_LINK_MEMBER_PATH(name) char name[HD_JOB_PATH_MAX];
+#define X(kind, name)             HD_LINK_MEMBER_##kind(name)
+#define R(kind, member, name, fields) \
+    struct hd_link_##member {         \
+        fields(X)                     \
+    };
+HD_LINK_REPORTS(R)
+#undef R
+#undef X
+
+struct hd_link_report {
+    enum hd_link_kind kind;
+    int64_t job, attempt, rank; /* rank -1: the node's share of the attempt as a whole */
+    int64_t seq;                /* rises by 1 within (attempt, node); 0: not stamped yet */
+    int64_t wall_ms;            /* when it happened */
+    union {
+#define R(kind, member, name, fields) struct hd_link_##member member;
+        HD_LINK_REPORTS(R)
+#undef R
+    };
+};
+
+const char *hd_link_kind_name(enum hd_link_kind kind);
+
+/* Writes the report as one frame of type HD_LINK_MSG_REPORT into bytes[HD_FRAME_BYTES_MAX]; returns
+ * its length. It always fits. */
+size_t hd_link_report_encode(const struct hd_link_report *report, uint8_t *bytes,
+                             size_t size_bytes);
+
+/* HD_CORRUPT for anything that encode does not make, unknown kinds included. Texts come back as
+ * they are: check UTF-8 before they meet a format that needs it. */
+enum hd_status hd_link_report_decode(const struct hd_frame *frame,
+                                     struct hd_link_report *ret_report);
+
+#endif

@@ -1,0 +1,467 @@
+/* Frames, reports and a rank's end of the link, against bytes and against a peer that misbehaves.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "link/frame.h"
+#include "link/hello.h"
+#include "link/link.h"
+
+static size_t sample_frame(uint8_t *bytes, size_t size)
+{
+    struct hd_pack pack;
+
+    hd_pack_begin(&pack, bytes, size);
+    hd_pack_int(&pack, INT64_MIN);
+    hd_pack_real(&pack, -0.1);
+    hd_pack_text(&pack, "ten bytes!");
+    return hd_pack_end(&pack, 7);
+}
+
+static void a_frame_reads_back_field_by_field(void **state)
+{
+    uint8_t bytes[128];
+    size_t n = sample_frame(bytes, sizeof bytes), size;
+    struct hd_unpack unpack;
+    struct hd_frame frame;
+    char text[11];
+
+    (void)state;
+    assert_int_equal(n, 12 + 8 + 8 + 4 + 10); /* head, int, real, counted text */
+    assert_int_equal(hd_frame_decode(bytes, n, &frame, &size), HD_OK);
+    assert_int_equal(size, n);
+    assert_int_equal(frame.type, 7);
+    hd_unpack_begin(&unpack, &frame);
+    assert_true(hd_unpack_int(&unpack) == INT64_MIN);
+    assert_true(hd_unpack_real(&unpack) == -0.1);
+    hd_unpack_text(&unpack, text, sizeof text);
+    assert_string_equal(text, "ten bytes!");
+    assert_int_equal(hd_unpack_end(&unpack), HD_OK);
+}
+
+/* Goal: a torn tail is told from a whole frame, a changed one from a sound one. Method: all
+ * prefixes, then all single-bit changes. */
+static void no_prefix_and_no_changed_bit_passes(void **state)
+{
+    uint8_t bytes[128];
+    size_t n = sample_frame(bytes, sizeof bytes), size;
+    struct hd_frame frame;
+
+    (void)state;
+    for (size_t k = 0; k < n; k++)
+        assert_int_equal(hd_frame_decode(bytes, k, &frame, &size), HD_UNAVAILABLE);
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_int_not_equal(hd_frame_decode(bytes, n, &frame, &size), HD_OK);
+        bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    assert_int_equal(hd_frame_decode(bytes, n, &frame, &size), HD_OK);
+}
+
+static void a_frame_that_claims_too_much_is_refused_at_once(void **state)
+{
+    const uint8_t head[4] = {0xff, 0xff, 0xff, 0xff};
+    struct hd_frame frame;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(hd_frame_decode(head, sizeof head, &frame, &size), HD_CORRUPT);
+}
+
+static void fields_that_do_not_fit_are_remembered(void **state)
+{
+    uint8_t bytes[HD_FRAME_HEAD_BYTES + 8];
+    struct hd_unpack unpack;
+    struct hd_pack pack;
+    struct hd_frame frame;
+    char text[4];
+    size_t size;
+
+    (void)state;
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    hd_pack_int(&pack, 1);
+    hd_pack_int(&pack, 2);
+    assert_int_equal(hd_pack_end(&pack, 1), 0);
+
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    hd_pack_text(&pack, "four"); /* one byte more than text[4] holds with its NUL */
+    assert_int_equal(hd_frame_decode(bytes, hd_pack_end(&pack, 1), &frame, &size), HD_OK);
+    hd_unpack_begin(&unpack, &frame);
+    hd_unpack_text(&unpack, text, sizeof text);
+    assert_string_equal(text, "");
+    assert_int_equal(hd_unpack_end(&unpack), HD_CORRUPT);
+
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    hd_pack_bytes(&pack, "a\0b", 3); /* a text with a NUL inside is another text to C */
+    assert_int_equal(hd_frame_decode(bytes, hd_pack_end(&pack, 1), &frame, &size), HD_OK);
+    hd_unpack_begin(&unpack, &frame);
+    hd_unpack_text(&unpack, text, sizeof text);
+    assert_int_equal(hd_unpack_end(&unpack), HD_CORRUPT);
+}
+
+static void every_kind_of_report_reads_back(void **state)
+{
+    static uint8_t first[HD_FRAME_BYTES_MAX], second[HD_FRAME_BYTES_MAX];
+
+    (void)state;
+    for (int kind = HD_LINK_NONE + 1; kind < HD_LINK_KIND_COUNT; kind++) {
+        struct hd_link_report report, back;
+        struct hd_frame frame;
+        size_t n, size;
+
+        /* all ones: sound as a number and, but for the last byte, as a text of the full length */
+        memset(&report, 1, sizeof report);
+        report.kind = (enum hd_link_kind)kind;
+        report.rank = 4;
+        report.seq = INT64_MAX;
+        switch (report.kind) {
+        case HD_LINK_CHECKPOINT:
+            report.checkpoint.path[HD_JOB_PATH_MAX - 1] = '\0';
+            report.checkpoint.manifest_hash[HD_LINK_WORD_MAX - 1] = '\0';
+            break;
+        case HD_LINK_EVENT:
+            report.event.level = HD_LINK_LEVEL_WARN;
+            report.event.text[HD_LINK_TEXT_MAX - 1] = '\0';
+            break;
+        case HD_LINK_PROGRESS:
+            report.progress.phase = HD_LINK_PHASE_ENDING;
+            break;
+        case HD_LINK_FAILURE:
+            report.failure.status = HD_ABORTED;
+            report.failure.operation[HD_LINK_WORD_MAX - 1] = '\0';
+            report.failure.message[HD_LINK_TEXT_MAX - 1] = '\0';
+            break;
+        case HD_LINK_END:
+            report.end.cause = HD_LINK_CAUSE_USER;
+            report.end.operation[HD_LINK_WORD_MAX - 1] = '\0';
+            report.end.message[HD_LINK_TEXT_MAX - 1] = '\0';
+            break;
+        default:
+            break;
+        }
+        n = hd_link_report_encode(&report, first, sizeof first);
+        assert_int_not_equal(n, 0);
+        assert_int_equal(hd_frame_decode(first, n, &frame, &size), HD_OK);
+        assert_int_equal(hd_link_report_decode(&frame, &back), HD_OK);
+        assert_int_equal(hd_link_report_encode(&back, second, sizeof second), n);
+        assert_memory_equal(first, second, n);
+    }
+}
+
+static void a_report_with_unknown_numbers_is_refused(void **state)
+{
+    struct hd_link_report report = {.kind = HD_LINK_PROGRESS, .progress = {.phase = 99}}, back;
+    uint8_t bytes[512];
+    struct hd_frame frame;
+    size_t size;
+
+    (void)state;
+    assert_int_equal(
+        hd_frame_decode(bytes, hd_link_report_encode(&report, bytes, sizeof bytes), &frame, &size),
+        HD_OK);
+    assert_int_equal(hd_link_report_decode(&frame, &back), HD_CORRUPT);
+    report.progress.phase = 0;
+    report.rank = HD_LINK_RANKS_MAX;
+    assert_int_equal(
+        hd_frame_decode(bytes, hd_link_report_encode(&report, bytes, sizeof bytes), &frame, &size),
+        HD_OK);
+    assert_int_equal(hd_link_report_decode(&frame, &back), HD_CORRUPT);
+}
+
+/* A link whose other end, *ret_fd, the test holds; the hellos are done. */
+static struct hd_link *open_pair(int64_t rank, int64_t world, int *ret_fd)
+{
+    struct hd_link *link;
+    struct hd_hello hello;
+    int fd[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
+    assert_int_equal(hd_hello_send(fd[1], -1, 1000), HD_OK);
+    assert_int_equal(hd_link_worker_open(fd[0], rank, world, &link), HD_OK);
+    assert_int_equal(hd_hello_receive(fd[1], 1000, &hello), HD_OK);
+    assert_int_equal(hello.rank, rank);
+    assert_int_equal(hd_hello_check(&hello, "the rank"), HD_OK);
+    *ret_fd = fd[1];
+    return link;
+}
+
+static void next_report(int fd, struct hd_link_report *ret_report)
+{
+    static uint8_t bytes[HD_FRAME_BYTES_MAX];
+    struct hd_frame frame;
+
+    assert_int_equal(hd_frame_receive(fd, bytes, 1000, &frame), HD_OK);
+    assert_int_equal(hd_link_report_decode(&frame, ret_report), HD_OK);
+}
+
+static void send_command(int fd, uint16_t type)
+{
+    uint8_t bytes[64];
+    struct hd_pack pack;
+
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    assert_int_equal(hd_frame_send(fd, bytes, hd_pack_end(&pack, type), 1000), HD_OK);
+}
+
+static void versions_that_do_not_meet_are_named(void **state)
+{
+    uint8_t bytes[128];
+    struct hd_link *link;
+    struct hd_pack pack;
+    int fd[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    hd_pack_int(&pack, 7);
+    hd_pack_int(&pack, 9);
+    hd_pack_text(&pack, "9.9.9");
+    hd_pack_int(&pack, -1);
+    assert_int_equal(hd_frame_send(fd[1], bytes, hd_pack_end(&pack, HD_LINK_MSG_HELLO), 1000),
+                     HD_OK);
+    assert_int_equal(hd_link_worker_open(fd[0], 0, 1, &link), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "build 9.9.9"));
+    assert_non_null(strstr(hd_err_message(), "7 to 9"));
+    (void)close(fd[1]);
+}
+
+static void reports_arrive_as_they_were_given(void **state)
+{
+    const struct hd_link_step step = {.step = 3, .loss = 2.5, .tokens = 64};
+    struct hd_link_report report;
+    struct hd_link *link;
+    int fd;
+
+    (void)state;
+    link = open_pair(1, 2, &fd);
+    hd_link_report_step(link, &step);
+    hd_link_report_checkpoint(link, 3, "/jobs/1/attempt-1/checkpoints/step-3", "00ff", 4096);
+    hd_link_report_failure(link, HD_IO, 0, "all_gather", "rank 0 went away");
+    next_report(fd, &report);
+    assert_int_equal(report.kind, HD_LINK_STEP);
+    assert_int_equal(report.rank, 1);
+    assert_int_equal(report.step.step, 3);
+    assert_true(report.step.loss == 2.5);
+    next_report(fd, &report);
+    assert_int_equal(report.kind, HD_LINK_CHECKPOINT);
+    assert_string_equal(report.checkpoint.path, "/jobs/1/attempt-1/checkpoints/step-3");
+    assert_string_equal(report.checkpoint.manifest_hash, "00ff");
+    next_report(fd, &report);
+    assert_int_equal(report.kind, HD_LINK_FAILURE);
+    assert_int_equal(report.failure.status, HD_IO);
+    assert_string_equal(report.failure.operation, "all_gather");
+    hd_link_close(link);
+    (void)close(fd);
+}
+
+/* Goal: training never waits for a stalled supervisor, and no step is lost silently. Method: report
+ * until the socket is surely full, then read all: steps that came + steps counted as left out must
+ * be all steps. */
+static void a_stalled_supervisor_costs_steps_but_no_time(void **state)
+{
+    enum { STEPS = 20000 };
+    int64_t seen = 0, left_out = 0, start_ms;
+    struct hd_link_report report;
+    struct hd_link *link;
+    struct hd_link_step step = {0};
+    int fd;
+
+    (void)state;
+    link = open_pair(0, 1, &fd);
+    start_ms = hd_clock_now_ms();
+    for (step.step = 1; step.step < STEPS; step.step++)
+        hd_link_report_step(link, &step);
+    assert_true(hd_clock_now_ms() - start_ms < 5000);
+    for (;;) {
+        static uint8_t bytes[HD_FRAME_BYTES_MAX];
+        struct hd_frame frame;
+
+        if (hd_frame_receive(fd, bytes, 0, &frame))
+            break;
+        assert_int_equal(hd_link_report_decode(&frame, &report), HD_OK);
+        assert_int_equal(report.kind, HD_LINK_STEP);
+        seen++;
+    }
+    assert_true(seen < STEPS - 1);
+    hd_link_report_step(link, &step); /* now there is room: the gap, then the step */
+    next_report(fd, &report);
+    assert_int_equal(report.kind, HD_LINK_GAP);
+    left_out = report.gap.count;
+    next_report(fd, &report);
+    assert_int_equal(report.kind, HD_LINK_STEP);
+    assert_int_equal(seen + left_out + 1, STEPS);
+    hd_link_close(link);
+    (void)close(fd);
+}
+
+static void a_stop_is_told_once_and_before_a_checkpoint(void **state)
+{
+    struct hd_link *link;
+    int fd;
+
+    (void)state;
+    link = open_pair(0, 1, &fd);
+    assert_int_equal(hd_link_poll(link), HD_LINK_COMMAND_NONE);
+    send_command(fd, HD_LINK_MSG_CHECKPOINT);
+    assert_int_equal(hd_link_poll(link), HD_LINK_COMMAND_CHECKPOINT);
+    assert_int_equal(hd_link_poll(link), HD_LINK_COMMAND_NONE);
+    send_command(fd, HD_LINK_MSG_CHECKPOINT);
+    send_command(fd, HD_LINK_MSG_STOP);
+    assert_int_equal(hd_link_poll(link), HD_LINK_COMMAND_STOP);
+    assert_int_equal(hd_link_poll(link), HD_LINK_COMMAND_NONE);
+    hd_link_close(link);
+    (void)close(fd);
+}
+
+static void a_broken_link_does_not_disturb(void **state)
+{
+    const struct hd_link_step step = {.step = 1};
+    struct hd_link *link;
+    int fd;
+
+    (void)state;
+    link = open_pair(0, 1, &fd);
+    (void)close(fd);
+    hd_link_report_step(link, &step);
+    hd_link_report_validation(link, 1, 1.0, 1);
+    assert_int_equal(hd_link_poll(link), HD_LINK_COMMAND_NONE);
+    assert_true(hd_link_broken(link));
+    hd_link_close(link);
+}
+
+static void send_value(int fd, int64_t rank, const char *value)
+{
+    uint8_t bytes[64];
+    struct hd_pack pack;
+
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    hd_pack_int(&pack, rank);
+    hd_pack_text(&pack, value);
+    assert_int_equal(hd_frame_send(fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_VALUE), 1000), HD_OK);
+}
+
+static void a_rendezvous_takes_values_in_any_order_and_repeated(void **state)
+{
+    struct hd_link_values values;
+    struct hd_link *link;
+    int fd;
+
+    (void)state;
+    link = open_pair(1, 3, &fd);
+    send_value(fd, 2, "two");
+    send_value(fd, 2, "twice"); /* a re-put after a reconnect; the first one stands */
+    send_value(fd, 7, "nobody");
+    send_value(fd, 0, "");
+    send_value(fd, 1, "one");
+    assert_int_equal(hd_link_rendezvous(link, "one", 3, 1000, &values), HD_OK);
+    assert_int_equal(values.world, 3);
+    assert_int_equal(values.size_bytes[0], 0);
+    assert_int_equal(values.size_bytes[1], 3);
+    assert_memory_equal(values.value[2], "two", 3);
+    hd_link_values_free(&values);
+    hd_link_close(link);
+    (void)close(fd);
+}
+
+static void a_rendezvous_that_stays_incomplete_names_who_is_missing(void **state)
+{
+    struct hd_link_values values;
+    struct hd_link *link;
+    int fd;
+
+    (void)state;
+    link = open_pair(1, 4, &fd);
+    send_value(fd, 1, "one");
+    send_value(fd, 2, "two");
+    assert_int_equal(hd_link_rendezvous(link, "one", 3, 50, &values), HD_TIMEOUT);
+    assert_non_null(strstr(hd_err_message(), "lacks rank 0 3 of 4"));
+    hd_link_close(link);
+    (void)close(fd);
+}
+
+/* Goal: an attempt's directory may be as deep as it likes. Method: 40 levels of 10 bytes, 4 times
+ * what a socket address holds. */
+static void sockets_live_in_long_directories(void **state)
+{
+    char root[] = "/tmp/heddle-link-XXXXXX";
+    struct hd_text dir = {0};
+    struct hd_hello hello;
+    int listen_fd, client_fd, served_fd;
+    struct stat info;
+
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    hd_text_add(&dir, "%s", root);
+    for (int i = 0; i < 40; i++)
+        hd_text_add(&dir, "/directory");
+    assert_int_equal(hd_file_make_dirs(dir.data, 0700), HD_OK);
+    assert_int_equal(hd_frame_connect(dir.data, "socket", &client_fd), HD_UNAVAILABLE);
+    assert_int_equal(hd_frame_listen(dir.data, "socket", &listen_fd), HD_OK);
+    assert_int_equal(hd_frame_accept(listen_fd, &served_fd), HD_UNAVAILABLE);
+    assert_int_equal(hd_frame_connect(dir.data, "socket", &client_fd), HD_OK);
+    assert_int_equal(hd_frame_accept(listen_fd, &served_fd), HD_OK);
+    assert_int_equal(hd_hello_send(client_fd, -1, 1000), HD_OK);
+    assert_int_equal(hd_hello_receive(served_fd, 1000, &hello), HD_OK);
+    (void)close(client_fd);
+    assert_int_equal(hd_hello_receive(served_fd, 1000, &hello), HD_ABORTED);
+    hd_text_add(&dir, "/socket");
+    assert_int_equal(stat(dir.data, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    (void)close(served_fd);
+    (void)close(listen_fd);
+    assert_int_equal(hd_file_remove_tree(root), HD_OK);
+    hd_text_free(&dir);
+}
+
+static void two_frames_in_one_packet_are_refused(void **state)
+{
+    static uint8_t bytes[HD_FRAME_BYTES_MAX];
+    struct hd_frame frame;
+    size_t n = sample_frame(bytes, sizeof bytes);
+    int fd[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd), 0);
+    memcpy(bytes + n, bytes, n);
+    assert_int_equal(hd_frame_send(fd[0], bytes, 2 * n, 1000), HD_OK);
+    assert_int_equal(hd_frame_receive(fd[1], bytes, 1000, &frame), HD_CORRUPT);
+    assert_int_equal(hd_frame_send(fd[0], bytes, n / 2, 1000), HD_OK);
+    assert_int_equal(hd_frame_receive(fd[1], bytes, 1000, &frame), HD_CORRUPT);
+    (void)close(fd[0]);
+    (void)close(fd[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_frame_reads_back_field_by_field),
+        cmocka_unit_test(no_prefix_and_no_changed_bit_passes),
+        cmocka_unit_test(a_frame_that_claims_too_much_is_refused_at_once),
+        cmocka_unit_test(fields_that_do_not_fit_are_remembered),
+        cmocka_unit_test(every_kind_of_report_reads_back),
+        cmocka_unit_test(a_report_with_unknown_numbers_is_refused),
+        cmocka_unit_test(versions_that_do_not_meet_are_named),
+        cmocka_unit_test(reports_arrive_as_they_were_given),
+        cmocka_unit_test(a_stalled_supervisor_costs_steps_but_no_time),
+        cmocka_unit_test(a_stop_is_told_once_and_before_a_checkpoint),
+        cmocka_unit_test(a_broken_link_does_not_disturb),
+        cmocka_unit_test(a_rendezvous_takes_values_in_any_order_and_repeated),
+        cmocka_unit_test(a_rendezvous_that_stays_incomplete_names_who_is_missing),
+        cmocka_unit_test(sockets_live_in_long_directories),
+        cmocka_unit_test(two_frames_in_one_packet_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
