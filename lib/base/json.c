@@ -1,0 +1,474 @@
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reader {
+    struct hd_arena *arena;
+    const struct hd_json_limits *limits;
+    const char *start, *p, *end;
+    size_t value_count;
+};
+
+static enum hd_status parse_value(struct reader *r, int depth, struct hd_json **ret_value);
+
+static enum hd_status wrong(const struct reader *r, const char *what)
+{
+    return hd_err(HD_INVALID, "byte %zu: %s", (size_t)(r->p - r->start), what);
+}
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for the JSON values");
+}
+
+static void skip_blanks(struct reader *r)
+{
+    while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r'))
+        r->p++;
+}
+
+static bool take(struct reader *r, char c)
+{
+    if (r->p == r->end || *r->p != c)
+        return false;
+    r->p++;
+    return true;
+}
+
+/* ---- strings ---- */
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+/* The four digits after \u. */
+static enum hd_status parse_hex4(struct reader *r, uint32_t *ret_code)
+{
+    uint32_t code = 0;
+
+    for (int i = 0; i < 4; i++) {
+        int digit = r->p < r->end ? hex_digit(*r->p) : -1;
+
+        if (digit < 0)
+            return wrong(r, "four hexadecimal digits must follow \\u");
+        code = code << 4 | (uint32_t)digit;
+        r->p++;
+    }
+    *ret_code = code;
+    return HD_OK;
+}
+
+static char *put_utf8(char *out, uint32_t code)
+{
+    if (code < 0x80) {
+        *out++ = (char)code;
+    } else if (code < 0x800) {
+        *out++ = (char)(0xC0 | code >> 6);
+        *out++ = (char)(0x80 | (code & 0x3F));
+    } else if (code < 0x10000) {
+        *out++ = (char)(0xE0 | code >> 12);
+        *out++ = (char)(0x80 | (code >> 6 & 0x3F));
+        *out++ = (char)(0x80 | (code & 0x3F));
+    } else {
+        *out++ = (char)(0xF0 | code >> 18);
+        *out++ = (char)(0x80 | (code >> 12 & 0x3F));
+        *out++ = (char)(0x80 | (code >> 6 & 0x3F));
+        *out++ = (char)(0x80 | (code & 0x3F));
+    }
+    return out;
+}
+
+/* After "\u": one code point, which may take a second \u for the lower half of a surrogate pair. */
+static enum hd_status parse_unicode(struct reader *r, char **out)
+{
+    uint32_t code = 0, low = 0;
+    enum hd_status st = parse_hex4(r, &code);
+
+    if (st)
+        return st;
+    if (code >= 0xD800 && code <= 0xDBFF) {
+        if (!take(r, '\\') || !take(r, 'u'))
+            return wrong(r, "the second half of a surrogate pair is missing");
+        st = parse_hex4(r, &low);
+        if (st)
+            return st;
+        if (low < 0xDC00 || low > 0xDFFF)
+            return wrong(r, "not the second half of a surrogate pair");
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    } else if (code >= 0xDC00 && code <= 0xDFFF) {
+        return wrong(r, "the second half of a surrogate pair stands alone");
+    }
+    if (code == 0)
+        return wrong(r, "a NUL inside a string is not supported");
+    *out = put_utf8(*out, code);
+    return HD_OK;
+}
+
+static enum hd_status parse_escape(struct reader *r, char **out)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    const char *found;
+
+    if (r->p == r->end)
+        return wrong(r, "the text ends inside a string");
+    if (take(r, 'u'))
+        return parse_unicode(r, out);
+    found = *r->p ? strchr(from, *r->p) : NULL;
+    if (!found)
+        return wrong(r, "an unknown escape in a string");
+    *(*out)++ = to[found - from];
+    r->p++;
+    return HD_OK;
+}
+
+/* At the opening quote. The decoded string is never longer than its source. */
+static enum hd_status parse_string(struct reader *r, const char **ret_text)
+{
+    const char *close = r->p + 1;
+    enum hd_status st = HD_OK;
+    char *text, *out;
+
+    while (close < r->end && *close != '"')
+        close += *close == '\\' ? 2 : 1;
+    if (close >= r->end)
+        return wrong(r, "a string without end");
+    text = out = hd_arena_alloc(r->arena, (size_t)(close - r->p));
+    if (!text)
+        return no_memory();
+    r->p++;
+    while (!st && r->p < close) {
+        if ((unsigned char)*r->p < 0x20)
+            return wrong(r, "a control character inside a string");
+        if (take(r, '\\'))
+            st = parse_escape(r, &out);
+        else
+            *out++ = *r->p++;
+    }
+    if (st)
+        return st;
+    if (!hd_text_is_utf8(text, (size_t)(out - text)))
+        return wrong(r, "the string that ends here is not UTF-8");
+    *out = '\0';
+    r->p++; /* the closing quote */
+    *ret_text = text;
+    return HD_OK;
+}
+
+/* ---- numbers ---- */
+
+static bool take_digits(struct reader *r)
+{
+    const char *before = r->p;
+
+    while (r->p < r->end && *r->p >= '0' && *r->p <= '9')
+        r->p++;
+    return r->p > before;
+}
+
+static enum hd_status parse_number(struct reader *r, struct hd_json *value)
+{
+    const char *from = r->p;
+    size_t n;
+    char *text;
+
+    (void)take(r, '-');
+    if (!take(r, '0') && !take_digits(r)) /* no digit follows a leading 0 */
+        return wrong(r, "a value is expected here");
+    if (take(r, '.') && !take_digits(r))
+        return wrong(r, "a digit must follow the point");
+    if (take(r, 'e') || take(r, 'E')) {
+        if (!take(r, '+'))
+            (void)take(r, '-');
+        if (!take_digits(r))
+            return wrong(r, "a digit must follow the exponent");
+    }
+    n = (size_t)(r->p - from);
+    text = hd_arena_alloc(r->arena, n + 1);
+    if (!text)
+        return no_memory();
+    memcpy(text, from, n);
+    value->kind = HD_JSON_NUMBER;
+    value->text = text;
+    return HD_OK;
+}
+
+/* ---- arrays and objects ---- */
+
+static int compare_keys(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum hd_status refuse_repeated_keys(struct reader *r, const struct hd_json *object)
+{
+    const char **keys;
+    size_t n = 0;
+
+    if (object->count < 2)
+        return HD_OK;
+    keys = calloc(object->count, sizeof *keys);
+    if (!keys)
+        return no_memory();
+    for (const struct hd_json *m = object->first; m; m = m->next)
+        keys[n++] = m->key;
+    qsort(keys, n, sizeof *keys, compare_keys);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(keys[i - 1], keys[i]) == 0) {
+            enum hd_status st = hd_err(HD_INVALID,
+                                       "byte %zu: the name '%s' stands twice in the "
+                                       "object that ends here",
+                                       (size_t)(r->p - r->start), keys[i]);
+
+            free(keys);
+            return st;
+        }
+    free(keys);
+    return HD_OK;
+}
+
+static enum hd_status parse_key(struct reader *r, const char **ret_key)
+{
+    enum hd_status st;
+
+    if (r->p == r->end || *r->p != '"')
+        return wrong(r, "a member's name is expected here");
+    st = parse_string(r, ret_key);
+    if (st)
+        return st;
+    skip_blanks(r);
+    return take(r, ':') ? HD_OK : wrong(r, "':' is expected here");
+}
+
+/* After the opening bracket. */
+static enum hd_status parse_items(struct reader *r, int depth, struct hd_json *parent)
+{
+    const bool is_object = parent->kind == HD_JSON_OBJECT;
+    const char close = is_object ? '}' : ']';
+    const struct hd_json **link = &parent->first;
+
+    skip_blanks(r);
+    if (take(r, close))
+        return HD_OK;
+    for (;;) {
+        struct hd_json *item = NULL;
+        const char *key = NULL;
+        enum hd_status st = HD_OK;
+
+        skip_blanks(r);
+        if (is_object)
+            st = parse_key(r, &key);
+        if (!st)
+            st = parse_value(r, depth + 1, &item);
+        if (st)
+            return st;
+        item->key = key;
+        *link = item;
+        link = &item->next;
+        parent->count++;
+        skip_blanks(r);
+        if (take(r, close))
+            return is_object ? refuse_repeated_keys(r, parent) : HD_OK;
+        if (!take(r, ','))
+            return wrong(r, is_object ? "',' or '}' is expected here"
+                                      : "',' or ']' is expected "
+                                        "here");
+    }
+}
+
+static bool take_word(struct reader *r, const char *word)
+{
+    size_t n = strlen(word);
+
+    if ((size_t)(r->end - r->p) < n || memcmp(r->p, word, n) != 0)
+        return false;
+    r->p += n;
+    return true;
+}
+
+static enum hd_status parse_value(struct reader *r, int depth, struct hd_json **ret_value)
+{
+    struct hd_json *value;
+
+    skip_blanks(r);
+    if (r->p == r->end)
+        return wrong(r, "the text ends where a value is expected");
+    if (++r->value_count > r->limits->values_max)
+        return hd_err(HD_LIMIT, "byte %zu: more than %zu values", (size_t)(r->p - r->start),
+                      r->limits->values_max);
+    value = hd_arena_alloc(r->arena, sizeof *value);
+    if (!value)
+        return no_memory();
+    *ret_value = value;
+    if (*r->p == '"') {
+        value->kind = HD_JSON_STRING;
+        return parse_string(r, &value->text);
+    }
+    if (*r->p == '{' || *r->p == '[') {
+        if (depth >= r->limits->depth_max)
+            return hd_err(HD_LIMIT, "byte %zu: deeper than %d arrays and objects",
+                          (size_t)(r->p - r->start), r->limits->depth_max);
+        value->kind = *r->p++ == '{' ? HD_JSON_OBJECT : HD_JSON_ARRAY;
+        return parse_items(r, depth, value);
+    }
+    if (take_word(r, "null"))
+        value->kind = HD_JSON_NULL;
+    else if (take_word(r, "true"))
+        value->kind = HD_JSON_TRUE;
+    else if (take_word(r, "false"))
+        value->kind = HD_JSON_FALSE;
+    else
+        return parse_number(r, value);
+    return HD_OK;
+}
+
+enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
+                             const struct hd_json_limits *limits, const struct hd_json **ret_root)
+{
+    struct reader r = {
+        .arena = arena, .limits = limits, .start = text, .p = text, .end = text + text_bytes};
+    struct hd_json *root = NULL;
+    enum hd_status st = parse_value(&r, 0, &root);
+
+    if (st)
+        return st;
+    skip_blanks(&r);
+    if (r.p != r.end)
+        return wrong(&r, "nothing more is expected here");
+    *ret_root = root;
+    return HD_OK;
+}
+
+/* ---- asking ---- */
+
+const struct hd_json *hd_json_member(const struct hd_json *object, const char *key)
+{
+    if (object->kind != HD_JSON_OBJECT)
+        return NULL;
+    for (const struct hd_json *m = object->first; m; m = m->next)
+        if (strcmp(m->key, key) == 0)
+            return m;
+    return NULL;
+}
+
+enum hd_status hd_json_need(const struct hd_json *object, const char *key, enum hd_json_kind kind,
+                            const struct hd_json **ret_member)
+{
+    static const char *const names[] = {"null",     "false",    "true",     "a number",
+                                        "a string", "an array", "an object"};
+    const struct hd_json *member = hd_json_member(object, key);
+
+    if (!member)
+        return hd_err(HD_INVALID, "'%s' is missing", key);
+    if (member->kind != kind)
+        return hd_err(HD_INVALID, "'%s' is %s, not %s", key, names[member->kind], names[kind]);
+    *ret_member = member;
+    return HD_OK;
+}
+
+enum hd_status hd_json_to_int64(const struct hd_json *value, int64_t min, int64_t max,
+                                int64_t *ret_value)
+{
+    if (value->kind != HD_JSON_NUMBER)
+        return hd_err(HD_INVALID, "a whole number is expected");
+    return hd_text_to_int64(value->text, min, max, ret_value);
+}
+
+enum hd_status hd_json_need_int64(const struct hd_json *object, const char *key, int64_t min,
+                                  int64_t max, int64_t *ret_value)
+{
+    const struct hd_json *member = NULL;
+    enum hd_status st = hd_json_need(object, key, HD_JSON_NUMBER, &member);
+
+    if (st)
+        return st;
+    st = hd_json_to_int64(member, min, max, ret_value);
+    return st ? hd_err_prefix(st, "'%s'", key) : HD_OK;
+}
+
+enum hd_status hd_json_need_string(const struct hd_json *object, const char *key,
+                                   const char **ret_text)
+{
+    const struct hd_json *member = NULL;
+    enum hd_status st = hd_json_need(object, key, HD_JSON_STRING, &member);
+
+    if (!st)
+        *ret_text = member->text;
+    return st;
+}
+
+/* ---- writing ---- */
+
+static void add_quoted(struct hd_text *out, const char *text)
+{
+    const char *plain = text;
+
+    hd_text_add_bytes(out, "\"", 1);
+    for (const char *p = text;; p++) {
+        if (*p && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20)
+            continue;
+        hd_text_add_bytes(out, plain, (size_t)(p - plain));
+        plain = p + 1;
+        if (!*p)
+            break;
+        if (*p == '\n')
+            hd_text_add_bytes(out, "\\n", 2);
+        else if (*p == '"' || *p == '\\')
+            hd_text_add(out, "\\%c", *p);
+        else
+            hd_text_add(out, "\\u%04x", (unsigned char)*p);
+    }
+    hd_text_add_bytes(out, "\"", 1);
+}
+
+static void before_value(struct hd_json_writer *writer, const char *key)
+{
+    if (writer->needs_comma)
+        hd_text_add_bytes(writer->out, ",", 1);
+    writer->needs_comma = true;
+    if (key) {
+        add_quoted(writer->out, key);
+        hd_text_add_bytes(writer->out, ":", 1);
+    }
+}
+
+void hd_json_begin(struct hd_json_writer *writer, const char *key, char bracket)
+{
+    before_value(writer, key);
+    hd_text_add_bytes(writer->out, &bracket, 1);
+    writer->needs_comma = false;
+}
+
+void hd_json_end(struct hd_json_writer *writer, char bracket)
+{
+    hd_text_add_bytes(writer->out, &bracket, 1);
+    writer->needs_comma = true;
+}
+
+void hd_json_add_string(struct hd_json_writer *writer, const char *key, const char *text)
+{
+    before_value(writer, key);
+    add_quoted(writer->out, text);
+}
+
+void hd_json_add_int64(struct hd_json_writer *writer, const char *key, int64_t value)
+{
+    before_value(writer, key);
+    hd_text_add(writer->out, "%" PRId64, value);
+}
+
+void hd_json_add_line(struct hd_json_writer *writer)
+{
+    if (writer->needs_comma)
+        hd_text_add_bytes(writer->out, ",", 1);
+    hd_text_add_bytes(writer->out, "\n", 1);
+    writer->needs_comma = false;
+}
