@@ -131,7 +131,8 @@ double hd_bigram_probability(const struct hd_bigram *bigram, unsigned char befor
                              unsigned char byte);
 
 /* Nats per byte over exactly the targets of the validation windows. */
-double hd_bigram_entropy(const struct hd_bigram *bigram, const struct hd_validation *validation);
+enum hd_status hd_bigram_entropy(const struct hd_bigram *bigram,
+                                 const struct hd_validation *validation, double *ret_nats);
 
 /* ---- tokenizers ---- */
 
