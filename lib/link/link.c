@@ -18,6 +18,7 @@ struct hd_link {
     atomic_bool broken;
     atomic_int_least64_t left_out; /* step reports since the last one that went through */
     bool stop, checkpoint;         /* commands that came and were not told yet */
+    int64_t round;                 /* of the rendezvous under way, or of the next one */
     int64_t values_count;
     struct hd_link_values values; /* filled during the rendezvous, else empty */
     uint8_t received[HD_FRAME_BYTES_MAX];
@@ -151,13 +152,14 @@ static void keep_value(struct hd_link *link, const struct hd_frame *frame)
 {
     struct hd_unpack unpack;
     const uint8_t *value;
-    int64_t rank;
+    int64_t rank, round;
     size_t count;
 
     hd_unpack_begin(&unpack, frame);
     rank = hd_unpack_int(&unpack);
+    round = hd_unpack_int(&unpack);
     value = hd_unpack_bytes(&unpack, HD_LINK_VALUE_MAX, &count);
-    if (hd_unpack_end(&unpack) || rank < 0 || rank >= link->values.world ||
+    if (hd_unpack_end(&unpack) || round != link->round || rank < 0 || rank >= link->values.world ||
         link->values.size_bytes[rank] != SIZE_MAX)
         return; /* nobody asked, or asked and already told */
     if (count)
@@ -255,6 +257,7 @@ enum hd_status hd_link_rendezvous(struct hd_link *link, const void *value, size_
     link->values_count = 0;
     hd_pack_begin(&pack, bytes, sizeof bytes);
     hd_pack_int(&pack, link->rank);
+    hd_pack_int(&pack, link->round);
     hd_pack_bytes(&pack, value, value_bytes);
     st = send_frame(link, bytes, hd_pack_end(&pack, HD_LINK_MSG_PUT), timeout_ms);
     while (!st && link->values_count < link->world) {
@@ -271,6 +274,7 @@ enum hd_status hd_link_rendezvous(struct hd_link *link, const void *value, size_
         hd_link_values_free(&link->values);
     else
         *ret_values = link->values;
+    link->round++;
     link->values = (struct hd_link_values){0};
     return st;
 }

@@ -29,19 +29,26 @@ enum { HD_LINK_PROTOCOL_MIN = 1, HD_LINK_PROTOCOL_MAX = 1 };
 enum hd_link_message {
     HD_LINK_MSG_HELLO = 1,      /* both ways, first: protocol min, max, build, rank */
     HD_LINK_MSG_REPORT = 2,     /* up: report.h */
-    HD_LINK_MSG_PUT = 3,        /* up: rank, value: its share of the rendezvous */
-    HD_LINK_MSG_VALUE = 4,      /* down: rank, value; once per rank of the attempt, any order */
+    HD_LINK_MSG_PUT = 3,        /* up: rank, round, value: its share of a rendezvous */
+    HD_LINK_MSG_VALUE = 4,      /* down: rank, round, value; for every rank, any order */
     HD_LINK_MSG_STOP = 5,       /* down: checkpoint, then end; heddled: grace_ms */
     HD_LINK_MSG_CHECKPOINT = 6, /* down: checkpoint now and go on */
     HD_LINK_MSG_KILL = 7,       /* heddled to supervisor: end now */
-    HD_LINK_MSG_ACK = 8,        /* heddled to supervisor: seq; everything up to it is stored */
-    HD_LINK_MSG_STATUS = 9,     /* supervisor to heddled: what each rank here does now */
+    HD_LINK_MSG_STATUS = 8,     /* supervisor to heddled: state; and: the spool may have grown */
 };
 
 enum hd_link_command {
     HD_LINK_COMMAND_NONE,
     HD_LINK_COMMAND_STOP,       /* checkpoint, then end; told once */
     HD_LINK_COMMAND_CHECKPOINT, /* checkpoint now and go on */
+};
+
+/* How a rank's process ends; any other status, or a signal, is a failure as well. */
+enum hd_link_exit_status {
+    HD_LINK_EXIT_COMPLETED = 0, /* all steps are done */
+    HD_LINK_EXIT_FAILED = 1,    /* trying again may help */
+    HD_LINK_EXIT_BAD_INPUT = 2, /* trying again is useless */
+    HD_LINK_EXIT_STOPPED = 10,  /* told to stop, checkpoint written, steps left */
 };
 
 struct hd_link;
@@ -79,8 +86,8 @@ struct hd_link_values {
 };
 
 /* Puts this rank's value (at most HD_LINK_VALUE_MAX bytes) and waits until every rank's value is
- * here. Once per attempt. HD_TIMEOUT names the ranks that are missing; HD_ABORTED: told to stop, or
- * the link broke. Free the values after use. */
+ * here. The n-th call of each rank meets the n-th calls of the others. HD_TIMEOUT names the ranks
+ * that are missing; HD_ABORTED: told to stop, or the link broke. Free the values after use. */
 enum hd_status hd_link_rendezvous(struct hd_link *link, const void *value, size_t value_bytes,
                                   int timeout_ms, struct hd_link_values *ret_values);
 void hd_link_values_free(struct hd_link_values *values);

@@ -1,8 +1,9 @@
 /* report: what an attempt tells about itself, on the way from a rank to the controller.
  *
- * A rank reports over its link; the supervisor stamps (job, attempt, rank, seq, time), spools the
- * report in the attempt's directory and sends it to heddled until it is acknowledged; heddled
- * passes it to the controller. Kinds from EXIT on are the supervisor's own. One list of fields per
+ * A rank reports over its link; the supervisor stamps (job, attempt, rank, seq) and spools the
+ * report in the attempt's directory; heddled reads the spool and sends what it finds until the
+ * controller has acknowledged it. Kinds from EXIT on are the supervisor's own; PROGRESS and FAILURE
+ * stay with it. One list of fields per
  * kind makes the struct, its packed form and its printing, so that they cannot disagree.
  *
  * Used by: worker (through link.h), supervisor, heddled.   Uses: base, frame.   Threads: values
@@ -41,6 +42,8 @@ enum {
 #define HD_LINK_CAUSES(X)     \
     X(COMPLETED, "completed") \
     X(RANK_EXIT, "rank_exit") \
+    X(NODE_LOST, "node_lost") \
+    X(HANG, "hang")           \
     X(USER, "user")           \
     X(LAUNCH_FAILED, "launch_failed")
 
@@ -92,14 +95,17 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, first_rank) /* the rank that failed first, as far as this rank knows */ \
     X(WORD, operation)                                                             \
     X(TEXT, message)
-#define HD_LINK_EXIT_FIELDS(X)              \
-    X(INT, code)   /* exit status, or -1 */ \
-    X(INT, signal) /* that ended it, or 0 */
+#define HD_LINK_EXIT_FIELDS(X)                        \
+    X(INT, code)   /* exit status; 0 with a signal */ \
+    X(INT, signal) /* that ended it, or 0 */          \
+    X(WORD, operation)                                \
+    X(TEXT, message) /* its last words, or "" */
 #define HD_LINK_END_FIELDS(X)                                 \
     X(INT, cause)      /* enum hd_link_cause */               \
     X(INT, first_rank) /* of this node, to blame; -1: none */ \
     X(INT, code)                                              \
     X(INT, signal)                                            \
+    X(INT, bad_input) /* 1: trying again is useless */        \
     X(WORD, operation)                                        \
     X(TEXT, message)
 #define HD_LINK_GAP_FIELDS(X)                           \
@@ -144,7 +150,7 @@ HD_LINK_REPORTS(R)
 struct hd_link_report {
     enum hd_link_kind kind;
     int64_t job, attempt, rank; /* rank -1: the node's share of the attempt as a whole */
-    int64_t seq;                /* rises by 1 within (attempt, node); 0: not stamped yet */
+    int64_t seq;                /* 1, 2, .. within (attempt, rank); 0: not stamped yet */
     int64_t wall_ms;            /* when it happened */
     union {
 #define R(kind, member, name, fields) struct hd_link_##member member;

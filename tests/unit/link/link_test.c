@@ -143,6 +143,10 @@ static void every_kind_of_report_reads_back(void **state)
             report.failure.operation[HD_LINK_WORD_MAX - 1] = '\0';
             report.failure.message[HD_LINK_TEXT_MAX - 1] = '\0';
             break;
+        case HD_LINK_EXIT:
+            report.exit.operation[HD_LINK_WORD_MAX - 1] = '\0';
+            report.exit.message[HD_LINK_TEXT_MAX - 1] = '\0';
+            break;
         case HD_LINK_END:
             report.end.cause = HD_LINK_CAUSE_USER;
             report.end.operation[HD_LINK_WORD_MAX - 1] = '\0';
@@ -341,13 +345,14 @@ static void a_broken_link_does_not_disturb(void **state)
     hd_link_close(link);
 }
 
-static void send_value(int fd, int64_t rank, const char *value)
+static void send_value(int fd, int64_t rank, int64_t round, const char *value)
 {
     uint8_t bytes[64];
     struct hd_pack pack;
 
     hd_pack_begin(&pack, bytes, sizeof bytes);
     hd_pack_int(&pack, rank);
+    hd_pack_int(&pack, round);
     hd_pack_text(&pack, value);
     assert_int_equal(hd_frame_send(fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_VALUE), 1000), HD_OK);
 }
@@ -360,16 +365,24 @@ static void a_rendezvous_takes_values_in_any_order_and_repeated(void **state)
 
     (void)state;
     link = open_pair(1, 3, &fd);
-    send_value(fd, 2, "two");
-    send_value(fd, 2, "twice"); /* a re-put after a reconnect; the first one stands */
-    send_value(fd, 7, "nobody");
-    send_value(fd, 0, "");
-    send_value(fd, 1, "one");
+    send_value(fd, 2, 0, "two");
+    send_value(fd, 2, 0, "twice"); /* a re-put after a reconnect; the first one stands */
+    send_value(fd, 7, 0, "nobody");
+    send_value(fd, 0, 0, "");
+    send_value(fd, 1, 0, "one");
     assert_int_equal(hd_link_rendezvous(link, "one", 3, 1000, &values), HD_OK);
     assert_int_equal(values.world, 3);
     assert_int_equal(values.size_bytes[0], 0);
     assert_int_equal(values.size_bytes[1], 3);
     assert_memory_equal(values.value[2], "two", 3);
+    hd_link_values_free(&values);
+
+    for (int64_t rank = 0; rank < 3; rank++) {
+        send_value(fd, rank, 0, "of the first round");
+        send_value(fd, rank, 1, "second");
+    }
+    assert_int_equal(hd_link_rendezvous(link, "one", 3, 1000, &values), HD_OK);
+    assert_int_equal(values.size_bytes[0], 6);
     hd_link_values_free(&values);
     hd_link_close(link);
     (void)close(fd);
@@ -383,8 +396,8 @@ static void a_rendezvous_that_stays_incomplete_names_who_is_missing(void **state
 
     (void)state;
     link = open_pair(1, 4, &fd);
-    send_value(fd, 1, "one");
-    send_value(fd, 2, "two");
+    send_value(fd, 1, 0, "one");
+    send_value(fd, 2, 0, "two");
     assert_int_equal(hd_link_rendezvous(link, "one", 3, 50, &values), HD_TIMEOUT);
     assert_non_null(strstr(hd_err_message(), "lacks rank 0 3 of 4"));
     hd_link_close(link);
