@@ -1,6 +1,8 @@
 #include "base/json.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -463,6 +465,31 @@ void hd_json_add_int64(struct hd_json_writer *writer, const char *key, int64_t v
 {
     before_value(writer, key);
     hd_text_add(writer->out, "%" PRId64, value);
+}
+
+void hd_json_add_real(struct hd_json_writer *writer, const char *key, double value)
+{
+    char text[40];
+
+    before_value(writer, key);
+    for (int digits = 6; digits <= 17; digits++) { /* 17 always read back to the same bits */
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    hd_text_add(writer->out, "%s", isfinite(value) ? text : "null");
+}
+
+void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value)
+{
+    before_value(writer, key);
+    hd_text_add(writer->out, "%s", value ? "true" : "false");
+}
+
+void hd_json_add_null(struct hd_json_writer *writer, const char *key)
+{
+    before_value(writer, key);
+    hd_text_add(writer->out, "null");
 }
 
 void hd_json_add_line(struct hd_json_writer *writer)

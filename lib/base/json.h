@@ -4,7 +4,8 @@
  * the caller's, duplicate member names and ill-formed UTF-8 are refused, numbers stay as written
  * until somebody asks for an int64. What people send goes through jansson, for its messages.
  *
- * Used by: checkpoint.   Uses: arena, status, text.   Threads: values are immutable once parsed.
+ * Used by: checkpoint, spec, the heddle command.   Uses: arena, status, text.   Threads: values are
+ * immutable once parsed.
  */
 #ifndef HD_BASE_JSON_H
 #define HD_BASE_JSON_H
@@ -75,6 +76,10 @@ void hd_json_begin(struct hd_json_writer *writer, const char *key, char bracket)
 void hd_json_end(struct hd_json_writer *writer, char bracket);                    /* '}' or ']' */
 void hd_json_add_string(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_int64(struct hd_json_writer *writer, const char *key, int64_t value);
+/* The shortest form that reads back to the same bits; null when it is not finite. */
+void hd_json_add_real(struct hd_json_writer *writer, const char *key, double value);
+void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value);
+void hd_json_add_null(struct hd_json_writer *writer, const char *key);
 void hd_json_add_line(struct hd_json_writer *writer); /* the next value starts a line */
 
 #endif

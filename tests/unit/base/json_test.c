@@ -190,6 +190,24 @@ static void written_text_reads_back(void **state)
     hd_text_free(&out);
 }
 
+static void reals_are_written_short_and_exact(void **state)
+{
+    struct hd_text out = {0};
+    struct hd_json_writer writer = {.out = &out};
+
+    (void)state;
+    hd_json_begin(&writer, NULL, '[');
+    hd_json_add_real(&writer, NULL, 0.1);
+    hd_json_add_real(&writer, NULL, 1.0 / 3); /* needs 16 digits */
+    hd_json_add_real(&writer, NULL, -1e300 * 1e300);
+    hd_json_add_bool(&writer, NULL, true);
+    hd_json_add_bool(&writer, NULL, false);
+    hd_json_add_null(&writer, NULL);
+    hd_json_end(&writer, ']');
+    assert_string_equal(out.data, "[0.1,0.3333333333333333,null,true,false,null]");
+    hd_text_free(&out);
+}
+
 static void arena_limit_bounds_what_hostile_text_takes(void **state)
 {
     const struct hd_json_limits wide = {.values_max = 1000000, .depth_max = 4};
@@ -218,6 +236,7 @@ int main(void)
         cmocka_unit_test(escapes_are_decoded),
         cmocka_unit_test(numbers_become_int64_only_when_they_are),
         cmocka_unit_test(written_text_reads_back),
+        cmocka_unit_test(reals_are_written_short_and_exact),
         cmocka_unit_test(arena_limit_bounds_what_hostile_text_takes),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
