@@ -4,9 +4,10 @@
  *     JobSpec + Plan + attempt --resolve--> struct hd_job (link/job.h), nothing left to choose
  *
  * The JobSpec message (proto/heddle/v1/job.proto) is the one form of a job between programs; its
- * member names are the keys of the job file. Presence counts: a key that the file does not have is
- * absent in the message until hd_spec_fill_defaults. Reading a file and taking a message from the
- * network meet in hd_spec_check, so both give the same verdict in the same words.
+ * member names are the keys of the job file. It is complete: reading a file fills in the default of
+ * each key that is not there, so that a stored spec means the same for ever. Reading a file and
+ * taking a message from the network meet in hd_spec_check, so both give the same verdict in the
+ * same words.
  *
  * Every failure is HD_INVALID (a mistake) or HD_UNSUPPORTED (a sensible wish for what is not built
  * yet) with the story "KEY.PATH: what is wrong; what to do". The functions that read a file put
@@ -31,6 +32,7 @@
 #include "base/text.h"
 #include "link/job.h"
 
+struct hd_json_writer;      /* base/json.h */
 struct Heddle__V1__JobSpec; /* heddle/v1/job.pb-c.h */
 struct Heddle__V1__Plan;
 
@@ -52,7 +54,9 @@ struct hd_spec_source {
 };
 
 /* Does everything that `heddle submit` does before it talks to the controller: reads, overrides,
- * fills defaults, checks, makes paths absolute, expands globs, records sizes. The result belongs to
+ * fills defaults, checks, makes paths absolute, expands globs (in bytewise order, files only), and
+ * records sizes. A file that a glob of data.train finds and that data.val has is left out of
+ * data.train. The result belongs to
  * the caller (hd_spec_free). */
 enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source,
                                  struct Heddle__V1__JobSpec **ret_spec);
@@ -64,9 +68,11 @@ enum hd_status hd_spec_read_file(const char *path, const char *const *overrides,
 
 void hd_spec_free(struct Heddle__V1__JobSpec *spec); /* NULL is fine */
 
-/* Gives every absent key its default, as the README's table states them. Idempotent. Only
- * HD_NO_MEMORY can fail. Defaults that depend on other keys (ffn_hidden) come out of them even
- * where those are wrong: hd_spec_check follows. */
+/* Completes a message that another client made: what is zero or empty and cannot be meant as such
+ * (kv_heads, ffn_hidden, vocab, rope_theta, norm_eps, tokenizer, order, decay, beta2, eps, devices)
+ * gets the default of the job file; absent sections are made. Where zero means something
+ * (weight_decay, clip, keep ...) it stays. Idempotent. Only HD_NO_MEMORY can fail: defaults come
+ * out of wrong values too, hd_spec_check follows. */
 enum hd_status hd_spec_fill_defaults(struct Heddle__V1__JobSpec *spec);
 
 /* All rules that need no file system: required keys, ranges, divisibility, what is built. Expects a
@@ -92,9 +98,10 @@ enum hd_status hd_spec_resolve(const struct Heddle__V1__JobSpec *spec,
                                const struct hd_spec_attempt *attempt, struct hd_arena *arena,
                                struct hd_job *ret_job);
 
-/* The spec as a JSON object with the keys of the job file (for `heddle show -o json`), and back. A
- * job file may be JSON, which is YAML; so reading is hd_spec_read_yaml. Compact, one line. */
-enum hd_status hd_spec_to_json(const struct Heddle__V1__JobSpec *spec, struct hd_text *ret_json);
+/* Adds the spec as a JSON object with the keys of the job file. A job file may be JSON, which is
+ * YAML: what is written here reads back with hd_spec_read_yaml. */
+void hd_spec_add_json(const struct Heddle__V1__JobSpec *spec, const char *key,
+                      struct hd_json_writer *writer);
 
 /* The nearest of `count` words to `word` by edit distance, or NULL when none is near enough to be
  * what was meant. For unknown keys, commands and flags. */

@@ -1,0 +1,346 @@
+/* The rules of a job. First each number by itself, through the table; then what keys demand of each
+ * other; then what is a sensible wish but not built yet. A story names the key, what is wrong, and
+ * what to write instead.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "spec_internal.h"
+
+enum { HEAD_WIDTH_MULTIPLE = 8, HEAD_WIDTH_MAX = 256 };
+
+static enum hd_status unsupported(const char *path, const char *what, const char *instead)
+{
+    return hd_err(HD_UNSUPPORTED, "%s: %s is not supported yet; %s", path, what, instead);
+}
+
+/* ---- each value by itself ---- */
+
+static enum hd_status check_number(const char *path, const struct spec_key *key,
+                                   const ProtobufCMessage *message)
+{
+    const void *member = (const char *)message + key->offset;
+    double value;
+
+    switch (key->kind) {
+    case SPEC_INT:
+        value = (double)*(const int64_t *)member;
+        break;
+    case SPEC_INT32:
+    case SPEC_AUTO:
+        value = *(const int32_t *)member;
+        break;
+    case SPEC_SEED:
+        value = (double)*(const uint64_t *)member;
+        break;
+    case SPEC_REAL:
+        value = *(const double *)member;
+        break;
+    default:
+        return HD_OK;
+    }
+    if (key->kind == SPEC_AUTO && value == 0)
+        return HD_OK;
+    if (spec_number_in_range(key, value))
+        return HD_OK;
+    return value == 0 ? spec_err_missing(path, key) : spec_err_range(path, key, value);
+}
+
+static enum hd_status check_value(const char *path, const struct spec_key *key,
+                                  const ProtobufCMessage *message)
+{
+    const void *member = (const char *)message + key->offset;
+    const Heddle__V1__ParallelSpec *parallel = (const Heddle__V1__ParallelSpec *)message;
+
+    if (key->kind == SPEC_WORD && !spec_word_name(key, *(const int *)member))
+        return hd_err(HD_INVALID, "%s: %d is not a value that this build knows", path,
+                      *(const int *)member);
+    if (key->kind == SPEC_ZERO && parallel->_zero_case == HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO &&
+        !spec_number_in_range(key, parallel->zero))
+        return spec_err_range(path, key, parallel->zero);
+    if (key->kind == SPEC_TEXT || key->kind == SPEC_PATH || key->kind == SPEC_CHOICE)
+        if (strpbrk(*(char *const *)member, "\n\r"))
+            return hd_err(HD_INVALID, "%s: holds a line break; remove it", path);
+    return check_number(path, key, message);
+}
+
+static enum hd_status check_section(const struct spec_section *section,
+                                    const ProtobufCMessage *message)
+{
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; i < section->key_count && !st; i++) {
+        const struct spec_key *key = &section->keys[i];
+        char path[SPEC_PATH_TEXT_MAX];
+
+        (void)snprintf(path, sizeof path, "%s%s%s", section->path, *section->path ? "." : "",
+                       key->name);
+        if (key->kind == SPEC_SECTION)
+            st =
+                check_section(key->section, *spec_member_message((ProtobufCMessage *)message, key));
+        else
+            st = check_value(path, key, message);
+    }
+    return st;
+}
+
+static bool is_complete(const ProtobufCMessage *message, const struct spec_section *section)
+{
+    for (size_t i = 0; i < section->key_count; i++) {
+        const struct spec_key *key = &section->keys[i];
+        const ProtobufCMessage *member;
+
+        if (key->kind != SPEC_SECTION)
+            continue;
+        member = *spec_member_message((ProtobufCMessage *)message, key);
+        if (!member || !is_complete(member, key->section))
+            return false;
+    }
+    return true;
+}
+
+/* ---- name and model ---- */
+
+static enum hd_status check_name(const Heddle__V1__JobSpec *spec)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    char quoted[SPEC_QUOTE_MAX];
+
+    if (!*spec->name)
+        return hd_err(HD_INVALID, "name: is missing; give the job a name, such as tiny-llama");
+    if (strlen(spec->name) >= HD_JOB_WORD_MAX || spec->name[strspn(spec->name, letters)])
+        return hd_err(HD_INVALID,
+                      "name: %s is not possible; use 1 to %d letters, digits, '.', '_' and '-'",
+                      spec_quote(spec->name, quoted), HD_JOB_WORD_MAX - 1);
+    return HD_OK;
+}
+
+static enum hd_status check_family(const Heddle__V1__ModelSpec *m)
+{
+    static const char *const families[] = {"llama", "gpt2", "mixtral"};
+    char quoted[SPEC_QUOTE_MAX];
+    const char *nearest;
+
+    if (*m->from_dir)
+        return unsupported("model.from", "starting from a Hugging Face checkpoint",
+                           "give model.family and its sizes");
+    if (!*m->family)
+        return hd_err(HD_INVALID, "model.family: is missing; use llama or gpt2");
+    if (strcmp(m->family, "llama") == 0 || strcmp(m->family, "gpt2") == 0)
+        return HD_OK;
+    if (strcmp(m->family, "mixtral") == 0)
+        return unsupported("model.family", "mixtral", "use llama or gpt2");
+    nearest = hd_spec_nearest(m->family, families, 2);
+    return hd_err(HD_INVALID, "model.family: %s is not a family; %s%s%s",
+                  spec_quote(m->family, quoted), nearest ? "did you mean " : "use llama or gpt2",
+                  nearest ? nearest : "", nearest ? "?" : "");
+}
+
+static enum hd_status check_heads(const Heddle__V1__ModelSpec *m)
+{
+    int64_t width = m->hidden / m->heads;
+    char list[160];
+
+    if (m->hidden % m->heads) {
+        spec_list_divisors(m->hidden, 1, 4096, m->heads, list);
+        return hd_err(HD_INVALID, "model.heads: %lld does not divide model.hidden = %lld; use %s",
+                      (long long)m->heads, (long long)m->hidden, list);
+    }
+    if (width % HEAD_WIDTH_MULTIPLE || width > HEAD_WIDTH_MAX)
+        return hd_err(
+            HD_INVALID,
+            "model.heads: %lld heads of model.hidden = %lld are %lld wide; choose both so "
+            "that hidden / heads is a multiple of %d (rotary pairs and vector registers) "
+            "and at most %d (the attention kernel's tile), such as 64",
+            (long long)m->heads, (long long)m->hidden, (long long)width, HEAD_WIDTH_MULTIPLE,
+            HEAD_WIDTH_MAX);
+    if (m->heads % m->kv_heads) {
+        spec_list_divisors(m->heads, 1, m->heads, m->kv_heads, list);
+        return hd_err(HD_INVALID, "model.kv_heads: %lld does not divide model.heads = %lld; use %s",
+                      (long long)m->kv_heads, (long long)m->heads, list);
+    }
+    if (strcmp(m->family, "gpt2") == 0 && m->kv_heads != m->heads)
+        return hd_err(HD_INVALID,
+                      "model.kv_heads: gpt2 has one for each head; remove the line or write %lld",
+                      (long long)m->heads);
+    return HD_OK;
+}
+
+/* ---- data ---- */
+
+static enum hd_status check_tokenizer(const Heddle__V1__DataSpec *d)
+{
+    char quoted[SPEC_QUOTE_MAX];
+
+    if (strcmp(d->tokenizer, "bytes") == 0)
+        return HD_OK;
+    return unsupported("data.tokenizer", spec_quote(d->tokenizer, quoted), "use bytes");
+}
+
+static enum hd_status check_data(const Heddle__V1__JobSpec *spec)
+{
+    const Heddle__V1__DataSpec *d = spec->data;
+
+    if (!d->n_train)
+        return hd_err(HD_INVALID,
+                      "data.train: is missing; give a list of text files, such as [corpus/*.txt]");
+    if (d->n_val && d->val_split > 0)
+        return hd_err(HD_INVALID,
+                      "data.split: cannot stand beside data.val; remove one of the two");
+    if (spec->model->vocab != 256)
+        return hd_err(HD_INVALID,
+                      "model.vocab: %lld does not fit data.tokenizer = bytes, which has 256 "
+                      "tokens; write 256 or remove the line",
+                      (long long)spec->model->vocab);
+    if (spec->validate->batches && !d->n_val && d->val_split == 0)
+        return hd_err(HD_INVALID, "validate.batches: there is nothing to validate on; give "
+                                  "data.val or data.split, or write 0");
+    return HD_OK;
+}
+
+/* ---- recipe ---- */
+
+static enum hd_status check_lr(const Heddle__V1__TrainSpec *t)
+{
+    const Heddle__V1__LearningRate *lr = t->lr;
+
+    if (lr->min > lr->peak)
+        return hd_err(HD_INVALID, "train.lr.min: %.6g is above train.lr.peak = %.6g; lower it",
+                      lr->min, lr->peak);
+    if (lr->warmup_steps > t->steps)
+        return hd_err(HD_INVALID,
+                      "train.lr.warmup: %lld steps are more than train.steps = %lld; lower it",
+                      (long long)lr->warmup_steps, (long long)t->steps);
+    if (lr->decay == HEDDLE__V1__DECAY_KIND__DECAY_KIND_CONSTANT && lr->decay_steps)
+        return hd_err(HD_INVALID,
+                      "train.lr.decay_steps: a constant rate does not fall; remove the line");
+    if (lr->decay_steps > t->steps - lr->warmup_steps)
+        return hd_err(HD_INVALID,
+                      "train.lr.decay_steps: %lld steps do not fit after the warm-up; at most %lld "
+                      "are left of train.steps",
+                      (long long)lr->decay_steps, (long long)(t->steps - lr->warmup_steps));
+    return HD_OK;
+}
+
+static enum hd_status check_train(const Heddle__V1__TrainSpec *t)
+{
+    if (t->precision == HEDDLE__V1__PRECISION__PRECISION_FP16)
+        return unsupported("train.precision", "fp16", "use auto, fp32 or bf16");
+    if (t->precision == HEDDLE__V1__PRECISION__PRECISION_FP8)
+        return unsupported("train.precision", "fp8", "use auto, fp32 or bf16");
+    return check_lr(t);
+}
+
+/* ---- layout ---- */
+
+static enum hd_status check_axes(const Heddle__V1__ParallelSpec *p)
+{
+    const struct {
+        const char *path, *what;
+        int32_t size;
+    } axes[] = {
+        {"parallel.tp", "tensor parallelism", p->tp},
+        {"parallel.pp", "pipeline parallelism", p->pp},
+        {"parallel.cp", "context parallelism", p->cp},
+        {"parallel.ep", "expert parallelism", p->ep},
+    };
+
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
+        if (axes[i].size > 1)
+            return unsupported(axes[i].path, axes[i].what, "use auto or 1; data parallelism works");
+    return HD_OK;
+}
+
+static enum hd_status check_policies(const Heddle__V1__ParallelSpec *p)
+{
+    char quoted[SPEC_QUOTE_MAX];
+
+    if (p->_zero_case == HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO && p->zero > 0) {
+        (void)snprintf(quoted, sizeof quoted, "ZeRO stage %d", p->zero);
+        return unsupported("parallel.zero", quoted, "use auto or 0");
+    }
+    if (*p->schedule && strcmp(p->schedule, "none") != 0)
+        return unsupported("parallel.schedule", spec_quote(p->schedule, quoted),
+                           "use auto or none");
+    if (*p->recompute && strcmp(p->recompute, "none") != 0)
+        return unsupported("parallel.recompute", spec_quote(p->recompute, quoted),
+                           "use auto or none");
+    return HD_OK;
+}
+
+/* Every rank gets the same number of sequences, in whole micro-batches. */
+static enum hd_status check_batch(const Heddle__V1__JobSpec *spec)
+{
+    int64_t batch = spec->train->global_batch, devices = spec->resources->devices_min;
+    int32_t micro = spec->parallel->micro_batch;
+    char list[160];
+
+    if (batch % devices) {
+        spec_list_divisors(batch, 1, 65536, devices, list);
+        return hd_err(HD_INVALID,
+                      "resources.devices: %lld does not divide train.global_batch = %lld; use %s",
+                      (long long)devices, (long long)batch, list);
+    }
+    if (micro && (batch / devices) % micro) {
+        spec_list_divisors(batch / devices, 1, 1 << 20, micro, list);
+        return hd_err(HD_INVALID,
+                      "parallel.micro_batch: %d does not divide the %lld sequences of a rank "
+                      "(train.global_batch / resources.devices); use %s",
+                      micro, (long long)(batch / devices), list);
+    }
+    return HD_OK;
+}
+
+static enum hd_status check_resources(const Heddle__V1__JobSpec *spec)
+{
+    const Heddle__V1__ResourceSpec *r = spec->resources;
+    int32_t dp = spec->parallel->dp;
+
+    if (r->devices_min < 1 || r->devices_min > 65536 || r->devices_max > 65536)
+        return hd_err(HD_INVALID,
+                      "resources.devices: %d is not possible; give a whole number "
+                      "from 1 to 65536",
+                      r->devices_min < 1 ? r->devices_min : r->devices_max);
+    if (r->devices_max < r->devices_min)
+        return hd_err(HD_INVALID, "resources.devices: min = %d is above max = %d; swap them",
+                      r->devices_min, r->devices_max);
+    if (r->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA)
+        return unsupported("resources.device", "cuda", "use auto or cpu");
+    if (r->devices_max != r->devices_min)
+        return unsupported("resources.devices", "a range {min, max}", "give one whole number");
+    if (dp && dp != r->devices_min)
+        return hd_err(HD_INVALID,
+                      "parallel.dp: %d is not resources.devices = %d; write auto, or the same "
+                      "number in both",
+                      dp, r->devices_min);
+    return check_batch(spec);
+}
+
+enum hd_status hd_spec_check(const struct Heddle__V1__JobSpec *spec)
+{
+    enum hd_status st;
+
+    if (!is_complete(&spec->base, &spec_root))
+        return hd_err(HD_INVALID, "spec: a part of the job is missing; send a complete JobSpec");
+    st = check_name(spec);
+    if (!st)
+        st = check_family(spec->model);
+    if (!st) /* before numbers: the tokenizer decides the vocabulary */
+        st = check_tokenizer(spec->data);
+    if (!st)
+        st = check_section(&spec_root, &spec->base);
+    if (!st)
+        st = check_heads(spec->model);
+    if (!st)
+        st = check_data(spec);
+    if (!st)
+        st = check_train(spec->train);
+    if (!st)
+        st = check_axes(spec->parallel);
+    if (!st)
+        st = check_policies(spec->parallel);
+    if (!st)
+        st = check_resources(spec);
+    return st;
+}

@@ -1,0 +1,61 @@
+/* Defaults that come out of other keys, and of keys for which zero can only mean "not given". */
+#include <string.h>
+
+#include "spec_internal.h"
+
+/* Two thirds of 4 x hidden, so that three matrices (gated) weigh what two do in gpt2, rounded up to
+ * 32 for the kernels (Shazeer 2020, "GLU Variants Improve Transformer"; Llama). */
+static int64_t gated_ffn_width(int64_t hidden)
+{
+    return (8 * hidden + 3 * 32 - 1) / (3 * 32) * 32;
+}
+
+static void fill_model(Heddle__V1__ModelSpec *m, bool bytes)
+{
+    bool in_range = m->hidden > 0 && m->hidden <= 1 << 20; /* else check tells, no overflow here */
+
+    if (!m->kv_heads)
+        m->kv_heads = m->heads;
+    if (!m->ffn_hidden && in_range)
+        m->ffn_hidden = strcmp(m->family, "gpt2") == 0 ? 4 * m->hidden : gated_ffn_width(m->hidden);
+    if (!m->vocab && bytes)
+        m->vocab = 256;
+    if (m->rope_theta == 0)
+        m->rope_theta = 10000;
+    if (m->norm_eps == 0)
+        m->norm_eps = 1e-5;
+}
+
+static void fill_lr(Heddle__V1__LearningRate *lr, int64_t steps)
+{
+    int64_t after_warmup = steps > lr->warmup_steps ? steps - lr->warmup_steps : 0;
+
+    if (lr->decay == HEDDLE__V1__DECAY_KIND__DECAY_KIND_UNSPECIFIED)
+        lr->decay = HEDDLE__V1__DECAY_KIND__DECAY_KIND_COSINE;
+    if (lr->decay_steps || lr->decay == HEDDLE__V1__DECAY_KIND__DECAY_KIND_CONSTANT)
+        return;
+    lr->decay_steps = after_warmup; /* the fall ends with the run */
+    if (lr->decay == HEDDLE__V1__DECAY_KIND__DECAY_KIND_WSD && steps / 10 < after_warmup)
+        lr->decay_steps = steps / 10 ? steps / 10 : after_warmup;
+}
+
+enum hd_status hd_spec_fill_defaults(struct Heddle__V1__JobSpec *spec)
+{
+    if (!spec_make_sections(&spec->base, &spec_root))
+        return hd_err(HD_NO_MEMORY, "no memory for a job");
+    if (!*spec->data->tokenizer && !spec_set_text(&spec->data->tokenizer, "bytes"))
+        return hd_err(HD_NO_MEMORY, "no memory for a job");
+    if (spec->data->order == HEDDLE__V1__DATA_ORDER__DATA_ORDER_UNSPECIFIED)
+        spec->data->order = HEDDLE__V1__DATA_ORDER__DATA_ORDER_SHUFFLED;
+    fill_model(spec->model, strcmp(spec->data->tokenizer, "bytes") == 0);
+    fill_lr(spec->train->lr, spec->train->steps);
+    if (spec->train->beta2 == 0)
+        spec->train->beta2 = 0.95;
+    if (spec->train->eps == 0)
+        spec->train->eps = 1e-8;
+    if (!spec->resources->devices_min)
+        spec->resources->devices_min = 1;
+    if (!spec->resources->devices_max)
+        spec->resources->devices_max = spec->resources->devices_min;
+    return HD_OK;
+}

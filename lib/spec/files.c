@@ -1,0 +1,283 @@
+/* What data.train and data.val name: absolute paths, patterns expanded in bytewise order (the same
+ * on every machine, whatever its locale), sizes as they are now.
+ */
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "spec_internal.h"
+
+enum { PATHS_BYTES_MAX = 3 << 20 }; /* of one job: it travels in one message of 4 MiB */
+
+/* A list that is being built; found[i] says that a pattern found item i. */
+struct list {
+    Heddle__V1__DataFile **items;
+    bool *found;
+    size_t count, room;
+    size_t *path_bytes; /* of the whole job */
+};
+
+static void list_done(struct list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        heddle__v1__data_file__free_unpacked(list->items[i], NULL);
+    free(list->items);
+    free(list->found);
+}
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for the list of data files");
+}
+
+static enum hd_status list_add(struct list *list, const char *key, const char *path,
+                               int64_t size_bytes, bool found)
+{
+    Heddle__V1__DataFile *file;
+
+    *list->path_bytes += strlen(path) + 16;
+    if (list->count == HD_SPEC_FILES_MAX || *list->path_bytes > PATHS_BYTES_MAX)
+        return hd_err(HD_INVALID, "%s: more than %d files, or names of more than 3 MiB; join files",
+                      key, HD_SPEC_FILES_MAX);
+    if (list->count == list->room) {
+        size_t room = list->room ? 2 * list->room : 16;
+        Heddle__V1__DataFile **items = realloc(list->items, room * sizeof *items);
+        bool *flags;
+
+        if (!items)
+            return no_memory();
+        list->items = items;
+        flags = realloc(list->found, room * sizeof *flags);
+        if (!flags)
+            return no_memory();
+        list->found = flags;
+        list->room = room;
+    }
+    file = (Heddle__V1__DataFile *)spec_new_message(&heddle__v1__data_file__descriptor);
+    if (!file)
+        return no_memory();
+    list->found[list->count] = found;
+    list->items[list->count++] = file;
+    file->size_bytes = size_bytes;
+    return spec_set_text(&file->path, path) ? HD_OK : no_memory();
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t len = strlen(text), end_len = strlen(end);
+
+    return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+/* One file by its absolute path. */
+static enum hd_status add_path(struct list *list, const char *key, const char *path, bool found)
+{
+    char quoted[SPEC_QUOTE_MAX];
+    struct stat info;
+
+    (void)spec_quote(path, quoted);
+    if (strpbrk(path, "\n\r"))
+        return hd_err(HD_INVALID, "%s: %s has a line break in its name; rename it", key, quoted);
+    if (strlen(path) >= HD_JOB_PATH_MAX)
+        return hd_err(HD_INVALID, "%s: %s is longer than %d bytes; use a shorter path", key, quoted,
+                      HD_JOB_PATH_MAX - 1);
+    if (stat(path, &info) < 0)
+        return hd_err(HD_INVALID,
+                      "%s: cannot find %s: %s; check the path, which starts at the job "
+                      "file's folder",
+                      key, path, strerror(errno));
+    if (S_ISDIR(info.st_mode)) {
+        if (found) /* a pattern such as corpus/@ finds folders too: they are not meant */
+            return HD_OK;
+        return hd_err(HD_INVALID, "%s: %s is a folder; name the files in it, such as *.txt", key,
+                      path);
+    }
+    if (!S_ISREG(info.st_mode))
+        return hd_err(HD_INVALID, "%s: %s is not a regular file; copy what it gives to one", key,
+                      path);
+    if (ends_with(path, ".jsonl"))
+        return hd_err(HD_UNSUPPORTED, "%s: %s: JSON Lines are not supported yet; give plain text",
+                      key, path);
+    if (access(path, R_OK) < 0)
+        return hd_err(HD_INVALID, "%s: cannot read %s: %s; change its permissions", key, path,
+                      strerror(errno));
+    return list_add(list, key, path, info.st_size, found);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static enum hd_status add_pattern(struct list *list, const char *key, const char *pattern,
+                                  const char *as_written)
+{
+    size_t before = list->count;
+    char quoted[SPEC_QUOTE_MAX];
+    enum hd_status st = HD_OK;
+    glob_t paths = {0};
+    int failed = glob(pattern, GLOB_NOSORT, NULL, &paths);
+
+    if (failed == GLOB_NOSPACE)
+        st = no_memory();
+    else if (failed && failed != GLOB_NOMATCH)
+        st = hd_err(HD_INVALID, "%s: cannot search %s: %s", key, pattern, strerror(errno));
+    if (!st && paths.gl_pathc)
+        qsort(paths.gl_pathv, paths.gl_pathc, sizeof paths.gl_pathv[0], by_bytes);
+    for (size_t i = 0; i < paths.gl_pathc && !st; i++)
+        st = add_path(list, key, paths.gl_pathv[i], true);
+    if (!st && list->count == before)
+        st = hd_err(HD_INVALID, "%s: %s matches no file; it is searched as %s", key,
+                    spec_quote(as_written, quoted), pattern);
+    globfree(&paths);
+    return st;
+}
+
+static enum hd_status expand(struct list *list, const char *name, const char *folder,
+                             Heddle__V1__DataFile *const *files, size_t count)
+{
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; i < count && !st; i++) {
+        struct hd_text path = {0};
+        char key[64];
+
+        (void)snprintf(key, sizeof key, "%s[%zu]", name, i);
+        hd_file_join(&path, folder, files[i]->path);
+        if (path.failed)
+            st = no_memory();
+        else if (strpbrk(files[i]->path, "*?["))
+            st = hd_file_exists(path.data) ? add_path(list, key, path.data, false)
+                                           : add_pattern(list, key, path.data, files[i]->path);
+        else
+            st = add_path(list, key, path.data, false);
+        hd_text_free(&path);
+    }
+    return st;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp((*(Heddle__V1__DataFile *const *)a)->path,
+                  (*(Heddle__V1__DataFile *const *)b)->path);
+}
+
+/* Drops from `list` what a pattern found and `others` (sorted by path) has; a file that is in both
+ * by its name is a mistake. */
+static enum hd_status drop_others(struct list *list, const char *key,
+                                  Heddle__V1__DataFile *const *others, size_t other_count)
+{
+    enum hd_status st = HD_OK;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < list->count; i++) {
+        Heddle__V1__DataFile *file = list->items[i];
+        bool in_both = other_count && bsearch(&file, others, other_count, sizeof file, by_path);
+
+        if (in_both && !list->found[i] && !st)
+            st = hd_err(HD_INVALID, "%s: %s is in data.val too; remove it from one", key,
+                        file->path);
+        if (in_both && list->found[i]) {
+            heddle__v1__data_file__free_unpacked(file, NULL);
+            continue;
+        }
+        list->found[kept] = list->found[i];
+        list->items[kept++] = file;
+    }
+    list->count = kept;
+    if (!st && !kept)
+        st = hd_err(HD_INVALID, "%s: every file of it is in data.val; give other files", key);
+    return st;
+}
+
+static enum hd_status part_from_val(struct list *train, const struct list *val)
+{
+    Heddle__V1__DataFile **sorted = calloc(val->count + 1, sizeof *sorted);
+    enum hd_status st;
+
+    if (!sorted)
+        return no_memory();
+    for (size_t i = 0; i < val->count; i++)
+        sorted[i] = val->items[i];
+    qsort(sorted, val->count, sizeof sorted[0], by_path);
+    st = drop_others(train, "data.train", sorted, val->count);
+    free(sorted);
+    return st;
+}
+
+static enum hd_status need_bytes(const struct list *list, const char *key, int64_t context)
+{
+    int64_t total = 0;
+
+    for (size_t i = 0; i < list->count; i++)
+        total += list->items[i]->size_bytes;
+    if (total > context) /* one sequence and the token after it */
+        return HD_OK;
+    return hd_err(
+        HD_INVALID,
+        "%s: %lld bytes are less than one sequence of model.context + 1 = %lld; give more "
+        "text or lower model.context",
+        key, (long long)total, (long long)context + 1);
+}
+
+/* The expanded list takes the place of what the job file said. */
+static void replace(struct list *list, size_t *count, Heddle__V1__DataFile ***items)
+{
+    struct list old = {.items = *items, .count = *count};
+
+    *items = list->items;
+    *count = list->count;
+    list->items = NULL;
+    list->count = 0;
+    list_done(&old);
+}
+
+/* "checkpoint.dir" and its like. */
+static enum hd_status make_absolute(char **member, const char *key, const char *folder)
+{
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    if (!**member)
+        return HD_OK;
+    hd_file_join(&path, folder, *member);
+    if (path.failed || !spec_set_text(member, path.data))
+        st = no_memory();
+    else if (strlen(*member) >= HD_JOB_PATH_MAX)
+        st = hd_err(HD_INVALID, "%s: is longer than %d bytes; use a shorter path", key,
+                    HD_JOB_PATH_MAX - 1);
+    hd_text_free(&path);
+    return st;
+}
+
+enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder)
+{
+    Heddle__V1__DataSpec *data = spec->data;
+    size_t path_bytes = 0;
+    struct list train = {.path_bytes = &path_bytes}, val = {.path_bytes = &path_bytes};
+    enum hd_status st;
+
+    st = expand(&train, "data.train", folder, data->train, data->n_train);
+    if (!st)
+        st = expand(&val, "data.val", folder, data->val, data->n_val);
+    if (!st)
+        st = part_from_val(&train, &val);
+    if (!st)
+        st = need_bytes(&train, "data.train", spec->model->context);
+    if (!st && val.count)
+        st = need_bytes(&val, "data.val", spec->model->context);
+    if (!st)
+        st = make_absolute(&spec->checkpoint->dir, "checkpoint.dir", folder);
+    if (!st) {
+        replace(&train, &data->n_train, &data->train);
+        replace(&val, &data->n_val, &data->val);
+    }
+    list_done(&train);
+    list_done(&val);
+    return st;
+}

@@ -1,0 +1,66 @@
+#include <ctype.h>
+#include <string.h>
+
+#include "spec/spec.h"
+
+enum { WORD_MAX = 48 };
+
+static int lower(char c)
+{
+    return tolower((unsigned char)c);
+}
+
+static size_t min3(size_t a, size_t b, size_t c)
+{
+    size_t m = a < b ? a : b;
+
+    return m < c ? m : c;
+}
+
+/* Letters to change, add, drop or swap with their neighbour to get from a to b (optimal string
+ * alignment; Damerau 1964), case aside. Both at most WORD_MAX long. */
+static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+    size_t rows[3][WORD_MAX + 1], *before = rows[0], *last = rows[1], *row = rows[2];
+
+    for (size_t j = 0; j <= b_len; j++)
+        last[j] = before[j] = j;
+    for (size_t i = 1; i <= a_len; i++) {
+        size_t *free_row = before;
+
+        row[0] = i;
+        for (size_t j = 1; j <= b_len; j++) {
+            bool same = lower(a[i - 1]) == lower(b[j - 1]);
+
+            row[j] = min3(last[j] + 1, row[j - 1] + 1, last[j - 1] + !same);
+            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                lower(a[i - 2]) == lower(b[j - 1]) && before[j - 2] + 1 < row[j])
+                row[j] = before[j - 2] + 1;
+        }
+        before = last;
+        last = row;
+        row = free_row;
+    }
+    return last[b_len];
+}
+
+const char *hd_spec_nearest(const char *word, const char *const *words, size_t count)
+{
+    size_t len = strlen(word), best = (len + 1) / 3 + 1; /* a third of the letters may be wrong */
+    const char *nearest = NULL;
+
+    if (!len || len > WORD_MAX)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        size_t other = strlen(words[i]), d;
+
+        if (other > WORD_MAX)
+            continue;
+        d = distance(word, len, words[i], other);
+        if (d < best) {
+            best = d;
+            nearest = words[i];
+        }
+    }
+    return nearest;
+}

@@ -1,0 +1,711 @@
+/* From a tree of YAML to a JobSpec, key by key through the table; then the defaults of keys that
+ * are not there, the rules, the files. Every mistake is reported with the line of the nearest thing
+ * that the file does say.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "spec_internal.h"
+
+enum { TREE_BYTES_MAX = 64 << 20 }; /* a tree of 256 KiB of the smallest nodes is well below */
+
+struct reader {
+    const char *name; /* of the file, for messages */
+    const char *folder;
+    struct hd_arena arena;
+    struct yaml_node *root;
+    const struct yaml_node *here;  /* what is being read, */
+    char path[SPEC_PATH_TEXT_MAX]; /* and its key */
+};
+
+/* ---- where a mistake is ---- */
+
+/* Puts "FILE:LINE: " in front of the story; an override is its own place. */
+static enum hd_status at_node(const struct reader *r, const struct yaml_node *node,
+                              enum hd_status st)
+{
+    if (st == HD_NO_MEMORY)
+        return st;
+    if (node && node->origin)
+        return hd_err_prefix(st, "%s", node->origin);
+    return hd_err_prefix(st, "%s:%d", r->name, node && node->line ? node->line : 1);
+}
+
+/* The node of a dotted path, or of the longest part of it that the file has. */
+static const struct yaml_node *nearest_node(const struct yaml_node *root, const char *path)
+{
+    const struct yaml_node *node = root;
+
+    while (*path) {
+        char key[64];
+        size_t len = strcspn(path, ".[");
+        const struct yaml_node *child;
+
+        if (*path == '[') { /* an item of a list, counted from 0 */
+            long index = strtol(path + 1, NULL, 10);
+
+            for (child = node->first; child && index; index--)
+                child = child->next;
+            len = strcspn(path, "]") + 1;
+        } else {
+            (void)snprintf(key, sizeof key, "%.*s", (int)len, path);
+            child = spec_yaml_find(node, key);
+        }
+        if (!child || len > strlen(path))
+            break;
+        node = child;
+        path += len;
+        path += *path == '.';
+    }
+    return node;
+}
+
+/* Adds the place to a story that begins with "KEY.PATH: ". */
+static enum hd_status at_story(const struct reader *r, enum hd_status st)
+{
+    char path[SPEC_PATH_TEXT_MAX];
+    const char *story = hd_err_message();
+
+    (void)snprintf(path, sizeof path, "%.*s", (int)strcspn(story, ": "), story);
+    return at_node(r, nearest_node(r->root, path), st);
+}
+
+static size_t path_push(struct reader *r, const char *name)
+{
+    size_t len = strlen(r->path);
+
+    (void)snprintf(r->path + len, sizeof r->path - len, "%s%s", len ? "." : "", name);
+    return len;
+}
+
+static void path_pop(struct reader *r, size_t len)
+{
+    r->path[len] = '\0';
+}
+
+/* ---- single values ---- */
+
+static const char *kind_text(const struct yaml_node *node)
+{
+    switch (node->kind) {
+    case YAML_KIND_LIST:
+        return "a list";
+    case YAML_KIND_MAP:
+        return "a group of keys";
+    case YAML_KIND_SCALAR:
+        break;
+    }
+    return node->plain ? "a plain value" : "a text in quotes";
+}
+
+static bool is_nothing(const struct yaml_node *node)
+{
+    return node->kind == YAML_KIND_SCALAR && node->plain &&
+           (!*node->text || strcmp(node->text, "~") == 0 || strcmp(node->text, "null") == 0);
+}
+
+static enum hd_status need_scalar(struct reader *r, const struct yaml_node *node, const char *what)
+{
+    if (is_nothing(node))
+        return hd_err(HD_INVALID, "%s: has no value; give %s or remove the line", r->path, what);
+    if (node->kind != YAML_KIND_SCALAR)
+        return hd_err(HD_INVALID, "%s: expected %s, not %s", r->path, what, kind_text(node));
+    return HD_OK;
+}
+
+static enum hd_status need_number(struct reader *r, const struct yaml_node *node, const char *what)
+{
+    enum hd_status st = need_scalar(r, node, what);
+
+    if (!st && !node->plain)
+        st = hd_err(HD_INVALID, "%s: expected %s, not a text; remove the quotes", r->path, what);
+    return st;
+}
+
+static enum hd_status read_int(struct reader *r, const struct spec_key *key,
+                               const struct yaml_node *node, int64_t *ret_value)
+{
+    char quoted[SPEC_QUOTE_MAX];
+    enum hd_status st;
+    long long value;
+    char *end;
+
+    st = need_number(r, node, "a whole number");
+    if (st)
+        return st;
+    errno = 0;
+    value = strtoll(node->text, &end, 10);
+    if (*end || end == node->text || *node->text == '+')
+        return hd_err(HD_INVALID, "%s: %s is not a whole number; write digits only, such as 1000",
+                      r->path, spec_quote(node->text, quoted));
+    if (errno || !spec_number_in_range(key, (double)value))
+        return spec_err_range(r->path, key, strtod(node->text, NULL));
+    *ret_value = value;
+    return HD_OK;
+}
+
+static enum hd_status read_real(struct reader *r, const struct spec_key *key,
+                                const struct yaml_node *node, double *ret_value)
+{
+    char quoted[SPEC_QUOTE_MAX];
+    enum hd_status st;
+    double value;
+    char *end;
+
+    st = need_number(r, node, "a number");
+    if (st)
+        return st;
+    value = strtod(node->text, &end);
+    if (*end || end == node->text || node->text[strspn(node->text, "0123456789+-.eE")])
+        return hd_err(HD_INVALID, "%s: %s is not a number; write it like 0.001 or 1e-3", r->path,
+                      spec_quote(node->text, quoted));
+    if (!spec_number_in_range(key, value))
+        return spec_err_range(r->path, key, value);
+    *ret_value = value;
+    return HD_OK;
+}
+
+static enum hd_status read_bool(struct reader *r, const struct yaml_node *node,
+                                protobuf_c_boolean *ret_value)
+{
+    char quoted[SPEC_QUOTE_MAX];
+    enum hd_status st = need_number(r, node, "true or false");
+
+    if (st)
+        return st;
+    if (strcmp(node->text, "true") != 0 && strcmp(node->text, "false") != 0)
+        return hd_err(HD_INVALID, "%s: %s is neither true nor false", r->path,
+                      spec_quote(node->text, quoted));
+    *ret_value = node->text[0] == 't';
+    return HD_OK;
+}
+
+/* "X is not one of a, b, c; did you mean b?" */
+static enum hd_status unknown_word(const char *path, const char *text, const char *const *names,
+                                   size_t count)
+{
+    const char *nearest = hd_spec_nearest(text, names, count);
+    char quoted[SPEC_QUOTE_MAX];
+    char list[256] = "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < count && len < sizeof list; i++)
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "", names[i]);
+    if (nearest)
+        return hd_err(HD_INVALID, "%s: %s is not one of %s; did you mean %s?", path,
+                      spec_quote(text, quoted), list, nearest);
+    return hd_err(HD_INVALID, "%s: %s is not one of %s; use one of them", path,
+                  spec_quote(text, quoted), list);
+}
+
+static enum hd_status read_word(struct reader *r, const struct spec_key *key,
+                                const struct yaml_node *node, int *ret_value)
+{
+    const char *names[8];
+    size_t count = 0;
+    enum hd_status st;
+
+    st = need_scalar(r, node, "a word");
+    if (st)
+        return st;
+    for (const struct spec_word *w = key->word; w->name; w++) {
+        if (strcmp(w->name, node->text) == 0) {
+            *ret_value = w->value;
+            return HD_OK;
+        }
+        names[count++] = w->name;
+    }
+    return unknown_word(r->path, node->text, names, count);
+}
+
+static enum hd_status read_text(struct reader *r, const struct yaml_node *node, char **member)
+{
+    enum hd_status st = need_scalar(r, node, "a text");
+
+    if (!st && !*node->text)
+        st = hd_err(HD_INVALID, "%s: is empty; give a text or remove the line", r->path);
+    if (!st && !spec_set_text(member, node->text))
+        st = hd_err(HD_NO_MEMORY, "no memory for the job file");
+    return st;
+}
+
+static bool is_auto(const struct yaml_node *node)
+{
+    return node->kind == YAML_KIND_SCALAR && strcmp(node->text, "auto") == 0;
+}
+
+/* ---- values with a form of their own ---- */
+
+/* devices: 4   or   devices: {min: 4, max: 16} */
+static enum hd_status read_devices(struct reader *r, const struct spec_key *key,
+                                   const struct yaml_node *node, Heddle__V1__ResourceSpec *spec)
+{
+    static const char *const names[] = {"min", "max"};
+    int64_t bounds[2] = {0, 0};
+    enum hd_status st = HD_OK;
+
+    if (node->kind != YAML_KIND_MAP) {
+        st = read_int(r, key, node, &bounds[0]);
+        bounds[1] = bounds[0];
+    }
+    for (const struct yaml_node *c = node->first; node->kind == YAML_KIND_MAP && c && !st;
+         c = c->next) {
+        size_t len = path_push(r, c->key);
+        int which = strcmp(c->key, "max") == 0;
+
+        r->here = c;
+        if (!which && strcmp(c->key, "min") != 0)
+            st = unknown_word(r->path, c->key, names, 2);
+        else
+            st = read_int(r, key, c, &bounds[which]);
+        path_pop(r, len);
+    }
+    if (!st && (!bounds[0] || !bounds[1]))
+        st = hd_err(HD_INVALID, "%s: needs both min and max; or give one whole number", r->path);
+    spec->devices_min = (int32_t)bounds[0];
+    spec->devices_max = (int32_t)bounds[1];
+    return st;
+}
+
+struct file_list { /* protobuf-c's two members of a repeated field */
+    size_t count;
+    Heddle__V1__DataFile **items;
+};
+
+static enum hd_status add_file(struct reader *r, const struct yaml_node *node,
+                               struct file_list *list)
+{
+    Heddle__V1__DataFile *file;
+    enum hd_status st;
+
+    file = (Heddle__V1__DataFile *)spec_new_message(&heddle__v1__data_file__descriptor);
+    if (!file)
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
+    list->items[list->count++] = file;
+    st = need_scalar(r, node, "a path");
+    return st ? st : read_text(r, node, &file->path);
+}
+
+/* train: [a.txt, b/x.txt]   or   train: a.txt */
+static enum hd_status read_files(struct reader *r, const struct yaml_node *node,
+                                 struct file_list *list)
+{
+    bool many = node->kind == YAML_KIND_LIST;
+    enum hd_status st = HD_OK;
+    size_t count = 0, len = strlen(r->path);
+
+    for (const struct yaml_node *c = many ? node->first : node; c; c = many ? c->next : NULL)
+        count++;
+    if (count > HD_SPEC_FILES_MAX)
+        return hd_err(HD_INVALID, "%s: more than %d entries; use a pattern such as corpus/*.txt",
+                      r->path, HD_SPEC_FILES_MAX);
+    list->items = calloc(count ? count : 1, sizeof list->items[0]);
+    if (!list->items)
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
+    if (!many)
+        return add_file(r, node, list);
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next) {
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%zu]", list->count);
+        r->here = c;
+        st = add_file(r, c, list);
+        path_pop(r, len);
+    }
+    return st;
+}
+
+/* ---- sections ---- */
+
+static enum hd_status read_section(struct reader *r, const struct spec_section *section,
+                                   const struct yaml_node *node, ProtobufCMessage *message);
+
+/* A section, or the plain value that stands for its most important key. */
+static enum hd_status read_subsection(struct reader *r, const struct spec_key *key,
+                                      const struct yaml_node *node, ProtobufCMessage *holder)
+{
+    ProtobufCMessage *message = *spec_member_message(holder, key);
+    struct yaml_node *map, *value;
+
+    if (node->kind != YAML_KIND_SCALAR || !key->section->short_key || is_nothing(node))
+        return read_section(r, key->section, node, message);
+    map = spec_yaml_new(&r->arena, YAML_KIND_MAP, NULL, node->line, node->origin);
+    value = map ? spec_yaml_new(&r->arena, YAML_KIND_SCALAR, key->section->short_key, node->line,
+                                node->origin)
+                : NULL;
+    if (!value)
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
+    value->plain = node->plain;
+    value->text = node->text;
+    spec_yaml_append(map, value);
+    return read_section(r, key->section, map, message);
+}
+
+static enum hd_status read_value(struct reader *r, const struct spec_key *key,
+                                 const struct yaml_node *node, ProtobufCMessage *message)
+{
+    void *member = (char *)message + key->offset;
+    Heddle__V1__ParallelSpec *parallel = (Heddle__V1__ParallelSpec *)message;
+    enum hd_status st;
+    int64_t i = 0;
+
+    switch (key->kind) {
+    case SPEC_TEXT:
+    case SPEC_PATH:
+        return read_text(r, node, member);
+    case SPEC_CHOICE:
+        return is_auto(node) ? HD_OK : read_text(r, node, member);
+    case SPEC_INT:
+        return read_int(r, key, node, member);
+    case SPEC_SEED:
+        st = read_int(r, key, node, &i);
+        *(uint64_t *)member = (uint64_t)i;
+        return st;
+    case SPEC_INT32:
+    case SPEC_AUTO:
+        st = key->kind == SPEC_AUTO && is_auto(node) ? HD_OK : read_int(r, key, node, &i);
+        *(int32_t *)member = (int32_t)i;
+        return st;
+    case SPEC_ZERO:
+        if (is_auto(node))
+            return HD_OK;
+        st = read_int(r, key, node, &i);
+        parallel->_zero_case = HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO;
+        parallel->zero = (int32_t)i;
+        return st;
+    case SPEC_REAL:
+        return read_real(r, key, node, member);
+    case SPEC_BOOL:
+        return read_bool(r, node, member);
+    case SPEC_WORD:
+        return read_word(r, key, node, member);
+    case SPEC_FILES:
+        return read_files(r, node, member);
+    case SPEC_DEVICES:
+        return read_devices(r, key, node, (Heddle__V1__ResourceSpec *)message);
+    case SPEC_SECTION:
+        return read_subsection(r, key, node, message);
+    }
+    return hd_err(HD_INTERNAL, "%s: a kind of key without a reader", r->path);
+}
+
+static enum hd_status unknown_key(const struct spec_section *section, const char *name)
+{
+    const char *names[16];
+    char list[256] = "", quoted[SPEC_QUOTE_MAX];
+    const char *nearest, *where = *section->path ? section->path : "a job file";
+    const char *dot = *section->path ? "." : "";
+    size_t len = 0;
+
+    for (size_t i = 0; i < section->key_count; i++) {
+        names[i] = section->keys[i].name;
+        if (len < sizeof list)
+            len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "", names[i]);
+    }
+    nearest = hd_spec_nearest(name, names, section->key_count);
+    (void)spec_quote(name, quoted);
+    quoted[strlen(quoted) - 1] = '\0'; /* the key is part of a path: no quotes */
+    if (nearest)
+        return hd_err(HD_INVALID, "%s%s%s: unknown key; did you mean %s?", section->path, dot,
+                      quoted + 1, nearest);
+    return hd_err(HD_INVALID, "%s%s%s: unknown key; %s has %s", section->path, dot, quoted + 1,
+                  where, list);
+}
+
+static enum hd_status read_key(struct reader *r, const struct spec_section *section,
+                               const struct yaml_node *map, const struct yaml_node *node,
+                               ProtobufCMessage *message)
+{
+    const struct spec_key *key = spec_find_key(section, node->key);
+    const struct yaml_node *earlier;
+    enum hd_status st;
+    size_t len;
+
+    r->here = node;
+    if (!key)
+        return unknown_key(section, node->key);
+    len = path_push(r, key->name);
+    earlier = spec_yaml_find(map, node->key);
+    if (earlier != node)
+        st = hd_err(HD_INVALID, "%s: stands twice, first in line %d; remove one", r->path,
+                    earlier->line);
+    else
+        st = read_value(r, key, node, message);
+    path_pop(r, len);
+    return st;
+}
+
+static enum hd_status read_section(struct reader *r, const struct spec_section *section,
+                                   const struct yaml_node *node, ProtobufCMessage *message)
+{
+    enum hd_status st = HD_OK;
+
+    r->here = node;
+    if (node->kind != YAML_KIND_MAP) {
+        if (!*section->path)
+            return hd_err(HD_INVALID, "expected keys such as name: and model:, not %s",
+                          kind_text(node));
+        if (is_nothing(node))
+            return hd_err(HD_INVALID, "%s: has no value; give its keys or remove the line",
+                          r->path);
+        return hd_err(HD_INVALID, "%s: expected keys, not %s", r->path, kind_text(node));
+    }
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next)
+        st = read_key(r, section, node, c, message);
+    return st;
+}
+
+/* ---- overrides ---- */
+
+/* The map at the end of a dotted path, made where the file has none; "x: 1" becomes "x: {peak: 1}"
+ * where the short form of a section is in the way. */
+static enum hd_status override_map(struct reader *r, struct yaml_node *map,
+                                   const struct spec_section *section, const char *origin,
+                                   const char **path, struct yaml_node **ret_map)
+{
+    for (const char *dot = strchr(*path, '.'); dot; dot = strchr(*path, '.')) {
+        char name[64];
+        const struct spec_key *key;
+        struct yaml_node *child, *value;
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)(dot - *path), *path);
+        key = spec_find_key(section, name);
+        if (!key || key->kind != SPEC_SECTION)
+            return hd_err(HD_INVALID, "%s: there is no group %s in %s", origin, name,
+                          *section->path ? section->path : "a job file");
+        child = spec_yaml_find(map, name);
+        if (!child) {
+            child = spec_yaml_new(&r->arena, YAML_KIND_MAP, key->name, 0, origin);
+            if (!child)
+                return hd_err(HD_NO_MEMORY, "no memory for the job file");
+            spec_yaml_append(map, child);
+        } else if (child->kind == YAML_KIND_SCALAR && key->section->short_key) {
+            value = spec_yaml_new(&r->arena, YAML_KIND_SCALAR, key->section->short_key, child->line,
+                                  child->origin);
+            if (!value)
+                return hd_err(HD_NO_MEMORY, "no memory for the job file");
+            value->plain = child->plain;
+            value->text = child->text;
+            child->kind = YAML_KIND_MAP;
+            child->first = child->last = value;
+        } else if (child->kind != YAML_KIND_MAP) {
+            return hd_err(HD_INVALID, "%s: %s is not a group of keys in the file", origin, name);
+        }
+        map = child;
+        section = key->section;
+        *path = dot + 1;
+    }
+    *ret_map = map;
+    return HD_OK;
+}
+
+/* "train.steps=100": the value is YAML, so lists and groups work as in the file. */
+static enum hd_status apply_override(struct reader *r, const char *override)
+{
+    const char *equals = strchr(override, '='), *key, *origin;
+    struct yaml_node *value = NULL, *map = NULL, *old;
+    char quoted[SPEC_QUOTE_MAX];
+    enum hd_status st;
+
+    if (!equals || equals == override)
+        return hd_err(HD_INVALID, "--set %s: expected KEY=VALUE, such as train.steps=100",
+                      spec_quote(override, quoted));
+    (void)spec_quote(override, quoted);
+    quoted[strlen(quoted) - 1] = '\0';
+    origin = hd_arena_printf(&r->arena, "--set %s", quoted + 1);
+    key = hd_arena_printf(&r->arena, "%.*s", (int)(equals - override), override);
+    if (!origin || !key)
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
+    if (r->root->kind != YAML_KIND_MAP)
+        return HD_OK; /* the file is wrong already, which is the better news */
+
+    st = spec_yaml_parse(r->name, origin, equals + 1, strlen(equals + 1), &r->arena, &value);
+    if (!st)
+        st = override_map(r, r->root, &spec_root, origin, &key, &map);
+    if (st)
+        return st;
+    value->key = key;
+    old = spec_yaml_find(map, key);
+    if (old) {
+        struct yaml_node *next = old->next;
+
+        *old = *value;
+        old->next = next;
+    } else {
+        spec_yaml_append(map, value);
+    }
+    return HD_OK;
+}
+
+static enum hd_status apply_overrides(struct reader *r, const struct hd_spec_source *source)
+{
+    enum hd_status st = HD_OK;
+
+    if (source->override_count > HD_SPEC_OVERRIDES_MAX)
+        return hd_err(HD_INVALID, "more than %d --set options; write them into the job file",
+                      HD_SPEC_OVERRIDES_MAX);
+    for (size_t i = 0; i < source->override_count && !st; i++)
+        st = apply_override(r, source->overrides[i]);
+    return st;
+}
+
+/* ---- defaults of keys that are not there ---- */
+
+static bool has(const struct reader *r, const char *section, const char *key)
+{
+    const struct yaml_node *node = spec_yaml_find(r->root, section);
+
+    return node && (!key || spec_yaml_find(node, key));
+}
+
+/* `lr: 1e-3` gives the peak alone. */
+static bool has_lr(const struct reader *r, const char *key)
+{
+    const struct yaml_node *train = spec_yaml_find(r->root, "train");
+    const struct yaml_node *lr = train ? spec_yaml_find(train, "lr") : NULL;
+
+    return lr && spec_yaml_find(lr, key);
+}
+
+/* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
+ * they are absent. The README's table of keys states them. */
+static void fill_absent(const struct reader *r, Heddle__V1__JobSpec *spec)
+{
+    Heddle__V1__TrainSpec *train = spec->train;
+    bool has_val_data = spec->data->n_val || spec->data->val_split > 0;
+
+    if (!has(r, "model", "tie_embeddings"))
+        spec->model->tie_embeddings = strcmp(spec->model->family, "gpt2") == 0;
+    if (!has(r, "train", "seed"))
+        train->seed = 1;
+    if (!has(r, "train", "weight_decay"))
+        train->weight_decay = 0.1;
+    if (!has(r, "train", "beta1"))
+        train->beta1 = 0.9;
+    if (!has(r, "train", "clip"))
+        train->clip = 1;
+    if (!has_lr(r, "warmup")) /* a twentieth of the run, not more than 2000 steps */
+        train->lr->warmup_steps = train->steps / 20 < 2000 ? train->steps / 20 : 2000;
+    if (!has_lr(r, "min"))
+        train->lr->min = train->lr->peak / 10;
+    if (!has(r, "validate", "batches") && (has_val_data || has(r, "validate", NULL)))
+        spec->validate->batches = 8;
+    if (!has(r, "validate", "every") && spec->validate->batches)
+        spec->validate->every = 100;
+    if (!has(r, "checkpoint", "every"))
+        spec->checkpoint->every = 100;
+    if (!has(r, "checkpoint", "keep"))
+        spec->checkpoint->keep = 3;
+    if (!has(r, "restart", "max"))
+        spec->restart->max = 3;
+}
+
+/* ---- the whole ---- */
+
+static enum hd_status read_spec(struct reader *r, const struct hd_spec_source *source,
+                                Heddle__V1__JobSpec *spec)
+{
+    enum hd_status st;
+
+    st = spec_yaml_parse(r->name, NULL, source->bytes, source->size_bytes, &r->arena, &r->root);
+    if (!st)
+        st = apply_overrides(r, source);
+    if (st)
+        return st;
+    st = read_section(r, &spec_root, r->root, &spec->base);
+    if (st)
+        return at_node(r, r->here, st);
+    fill_absent(r, spec);
+    st = hd_spec_fill_defaults(spec);
+    if (!st)
+        st = hd_spec_check(spec);
+    if (!st)
+        st = spec_find_files(spec, r->folder);
+    return st ? at_story(r, st) : HD_OK;
+}
+
+enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source,
+                                 struct Heddle__V1__JobSpec **ret_spec)
+{
+    struct reader r = {.name = source->name, .folder = source->folder};
+    Heddle__V1__JobSpec *spec;
+    enum hd_status st;
+
+    spec = spec_new_complete();
+    if (!spec)
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
+    hd_arena_init(&r.arena, TREE_BYTES_MAX);
+    st = read_spec(&r, source, spec);
+    hd_arena_done(&r.arena);
+    if (st)
+        hd_spec_free(spec);
+    else
+        *ret_spec = spec;
+    return st;
+}
+
+static enum hd_status read_stdin(struct hd_text *ret_text)
+{
+    char buffer[4096];
+    ssize_t n;
+
+    while ((n = read(STDIN_FILENO, buffer, sizeof buffer)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return hd_err(HD_IO, "cannot read the job from standard input: %s", strerror(errno));
+        hd_text_add_bytes(ret_text, buffer, (size_t)n);
+        if (ret_text->len_bytes > HD_SPEC_FILE_BYTES_MAX)
+            return HD_OK; /* the parser refuses it by its size */
+    }
+    return HD_OK;
+}
+
+/* The absolute folder of the job file, which relative paths in it start from. */
+static enum hd_status folder_of(const char *path, struct hd_text *ret_folder)
+{
+    const char *slash = strrchr(path, '/');
+    char *cwd;
+
+    if (path[0] == '/') {
+        hd_text_add(ret_folder, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+        return HD_OK;
+    }
+    cwd = getcwd(NULL, 0);
+    if (!cwd)
+        return hd_err(HD_IO, "cannot tell the working directory: %s", strerror(errno));
+    hd_text_add(ret_folder, "%s", cwd);
+    if (slash)
+        hd_text_add(ret_folder, "/%.*s", (int)(slash - path), path);
+    free(cwd);
+    return HD_OK;
+}
+
+enum hd_status hd_spec_read_file(const char *path, const char *const *overrides,
+                                 size_t override_count, struct Heddle__V1__JobSpec **ret_spec)
+{
+    struct hd_spec_source source = {.overrides = overrides, .override_count = override_count};
+    bool from_stdin = strcmp(path, "-") == 0;
+    struct hd_text bytes = {0}, folder = {0};
+    enum hd_status st;
+
+    source.name = from_stdin ? "standard input" : path;
+    st = from_stdin ? read_stdin(&bytes) : hd_file_read(path, HD_SPEC_FILE_BYTES_MAX, &bytes);
+    if (st == HD_LIMIT)
+        st = hd_err(HD_INVALID, "%s: larger than 256 KiB, which no job file needs to be", path);
+    if (!st)
+        st = folder_of(from_stdin ? "x" : path, &folder);
+    if (!st && (bytes.failed || folder.failed))
+        st = hd_err(HD_NO_MEMORY, "no memory to read %s", source.name);
+    if (!st) {
+        source.folder = folder.data;
+        source.bytes = bytes.data ? bytes.data : "";
+        source.size_bytes = bytes.len_bytes;
+        st = hd_spec_read_yaml(&source, ret_spec);
+    }
+    hd_text_free(&bytes);
+    hd_text_free(&folder);
+    return st;
+}

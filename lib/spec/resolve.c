@@ -1,0 +1,183 @@
+/* JobSpec + Plan + attempt -> the resolved job. Each member of struct hd_job is set here, once. */
+#include <stdio.h>
+#include <string.h>
+
+#include "spec_internal.h"
+
+static enum hd_status set_word(char ret_word[HD_JOB_WORD_MAX], const char *what, const char *word)
+{
+    if (!*word || strlen(word) >= HD_JOB_WORD_MAX)
+        return hd_err(HD_INVALID, "%s: has no name of 1 to %d bytes", what, HD_JOB_WORD_MAX - 1);
+    memcpy(ret_word, word, strlen(word) + 1);
+    return HD_OK;
+}
+
+static enum hd_status set_path(char ret_path[HD_JOB_PATH_MAX], const char *what, const char *path)
+{
+    if (strlen(path) >= HD_JOB_PATH_MAX)
+        return hd_err(HD_INVALID, "%s: a path of more than %d bytes", what, HD_JOB_PATH_MAX - 1);
+    memcpy(ret_path, path, strlen(path) + 1);
+    return HD_OK;
+}
+
+static const char *decay_name(Heddle__V1__DecayKind decay)
+{
+    switch (decay) {
+    case HEDDLE__V1__DECAY_KIND__DECAY_KIND_CONSTANT:
+        return "constant";
+    case HEDDLE__V1__DECAY_KIND__DECAY_KIND_LINEAR:
+        return "linear";
+    case HEDDLE__V1__DECAY_KIND__DECAY_KIND_WSD:
+        return "wsd";
+    case HEDDLE__V1__DECAY_KIND__DECAY_KIND_COSINE:
+        return "cosine";
+    default:
+        return "";
+    }
+}
+
+static enum hd_status resolve_model(const Heddle__V1__ModelSpec *m, struct hd_job *job)
+{
+    job->layers = m->layers;
+    job->hidden = m->hidden;
+    job->heads = m->heads;
+    job->kv_heads = m->kv_heads;
+    job->ffn_hidden = m->ffn_hidden;
+    job->vocab = m->vocab;
+    job->context = m->context;
+    job->rope_theta = m->rope_theta;
+    job->norm_eps = m->norm_eps;
+    job->tie_embeddings = m->tie_embeddings;
+    return set_word(job->family, "model.family", m->family);
+}
+
+static enum hd_status resolve_files(Heddle__V1__DataFile *const *files, size_t count,
+                                    struct hd_arena *arena, struct hd_job_file **ret_files)
+{
+    *ret_files = hd_arena_array(arena, count ? count : 1, sizeof **ret_files);
+    if (!*ret_files)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu data files", count);
+    for (size_t i = 0; i < count; i++) {
+        (*ret_files)[i].path = hd_arena_strdup(arena, files[i]->path);
+        (*ret_files)[i].size_bytes = files[i]->size_bytes;
+    }
+    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for %zu data files", count)
+                                  : HD_OK;
+}
+
+static enum hd_status resolve_data(const Heddle__V1__DataSpec *d, struct hd_arena *arena,
+                                   struct hd_job *job)
+{
+    bool sequential = d->order == HEDDLE__V1__DATA_ORDER__DATA_ORDER_SEQUENTIAL;
+    enum hd_status st;
+
+    job->val_split = d->val_split;
+    job->train_count = (int64_t)d->n_train;
+    job->val_count = (int64_t)d->n_val;
+    st = set_word(job->tokenizer, "data.tokenizer", d->tokenizer);
+    if (!st)
+        st = set_word(job->order, "data.order", sequential ? "sequential" : "shuffled");
+    if (!st)
+        st = resolve_files(d->train, d->n_train, arena, &job->train);
+    if (!st)
+        st = resolve_files(d->val, d->n_val, arena, &job->val);
+    return st;
+}
+
+static enum hd_status resolve_train(const Heddle__V1__JobSpec *spec, struct hd_job *job)
+{
+    const Heddle__V1__TrainSpec *t = spec->train;
+
+    job->steps = t->steps;
+    job->global_batch = t->global_batch;
+    job->lr_peak = t->lr->peak;
+    job->lr_min = t->lr->min;
+    job->lr_warmup_steps = t->lr->warmup_steps;
+    job->lr_decay_steps = t->lr->decay_steps;
+    job->beta1 = t->beta1;
+    job->beta2 = t->beta2;
+    job->adam_eps = t->eps;
+    job->weight_decay = t->weight_decay;
+    job->clip = t->clip;
+    job->seed = (int64_t)t->seed;
+    /* in the resolved job 0 means never, in the spec it means only before the first step and after
+     * the last: a measurement every `steps` steps is just that */
+    job->validate_batches = spec->validate->batches;
+    job->validate_every = spec->validate->every ? spec->validate->every : t->steps;
+    if (!job->validate_batches)
+        job->validate_every = 0;
+    job->checkpoint_every = spec->checkpoint->every;
+    return set_word(job->lr_decay, "train.lr.decay", decay_name(t->lr->decay));
+}
+
+static enum hd_status resolve_plan(const Heddle__V1__JobSpec *spec, const Heddle__V1__Plan *plan,
+                                   struct hd_job *job)
+{
+    int64_t world = (int64_t)plan->pp * plan->dp * plan->cp * plan->tp;
+    int64_t data_ranks = (int64_t)plan->dp * plan->cp;
+    bool bf16 = plan->precision == HEDDLE__V1__PRECISION__PRECISION_BF16;
+    bool fp32 = plan->precision == HEDDLE__V1__PRECISION__PRECISION_FP32;
+    enum hd_status st;
+
+    if (plan->pp < 1 || plan->dp < 1 || plan->cp < 1 || plan->tp < 1 ||
+        world != (int64_t)plan->n_ranks)
+        return hd_err(HD_INVALID, "plan: pp %d x dp %d x cp %d x tp %d is not its %zu ranks",
+                      plan->pp, plan->dp, plan->cp, plan->tp, plan->n_ranks);
+    if (plan->micro_batch < 1 ||
+        spec->train->global_batch % ((int64_t)plan->micro_batch * data_ranks))
+        return hd_err(HD_INVALID,
+                      "plan: micro_batch %d on %lld data ranks does not divide train.global_batch "
+                      "= %lld",
+                      plan->micro_batch, (long long)data_ranks,
+                      (long long)spec->train->global_batch);
+    if (plan->device != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU || (!bf16 && !fp32))
+        return hd_err(HD_UNSUPPORTED, "plan: device %d with precision %d is not built",
+                      plan->device, plan->precision);
+    job->pp = plan->pp;
+    job->dp = plan->dp;
+    job->cp = plan->cp;
+    job->tp = plan->tp;
+    job->micro_batch = plan->micro_batch;
+    st = set_word(job->device, "plan.device", "cpu");
+    return st ? st : set_word(job->precision, "plan.precision", bf16 ? "bf16" : "fp32");
+}
+
+static enum hd_status resolve_attempt(const struct hd_spec_attempt *attempt, struct hd_job *job)
+{
+    const char *base = attempt->base_checkpoint ? attempt->base_checkpoint : "";
+    const char *hash = attempt->base_manifest_hash ? attempt->base_manifest_hash : "-";
+    enum hd_status st;
+
+    job->job_id = attempt->job_id;
+    job->attempt = attempt->number;
+    job->threads = attempt->threads;
+    st = set_path(job->attempt_dir, "attempt.dir", attempt->dir);
+    if (!st)
+        st = set_path(job->base_checkpoint, "attempt.base", base);
+    return st ? st : set_word(job->base_manifest_hash, "attempt.base_hash", hash);
+}
+
+enum hd_status hd_spec_resolve(const struct Heddle__V1__JobSpec *spec,
+                               const struct Heddle__V1__Plan *plan,
+                               const struct hd_spec_attempt *attempt, struct hd_arena *arena,
+                               struct hd_job *ret_job)
+{
+    enum hd_status st;
+
+    st = hd_spec_check(spec);
+    if (st)
+        return st;
+    *ret_job = (struct hd_job){0};
+    st = set_word(ret_job->name, "name", spec->name);
+    if (!st)
+        st = resolve_model(spec->model, ret_job);
+    if (!st)
+        st = resolve_data(spec->data, arena, ret_job);
+    if (!st)
+        st = resolve_train(spec, ret_job);
+    if (!st)
+        st = resolve_plan(spec, plan, ret_job);
+    if (!st)
+        st = resolve_attempt(attempt, ret_job);
+    return st;
+}

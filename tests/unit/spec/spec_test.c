@@ -1,0 +1,785 @@
+/* Job files: what is refused and in which words, what is filled in, and what the ranks get. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "heddle/v1/job.pb-c.h"
+#include "spec/spec.h"
+
+/* A complete small job; the tests change one thing at a time. Lines count from 1. */
+static const char good[] = "name: tiny\n"                             /*  1 */
+                           "model:\n"                                 /*  2 */
+                           "  family: llama\n"                        /*  3 */
+                           "  layers: 2\n"                            /*  4 */
+                           "  hidden: 64\n"                           /*  5 */
+                           "  heads: 8\n"                             /*  6 */
+                           "  context: 32\n"                          /*  7 */
+                           "data:\n"                                  /*  8 */
+                           "  train: [corpus/*.txt]\n"                /*  9 */
+                           "  val: [corpus/val.txt]\n"                /* 10 */
+                           "train:\n"                                 /* 11 */
+                           "  steps: 100\n"                           /* 12 */
+                           "  global_batch: 8\n"                      /* 13 */
+                           "  lr: 1e-3\n"                             /* 14 */
+                           "parallel: {tp: auto}\n"                   /* 15 */
+                           "resources: {device: auto, devices: 2}\n"; /* 16 */
+
+static char folder[64];
+
+static void put_file(const char *name, size_t size_bytes)
+{
+    char path[128], data[1024];
+
+    memset(data, 'x', sizeof data);
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(hd_file_write_atomic(path, data, size_bytes, 0644), HD_OK);
+}
+
+static int make_corpus(void **state)
+{
+    char path[128];
+
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "%s/heddle-spec-XXXXXX",
+                   getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!mkdtemp(folder))
+        return -1;
+    (void)snprintf(path, sizeof path, "%s/corpus/folder.txt", folder);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    (void)snprintf(path, sizeof path, "%s/empty", folder);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    put_file("corpus/b.txt", 100);
+    put_file("corpus/a.txt", 300);
+    put_file("corpus/B.txt", 200);
+    put_file("corpus/val.txt", 50);
+    put_file("corpus/x.jsonl", 50);
+    put_file("short.txt", 32);
+    return 0;
+}
+
+static int drop_corpus(void **state)
+{
+    (void)state;
+    return hd_file_remove_tree(folder) ? -1 : 0;
+}
+
+static enum hd_status read_bytes(const void *bytes, size_t size_bytes, const char *override,
+                                 Heddle__V1__JobSpec **ret_spec)
+{
+    const struct hd_spec_source source = {
+        .name = "job.yaml",
+        .folder = folder,
+        .bytes = bytes,
+        .size_bytes = size_bytes,
+        .overrides = &override,
+        .override_count = override != NULL,
+    };
+
+    return hd_spec_read_yaml(&source, ret_spec);
+}
+
+static Heddle__V1__JobSpec *read_good(const char *override)
+{
+    Heddle__V1__JobSpec *spec = NULL;
+    enum hd_status st = read_bytes(good, sizeof good - 1, override, &spec);
+
+    if (st)
+        fail_msg("%s", hd_err_message());
+    return spec;
+}
+
+/* The good job with one line replaced. */
+static char *with_line(int line, const char *text)
+{
+    struct hd_text out = {0};
+    const char *p = good;
+
+    for (int i = 1; *p; i++) {
+        const char *end = strchr(p, '\n') + 1;
+
+        if (i == line)
+            hd_text_add(&out, "%s\n", text);
+        else
+            hd_text_add_bytes(&out, p, (size_t)(end - p));
+        p = end;
+    }
+    return out.data;
+}
+
+/* ---- one mistake, one message ---- */
+
+struct mistake {
+    int line;         /* of `good` that is replaced */
+    const char *text; /* by this */
+    const char *message;
+};
+
+static const struct mistake mistakes[] = {
+    /* the form */
+    {1, "name: [",
+     "job.yaml:3: not YAML: did not find expected ',' or ']', while parsing a flow sequence that "
+     "begins in line 1"},
+    {1, "name: *x", "job.yaml:1: aliases (*name) are not allowed; write the value again"},
+    {1, "name: &x tiny",
+     "job.yaml:1: anchors (&name) and tags (!type) are not allowed; write the plain value"},
+    {4, "  layers: !!int 2",
+     "job.yaml:4: anchors (&name) and tags (!type) are not allowed; write the plain value"},
+    {1, "name: \"a\\0b\"", "job.yaml:1: a text holds the character NUL; remove it"},
+    {16, "---\nname: x", "job.yaml:16: a second document begins; a job file is one document"},
+    {1, "name: caf\xe9", "job.yaml:1: not UTF-8 text; save the file as UTF-8"},
+    {1, "[a]: b\nname: tiny", "job.yaml:1: a key must be a plain word"},
+    {1, "name: [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]", "job.yaml:1: nested deeper than 16 levels"},
+    {1, "name: @x",
+     "job.yaml:1: not YAML: a line may not be indented by tabs, and no value may begin with @, ` "
+     "or %, while scanning for the next token"},
+    {1, "name: tiny\n\tx: 1",
+     "job.yaml:2: not YAML: found a tab character that violates indentation, while scanning a "
+     "plain scalar that begins in line 1"},
+    /* keys */
+    {4, "  layer: 2", "job.yaml:4: model.layer: unknown key; did you mean layers?"},
+    {1, "name: tiny\nvalidation: {every: 3}",
+     "job.yaml:2: validation: unknown key; did you mean validate?"},
+    {15, "parallel: {xyzzy: 1}",
+     "job.yaml:15: parallel.xyzzy: unknown key; parallel has tp, pp, "
+     "dp, cp, ep, zero, schedule, micro_batch, recompute"},
+    {1, "name: tiny\n\"\\e[31m\": 1",
+     "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
+     "data, train, validate, parallel, resources, checkpoint, "
+     "restart"},
+    {5, "  hidden: 64\n  layers: 3",
+     "job.yaml:6: model.layers: stands twice, first in line 4; remove one"},
+    {14, "  lr: {peak: 1, peak: 2}",
+     "job.yaml:14: train.lr.peak: stands twice, first in line 14; remove one"},
+    {15, "model: {}", "job.yaml:15: model: stands twice, first in line 2; remove one"},
+    /* kinds */
+    {4, "  layers: two",
+     "job.yaml:4: model.layers: 'two' is not a whole number; write digits only, such as 1000"},
+    {4, "  layers: 2.5",
+     "job.yaml:4: model.layers: '2.5' is not a whole number; write digits only, such as 1000"},
+    {4, "  layers: \"2\"",
+     "job.yaml:4: model.layers: expected a whole number, not a text; remove the quotes"},
+    {4, "  layers: [2]", "job.yaml:4: model.layers: expected a whole number, not a list"},
+    {4,
+     "  layers:", "job.yaml:4: model.layers: has no value; give a whole number or remove the line"},
+    {4, "  layers: 0",
+     "job.yaml:4: model.layers: 0 is not possible; give a whole number from 1 to 1024"},
+    {4, "  layers: 99999999999999999999",
+     "job.yaml:4: model.layers: 1e+20 is not possible; give a "
+     "whole number from 1 to 1024"},
+    {4, "  layers: 2\n  norm_eps: nan",
+     "job.yaml:5: model.norm_eps: 'nan' is not a number; write it like 0.001 or 1e-3"},
+    {4, "  layers: 2\n  norm_eps: 0x1",
+     "job.yaml:5: model.norm_eps: '0x1' is not a number; write it like 0.001 or 1e-3"},
+    {4, "  layers: 2\n  tie_embeddings: yes",
+     "job.yaml:5: model.tie_embeddings: 'yes' is neither true nor false"},
+    {15, "restart:", "job.yaml:15: restart: has no value; give its keys or remove the line"},
+    {15, "parallel: auto", "job.yaml:15: parallel: expected keys, not a plain value"},
+    {13, "  global_batch: 8\n  precision: fp31",
+     "job.yaml:14: train.precision: 'fp31' is not one "
+     "of auto, fp32, bf16, fp16, fp8; did you mean "
+     "fp32?"},
+    {9, "  train: [corpus/a.txt, {b: c}]",
+     "job.yaml:9: data.train[1]: expected a path, not a group of keys"},
+    /* what is missing: at the line of its group */
+    {1, "", "job.yaml:2: name: is missing; give the job a name, such as tiny-llama"},
+    {3, "", "job.yaml:2: model.family: is missing; use llama or gpt2"},
+    {4, "", "job.yaml:2: model.layers: is missing; give a whole number from 1 to 1024"},
+    {9, "",
+     "job.yaml:8: data.train: is missing; give a list of text files, such as "
+     "[corpus/*.txt]"},
+    {14, "", "job.yaml:11: train.lr.peak: is missing; give a number from 1e-12 to 1000"},
+    {14, "  lr: {warmup: 3}",
+     "job.yaml:14: train.lr.peak: is missing; give a number from 1e-12 to 1000"},
+    /* rules */
+    {1, "name: my job",
+     "job.yaml:1: name: 'my job' is not possible; use 1 to 63 letters, digits, '.', '_' and '-'"},
+    {3, "  family: lama", "job.yaml:3: model.family: 'lama' is not a family; did you mean llama?"},
+    {6, "  heads: 3",
+     "job.yaml:6: model.heads: 3 does not divide model.hidden = 64; use 1, 2, 4, 8, 16, 32 or 64"},
+    {6, "  heads: 16",
+     "job.yaml:6: model.heads: 16 heads of model.hidden = 64 are 4 wide; choose both so that "
+     "hidden / heads is a multiple of 8 (rotary pairs and vector registers) and at most 256 (the "
+     "attention kernel's tile), such as 64"},
+    {6, "  heads: 8\n  kv_heads: 3",
+     "job.yaml:7: model.kv_heads: 3 does not divide model.heads = 8; use 1, 2, 4 or 8"},
+    {6, "  heads: 8\n  vocab: 300",
+     "job.yaml:7: model.vocab: 300 does not fit data.tokenizer = bytes, which has 256 tokens; "
+     "write 256 or remove the line"},
+    {10, "  val: [corpus/val.txt]\n  split: 0.1",
+     "job.yaml:11: data.split: cannot stand beside data.val; remove one of the two"},
+    {10, "validate: {every: 5}",
+     "job.yaml:10: validate.batches: there is nothing to validate on; give data.val or "
+     "data.split, or write 0"},
+    {14, "  lr: {peak: 1e-3, min: 1e-2}",
+     "job.yaml:14: train.lr.min: 0.01 is above train.lr.peak = 0.001; lower it"},
+    {14, "  lr: {peak: 1e-3, warmup: 101}",
+     "job.yaml:14: train.lr.warmup: 101 steps are more than "
+     "train.steps = 100; lower it"},
+    {14, "  lr: {peak: 1e-3, decay: constant, decay_steps: 3}",
+     "job.yaml:14: train.lr.decay_steps: a constant rate does not fall; remove the line"},
+    {14, "  lr: {peak: 1e-3, warmup: 60, decay_steps: 41}",
+     "job.yaml:14: train.lr.decay_steps: 41 steps do not fit after the warm-up; at most 40 are "
+     "left of train.steps"},
+    {16, "resources: {devices: 3}",
+     "job.yaml:16: resources.devices: 3 does not divide train.global_batch = 8; use 1, 2, 4 or 8"},
+    {15, "parallel: {dp: 4}",
+     "job.yaml:15: parallel.dp: 4 is not resources.devices = 2; write "
+     "auto, or the same number in both"},
+    {15, "parallel: {micro_batch: 3}",
+     "job.yaml:15: parallel.micro_batch: 3 does not divide the 4 sequences of a rank "
+     "(train.global_batch / resources.devices); use 1, 2 or 4"},
+    {16, "resources: {devices: {min: 2}}",
+     "job.yaml:16: resources.devices: needs both min and max; or give one whole number"},
+    {16, "resources: {devices: {min: 4, max: 2}}",
+     "job.yaml:16: resources.devices: min = 4 is above max = 2; swap them"},
+};
+
+/* Sensible wishes: another status, words of their own. */
+static const struct mistake wishes[] = {
+    {3, "  family: mixtral",
+     "job.yaml:3: model.family: mixtral is not supported yet; use llama or gpt2"},
+    {3, "  from: ../llama",
+     "job.yaml:3: model.from: starting from a Hugging Face checkpoint is not "
+     "supported yet; give model.family and its sizes"},
+    {9, "  train: [corpus/*.txt]\n  tokenizer: t.json",
+     "job.yaml:10: data.tokenizer: 't.json' is not supported yet; use bytes"},
+    {13, "  global_batch: 8\n  precision: fp16",
+     "job.yaml:14: train.precision: fp16 is not supported yet; use auto, fp32 or bf16"},
+    {13, "  global_batch: 8\n  precision: fp8",
+     "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32 or bf16"},
+    {15, "parallel: {tp: 2}",
+     "job.yaml:15: parallel.tp: tensor parallelism is not supported yet; "
+     "use auto or 1; data parallelism works"},
+    {15, "parallel: {pp: 2}",
+     "job.yaml:15: parallel.pp: pipeline parallelism is not supported "
+     "yet; use auto or 1; data parallelism works"},
+    {15, "parallel: {cp: 2}",
+     "job.yaml:15: parallel.cp: context parallelism is not supported yet; "
+     "use auto or 1; data parallelism works"},
+    {15, "parallel: {ep: 2}",
+     "job.yaml:15: parallel.ep: expert parallelism is not supported yet; "
+     "use auto or 1; data parallelism works"},
+    {15, "parallel: {zero: 1}",
+     "job.yaml:15: parallel.zero: ZeRO stage 1 is not supported yet; use auto or 0"},
+    {15, "parallel: {schedule: 1f1b}",
+     "job.yaml:15: parallel.schedule: '1f1b' is not supported yet; use auto or none"},
+    {15, "parallel: {recompute: full}",
+     "job.yaml:15: parallel.recompute: 'full' is not supported yet; use auto or none"},
+    {16, "resources: {device: cuda}",
+     "job.yaml:16: resources.device: cuda is not supported yet; use auto or cpu"},
+    {16, "resources: {devices: {min: 2, max: 4}}",
+     "job.yaml:16: resources.devices: a range {min, max} is not supported yet; give one whole "
+     "number"},
+};
+
+static void expect_refusals(const struct mistake *rows, size_t count, enum hd_status status)
+{
+    for (size_t i = 0; i < count; i++) {
+        char *text = with_line(rows[i].line, rows[i].text);
+        Heddle__V1__JobSpec *spec = NULL;
+        enum hd_status st = read_bytes(text, strlen(text), NULL, &spec);
+
+        assert_null(spec);
+        assert_string_equal(hd_err_message(), rows[i].message);
+        assert_int_equal(st, status);
+        free(text);
+    }
+}
+
+static void each_mistake_has_its_place_and_remedy(void **state)
+{
+    (void)state;
+    expect_refusals(mistakes, sizeof mistakes / sizeof mistakes[0], HD_INVALID);
+}
+
+static void what_is_not_built_says_so(void **state)
+{
+    (void)state;
+    expect_refusals(wishes, sizeof wishes / sizeof wishes[0], HD_UNSUPPORTED);
+}
+
+static void gpt2_has_a_key_head_for_each_head(void **state)
+{
+    char *text = with_line(3, "  family: gpt2\n  kv_heads: 4");
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)state;
+    assert_int_equal(read_bytes(text, strlen(text), NULL, &spec), HD_INVALID);
+    assert_string_equal(hd_err_message(), "job.yaml:4: model.kv_heads: gpt2 has one for each head; "
+                                          "remove the line or write 8");
+    free(text);
+}
+
+/* ---- files ---- */
+
+static void refuse_files(int line, const char *text, const char *fmt)
+{
+    char *yaml = with_line(line, text), message[512];
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)snprintf(message, sizeof message, "%s", "");
+    assert_int_not_equal(read_bytes(yaml, strlen(yaml), NULL, &spec), HD_OK);
+    for (const char *p = fmt; *p; p++) { /* @ stands for the folder */
+        size_t len = strlen(message);
+
+        if (*p == '@')
+            (void)snprintf(message + len, sizeof message - len, "%s", folder);
+        else
+            (void)snprintf(message + len, sizeof message - len, "%c", *p);
+    }
+    assert_string_equal(hd_err_message(), message);
+    free(yaml);
+}
+
+static void a_file_that_cannot_be_used_is_named(void **state)
+{
+    (void)state;
+    refuse_files(9, "  train:\n  - corpus/a.txt\n  - corpus/none.txt",
+                 "job.yaml:11: data.train[1]: cannot find @/corpus/none.txt: No such file or "
+                 "directory; check the path, which starts at the job file's folder");
+    refuse_files(9, "  train: empty/*",
+                 "job.yaml:9: data.train[0]: 'empty/*' matches no file; it is searched as "
+                 "@/empty/*");
+    refuse_files(9, "  train: corpus/folder.tx*",
+                 "job.yaml:9: data.train[0]: 'corpus/folder.tx*' matches no file; it is searched "
+                 "as @/corpus/folder.tx*");
+    refuse_files(9, "  train: corpus",
+                 "job.yaml:9: data.train[0]: @/corpus is a folder; name the files in it, such as "
+                 "*.txt");
+    refuse_files(9, "  train: /dev/null",
+                 "job.yaml:9: data.train[0]: /dev/null is not a regular file; copy what it gives "
+                 "to one");
+    refuse_files(9, "  train: [\"a\\nb\"]",
+                 "job.yaml:9: data.train[0]: '@/a?b' has a line break in its name; rename it");
+    refuse_files(9, "  train: corpus/x.jsonl",
+                 "job.yaml:9: data.train[0]: @/corpus/x.jsonl: JSON Lines are not supported yet; "
+                 "give plain text");
+    refuse_files(9, "  train: short.txt",
+                 "job.yaml:9: data.train: 32 bytes are less than one sequence of model.context + 1 "
+                 "= 33; give more text or lower model.context");
+    refuse_files(9, "  train: [corpus/a.txt, corpus/val.txt]",
+                 "job.yaml:9: data.train: @/corpus/val.txt is in data.val too; remove it from one");
+}
+
+static void patterns_give_files_in_bytewise_order_with_sizes(void **state)
+{
+    Heddle__V1__JobSpec *spec = read_good(NULL);
+    static const char *const names[] = {"B.txt", "a.txt", "b.txt"};
+    static const int64_t sizes[] = {200, 300, 100};
+
+    (void)state;
+    /* B before a, whatever the locale; not folder.txt, a folder; not val.txt, which data.val has */
+    assert_int_equal(spec->data->n_train, 3);
+    for (size_t i = 0; i < 3; i++) {
+        char path[128];
+
+        (void)snprintf(path, sizeof path, "%s/corpus/%s", folder, names[i]);
+        assert_string_equal(spec->data->train[i]->path, path);
+        assert_int_equal(spec->data->train[i]->size_bytes, sizes[i]);
+    }
+    assert_int_equal(spec->data->n_val, 1);
+    assert_int_equal(spec->data->val[0]->size_bytes, 50);
+    hd_spec_free(spec);
+}
+
+/* ---- defaults ---- */
+
+static void absent_keys_get_the_documented_defaults(void **state)
+{
+    Heddle__V1__JobSpec *spec = read_good(NULL);
+    const Heddle__V1__TrainSpec *t = spec->train;
+
+    (void)state;
+    assert_int_equal(spec->model->kv_heads, 8);
+    assert_int_equal(spec->model->ffn_hidden, 192); /* 8 * 64 / 3 = 170.7, up to 6 * 32 */
+    assert_int_equal(spec->model->vocab, 256);
+    assert_true(spec->model->rope_theta == 10000 && spec->model->norm_eps == 1e-5);
+    assert_false(spec->model->tie_embeddings);
+    assert_string_equal(spec->data->tokenizer, "bytes");
+    assert_int_equal(spec->data->order, HEDDLE__V1__DATA_ORDER__DATA_ORDER_SHUFFLED);
+    assert_true(t->weight_decay == 0.1 && t->beta1 == 0.9 && t->beta2 == 0.95 && t->eps == 1e-8);
+    assert_true(t->clip == 1 && t->seed == 1);
+    assert_true(t->lr->peak == 1e-3 && t->lr->min == 1e-3 / 10);
+    assert_int_equal(t->lr->warmup_steps, 5); /* 100 / 20 */
+    assert_int_equal(t->lr->decay, HEDDLE__V1__DECAY_KIND__DECAY_KIND_COSINE);
+    assert_int_equal(t->lr->decay_steps, 95); /* the rest */
+    assert_int_equal(t->precision, HEDDLE__V1__PRECISION__PRECISION_UNSPECIFIED);
+    assert_int_equal(spec->validate->every, 100);
+    assert_int_equal(spec->validate->batches, 8);
+    assert_int_equal(spec->parallel->_zero_case, HEDDLE__V1__PARALLEL_SPEC___ZERO__NOT_SET);
+    assert_int_equal(spec->checkpoint->every, 100);
+    assert_int_equal(spec->checkpoint->keep, 3);
+    assert_int_equal(spec->restart->max, 3);
+    hd_spec_free(spec);
+}
+
+static void a_zero_that_was_written_stays_zero(void **state)
+{
+    char *text = with_line(14, "  lr: {peak: 1, warmup: 0, min: 0, decay: wsd}\n"
+                               "  clip: 0\n  weight_decay: 0\n  beta1: 0\n  seed: 0\n"
+                               "checkpoint: {every: 0, keep: 0}\nrestart: {max: 0}\n"
+                               "validate: {every: 0, batches: 2}");
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)state;
+    if (read_bytes(text, strlen(text), NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(spec->train->lr->warmup_steps, 0);
+    assert_int_equal(spec->train->lr->decay_steps, 10); /* wsd: the last tenth of 100 */
+    assert_true(spec->train->lr->min == 0 && spec->train->clip == 0);
+    assert_true(spec->train->weight_decay == 0 && spec->train->beta1 == 0);
+    assert_int_equal(spec->train->seed, 0);
+    assert_int_equal(spec->checkpoint->every, 0);
+    assert_int_equal(spec->checkpoint->keep, 0);
+    assert_int_equal(spec->restart->max, 0);
+    assert_int_equal(spec->validate->every, 0);
+    hd_spec_free(spec);
+    free(text);
+}
+
+static void gpt2_ties_its_embeddings_and_is_four_times_as_wide(void **state)
+{
+    Heddle__V1__JobSpec *spec = read_good("model.family=gpt2");
+
+    (void)state;
+    assert_true(spec->model->tie_embeddings);
+    assert_int_equal(spec->model->ffn_hidden, 4 * 64);
+    hd_spec_free(spec);
+    spec = read_good("model={family: gpt2, layers: 1, hidden: 64, heads: 4, context: 16, "
+                     "tie_embeddings: false}");
+    assert_false(spec->model->tie_embeddings);
+    hd_spec_free(spec);
+}
+
+/* ---- overrides ---- */
+
+static void an_override_takes_the_place_of_what_the_file_says(void **state)
+{
+    Heddle__V1__JobSpec *spec = read_good("train.steps=7");
+
+    (void)state;
+    assert_int_equal(spec->train->steps, 7);
+    assert_int_equal(spec->train->global_batch, 8); /* its neighbours stay */
+    hd_spec_free(spec);
+    spec = read_good("restart.max=9"); /* a group that the file does not have */
+    assert_int_equal(spec->restart->max, 9);
+    hd_spec_free(spec);
+    spec = read_good("train.lr.warmup=20"); /* the file has the short form: the peak stays */
+    assert_true(spec->train->lr->peak == 1e-3);
+    assert_int_equal(spec->train->lr->warmup_steps, 20);
+    hd_spec_free(spec);
+    spec = read_good("data.train=[corpus/a.txt]");
+    assert_int_equal(spec->data->n_train, 1);
+    hd_spec_free(spec);
+}
+
+static void a_wrong_override_is_its_own_place(void **state)
+{
+    static const char *const rows[][2] = {
+        {"train.steps", "--set 'train.steps': expected KEY=VALUE, such as train.steps=100"},
+        {"=3", "--set '=3': expected KEY=VALUE, such as train.steps=100"},
+        {"train.steps=x", "--set train.steps=x: train.steps: 'x' is not a whole number; write "
+                          "digits only, such as 1000"},
+        {"train.stepz=1", "--set train.stepz=1: train.stepz: unknown key; did you mean steps?"},
+        {"trian.steps=1", "--set trian.steps=1: there is no group trian in a job file"},
+        {"train.steps.x=1", "--set train.steps.x=1: there is no group steps in train"},
+        {"train.steps=[",
+         "--set train.steps=[: not YAML: did not find expected node content, while "
+         "parsing a flow node"},
+        {"train.steps=", "--set train.steps=: nothing is written here"},
+        {"model.heads=3", "--set model.heads=3: model.heads: 3 does not divide model.hidden = 64; "
+                          "use 1, 2, 4, 8, 16, 32 or 64"},
+        {"parallel.tp=2", "--set parallel.tp=2: parallel.tp: tensor parallelism is not supported "
+                          "yet; use auto or 1; data parallelism works"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        Heddle__V1__JobSpec *spec = NULL;
+
+        assert_int_not_equal(read_bytes(good, sizeof good - 1, rows[i][0], &spec), HD_OK);
+        assert_string_equal(hd_err_message(), rows[i][1]);
+    }
+}
+
+/* ---- limits ---- */
+
+static void a_job_file_is_at_most_256_kib(void **state)
+{
+    size_t max = HD_SPEC_FILE_BYTES_MAX;
+    char *big = malloc(max + 1);
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)state;
+    assert_non_null(big);
+    memset(big, ' ', max + 1); /* trailing blanks: still a good job */
+    memcpy(big, good, sizeof good - 1);
+    for (size_t i = sizeof good; i < max + 1; i += 80)
+        big[i] = '\n';
+    assert_int_equal(read_bytes(big, max, NULL, &spec), HD_OK);
+    hd_spec_free(spec);
+    spec = NULL;
+    assert_int_equal(read_bytes(big, max + 1, NULL, &spec), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "job.yaml: larger than 256 KiB, which no job file needs to be");
+    free(big);
+}
+
+static void nothing_is_not_a_job(void **state)
+{
+    static const char *const rows[][2] = {
+        {"", "job.yaml:1: nothing is written here"},
+        {"# only a comment\n", "job.yaml:2: nothing is written here"},
+        {"--- \n", "job.yaml:2: expected keys such as name: and model:, not a plain value"},
+        {"hello", "job.yaml:1: expected keys such as name: and model:, not a plain value"},
+        {"- a", "job.yaml:1: expected keys such as name: and model:, not a list"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        Heddle__V1__JobSpec *spec = NULL;
+
+        assert_int_equal(read_bytes(rows[i][0], strlen(rows[i][0]), NULL, &spec), HD_INVALID);
+        assert_string_equal(hd_err_message(), rows[i][1]);
+    }
+}
+
+/* Goal: no cut file crashes the reader or is taken for a whole one. Method: every prefix; one that
+ * is accepted must end after the last required line (14). */
+static void every_prefix_is_refused_or_whole(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < sizeof good - 1; n++) {
+        Heddle__V1__JobSpec *spec = NULL;
+        char *copy = malloc(n + 1); /* exactly n bytes: a sanitizer sees a read behind them */
+
+        assert_non_null(copy);
+        memcpy(copy, good, n);
+        if (read_bytes(copy, n, NULL, &spec) == HD_OK)
+            assert_non_null(memmem(copy, n, "lr: 1", 5));
+        hd_spec_free(spec);
+        free(copy);
+    }
+}
+
+/* ---- through the network ---- */
+
+/* Goal: a message gets the verdict of the file, in its words. Method: the same wrong number in
+ * both. */
+static void a_message_is_judged_in_the_words_of_the_file(void **state)
+{
+    Heddle__V1__JobSpec *spec = read_good(NULL), *none = NULL;
+    char *yaml = with_line(6, "  heads: 3");
+    char message[HD_ERR_MAX];
+
+    (void)state;
+    assert_int_equal(read_bytes(yaml, strlen(yaml), NULL, &none), HD_INVALID);
+    (void)snprintf(message, sizeof message, "%s", hd_err_message());
+    assert_int_equal(hd_spec_check(spec), HD_OK);
+    spec->model->heads = 3;
+    spec->model->kv_heads = 3;
+    assert_int_equal(hd_spec_check(spec), HD_INVALID);
+    assert_string_equal(message + strlen("job.yaml:6: "), hd_err_message());
+    hd_spec_free(spec);
+    free(yaml);
+}
+
+static void a_message_with_holes_is_completed_or_refused(void **state)
+{
+    Heddle__V1__JobSpec spec = HEDDLE__V1__JOB_SPEC__INIT;
+    Heddle__V1__JobSpec *whole = read_good(NULL);
+
+    (void)state;
+    assert_int_equal(hd_spec_check(&spec), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "spec: a part of the job is missing; send a complete JobSpec");
+    whole->model->kv_heads = 0;
+    whole->resources->devices_max = 0;
+    whole->data->order = HEDDLE__V1__DATA_ORDER__DATA_ORDER_UNSPECIFIED;
+    assert_int_equal(hd_spec_fill_defaults(whole), HD_OK);
+    assert_int_equal(whole->model->kv_heads, 8);
+    assert_int_equal(whole->resources->devices_max, 2);
+    assert_int_equal(hd_spec_check(whole), HD_OK);
+    whole->train->precision = 77; /* of a newer client */
+    assert_int_equal(hd_spec_check(whole), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "train.precision: 77 is not a value that this build knows");
+    hd_spec_free(whole);
+}
+
+/* ---- what the ranks get ---- */
+
+static void fill_plan(Heddle__V1__Plan *plan, Heddle__V1__RankPlacement **ranks, size_t count)
+{
+    heddle__v1__plan__init(plan);
+    plan->pp = plan->cp = plan->tp = plan->ep = 1;
+    plan->dp = (int32_t)count;
+    plan->micro_batch = 4;
+    plan->precision = HEDDLE__V1__PRECISION__PRECISION_BF16;
+    plan->device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+    plan->n_ranks = count;
+    plan->ranks = ranks;
+}
+
+static void the_resolved_job_has_everything_and_reads_back(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 7, .number = 2, .threads = 3, .dir = "/j/7"};
+    Heddle__V1__JobSpec *spec = read_good(NULL);
+    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    struct hd_job *job = calloc(2, sizeof *job);
+    struct hd_text text = {0};
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    assert_non_null(job);
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 2);
+    if (hd_spec_resolve(spec, &plan, &attempt, &arena, &job[0]))
+        fail_msg("%s", hd_err_message());
+    /* its own reader knows every bound: it must accept what was resolved */
+    assert_int_equal(hd_job_write(&job[0], &text), HD_OK);
+    if (hd_job_read(text.data, text.len_bytes, &arena, &job[1]))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(job[1].name, "tiny");
+    assert_string_equal(job[1].family, "llama");
+    assert_string_equal(job[1].lr_decay, "cosine");
+    assert_string_equal(job[1].precision, "bf16");
+    assert_string_equal(job[1].order, "shuffled");
+    assert_string_equal(job[1].attempt_dir, "/j/7");
+    assert_string_equal(job[1].base_checkpoint, "");
+    assert_string_equal(job[1].base_manifest_hash, "-");
+    assert_int_equal(job[1].dp, 2);
+    assert_int_equal(job[1].threads, 3);
+    assert_int_equal(job[1].job_id, 7);
+    assert_int_equal(job[1].attempt, 2);
+    assert_int_equal(job[1].train_count, 3);
+    assert_int_equal(job[1].train[1].size_bytes, 300);
+    assert_int_equal(job[1].val_count, 1);
+    assert_int_equal(job[1].validate_every, 100);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
+/* `every: 0` is "before the first and after the last step"; the ranks' word for never is 0 too. */
+static void validation_at_both_ends_is_not_lost(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    Heddle__V1__JobSpec *spec = read_good("validate={every: 0, batches: 2}");
+    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 2);
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    assert_int_equal(job->validate_every, 100); /* once, at the last of 100 steps */
+    spec->validate->batches = 0;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    assert_int_equal(job->validate_every, 0);
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
+static void a_plan_that_does_not_fit_is_refused(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    Heddle__V1__JobSpec *spec = read_good(NULL);
+    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 2);
+    plan.dp = 3;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    assert_string_equal(hd_err_message(), "plan: pp 1 x dp 3 x cp 1 x tp 1 is not its 2 ranks");
+    plan.dp = 2;
+    plan.micro_batch = 3;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    assert_string_equal(hd_err_message(), "plan: micro_batch 3 on 2 data ranks does not divide "
+                                          "train.global_batch = 8");
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
+/* ---- JSON ---- */
+
+/* Goal: what `show -o json` prints is a job file. Method: print, read, print again. */
+static void the_json_form_reads_back_to_itself(void **state)
+{
+    Heddle__V1__JobSpec *first = read_good("train.lr={peak: 3e-4, min: 1e-5, decay: linear}");
+    Heddle__V1__JobSpec *second = NULL;
+    struct hd_text a = {0}, b = {0};
+    struct hd_json_writer writer_a = {.out = &a}, writer_b = {.out = &b};
+
+    (void)state;
+    hd_spec_add_json(first, NULL, &writer_a);
+    if (read_bytes(a.data, a.len_bytes, NULL, &second))
+        fail_msg("%s", hd_err_message());
+    hd_spec_add_json(second, NULL, &writer_b);
+    assert_string_equal(a.data, b.data);
+    assert_non_null(strstr(a.data, "\"peak\":0.0003,"));
+    assert_non_null(strstr(a.data, "\"parallel\":{\"tp\":\"auto\","));
+    hd_spec_free(first);
+    hd_spec_free(second);
+    hd_text_free(&a);
+    hd_text_free(&b);
+}
+
+static void the_nearest_word_is_what_was_meant(void **state)
+{
+    static const char *const words[] = {"submit", "show", "watch", "wait"};
+
+    (void)state;
+    assert_string_equal(hd_spec_nearest("sumbit", words, 4), "submit"); /* neighbours swapped */
+    assert_string_equal(hd_spec_nearest("shwo", words, 4), "show");
+    assert_string_equal(hd_spec_nearest("WAIT", words, 4), "wait");
+    assert_null(hd_spec_nearest("train", words, 4)); /* wait is 3 letters away, of 5 */
+    assert_null(hd_spec_nearest("", words, 4));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_mistake_has_its_place_and_remedy),
+        cmocka_unit_test(what_is_not_built_says_so),
+        cmocka_unit_test(gpt2_has_a_key_head_for_each_head),
+        cmocka_unit_test(a_file_that_cannot_be_used_is_named),
+        cmocka_unit_test(patterns_give_files_in_bytewise_order_with_sizes),
+        cmocka_unit_test(absent_keys_get_the_documented_defaults),
+        cmocka_unit_test(a_zero_that_was_written_stays_zero),
+        cmocka_unit_test(gpt2_ties_its_embeddings_and_is_four_times_as_wide),
+        cmocka_unit_test(an_override_takes_the_place_of_what_the_file_says),
+        cmocka_unit_test(a_wrong_override_is_its_own_place),
+        cmocka_unit_test(a_job_file_is_at_most_256_kib),
+        cmocka_unit_test(nothing_is_not_a_job),
+        cmocka_unit_test(every_prefix_is_refused_or_whole),
+        cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
+        cmocka_unit_test(a_message_with_holes_is_completed_or_refused),
+        cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
+        cmocka_unit_test(validation_at_both_ends_is_not_lost),
+        cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
+        cmocka_unit_test(the_json_form_reads_back_to_itself),
+        cmocka_unit_test(the_nearest_word_is_what_was_meant),
+    };
+
+    return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
+}
