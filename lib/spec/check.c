@@ -292,6 +292,15 @@ static enum hd_status check_batch(const Heddle__V1__JobSpec *spec)
     return HD_OK;
 }
 
+/* Checkpoints lie below the job's directory, where the attempt's number fences them. */
+static enum hd_status check_checkpoint(const Heddle__V1__CheckpointSpec *c)
+{
+    if (*c->dir)
+        return unsupported("checkpoint.dir", "another folder",
+                           "remove the line; heddle-controller --jobs-dir decides for all jobs");
+    return HD_OK;
+}
+
 static enum hd_status check_resources(const Heddle__V1__JobSpec *spec)
 {
     const Heddle__V1__ResourceSpec *r = spec->resources;
@@ -342,5 +351,7 @@ enum hd_status hd_spec_check(const struct Heddle__V1__JobSpec *spec)
         st = check_policies(spec->parallel);
     if (!st)
         st = check_resources(spec);
+    if (!st)
+        st = check_checkpoint(spec->checkpoint);
     return st;
 }

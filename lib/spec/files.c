@@ -237,24 +237,6 @@ static void replace(struct list *list, size_t *count, Heddle__V1__DataFile ***it
     list_done(&old);
 }
 
-/* "checkpoint.dir" and its like. */
-static enum hd_status make_absolute(char **member, const char *key, const char *folder)
-{
-    struct hd_text path = {0};
-    enum hd_status st = HD_OK;
-
-    if (!**member)
-        return HD_OK;
-    hd_file_join(&path, folder, *member);
-    if (path.failed || !spec_set_text(member, path.data))
-        st = no_memory();
-    else if (strlen(*member) >= HD_JOB_PATH_MAX)
-        st = hd_err(HD_INVALID, "%s: is longer than %d bytes; use a shorter path", key,
-                    HD_JOB_PATH_MAX - 1);
-    hd_text_free(&path);
-    return st;
-}
-
 enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder)
 {
     Heddle__V1__DataSpec *data = spec->data;
@@ -271,8 +253,6 @@ enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder)
         st = need_bytes(&train, "data.train", spec->model->context);
     if (!st && val.count)
         st = need_bytes(&val, "data.val", spec->model->context);
-    if (!st)
-        st = make_absolute(&spec->checkpoint->dir, "checkpoint.dir", folder);
     if (!st) {
         replace(&train, &data->n_train, &data->train);
         replace(&val, &data->n_val, &data->val);

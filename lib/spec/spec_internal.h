@@ -21,7 +21,7 @@
 
 enum spec_kind {
     SPEC_TEXT,    /* char *: any text */
-    SPEC_PATH,    /* char *: made absolute */
+    SPEC_PATH,    /* char *: a path */
     SPEC_CHOICE,  /* char *: auto is "", else as written */
     SPEC_INT,     /* int64_t */
     SPEC_INT32,   /* int32_t */

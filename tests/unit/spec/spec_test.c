@@ -274,6 +274,9 @@ static const struct mistake wishes[] = {
      "job.yaml:15: parallel.schedule: '1f1b' is not supported yet; use auto or none"},
     {15, "parallel: {recompute: full}",
      "job.yaml:15: parallel.recompute: 'full' is not supported yet; use auto or none"},
+    {15, "checkpoint: {dir: /x}",
+     "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
+     "heddle-controller --jobs-dir decides for all jobs"},
     {16, "resources: {device: cuda}",
      "job.yaml:16: resources.device: cuda is not supported yet; use auto or cpu"},
     {16, "resources: {devices: {min: 2, max: 4}}",
