@@ -47,6 +47,7 @@ struct hd_step_block {
     float max_grad_norm; /* clip bound; 0: no clipping */
     float beta1, beta2, adam_eps, weight_decay;
     float loss_scale; /* factor on dlogits; 1 for fp32 and bf16 */
+    int64_t request;  /* what this rank's host wants all ranks to know after the step: one number */
     /* accumulated by the programs of this rank; zeroed by step_begin */
     double loss_sum;      /* sum of -log p over this rank's targets */
     int64_t target_count; /* targets that were not masked */
@@ -60,7 +61,12 @@ struct hd_step_block {
 };
 
 /* Words of one rank's record in the exchange that ends a step. */
-enum hd_exchange_word { HD_EXCHANGE_LOSS, HD_EXCHANGE_TARGETS, HD_EXCHANGE_OVERFLOW };
+enum hd_exchange_word {
+    HD_EXCHANGE_LOSS,
+    HD_EXCHANGE_TARGETS,
+    HD_EXCHANGE_OVERFLOW,
+    HD_EXCHANGE_REQUEST
+};
 
 /* ---- Argument structs
  * ---------------------------------------------------------------------------- */
@@ -363,7 +369,7 @@ struct hd_square_sums_args {
     int64_t N;
 };
 
-/* Writes this rank's record for the exchange: {loss_sum, target_count, overflow, 0}. */
+/* Writes this rank's record for the exchange: {loss_sum, target_count, overflow, request}. */
 struct hd_step_record_args {
     double *record; /* [HD_EXCHANGE_WORDS] */
     const struct hd_step_block *block;

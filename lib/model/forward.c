@@ -1,0 +1,93 @@
+/* forward: the units' forward functions. What is written here is the model, and nothing else. */
+#include "model/model.h"
+
+static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                      struct hd_tensor *x, struct hd_norm w)
+{
+    if (c->family->layernorm)
+        return op_layernorm(rec, x, w.weight, w.bias, c->norm_eps);
+    return op_rmsnorm(rec, x, w.weight, c->norm_eps);
+}
+
+/* x: [R, C] -> [R, C], partial sums, one a tp rank. Heads are shared out over tp. */
+static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                           int tp, const struct hd_attention *w,
+                                           struct hd_tensor *x)
+{
+    const int64_t H = c->H / tp, G = c->G / tp;
+    struct hd_tensor *qkv = op_linear(rec, x, w->qkv, w->qkv_bias, 3); /* [R, (H+2G)*D] */
+
+    if (!c->family->learned_positions)
+        qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, c->rope_theta);
+    return op_linear(rec, op_attention(rec, qkv, H, G, c->D, true, 0), w->out, w->out_bias, 1);
+}
+
+/* x: [R, C] -> [R, C], partial sums, one a tp rank. */
+static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                     const struct hd_mlp *w, struct hd_tensor *x)
+{
+    struct hd_tensor *h = op_linear(rec, x, w->up, w->up_bias, c->family->gated_mlp ? 2 : 1);
+
+    h = c->family->gated_mlp ? op_swiglu(rec, h) : op_gelu(rec, h); /* [R, F] */
+    return op_linear(rec, h, w->down, w->down_bias, 1);
+}
+
+/* What a unit's forward function is given besides its input. */
+struct forward {
+    const struct hd_model *model;
+    int tp;
+};
+
+/* Records one pre-norm block. Nothing computes here; rec collects the ops. */
+static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
+                                       struct hd_tensor *x)
+{
+    const struct forward *f = context;
+    const struct hd_model_config *c = &f->model->config;
+    const struct hd_block *w = &f->model->blocks[unit - f->model->unit_first_block];
+    struct hd_tensor *h;
+
+    h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm1));
+    h = attention_forward(rec, c, f->tp, &w->attention, h);
+    x = op_add(rec, x, op_tp_leave(rec, h));
+
+    h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm2));
+    h = mlp_forward(rec, c, &w->mlp, h);
+    return op_add(rec, x, op_tp_leave(rec, h));
+}
+
+static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, int unit,
+                                           struct hd_tensor *x)
+{
+    const struct forward *f = context;
+    const bool learned = f->model->positions >= 0;
+
+    (void)unit, (void)x;
+    return op_embedding(rec, hd_rec_batch(rec, HD_BATCH_TOKENS), f->model->embedding,
+                        learned ? hd_rec_batch(rec, HD_BATCH_POSITIONS) : NULL,
+                        f->model->positions);
+}
+
+static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,
+                                      struct hd_tensor *x)
+{
+    const struct forward *f = context;
+
+    (void)unit;
+    x = norm_forward(rec, &f->model->config, x, f->model->head_norm);
+    if (hd_rec_shape(rec)->mode == HD_RECORD_DECODE)
+        op_logits(rec, x, f->model->head);
+    else
+        op_head_loss(rec, x, f->model->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
+    return NULL;
+}
+
+void hd_model_record(const struct hd_model *model, struct hd_rec *rec)
+{
+    struct forward f = {model, hd_rec_tp_size(rec)};
+    struct hd_tensor *x = hd_rec_unit(rec, model->unit_embedding, embedding_forward, &f, NULL);
+
+    for (int64_t i = 0; i < model->config.L; i++)
+        x = hd_rec_unit(rec, model->unit_first_block + (int)i, block_forward, &f, x);
+    (void)hd_rec_unit(rec, model->unit_head, head_forward, &f, x);
+}

@@ -1,0 +1,217 @@
+#include "model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct hd_family families[] = {
+    {.name = "llama", .gated_mlp = true},
+    {.name = "gpt2", .layernorm = true, .learned_positions = true, .biases = true},
+};
+
+enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family)
+{
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strcmp(families[i].name, name) == 0) {
+            *ret_family = &families[i];
+            return HD_OK;
+        }
+    return hd_err(HD_UNSUPPORTED, "model.family: '%s' is not supported yet; use llama or gpt2",
+                  name);
+}
+
+enum hd_status hd_model_config_from_job(const struct hd_job *job,
+                                        struct hd_model_config *ret_config)
+{
+    struct hd_model_config c = {.L = job->layers,
+                                .C = job->hidden,
+                                .H = job->heads,
+                                .G = job->kv_heads,
+                                .F = job->ffn_hidden,
+                                .V = job->vocab,
+                                .context = job->context,
+                                .rope_theta = job->rope_theta,
+                                .norm_eps = job->norm_eps,
+                                .tied = job->tie_embeddings};
+    enum hd_status st = hd_family_find(job->family, &c.family);
+
+    if (st)
+        return st;
+    if (c.C % c.H)
+        return hd_err(HD_INVALID, "model.heads: %lld does not divide model.hidden = %lld",
+                      (long long)c.H, (long long)c.C);
+    if (c.H % c.G)
+        return hd_err(HD_INVALID, "model.kv_heads: %lld does not divide model.heads = %lld",
+                      (long long)c.G, (long long)c.H);
+    c.D = c.C / c.H;
+    if (c.D % 8 || c.D > 256)
+        return hd_err(
+            HD_INVALID,
+            "model.heads: a head of %lld channels; the attention kernels take multiples of 8 "
+            "up to 256",
+            (long long)c.D);
+    *ret_config = c;
+    return HD_OK;
+}
+
+/* ---- declaring
+ * -------------------------------------------------------------------------------------- */
+
+/* Names are PREFIX.what; the prefix is the unit's. */
+struct declare {
+    struct hd_registry *registry;
+    const struct hd_model_config *config;
+    char prefix[48];
+};
+
+static int param(struct declare *d, const char *what, int64_t rows, int64_t columns, int tp_axis,
+                 enum hd_init_kind init, double std, bool joined)
+{
+    char name[HD_PARAM_NAME_MAX];
+
+    (void)snprintf(name, sizeof name, "%s.%s", d->prefix, what);
+    return hd_registry_param(d->registry, &(struct hd_param_spec){.name = name,
+                                                                  .dim_count = columns ? 2 : 1,
+                                                                  .shape = {rows, columns},
+                                                                  .tp_axis = tp_axis,
+                                                                  .init = init,
+                                                                  .init_std = std,
+                                                                  .decay = columns != 0,
+                                                                  .joined = joined});
+}
+
+static int matrix(struct declare *d, const char *what, int64_t rows, int64_t columns, int tp_axis,
+                  double std, bool joined)
+{
+    return param(d, what, rows, columns, tp_axis, HD_INIT_NORMAL, std, joined);
+}
+
+static int bias(struct declare *d, const char *what, int64_t rows, int tp_axis, bool joined)
+{
+    if (!d->config->family->biases)
+        return -1;
+    return param(d, what, rows, 0, tp_axis, HD_INIT_ZEROS, 0, joined);
+}
+
+static struct hd_norm declare_norm(struct declare *d, const char *which)
+{
+    struct hd_norm n = {-1, -1};
+    char what[32];
+
+    (void)snprintf(what, sizeof what, "%s.weight", which);
+    n.weight = param(d, what, d->config->C, 0, -1, HD_INIT_ONES, 0, false);
+    (void)snprintf(what, sizeof what, "%s.bias", which);
+    if (d->config->family->layernorm)
+        n.bias = param(d, what, d->config->C, 0, -1, HD_INIT_ZEROS, 0, false);
+    return n;
+}
+
+/* GPT-2's initial spread; projections into the residual stream shrink with its 2 L additions
+ * (Radford et al. 2019, section 2.3). */
+static const double init_std = 0.02;
+
+static double residual_std(const struct hd_model_config *c)
+{
+    return init_std / sqrt(2.0 * (double)c->L);
+}
+
+static struct hd_attention declare_attention(struct declare *d)
+{
+    const struct hd_model_config *c = d->config;
+    const int64_t Q = c->H * c->D, K = c->G * c->D;
+    struct hd_attention a;
+
+    a.qkv = matrix(d, "attention.q.weight", Q, c->C, 0, init_std, false);
+    (void)matrix(d, "attention.k.weight", K, c->C, 0, init_std, true);
+    (void)matrix(d, "attention.v.weight", K, c->C, 0, init_std, true);
+    a.out = matrix(d, "attention.out.weight", c->C, Q, 1, residual_std(c), false);
+    a.qkv_bias = bias(d, "attention.q.bias", Q, 0, false);
+    (void)bias(d, "attention.k.bias", K, 0, true);
+    (void)bias(d, "attention.v.bias", K, 0, true);
+    a.out_bias = bias(d, "attention.out.bias", c->C, -1, false);
+    return a;
+}
+
+static struct hd_mlp declare_mlp(struct declare *d)
+{
+    const struct hd_model_config *c = d->config;
+    struct hd_mlp m;
+
+    if (c->family->gated_mlp) {
+        m.up = matrix(d, "mlp.gate.weight", c->F, c->C, 0, init_std, false);
+        (void)matrix(d, "mlp.up.weight", c->F, c->C, 0, init_std, true);
+    } else {
+        m.up = matrix(d, "mlp.up.weight", c->F, c->C, 0, init_std, false);
+    }
+    m.down = matrix(d, "mlp.down.weight", c->C, c->F, 1, residual_std(c), false);
+    m.up_bias = bias(d, "mlp.up.bias", c->F, 0, false);
+    m.down_bias = bias(d, "mlp.down.bias", c->C, -1, false);
+    return m;
+}
+
+static void declare_embedding(struct declare *d, struct hd_model *m)
+{
+    const struct hd_model_config *c = d->config;
+
+    (void)snprintf(d->prefix, sizeof d->prefix, "embedding");
+    m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
+    m->embedding = matrix(d, "weight", c->V, c->C, -1, init_std, false);
+    m->positions = -1;
+    if (c->family->learned_positions)
+        m->positions = matrix(d, "positions", c->context, c->C, -1, init_std, false);
+}
+
+static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
+{
+    struct hd_block *b = &m->blocks[layer];
+    char name[32];
+
+    (void)snprintf(name, sizeof name, "block.%lld", (long long)layer);
+    (void)snprintf(d->prefix, sizeof d->prefix, "blocks.%lld", (long long)layer);
+    (void)hd_registry_unit(d->registry, "block", name);
+    b->norm1 = declare_norm(d, "norm1");
+    b->attention = declare_attention(d);
+    b->norm2 = declare_norm(d, "norm2");
+    b->mlp = declare_mlp(d);
+}
+
+static void declare_head(struct declare *d, struct hd_model *m)
+{
+    const struct hd_model_config *c = d->config;
+
+    (void)snprintf(d->prefix, sizeof d->prefix, "head");
+    m->unit_head = hd_registry_unit(d->registry, "head", "head");
+    m->head_norm = declare_norm(d, "norm");
+    m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, -1, init_std, false);
+}
+
+enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_registry *registry,
+                                struct hd_arena *arena, struct hd_model *ret_model)
+{
+    struct declare d = {.registry = registry, .config = config};
+    struct hd_model m = {.config = *config};
+
+    if (config->H % registry->tp_size || config->G % registry->tp_size ||
+        config->F % registry->tp_size)
+        return hd_err(HD_INVALID, "tp = %d does not divide heads, kv_heads and ffn_hidden",
+                      registry->tp_size);
+    m.blocks = hd_arena_array(arena, (size_t)config->L, sizeof *m.blocks);
+    if (!m.blocks)
+        return hd_err(HD_NO_MEMORY, "no memory for %lld layers", (long long)config->L);
+    declare_embedding(&d, &m);
+    m.unit_first_block = registry->unit_count;
+    for (int64_t i = 0; i < config->L; i++)
+        declare_block(&d, &m, i);
+    declare_head(&d, &m);
+    *ret_model = m;
+    return registry->status ? hd_err(registry->status, "%s", registry->error) : HD_OK;
+}
+
+double hd_model_flops_per_token(const struct hd_model_config *c)
+{
+    const double C = (double)c->C, H = (double)c->H, G = (double)c->G, D = (double)c->D,
+                 F = (double)c->F, L = (double)c->L;
+    const double block = C * (2 * H + 2 * G) * D + C * F * (c->family->gated_mlp ? 3 : 2);
+
+    return 6 * (L * block + C * (double)c->V) + 6 * L * H * D * (double)(c->context + 1);
+}

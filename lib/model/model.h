@@ -1,0 +1,87 @@
+/* model: decoder-only transformers as forward functions over ops. Forward only: gradients,
+ * precision, layout and memory are the passes' business.
+ *
+ * A family is a choice among a few parts (norm, positions, MLP, biases); units are the embedding, L
+ * equal blocks and the head.
+ *
+ *   gpt2   Radford et al. 2019: LayerNorm, learned positions, GELU MLP, biases, tied head
+ *   llama  Touvron et al. 2023: RMSNorm, rotary positions, SwiGLU MLP, grouped-query attention, no
+ * biases
+ *
+ * Used by: train, generation, plan.   Uses: program, link (the resolved job).
+ * Threads: a model is immutable after hd_model_declare.
+ */
+#ifndef HD_MODEL_MODEL_H
+#define HD_MODEL_MODEL_H
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "link/job.h"
+#include "program/program.h"
+
+/* What makes a family. */
+struct hd_family {
+    const char *name;
+    bool layernorm;         /* else RMSNorm */
+    bool learned_positions; /* else rotary  */
+    bool gated_mlp;         /* SwiGLU, else GELU */
+    bool biases;            /* on every projection of the blocks */
+};
+
+/* HD_UNSUPPORTED, with the list of names, when there is none of that name. */
+enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family);
+
+/* Sizes; the letters of the house. */
+struct hd_model_config {
+    const struct hd_family *family;
+    int64_t L, C, H, G, D, F, V, context;
+    double rope_theta, norm_eps;
+    bool tied; /* the head uses the embedding's weight */
+};
+
+/* From a resolved job; checks what the kernels need and says what to change. */
+enum hd_status hd_model_config_from_job(const struct hd_job *job,
+                                        struct hd_model_config *ret_config);
+
+/* Parameters by number in the registry; -1 where the family has none. */
+struct hd_norm {
+    int weight, bias;
+};
+struct hd_attention {
+    int qkv, qkv_bias; /* q, k, v joined: the first of three */
+    int out, out_bias;
+};
+struct hd_mlp {
+    int up, up_bias; /* gated: gate and up joined */
+    int down, down_bias;
+};
+struct hd_block {
+    struct hd_norm norm1, norm2;
+    struct hd_attention attention;
+    struct hd_mlp mlp;
+};
+
+struct hd_model {
+    struct hd_model_config config;
+    int embedding, positions; /* weights */
+    struct hd_block *blocks;  /* [L] */
+    struct hd_norm head_norm;
+    int head; /* weight; the embedding's when tied */
+    int unit_embedding, unit_first_block, unit_head;
+};
+
+/* Declares every parameter. The registry's tp cuts heads and ffn. Lives in `arena`. */
+enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_registry *registry,
+                                struct hd_arena *arena, struct hd_model *ret_model);
+
+/* Records all units: loss in training and evaluation, logits of every row in decode. Failures stick
+ * to the recording. */
+void hd_model_record(const struct hd_model *model, struct hd_rec *rec);
+
+/* Training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B, with causal
+ * attention counted once per visible pair): 6 per weight of a matrix that multiplies, and for
+ * attention 6 L H D (S+1): scores and mix are 4 H D per visible pair forward, twice that backward,
+ * and a token sees (S+1)/2 positions on average. */
+double hd_model_flops_per_token(const struct hd_model_config *config);
+
+#endif

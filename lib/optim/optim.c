@@ -1,0 +1,136 @@
+#include "optim/optim.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "program/emit.h"
+
+enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
+                                       struct hd_lr_schedule *ret_schedule)
+{
+    static const char *const names[] = {"constant", "cosine", "linear", "wsd"};
+    struct hd_lr_schedule s = {.peak = job->lr_peak,
+                               .min = job->lr_min,
+                               .warmup_steps = job->lr_warmup_steps,
+                               .decay_steps = job->lr_decay_steps,
+                               .total_steps = job->steps};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], job->lr_decay) == 0) {
+            s.decay = (enum hd_lr_decay)i;
+            *ret_schedule = s;
+            return HD_OK;
+        }
+    return hd_err(HD_INVALID,
+                  "train.lr.decay: '%s' is unknown; use cosine, linear, wsd or constant",
+                  job->lr_decay);
+}
+
+/* How far from `first` to `last` the step is, in [0, 1]. */
+static double progress(int64_t step, int64_t first, int64_t last)
+{
+    if (step >= last)
+        return 1;
+    return step <= first ? 0 : (double)(step - first) / (double)(last - first);
+}
+
+double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
+{
+    double x;
+
+    if (step <= s->warmup_steps)
+        return s->peak * (double)step / (double)s->warmup_steps;
+    switch (s->decay) {
+    case HD_LR_COSINE:
+        x = progress(step, s->warmup_steps, s->total_steps);
+        return s->min + (s->peak - s->min) * 0.5 * (1 + cos(3.14159265358979323846 * x));
+    case HD_LR_LINEAR:
+        x = progress(step, s->warmup_steps, s->total_steps);
+        return s->peak + (s->min - s->peak) * x;
+    case HD_LR_WSD:
+        x = progress(step, s->total_steps - s->decay_steps, s->total_steps);
+        return s->peak + (s->min - s->peak) * x;
+    case HD_LR_CONSTANT:
+        break;
+    }
+    return s->peak;
+}
+
+/* ---- the program U
+ * ---------------------------------------------------------------------------------- */
+
+static void emit_squares(struct hd_emit *e, int part)
+{
+    const struct hd_part *p = &e->registry->parts[part];
+    struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
+
+    sums.offset_bytes = p->first_chunk * (int64_t)sizeof(double);
+    (void)hd_emit_kernel(e, HD_K_square_sums, &(struct hd_square_sums_args){.N = p->count},
+                         (struct hd_operand[]){sums, hd_emit_global(e, HD_GLOBAL_BLOCK),
+                                               hd_emit_part(e, part, HD_STATE_GRAD, 0)});
+}
+
+static void emit_update(struct hd_emit *e, int part)
+{
+    const struct hd_registry *r = e->registry;
+    const struct hd_part *p = &r->parts[part];
+    const bool copy = r->compute_dtype != HD_F32;
+
+    (void)hd_emit_kernel(
+        e, HD_K_adamw,
+        &(struct hd_adamw_args){
+            .N = p->count, .range_count = p->range_count, .copy_dtype = r->compute_dtype},
+        (struct hd_operand[]){
+            hd_emit_part(e, part, HD_STATE_WEIGHT, 0), hd_emit_part(e, part, HD_STATE_MOMENT1, 0),
+            hd_emit_part(e, part, HD_STATE_MOMENT2, 0),
+            copy ? hd_emit_part(e, part, HD_STATE_COPY, 0) : hd_emit_none(),
+            hd_emit_part(e, part, HD_STATE_GRAD, 0), hd_emit_global(e, HD_GLOBAL_BLOCK),
+            hd_emit_part(e, part, HD_STATE_RANGES, 0)});
+}
+
+static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, int part))
+{
+    for (int part = 0; part < e->registry->part_count; part++) {
+        e->unit = e->registry->parts[part].unit;
+        if (e->registry->parts[part].trainable)
+            emit(e, part);
+    }
+}
+
+/* The squares come before the record: they can raise the overflow flag that the record carries.
+ * With one rank the record of this rank is the array of records. */
+static void emit_exchange(struct hd_emit *e)
+{
+    const bool alone = e->registry->exchange_ranks == 1;
+    struct hd_operand record = hd_emit_global(e, alone ? HD_GLOBAL_RECORDS : HD_GLOBAL_RECORD);
+    struct hd_operand records = hd_emit_global(e, HD_GLOBAL_RECORDS);
+    struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+
+    (void)hd_emit_kernel(e, HD_K_step_record, &(struct hd_step_record_args){0},
+                         (struct hd_operand[]){record, block});
+    if (!alone)
+        (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_DP_CP, records, record,
+                           HD_EXCHANGE_WORDS, HD_F64);
+    (void)hd_emit_kernel(e, HD_K_step_finish,
+                         &(struct hd_step_finish_args){.ranks = e->registry->exchange_ranks,
+                                                       .chunks = e->registry->chunk_count},
+                         (struct hd_operand[]){block, records, hd_emit_global(e, HD_GLOBAL_SUMS)});
+}
+
+enum hd_status hd_optim_compile(const struct hd_registry *registry,
+                                const struct hd_compile_options *options, struct hd_arena *arena,
+                                struct hd_chunk **ret_chunk)
+{
+    struct hd_rec *rec =
+        hd_rec_new(registry, &(struct hd_rec_shape){.mode = HD_RECORD_TRAIN}, arena);
+    struct hd_emit *e = rec ? hd_emit_begin(rec, options) : NULL;
+
+    if (!e)
+        return hd_err(HD_NO_MEMORY, "no memory to compile the update");
+    e->call = HD_CALL_U;
+    emit_for_parts(e, emit_squares);
+    e->unit = -1;
+    emit_exchange(e);
+    emit_for_parts(e, emit_update);
+    return hd_emit_finish(e, ret_chunk);
+}

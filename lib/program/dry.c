@@ -1,0 +1,52 @@
+#include "program/dry.h"
+
+int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_dtype dtype)
+{
+    const int64_t n = count * (int64_t)hd_dtype_size(dtype);
+
+    switch (kind) {
+    case HD_COMM_ALL_REDUCE:
+        return 2 * (P - 1) * n;
+    case HD_COMM_ALL_GATHER:
+    case HD_COMM_REDUCE_SCATTER:
+    case HD_COMM_ALL_TO_ALL:
+    case HD_COMM_ALL_TO_ALL_V:
+        return (int64_t)P * (P - 1) * n;
+    case HD_COMM_BROADCAST:
+        return (P - 1) * n;
+    case HD_COMM_RECV:
+        return n;
+    default: /* a send is counted by its receiver; a barrier moves nothing */
+        return 0;
+    }
+}
+
+static bool is_matrix_work(enum hd_kernel kernel)
+{
+    return kernel == HD_K_gemm || kernel == HD_K_attention_forward ||
+           kernel == HD_K_attention_backward;
+}
+
+void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool first,
+                bool last)
+{
+    const struct hd_program *p = &chunk->program[call];
+
+    for (int i = 0; i < p->count; i++) {
+        const struct hd_node *node = p->nodes[i];
+
+        if ((node->only_first && !first) || (node->only_last && !last))
+            continue;
+        if (node->is_comm) {
+            dry->calls[node->group][node->comm]++;
+            dry->group_bytes[node->group][node->comm] += hd_dry_comm_bytes(
+                node->comm, chunk->group_size[node->group], node->count, node->dtype);
+        } else {
+            double before = dry->costs.flops;
+
+            hd_kernel_cost_add(&dry->costs, node->kernel, node->args);
+            if (is_matrix_work(node->kernel))
+                dry->gemm_flops += dry->costs.flops - before;
+        }
+    }
+}

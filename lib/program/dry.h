@@ -1,0 +1,25 @@
+/* dry: folds over programs. What a call would compute and move, without a device.
+ *
+ * Used by: plan, train (FLOPs for MFU), tests.   Uses: program.   Threads: pure.
+ */
+#ifndef HD_PROGRAM_DRY_H
+#define HD_PROGRAM_DRY_H
+
+#include "program/program.h"
+
+struct hd_dry {
+    struct hd_costs costs; /* kernels of this rank */
+    double gemm_flops;     /* of which in GEMMs and attention: what MFU counts */
+    int64_t calls[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
+    int64_t group_bytes[HD_GROUP_COUNT][HD_COMM_KIND_COUNT]; /* moved by all members of the group
+                                                                together, as comm.h counts it */
+};
+
+/* Adds one run of a call's program; first and last: the micro-batch's place in the step. */
+void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool first,
+                bool last);
+
+/* Bytes that the members of a group of P move for one collective of `count` elements (comm.h). */
+int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_dtype dtype);
+
+#endif

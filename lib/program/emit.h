@@ -1,0 +1,125 @@
+/* emit: what the rows of the op table use to turn a recorded op into nodes. Only for lib/program
+ * and for lib/optim, which emits the update without a recording.
+ *
+ * An emitter adds nodes to the current program (F, E, D, B or W). Values of tensors and their
+ * gradients are looked up here; a gradient that several consumers contribute to is summed as they
+ * are emitted, in reverse order of the forward pass.
+ */
+#ifndef HD_PROGRAM_EMIT_H
+#define HD_PROGRAM_EMIT_H
+
+#include "program/program.h"
+#include "program/rec.h"
+
+struct hd_node_list {
+    struct hd_node **nodes;
+    int count, room;
+};
+
+/* The gradient of one tensor while B is emitted. */
+struct hd_grad_slot {
+    int store; /* -1: none yet */
+    bool own;  /* made for this tensor alone, so that more may be added in place */
+};
+
+struct hd_emit {
+    struct hd_rec *rec;
+    const struct hd_registry *registry;
+    const struct hd_compile_options *options;
+    struct hd_arena *arena;
+    struct hd_error error;
+
+    struct hd_store *stores;
+    int store_count, store_room;
+    struct hd_node_list lists[HD_CALL_COUNT];
+    enum hd_call call; /* the program that nodes are added to */
+    int unit;
+
+    int *value_store; /* by tensor id, -1: not made */
+    int *kept_store;  /* by op index: what its forward left for its backward (lse, rstd, ...) */
+    int *kept_store2; /* a second one (mean) */
+    struct hd_grad_slot *grads; /* by tensor id */
+    bool *param_has_grad;       /* by parameter: contributed to in this micro-batch */
+    int *part_store;            /* by part * kinds + kind */
+    int global_store[HD_GLOBAL_COUNT];
+    int op_index; /* of the op being emitted */
+};
+
+/* ---- stores ---- */
+
+int hd_emit_store(struct hd_emit *e, const struct hd_store *like);
+struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtype dtype,
+                               int64_t rows, int64_t columns);
+struct hd_operand hd_emit_at(int store, int64_t offset_bytes);
+static inline struct hd_operand hd_emit_none(void)
+{
+    return (struct hd_operand){-1, 0};
+}
+
+/* The memory of a tensor's value, made at first use. */
+struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t);
+
+/* A parameter (or span) for computing in `dtype`; its gradient. */
+struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
+struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind,
+                               int64_t offset);
+struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
+struct hd_operand hd_emit_constant(struct hd_emit *e, enum hd_constant_kind kind, int64_t rows,
+                                   int64_t columns, double theta);
+struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
+                                int64_t rows, int64_t columns);
+
+/* ---- gradients of activations ---- */
+
+/* The gradient that reached t so far; store -1: none. */
+struct hd_operand hd_emit_grad(const struct hd_emit *e, const struct hd_tensor *t);
+/* A contribution in memory of its own. Adds to what is there. */
+void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_operand grad,
+                      bool own);
+/* Memory that a GEMM may add into: ret_accumulate tells whether something is there already. */
+struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
+                                   bool *ret_accumulate);
+
+/* ---- nodes ---- */
+
+/* operands in the order of the kernel's row, scratch left out or -1 (place.c gives it). */
+struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
+                               const struct hd_operand *operands);
+/* The gradient of `param` (of its span) and whether this is the micro-batch's first contribution;
+ * the node must be marked by hd_emit_contributes. */
+struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first);
+void hd_emit_contributes(struct hd_node *node, bool first);
+struct hd_node *hd_emit_comm(struct hd_emit *e, enum hd_comm_kind kind, enum hd_group_name group,
+                             struct hd_operand received, struct hd_operand sent, int64_t count,
+                             enum hd_dtype dtype);
+
+void hd_emit_fail(struct hd_emit *e, enum hd_status st);
+
+/* ---- the op table ---- */
+
+struct hd_op_row {
+    void (*forward)(struct hd_emit *e, const struct hd_op *op);
+    void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: nothing to do */
+    void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: nothing to do */
+};
+#define X(name, class) extern const struct hd_op_row hd_op_row_##name;
+HD_OP_LIST(X)
+#undef X
+
+/* ---- passes over a chunk (each changes the programs in place) ---- */
+
+/* An emission with no nodes yet; NULL without memory. */
+struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_options *options);
+/* Streams, offsets, and the chunk. */
+enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk);
+
+struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_options *options);
+void hd_pass_fuse(struct hd_emit *e);
+void hd_pass_shard(struct hd_emit *e);
+void hd_pass_stream(struct hd_emit *e);
+void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk);
+
+/* The switch of a kernel that adds to a parameter's gradient. */
+bool *hd_node_accumulate(const struct hd_node *node);
+
+#endif

@@ -1,0 +1,116 @@
+/* list: a chunk as text. How people debug programs and how tests pin them.
+ *
+ *     F
+ *       # op                 outs                       args           region+offset  bytes  stream
+ * group 0 rmsnorm_forward    normed f32[8,16], ...      x, weight:2    kept+0x000000  512 compute
+ *
+ * A store is printed as name dtype[shape] where it is written and as name where it is read; state
+ * of a part as kind:unit. The region, offset and bytes are those of the first output. `first` and
+ * `last` mark nodes of the first or last micro-batch, `+` a kernel that adds to a gradient, `wait
+ * N` an edge.
+ */
+#include "program/program.h"
+
+static void add_name(const struct hd_chunk *chunk, struct hd_text *text, struct hd_operand o,
+                     bool shape)
+{
+    const struct hd_store *s = &chunk->stores[o.store];
+
+    if (s->kind == HD_STORE_PART) {
+        hd_text_add(text, "%s:%s", s->name,
+                    chunk->registry->units[chunk->registry->parts[s->part].unit].name);
+    } else {
+        hd_text_add(text, "%s.%d", s->name, s->id);
+        if (shape && s->columns)
+            hd_text_add(text, " %s[%lld,%lld]", hd_dtype_name(s->dtype), (long long)s->rows,
+                        (long long)s->columns);
+        else if (shape && s->rows)
+            hd_text_add(text, " %s[%lld]", hd_dtype_name(s->dtype), (long long)s->rows);
+    }
+    if (o.offset_bytes)
+        hd_text_add(text, "+%lld", (long long)o.offset_bytes);
+}
+
+static void pad_to(struct hd_text *text, size_t line_start, size_t column)
+{
+    do
+        hd_text_add(text, " ");
+    while (!text->failed && text->len_bytes - line_start < column);
+}
+
+static int operand_count(const struct hd_node *node)
+{
+    return node->is_comm ? 2 : hd_kernel_info(node->kernel)->operand_count;
+}
+
+static bool is_output(const struct hd_node *node, int k)
+{
+    return node->is_comm ? k == 0
+                         : (hd_kernel_info(node->kernel)->operands[k].access & HD_WRITE) != 0;
+}
+
+static void list_operands(const struct hd_chunk *chunk, struct hd_text *text,
+                          const struct hd_node *node, bool outputs)
+{
+    const char *between = "";
+
+    for (int k = 0; k < operand_count(node); k++) {
+        if (node->operand[k].store < 0 || is_output(node, k) != outputs)
+            continue;
+        hd_text_add(text, "%s", between);
+        add_name(chunk, text, node->operand[k], outputs);
+        between = ", ";
+    }
+}
+
+static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
+                      const struct hd_node *node, int number)
+{
+    const size_t start = text->len_bytes;
+    const struct hd_store *out = &chunk->stores[node->operand[0].store];
+
+    hd_text_add(text, "%4d %s%s", number,
+                node->is_comm ? hd_comm_kind_name(node->comm) : hd_kernel_info(node->kernel)->name,
+                node->contribution ? (node->first_contribution ? " =+" : " +") : "");
+    pad_to(text, start, 34);
+    list_operands(chunk, text, node, true);
+    pad_to(text, start, 76);
+    list_operands(chunk, text, node, false);
+    pad_to(text, start, 128);
+    hd_text_add(text, "%s%s+0x%06llx", hd_region_name(out->region), out->visible ? "!" : "",
+                (unsigned long long)(out->offset + node->operand[0].offset_bytes));
+    pad_to(text, start, 148);
+    hd_text_add(text, "%lld", (long long)out->size_bytes);
+    pad_to(text, start, 158);
+    hd_text_add(text, "%s", hd_stream_text(node->stream));
+    if (node->is_comm)
+        hd_text_add(text, " %s", hd_group_name(node->group));
+    if (node->only_first)
+        hd_text_add(text, " first");
+    if (node->only_last)
+        hd_text_add(text, " last");
+    for (int w = 0; w < node->wait_count; w++)
+        hd_text_add(text, " wait %d", node->waits[w]);
+    hd_text_add(text, "\n");
+}
+
+void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text)
+{
+    for (int c = 0; c < HD_CALL_COUNT; c++) {
+        const struct hd_program *p = &chunk->program[c];
+
+        if (!p->count)
+            continue;
+        hd_text_add(ret_text, "%s\n", hd_call_name(p->call));
+        for (int i = 0; i < p->count; i++)
+            list_node(chunk, ret_text, p->nodes[i], i);
+    }
+    for (int r = 0; r < HD_REGION_COUNT; r++) {
+        const struct hd_extent *x = &chunk->extent[r];
+
+        if (x->private_bytes || x->visible_bytes)
+            hd_text_add(ret_text, "%s private %lld visible %lld\n",
+                        hd_region_name((enum hd_region)r), (long long)x->private_bytes,
+                        (long long)x->visible_bytes);
+    }
+}

@@ -1,0 +1,282 @@
+/* Ops with weight matrices: embedding, linear, head + cross-entropy, logits.
+ *
+ * linear:  y = x W^T + b,   dx = dy W,   dW += dy^T x,   db += sum_r dy.
+ */
+#include "program/emit.h"
+
+/* ---- embedding ---- */
+
+static void embedding_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *out = op->out;
+    const struct hd_param *params = e->registry->params;
+    bool positions = op->param[1] >= 0;
+    const struct hd_embedding_forward_args args = {
+        .R = out->dim[0],
+        .C = out->dim[1],
+        .V = params[op->param[0]].local[0],
+        .V2 = positions ? params[op->param[1]].local[0] : 0,
+        .dtype = out->dtype,
+    };
+
+    (void)hd_emit_kernel(
+        e, HD_K_embedding_forward, &args,
+        (struct hd_operand[]){hd_emit_value(e, out), hd_emit_value(e, op->in[0]),
+                              hd_emit_weight(e, op->param[0], out->dtype),
+                              positions ? hd_emit_value(e, op->in[1]) : hd_emit_none(),
+                              positions ? hd_emit_weight(e, op->param[1], out->dtype)
+                                        : hd_emit_none()});
+}
+
+static void embedding_backward_weights(struct hd_emit *e, const struct hd_op *op)
+{
+    for (int i = 0; i < 2; i++) {
+        bool first;
+        struct hd_operand grad;
+
+        if (!hd_op_trains_param(e->registry, op, i))
+            continue;
+        grad = hd_emit_param_grad(e, op->param[i], 1, &first);
+        hd_emit_contributes(hd_emit_kernel(e, HD_K_embedding_backward,
+                                           &(struct hd_embedding_backward_args){
+                                               .R = op->out->dim[0],
+                                               .C = op->out->dim[1],
+                                               .V = e->registry->params[op->param[i]].local[0],
+                                               .dtype = op->out->dtype},
+                                           (struct hd_operand[]){grad, hd_emit_value(e, op->in[i]),
+                                                                 hd_emit_grad(e, op->out)}),
+                            first);
+    }
+}
+
+const struct hd_op_row hd_op_row_embedding = {embedding_forward, NULL, embedding_backward_weights};
+
+/* ---- linear ---- */
+
+/* Rows of the span's matrix that are frozen together with trained ones would need their own GEMM; a
+ * span is of one part, and a part trains as a whole. */
+static void linear_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0], *y = op->out;
+    const int64_t K = x->dim[1], N = y->dim[1];
+
+    (void)hd_emit_kernel(
+        e, HD_K_gemm,
+        &(struct hd_gemm_args){.M = x->dim[0],
+                               .N = N,
+                               .K = K,
+                               .lda = K,
+                               .ldb = K,
+                               .ldc = N,
+                               .trans_b = true,
+                               .ab_dtype = x->dtype,
+                               .c_dtype = y->dtype},
+        (struct hd_operand[]){
+            hd_emit_value(e, y), hd_emit_value(e, x), hd_emit_weight(e, op->param[0], x->dtype),
+            op->param[1] >= 0 ? hd_emit_weight(e, op->param[1], x->dtype) : hd_emit_none()});
+}
+
+static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0], *y = op->out;
+    const int64_t K = x->dim[1], N = y->dim[1];
+    struct hd_operand dx;
+    bool accumulate;
+
+    if (!x->needs_grad)
+        return;
+    dx = hd_emit_grad_sum(e, x, &accumulate);
+    (void)hd_emit_kernel(e, HD_K_gemm,
+                         &(struct hd_gemm_args){.M = x->dim[0],
+                                                .N = K,
+                                                .K = N,
+                                                .lda = N,
+                                                .ldb = K,
+                                                .ldc = K,
+                                                .accumulate = accumulate,
+                                                .ab_dtype = y->dtype,
+                                                .c_dtype = x->dtype},
+                         (struct hd_operand[]){dx, hd_emit_grad(e, y),
+                                               hd_emit_weight(e, op->param[0], x->dtype),
+                                               hd_emit_none()});
+    if (!accumulate)
+        hd_emit_add_grad(e, x, dx, true);
+}
+
+static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0], *y = op->out;
+    const int64_t K = x->dim[1], N = y->dim[1];
+    struct hd_operand grad;
+    bool first;
+
+    if (hd_op_trains_param(e->registry, op, 0)) {
+        grad = hd_emit_param_grad(e, op->param[0], op->span, &first);
+        hd_emit_contributes(
+            hd_emit_kernel(e, HD_K_gemm,
+                           &(struct hd_gemm_args){.M = N,
+                                                  .N = K,
+                                                  .K = x->dim[0],
+                                                  .lda = N,
+                                                  .ldb = K,
+                                                  .ldc = K,
+                                                  .trans_a = true,
+                                                  .ab_dtype = x->dtype,
+                                                  .c_dtype = HD_F32},
+                           (struct hd_operand[]){grad, hd_emit_grad(e, y), hd_emit_value(e, x),
+                                                 hd_emit_none()}),
+            first);
+    }
+    if (hd_op_trains_param(e->registry, op, 1)) {
+        grad = hd_emit_param_grad(e, op->param[1], op->span, &first);
+        hd_emit_contributes(hd_emit_kernel(e, HD_K_bias_backward,
+                                           &(struct hd_bias_backward_args){
+                                               .R = y->dim[0], .N = N, .ldd = N, .dtype = y->dtype},
+                                           (struct hd_operand[]){grad, hd_emit_grad(e, y)}),
+                            first);
+    }
+}
+
+const struct hd_op_row hd_op_row_linear = {linear_forward, linear_backward_inputs,
+                                           linear_backward_weights};
+
+/* ---- head + cross-entropy, a composite op ----
+ *
+ * For each chunk of rows:  logits = x W^T;  loss += ...;  dlogits in place;  dx = dlogits W;
+ * dW += dlogits^T x.  The gradients are formed in F: when the loss is known, so is its gradient,
+ * and the logits need not be kept.
+ */
+enum { HEAD_CHUNK_BYTES = 8 << 20, HEAD_CHUNK_ROWS_MIN = 64 };
+
+static int64_t head_chunk_rows(int64_t R, int64_t V, enum hd_dtype dtype)
+{
+    int64_t rows = HEAD_CHUNK_BYTES / (V * (int64_t)hd_dtype_size(dtype));
+
+    if (rows < HEAD_CHUNK_ROWS_MIN)
+        rows = HEAD_CHUNK_ROWS_MIN;
+    return rows < R ? rows : R;
+}
+
+struct head {
+    const struct hd_op *op;
+    struct hd_operand logits, dx;
+    int64_t V, C, first_row, rows;
+    enum hd_dtype dtype;
+    bool train_x, train_w;
+};
+
+static struct hd_operand row_of_store(struct hd_operand o, const struct head *h, int64_t columns)
+{
+    o.offset_bytes += h->first_row * columns * (int64_t)hd_dtype_size(h->dtype);
+    return o;
+}
+
+static void head_chunk(struct hd_emit *e, const struct head *h)
+{
+    const struct hd_tensor *x = h->op->in[0];
+    struct hd_operand rows = row_of_store(hd_emit_value(e, x), h, h->C);
+    struct hd_operand weight = hd_emit_weight(e, h->op->param[0], h->dtype);
+    struct hd_operand target = hd_emit_value(e, h->op->in[1]);
+    bool first;
+
+    target.offset_bytes += h->first_row * (int64_t)sizeof(int32_t);
+    (void)hd_emit_kernel(e, HD_K_gemm,
+                         &(struct hd_gemm_args){.M = h->rows,
+                                                .N = h->V,
+                                                .K = h->C,
+                                                .lda = h->C,
+                                                .ldb = h->C,
+                                                .ldc = h->V,
+                                                .trans_b = true,
+                                                .ab_dtype = h->dtype,
+                                                .c_dtype = h->dtype},
+                         (struct hd_operand[]){h->logits, rows, weight, hd_emit_none()});
+    (void)hd_emit_kernel(
+        e, HD_K_cross_entropy,
+        &(struct hd_cross_entropy_args){.R = h->rows, .V = h->V, .Vp = h->V, .dtype = h->dtype},
+        (struct hd_operand[]){h->train_x || h->train_w ? h->logits : hd_emit_none(),
+                              hd_emit_global(e, HD_GLOBAL_BLOCK), h->logits, target});
+    if (h->train_x)
+        (void)hd_emit_kernel(
+            e, HD_K_gemm,
+            &(struct hd_gemm_args){.M = h->rows,
+                                   .N = h->C,
+                                   .K = h->V,
+                                   .lda = h->V,
+                                   .ldb = h->C,
+                                   .ldc = h->C,
+                                   .ab_dtype = h->dtype,
+                                   .c_dtype = h->dtype},
+            (struct hd_operand[]){row_of_store(h->dx, h, h->C), h->logits, weight, hd_emit_none()});
+    if (h->train_w) {
+        struct hd_operand grad = hd_emit_param_grad(e, h->op->param[0], 1, &first);
+
+        hd_emit_contributes(
+            hd_emit_kernel(e, HD_K_gemm,
+                           &(struct hd_gemm_args){.M = h->V,
+                                                  .N = h->C,
+                                                  .K = h->rows,
+                                                  .lda = h->V,
+                                                  .ldb = h->C,
+                                                  .ldc = h->C,
+                                                  .trans_a = true,
+                                                  .ab_dtype = h->dtype,
+                                                  .c_dtype = HD_F32},
+                           (struct hd_operand[]){grad, h->logits, rows, hd_emit_none()}),
+            first);
+    }
+}
+
+static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    const bool train = e->rec->shape.mode == HD_RECORD_TRAIN;
+    struct head h = {.op = op,
+                     .V = e->registry->params[op->param[0]].local[0],
+                     .C = x->dim[1],
+                     .dtype = x->dtype,
+                     .train_x = train && x->needs_grad,
+                     .train_w = train && hd_op_trains_param(e->registry, op, 0)};
+    const int64_t R = x->dim[0], step = head_chunk_rows(R, h.V, h.dtype);
+
+    h.logits = hd_emit_temp(e, "logits", h.dtype, step, h.V);
+    if (h.train_x)
+        h.dx = hd_emit_temp(e, "grad", h.dtype, R, h.C);
+    for (; h.first_row < R; h.first_row += step) {
+        h.rows = R - h.first_row < step ? R - h.first_row : step;
+        head_chunk(e, &h);
+    }
+    if (h.train_x)
+        hd_emit_add_grad(e, x, h.dx, true);
+}
+
+const struct hd_op_row hd_op_row_head_loss = {head_loss_forward, NULL, NULL};
+
+/* ---- logits ---- */
+
+static void logits_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    const int64_t V = e->registry->params[op->param[0]].local[0], C = x->dim[1];
+    int out = hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_OUTPUT,
+                                                  .name = "logits",
+                                                  .dtype = HD_F32,
+                                                  .rows = x->dim[0],
+                                                  .columns = V});
+
+    (void)hd_emit_kernel(e, HD_K_gemm,
+                         &(struct hd_gemm_args){.M = x->dim[0],
+                                                .N = V,
+                                                .K = C,
+                                                .lda = C,
+                                                .ldb = C,
+                                                .ldc = V,
+                                                .trans_b = true,
+                                                .ab_dtype = x->dtype,
+                                                .c_dtype = HD_F32},
+                         (struct hd_operand[]){hd_emit_at(out, 0), hd_emit_value(e, x),
+                                               hd_emit_weight(e, op->param[0], x->dtype),
+                                               hd_emit_none()});
+}
+
+const struct hd_op_row hd_op_row_logits = {logits_forward, NULL, NULL};

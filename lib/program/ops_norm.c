@@ -1,0 +1,125 @@
+/* RMSNorm and LayerNorm: forward keeps the statistics of each row, backward reads them. */
+#include "program/emit.h"
+
+static void keep_statistics(struct hd_emit *e, int *slot, const char *name, int64_t R)
+{
+    *slot = hd_emit_temp(e, name, HD_F32, R, 0).store;
+}
+
+/* ---- RMSNorm ---- */
+
+static void rmsnorm_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    int *rstd = &e->kept_store[e->op_index];
+
+    keep_statistics(e, rstd, "rstd", x->dim[0]);
+    (void)hd_emit_kernel(
+        e, HD_K_rmsnorm_forward,
+        &(struct hd_rmsnorm_forward_args){
+            .R = x->dim[0], .C = x->dim[1], .eps = (float)op->set.eps, .dtype = x->dtype},
+        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_none(), hd_emit_at(*rstd, 0),
+                              hd_emit_value(e, x), hd_emit_none(),
+                              hd_emit_weight(e, op->param[0], x->dtype)});
+}
+
+static void rmsnorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand dx;
+
+    if (!x->needs_grad)
+        return;
+    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
+    (void)hd_emit_kernel(
+        e, HD_K_rmsnorm_backward,
+        &(struct hd_rmsnorm_backward_args){.R = x->dim[0], .C = x->dim[1], .dtype = x->dtype},
+        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x),
+                              hd_emit_at(e->kept_store[e->op_index], 0),
+                              hd_emit_weight(e, op->param[0], x->dtype), hd_emit_none()});
+    hd_emit_add_grad(e, x, dx, true);
+}
+
+static void rmsnorm_backward_weights(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand grad;
+    bool first;
+
+    if (!hd_op_trains_param(e->registry, op, 0))
+        return;
+    grad = hd_emit_param_grad(e, op->param[0], 1, &first);
+    hd_emit_contributes(
+        hd_emit_kernel(e, HD_K_rmsnorm_backward_weight,
+                       &(struct hd_rmsnorm_backward_weight_args){
+                           .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype},
+                       (struct hd_operand[]){grad, hd_emit_grad(e, op->out), hd_emit_value(e, x),
+                                             hd_emit_at(e->kept_store[e->op_index], 0)}),
+        first);
+}
+
+const struct hd_op_row hd_op_row_rmsnorm = {rmsnorm_forward, rmsnorm_backward_inputs,
+                                            rmsnorm_backward_weights};
+
+/* ---- LayerNorm ---- */
+
+static void layernorm_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    int *mean = &e->kept_store2[e->op_index], *rstd = &e->kept_store[e->op_index];
+
+    keep_statistics(e, mean, "mean", x->dim[0]);
+    keep_statistics(e, rstd, "rstd", x->dim[0]);
+    (void)hd_emit_kernel(
+        e, HD_K_layernorm_forward,
+        &(struct hd_layernorm_forward_args){
+            .R = x->dim[0], .C = x->dim[1], .eps = (float)op->set.eps, .dtype = x->dtype},
+        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_none(), hd_emit_at(*mean, 0),
+                              hd_emit_at(*rstd, 0), hd_emit_value(e, x), hd_emit_none(),
+                              hd_emit_weight(e, op->param[0], x->dtype),
+                              hd_emit_weight(e, op->param[1], x->dtype)});
+}
+
+static void layernorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand dx;
+
+    if (!x->needs_grad)
+        return;
+    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
+    (void)hd_emit_kernel(
+        e, HD_K_layernorm_backward,
+        &(struct hd_layernorm_backward_args){.R = x->dim[0], .C = x->dim[1], .dtype = x->dtype},
+        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x),
+                              hd_emit_at(e->kept_store2[e->op_index], 0),
+                              hd_emit_at(e->kept_store[e->op_index], 0),
+                              hd_emit_weight(e, op->param[0], x->dtype), hd_emit_none()});
+    hd_emit_add_grad(e, x, dx, true);
+}
+
+static void layernorm_backward_weights(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand dweight, dbias;
+    bool first, first_bias;
+
+    if (!hd_op_trains_param(e->registry, op, 0))
+        return;
+    dweight = hd_emit_param_grad(e, op->param[0], 1, &first);
+    dbias = hd_emit_param_grad(e, op->param[1], 1, &first_bias);
+    if (first != first_bias)
+        hd_emit_fail(e, hd_err(HD_INTERNAL, "layernorm: weight and bias shared apart"));
+    hd_emit_contributes(
+        hd_emit_kernel(e, HD_K_layernorm_backward_weight,
+                       &(struct hd_layernorm_backward_weight_args){
+                           .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype},
+                       (struct hd_operand[]){dweight, dbias, hd_emit_grad(e, op->out),
+                                             hd_emit_value(e, x),
+                                             hd_emit_at(e->kept_store2[e->op_index], 0),
+                                             hd_emit_at(e->kept_store[e->op_index], 0)}),
+        first);
+}
+
+const struct hd_op_row hd_op_row_layernorm = {layernorm_forward, layernorm_backward_inputs,
+                                              layernorm_backward_weights};

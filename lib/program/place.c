@@ -1,0 +1,262 @@
+/* place: every store gets a region and an offset, so that memory is known before anything runs.
+ *
+ * A store's region follows from which programs touch it:
+ *   F and then B or W, or a batch field of a training step   -> kept, one slot per micro-batch in
+ * flight B and then W                                             -> deferred, one slot per
+ * postponed W one program                                              -> work, shared by all Kept
+ * and deferred stores are alive together, so they lie one behind the other. In work, stores whose
+ * lifetimes do not meet share memory: largest first, each at the lowest offset that is free for its
+ * whole life. What a collective touches stays alive until a compute node has waited for it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "program/emit.h"
+
+/* Life of a store in one program, as node indices. */
+struct life {
+    int store, first, last;
+};
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
+}
+
+static bool is_placed_by_programs(const struct hd_store *s)
+{
+    return s->kind == HD_STORE_TEMPORARY || s->kind == HD_STORE_BATCH ||
+           s->kind == HD_STORE_INPUT || s->kind == HD_STORE_OUTPUT;
+}
+
+static int64_t *half(struct hd_extent *extent, bool visible)
+{
+    return visible ? &extent->visible_bytes : &extent->private_bytes;
+}
+
+static void put_behind(struct hd_chunk *chunk, struct hd_store *s, enum hd_region region)
+{
+    int64_t *end = half(&chunk->extent[region], s->visible);
+
+    s->region = region;
+    s->offset = *end;
+    *end += round_up(s->size_bytes);
+}
+
+/* ---- scratch ---- */
+
+/* Sizes depend on which pointers are given; the addresses themselves are not known yet. */
+static int64_t scratch_bytes(struct hd_emit *e, const struct hd_node *node, int *ret_operand)
+{
+    const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
+
+    *ret_operand = -1;
+    for (int k = 0; k < info->operand_count; k++) {
+        void *stand_in = node->operand[k].store >= 0 ? (void *)HD_TENSOR_ALIGN : NULL;
+
+        memcpy((char *)node->args + info->operands[k].offset, &stand_in, sizeof stand_in);
+        if (info->operands[k].access == HD_SCRATCH)
+            *ret_operand = k;
+    }
+    if (*ret_operand < 0)
+        return 0;
+    return hd_kernel_scratch_bytes(node->kernel, node->args, &e->options->traits);
+}
+
+static void give_scratch(struct hd_emit *e)
+{
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        for (int i = 0; i < e->lists[c].count; i++) {
+            struct hd_node *node = e->lists[c].nodes[i];
+            int64_t bytes;
+            int k;
+
+            if (node->is_comm)
+                continue;
+            bytes = scratch_bytes(e, node, &k);
+            if (bytes > 0)
+                node->operand[k] = hd_emit_temp(e, "scratch", HD_U8, bytes, 0);
+        }
+}
+
+/* ---- lifetimes ---- */
+
+/* The first node behind `from` that waits for comm node `from`; the end of the program if none
+ * does. */
+static int released_at(const struct hd_node_list *list, int from)
+{
+    for (int i = from + 1; i < list->count; i++)
+        for (int w = 0; w < list->nodes[i]->wait_count; w++) {
+            int waited = list->nodes[i]->waits[w];
+
+            if (list->nodes[i]->stream == HD_STREAM_COMPUTE && waited >= from &&
+                list->nodes[waited]->stream == list->nodes[from]->stream)
+                return i;
+        }
+    return list->count;
+}
+
+static void find_lives(const struct hd_emit *e, enum hd_call call, struct life *lives)
+{
+    const struct hd_node_list *list = &e->lists[call];
+
+    for (int s = 0; s < e->store_count; s++)
+        lives[s] = (struct life){s, -1, -1};
+    for (int i = 0; i < list->count; i++) {
+        const struct hd_node *node = list->nodes[i];
+        int last = node->is_comm ? released_at(list, i) : i;
+
+        for (int k = 0; k < HD_KERNEL_OPERANDS_MAX; k++) {
+            int s = node->operand[k].store;
+
+            if (s < 0)
+                continue;
+            if (lives[s].first < 0)
+                lives[s].first = i;
+            if (last > lives[s].last)
+                lives[s].last = last;
+        }
+    }
+    for (int s = 0; s < e->store_count; s++) {
+        enum hd_store_kind kind = e->stores[s].kind;
+
+        if (lives[s].first >= 0 && (kind == HD_STORE_BATCH || kind == HD_STORE_INPUT))
+            lives[s].first = 0; /* written before the call */
+        if (lives[s].first >= 0 && kind == HD_STORE_OUTPUT)
+            lives[s].last = list->count; /* read after it */
+    }
+}
+
+static enum hd_region region_of(const struct hd_emit *e, struct life *const lives[HD_CALL_COUNT],
+                                int s)
+{
+    bool f = lives[HD_CALL_F][s].first >= 0, b = lives[HD_CALL_B][s].first >= 0,
+         w = lives[HD_CALL_W][s].first >= 0;
+    enum hd_store_kind kind = e->stores[s].kind;
+
+    if (e->rec->shape.mode == HD_RECORD_TRAIN &&
+        ((f && (b || w)) || kind == HD_STORE_BATCH || kind == HD_STORE_INPUT))
+        return HD_REGION_KEPT;
+    return b && w ? HD_REGION_DEFERRED : HD_REGION_WORK;
+}
+
+/* ---- work ---- */
+
+struct work_item {
+    struct life life;
+    int64_t size_bytes, offset;
+    bool visible;
+};
+
+static int larger_first(const void *a, const void *b)
+{
+    const struct work_item *x = a, *y = b;
+
+    if (x->size_bytes != y->size_bytes)
+        return x->size_bytes < y->size_bytes ? 1 : -1;
+    return x->life.store - y->life.store; /* the same order everywhere */
+}
+
+static bool meet(const struct work_item *a, const struct work_item *b)
+{
+    return a->visible == b->visible && a->life.first <= b->life.last &&
+           b->life.first <= a->life.last;
+}
+
+/* The lowest offset free for the whole life, given items[0..n) in ascending offset. */
+static int64_t lowest_free(const struct work_item *const *by_offset, int n,
+                           const struct work_item *item)
+{
+    int64_t at = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (!meet(by_offset[i], item))
+            continue;
+        if (by_offset[i]->offset >= at + item->size_bytes)
+            break;
+        if (by_offset[i]->offset + by_offset[i]->size_bytes > at)
+            at = by_offset[i]->offset + by_offset[i]->size_bytes;
+    }
+    return at;
+}
+
+static void insert_by_offset(const struct work_item **by_offset, int n,
+                             const struct work_item *item)
+{
+    int i = n;
+
+    for (; i > 0 && by_offset[i - 1]->offset > item->offset; i--)
+        by_offset[i] = by_offset[i - 1];
+    by_offset[i] = item;
+}
+
+static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct life *lives)
+{
+    struct work_item *items = hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof *items);
+    const struct work_item **by_offset =
+        hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof *by_offset);
+    int count = 0;
+
+    if (!items || !by_offset) {
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to place a program"));
+        return;
+    }
+    for (int s = 0; s < e->store_count; s++)
+        if (is_placed_by_programs(&e->stores[s]) && lives[s].first >= 0 &&
+            e->stores[s].region == HD_REGION_WORK)
+            items[count++] = (struct work_item){lives[s], round_up(e->stores[s].size_bytes), 0,
+                                                e->stores[s].visible};
+    qsort(items, (size_t)count, sizeof *items, larger_first);
+    for (int i = 0; i < count; i++) {
+        int64_t *end = half(&chunk->extent[HD_REGION_WORK], items[i].visible);
+
+        items[i].offset = lowest_free(by_offset, i, &items[i]);
+        insert_by_offset(by_offset, i, &items[i]);
+        e->stores[items[i].life.store].offset = items[i].offset;
+        if (items[i].offset + items[i].size_bytes > *end)
+            *end = items[i].offset + items[i].size_bytes;
+    }
+}
+
+/* ---- state ---- */
+
+static void place_state(struct hd_emit *e, struct hd_chunk *chunk, struct hd_store *s)
+{
+    const struct hd_registry *r = e->registry;
+
+    s->region = HD_REGION_STATE;
+    if (s->kind == HD_STORE_PART)
+        s->offset = r->parts[s->part].offset[s->state];
+    else if (s->kind == HD_STORE_GLOBAL)
+        s->offset = r->global_offset[s->global];
+    else
+        put_behind(chunk, s, HD_REGION_STATE);
+}
+
+void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
+{
+    struct life *lives[HD_CALL_COUNT];
+
+    give_scratch(e);
+    for (int c = 0; c < HD_CALL_COUNT; c++) {
+        lives[c] = hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof **lives);
+        if (!lives[c]) {
+            hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to place a program"));
+            return;
+        }
+        find_lives(e, (enum hd_call)c, lives[c]);
+    }
+    for (int i = 0; i < e->store_count; i++) {
+        struct hd_store *s = &e->stores[i];
+
+        if (!is_placed_by_programs(s)) {
+            place_state(e, chunk, s);
+            continue;
+        }
+        s->region = region_of(e, lives, i);
+        if (s->region != HD_REGION_WORK)
+            put_behind(chunk, s, s->region);
+    }
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        place_work(e, chunk, lives[c]);
+}

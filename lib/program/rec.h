@@ -1,0 +1,50 @@
+/* rec: the recording as the passes see it. Only for lib/program.
+ */
+#ifndef HD_PROGRAM_REC_H
+#define HD_PROGRAM_REC_H
+
+#include "program/program.h"
+
+/* The ops that one unit recorded, for repetition. */
+struct hd_fragment {
+    int unit, input, output; /* unit number; tensor ids */
+    int first_op, op_count;
+    int first_tensor, tensor_count;
+};
+
+struct hd_rec {
+    const struct hd_registry *registry;
+    struct hd_arena *arena;
+    struct hd_rec_shape shape;
+    struct hd_op *ops;
+    struct hd_tensor **tensors;
+    struct hd_fragment *fragments;
+    int op_count, op_room, tensor_count, tensor_room, fragment_count, fragment_room;
+    int unit; /* being recorded */
+    struct hd_tensor *batch[HD_BATCH_FIELD_COUNT];
+    struct hd_tensor dummy; /* returned after a failure */
+    struct hd_error error;
+};
+
+/* Makes the failure stick; returns the harmless tensor. */
+struct hd_tensor *hd_rec_fail(struct hd_rec *rec, enum hd_status st);
+
+/* A new result tensor [R, columns] (columns 0: a vector); floats get their dtype by the precision
+ * pass. */
+struct hd_tensor *hd_rec_tensor(struct hd_rec *rec, const char *name, int64_t rows,
+                                int64_t columns);
+
+/* Appends a copy of op; NULL after a failure. Sets out->needs_grad from inputs and parameters. */
+struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op);
+
+bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which);
+enum hd_op_class hd_op_class(enum hd_op_kind kind);
+const char *hd_op_name(enum hd_op_kind kind);
+
+/* precision.c */
+enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *precision);
+
+/* Grows an array in an arena; NULL (and the recording fails) without memory. */
+void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *room, size_t item_bytes);
+
+#endif

@@ -1,0 +1,476 @@
+/* record: what the model calls. Each constructor checks its shapes and appends one op. */
+#include <stdio.h>
+#include <string.h>
+
+#include "program/rec.h"
+
+void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *room, size_t item_bytes)
+{
+    void *more;
+
+    if (count < *room)
+        return items;
+    more = hd_arena_array(arena, (size_t)(*room ? 2 * *room : 64), item_bytes);
+    if (!more)
+        return NULL;
+    *room = *room ? 2 * *room : 64;
+    if (count)
+        memcpy(more, items, (size_t)count * item_bytes);
+    return more;
+}
+
+struct hd_tensor *hd_rec_fail(struct hd_rec *rec, enum hd_status st)
+{
+    if (!rec->error.status)
+        hd_err_save(st, &rec->error);
+    return &rec->dummy;
+}
+
+enum hd_status hd_rec_status(const struct hd_rec *rec)
+{
+    return rec->error.status ? hd_err_restore(&rec->error) : HD_OK;
+}
+
+struct hd_rec *hd_rec_new(const struct hd_registry *registry, const struct hd_rec_shape *shape,
+                          struct hd_arena *arena)
+{
+    struct hd_rec *rec = hd_arena_alloc(arena, sizeof *rec);
+
+    if (!rec)
+        return NULL;
+    rec->registry = registry;
+    rec->arena = arena;
+    rec->shape = *shape;
+    rec->unit = -1;
+    rec->dummy = (struct hd_tensor){.id = -1, .name = "none", .dim_count = 2, .same_store = -1};
+    return rec;
+}
+
+const struct hd_rec_shape *hd_rec_shape(const struct hd_rec *rec)
+{
+    return &rec->shape;
+}
+
+int hd_rec_tp_size(const struct hd_rec *rec)
+{
+    return rec->registry->tp_size;
+}
+
+const char *hd_op_name(enum hd_op_kind kind)
+{
+    static const char *const names[] = {
+#define X(name, class) #name,
+        HD_OP_LIST(X)
+#undef X
+    };
+    return names[kind];
+}
+
+enum hd_op_class hd_op_class(enum hd_op_kind kind)
+{
+    static const enum hd_op_class classes[] = {
+#define X(name, class) HD_CLASS_##class,
+        HD_OP_LIST(X)
+#undef X
+    };
+    return classes[kind];
+}
+
+static struct hd_tensor *append_tensor(struct hd_rec *rec, const struct hd_tensor *like)
+{
+    struct hd_tensor **list = hd_arena_grow(rec->arena, rec->tensors, rec->tensor_count,
+                                            &rec->tensor_room, sizeof(struct hd_tensor *));
+    struct hd_tensor *t = hd_arena_alloc(rec->arena, sizeof *t);
+
+    if (!list || !t)
+        return hd_rec_fail(rec, hd_err(HD_NO_MEMORY, "no memory to record the model"));
+    *t = *like;
+    t->id = rec->tensor_count;
+    rec->tensors = list;
+    rec->tensors[rec->tensor_count++] = t;
+    return t;
+}
+
+struct hd_tensor *hd_rec_tensor(struct hd_rec *rec, const char *name, int64_t rows, int64_t columns)
+{
+    return append_tensor(rec, &(struct hd_tensor){.kind = HD_TENSOR_RESULT,
+                                                  .name = name,
+                                                  .dim_count = columns ? 2 : 1,
+                                                  .dim = {rows, columns},
+                                                  .dtype = HD_F32,
+                                                  .same_store = -1});
+}
+
+struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field)
+{
+    static const char *const names[] = {
+#define X(code, name, dtype) name,
+        HD_BATCH_FIELD_LIST(X)
+#undef X
+    };
+
+    if (!rec->batch[field]) {
+        int64_t rows = field == HD_BATCH_FILLED ? 2 : rec->shape.B * rec->shape.S;
+        struct hd_tensor *t = hd_rec_tensor(rec, names[field], rows, 0);
+
+        t->kind = HD_TENSOR_BATCH;
+        t->field = field;
+        t->dtype = HD_I32;
+        rec->batch[field] = t;
+    }
+    return rec->batch[field];
+}
+
+struct hd_tensor *hd_rec_input(struct hd_rec *rec, const char *name, int64_t R, int64_t C,
+                               bool needs_grad)
+{
+    struct hd_tensor *t = hd_rec_tensor(rec, name, R, C);
+
+    t->kind = HD_TENSOR_INPUT;
+    t->needs_grad = needs_grad;
+    return t;
+}
+
+bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which)
+{
+    for (int i = 0; op->param[which] >= 0 && i < op->span; i++)
+        if (registry->params[op->param[which] + i].trainable)
+            return true;
+    return false;
+}
+
+struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op)
+{
+    struct hd_op *list;
+
+    if (rec->error.status)
+        return NULL;
+    list = hd_arena_grow(rec->arena, rec->ops, rec->op_count, &rec->op_room, sizeof *list);
+    if (!list) {
+        (void)hd_rec_fail(rec, hd_err(HD_NO_MEMORY, "no memory to record the model"));
+        return NULL;
+    }
+    rec->ops = list;
+    list[rec->op_count] = *op;
+    list[rec->op_count].unit = rec->unit;
+    if (op->out) {
+        bool needs = false;
+
+        for (int i = 0; i < op->in_count; i++)
+            needs = needs || op->in[i]->needs_grad;
+        for (int i = 0; i < HD_OP_PARAMS_MAX; i++)
+            needs = needs || hd_op_trains_param(rec->registry, op, i);
+        op->out->needs_grad = needs && rec->shape.mode == HD_RECORD_TRAIN;
+    }
+    return &list[rec->op_count++];
+}
+
+/* ---- repetition of units
+ * ---------------------------------------------------------------------------- */
+
+static const struct hd_fragment *find_fragment(const struct hd_rec *rec, int unit,
+                                               const struct hd_tensor *x)
+{
+    const char *kind = rec->registry->units[unit].kind;
+
+    for (int i = 0; i < rec->fragment_count; i++) {
+        const struct hd_fragment *f = &rec->fragments[i];
+        const struct hd_tensor *in = f->input >= 0 ? rec->tensors[f->input] : NULL;
+
+        if (strcmp(rec->registry->units[f->unit].kind, kind) == 0 && in && x &&
+            in->dim[0] == x->dim[0] && in->dim[1] == x->dim[1] && in->needs_grad == x->needs_grad)
+            return f;
+    }
+    return NULL;
+}
+
+/* The tensor that stands, in the repetition, for tensor `t` of the fragment. */
+static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment *f, int first_new,
+                                   struct hd_tensor *x, struct hd_tensor *t)
+{
+    if (!t || t->id == f->input)
+        return t ? x : NULL;
+    if (t->id < f->first_tensor || t->id >= f->first_tensor + f->tensor_count)
+        return t; /* a batch field */
+    return rec->tensors[first_new + t->id - f->first_tensor];
+}
+
+/* Parameters of the unit itself move to the other unit, by their place in it. */
+static int shift_param(const struct hd_rec *rec, const struct hd_fragment *f, int unit, int param)
+{
+    const struct hd_unit *from = &rec->registry->units[f->unit];
+
+    if (param < from->first_param || param >= from->first_param + from->param_count)
+        return param;
+    return param - from->first_param + rec->registry->units[unit].first_param;
+}
+
+static struct hd_tensor *repeat(struct hd_rec *rec, const struct hd_fragment *f, int unit,
+                                struct hd_tensor *x)
+{
+    int first_new = rec->tensor_count;
+
+    for (int i = 0; i < f->tensor_count; i++) {
+        struct hd_tensor *t = append_tensor(rec, rec->tensors[f->first_tensor + i]);
+
+        if (t->same_store >= f->first_tensor)
+            t->same_store += first_new - f->first_tensor;
+        else if (t->same_store == f->input)
+            t->same_store = x->id;
+    }
+    for (int i = 0; i < f->op_count && !rec->error.status; i++) {
+        struct hd_op op = rec->ops[f->first_op + i];
+
+        for (int k = 0; k < op.in_count; k++)
+            op.in[k] = translate(rec, f, first_new, x, op.in[k]);
+        op.out = translate(rec, f, first_new, x, op.out);
+        for (int k = 0; k < HD_OP_PARAMS_MAX; k++)
+            op.param[k] = shift_param(rec, f, unit, op.param[k]);
+        (void)hd_rec_op(rec, &op);
+    }
+    if (rec->error.status)
+        return &rec->dummy;
+    return translate(rec, f, first_new, x, rec->tensors[f->output]);
+}
+
+struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
+                              struct hd_tensor *(*forward)(struct hd_rec *rec, void *context,
+                                                           int unit, struct hd_tensor *x),
+                              void *context, struct hd_tensor *x)
+{
+    const struct hd_fragment *known = find_fragment(rec, unit, x);
+    struct hd_fragment f = {.unit = unit,
+                            .input = x ? x->id : -1,
+                            .first_op = rec->op_count,
+                            .first_tensor = rec->tensor_count};
+    struct hd_fragment *list;
+    struct hd_tensor *out;
+
+    if (rec->error.status)
+        return &rec->dummy;
+    rec->unit = unit;
+    if (known)
+        return repeat(rec, known, unit, x);
+    out = forward(rec, context, unit, x);
+    list = hd_arena_grow(rec->arena, rec->fragments, rec->fragment_count, &rec->fragment_room,
+                         sizeof *list);
+    if (!list)
+        return hd_rec_fail(rec, hd_err(HD_NO_MEMORY, "no memory to record the model"));
+    f.op_count = rec->op_count - f.first_op;
+    f.tensor_count = rec->tensor_count - f.first_tensor;
+    f.output = out ? out->id : -1;
+    rec->fragments = list;
+    if (out) /* a unit without result (the head) ends the model and is not repeated */
+        rec->fragments[rec->fragment_count++] = f;
+    return out;
+}
+
+/* ---- constructors
+ * ----------------------------------------------------------------------------------- */
+
+static const struct hd_param *param_at(const struct hd_rec *rec, int param)
+{
+    return &rec->registry->params[param];
+}
+
+static struct hd_tensor *record(struct hd_rec *rec, struct hd_op op, const char *name, int64_t rows,
+                                int64_t columns)
+{
+    if (rec->error.status)
+        return &rec->dummy;
+    op.out = hd_rec_tensor(rec, name, rows, columns);
+    (void)hd_rec_op(rec, &op);
+    return rec->error.status ? &rec->dummy : op.out;
+}
+
+static struct hd_tensor *wrong_width(struct hd_rec *rec, const char *op, const struct hd_tensor *x,
+                                     int64_t expected)
+{
+    return hd_rec_fail(rec, hd_err(HD_INTERNAL, "%s: %s has %lld columns, expected %lld", op,
+                                   x->name, (long long)x->dim[1], (long long)expected));
+}
+
+struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
+                               struct hd_tensor *positions, int positions_weight)
+{
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_embedding,
+                                 .in = {tokens, positions},
+                                 .in_count = positions ? 2 : 1,
+                                 .param = {weight, positions_weight},
+                                 .span = 1},
+                  "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
+}
+
+/* Rows of the span as one matrix [N, K]; -1 when they are not joined or differ in K. */
+static int64_t span_rows(const struct hd_rec *rec, int weight, int span)
+{
+    const struct hd_param *first = param_at(rec, weight);
+    int64_t rows = 0;
+
+    for (int i = 0; i < span; i++) {
+        const struct hd_param *p = param_at(rec, weight + i);
+
+        if ((i && !p->joined) || p->part != first->part || p->dim_count != first->dim_count ||
+            p->local[1] != first->local[1])
+            return -1;
+        rows += p->local[0];
+    }
+    return rows;
+}
+
+struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias, int span)
+{
+    const struct hd_param *w = param_at(rec, weight);
+    int64_t N = span_rows(rec, weight, span);
+
+    if (rec->error.status)
+        return &rec->dummy;
+    if (N < 0 || (bias >= 0 && span_rows(rec, bias, span) != N))
+        return hd_rec_fail(rec,
+                           hd_err(HD_INTERNAL, "linear: %s and the %d behind it are not joined",
+                                  w->name, span - 1));
+    if (x->dim[1] != w->local[1])
+        return wrong_width(rec, w->name, x, w->local[1]);
+    return record(
+        rec,
+        (struct hd_op){
+            .kind = HD_OP_linear, .in = {x}, .in_count = 1, .param = {weight, bias}, .span = span},
+        "linear", x->dim[0], N);
+}
+
+static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x,
+                              int weight, int bias, double eps)
+{
+    if (!rec->error.status && x->dim[1] != param_at(rec, weight)->local[0])
+        return wrong_width(rec, param_at(rec, weight)->name, x, param_at(rec, weight)->local[0]);
+    return record(rec,
+                  (struct hd_op){.kind = kind,
+                                 .in = {x},
+                                 .in_count = 1,
+                                 .param = {weight, bias},
+                                 .span = 1,
+                                 .set = {.eps = eps}},
+                  "normed", x->dim[0], x->dim[1]);
+}
+
+struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps)
+{
+    return norm(rec, HD_OP_rmsnorm, x, weight, -1, eps);
+}
+
+struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
+                               double eps)
+{
+    return norm(rec, HD_OP_layernorm, x, weight, bias, eps);
+}
+
+struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *positions,
+                          int64_t heads, int64_t head_width, double theta)
+{
+    struct hd_tensor *out;
+
+    if (!rec->error.status && x->dim[1] < heads * head_width)
+        return wrong_width(rec, "rope", x, heads * head_width);
+    out = record(rec,
+                 (struct hd_op){.kind = HD_OP_rope,
+                                .in = {x, positions},
+                                .in_count = 2,
+                                .param = {-1, -1},
+                                .set = {.heads = heads, .head_width = head_width, .theta = theta}},
+                 "rotated", x->dim[0], x->dim[1]);
+    out->same_store = x->id;
+    return out;
+}
+
+struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_t heads,
+                               int64_t kv_heads, int64_t head_width, bool causal, int64_t window)
+{
+    struct hd_tensor *index = hd_rec_batch(rec, HD_BATCH_INDEX);
+    struct hd_tensor *filled =
+        rec->shape.mode == HD_RECORD_DECODE ? hd_rec_batch(rec, HD_BATCH_FILLED) : NULL;
+
+    if (!rec->error.status && qkv->dim[1] != (heads + 2 * kv_heads) * head_width)
+        return wrong_width(rec, "attention", qkv, (heads + 2 * kv_heads) * head_width);
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_attention,
+                                 .in = {qkv, index, filled},
+                                 .in_count = filled ? 3 : 2,
+                                 .param = {-1, -1},
+                                 .set = {.heads = heads,
+                                         .kv_heads = kv_heads,
+                                         .head_width = head_width,
+                                         .causal = causal,
+                                         .window = window}},
+                  "attended", qkv->dim[0], heads * head_width);
+}
+
+struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x)
+{
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_swiglu, .in = {x}, .in_count = 1, .param = {-1, -1}},
+                  "gated", x->dim[0], x->dim[1] / 2);
+}
+
+struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x)
+{
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_gelu, .in = {x}, .in_count = 1, .param = {-1, -1}},
+                  "activated", x->dim[0], x->dim[1]);
+}
+
+struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b)
+{
+    if (!rec->error.status && (a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1]))
+        return wrong_width(rec, "add", b, a->dim[1]);
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2, .param = {-1, -1}},
+                  "residual", a->dim[0], a->dim[1]);
+}
+
+static void head(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x, int weight,
+                 struct hd_tensor *targets)
+{
+    if (rec->error.status)
+        return;
+    if (x->dim[1] != param_at(rec, weight)->local[1]) {
+        (void)wrong_width(rec, param_at(rec, weight)->name, x, param_at(rec, weight)->local[1]);
+        return;
+    }
+    (void)hd_rec_op(rec, &(struct hd_op){.kind = kind,
+                                         .in = {x, targets},
+                                         .in_count = targets ? 2 : 1,
+                                         .param = {weight, -1},
+                                         .span = 1});
+}
+
+void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets)
+{
+    head(rec, HD_OP_head_loss, x, weight, targets);
+}
+
+void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight)
+{
+    if (!rec->error.status && rec->shape.mode == HD_RECORD_TRAIN)
+        (void)hd_rec_fail(rec, hd_err(HD_INTERNAL, "logits: a training program has no outputs"));
+    head(rec, HD_OP_logits, x, weight, NULL);
+}
+
+static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const char *name,
+                               struct hd_tensor *x)
+{
+    if (rec->error.status || rec->registry->tp_size == 1)
+        return x;
+    return record(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1, .param = {-1, -1}},
+                  name, x->dim[0], x->dim[1]);
+}
+
+struct hd_tensor *op_tp_enter(struct hd_rec *rec, struct hd_tensor *x)
+{
+    return tp_op(rec, HD_OP_tp_enter, "entered", x);
+}
+
+struct hd_tensor *op_tp_leave(struct hd_rec *rec, struct hd_tensor *x)
+{
+    return tp_op(rec, HD_OP_tp_leave, "summed", x);
+}

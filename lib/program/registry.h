@@ -1,0 +1,153 @@
+/* registry: every parameter of a model, declared once.
+ *
+ * A parameter has a global name and shape, the axis that tensor parallelism cuts, how it starts,
+ * and whether it decays and trains. Init, optimizer, sharding, checkpoints and planning read only
+ * this.
+ *
+ * Parameters belong to *units* (embedding, a block, the head). Those of a unit that train alike
+ * form a *part*: one flat buffer per kind of state, the grain of reduction and update. The registry
+ * also lays out the *state* region: for every part its weights, moments, gradient and compute copy,
+ * and the few values a step needs besides. Offsets are bytes from the region's start; what is
+ * communicated lies in the comm-visible half, everything else in the private half.
+ *
+ * Used by: program, model, optim, train, checkpoint code, plan.   Uses: base, mesh, kernels.
+ * Threads: built by one thread, immutable after hd_registry_finish.
+ */
+#ifndef HD_PROGRAM_REGISTRY_H
+#define HD_PROGRAM_REGISTRY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/dtype.h"
+#include "base/status.h"
+#include "kernels/kernels.h"
+#include "mesh/mesh.h"
+
+enum {
+    HD_PARAM_NAME_MAX = 96,
+    HD_PARAM_DIMS_MAX = 2,
+    HD_PARAM_ALIGN = 16, /* elements: a parameter starts on a 64-byte bound of its fp32 part */
+    HD_PARTS_PER_UNIT = 2
+};
+
+enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL };
+
+/* What the model says about a parameter. */
+struct hd_param_spec {
+    const char *name; /* global: blocks.3.attention.q.weight */
+    int dim_count;
+    int64_t shape[HD_PARAM_DIMS_MAX]; /* global */
+    int tp_axis;                      /* the axis cut by tensor parallelism; -1: replicated */
+    enum hd_init_kind init;
+    double init_std; /* HD_INIT_NORMAL */
+    bool decay;      /* weight decay applies: matrices */
+    bool frozen;     /* gets no gradient and no update */
+    bool joined; /* lies directly behind the unit's previous parameter, so that one GEMM serves both
+                  */
+};
+
+struct hd_param {
+    char name[HD_PARAM_NAME_MAX];
+    int dim_count;
+    int64_t shape[HD_PARAM_DIMS_MAX]; /* global                           */
+    int64_t local[HD_PARAM_DIMS_MAX]; /* this rank's share                */
+    int tp_axis;
+    int64_t tp_start; /* first global index of the share on tp_axis */
+    enum hd_init_kind init;
+    double init_std;
+    bool decay, trainable, joined;
+    int unit, part;
+    int64_t offset, count; /* elements, within the part */
+};
+
+struct hd_unit {
+    const char *name; /* "block.3", for listings */
+    const char *kind; /* "block": units of one kind have the same forward function and shapes */
+    int first_param, param_count;
+    int parts[HD_PARTS_PER_UNIT], part_count;
+};
+
+enum hd_state_kind {
+    HD_STATE_WEIGHT,  /* fp32 master                                                     */
+    HD_STATE_COPY,    /* the compute encoding; the same memory as WEIGHT when that is fp32 */
+    HD_STATE_GRAD,    /* fp32, comm-visible                                              */
+    HD_STATE_MOMENT1, /* fp32 */
+    HD_STATE_MOMENT2, /* fp32 */
+    HD_STATE_RANGES,  /* struct hd_update_range[]                                        */
+    HD_STATE_KIND_COUNT
+};
+
+struct hd_part {
+    int unit;
+    bool trainable;
+    int64_t count;                   /* elements, padding included */
+    enum hd_group_name reduce_group; /* over which gradients are summed */
+    struct hd_update_range *ranges;
+    int64_t range_count;
+    int64_t first_chunk;                 /* of its gradient in the step's array of chunk sums */
+    int64_t offset[HD_STATE_KIND_COUNT]; /* bytes in the state region; -1: not there */
+};
+
+/* Values besides the parts. */
+enum hd_global {
+    HD_GLOBAL_BLOCK,   /* struct hd_step_block                        */
+    HD_GLOBAL_SUMS,    /* double[chunks of all trainable parts]       */
+    HD_GLOBAL_RECORD,  /* double[HD_EXCHANGE_WORDS], visible          */
+    HD_GLOBAL_RECORDS, /* double[ranks, HD_EXCHANGE_WORDS], visible   */
+    HD_GLOBAL_COUNT
+};
+
+struct hd_registry {
+    struct hd_arena *arena;
+    int tp_size, tp_index;
+    struct hd_param *params;
+    struct hd_unit *units;
+    struct hd_part *parts;
+    int param_count, unit_count, part_count;
+    int param_room, unit_room, part_room;
+    enum hd_status status; /* the first failure; sticks */
+    char error[HD_ERR_MAX];
+
+    /* set by hd_registry_finish */
+    enum hd_dtype compute_dtype;
+    bool trains;
+    int64_t exchange_ranks;
+    int64_t chunk_count;
+    int64_t global_offset[HD_GLOBAL_COUNT];
+    int64_t private_bytes, visible_bytes; /* size of the state region's halves */
+};
+
+/* Everything lives in `arena`. tp_index is this rank's place among tp_size. */
+void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena, int tp_size,
+                      int tp_index);
+
+/* Begins a unit; parameters declared next belong to it. Returns its number. */
+int hd_registry_unit(struct hd_registry *registry, const char *kind, const char *name);
+
+/* Declares a parameter and returns its number. A failure sticks (hd_registry_finish reports it). */
+int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec);
+
+/* Cuts the parts and lays out the state. `trains`: with gradients and moments; else weights only.
+ * exchange_ranks: size of the group that ends a step together. */
+enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype compute_dtype,
+                                  bool trains, int64_t exchange_ranks);
+
+/* Elements of all parameters (global, each once). */
+int64_t hd_registry_global_count(const struct hd_registry *registry);
+
+/* Elements [first, first+count) of this rank's share, in row-major order of the share, by the init
+ * rule: keyed by (seed, name), counted by *global* index, so that any layout gets the same numbers.
+ */
+void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t first, int64_t count,
+                          float *ret_values);
+
+/* Bytes of one kind of state of a part. */
+int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_part *part,
+                            enum hd_state_kind kind);
+
+bool hd_state_is_visible(enum hd_state_kind kind);
+bool hd_global_is_visible(enum hd_global global);
+
+#endif

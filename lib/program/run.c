@@ -1,0 +1,301 @@
+#include "program/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program/emit.h"
+
+struct bound_node {
+    const struct hd_node *node;
+    void *args; /* of the kernel, pointers resolved */
+    struct hd_comm_group *group;
+    struct hd_comm_stream *stream;
+    union {
+        struct hd_comm_all_reduce_args all_reduce;
+        struct hd_comm_all_gather_args all_gather;
+    } comm;
+    uint64_t ticket;
+    int waits[HD_NODE_WAITS_MAX], wait_count; /* collectives only, by place in this list */
+};
+
+struct hd_bound {
+    enum hd_call call;
+    struct bound_node *nodes;
+    int count;
+};
+
+struct hd_runner {
+    const struct hd_backend_table *table;
+    struct hd_backend *backend;
+    struct hd_stream *compute;
+    struct hd_comm *comm;
+    const struct hd_mesh *mesh;
+    struct hd_error error;
+    int64_t fail_in; /* launches until an injected failure; -1: none */
+    void (*observer)(void *context, const struct hd_launch_event *event);
+    void *observer_context;
+};
+
+enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_backend *backend,
+                             struct hd_comm *comm, const struct hd_mesh *mesh,
+                             struct hd_runner **ret_runner)
+{
+    struct hd_runner *runner = calloc(1, sizeof *runner);
+    enum hd_status st;
+
+    if (!runner)
+        return hd_err(HD_NO_MEMORY, "no memory for a runner");
+    *runner = (struct hd_runner){
+        .table = table, .backend = backend, .comm = comm, .mesh = mesh, .fail_in = -1};
+    st = table->stream_open(backend, &runner->compute);
+    if (st) {
+        free(runner);
+        return st;
+    }
+    *ret_runner = runner;
+    return HD_OK;
+}
+
+void hd_runner_free(struct hd_runner *runner)
+{
+    if (!runner)
+        return;
+    runner->table->stream_close(runner->compute);
+    free(runner);
+}
+
+void hd_runner_fail_at(struct hd_runner *runner, int64_t launch)
+{
+    runner->fail_in = launch;
+}
+
+void hd_runner_observe(struct hd_runner *runner,
+                       void (*observer)(void *context, const struct hd_launch_event *event),
+                       void *context)
+{
+    runner->observer = observer;
+    runner->observer_context = context;
+}
+
+/* ---- binding
+ * ---------------------------------------------------------------------------------------- */
+
+void *hd_frame_address(const struct hd_chunk *chunk, const struct hd_frame *frame, int store)
+{
+    const struct hd_store *s = &chunk->stores[store];
+
+    if (s->kind == HD_STORE_CONSTANT || s->kind == HD_STORE_CACHE)
+        return frame->chunk_state + s->offset;
+    return frame->base[s->region][s->visible] + s->offset;
+}
+
+static void *resolve(const struct hd_chunk *chunk, const struct hd_frame *frame,
+                     struct hd_operand o)
+{
+    if (o.store < 0)
+        return NULL;
+    return (char *)hd_frame_address(chunk, frame, o.store) + o.offset_bytes;
+}
+
+static enum hd_status bind_kernel(struct hd_runner *runner, const struct hd_chunk *chunk,
+                                  bool first, const struct hd_frame *frame, struct hd_arena *arena,
+                                  struct bound_node *b)
+{
+    const struct hd_node *node = b->node;
+    const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
+    struct hd_node copy = *node;
+
+    b->args = hd_arena_alloc(arena, info->args_size_bytes);
+    if (!b->args)
+        return hd_err(HD_NO_MEMORY, "no memory to bind a program");
+    memcpy(b->args, node->args, info->args_size_bytes);
+    for (int k = 0; k < info->operand_count; k++) {
+        void *address = resolve(chunk, frame, node->operand[k]);
+
+        memcpy((char *)b->args + info->operands[k].offset, &address, sizeof address);
+    }
+    copy.args = b->args;
+    if (node->contribution)
+        *hd_node_accumulate(&copy) = !(node->first_contribution && first);
+    return runner->table->prepare(runner->backend, node->kernel, b->args);
+}
+
+static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk *chunk,
+                                const struct hd_frame *frame, struct bound_node *b)
+{
+    static const enum hd_comm_stream_name streams[] = {[HD_STREAM_GATHER] = HD_COMM_STREAM_GATHER,
+                                                       [HD_STREAM_REDUCE] = HD_COMM_STREAM_REDUCE,
+                                                       [HD_STREAM_PIPELINE] =
+                                                           HD_COMM_STREAM_PIPELINE};
+    const struct hd_node *node = b->node;
+    void *received = resolve(chunk, frame, node->operand[0]);
+    const void *sent = resolve(chunk, frame, node->operand[1]);
+
+    if (!runner->comm)
+        return hd_err(HD_INTERNAL, "a program with collectives needs an endpoint");
+    b->stream = hd_comm_stream(runner->comm, streams[node->stream]);
+    if (node->comm == HD_COMM_ALL_REDUCE)
+        b->comm.all_reduce =
+            (struct hd_comm_all_reduce_args){sent, received, node->count, node->dtype, HD_COMM_SUM};
+    else if (node->comm == HD_COMM_ALL_GATHER)
+        b->comm.all_gather =
+            (struct hd_comm_all_gather_args){sent, received, node->count, node->dtype};
+    else
+        return hd_err(HD_INTERNAL, "no op records a %s yet", hd_comm_kind_name(node->comm));
+    return hd_comm_mesh_group(runner->comm, runner->mesh, node->group, &b->group);
+}
+
+/* Edges to collectives; what runs on the compute stream has run when it is waited for (kernels.h).
+ */
+static void bind_waits(const struct hd_program *p, const int *place, struct bound_node *b)
+{
+    for (int w = 0; w < b->node->wait_count; w++) {
+        int waited = b->node->waits[w];
+
+        /* a node that this variant leaves out: wait for the last one before it on its stream */
+        while (waited >= 0 && (place[waited] < 0 ||
+                               p->nodes[waited]->stream != p->nodes[b->node->waits[w]]->stream))
+            waited--;
+        if (waited >= 0 && p->nodes[waited]->is_comm)
+            b->waits[b->wait_count++] = place[waited];
+    }
+}
+
+enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
+                       bool first, bool last, const struct hd_frame *frame, struct hd_arena *arena,
+                       struct hd_bound **ret_bound)
+{
+    const struct hd_program *p = &chunk->program[call];
+    struct hd_bound *bound = hd_arena_alloc(arena, sizeof *bound);
+    int *place = hd_arena_array(arena, (size_t)p->count + 1, sizeof *place);
+
+    if (bound)
+        bound->nodes = hd_arena_array(arena, (size_t)p->count + 1, sizeof *bound->nodes);
+    if (!bound || !place || !bound->nodes)
+        return hd_err(HD_NO_MEMORY, "no memory to bind a program");
+    bound->call = call;
+    for (int i = 0; i < p->count; i++) {
+        const struct hd_node *node = p->nodes[i];
+        struct bound_node *b = &bound->nodes[bound->count];
+        enum hd_status st;
+
+        place[i] = -1;
+        if ((node->only_first && !first) || (node->only_last && !last))
+            continue;
+        b->node = node;
+        st = node->is_comm ? bind_comm(runner, chunk, frame, b)
+                           : bind_kernel(runner, chunk, first, frame, arena, b);
+        if (st)
+            return st;
+        bind_waits(p, place, b);
+        place[i] = bound->count++;
+    }
+    *ret_bound = bound;
+    return HD_OK;
+}
+
+/* ---- running
+ * ---------------------------------------------------------------------------------------- */
+
+static enum hd_status fail(struct hd_runner *runner, enum hd_status st, const struct hd_node *node)
+{
+    if (runner->error.status)
+        return hd_err_restore(&runner->error);
+    if (node && st != HD_ABORTED)
+        st = hd_err_prefix(st, "%s",
+                           node->is_comm ? hd_comm_kind_name(node->comm)
+                                         : hd_kernel_info(node->kernel)->name);
+    hd_err_save(st, &runner->error);
+    if (runner->comm)
+        hd_comm_abort(runner->comm, runner->error.message);
+    return hd_err_restore(&runner->error);
+}
+
+static enum hd_status launch(struct hd_runner *runner, struct bound_node *b)
+{
+    const struct hd_node *node = b->node;
+    enum hd_status st;
+
+    if (!node->is_comm)
+        return hd_launch(runner->compute, node->kernel, b->args);
+    if (node->comm == HD_COMM_ALL_REDUCE)
+        st = hd_comm_all_reduce(b->group, b->stream, &b->comm.all_reduce);
+    else
+        st = hd_comm_all_gather(b->group, b->stream, &b->comm.all_gather);
+    if (!st)
+        b->ticket = hd_comm_record(b->stream);
+    return st;
+}
+
+enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
+{
+    if (runner->error.status)
+        return hd_err_restore(&runner->error);
+    for (int i = 0; i < bound->count; i++) {
+        struct bound_node *b = &bound->nodes[i];
+        enum hd_status st = HD_OK;
+
+        for (int w = 0; !st && w < b->wait_count; w++) {
+            struct bound_node *waited = &bound->nodes[b->waits[w]];
+
+            st = hd_comm_wait(waited->stream, waited->ticket);
+        }
+        if (runner->observer)
+            runner->observer(runner->observer_context,
+                             &(struct hd_launch_event){bound->call, b->node});
+        if (!st && runner->fail_in >= 0 && runner->fail_in-- == 0)
+            st = hd_err(HD_INTERNAL, "injected failure");
+        if (!st)
+            st = launch(runner, b);
+        if (!st && runner->comm)
+            st = hd_comm_poll(runner->comm);
+        if (st)
+            return fail(runner, st, b->node);
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_runner_join(struct hd_runner *runner)
+{
+    enum hd_status st;
+
+    if (runner->error.status)
+        return hd_err_restore(&runner->error);
+    st = runner->table->synchronize(runner->compute);
+    if (!st && runner->comm)
+        st = hd_comm_wait_all(runner->comm);
+    return st ? fail(runner, st, NULL) : HD_OK;
+}
+
+/* ---- constants
+ * -------------------------------------------------------------------------------------- */
+
+static void fill_angles(float *table, int64_t P, int64_t D, double theta)
+{
+    for (int64_t p = 0; p < P; p++)
+        for (int64_t i = 0; i < D / 2; i++) {
+            double angle = (double)p * pow(theta, -2.0 * (double)i / (double)D);
+
+            table[p * D + 2 * i] = (float)cos(angle);
+            table[p * D + 2 * i + 1] = (float)sin(angle);
+        }
+}
+
+void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_frame *frame)
+{
+    for (int i = 0; i < chunk->store_count; i++) {
+        const struct hd_store *s = &chunk->stores[i];
+
+        if (s->kind != HD_STORE_CONSTANT)
+            continue;
+        if (s->constant == HD_CONSTANT_ROPE_TABLE) {
+            fill_angles(hd_frame_address(chunk, frame, i), s->rows, s->columns, s->theta);
+        } else { /* theta: the period, rows of one sequence */
+            int32_t *values = hd_frame_address(chunk, frame, i);
+
+            for (int64_t r = 0; r < s->rows; r++)
+                values[r] = (int32_t)(r % (int64_t)s->theta);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+/* stream: on which stream each node runs, and the edges between streams.
+ *
+ * Within a stream nodes run in order. Between streams a node waits for the last node that wrote
+ * what it reads, and for the last ones that read or wrote what it writes. Since a stream is in
+ * order, one edge per other stream is enough, and none where an earlier node of the same stream has
+ * waited as far already.
+ */
+#include <string.h>
+
+#include "program/emit.h"
+
+enum { STREAMS = HD_STREAM_PIPELINE + 1 };
+
+/* Per store: the last node on each stream that wrote, and that read or wrote it. */
+struct touch {
+    int wrote[STREAMS], touched[STREAMS];
+};
+
+static enum hd_stream_name choose(const struct hd_node *node)
+{
+    if (!node->is_comm)
+        return HD_STREAM_COMPUTE;
+    if (node->stream != HD_STREAM_COMPUTE)
+        return node->stream; /* a pass has chosen */
+    return node->comm == HD_COMM_SEND || node->comm == HD_COMM_RECV ? HD_STREAM_PIPELINE
+                                                                    : HD_STREAM_GATHER;
+}
+
+/* How a node uses its operand k. */
+static enum hd_access access_of(const struct hd_node *node, int k)
+{
+    if (node->is_comm)
+        return k == 0 ? HD_WRITE : HD_READ;
+    return hd_kernel_info(node->kernel)->operands[k].access;
+}
+
+static int operand_count(const struct hd_node *node)
+{
+    return node->is_comm ? 2 : hd_kernel_info(node->kernel)->operand_count;
+}
+
+struct state {
+    struct touch *stores;
+    int waited[STREAMS][STREAMS]; /* [mine][other]: how far my stream has waited */
+};
+
+static void find_waits(struct state *s, struct hd_node *node, int index)
+{
+    const int mine = (int)node->stream;
+    int need[STREAMS];
+
+    for (int t = 0; t < STREAMS; t++)
+        need[t] = -1;
+    for (int k = 0; k < operand_count(node); k++) {
+        bool writes = access_of(node, k) != HD_READ;
+
+        if (node->operand[k].store < 0)
+            continue;
+        for (int t = 0; t < STREAMS; t++) {
+            const struct touch *touch = &s->stores[node->operand[k].store];
+            int last = writes ? touch->touched[t] : touch->wrote[t];
+
+            if (t != mine && last > need[t])
+                need[t] = last;
+        }
+    }
+    for (int t = 0; t < STREAMS; t++) {
+        if (need[t] <= s->waited[mine][t])
+            continue;
+        node->waits[node->wait_count++] = need[t];
+        s->waited[mine][t] = need[t];
+    }
+    for (int k = 0; k < operand_count(node); k++) {
+        if (node->operand[k].store < 0)
+            continue;
+        s->stores[node->operand[k].store].touched[mine] = index;
+        if (access_of(node, k) != HD_READ)
+            s->stores[node->operand[k].store].wrote[mine] = index;
+    }
+}
+
+void hd_pass_stream(struct hd_emit *e)
+{
+    struct state s;
+
+    s.stores = hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof *s.stores);
+    if (!s.stores) {
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to order a program"));
+        return;
+    }
+    for (int c = 0; c < HD_CALL_COUNT; c++) {
+        memset(s.stores, 0xff, (size_t)e->store_count * sizeof *s.stores); /* all -1 */
+        memset(s.waited, 0xff, sizeof s.waited);
+        for (int i = 0; i < e->lists[c].count; i++) {
+            e->lists[c].nodes[i]->stream = choose(e->lists[c].nodes[i]);
+            find_waits(&s, e->lists[c].nodes[i], i);
+        }
+    }
+}
