@@ -123,7 +123,7 @@ struct hd_rpc_handler {
 
 /* Server: ends a unary call with its response. The message is packed at once and may go after.
  * HD_ABORTED: the call has ended already (on_done tells or told why); HD_LIMIT: the message is
- * larger than the peer accepts, and the call was failed with that story. */
+ * larger than receive_bytes_max, and the call was failed with that story. */
 enum hd_status hd_rpc_call_reply(struct hd_rpc_call *call, const ProtobufCMessage *response);
 
 /* Server: ends any call with a failure; st is not HD_OK. The story is this thread's:
@@ -276,7 +276,8 @@ struct hd_rpc_call_options {
     const char *path;
     enum hd_rpc_kind kind;
     const ProtobufCMessageDescriptor *response;
-    /* Unary: 0 means HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. */
+    /* Unary: 0 means HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. Negative: none, which
+     * servers refuse on unary calls. */
     int64_t timeout_ms;
     /* Waits for a server until the deadline; else a server that is away is HD_UNAVAILABLE at once.
      */

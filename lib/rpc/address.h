@@ -1,0 +1,42 @@
+/* address: `unix:PATH` and `HOST:PORT` taken apart.
+ *
+ * Used by: the files of rpc.   Uses: base.   Threads: any.
+ */
+#ifndef HD_RPC_ADDRESS_H
+#define HD_RPC_ADDRESS_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/status.h"
+
+enum {
+    HD_RPC_UNIX_PATH_MAX = sizeof(((struct sockaddr_un *)0)->sun_path) - 1, /* 107 */
+    HD_RPC_HOST_MAX = 255,
+    HD_RPC_ADDRESS_MAX = HD_RPC_HOST_MAX + 16,
+};
+
+struct hd_rpc_address {
+    bool is_unix;
+    char path[HD_RPC_UNIX_PATH_MAX + 1]; /* unix */
+    char host[HD_RPC_HOST_MAX + 1];      /* without the brackets of IPv6 */
+    int port;                            /* 0 .. 65535 */
+    bool is_loopback;                    /* true for unix, localhost, 127.0.0.0/8 and ::1 */
+};
+
+enum hd_status hd_rpc_parse_address(const char *text, struct hd_rpc_address *ret_address);
+
+/* The target as gRPC's client wants it: an address, or a percent-encoded unix: URI. */
+enum { HD_RPC_TARGET_MAX = 3 * HD_RPC_UNIX_PATH_MAX + HD_RPC_ADDRESS_MAX };
+void hd_rpc_format_target(const struct hd_rpc_address *address, char ret_target[HD_RPC_TARGET_MAX]);
+/* HOST:PORT with the brackets that IPv6 needs. */
+void hd_rpc_format_host_port(const struct hd_rpc_address *address,
+                             char ret_text[HD_RPC_ADDRESS_MAX + 1]);
+
+/* A socket address to connect to; a wildcard host becomes loopback, a name is resolved (blocking).
+ */
+enum hd_status hd_rpc_resolve(const struct hd_rpc_address *address,
+                              struct sockaddr_storage *ret_peer, socklen_t *ret_peer_bytes);
+
+#endif

@@ -1,0 +1,248 @@
+/* The context: gRPC's completion thread, and its events on the loop. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <grpc/support/log.h>
+#include <grpc/support/time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "rpc/rpc_internal.h"
+#include "rpc/server_internal.h"
+
+enum { ROOM_START = 256, LOG_INTERVAL_MS = 1000 };
+
+/* gRPC writes a line per failed handshake or accept, from any of its threads: pass on one a second
+ * at most, so that a port scanner cannot fill the journal. */
+static void log_grpc(gpr_log_func_args *args)
+{
+    static _Atomic int64_t next_ms; /* the one log of the process has one rate */
+    int64_t now_ms = hd_clock_now_ms(), due_ms = atomic_load(&next_ms);
+
+    if (args->severity < GPR_LOG_SEVERITY_ERROR)
+        hd_log(HD_LOG_DEBUG, "gRPC: %s", args->message);
+    else if (now_ms >= due_ms &&
+             atomic_compare_exchange_strong(&next_ms, &due_ms, now_ms + LOG_INTERVAL_MS))
+        hd_log(HD_LOG_WARN, "gRPC: %s", args->message);
+}
+
+static void complete(void *arg)
+{
+    struct hd_rpc *rpc = arg;
+    bool ended = false;
+
+    while (!ended) {
+        grpc_event event =
+            grpc_completion_queue_next(rpc->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+
+        ended = event.type == GRPC_QUEUE_SHUTDOWN;
+        uv_mutex_lock(&rpc->mutex);
+        if (ended)
+            rpc->queue_ended = true;
+        else
+            rpc->incoming[rpc->incoming_count++] =
+                (struct hd_rpc_event){event.tag, event.success != 0};
+        uv_mutex_unlock(&rpc->mutex);
+        (void)uv_async_send(&rpc->async);
+    }
+}
+
+static void on_async_closed(uv_handle_t *handle)
+{
+    struct hd_rpc *rpc = handle->data;
+    void (*on_closed)(void *user) = rpc->on_closed;
+    void *user = rpc->on_closed_user;
+
+    grpc_shutdown_blocking(); /* waits for gRPC's own threads, so nothing outlives the context */
+    uv_mutex_destroy(&rpc->mutex);
+    free(rpc->incoming);
+    free(rpc->current);
+    free(rpc);
+    if (on_closed)
+        on_closed(user);
+}
+
+static void stop_queue_when_idle(struct hd_rpc *rpc)
+{
+    if (!rpc->closing || rpc->live || rpc->expected || rpc->queue_down)
+        return;
+    rpc->queue_down = true;
+    grpc_completion_queue_shutdown(rpc->cq);
+}
+
+static void on_async(uv_async_t *async)
+{
+    struct hd_rpc *rpc = async->data;
+    struct hd_rpc_event *batch;
+    size_t count;
+    bool ended;
+
+    uv_mutex_lock(&rpc->mutex);
+    batch = rpc->current;
+    rpc->current = rpc->incoming;
+    rpc->incoming = batch;
+    count = rpc->incoming_count;
+    rpc->incoming_count = 0;
+    ended = rpc->queue_ended;
+    uv_mutex_unlock(&rpc->mutex);
+
+    for (size_t i = 0; i < count; i++) { /* callbacks may make `current` larger, so it may move */
+        struct hd_rpc_event event = rpc->current[i];
+
+        rpc->expected--;
+        event.op->fn(event.op, event.ok);
+    }
+    if (ended) {
+        uv_thread_join(&rpc->thread);
+        grpc_completion_queue_destroy(rpc->cq);
+        uv_close((uv_handle_t *)&rpc->async, on_async_closed);
+        return;
+    }
+    stop_queue_when_idle(rpc);
+}
+
+static enum hd_status grow(struct hd_rpc *rpc, size_t room)
+{
+    struct hd_rpc_event *incoming, *current;
+
+    current = realloc(rpc->current, room * sizeof *current);
+    if (!current)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu calls in flight", room);
+    rpc->current = current;
+    uv_mutex_lock(&rpc->mutex);
+    incoming = realloc(rpc->incoming, room * sizeof *incoming);
+    if (incoming)
+        rpc->incoming = incoming;
+    uv_mutex_unlock(&rpc->mutex);
+    if (!incoming)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu calls in flight", room);
+    rpc->room = room;
+    return HD_OK;
+}
+
+enum hd_status hd_rpc_expect(struct hd_rpc *rpc)
+{
+    enum hd_status st;
+
+    if (rpc->expected == rpc->room) {
+        st = grow(rpc, rpc->room * 2);
+        if (st)
+            return st;
+    }
+    rpc->expected++;
+    return HD_OK;
+}
+
+void hd_rpc_expect_cancel(struct hd_rpc *rpc)
+{
+    rpc->expected--;
+}
+
+enum hd_status hd_rpc_post(struct hd_rpc *rpc, struct hd_rpc_op *op)
+{
+    enum hd_status st = hd_rpc_expect(rpc);
+
+    if (st)
+        return st;
+    uv_mutex_lock(&rpc->mutex);
+    rpc->incoming[rpc->incoming_count++] = (struct hd_rpc_event){op, true};
+    uv_mutex_unlock(&rpc->mutex);
+    (void)uv_async_send(&rpc->async);
+    return HD_OK;
+}
+
+void hd_rpc_live_drop(struct hd_rpc *rpc)
+{
+    rpc->live--;
+    if (rpc->closing)
+        (void)uv_async_send(&rpc->async); /* on_async looks whether this was the last */
+}
+
+static void init_grpc(void)
+{
+    gpr_set_log_function(log_grpc);
+    if (!getenv("GRPC_VERBOSITY"))
+        gpr_set_log_verbosity(GPR_LOG_SEVERITY_ERROR);
+    grpc_init();
+}
+
+enum hd_status hd_rpc_new(uv_loop_t *loop, struct hd_rpc **ret_rpc)
+{
+    struct hd_rpc *rpc = calloc(1, sizeof *rpc);
+    int code;
+
+    if (!rpc)
+        return hd_err(HD_NO_MEMORY, "no memory for the RPC context");
+    rpc->loop = loop;
+    rpc->room = ROOM_START;
+    rpc->incoming = calloc(rpc->room, sizeof *rpc->incoming);
+    rpc->current = calloc(rpc->room, sizeof *rpc->current);
+    code = rpc->incoming && rpc->current ? uv_mutex_init(&rpc->mutex) : UV_ENOMEM;
+    if (code)
+        goto no_mutex;
+    init_grpc();
+    rpc->cq = grpc_completion_queue_create_for_next(NULL);
+    code = uv_async_init(loop, &rpc->async, on_async);
+    if (code)
+        goto no_async;
+    rpc->async.data = rpc;
+    code = uv_thread_create(&rpc->thread, complete, rpc);
+    if (code) {
+        grpc_completion_queue_shutdown(rpc->cq);
+        grpc_completion_queue_destroy(rpc->cq);
+        uv_close((uv_handle_t *)&rpc->async, on_async_closed); /* frees the rest */
+        return hd_err(HD_NO_MEMORY, "cannot start the RPC thread: %s", uv_strerror(code));
+    }
+    *ret_rpc = rpc;
+    return HD_OK;
+
+no_async:
+    grpc_completion_queue_shutdown(rpc->cq);
+    grpc_completion_queue_destroy(rpc->cq);
+    grpc_shutdown_blocking();
+    uv_mutex_destroy(&rpc->mutex);
+no_mutex:
+    free(rpc->incoming);
+    free(rpc->current);
+    free(rpc);
+    return hd_err(HD_NO_MEMORY, "cannot start the RPC context: %s", uv_strerror(code));
+}
+
+void hd_rpc_close(struct hd_rpc *rpc, void (*on_closed)(void *user), void *user)
+{
+    struct hd_rpc_server *next_server;
+
+    rpc->closing = true;
+    rpc->on_closed = on_closed;
+    rpc->on_closed_user = user;
+    for (struct hd_rpc_server *s = rpc->servers; s; s = next_server) {
+        next_server = s->next;
+        hd_rpc_server_stop(s);
+    }
+    while (rpc->clients)
+        hd_rpc_client_close(rpc->clients);
+    (void)uv_async_send(&rpc->async); /* also when there is nothing to wait for */
+}
+
+enum hd_status hd_rpc_raise_file_limit(uint64_t needed)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return hd_err(HD_INTERNAL, "cannot read the limit of open files: %m");
+    if (limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+            return hd_err(HD_INTERNAL, "cannot raise the limit of open files: %m");
+    }
+    if (limit.rlim_cur < needed)
+        return hd_err(
+            HD_LIMIT,
+            "%llu open files may be needed, the hard limit is %llu; raise it (ulimit -Hn, "
+            "or LimitNOFILE= in the systemd unit)",
+            (unsigned long long)needed, (unsigned long long)limit.rlim_cur);
+    return HD_OK;
+}

@@ -1,0 +1,161 @@
+#include "rpc/credentials.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/text.h"
+
+enum { PEM_BYTES_MAX = 1024 * 1024 };
+
+enum hd_status hd_rpc_check_token(const char *token)
+{
+    size_t len_bytes = strlen(token);
+
+    if (len_bytes < HD_RPC_TOKEN_MIN || len_bytes > HD_RPC_TOKEN_MAX)
+        return hd_err(HD_INVALID,
+                      "a token has %d to %d bytes, this one has %zu; make one with: openssl rand "
+                      "-hex 32",
+                      HD_RPC_TOKEN_MIN, HD_RPC_TOKEN_MAX, len_bytes);
+    for (const char *p = token; *p; p++)
+        if (*p <= ' ' || *p > '~')
+            return hd_err(HD_INVALID, "a token is printable ASCII without spaces; byte %td is not",
+                          p - token);
+    return HD_OK;
+}
+
+bool hd_rpc_token_equals(const char expected[HD_RPC_TOKEN_MAX + 1], const char *given)
+{
+    volatile unsigned char difference = 0;
+    char padded[HD_RPC_TOKEN_MAX + 1] = {0};
+    size_t len_bytes = strlen(given);
+
+    if (len_bytes > HD_RPC_TOKEN_MAX)
+        return false;
+    memcpy(padded, given, len_bytes);
+    for (size_t i = 0; i < sizeof padded; i++)
+        difference |= (unsigned char)(padded[i] ^ expected[i]);
+    return difference == 0;
+}
+
+enum hd_status hd_rpc_read_token(const char *path, char ret_token[HD_RPC_TOKEN_MAX + 1])
+{
+    struct hd_text text = {0};
+    struct stat info;
+    enum hd_status st;
+
+    st = hd_file_read(path, HD_RPC_TOKEN_MAX + 1, &text);
+    if (!st && stat(path, &info) < 0)
+        st = hd_err(HD_IO, "cannot look at %s: %m", path);
+    if (!st && info.st_mode & (S_IRWXG | S_IRWXO))
+        st = hd_err(HD_DENIED, "others may read the token in %s; run: chmod 600 %s", path, path);
+    if (!st) {
+        while (text.len_bytes && strchr("\r\n", text.data[text.len_bytes - 1]))
+            text.data[--text.len_bytes] = '\0';
+        if (strlen(text.data) != text.len_bytes)
+            st = hd_err(HD_INVALID, "%s is not a token: it has a NUL byte", path);
+        else if (hd_rpc_check_token(text.data))
+            st = hd_err_prefix(HD_INVALID, "%s", path);
+    }
+    if (!st) {
+        memset(ret_token, 0, HD_RPC_TOKEN_MAX + 1);
+        memcpy(ret_token, text.data, text.len_bytes);
+    }
+    if (text.data)
+        explicit_bzero(text.data, text.size_bytes);
+    hd_text_free(&text);
+    return st;
+}
+
+static enum hd_status read_pem(const char *path, const char *what, struct hd_text *ret_pem)
+{
+    enum hd_status st = hd_file_read(path, PEM_BYTES_MAX, ret_pem);
+
+    if (st)
+        return hd_err_prefix(st, "TLS %s", what);
+    if (!strstr(ret_pem->data, "-----BEGIN "))
+        return hd_err(HD_INVALID, "TLS %s: %s is not a PEM file", what, path);
+    return HD_OK;
+}
+
+struct pem_files {
+    struct hd_text cert, key, ca;
+};
+
+static enum hd_status read_pems(const struct hd_rpc_tls *tls, struct pem_files *ret)
+{
+    enum hd_status st = HD_OK;
+
+    if (!tls->cert_path != !tls->key_path)
+        return hd_err(HD_INVALID, "TLS needs a certificate and its key, or neither");
+    if (tls->cert_path)
+        st = read_pem(tls->cert_path, "certificate", &ret->cert);
+    if (!st && tls->key_path)
+        st = read_pem(tls->key_path, "key", &ret->key);
+    if (!st && tls->ca_path)
+        st = read_pem(tls->ca_path, "CA certificate", &ret->ca);
+    return st;
+}
+
+static void free_pems(struct pem_files *pems)
+{
+    if (pems->key.data)
+        explicit_bzero(pems->key.data, pems->key.size_bytes);
+    hd_text_free(&pems->cert);
+    hd_text_free(&pems->key);
+    hd_text_free(&pems->ca);
+}
+
+enum hd_status hd_rpc_load_server_tls(const struct hd_rpc_tls *tls,
+                                      grpc_server_credentials **ret_credentials)
+{
+    grpc_ssl_pem_key_cert_pair pair;
+    grpc_server_credentials *made;
+    struct pem_files pems = {0};
+    enum hd_status st;
+
+    st = read_pems(tls, &pems);
+    if (!st && !pems.cert.data)
+        st = hd_err(HD_INVALID, "a TLS server needs a certificate and a key");
+    if (!st) {
+        pair.private_key = pems.key.data;
+        pair.cert_chain = pems.cert.data;
+        made = grpc_ssl_server_credentials_create_ex(
+            pems.ca.data, &pair, 1,
+            pems.ca.data ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                         : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+            NULL);
+        if (made)
+            *ret_credentials = made;
+        else
+            st = hd_err(HD_INVALID, "TLS: the certificate %s or its key was not accepted",
+                        tls->cert_path);
+    }
+    free_pems(&pems);
+    return st;
+}
+
+enum hd_status hd_rpc_load_client_tls(const struct hd_rpc_tls *tls,
+                                      grpc_channel_credentials **ret_credentials)
+{
+    grpc_ssl_pem_key_cert_pair pair;
+    grpc_channel_credentials *made;
+    struct pem_files pems = {0};
+    enum hd_status st;
+
+    st = read_pems(tls, &pems);
+    if (!st && !pems.ca.data)
+        st = hd_err(HD_INVALID, "a TLS client needs the CA certificate that signed the server's");
+    if (!st) {
+        pair.private_key = pems.key.data;
+        pair.cert_chain = pems.cert.data;
+        made =
+            grpc_ssl_credentials_create_ex(pems.ca.data, pems.cert.data ? &pair : NULL, NULL, NULL);
+        if (made)
+            *ret_credentials = made;
+        else
+            st = hd_err(HD_INVALID, "TLS: the CA certificate %s was not accepted", tls->ca_path);
+    }
+    free_pems(&pems);
+    return st;
+}

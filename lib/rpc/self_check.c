@@ -1,0 +1,199 @@
+/* The self-check: does this server still take connections?
+ *
+ * After it once failed to accept for want of descriptors, gRPC's listener takes no connection any
+ * more, while everything else goes on as if nothing had happened. The kernel still completes
+ * connections into the backlog, so connecting proves nothing. Hence each check connects, says that
+ * it will send nothing, and waits for the first byte or the end of the stream: an HTTP/2 server
+ * sends its settings at once, a TLS server hangs up on a client that sends no hello. Both only
+ * after accepting.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "rpc/server_internal.h"
+
+struct hd_rpc_self_check {
+    struct hd_rpc_server *server;
+    uv_timer_t interval, patience;
+    union {
+        uv_handle_t handle;
+        uv_stream_t stream;
+        uv_tcp_t tcp;
+        uv_pipe_t pipe;
+    } probe;
+    uv_connect_t connect;
+    uv_shutdown_t shutdown;
+    char byte[64];
+    const struct hd_rpc_listener *listener; /* being checked; NULL between rounds */
+    bool probing;                           /* the probe handle is open */
+    bool closing, round_failed;
+    int timers_open, failures;
+    int64_t timeout_ms;
+    void (*on_failure)(void *user, int in_a_row, const char *message);
+    void *user;
+};
+
+static void check_listener(struct hd_rpc_self_check *check);
+
+static void free_when_closed(struct hd_rpc_self_check *check)
+{
+    struct hd_rpc_server *server = check->server;
+
+    if (!check->closing || check->probing || check->timers_open)
+        return;
+    free(check);
+    hd_rpc_server_handle_closed(server);
+}
+
+static void on_probe_closed(uv_handle_t *handle)
+{
+    struct hd_rpc_self_check *check = handle->data;
+
+    check->probing = false;
+    if (check->closing) {
+        free_when_closed(check);
+        return;
+    }
+    check->listener = check->listener->next;
+    if (check->listener)
+        check_listener(check);
+    else if (!check->round_failed)
+        check->failures = 0;
+}
+
+/* reason NULL: this listener lives. */
+static void conclude(struct hd_rpc_self_check *check, const char *reason)
+{
+    char message[HD_ERR_MAX];
+
+    if (uv_is_closing(&check->probe.handle))
+        return;
+    (void)uv_timer_stop(&check->patience);
+    uv_close(&check->probe.handle, on_probe_closed);
+    if (!reason)
+        return;
+    if (!check->round_failed)
+        check->failures++;
+    check->round_failed = true;
+    (void)snprintf(message, sizeof message, "this server takes no connections on %s: %s",
+                   check->listener->address, reason);
+    check->on_failure(check->user, check->failures, message);
+}
+
+static void on_patience_end(uv_timer_t *timer)
+{
+    conclude(timer->data, "no sign of life in time");
+}
+
+static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buffer)
+{
+    struct hd_rpc_self_check *check = handle->data;
+
+    (void)suggested;
+    *ret_buffer = uv_buf_init(check->byte, sizeof check->byte);
+}
+
+static void on_bytes(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
+{
+    (void)buffer;
+    if (count != 0) /* bytes, the end, or a reset: somebody is there */
+        conclude(stream->data, NULL);
+}
+
+static void on_shut(uv_shutdown_t *shutdown, int status)
+{
+    (void)shutdown, (void)status; /* a reset shows in on_bytes */
+}
+
+static void on_connected(uv_connect_t *connect, int status)
+{
+    struct hd_rpc_self_check *check = connect->data;
+
+    if (status == UV_ECANCELED)
+        return;
+    if (status) {
+        conclude(check, uv_strerror(status));
+        return;
+    }
+    (void)uv_shutdown(&check->shutdown, &check->probe.stream, on_shut);
+    if (uv_read_start(&check->probe.stream, give_buffer, on_bytes))
+        conclude(check, "cannot read");
+}
+
+static void check_listener(struct hd_rpc_self_check *check)
+{
+    const struct sockaddr *peer = (const struct sockaddr *)&check->listener->peer;
+    const char *path = ((const struct sockaddr_un *)peer)->sun_path;
+    int code = 0;
+
+    if (peer->sa_family == AF_UNIX)
+        (void)uv_pipe_init(check->server->rpc->loop, &check->probe.pipe, 0);
+    else
+        (void)uv_tcp_init(check->server->rpc->loop, &check->probe.tcp);
+    check->probe.handle.data = check->connect.data = check;
+    check->probing = true;
+    (void)uv_timer_start(&check->patience, on_patience_end, (uint64_t)check->timeout_ms, 0);
+    if (peer->sa_family == AF_UNIX)
+        uv_pipe_connect(&check->connect, &check->probe.pipe, path, on_connected);
+    else
+        code = uv_tcp_connect(&check->connect, &check->probe.tcp, peer, on_connected);
+    if (code)
+        conclude(check, uv_strerror(code));
+}
+
+static void on_interval(uv_timer_t *timer)
+{
+    struct hd_rpc_self_check *check = timer->data;
+
+    if (check->probing)
+        return; /* the last round is still waiting */
+    check->round_failed = false;
+    check->listener = check->server->listeners;
+    if (check->listener)
+        check_listener(check);
+}
+
+enum hd_status
+hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int64_t timeout_ms,
+                         void (*on_failure)(void *user, int in_a_row, const char *message),
+                         void *user)
+{
+    struct hd_rpc_self_check *check;
+
+    if (server->check || server->closing)
+        return hd_err(HD_CONFLICT, "the server is checked already, or is closing");
+    check = calloc(1, sizeof *check);
+    if (!check)
+        return hd_err(HD_NO_MEMORY, "no memory for the self-check");
+    check->server = server;
+    check->timeout_ms = timeout_ms;
+    check->on_failure = on_failure;
+    check->user = user;
+    (void)uv_timer_init(server->rpc->loop, &check->interval);
+    (void)uv_timer_init(server->rpc->loop, &check->patience);
+    check->interval.data = check->patience.data = check;
+    check->timers_open = 2;
+    (void)uv_timer_start(&check->interval, on_interval, (uint64_t)interval_ms,
+                         (uint64_t)interval_ms);
+    server->check = check;
+    server->handles++;
+    return HD_OK;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct hd_rpc_self_check *check = handle->data;
+
+    check->timers_open--;
+    free_when_closed(check);
+}
+
+void hd_rpc_self_check_close(struct hd_rpc_self_check *check)
+{
+    check->closing = true;
+    uv_close((uv_handle_t *)&check->interval, on_timer_closed);
+    uv_close((uv_handle_t *)&check->patience, on_timer_closed);
+    if (check->probing && !uv_is_closing(&check->probe.handle))
+        uv_close(&check->probe.handle, on_probe_closed);
+}

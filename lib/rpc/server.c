@@ -1,0 +1,354 @@
+/* Servers: from options to listeners, and the orderly end.
+ *
+ *   new --start--> open --close--> closing --on_shutdown, slots, calls, handles gone--> freed
+ */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <grpc/grpc_security.h>
+
+#include "rpc/credentials.h"
+#include "rpc/server_internal.h"
+
+enum {
+    METADATA_BYTES_MAX = 8 * 1024,
+    HANDSHAKE_TIMEOUT_MS = 10000,
+    PING_STRIKES_MAX = 3,
+    CONNECTION_AGE_GRACE_MS = 5 * 60 * 1000,
+    ARGS_MAX = 16,
+};
+
+struct args {
+    grpc_arg list[ARGS_MAX];
+    size_t count;
+};
+
+static void add_int(struct args *args, const char *key, int64_t value)
+{
+    args->list[args->count++] =
+        (grpc_arg){.type = GRPC_ARG_INTEGER,
+                   .key = (char *)key,
+                   .value.integer = value > INT32_MAX ? INT32_MAX : (int)value};
+}
+
+static void fill_args(struct args *args, const struct hd_rpc_server_options *o)
+{
+    add_int(args, GRPC_ARG_ALLOW_REUSEPORT, 0); /* else a second server would share the port */
+    add_int(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int64_t)o->receive_bytes_max);
+    add_int(args, GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES_MAX);
+    add_int(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, (int64_t)o->streams_per_connection_max);
+    add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0); /* a small message stays small */
+    add_int(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_TIMEOUT_MS);
+    add_int(args, GRPC_ARG_KEEPALIVE_TIME_MS, o->keepalive_ms);
+    add_int(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o->keepalive_timeout_ms);
+    add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    /* clients ping every keepalive_ms; at half of it nobody honest is counted */
+    add_int(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, o->keepalive_ms / 2);
+    add_int(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, PING_STRIKES_MAX);
+    if (o->connection_age_max_ms) {
+        add_int(args, GRPC_ARG_MAX_CONNECTION_AGE_MS, o->connection_age_max_ms);
+        add_int(args, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, CONNECTION_AGE_GRACE_MS);
+    }
+}
+
+static void fill_defaults(struct hd_rpc_server_options *o)
+{
+    o->receive_bytes_max =
+        o->receive_bytes_max ? o->receive_bytes_max : HD_RPC_RECEIVE_BYTES_DEFAULT;
+    o->calls_max = o->calls_max ? o->calls_max : HD_RPC_CALLS_DEFAULT;
+    o->streams_per_connection_max =
+        o->streams_per_connection_max ? o->streams_per_connection_max : HD_RPC_STREAMS_DEFAULT;
+    o->keepalive_ms = o->keepalive_ms ? o->keepalive_ms : HD_RPC_KEEPALIVE_DEFAULT_MS;
+    o->keepalive_timeout_ms =
+        o->keepalive_timeout_ms ? o->keepalive_timeout_ms : HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS;
+}
+
+static void on_shutdown(struct hd_rpc_op *op, bool ok);
+
+enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_options *options,
+                                 struct hd_rpc_server **ret_server)
+{
+    struct hd_rpc_server *server = calloc(1, sizeof *server);
+    struct args args = {0};
+    enum hd_status st = HD_OK;
+
+    if (!server)
+        return hd_err(HD_NO_MEMORY, "no memory for a server");
+    server->rpc = rpc;
+    server->on_shutdown.fn = on_shutdown;
+    if (options)
+        server->options = *options;
+    fill_defaults(&server->options);
+    if (server->options.token)
+        st = hd_rpc_check_token(server->options.token);
+    if (!st && server->options.tls)
+        st = hd_rpc_load_server_tls(server->options.tls, &server->tls);
+    if (!st)
+        st = hd_rpc_expect(rpc); /* the shutdown event, so that closing cannot fail */
+    if (st) {
+        if (server->tls)
+            grpc_server_credentials_release(server->tls);
+        free(server);
+        return st;
+    }
+    if (server->options.token)
+        strncpy(server->token, server->options.token, HD_RPC_TOKEN_MAX);
+    server->insecure = grpc_insecure_server_credentials_create();
+    fill_args(&args, &server->options);
+    server->server = grpc_server_create(&(grpc_channel_args){args.count, args.list}, NULL);
+    grpc_server_register_completion_queue(server->server, rpc->cq, NULL);
+    server->options.token = NULL;
+    server->options.tls = NULL;
+
+    rpc->live++;
+    server->next = rpc->servers;
+    server->link = &rpc->servers;
+    if (server->next)
+        server->next->link = &server->next;
+    rpc->servers = server;
+    *ret_server = server;
+    return HD_OK;
+}
+
+enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
+                                        const struct hd_rpc_method *method)
+{
+    struct hd_rpc_registration *made;
+
+    for (const struct hd_rpc_registration *m = server->methods; m; m = m->next)
+        if (strcmp(m->method.path, method->path) == 0)
+            return hd_err(HD_EXISTS, "the method %s is registered already", method->path);
+    made = calloc(1, sizeof *made);
+    if (!made)
+        return hd_err(HD_NO_MEMORY, "no memory for a method");
+    made->method = *method;
+    if (!made->method.queue_len_max)
+        made->method.queue_len_max = HD_RPC_QUEUE_LEN_DEFAULT;
+    if (!made->method.queue_bytes_max)
+        made->method.queue_bytes_max = HD_RPC_QUEUE_BYTES_DEFAULT;
+    made->handle = grpc_server_register_method(server->server, method->path, NULL,
+                                               method->kind == HD_RPC_BIDI
+                                                   ? GRPC_SRM_PAYLOAD_NONE
+                                                   : GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER,
+                                               0);
+    if (!made->handle) {
+        free(made);
+        return hd_err(HD_INTERNAL, "gRPC did not take the method %s", method->path);
+    }
+    made->next = server->methods;
+    server->methods = made;
+    return HD_OK;
+}
+
+/* ---- listening ---- */
+
+/* gRPC says only that it could not; a bind of our own says why. */
+static enum hd_status explain_bind(const char *text, const struct hd_rpc_address *address,
+                                   bool with_tls)
+{
+    struct sockaddr_storage at;
+    socklen_t at_bytes;
+    int fd, on = 1, error = 0;
+    enum hd_status st;
+
+    st = hd_rpc_resolve(address, &at, &at_bytes);
+    if (st)
+        return hd_err_prefix(HD_INVALID, "cannot listen on %s", text);
+    fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return hd_err(HD_LIMIT, "cannot listen on %s: %m", text);
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, (struct sockaddr *)&at, at_bytes) < 0 || listen(fd, 1) < 0)
+        error = errno;
+    (void)close(fd);
+    if (error == EADDRINUSE)
+        return hd_err(HD_CONFLICT, "cannot listen on %s: another program has this port", text);
+    if (error)
+        return hd_err(error == EACCES ? HD_DENIED : HD_INVALID, "cannot listen on %s: %s", text,
+                      strerror(error));
+    return hd_err(HD_INVALID, "cannot listen on %s%s", text,
+                  with_tls ? ": the TLS certificate or its key was not accepted" : "");
+}
+
+static enum hd_status check_door(const struct hd_rpc_server *server, const char *text,
+                                 const struct hd_rpc_address *address)
+{
+    if (!server->token[0])
+        return hd_err(HD_DENIED, "listening on %s needs a token file; or listen on unix:PATH",
+                      text);
+    if (!address->is_loopback && !server->tls)
+        return hd_err(HD_DENIED,
+                      "listening on %s, beyond this machine, needs a TLS certificate and key; or "
+                      "listen on unix:PATH or 127.0.0.1:PORT",
+                      text);
+    return HD_OK;
+}
+
+static enum hd_status listen_tcp(struct hd_rpc_server *server, const char *text,
+                                 struct hd_rpc_address *address)
+{
+    char host_port[HD_RPC_ADDRESS_MAX + 1];
+    int port;
+
+    hd_rpc_format_host_port(address, host_port);
+    port = grpc_server_add_http2_port(server->server, host_port,
+                                      server->tls ? server->tls : server->insecure);
+    if (port <= 0)
+        return explain_bind(text, address, server->tls != NULL);
+    address->port = port;
+    return HD_OK;
+}
+
+enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *address,
+                                    int *ret_port)
+{
+    struct hd_rpc_listener *listener;
+    struct hd_rpc_address parsed;
+    enum hd_status st;
+
+    if (server->started)
+        return hd_err(HD_CONFLICT, "the server listens already; %s comes too late", address);
+    st = hd_rpc_parse_address(address, &parsed);
+    if (!st && !parsed.is_unix)
+        st = check_door(server, address, &parsed);
+    if (st)
+        return st;
+    listener = calloc(1, sizeof *listener);
+    if (!listener)
+        return hd_err(HD_NO_MEMORY, "no memory to listen");
+    st = parsed.is_unix ? hd_rpc_unix_door_open(server, parsed.path)
+                        : listen_tcp(server, address, &parsed);
+    if (!st)
+        st = hd_rpc_resolve(&parsed, &listener->peer, &listener->peer_bytes);
+    if (st) {
+        free(listener);
+        return st;
+    }
+    strncpy(listener->address, address, HD_RPC_ADDRESS_MAX);
+    listener->next = server->listeners;
+    server->listeners = listener;
+    if (ret_port)
+        *ret_port = parsed.port;
+    return HD_OK;
+}
+
+enum hd_status hd_rpc_server_start(struct hd_rpc_server *server)
+{
+    enum hd_status st;
+
+    grpc_server_start(server->server);
+    server->started = true;
+    st = hd_rpc_server_fill_slots(server);
+    for (struct hd_rpc_unix_door *door = server->doors; !st && door; door = door->next)
+        st = hd_rpc_unix_door_start(door);
+    return st;
+}
+
+/* ---- the end ---- */
+
+static void cancel_all(uv_timer_t *grace)
+{
+    struct hd_rpc_server *server = grace->data;
+
+    grpc_server_cancel_all_calls(server->server);
+}
+
+static void on_grace_closed(uv_handle_t *handle)
+{
+    hd_rpc_server_handle_closed(handle->data);
+}
+
+static void on_shutdown(struct hd_rpc_op *op, bool ok)
+{
+    struct hd_rpc_server *server = HD_RPC_OWNER(op, struct hd_rpc_server, on_shutdown);
+
+    (void)ok;
+    server->shut_down = true;
+    grpc_server_destroy(server->server);
+    uv_close((uv_handle_t *)&server->grace, on_grace_closed);
+}
+
+void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
+                         void (*on_closed)(void *user), void *user)
+{
+    struct hd_rpc_unix_door *next;
+
+    if (server->closing)
+        return;
+    server->closing = true;
+    server->on_closed = on_closed;
+    server->on_closed_user = user;
+    if (server->check)
+        hd_rpc_self_check_close(server->check);
+    server->check = NULL;
+    for (struct hd_rpc_unix_door *door = server->doors; door; door = next) {
+        next = door->next;
+        hd_rpc_unix_door_close(door);
+    }
+    server->doors = NULL;
+    (void)uv_timer_init(server->rpc->loop, &server->grace);
+    server->grace.data = server;
+    server->handles++;
+    grpc_server_shutdown_and_notify(server->server, server->rpc->cq, &server->on_shutdown);
+    if (grace_ms > 0)
+        (void)uv_timer_start(&server->grace, cancel_all, (uint64_t)grace_ms, 0);
+    else
+        grpc_server_cancel_all_calls(server->server);
+}
+
+void hd_rpc_server_stop(struct hd_rpc_server *server)
+{
+    if (!server->closing)
+        hd_rpc_server_close(server, 0, NULL, NULL);
+    else if (!server->shut_down)
+        grpc_server_cancel_all_calls(server->server);
+}
+
+void hd_rpc_server_handle_closed(struct hd_rpc_server *server)
+{
+    server->handles--;
+    hd_rpc_server_release(server);
+}
+
+void hd_rpc_server_release(struct hd_rpc_server *server)
+{
+    void (*on_closed)(void *user) = server->on_closed;
+    void *user = server->on_closed_user;
+    struct hd_rpc *rpc = server->rpc;
+
+    if (!server->shut_down || server->slots || server->calls || server->handles)
+        return;
+    while (server->methods) {
+        struct hd_rpc_registration *m = server->methods;
+
+        server->methods = m->next;
+        free(m);
+    }
+    while (server->listeners) {
+        struct hd_rpc_listener *l = server->listeners;
+
+        server->listeners = l->next;
+        free(l);
+    }
+    if (server->tls)
+        grpc_server_credentials_release(server->tls);
+    grpc_server_credentials_release(server->insecure);
+    explicit_bzero(server->token, sizeof server->token);
+    *server->link = server->next;
+    if (server->next)
+        server->next->link = server->link;
+    free(server->uids);
+    free(server);
+    if (on_closed)
+        on_closed(user);
+    hd_rpc_live_drop(rpc);
+}
+
+size_t hd_rpc_server_calls(const struct hd_rpc_server *server)
+{
+    return server->calls;
+}

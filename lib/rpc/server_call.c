@@ -1,0 +1,382 @@
+/* The server's side of calls: how they come in, who may make them, and how they look at the end.
+ *
+ * A call is taken by a slot, checked (limit, door, method, deadline, message, authorize, in this
+ * order), and only then opened; a refused call never reaches a handler.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+
+#include "base/clock.h"
+#include "rpc/credentials.h"
+#include "rpc/server_internal.h"
+
+enum {
+    SLOTS_PER_METHOD = 16,   /* fewer make a busy client wait for the loop */
+    SLOTS_UNKNOWN = 4,       /* without these, calls of unknown methods would hang */
+    DEADLINE_SLACK_MS = 100, /* a client's own timer is ahead of ours by the way here */
+};
+
+struct hd_rpc_slot {
+    struct hd_rpc_op on_accept;
+    struct hd_rpc_server *server;
+    struct hd_rpc_registration *registration; /* NULL: for unknown methods */
+    grpc_call *call;
+    grpc_call_details details; /* for unknown methods */
+    gpr_timespec deadline;
+    grpc_metadata_array metadata;
+    grpc_byte_buffer *payload;
+};
+
+/* ---- who calls ---- */
+
+/* A peer at a Unix door is called "fd:N" by gRPC. N cannot stand for a later connection: gRPC keeps
+ * the descriptor open as long as a call of its connection exists. */
+static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call *call,
+                          const char *peer)
+{
+    struct hd_rpc_principal *who = &call->principal;
+    unsigned long fd;
+
+    if (strncmp(peer, "fd:", 3) != 0)
+        return false;
+    fd = strtoul(peer + 3, NULL, 10);
+    if (fd >= server->uids_count)
+        return false;
+    who->door = HD_RPC_DOOR_UNIX;
+    who->uid = server->uids[fd];
+    (void)snprintf(who->name, sizeof who->name, "uid:%u", (unsigned)who->uid);
+    if (asprintf(&call->peer, "unix (%s)", who->name) < 0)
+        call->peer = NULL;
+    return true;
+}
+
+static bool has_token(const struct hd_rpc_server *server, const grpc_metadata_array *metadata)
+{
+    static const char scheme[] = "Bearer ";
+    const size_t scheme_bytes = sizeof scheme - 1;
+    char given[HD_RPC_TOKEN_MAX + 1];
+    const grpc_slice *value;
+    size_t len_bytes;
+
+    for (size_t i = 0; i < metadata->count; i++) {
+        if (!hd_rpc_slice_is(metadata->metadata[i].key, "authorization"))
+            continue;
+        value = &metadata->metadata[i].value;
+        len_bytes = GRPC_SLICE_LENGTH(*value);
+        if (len_bytes < scheme_bytes || len_bytes - scheme_bytes > HD_RPC_TOKEN_MAX ||
+            memcmp(GRPC_SLICE_START_PTR(*value), scheme, scheme_bytes) != 0)
+            return false;
+        memcpy(given, GRPC_SLICE_START_PTR(*value) + scheme_bytes, len_bytes - scheme_bytes);
+        given[len_bytes - scheme_bytes] = '\0';
+        return server->token[0] && hd_rpc_token_equals(server->token, given);
+    }
+    return false;
+}
+
+static void name_tcp_peer(struct hd_rpc_call *call)
+{
+    grpc_auth_context *auth = grpc_call_auth_context(call->call);
+    const grpc_auth_property *property = NULL;
+    grpc_auth_property_iterator names;
+
+    call->principal.door = HD_RPC_DOOR_TCP;
+    call->principal.uid = (uid_t)-1;
+    if (auth && grpc_auth_context_peer_is_authenticated(auth)) {
+        names = grpc_auth_context_find_properties_by_name(auth, GRPC_X509_CN_PROPERTY_NAME);
+        property = grpc_auth_property_iterator_next(&names);
+    }
+    if (property)
+        (void)snprintf(call->principal.name, sizeof call->principal.name, "cert:%.*s",
+                       (int)property->value_length, property->value);
+    else
+        (void)snprintf(call->principal.name, sizeof call->principal.name, "token");
+    if (auth)
+        grpc_auth_context_release(auth);
+}
+
+static enum hd_status identify(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
+{
+    char *peer = grpc_call_get_peer(call->call);
+    enum hd_status st = HD_OK;
+
+    if (!peer || !identify_unix(call->server, call, peer)) {
+        call->peer = peer ? strdup(peer) : NULL;
+        if (has_token(call->server, metadata)) {
+            name_tcp_peer(call);
+        } else {
+            call->unauthenticated = true;
+            st = hd_err(HD_DENIED, "the token is missing or wrong; give the controller's token "
+                                   "file");
+        }
+    }
+    gpr_free(peer);
+    return st;
+}
+
+/* ---- from a slot to a call ---- */
+
+static char *copy_slice(grpc_slice slice)
+{
+    return strndup((const char *)GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice));
+}
+
+/* The client's metadata as text; handlers see neither the token nor binary values. */
+static enum hd_status copy_metadata(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
+{
+    struct hd_rpc_pair *pair;
+
+    call->pairs = calloc(metadata->count + 1, sizeof *call->pairs);
+    if (!call->pairs)
+        return hd_err(HD_NO_MEMORY, "no memory for metadata");
+    for (size_t i = 0; i < metadata->count; i++) {
+        if (hd_rpc_slice_is(metadata->metadata[i].key, "authorization") ||
+            grpc_is_binary_header(metadata->metadata[i].key))
+            continue;
+        pair = &call->pairs[call->pairs_count++];
+        pair->key = copy_slice(metadata->metadata[i].key);
+        pair->value = copy_slice(metadata->metadata[i].value);
+        if (!pair->key || !pair->value)
+            return hd_err(HD_NO_MEMORY, "no memory for metadata");
+    }
+    return HD_OK;
+}
+
+static int64_t to_deadline_ms(gpr_timespec deadline)
+{
+    gpr_timespec left;
+
+    if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0)
+        return INT64_MAX;
+    left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+    return hd_clock_now_ms() + left.tv_sec * 1000 + left.tv_nsec / 1000000;
+}
+
+static enum hd_status admit(struct hd_rpc_call *call, struct hd_rpc_slot *slot,
+                            const struct hd_rpc_method *method, ProtobufCMessage **ret_request)
+{
+    const struct hd_rpc_server *server = call->server;
+    grpc_byte_buffer *payload = slot->payload;
+    enum hd_status st;
+
+    if (server->calls > server->options.calls_max)
+        return hd_err(HD_LIMIT, "the server has %zu calls in flight, which is its limit; try again",
+                      server->options.calls_max);
+    st = identify(call, &slot->metadata);
+    if (st)
+        return st;
+    if (!method)
+        return hd_err(HD_UNSUPPORTED, "this server has no method %s", call->path);
+    if (method->kind == HD_RPC_UNARY && call->deadline_ms == INT64_MAX &&
+        !server->options.allow_no_deadline)
+        return hd_err(HD_INVALID, "calls of %s need a deadline", call->path);
+    st = copy_metadata(call, &slot->metadata);
+    if (st)
+        return st;
+    if (server->options.authorize) {
+        st =
+            server->options.authorize(server->options.authorize_user, &call->principal, call->path);
+        if (st)
+            return st;
+    }
+    if (method->kind == HD_RPC_BIDI)
+        return HD_OK;
+    if (!payload)
+        return hd_err(HD_INVALID, "%s: the request message is missing", call->path);
+    slot->payload = NULL;
+    st = hd_rpc_unpack_buffer(method->request, payload, ret_request);
+    return st ? hd_err_prefix(st, "%s", call->path) : HD_OK;
+}
+
+static void on_final(struct hd_rpc_op *op, bool ok)
+{
+    struct hd_rpc_call *call = HD_RPC_OWNER(op, struct hd_rpc_call, on_final);
+
+    (void)ok; /* this operation always succeeds */
+    call->final = true;
+    hd_rpc_call_settle(call);
+    hd_rpc_call_unref(call);
+}
+
+/* RECV_CLOSE_ON_SERVER comes first: without it the end of a call could not be seen. */
+static void watch_end(struct hd_rpc_call *call)
+{
+    grpc_op ops[1] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER}};
+
+    ops[0].data.recv_close_on_server.cancelled = &call->cancelled;
+    call->on_final.fn = on_final;
+    if (hd_rpc_call_start(call, ops, 1, &call->on_final)) {
+        (void)grpc_call_cancel(call->call, NULL);
+        call->final = call->abandoned = true;
+    }
+}
+
+/* Streams say at once that they are accepted, so that a client knows without a message. */
+static enum hd_status add_accepted_header(struct hd_rpc_call *call)
+{
+    call->headers = calloc(1, sizeof *call->headers);
+    if (!call->headers)
+        return hd_err(HD_NO_MEMORY, "no memory for a header");
+    call->headers->key = grpc_slice_from_static_string(HD_RPC_ACCEPTED_HEADER);
+    call->headers->value = grpc_slice_from_static_string("1");
+    call->headers_count = 1;
+    return HD_OK;
+}
+
+static void take_call(struct hd_rpc_slot *slot, struct hd_rpc_call *call)
+{
+    struct hd_rpc_server *server = slot->server;
+    const struct hd_rpc_method *method = slot->registration ? &slot->registration->method : NULL;
+    ProtobufCMessage *request = NULL;
+    enum hd_status st;
+
+    call->server = server;
+    call->call = slot->call;
+    call->principal.uid = (uid_t)-1;
+    call->message_bytes_max = server->options.receive_bytes_max;
+    call->read_ended = true;
+    if (method) {
+        call->kind = method->kind;
+        call->path = method->path;
+        call->incoming = method->request;
+        call->handler = method->handler;
+        call->user = method->user;
+        call->queue_len_max = method->queue_len_max;
+        call->queue_bytes_max = method->queue_bytes_max;
+        call->deadline_ms = to_deadline_ms(slot->deadline);
+    } else {
+        call->path_copy = copy_slice(slot->details.method);
+        call->path = call->path_copy ? call->path_copy : "?";
+    }
+    server->calls++;
+    watch_end(call);
+
+    st = admit(call, slot, method, &request);
+    if (st) {
+        hd_rpc_call_fail(call, st);
+    } else {
+        call->read_ended = call->kind != HD_RPC_BIDI;
+        hd_rpc_call_open(call, request);
+        if (call->kind != HD_RPC_UNARY && !call->headers_sent && hd_rpc_call_alive(call))
+            (void)add_accepted_header(call); /* without it the first message says the same */
+    }
+    hd_rpc_call_settle(call);
+}
+
+/* ---- slots ---- */
+
+static enum hd_status arm(struct hd_rpc_slot *slot)
+{
+    struct hd_rpc_server *server = slot->server;
+    grpc_completion_queue *cq = server->rpc->cq;
+    enum hd_status st = hd_rpc_expect(server->rpc);
+    grpc_call_error error;
+
+    if (st)
+        return st;
+    slot->call = NULL;
+    slot->payload = NULL;
+    grpc_metadata_array_init(&slot->metadata);
+    grpc_call_details_init(&slot->details);
+    if (slot->registration)
+        error = grpc_server_request_registered_call(
+            server->server, slot->registration->handle, &slot->call, &slot->deadline,
+            &slot->metadata, slot->registration->method.kind == HD_RPC_BIDI ? NULL : &slot->payload,
+            cq, cq, &slot->on_accept);
+    else
+        error = grpc_server_request_call(server->server, &slot->call, &slot->details,
+                                         &slot->metadata, cq, cq, &slot->on_accept);
+    if (error == GRPC_CALL_OK)
+        return HD_OK;
+    hd_rpc_expect_cancel(server->rpc);
+    return hd_err(HD_INTERNAL, "gRPC refused to wait for calls: %s",
+                  grpc_call_error_to_string(error));
+}
+
+static void empty(struct hd_rpc_slot *slot)
+{
+    grpc_metadata_array_destroy(&slot->metadata);
+    grpc_call_details_destroy(&slot->details);
+    if (slot->payload)
+        grpc_byte_buffer_destroy(slot->payload);
+}
+
+static void on_accept(struct hd_rpc_op *op, bool ok)
+{
+    struct hd_rpc_slot *slot = HD_RPC_OWNER(op, struct hd_rpc_slot, on_accept);
+    struct hd_rpc_server *server = slot->server;
+    struct hd_rpc_call *call;
+
+    if (ok) {
+        call = hd_rpc_call_make(server->rpc);
+        if (call)
+            take_call(slot, call);
+        else
+            grpc_call_unref(slot->call); /* which cancels it */
+    }
+    empty(slot);
+    if (ok && arm(slot) == HD_OK)
+        return;
+    free(slot); /* the server is closing, or memory is used up */
+    server->slots--;
+    hd_rpc_server_release(server);
+}
+
+static enum hd_status add_slot(struct hd_rpc_server *server, struct hd_rpc_registration *method)
+{
+    struct hd_rpc_slot *slot = calloc(1, sizeof *slot);
+    enum hd_status st;
+
+    if (!slot)
+        return hd_err(HD_NO_MEMORY, "no memory to wait for calls");
+    slot->server = server;
+    slot->registration = method;
+    slot->on_accept.fn = on_accept;
+    st = arm(slot);
+    if (st)
+        free(slot);
+    else
+        server->slots++;
+    return st;
+}
+
+enum hd_status hd_rpc_server_fill_slots(struct hd_rpc_server *server)
+{
+    enum hd_status st = HD_OK;
+
+    for (struct hd_rpc_registration *m = server->methods; !st && m; m = m->next)
+        for (int i = 0; !st && i < SLOTS_PER_METHOD; i++)
+            st = add_slot(server, m);
+    for (int i = 0; !st && i < SLOTS_UNKNOWN; i++)
+        st = add_slot(server, NULL);
+    return st;
+}
+
+/* ---- the end ---- */
+
+enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_story)
+{
+    *ret_story = "";
+    if (call->status_delivered && !call->cancelled)
+        return HD_OK;
+    if (!call->abandoned && hd_rpc_call_time_left_ms(call) <= DEADLINE_SLACK_MS) {
+        *ret_story = "the deadline passed"; /* gRPC tells no difference between this and a cancel */
+        return HD_TIMEOUT;
+    }
+    *ret_story = call->abandoned ? "cancelled" : "the peer cancelled or is gone";
+    return HD_ABORTED;
+}
+
+void hd_rpc_server_forget(struct hd_rpc_call *call)
+{
+    struct hd_rpc_server *server = call->server;
+
+    call->server = NULL;
+    server->calls--;
+    hd_rpc_server_release(server);
+}

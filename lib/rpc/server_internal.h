@@ -1,0 +1,77 @@
+/* server_internal: a server's parts: accept slots (server.c), Unix doors (door.c) and the check of
+ * its own listeners (self_check.c). */
+#ifndef HD_RPC_SERVER_INTERNAL_H
+#define HD_RPC_SERVER_INTERNAL_H
+
+#include "rpc/address.h"
+#include "rpc/rpc_internal.h"
+
+struct hd_rpc_slot;
+struct hd_rpc_self_check;
+
+struct hd_rpc_registration {
+    struct hd_rpc_registration *next;
+    struct hd_rpc_method method;
+    void *handle; /* gRPC's */
+};
+
+/* A listening Unix socket of our own: gRPC's would not tell the peer's uid. */
+struct hd_rpc_unix_door {
+    struct hd_rpc_unix_door *next;
+    struct hd_rpc_server *server;
+    char path[HD_RPC_UNIX_PATH_MAX + 1];
+    dev_t device; /* of the socket file, to unlink no other's */
+    ino_t inode;
+    int listen_fd, lock_fd;
+    uv_poll_t poll;
+    uv_timer_t retry; /* after accept failed for want of descriptors */
+    bool started, starved;
+    int open_handles;
+};
+
+struct hd_rpc_listener { /* what the self-check connects to */
+    struct hd_rpc_listener *next;
+    char address[HD_RPC_ADDRESS_MAX + 1];
+    struct sockaddr_storage peer;
+    socklen_t peer_bytes;
+};
+
+struct hd_rpc_server {
+    struct hd_rpc *rpc;
+    struct hd_rpc_server *next, **link;
+    grpc_server *server;
+    struct hd_rpc_server_options options; /* its strings are not used */
+    char token[HD_RPC_TOKEN_MAX + 1];     /* padded with zeros; "" when there is none */
+    grpc_server_credentials *tls, *insecure;
+
+    struct hd_rpc_registration *methods;
+    struct hd_rpc_listener *listeners;
+    struct hd_rpc_unix_door *doors;
+    uid_t *uids; /* of the peers at the Unix doors, by descriptor; gRPC names such a peer "fd:N" */
+    size_t uids_count;
+    struct hd_rpc_self_check *check;
+
+    struct hd_rpc_op on_shutdown;
+    uv_timer_t grace;
+    size_t calls, slots, handles; /* that keep the server from going */
+    bool started, closing, shut_down;
+    void (*on_closed)(void *user);
+    void *on_closed_user;
+};
+
+void hd_rpc_server_stop(struct hd_rpc_server *server);          /* closes, without mercy */
+void hd_rpc_server_release(struct hd_rpc_server *server);       /* frees it if nothing keeps it */
+void hd_rpc_server_handle_closed(struct hd_rpc_server *server); /* one of `handles` is gone */
+
+/* door.c */
+enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *path);
+enum hd_status hd_rpc_unix_door_start(struct hd_rpc_unix_door *door); /* with the server */
+void hd_rpc_unix_door_close(struct hd_rpc_unix_door *door); /* frees it, some time later */
+
+/* self_check.c */
+void hd_rpc_self_check_close(struct hd_rpc_self_check *check);
+
+/* server_call.c: calls come in through slots, each a request that waits inside gRPC. */
+enum hd_status hd_rpc_server_fill_slots(struct hd_rpc_server *server);
+
+#endif
