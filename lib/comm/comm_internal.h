@@ -1,0 +1,113 @@
+/* comm_internal: what comm.c (the calls, the queues, the checks) and the engines share.
+ *
+ * A launch becomes a `struct hd_comm_op` in the ring of its stream. comm.c fills it and seals it;
+ * from then on the engine owns it until it counts it as completed.
+ *
+ * Used by: lib/comm alone.
+ */
+#ifndef HD_COMM_COMM_INTERNAL_H
+#define HD_COMM_COMM_INTERNAL_H
+
+#include "comm/comm.h"
+
+enum { HD_COMM_AFTER = HD_COMM_KIND_COUNT }; /* an op that only waits for another stream */
+
+enum hd_comm_state { /* in step with enum hd_shm_flight_state */
+                     HD_COMM_QUEUED,
+                     HD_COMM_ENTERED,
+                     HD_COMM_MOVING,
+                     HD_COMM_LEAVING,
+                     HD_COMM_COMPLETE
+};
+
+struct hd_comm_op {
+    int kind; /* enum hd_comm_kind or HD_COMM_AFTER */
+    struct hd_comm_group *group;
+    const char *send;
+    char *recv;
+    int64_t count; /* per member, as in the args of the kind; all_to_all_v: row_elems */
+    enum hd_dtype dtype;
+    enum hd_comm_reduce reduce;
+    int peer; /* root of a broadcast, peer of a send or receive, as group index; else -1 */
+
+    const int32_t *send_counts; /* all_to_all_v */
+    int32_t *recv_counts, *overflow;
+    int64_t send_rows_max, recv_rows_max;
+
+    const struct hd_comm_stream *other; /* HD_COMM_AFTER */
+    uint64_t other_ticket;
+
+    uint64_t launch, seq; /* counts this rank's launches; place in the order of group or pair */
+    bool last;            /* closes its launch: a bundle of sends and receives has one such op */
+
+    /* the engine's: */
+    enum hd_comm_state state;
+    int member;     /* pull: how many members are dealt with */
+    int64_t cursor; /* bytes (pull) or elements (reduce) of the present part that are done */
+    void *slot;     /* send: where it is posted */
+};
+
+struct hd_comm_stream {
+    struct hd_comm *comm;
+    enum hd_comm_stream_name name;
+    struct hd_comm_op *ops; /* [HD_COMM_QUEUE_MAX], op of ticket t at (t - 1) % HD_COMM_QUEUE_MAX */
+    uint64_t launched, sealed, completed; /* completed <= sealed <= launched */
+    bool bundling;                        /* between hd_comm_begin and hd_comm_end */
+};
+
+struct hd_comm_group {
+    struct hd_comm *comm;
+    char name[HD_COMM_GROUP_NAME_MAX];
+    uint64_t id; /* hash of name and members, never 0 */
+    int size, index;
+    int32_t members[HD_COMM_WORLD_MAX];
+    uint64_t seq;                                                      /* collectives launched */
+    uint64_t send_seq[HD_COMM_WORLD_MAX], recv_seq[HD_COMM_WORLD_MAX]; /* by group index */
+    struct hd_comm_count counts[HD_COMM_KIND_COUNT];
+    void *channels[HD_COMM_WORLD_MAX]; /* the engine's, by group index */
+};
+
+/* What an engine is. Every slot is filled. */
+struct hd_comm_engine {
+    const char *name;
+    enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
+    enum hd_status (*group_open)(struct hd_comm_group *group);
+    void (*launched)(struct hd_comm_op *op,
+                     const struct hd_comm_stream *stream); /* took its place */
+    enum hd_status (*poll)(struct hd_comm *comm);
+    enum hd_status (*wait)(struct hd_comm_stream *stream, uint64_t ticket);
+    enum hd_status (*failure)(struct hd_comm *comm);
+    void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* any thread */
+    void (*close)(struct hd_comm *comm, bool clean); /* frees the engine's part, not comm */
+};
+
+struct hd_comm {
+    const struct hd_comm_engine *engine;
+    void *engine_state;
+    int rank, world;
+    int64_t deadline_ms;
+    char *visible;
+    size_t visible_bytes;
+    uint64_t launches;
+    struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
+    struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
+    int group_count;
+    struct hd_error failure; /* status HD_OK while nothing failed */
+};
+
+/* Allocates an endpoint with empty streams. The engine fills in the rest. */
+enum hd_status hd_comm_new(const struct hd_comm_engine *engine, int rank, int world,
+                           int64_t deadline_ms, struct hd_comm **ret_comm);
+void hd_comm_delete(struct hd_comm *comm);
+
+static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stream, uint64_t place)
+{
+    return &stream->ops[place % HD_COMM_QUEUE_MAX];
+}
+
+static inline const char *hd_comm_op_name(const struct hd_comm_op *op)
+{
+    return op->kind == HD_COMM_AFTER ? "after" : hd_comm_kind_name((enum hd_comm_kind)op->kind);
+}
+
+#endif

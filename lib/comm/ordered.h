@@ -1,0 +1,17 @@
+/* ordered: the sum (or maximum) of several vectors in a fixed order, rounded once.
+ *
+ * out[i] = in[0][i] + in[1][i] + ... + in[in_count - 1][i], added from left to right in fp32 for
+ * f32, bf16 and f16, in f64 for f64, modulo 2^n for integers. Cutting a vector changes no bit.
+ *
+ * Used by: the engines of lib/comm.   Uses: base.   Threads: any.
+ */
+#ifndef HD_COMM_ORDERED_H
+#define HD_COMM_ORDERED_H
+
+#include "comm/comm.h"
+
+/* `out` may be one of the inputs, else it is disjoint from all of them. in_count >= 1. */
+void hd_ordered_reduce(void *out, const void *const *in, int in_count, int64_t count,
+                       enum hd_dtype dtype, enum hd_comm_reduce reduce);
+
+#endif

@@ -1,0 +1,466 @@
+/* One collective of a group, as a small state machine that every member runs for itself:
+ *
+ *   QUEUED   --enter-->   ENTERED   --all entered, all agree-->   MOVING
+ *   MOVING   --own part done-->   LEAVING   --all have left-->   COMPLETE
+ *
+ * enter() announces the buffers in the member's entry; reached() looks at the entries of the
+ * others; move_pull() copies what others offer, move_reduce() adds a slice of everybody's input
+ * and, for an all-reduce, writes the sum to everybody. A barrier is complete as soon as all have
+ * entered. Nothing is copied in between: members read and write each other's visible memory.
+ *
+ * Who may touch what while MOVING: a member reads the others' send, writes its own recv, and in an
+ * all-reduce writes its slice of every recv. The slice of an element is one member's alone, so an
+ * all-reduce may be in place: the only reader of that element is its only writer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/ordered.h"
+#include "comm/shm_internal.h"
+
+static uint64_t stamp_of(uint64_t seq, enum shm_phase phase)
+{
+    return seq * 4 + (uint64_t)phase;
+}
+
+/* ---- channels ---- */
+
+enum hd_status shm_group_open(struct hd_comm_group *group)
+{
+    struct shm_area *area = shm_of(group->comm)->area;
+    struct shm_channel *channel = &area->channels[group->comm->group_count];
+
+    atomic_store(&channel->id, group->id);
+    group->channels[group->index] = channel;
+    return HD_OK;
+}
+
+/* A member's channel of the group; NULL while it has not opened the group. */
+static struct shm_channel *find_channel(struct hd_comm_group *group, int member)
+{
+    struct shm_area *area = shm_area_of(group->comm, group->members[member]);
+
+    for (int g = 0; g < HD_COMM_GROUPS_MAX && !group->channels[member]; g++) {
+        const uint64_t id = atomic_load(&area->channels[g].id);
+
+        if (id == group->id)
+            group->channels[member] = &area->channels[g];
+        if (id == 0)
+            break; /* channels are opened in order */
+    }
+    return group->channels[member];
+}
+
+static struct shm_entry *entry_of(const struct hd_comm_op *op, int member)
+{
+    struct shm_channel *channel = op->group->channels[member];
+
+    return &channel->ring[op->seq % SHM_RING];
+}
+
+static bool has_reached(const struct hd_comm_op *op, int member, enum shm_phase phase)
+{
+    return find_channel(op->group, member) &&
+           atomic_load(&entry_of(op, member)->stamp) >= stamp_of(op->seq, phase);
+}
+
+/* Whether all members have come to `phase`; op->member remembers how many were seen there. */
+static bool reached(struct hd_comm_op *op, enum shm_phase phase)
+{
+    while (op->member < op->group->size && has_reached(op, op->member, phase))
+        op->member++;
+    return op->member == op->group->size;
+}
+
+/* Says where this member is. Whoever makes a phase complete wakes the others: in the one order of
+ * all stamps the last to come sees all of them. */
+static void publish(struct hd_comm_op *op, enum shm_phase phase)
+{
+    struct hd_comm_group *group = op->group;
+
+    atomic_store(&entry_of(op, group->index)->stamp, stamp_of(op->seq, phase));
+    op->member = 0;
+    if (!reached(op, phase))
+        return;
+    for (int m = 0; m < group->size; m++) {
+        if (m != group->index)
+            shm_ring(shm_area_of(group->comm, group->members[m]));
+    }
+}
+
+int shm_collective_missing(struct hd_comm_op *op, const char **ret_what)
+{
+    const enum shm_phase phase = op->state == HD_COMM_LEAVING ? SHM_OUT : SHM_IN;
+
+    if (op->state != HD_COMM_ENTERED && op->state != HD_COMM_LEAVING)
+        return -1;
+    *ret_what = phase == SHM_IN ? "has not entered" : "has not finished its part";
+    for (int m = 0; m < op->group->size; m++) {
+        if (!has_reached(op, m, phase))
+            return op->group->members[m];
+    }
+    return -1;
+}
+
+/* ---- entering ---- */
+
+/* Copies the counts, so that peers may read them and a later change cannot matter. */
+static enum hd_status announce_counts(struct hd_comm_op *op, struct shm_entry *entry)
+{
+    for (int m = 0; m < op->group->size; m++) {
+        entry->send_counts[m] = op->send_counts[m];
+        if (entry->send_counts[m] < 0)
+            return shm_fail_here(op->group->comm, HD_INVALID,
+                                 "all_to_all_v #%llu of group %s: rank %d would send %d rows to "
+                                 "rank %d",
+                                 (unsigned long long)op->seq, op->group->name,
+                                 op->group->comm->rank, (int)entry->send_counts[m],
+                                 (int)op->group->members[m]);
+    }
+    return HD_OK;
+}
+
+static enum hd_status enter(struct hd_comm_op *op)
+{
+    const struct hd_comm *comm = op->group->comm;
+    struct shm_entry *entry = entry_of(op, op->group->index);
+
+    entry->send_offset = shm_offset(comm, op->send);
+    entry->recv_offset = shm_offset(comm, op->recv);
+    entry->count = op->count;
+    entry->send_rows_max = op->send_rows_max;
+    entry->recv_rows_max = op->recv_rows_max;
+    entry->kind = (uint8_t)op->kind;
+    entry->dtype = (uint8_t)op->dtype;
+    entry->reduce = (uint8_t)op->reduce;
+    entry->has_overflow = op->overflow != NULL;
+    entry->root = op->peer;
+    if (op->kind == HD_COMM_ALL_TO_ALL_V) {
+        const enum hd_status st = announce_counts(op, entry);
+
+        if (st)
+            return st;
+    }
+    shm_set_state(op, HD_COMM_ENTERED);
+    publish(op, SHM_IN);
+    return HD_OK;
+}
+
+/* The entry is free when the collective that used it before is over for this rank. */
+static bool may_enter(const struct hd_comm_op *op)
+{
+    const struct shm_entry *entry = entry_of(op, op->group->index);
+
+    return op->seq <= SHM_RING || atomic_load_explicit(&entry->stamp, memory_order_relaxed) ==
+                                      stamp_of(op->seq - SHM_RING, SHM_OVER);
+}
+
+static void describe_entry(const struct shm_entry *entry, char *ret_text, size_t size_bytes)
+{
+    static const char *const reduces[] = {"sum", "max"};
+    const bool reduces_too =
+        entry->kind == HD_COMM_ALL_REDUCE || entry->kind == HD_COMM_REDUCE_SCATTER;
+    int n;
+
+    n = snprintf(ret_text, size_bytes, "%s of %lld x %s",
+                 hd_comm_kind_name((enum hd_comm_kind)entry->kind), (long long)entry->count,
+                 hd_dtype_name((enum hd_dtype)entry->dtype));
+    if (n < 0 || (size_t)n >= size_bytes)
+        return;
+    if (reduces_too)
+        (void)snprintf(ret_text + n, size_bytes - (size_t)n, " (%s)", reduces[entry->reduce & 1]);
+    if (entry->kind == HD_COMM_BROADCAST)
+        (void)snprintf(ret_text + n, size_bytes - (size_t)n, " from member %d", (int)entry->root);
+}
+
+static bool agree(const struct shm_entry *a, const struct shm_entry *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->reduce == b->reduce &&
+           a->count == b->count && a->root == b->root;
+}
+
+/* Every member compares itself with every other, so every member sees a disagreement. */
+static enum hd_status compare(const struct hd_comm_op *op)
+{
+    const struct hd_comm_group *group = op->group;
+    const struct shm_entry *own = entry_of(op, group->index);
+
+    for (int m = 0; m < group->size; m++) {
+        const struct shm_entry *other = entry_of(op, m);
+        char mine[96], theirs[96];
+
+        if (agree(own, other))
+            continue;
+        describe_entry(own, mine, sizeof mine);
+        describe_entry(other, theirs, sizeof theirs);
+        return shm_fail_here(group->comm, HD_INVALID,
+                             "operation #%llu of group %s differs: rank %d has %s, rank %d has %s",
+                             (unsigned long long)op->seq, group->name, group->comm->rank, mine,
+                             (int)group->members[m], theirs);
+    }
+    return HD_OK;
+}
+
+/* ---- all_to_all_v: bounds ---- */
+
+static int64_t rows_sent_by(const struct hd_comm_op *op, int member, int before)
+{
+    const struct shm_entry *entry = entry_of(op, member);
+    int64_t rows = 0;
+
+    for (int m = 0; m < before; m++)
+        rows += entry->send_counts[m];
+    return rows;
+}
+
+static int64_t rows_received_by(const struct hd_comm_op *op, int member, int before)
+{
+    int64_t rows = 0;
+
+    for (int m = 0; m < before; m++)
+        rows += entry_of(op, m)->send_counts[member];
+    return rows;
+}
+
+/* Every member checks all members, so all come to the same answer without another exchange. */
+static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
+{
+    const struct hd_comm_group *group = op->group;
+    const int size = group->size;
+    bool exceeded = false;
+
+    for (int m = 0; m < size; m++) {
+        const struct shm_entry *entry = entry_of(op, m);
+        const int64_t sent = rows_sent_by(op, m, size), received = rows_received_by(op, m, size);
+
+        if (sent <= entry->send_rows_max && received <= entry->recv_rows_max)
+            continue;
+        exceeded = true;
+        if (!op->overflow)
+            return shm_fail_here(group->comm, HD_LIMIT,
+                                 "all_to_all_v #%llu of group %s: rank %d would send %lld rows "
+                                 "(bound send_rows_max = %lld) and receive %lld (bound "
+                                 "recv_rows_max = %lld)",
+                                 (unsigned long long)op->seq, group->name, (int)group->members[m],
+                                 (long long)sent, (long long)entry->send_rows_max,
+                                 (long long)received, (long long)entry->recv_rows_max);
+    }
+    if (exceeded)
+        *op->overflow = 1;
+    for (int m = 0; m < size && op->recv_counts; m++)
+        op->recv_counts[m] = exceeded ? 0 : entry_of(op, m)->send_counts[group->index];
+    *ret_exceeded = exceeded;
+    return HD_OK;
+}
+
+/* ---- moving ---- */
+
+/* Bytes of one member's share in what is pulled. */
+static int64_t unit_bytes(const struct hd_comm_op *op)
+{
+    return op->count * (int64_t)hd_dtype_size(op->dtype);
+}
+
+/* What this member pulls from `member`: where it is there, where it goes here, how much. */
+static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_from, uint64_t *ret_to,
+                      int64_t *ret_bytes)
+{
+    const struct shm_entry *entry = entry_of(op, member);
+    const int64_t unit = unit_bytes(op);
+    const int me = op->group->index;
+    uint64_t to = shm_offset(op->group->comm, op->recv);
+
+    switch (op->kind) {
+    case HD_COMM_BROADCAST:
+        *ret_from = entry->recv_offset;
+        *ret_bytes = member == op->peer && me != op->peer ? unit : 0;
+        break;
+    case HD_COMM_ALL_GATHER:
+        *ret_from = entry->send_offset;
+        *ret_bytes = unit;
+        to += (uint64_t)(member * unit);
+        break;
+    case HD_COMM_ALL_TO_ALL:
+        *ret_from = entry->send_offset + (uint64_t)(me * unit);
+        *ret_bytes = unit;
+        to += (uint64_t)(member * unit);
+        break;
+    default: /* HD_COMM_ALL_TO_ALL_V */
+        *ret_from = entry->send_offset + (uint64_t)(rows_sent_by(op, member, me) * unit);
+        *ret_bytes = entry->send_counts[me] * unit;
+        to += (uint64_t)(rows_received_by(op, me, member) * unit);
+        break;
+    }
+    *ret_to = to;
+}
+
+/* Copies up to SHM_STEP_BYTES. Members begin with their right neighbour, so that not all read the
+ * same memory at once. */
+static enum hd_status move_pull(struct hd_comm_op *op, bool *ret_finished)
+{
+    struct hd_comm_group *group = op->group;
+    int64_t budget = SHM_STEP_BYTES;
+
+    while (op->member < group->size && budget > 0) {
+        const int member = (group->index + 1 + op->member) % group->size;
+        uint64_t from_offset, to_offset;
+        int64_t bytes, n;
+        char *from, *to;
+        enum hd_status st;
+
+        find_part(op, member, &from_offset, &to_offset, &bytes);
+        st = shm_reach(group->comm, group->members[member], from_offset, bytes, &from);
+        if (!st)
+            st = shm_reach(group->comm, group->comm->rank, to_offset, bytes, &to);
+        if (st)
+            return st;
+        n = bytes - op->cursor < budget ? bytes - op->cursor : budget;
+        if (n > 0 && from != to)
+            memcpy(to + op->cursor, from + op->cursor, (size_t)n);
+        if (member != group->index)
+            group->counts[op->kind].moved_bytes += (uint64_t)n;
+        op->cursor += n;
+        budget -= n;
+        if (op->cursor == bytes) {
+            op->member++;
+            op->cursor = 0;
+        }
+    }
+    *ret_finished = op->member == group->size;
+    return HD_OK;
+}
+
+/* Writes [at, at + bytes) of this member's recv, just summed, to the same place of every recv. */
+static enum hd_status spread(struct hd_comm_op *op, int64_t at, int64_t bytes)
+{
+    struct hd_comm_group *group = op->group;
+
+    for (int m = 0; m < group->size; m++) {
+        char *to;
+        enum hd_status st;
+
+        if (m == group->index)
+            continue;
+        st = shm_reach(group->comm, group->members[m], entry_of(op, m)->recv_offset + (uint64_t)at,
+                       bytes, &to);
+        if (st)
+            return st;
+        memcpy(to, op->recv + at, (size_t)bytes);
+        group->counts[op->kind].moved_bytes += (uint64_t)bytes;
+    }
+    return HD_OK;
+}
+
+/* Adds up to SHM_STEP_BYTES of everybody's input for this member's share. */
+static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
+{
+    struct hd_comm_group *group = op->group;
+    const int64_t size = (int64_t)hd_dtype_size(op->dtype);
+    const bool everywhere = op->kind == HD_COMM_ALL_REDUCE;
+    const void *in[HD_COMM_WORLD_MAX];
+    int64_t begin = 0, end = op->count, shift = 0, step, n;
+
+    if (everywhere)
+        hd_comm_slice(op->count, op->dtype, group->size, group->index, &begin, &end);
+    else
+        shift = group->index * op->count; /* in send; recv begins with this member's share */
+    begin += op->cursor;
+    step = SHM_STEP_BYTES / group->size / HD_COMM_ALIGN * HD_COMM_ALIGN / size;
+    n = end - begin < step ? end - begin : step;
+    if (n > 0) {
+        for (int m = 0; m < group->size; m++) {
+            char *at;
+            const enum hd_status st = shm_reach(
+                group->comm, group->members[m],
+                entry_of(op, m)->send_offset + (uint64_t)((shift + begin) * size), n * size, &at);
+
+            if (st)
+                return st;
+            in[m] = at;
+        }
+        hd_ordered_reduce(op->recv + begin * size, in, group->size, n, op->dtype, op->reduce);
+        group->counts[op->kind].moved_bytes += (uint64_t)((group->size - 1) * n * size);
+        if (everywhere) {
+            const enum hd_status st = spread(op, begin * size, n * size);
+
+            if (st)
+                return st;
+        }
+        op->cursor += n;
+    }
+    *ret_finished = begin + n >= end;
+    return HD_OK;
+}
+
+static enum hd_status move(struct hd_comm_op *op, bool *ret_finished)
+{
+    if (op->kind == HD_COMM_ALL_REDUCE || op->kind == HD_COMM_REDUCE_SCATTER)
+        return move_reduce(op, ret_finished);
+    return move_pull(op, ret_finished);
+}
+
+/* ---- the steps ---- */
+
+static void begin_moving(struct hd_comm_op *op)
+{
+    shm_set_state(op, HD_COMM_MOVING);
+    op->member = 0;
+    op->cursor = 0;
+}
+
+static void leave(struct hd_comm_op *op)
+{
+    shm_set_state(op, HD_COMM_LEAVING);
+    publish(op, SHM_OUT);
+}
+
+static void finish(struct hd_comm_op *op)
+{
+    atomic_store(&entry_of(op, op->group->index)->stamp, stamp_of(op->seq, SHM_OVER));
+    shm_set_state(op, HD_COMM_COMPLETE);
+}
+
+/* All have entered: check what they brought. */
+static enum hd_status meet(struct hd_comm_op *op)
+{
+    bool exceeded = false;
+    enum hd_status st = compare(op);
+
+    if (!st && op->kind == HD_COMM_ALL_TO_ALL_V)
+        st = check_bounds(op, &exceeded);
+    if (st)
+        return st;
+    if (op->kind == HD_COMM_BARRIER) {
+        finish(op);
+        return HD_OK;
+    }
+    begin_moving(op);
+    if (exceeded)
+        leave(op); /* nothing moves */
+    return HD_OK;
+}
+
+enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved)
+{
+    enum hd_status st = HD_OK;
+    bool finished = false;
+
+    if (op->state == HD_COMM_QUEUED && may_enter(op)) {
+        st = enter(op);
+        *moved = true;
+    }
+    if (!st && op->state == HD_COMM_ENTERED && reached(op, SHM_IN)) {
+        st = meet(op);
+        *moved = true;
+    }
+    if (!st && op->state == HD_COMM_MOVING) {
+        st = move(op, &finished);
+        *moved = true;
+        if (!st && finished)
+            leave(op);
+    }
+    if (!st && op->state == HD_COMM_LEAVING && reached(op, SHM_OUT)) {
+        finish(op);
+        *moved = true;
+    }
+    return st;
+}

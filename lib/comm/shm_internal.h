@@ -1,0 +1,69 @@
+/* shm_internal: what the files of the engine shm share.
+ *
+ *   shm.c             attach, visible memory, the streams, waiting, failing
+ *   shm_collective.c  one collective of a group, step by step
+ *   shm_pair.c        one send or receive, step by step
+ *   shm_control.c     the parent's side, and the block's bells and failures
+ *
+ * Used by: shm*.c.
+ */
+#ifndef HD_COMM_SHM_INTERNAL_H
+#define HD_COMM_SHM_INTERNAL_H
+
+#include "comm/comm_internal.h"
+#include "comm/shm_layout.h"
+
+/* What one step copies or adds at most, in bytes read: some tens of microseconds. */
+enum { SHM_STEP_BYTES = 128 * 1024 };
+
+struct shm_state {
+    struct shm_block *block;
+    size_t block_bytes;
+    struct shm_area *area; /* this rank's */
+    int rank_fds[HD_SHM_WORLD_MAX];
+    char *peer_base[HD_SHM_WORLD_MAX]; /* NULL until mapped */
+    uint64_t peer_bytes[HD_SHM_WORLD_MAX];
+    int spin_max;  /* looks before a waiter sleeps */
+    bool yielding; /* more ranks than processors: a spinning waiter gives way */
+};
+
+static inline struct shm_state *shm_of(const struct hd_comm *comm)
+{
+    return comm->engine_state;
+}
+
+static inline struct shm_area *shm_area_of(const struct hd_comm *comm, int rank)
+{
+    return &shm_of(comm)->block->areas[rank];
+}
+
+/* Where `bytes` at `offset` of a rank's visible memory are in this process. */
+enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_t bytes,
+                         char **ret_at);
+
+/* The place of a buffer in this rank's visible memory; 0 for an empty one. */
+static inline uint64_t shm_offset(const struct hd_comm *comm, const char *at)
+{
+    return at ? (uint64_t)(at - comm->visible) : 0;
+}
+
+/* Records that this rank failed, wakes everybody, returns the failure that counts. */
+enum hd_status shm_fail_here(struct hd_comm *comm, enum hd_status st, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Moves an op on, also in its flight record. */
+void shm_set_state(struct hd_comm_op *op, enum hd_comm_state state);
+
+/* One step each; *moved becomes true when anything changed. */
+enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved);
+enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved);
+enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved);
+
+/* The rank that an op waits for, -1 for none, and what that rank has not done. */
+int shm_collective_missing(struct hd_comm_op *op, const char **ret_what);
+int shm_pair_missing(struct hd_comm_op *op, const char **ret_what);
+
+/* Opens this rank's side of a group. */
+enum hd_status shm_group_open(struct hd_comm_group *group);
+
+#endif

@@ -1,0 +1,127 @@
+/* shm_layout: the control block, as it lies in memory that several processes map.
+ *
+ * Every field has one writer. A rank writes its own area, with two exceptions: a peer marks a slot
+ * of an outbox as taken, and anybody may ring a bell. So nothing needs a lock, and a rank that dies
+ * at any instruction leaves nothing half done that others wait for.
+ *
+ * Invariants
+ *  1. An entry's `stamp` only grows. It is 4 * seq + phase; the entry of collective `seq` of a
+ * group is ring[seq % SHM_RING]. A member whose stamp is at least 4 * seq + LEFT has finished with
+ *     `seq`, also when the entry has meanwhile been reused for seq + SHM_RING.
+ *  2. The rest of an entry is written before its stamp says ENTERED and read by peers only until
+ *     they themselves have LEFT. A rank reuses an entry only when the old one is OVER for it, which
+ *     it is when every member has LEFT.
+ *  3. A bell is rung after the change it announces; a sleeper notes the bell, says that it sleeps,
+ *     looks once more, and only then sleeps until the bell differs. All of these are sequentially
+ *     consistent, so a change is either seen in that look or rings.
+ *  4. A reason is written once, by whoever claimed it, before `failure` points to it; `failure`
+ *     changes once, from 0.
+ *
+ * Used by: shm*.c.   Uses: libc.
+ */
+#ifndef HD_COMM_SHM_LAYOUT_H
+#define HD_COMM_SHM_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "comm/comm.h"
+#include "comm/shm_control.h"
+
+enum {
+    SHM_RING = 16,   /* collectives of one group under way at once (several streams) */
+    SHM_OUTBOX = 32, /* sends from one rank to another under way at once */
+    SHM_VERSION = 1,
+};
+#define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
+
+enum shm_phase { SHM_NONE, SHM_IN, SHM_OUT, SHM_OVER }; /* entered; left; complete for its owner */
+
+/* One member's part in one collective of a group. Offsets count from the start of its region. */
+struct shm_entry {
+    _Alignas(64) _Atomic uint64_t stamp;
+    uint64_t send_offset, recv_offset;
+    int64_t count, send_rows_max, recv_rows_max;
+    uint8_t kind, dtype, reduce, has_overflow;
+    int32_t root;
+    int32_t send_counts[HD_SHM_WORLD_MAX]; /* all_to_all_v: copied when it enters */
+};
+
+struct shm_channel {
+    _Alignas(64) _Atomic uint64_t id; /* of the group; 0: free. Set last, by the area's owner */
+    struct shm_entry ring[SHM_RING];
+};
+
+enum shm_post { SHM_FREE, SHM_POSTED, SHM_TAKEN };
+
+/* One send under way. The sender frees and posts, the receiver takes. */
+struct shm_slot {
+    _Alignas(64) _Atomic uint32_t post;
+    uint32_t dtype;
+    uint64_t group_id, seq, offset;
+    int64_t count;
+};
+
+struct shm_flight_slot {
+    _Atomic uint64_t launch; /* written last; 0: empty */
+    uint64_t seq, bytes;
+    char group[HD_COMM_GROUP_NAME_MAX];
+    uint8_t kind, stream;
+    int32_t peer;
+    _Atomic uint32_t state;
+};
+
+struct shm_area {
+    _Alignas(64) _Atomic uint32_t bell; /* a futex */
+    _Atomic uint32_t asleep;
+    _Alignas(64) _Atomic uint32_t attached, left;
+    _Atomic uint64_t visible_bytes; /* 0 until the region is there */
+    _Atomic uint64_t launch_newest;
+    struct shm_flight_slot flight[HD_SHM_FLIGHT_MAX];
+    struct shm_channel channels[HD_COMM_GROUPS_MAX];
+    struct shm_slot outbox[HD_SHM_WORLD_MAX][SHM_OUTBOX]; /* by the receiver's rank */
+};
+
+struct shm_reason {
+    _Atomic uint32_t claimed;
+    uint32_t status;
+    char text[HD_SHM_REASON_MAX];
+};
+
+enum { /* indices of reasons; `failure` is 1 + such an index */
+       SHM_REASON_OWN = 0,
+       SHM_REASON_DEATH = HD_SHM_WORLD_MAX,
+       SHM_REASON_PARENT = 2 * HD_SHM_WORLD_MAX,
+       SHM_REASON_COUNT
+};
+
+struct shm_block {
+    uint64_t magic;
+    uint32_t version, world;
+    uint64_t area_bytes; /* sizeof(struct shm_area) of whoever made it */
+    _Atomic uint32_t failure;
+    struct shm_reason reasons[SHM_REASON_COUNT];
+    struct shm_area areas[]; /* [world] */
+};
+
+static inline size_t shm_block_bytes(int world)
+{
+    return sizeof(struct shm_block) + (size_t)world * sizeof(struct shm_area);
+}
+
+void shm_block_init(struct shm_block *block, int world); /* on zeroed memory */
+
+/* Records a failure (if it is the first) and wakes everybody. */
+void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, const char *text);
+
+/* HD_OK, or the first failure: which reason it is and its text. */
+enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
+                           const char **ret_text);
+
+/* Wakes the rank if it sleeps. */
+void shm_ring(struct shm_area *area);
+
+/* Sleeps until the bell differs from `bell`, at most timeout_ms. */
+void shm_sleep(struct shm_area *area, uint32_t bell, int64_t timeout_ms);
+
+#endif

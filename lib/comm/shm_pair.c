@@ -1,0 +1,139 @@
+/* One send or receive:
+ *
+ *   send   QUEUED --a slot is free--> LEAVING (posted) --the receiver took it--> COMPLETE
+ *   recv   QUEUED --> ENTERED --the slot is there, sizes agree--> MOVING --copied--> COMPLETE
+ *
+ * The sender posts where its buffer is in a slot of its outbox for the receiver; the receiver
+ * copies straight from there and marks the slot as taken. Sends of a pair carry their place in the
+ * order of the group, so slots may be used in any order. */
+#include <string.h>
+
+#include "comm/shm_internal.h"
+
+static int peer_rank(const struct hd_comm_op *op)
+{
+    return op->group->members[op->peer];
+}
+
+enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
+{
+    struct hd_comm *comm = op->group->comm;
+    struct shm_slot *slot = op->slot;
+
+    if (op->state == HD_COMM_QUEUED) {
+        slot = shm_of(comm)->area->outbox[peer_rank(op)];
+        for (int i = 0; i < SHM_OUTBOX && atomic_load(&slot->post) != SHM_FREE; i++)
+            slot++;
+        if (slot == shm_of(comm)->area->outbox[peer_rank(op)] + SHM_OUTBOX)
+            return HD_OK; /* all in use: the receiver takes them first */
+        slot->dtype = (uint32_t)op->dtype;
+        slot->group_id = op->group->id;
+        slot->seq = op->seq;
+        slot->offset = shm_offset(comm, op->send);
+        slot->count = op->count;
+        op->slot = slot;
+        shm_set_state(op, HD_COMM_LEAVING);
+        atomic_store(&slot->post, SHM_POSTED);
+        shm_ring(shm_area_of(comm, peer_rank(op)));
+        *moved = true;
+    }
+    if (op->state == HD_COMM_LEAVING && atomic_load(&slot->post) == SHM_TAKEN) {
+        atomic_store(&slot->post, SHM_FREE);
+        shm_set_state(op, HD_COMM_COMPLETE);
+        *moved = true;
+    }
+    return HD_OK;
+}
+
+static struct shm_slot *find_post(const struct hd_comm_op *op)
+{
+    const struct hd_comm *comm = op->group->comm;
+    struct shm_slot *slot = shm_area_of(comm, peer_rank(op))->outbox[comm->rank];
+
+    for (int i = 0; i < SHM_OUTBOX; i++, slot++) {
+        if (atomic_load(&slot->post) == SHM_POSTED && slot->group_id == op->group->id &&
+            slot->seq == op->seq)
+            return slot;
+    }
+    return NULL;
+}
+
+static enum hd_status accept_post(struct hd_comm_op *op)
+{
+    const struct shm_slot *slot = op->slot;
+
+    if (slot->count != op->count || slot->dtype != (uint32_t)op->dtype)
+        return shm_fail_here(op->group->comm, HD_INVALID,
+                             "message #%llu of group %s differs: rank %d sends %lld x %s, rank %d "
+                             "receives %lld x %s",
+                             (unsigned long long)op->seq, op->group->name, peer_rank(op),
+                             (long long)slot->count, hd_dtype_name((enum hd_dtype)slot->dtype),
+                             op->group->comm->rank, (long long)op->count, hd_dtype_name(op->dtype));
+    shm_set_state(op, HD_COMM_MOVING);
+    op->cursor = 0;
+    return HD_OK;
+}
+
+/* Copies up to SHM_STEP_BYTES; gives the slot back when all is here. */
+static enum hd_status take(struct hd_comm_op *op)
+{
+    struct hd_comm *comm = op->group->comm;
+    struct shm_slot *slot = op->slot;
+    const int64_t bytes = op->count * (int64_t)hd_dtype_size(op->dtype);
+    const int64_t rest = bytes - op->cursor;
+    const int64_t n = rest < SHM_STEP_BYTES ? rest : SHM_STEP_BYTES;
+    enum hd_status st;
+    char *from;
+
+    st = shm_reach(comm, peer_rank(op), slot->offset, bytes, &from);
+    if (st)
+        return st;
+    if (n > 0) {
+        memmove(op->recv + op->cursor, from + op->cursor, (size_t)n); /* to oneself may overlap */
+        if (peer_rank(op) != comm->rank)
+            op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)n;
+        op->cursor += n;
+    }
+    if (op->cursor == bytes) {
+        shm_set_state(op, HD_COMM_COMPLETE);
+        atomic_store(&slot->post, SHM_TAKEN);
+        shm_ring(shm_area_of(comm, peer_rank(op)));
+    }
+    return HD_OK;
+}
+
+enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved)
+{
+    enum hd_status st = HD_OK;
+
+    if (op->state == HD_COMM_QUEUED) {
+        shm_set_state(op, HD_COMM_ENTERED);
+        *moved = true;
+    }
+    if (op->state == HD_COMM_ENTERED) {
+        op->slot = find_post(op);
+        if (!op->slot)
+            return HD_OK;
+        st = accept_post(op);
+        *moved = true;
+    }
+    if (!st && op->state == HD_COMM_MOVING) {
+        st = take(op);
+        *moved = true;
+    }
+    return st;
+}
+
+int shm_pair_missing(struct hd_comm_op *op, const char **ret_what)
+{
+    if (op->kind == HD_COMM_SEND && op->state == HD_COMM_LEAVING &&
+        atomic_load(&((const struct shm_slot *)op->slot)->post) == SHM_POSTED) {
+        *ret_what = "has not received it";
+        return peer_rank(op);
+    }
+    if (op->kind == HD_COMM_RECV && op->state == HD_COMM_ENTERED && !find_post(op)) {
+        *ret_what = "has not sent it";
+        return peer_rank(op);
+    }
+    return -1;
+}

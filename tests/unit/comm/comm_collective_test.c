@@ -1,0 +1,568 @@
+/* comm: each collective alone, on 2, 3 and 4 ranks, as threads and as processes, over the world and
+ * over rows and columns, compared bit for bit with what this file computes by itself. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ranks.h"
+
+/* ---- inputs and expectations, from nothing but (rank, index) ---- */
+
+static uint64_t scramble(uint64_t x) /* the finisher of splitmix64 */
+{
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* Element `i` of rank `rank`: any bits for integers; for floats both signs and magnitudes from
+ * 2^-18 to 2^13, wider than the 24 bits of an fp32 sum. Every fifth element of ranks 0 and 1 is
+ * large and cancels: added first they leave the third exact, added last they have eaten its low
+ * bits. */
+static void fill(void *to, int rank, int64_t count, enum hd_dtype dtype)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const bool cancels = i % 5 == 0 && rank < 2;
+        const uint64_t bits = scramble((uint64_t)i * 64 + (cancels ? 1 : (uint64_t)rank + 1));
+        const bool negative = cancels ? rank == 1 : bits & 1;
+        const int exponent = cancels ? 12 : (int)(bits >> 1 & 0x7ff) % 31 - 18;
+        const double magnitude = ldexp(1.0 + (double)(bits >> 12) * 0x1p-52, exponent);
+        const double value = negative ? -magnitude : magnitude;
+
+        switch (dtype) {
+        case HD_F32:
+            ((float *)to)[i] = (float)value;
+            break;
+        case HD_BF16:
+            ((uint16_t *)to)[i] = hd_f32_to_bf16((float)value);
+            break;
+        case HD_F16:
+            ((uint16_t *)to)[i] = hd_f32_to_f16((float)value);
+            break;
+        case HD_F64:
+            ((double *)to)[i] = value;
+            break;
+        default:
+            memcpy((char *)to + (size_t)i * hd_dtype_size(dtype), &bits, hd_dtype_size(dtype));
+            break;
+        }
+    }
+}
+
+static void expect_element(void *out, const void *const *in, const int *order, int members,
+                           int64_t i, enum hd_dtype dtype, bool max)
+{
+    float f = 0.0f;
+    double d = 0.0;
+    uint64_t u = 0;
+    int64_t s = 0;
+
+    for (int k = 0; k < members; k++) {
+        const void *x = in[order[k]];
+        float fx = 0.0f;
+        double dx = 0.0;
+        uint64_t ux = 0;
+        int64_t sx = 0;
+
+        if (dtype == HD_F32)
+            fx = ((const float *)x)[i];
+        else if (dtype == HD_BF16)
+            fx = hd_bf16_to_f32(((const uint16_t *)x)[i]);
+        else if (dtype == HD_F16)
+            fx = hd_f16_to_f32(((const uint16_t *)x)[i]);
+        else if (dtype == HD_F64)
+            dx = ((const double *)x)[i];
+        else if (dtype == HD_U8)
+            sx = (int64_t)(ux = ((const uint8_t *)x)[i]);
+        else if (dtype == HD_I32)
+            ux = (uint64_t)(sx = ((const int32_t *)x)[i]);
+        else
+            ux = (uint64_t)(sx = ((const int64_t *)x)[i]);
+        if (k == 0) {
+            f = fx, d = dx, u = ux, s = sx;
+        } else if (max) {
+            f = fx > f ? fx : f;
+            d = dx > d ? dx : d;
+            s = sx > s ? sx : s;
+        } else {
+            f = f + fx; /* rounded to fp32 at each step, in this order */
+            d = d + dx;
+            u = u + ux;
+        }
+    }
+    if (max)
+        u = (uint64_t)s;
+    if (dtype == HD_F32)
+        ((float *)out)[i] = f;
+    else if (dtype == HD_BF16)
+        ((uint16_t *)out)[i] = hd_f32_to_bf16(f);
+    else if (dtype == HD_F16)
+        ((uint16_t *)out)[i] = hd_f32_to_f16(f);
+    else if (dtype == HD_F64)
+        ((double *)out)[i] = d;
+    else if (dtype == HD_U8)
+        ((uint8_t *)out)[i] = (uint8_t)u;
+    else if (dtype == HD_I32)
+        ((uint32_t *)out)[i] = (uint32_t)u;
+    else
+        ((uint64_t *)out)[i] = u;
+}
+
+/* ---- one rank's bodies ---- */
+
+struct sizes {
+    int64_t count;
+    enum hd_dtype dtype;
+    enum hd_comm_reduce reduce;
+};
+
+struct desk { /* where one rank works; private memory for what it expects */
+    struct rank *self;
+    struct hd_comm_group *group;
+    struct hd_comm_stream *stream;
+    int size, index;
+    uint64_t hash;
+};
+
+static enum hd_status finish(const struct desk *desk, enum hd_status launched)
+{
+    return launched ? launched : hd_comm_wait(desk->stream, hd_comm_record(desk->stream));
+}
+
+/* Input of a member: rank-dependent, `blocks` blocks of count elements. */
+static void *input_of(const struct desk *desk, int member, int64_t blocks,
+                      const struct sizes *sizes)
+{
+    const size_t bytes = (size_t)(blocks * sizes->count) * hd_dtype_size(sizes->dtype);
+    void *data = malloc(bytes + 1);
+
+    if (data)
+        fill(data, hd_comm_group_member(desk->group, member), blocks * sizes->count, sizes->dtype);
+    return data;
+}
+
+static void *expect_reduced(const struct desk *desk, int64_t blocks, const struct sizes *sizes)
+{
+    static const int order[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const int64_t count = blocks * sizes->count;
+    void *out = malloc((size_t)count * hd_dtype_size(sizes->dtype) + 1);
+    void *in[RANKS_MAX];
+
+    for (int m = 0; m < desk->size; m++)
+        in[m] = input_of(desk, m, blocks, sizes);
+    for (int64_t i = 0; i < count; i++)
+        expect_element(out, (const void *const *)in, order, desk->size, i, sizes->dtype,
+                       sizes->reduce == HD_COMM_MAX);
+    for (int m = 0; m < desk->size; m++)
+        free(in[m]);
+    return out;
+}
+
+static void try_all_reduce(struct desk *desk, const struct sizes *sizes, bool in_place)
+{
+    const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
+    char *recv = desk->self->base, *send = in_place ? recv : recv + (bytes + 63) / 64 * 64;
+    const struct hd_comm_all_reduce_args args = {send, recv, sizes->count, sizes->dtype,
+                                                 sizes->reduce};
+    void *expected = expect_reduced(desk, 1, sizes);
+
+    memset(recv, 0x5a, bytes);
+    fill(send, desk->self->rank, sizes->count, sizes->dtype);
+    CHECK_OK(desk->self, finish(desk, hd_comm_all_reduce(desk->group, desk->stream, &args)));
+    CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
+    desk->hash = hash_bytes(desk->hash, recv, bytes);
+    free(expected);
+}
+
+static void try_reduce_scatter(struct desk *desk, const struct sizes *sizes, bool in_place)
+{
+    const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
+    char *send = desk->self->base;
+    char *recv = in_place ? send + (size_t)desk->index * bytes
+                          : send + ((size_t)desk->size * bytes + 63) / 64 * 64;
+    const struct hd_comm_reduce_scatter_args args = {send, recv, sizes->count, sizes->dtype,
+                                                     sizes->reduce};
+    char *expected = expect_reduced(desk, desk->size, sizes);
+
+    fill(send, desk->self->rank, desk->size * sizes->count, sizes->dtype);
+    CHECK_OK(desk->self, finish(desk, hd_comm_reduce_scatter(desk->group, desk->stream, &args)));
+    CHECK(desk->self, memcmp(recv, expected + (size_t)desk->index * bytes, bytes) == 0);
+    desk->hash = hash_bytes(desk->hash, recv, bytes);
+    free(expected);
+}
+
+static void try_all_gather(struct desk *desk, const struct sizes *sizes, bool in_place)
+{
+    const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
+    char *recv = desk->self->base;
+    char *send = in_place ? recv + (size_t)desk->index * bytes
+                          : recv + ((size_t)desk->size * bytes + 63) / 64 * 64;
+    const struct hd_comm_all_gather_args args = {send, recv, sizes->count, sizes->dtype};
+
+    memset(recv, 0x5a, (size_t)desk->size * bytes);
+    fill(send, desk->self->rank, sizes->count, sizes->dtype);
+    CHECK_OK(desk->self, finish(desk, hd_comm_all_gather(desk->group, desk->stream, &args)));
+    for (int m = 0; m < desk->size; m++) {
+        void *expected = input_of(desk, m, 1, sizes);
+
+        CHECK(desk->self, memcmp(recv + (size_t)m * bytes, expected, bytes) == 0);
+        free(expected);
+    }
+    desk->hash = hash_bytes(desk->hash, recv, (size_t)desk->size * bytes);
+}
+
+static void try_all_to_all(struct desk *desk, const struct sizes *sizes)
+{
+    const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
+    char *recv = desk->self->base;
+    char *send = recv + ((size_t)desk->size * bytes + 63) / 64 * 64;
+    const struct hd_comm_all_to_all_args args = {send, recv, sizes->count, sizes->dtype};
+
+    fill(send, desk->self->rank, desk->size * sizes->count, sizes->dtype);
+    CHECK_OK(desk->self, finish(desk, hd_comm_all_to_all(desk->group, desk->stream, &args)));
+    for (int m = 0; m < desk->size; m++) {
+        char *theirs = input_of(desk, m, desk->size, sizes);
+
+        CHECK(desk->self,
+              memcmp(recv + (size_t)m * bytes, theirs + (size_t)desk->index * bytes, bytes) == 0);
+        free(theirs);
+    }
+    desk->hash = hash_bytes(desk->hash, recv, (size_t)desk->size * bytes);
+}
+
+static void try_broadcasts(struct desk *desk, const struct sizes *sizes)
+{
+    const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
+
+    for (int root = 0; root < desk->size; root++) {
+        const struct hd_comm_broadcast_args args = {desk->self->base, sizes->count, sizes->dtype,
+                                                    root};
+        void *expected = input_of(desk, root, 1, sizes);
+
+        fill(desk->self->base, desk->self->rank, sizes->count, sizes->dtype);
+        CHECK_OK(desk->self, finish(desk, hd_comm_broadcast(desk->group, desk->stream, &args)));
+        CHECK(desk->self, memcmp(desk->self->base, expected, bytes) == 0);
+        desk->hash = hash_bytes(desk->hash, desk->self->base, bytes);
+        free(expected);
+    }
+}
+
+/* Everybody sends to the right and receives from the left, in one launch. */
+static void try_ring(struct desk *desk, const struct sizes *sizes)
+{
+    const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
+    const int right = (desk->index + 1) % desk->size,
+              left = (desk->index + desk->size - 1) % desk->size;
+    char *recv = desk->self->base, *send = recv + (bytes + 63) / 64 * 64;
+    const struct hd_comm_send_args send_args = {send, sizes->count, sizes->dtype, right};
+    const struct hd_comm_recv_args recv_args = {recv, sizes->count, sizes->dtype, left};
+    void *expected = input_of(desk, left, 1, sizes);
+
+    fill(send, desk->self->rank, sizes->count, sizes->dtype);
+    CHECK_OK(desk->self, hd_comm_begin(desk->stream));
+    CHECK_OK(desk->self, hd_comm_recv(desk->group, desk->stream, &recv_args));
+    CHECK_OK(desk->self, hd_comm_send(desk->group, desk->stream, &send_args));
+    CHECK_OK(desk->self, finish(desk, hd_comm_end(desk->stream)));
+    CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
+    desk->hash = hash_bytes(desk->hash, recv, bytes);
+    free(expected);
+}
+
+/* Member i sends (3 i + 5 j) % 7 * scale rows of `count` elements to member j; some send nothing.
+ */
+static int32_t rows_from(int i, int j, int32_t scale)
+{
+    return (3 * i + 5 * j) % 7 * scale;
+}
+
+static void try_all_to_all_v(struct desk *desk, const struct sizes *sizes, int32_t scale)
+{
+    const size_t row = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
+    const int64_t rows_max = (int64_t)6 * scale * desk->size; /* 6: the largest of (...) % 7 */
+    char *recv = desk->self->base, *send = recv + ((size_t)rows_max * row + 63) / 64 * 64,
+         *at = recv;
+    int32_t send_counts[RANKS_MAX], recv_counts[RANKS_MAX], overflow = 0;
+    const struct hd_comm_all_to_all_v_args args = {send,        recv,         send_counts,
+                                                   recv_counts, &overflow,    rows_max,
+                                                   rows_max,    sizes->count, sizes->dtype};
+
+    for (int m = 0; m < desk->size; m++)
+        send_counts[m] = rows_from(desk->index, m, scale);
+    fill(send, desk->self->rank, rows_max * sizes->count, sizes->dtype);
+    CHECK_OK(desk->self, finish(desk, hd_comm_all_to_all_v(desk->group, desk->stream, &args)));
+    CHECK(desk->self, overflow == 0);
+    for (int m = 0; m < desk->size; m++) {
+        char *theirs = input_of(desk, m, rows_max, sizes);
+        const size_t bytes = (size_t)rows_from(m, desk->index, scale) * row;
+        size_t before = 0; /* what member m sends to members before this one */
+
+        for (int j = 0; j < desk->index; j++)
+            before += (size_t)rows_from(m, j, scale) * row;
+        CHECK(desk->self, recv_counts[m] == rows_from(m, desk->index, scale));
+        CHECK(desk->self, memcmp(at, theirs + before, bytes) == 0);
+        at += bytes;
+        free(theirs);
+    }
+    desk->hash = hash_bytes(desk->hash, recv, (size_t)(at - recv));
+}
+
+static void try_everything(struct desk *desk, const struct sizes *sizes)
+{
+    struct report *report = desk->self->report;
+
+    for (int in_place = 0; in_place <= 1 && !report->failed[0]; in_place++) {
+        try_all_reduce(desk, sizes, in_place);
+        if (!report->failed[0])
+            try_reduce_scatter(desk, sizes, in_place);
+        if (!report->failed[0])
+            try_all_gather(desk, sizes, in_place);
+    }
+    if (!report->failed[0])
+        try_all_to_all(desk, sizes);
+    if (!report->failed[0])
+        try_broadcasts(desk, sizes);
+    if (!report->failed[0])
+        try_ring(desk, sizes);
+    if (!report->failed[0] && sizes->count <= 17)
+        try_all_to_all_v(desk, sizes, 11);
+    if (report->failed[0]) {
+        const size_t len = strlen(report->failed);
+
+        (void)snprintf(report->failed + len, sizeof report->failed - len,
+                       " (group %s of %d, %lld x %s)", hd_comm_group_text(desk->group), desk->size,
+                       (long long)sizes->count, hd_dtype_name(sizes->dtype));
+    }
+}
+
+/* All types, sums and maxima, over counts that are odd against lines, blocks and steps. */
+static void try_all_sizes(struct desk *desk, bool large)
+{
+    static const int64_t counts[] = {0, 1, 17, 4099};
+
+    for (int t = 0; t < HD_DTYPE_COUNT; t++) {
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            for (int reduce = HD_COMM_SUM; reduce <= HD_COMM_MAX; reduce++) {
+                const struct sizes sizes = {counts[c], (enum hd_dtype)t,
+                                            (enum hd_comm_reduce)reduce};
+
+                try_everything(desk, &sizes);
+                if (desk->self->report->failed[0])
+                    return;
+            }
+        }
+        if (large) {
+            const struct sizes sizes = {500001, (enum hd_dtype)t, HD_COMM_SUM};
+
+            try_all_reduce(desk, &sizes, false);
+            CHECK(desk->self, !desk->self->report->failed[0]);
+            try_reduce_scatter(desk, &sizes, true);
+            CHECK(desk->self, !desk->self->report->failed[0]);
+        }
+    }
+    if (large) {
+        const struct sizes sizes = {500001, HD_F32, HD_COMM_SUM};
+
+        try_everything(desk, &sizes);
+    }
+}
+
+static void open_desk(struct desk *desk, struct rank *self, const struct hd_mesh *mesh,
+                      enum hd_group_name name)
+{
+    *desk = (struct desk){.self = self, .hash = UINT64_C(14695981039346656037)};
+    CHECK_OK(self, hd_comm_mesh_group(self->comm, mesh, name, &desk->group));
+    desk->stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    desk->size = hd_comm_group_size(desk->group);
+    desk->index = hd_comm_group_index(desk->group);
+}
+
+static void over_the_world(struct rank *self)
+{
+    const struct hd_mesh_sizes sizes = {.dp = self->world};
+    struct hd_mesh mesh;
+    struct desk desk;
+
+    CHECK_OK(self, hd_mesh_init(&mesh, &sizes));
+    open_desk(&desk, self, &mesh, HD_GROUP_WORLD);
+    CHECK(self, !self->report->failed[0]);
+    try_all_sizes(&desk, true);
+    self->report->hash = desk.hash;
+}
+
+/* Rows and columns of 2 x 2, whose groups run at the same time and share nothing. */
+static void over_rows_and_columns(struct rank *self)
+{
+    const struct hd_mesh_sizes sizes = {.dp = 2, .tp = 2};
+    static const enum hd_group_name names[] = {HD_GROUP_TP, HD_GROUP_DP, HD_GROUP_TP};
+    struct hd_mesh mesh;
+    struct desk desk;
+
+    CHECK_OK(self, hd_mesh_init(&mesh, &sizes));
+    for (int n = 0; n < 3; n++) {
+        open_desk(&desk, self, &mesh, names[n]);
+        CHECK(self, !self->report->failed[0]);
+        try_all_sizes(&desk, false);
+        CHECK(self, !self->report->failed[0]);
+        self->report->hash = self->report->hash * 31 + desk.hash;
+    }
+}
+
+static void in_groups_of_one(struct rank *self)
+{
+    const struct hd_mesh_sizes sizes = {.dp = self->world};
+    struct hd_mesh mesh;
+    struct desk desk;
+
+    CHECK_OK(self, hd_mesh_init(&mesh, &sizes));
+    open_desk(&desk, self, &mesh, HD_GROUP_TP);
+    CHECK(self, !self->report->failed[0]);
+    try_all_sizes(&desk, false);
+}
+
+/* ---- the tests ---- */
+
+enum { VISIBLE = 48 << 20 }; /* two times 4 x 500001 doubles */
+
+static void check_threads_and_processes(int world, void (*body)(struct rank *self))
+{
+    struct ranks ranks = {.world = world, .visible_bytes = VISIBLE, .body = body};
+    struct report *threads, *processes;
+
+    ranks.as = AS_THREADS;
+    threads = ranks_run(&ranks, false);
+    ranks.as = AS_PROCESSES;
+    processes = ranks_run(&ranks, false);
+    for (int r = 0; r < world; r++)
+        assert_int_equal(threads[r].hash, processes[r].hash); /* and both equal this file's own */
+    ranks_free(threads);
+    ranks_free(processes);
+}
+
+static void two_ranks_do_every_collective(void **state)
+{
+    (void)state;
+    check_threads_and_processes(2, over_the_world);
+}
+
+static void three_ranks_do_every_collective(void **state)
+{
+    (void)state;
+    check_threads_and_processes(3, over_the_world);
+}
+
+static void four_ranks_do_every_collective(void **state)
+{
+    (void)state;
+    check_threads_and_processes(4, over_the_world);
+}
+
+static void rows_and_columns_do_every_collective(void **state)
+{
+    (void)state;
+    check_threads_and_processes(4, over_rows_and_columns);
+}
+
+static void groups_of_one_copy(void **state)
+{
+    (void)state;
+    check_threads_and_processes(2, in_groups_of_one);
+}
+
+/* A world of one without any shared memory gives what a group of one gives. */
+static void the_engine_self_copies(void **state)
+{
+    static const int32_t members[] = {0};
+    struct report report = {0};
+    struct rank self = {.world = 1, .report = &report};
+    struct desk desk = {.self = &self, .size = 1};
+    void *base;
+
+    (void)state;
+    assert_int_equal(hd_comm_open_self(&self.comm), HD_OK);
+    assert_string_equal(hd_comm_engine_name(self.comm), "self");
+    assert_int_equal(hd_comm_visible(self.comm, 16 << 20, &base), HD_OK);
+    self.base = base;
+    assert_int_equal(hd_comm_group(self.comm, "world", members, 1, &desk.group), HD_OK);
+    desk.stream = hd_comm_stream(self.comm, HD_COMM_STREAM_GATHER);
+    try_all_sizes(&desk, true);
+    assert_string_equal(report.failed, "");
+    hd_comm_free(self.comm);
+}
+
+/* Goal: the inputs can tell a wrong order. Method: the sum of three ranks in two orders, by this
+ * file's own arithmetic, differs somewhere for every float; two ranks commute. */
+static void the_order_of_three_ranks_shows(void **state)
+{
+    static const enum hd_dtype floats[] = {HD_F32, HD_BF16, HD_F16, HD_F64};
+    static const int forward[] = {0, 1, 2}, backward[] = {2, 1, 0};
+    enum { COUNT = 4099 };
+
+    (void)state;
+    for (int t = 0; t < 4; t++) {
+        const size_t bytes = COUNT * hd_dtype_size(floats[t]);
+        void *in[3], *a = malloc(bytes), *b = malloc(bytes);
+
+        for (int r = 0; r < 3; r++) {
+            in[r] = malloc(bytes);
+            fill(in[r], r, COUNT, floats[t]);
+        }
+        for (int64_t i = 0; i < COUNT; i++) {
+            expect_element(a, (const void *const *)in, forward, 3, i, floats[t], false);
+            expect_element(b, (const void *const *)in, backward, 3, i, floats[t], false);
+        }
+        assert_memory_not_equal(a, b, bytes);
+        for (int r = 0; r < 3; r++)
+            free(in[r]);
+        free(a);
+        free(b);
+    }
+}
+
+/* Goal: shares of a reduction cover everything once, start at lines, and differ by at most a line.
+ */
+static void slices_cover_everything_once(void **state)
+{
+    static const int64_t counts[] = {0, 1, 15, 16, 17, 31, 1000, 500001};
+
+    (void)state;
+    for (int t = 0; t < HD_DTYPE_COUNT; t++)
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
+            for (int parts = 1; parts <= 7; parts++) {
+                const int64_t size = (int64_t)hd_dtype_size((enum hd_dtype)t);
+                const int64_t lines = (counts[c] * size + 63) / 64;
+                int64_t begin, end, at = 0;
+
+                for (int p = 0; p < parts; p++) {
+                    hd_comm_slice(counts[c], (enum hd_dtype)t, parts, p, &begin, &end);
+                    assert_int_equal(begin, at);
+                    assert_true(begin * size % 64 == 0 || begin == counts[c]);
+                    assert_true(end >= begin);
+                    assert_true((end - begin) * size <= (lines + parts - 1) / parts * 64);
+                    at = end;
+                }
+                assert_int_equal(at, counts[c]);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_order_of_three_ranks_shows),
+        cmocka_unit_test(slices_cover_everything_once),
+        cmocka_unit_test(two_ranks_do_every_collective),
+        cmocka_unit_test(three_ranks_do_every_collective),
+        cmocka_unit_test(four_ranks_do_every_collective),
+        cmocka_unit_test(rows_and_columns_do_every_collective),
+        cmocka_unit_test(groups_of_one_copy),
+        cmocka_unit_test(the_engine_self_copies),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

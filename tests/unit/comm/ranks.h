@@ -1,0 +1,77 @@
+/* ranks: runs one function as several ranks, as threads of this process or as forked processes, and
+ * plays the supervisor for them. Both ways attach by the same path.
+ *
+ * A body says CHECK and returns at the first failure; what it found comes back in its report.
+ */
+#ifndef HD_TESTS_COMM_RANKS_H
+#define HD_TESTS_COMM_RANKS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "comm/comm.h"
+#include "comm/shm_control.h"
+
+enum ranks_as { AS_THREADS, AS_PROCESSES };
+
+enum { RANKS_MAX = 8, NUMBERS_MAX = 64 };
+
+/* What one rank leaves behind; in memory shared with the parent. */
+struct report {
+    bool finished;
+    char failed[512]; /* the check that failed, "" for none */
+    enum hd_status status;
+    char message[HD_ERR_MAX];
+    int64_t took_ms;
+    uint64_t hash; /* of results, to compare runs */
+    uint64_t numbers[NUMBERS_MAX];
+    _Atomic int mark; /* to meet the parent at a point */
+};
+
+struct rank {
+    int rank, world;
+    struct hd_comm *comm; /* attached, with visible memory */
+    char *base;           /* of visible memory */
+    struct report *report;
+    const void *arg;
+};
+
+/* How to run. Zero fields: as threads, 1 MiB visible, a deadline of 20 s. */
+struct ranks {
+    int world;
+    enum ranks_as as;
+    size_t visible_bytes;
+    int64_t deadline_ms;
+    void (*body)(struct rank *self);
+    const void *arg;
+    /* called in the parent while the ranks run; may be NULL */
+    void (*parent)(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports);
+};
+
+/* Runs, waits for all ranks, fails the test when a rank failed a check or did not finish (unless
+ * `may_die`). *ret_reports: [world], valid until the next run; free with ranks_free. */
+struct report *ranks_run(const struct ranks *ranks, bool may_die);
+void ranks_free(struct report *reports);
+
+void rank_failed(struct rank *self, const char *file, int line, const char *what);
+uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count);
+
+#define CHECK(self, condition)                                 \
+    do {                                                       \
+        if (!(condition)) {                                    \
+            rank_failed(self, __FILE__, __LINE__, #condition); \
+            return;                                            \
+        }                                                      \
+    } while (0)
+
+#define CHECK_OK(self, call)                              \
+    do {                                                  \
+        if ((call) != HD_OK) {                            \
+            rank_failed(self, __FILE__, __LINE__, #call); \
+            return;                                       \
+        }                                                 \
+    } while (0)
+
+#endif
