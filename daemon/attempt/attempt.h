@@ -1,0 +1,95 @@
+/* attempt: what an attempt leaves on a node, so that anybody who comes later knows how it went.
+ *
+ *     JOBS/7/attempt-2/                      of the attempt, on all its nodes
+ *         logs/rank-0.log
+ *         nodes/NAME/                        of this node's share of it: the run directory
+ *             job                            the resolved job (link/job.h)
+ *             supervisor                     which process supervises: pid, start time, boot
+ *             supervisor.log, control.sock, lock
+ *             spool/00000001 ..              reports, in order (spool.h)
+ *             rank-0.exit ..                 how each rank went: one EXIT report
+ *             end                            how the share ended: one END report
+ *
+ * Invariants
+ *  1. A run directory is used by one supervisor only, ever: it holds `lock` while it lives, and a
+ *     second one that finds `supervisor` or any exit record refuses to start.
+ *  2. `rank-R.exit` is durable before anything else tells of that exit.
+ *  3. `end` is written when no process of the share is left, by the supervisor, or by heddled after
+ *     it saw that the supervisor is dead; what is there already is never replaced.
+ *  4. Whoever reads a record checks it whole; a torn one does not exist, since all are written
+ *     beside and renamed.
+ *
+ * Used by: supervisor, agent.   Uses: base, link; libc alone.   Threads: none of its own.
+ */
+#ifndef HD_DAEMON_ATTEMPT_ATTEMPT_H
+#define HD_DAEMON_ATTEMPT_ATTEMPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "link/report.h"
+
+#define HD_ATTEMPT_JOB_FILE     "job"
+#define HD_ATTEMPT_LOCK_FILE    "lock"
+#define HD_ATTEMPT_PROCESS_FILE "supervisor"
+#define HD_ATTEMPT_LOG_FILE     "supervisor.log"
+#define HD_ATTEMPT_SOCKET       "control.sock"
+#define HD_ATTEMPT_SPOOL_DIR    "spool"
+#define HD_ATTEMPT_END_FILE     "end"
+#define HD_ATTEMPT_DIR_ENV      "HEDDLE_RUN_DIR" /* in the environment of all its processes */
+
+enum { HD_ATTEMPT_BOOT_MAX = 40, HD_ATTEMPT_RANKS_MAX = 64 /* on one node */ };
+
+/* States of a node's share, as STATUS messages carry them. */
+enum hd_attempt_state {
+    HD_ATTEMPT_STARTING, /* until every rank here has left its setup */
+    HD_ATTEMPT_RUNNING,
+    HD_ATTEMPT_STOPPING, /* told to stop, or a rank is gone and the others are being ended */
+    HD_ATTEMPT_ENDED,    /* `end` is written */
+};
+
+/* Adds ATTEMPT_DIR/nodes/NODE. */
+void hd_attempt_run_dir(struct hd_text *ret_path, const char *attempt_dir, const char *node);
+/* Adds ATTEMPT_DIR/logs/rank-RANK.log. */
+void hd_attempt_log_path(struct hd_text *ret_path, const char *attempt_dir, int64_t rank);
+
+/* A process that can be told from all others that have or will have its number. */
+struct hd_attempt_process {
+    pid_t pid;
+    int64_t start_ticks; /* since boot */
+    char boot_id[HD_ATTEMPT_BOOT_MAX];
+};
+
+enum hd_status hd_attempt_boot_id(char ret_boot_id[HD_ATTEMPT_BOOT_MAX]);
+/* HD_NOT_FOUND: there is no such process. */
+enum hd_status hd_attempt_process_find(pid_t pid, struct hd_attempt_process *ret_process);
+/* False for one that has ended, a zombie too. */
+bool hd_attempt_process_alive(const struct hd_attempt_process *process);
+
+/* The record `supervisor`. Reading: HD_NOT_FOUND when there is none. */
+enum hd_status hd_attempt_process_write(const char *run_dir,
+                                        const struct hd_attempt_process *process);
+enum hd_status hd_attempt_process_read(const char *run_dir, struct hd_attempt_process *ret_process);
+
+/* The records `rank-R.exit` and `end`. Writing is durable when it returns. */
+enum hd_status hd_attempt_write_exit(const char *run_dir, const struct hd_link_report *exit);
+enum hd_status hd_attempt_read_exit(const char *run_dir, int64_t rank,
+                                    struct hd_link_report *ret_exit);
+enum hd_status hd_attempt_write_end(const char *run_dir, const struct hd_link_report *end);
+enum hd_status hd_attempt_read_end(const char *run_dir, struct hd_link_report *ret_end);
+
+/* For heddled, when the supervisor is dead and left no `end`: kills what is left of the attempt,
+ * decides the end from the records (a rank's failure, a restarted machine, a supervisor that died
+ * or never came up), writes it and returns it. HD_TIMEOUT: something cannot be killed yet, call
+ * again. HD_CONFLICT: a supervisor holds the directory. */
+enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t attempt,
+                                   struct hd_link_report *ret_end);
+
+/* Sends SIGKILL to each process of session `supervisor` whose environment names run_dir: what a
+ * supervisor that was killed may leave. Returns how many it found; 0 means none is left. */
+int hd_attempt_kill_leftovers(const char *run_dir, pid_t supervisor);
+
+#endif

@@ -1,0 +1,158 @@
+/* heddle-supervisor: started by heddled, once per attempt and node. See supervisor.h. */
+#include <errno.h>
+#include <getopt.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/supervisor/supervisor.h"
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+static const char usage[] =
+    "heddle-supervisor: runs the ranks of one attempt on this node\n"
+    "\n"
+    "  heddle-supervisor --job FILE --run-dir DIR --ranks R[,R..] --world W [options]\n"
+    "\n"
+    "heddled starts it; there is no need to call it by hand.\n"
+    "\n"
+    "  --job FILE           the resolved job\n"
+    "  --run-dir DIR        where its records go; used by one supervisor only, ever\n"
+    "  --ranks R[,R..]      the ranks to run here\n"
+    "  --world W            ranks of the attempt on all nodes\n"
+    "  --node NAME          this node's name, for messages\n"
+    "  --worker PATH        the heddle-worker to run (default: beside this program)\n"
+    "  --parent PID         end everything when this process, the caller, ends\n"
+    "  --silence-limit-ms N a rank silent for so long hangs (default: learned per phase)\n"
+    "  --help, --version\n"
+    "\n"
+    "example: heddle-supervisor --job /jobs/7/attempt-1/nodes/n1/job \\\n"
+    "             --run-dir /jobs/7/attempt-1/nodes/n1 --ranks 0,1 --world 2 --node n1\n";
+
+static enum hd_status read_ranks(const char *text, struct sup_options *options)
+{
+    char copy[HD_ATTEMPT_RANKS_MAX * 24], *rest = copy, *word;
+    int64_t rank;
+
+    if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy)
+        return hd_err(HD_INVALID, "--ranks is too long");
+    while ((word = strsep(&rest, ","))) {
+        if (options->rank_count == HD_ATTEMPT_RANKS_MAX)
+            return hd_err(HD_LIMIT, "--ranks: one node runs at most %d", HD_ATTEMPT_RANKS_MAX);
+        if (hd_text_to_int64(word, 0, HD_LINK_RANKS_MAX - 1, &rank))
+            return hd_err(HD_INVALID, "--ranks: %s is not a rank", word);
+        for (int i = 0; i < options->rank_count; i++)
+            if (options->ranks[i] == rank)
+                return hd_err(HD_INVALID, "--ranks: %s stands twice", word);
+        options->ranks[options->rank_count++] = rank;
+    }
+    return HD_OK;
+}
+
+static enum hd_status read_path(const char *flag, const char *text, char ret_path[PATH_MAX])
+{
+    return realpath(text, ret_path)
+               ? HD_OK
+               : hd_err(HD_INVALID, "%s: cannot find %s: %s", flag, text, strerror(errno));
+}
+
+static enum hd_status default_worker(char ret_path[PATH_MAX])
+{
+    char self[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    if (n < 0)
+        return hd_err(HD_IO, "cannot find this program's own file: %s", strerror(errno));
+    self[n] = '\0';
+    (void)snprintf(ret_path, PATH_MAX, "%s/heddle-worker", dirname(self));
+    return HD_OK;
+}
+
+static enum hd_status read_option(int option, const char *text, struct sup_options *options)
+{
+    int64_t number;
+    enum hd_status st;
+
+    switch (option) {
+    case 'j':
+        return read_path("--job", text, options->job_file);
+    case 'd':
+        return read_path("--run-dir", text, options->run_dir);
+    case 'r':
+        return read_ranks(text, options);
+    case 'w':
+        return hd_text_to_int64(text, 1, HD_LINK_RANKS_MAX, &options->world);
+    case 'n':
+        (void)snprintf(options->node, sizeof options->node, "%s", text);
+        return HD_OK;
+    case 'W':
+        return read_path("--worker", text, options->worker);
+    case 'p':
+        st = hd_text_to_int64(text, 1, INT32_MAX, &number);
+        options->parent = st ? 0 : (pid_t)number;
+        return st;
+    case 's':
+        return hd_text_to_int64(text, 1, INT64_C(1) << 40, &options->hang_limit_ms);
+    default:
+        return hd_err(HD_INVALID, "unknown option; see --help");
+    }
+}
+
+static enum hd_status read_options(int argc, char **argv, struct sup_options *ret_options)
+{
+    static const struct option longs[] = {
+        {"job", required_argument, NULL, 'j'},
+        {"run-dir", required_argument, NULL, 'd'},
+        {"ranks", required_argument, NULL, 'r'},
+        {"world", required_argument, NULL, 'w'},
+        {"node", required_argument, NULL, 'n'},
+        {"worker", required_argument, NULL, 'W'},
+        {"parent", required_argument, NULL, 'p'},
+        {"silence-limit-ms", required_argument, NULL, 's'},
+        {NULL, 0, NULL, 0},
+    };
+    struct sup_options options = {.node = "?"};
+    enum hd_status st = HD_OK;
+    int option;
+
+    while (!st && (option = getopt_long(argc, argv, "", longs, NULL)) != -1)
+        st = read_option(option, optarg, &options);
+    if (!st && (optind != argc || !options.job_file[0] || !options.run_dir[0] ||
+                !options.rank_count || options.world < options.rank_count))
+        st = hd_err(HD_INVALID, "needs --job, --run-dir, --ranks and --world; see --help");
+    if (!st && !options.worker[0])
+        st = default_worker(options.worker);
+    if (!st)
+        *ret_options = options;
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static struct sup sup;
+    enum hd_status st;
+
+    hd_log_init("heddle-supervisor", HD_LOG_INFO);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return fputs(usage, stdout) < 0 ? EXIT_FAILED : EXIT_SUCCESS;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0)
+        return puts("heddle-supervisor " HD_BUILD) < 0 ? EXIT_FAILED : EXIT_SUCCESS;
+    st = read_options(argc, argv, &sup.options);
+    if (st) {
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        return EXIT_USAGE;
+    }
+    (void)setsid(); /* fails for a process that leads its session already */
+    st = sup_open(&sup);
+    if (!st && chdir(sup.options.run_dir) < 0) /* where a core file goes */
+        hd_log(HD_LOG_WARN, "cannot enter %s: %s", sup.options.run_dir, strerror(errno));
+    if (!st)
+        sup_run(&sup);
+    else
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    sup_close(&sup);
+    return st ? EXIT_FAILED : EXIT_SUCCESS;
+}

@@ -1,0 +1,260 @@
+/* The ranks as processes: started, reaped, signalled, and nothing of theirs left behind. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "daemon/supervisor/supervisor.h"
+
+enum { NUMBER_MAX = 24 };
+
+/* The command line of one rank, all its strings in one place. */
+struct command {
+    char rank[NUMBER_MAX], world[NUMBER_MAX], link[NUMBER_MAX], control[NUMBER_MAX];
+    char shm_ranks[HD_SHM_FDS_TEXT_MAX];
+    char *argv[16];
+};
+
+static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank, int link_fd,
+                                   struct command *command)
+{
+    char fds[HD_SHM_FDS_TEXT_MAX]; /* "control,rank 0,rank 1" */
+    enum hd_status st = hd_shm_control_format(sup->shm, fds, sizeof fds);
+    char *comma;
+    int n = 0;
+
+    if (st)
+        return st;
+    comma = strchr(fds, ',');
+    (void)snprintf(command->control, sizeof command->control, "%.*s", (int)(comma - fds), fds);
+    (void)snprintf(command->shm_ranks, sizeof command->shm_ranks, "%s", comma + 1);
+    (void)snprintf(command->rank, sizeof command->rank, "%" PRId64, rank->rank);
+    (void)snprintf(command->world, sizeof command->world, "%" PRId64, sup->options.world);
+    (void)snprintf(command->link, sizeof command->link, "%d", link_fd);
+    command->argv[n++] = sup->options.worker;
+    command->argv[n++] = (char *)"rank";
+    command->argv[n++] = (char *)"--job";
+    command->argv[n++] = sup->options.job_file;
+    command->argv[n++] = (char *)"--rank";
+    command->argv[n++] = command->rank;
+    command->argv[n++] = (char *)"--world";
+    command->argv[n++] = command->world;
+    command->argv[n++] = (char *)"--link-fd";
+    command->argv[n++] = command->link;
+    command->argv[n++] = (char *)"--shm-control";
+    command->argv[n++] = command->control;
+    command->argv[n++] = (char *)"--shm-ranks";
+    command->argv[n++] = command->shm_ranks;
+    command->argv[n] = NULL;
+    return HD_OK;
+}
+
+/* In the child, between fork and exec. Tells errno through error_fd when there is no exec. */
+static void become_rank(const struct sup *sup, const struct command *command, pid_t supervisor,
+                        int link_fd, int log_fd, int error_fd)
+{
+    int null_fd = open("/dev/null", O_RDONLY);
+    sigset_t none;
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != supervisor) /* it died before the line above could help */
+        _exit(127);
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)signal(SIGHUP, SIG_DFL);
+    hd_shm_control_keep_over_exec(sup->shm);
+    if (dup2(null_fd, STDIN_FILENO) >= 0 && dup2(log_fd, STDOUT_FILENO) >= 0 &&
+        dup2(log_fd, STDERR_FILENO) >= 0 && fcntl(link_fd, F_SETFD, 0) == 0)
+        (void)execv(command->argv[0], command->argv);
+    (void)!write(error_fd, &errno, sizeof errno);
+    _exit(127);
+}
+
+static enum hd_status fork_rank(struct sup *sup, struct sup_rank *rank, int log_fd)
+{
+    const pid_t supervisor = getpid();
+    struct command command;
+    int link[2], error[2], failure = 0;
+    enum hd_status st;
+    pid_t pid;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
+        return hd_err(HD_IO, "cannot make a socket pair: %s", strerror(errno));
+    st = fill_command(sup, rank, link[1], &command);
+    if (!st && pipe2(error, O_CLOEXEC) < 0)
+        st = hd_err(HD_IO, "cannot make a pipe: %s", strerror(errno));
+    if (st) {
+        (void)close(link[0]);
+        (void)close(link[1]);
+        return st;
+    }
+    pid = fork();
+    if (pid == 0)
+        become_rank(sup, &command, supervisor, link[1], log_fd, error[1]);
+    (void)close(link[1]);
+    (void)close(error[1]);
+    if (pid < 0) {
+        st = hd_err(HD_IO, "cannot fork: %s", strerror(errno));
+    } else if (read(error[0], &failure, sizeof failure) == (ssize_t)sizeof failure) {
+        (void)waitpid(pid, NULL, 0);
+        st = hd_err(HD_IO, "cannot run %s: %s", sup->options.worker, strerror(failure));
+    }
+    (void)close(error[0]);
+    if (st) {
+        (void)close(link[0]);
+        return st;
+    }
+    rank->pid = pid;
+    rank->link_fd = link[0];
+    rank->heard_ms = hd_clock_now_ms();
+    return HD_OK;
+}
+
+enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
+{
+    struct hd_text path = {0};
+    enum hd_status st;
+    int log_fd = -1;
+
+    hd_attempt_log_path(&path, sup->job.attempt_dir, rank->rank);
+    if (path.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for the name of a log");
+    log_fd = open(path.data, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    st = log_fd < 0 ? hd_err(HD_IO, "cannot open %s: %s", path.data, strerror(errno))
+                    : fork_rank(sup, rank, log_fd);
+    if (log_fd >= 0)
+        (void)close(log_fd);
+    hd_text_free(&path);
+    if (!st)
+        hd_log(HD_LOG_INFO, "rank %" PRId64 " started as process %d", rank->rank, (int)rank->pid);
+    return st ? hd_err_prefix(st, "rank %" PRId64, rank->rank) : HD_OK;
+}
+
+/* Tells a failed end in words: what the rank said last, or what the kernel says. */
+static void describe_exit(const struct sup_rank *rank, char *ret_text, size_t size_bytes)
+{
+    if (rank->has_failure && rank->failure.message[0])
+        (void)snprintf(ret_text, size_bytes, "%s", rank->failure.message);
+    else if (rank->signal)
+        (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " was killed by signal %d (%s)",
+                       rank->rank, rank->signal, strsignal(rank->signal));
+    else if (rank->code)
+        (void)snprintf(ret_text, size_bytes,
+                       "rank %" PRId64 " ended with status %d and said nothing; see its log",
+                       rank->rank, rank->code);
+    else
+        ret_text[0] = '\0';
+}
+
+static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
+{
+    struct hd_link_report report = {.kind = HD_LINK_EXIT};
+
+    sup_hear_rank(sup, rank); /* its last words may still be on the way */
+    rank->pid = 0;
+    rank->exited = true;
+    rank->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    rank->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    rank->gone_bad = rank->signal || (rank->code != HD_LINK_EXIT_COMPLETED &&
+                                      !(rank->code == HD_LINK_EXIT_STOPPED && sup->stop_asked));
+    report.job = sup->job.job_id;
+    report.attempt = sup->job.attempt;
+    report.rank = rank->rank;
+    report.wall_ms = hd_clock_wall_ms();
+    report.exit.code = rank->code;
+    report.exit.signal = rank->signal;
+    (void)snprintf(report.exit.operation, sizeof report.exit.operation, "%s",
+                   rank->failure.operation);
+    if (rank->gone_bad)
+        describe_exit(rank, rank->exit_text, sizeof rank->exit_text);
+    memcpy(report.exit.message, rank->exit_text, sizeof report.exit.message);
+    if (hd_attempt_write_exit(sup->options.run_dir, &report))
+        hd_log(HD_LOG_ERROR, "rank %" PRId64 ": %s", rank->rank, hd_err_message());
+    sup_report(sup, rank, &report);
+    hd_log(rank->gone_bad ? HD_LOG_WARN : HD_LOG_INFO,
+           "rank %" PRId64 " ended: status %d, signal %d %s", rank->rank, rank->code, rank->signal,
+           report.exit.message);
+    if (!rank->gone_bad)
+        return;
+    hd_shm_control_mark_dead(sup->shm, (int)(rank - sup->ranks), report.exit.message);
+    sup_begin_end(sup, HD_LINK_CAUSE_RANK_EXIT, -1, false, "%s", report.exit.message);
+}
+
+void sup_reap(struct sup *sup)
+{
+    int status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (int i = 0; i < sup->options.rank_count; i++)
+            if (sup->ranks[i].pid == pid) /* others are orphans that were adopted */
+                record_exit(sup, &sup->ranks[i], status);
+}
+
+void sup_signal_ranks(struct sup *sup, int signal)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].pid)
+            (void)kill(sup->ranks[i].pid, signal);
+}
+
+bool sup_all_exited(const struct sup *sup)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].pid)
+            return false;
+    return true;
+}
+
+static pid_t parent_of(pid_t pid)
+{
+    char path[64], line[512];
+    const char *end;
+    pid_t parent = 0;
+    ssize_t n;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    n = read(fd, line, sizeof line - 1);
+    (void)close(fd);
+    if (n <= 0)
+        return 0;
+    line[n] = '\0';
+    end = strrchr(line, ')'); /* the name before it may hold anything */
+    return end && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+}
+
+int sup_kill_descendants(void)
+{
+    DIR *proc = opendir("/proc");
+    const struct dirent *entry;
+    int count = 0;
+
+    /* children only: theirs become ours when they are dead */
+    while (proc && (entry = readdir(proc))) {
+        const pid_t pid = atoi(entry->d_name);
+
+        if (pid <= 1 || parent_of(pid) != getpid())
+            continue;
+        count++;
+        (void)kill(pid, SIGKILL);
+    }
+    if (proc)
+        (void)closedir(proc);
+    return count;
+}

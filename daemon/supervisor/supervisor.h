@@ -1,0 +1,132 @@
+/* supervisor: the parent of an attempt's ranks on one node, and the witness of how they end.
+ *
+ * One small process per attempt and node. It makes the ranks' shared memory, starts one
+ * heddle-worker per rank, listens to them, spools what they report, and outlives heddled, which may
+ * come and go: it talks through RUN_DIR/control.sock and leaves everything that matters in RUN_DIR
+ * (attempt/attempt.h). It has one thread and waits in one poll(2).
+ *
+ * Invariants
+ *  1. A run directory is supervised once: a lock, and a refusal when any record is there already.
+ *  2. An exit is durable (rank-R.exit, then the spool) before a peer, heddled or `end` tells of it.
+ *  3. `end` is written when no descendant is left: each rank was reaped, and whatever the ranks
+ *     started was adopted (PR_SET_CHILD_SUBREAPER), killed and reaped. What cannot be killed within
+ *     HD_SUP_GONE_MS is named in `end`.
+ *  4. Once one rank failed, all are gone within 5 s (marked dead in shared memory, 1 s to leave,
+ *     SIGTERM, 1.5 s, SIGKILL).
+ *  5. No rank outlives the supervisor: PR_SET_PDEATHSIG is SIGKILL in each.
+ *  6. Only step reports are ever left out, and a gap report says how many.
+ *
+ *     STARTING --every rank left setup (rank_said)--> RUNNING
+ *        |                                              |  stop asked (sup_ask_stop)
+ *        +--------- a failure, kill, hang, SIGTERM -----+--> STOPPING --no process left
+ *                        (sup_begin_end)                       (sup_finish)--> ENDED, exit
+ *
+ * Used by: its own files.   Uses: base, link, comm's shm_control, daemon/attempt.
+ */
+#ifndef HD_DAEMON_SUPERVISOR_SUPERVISOR_H
+#define HD_DAEMON_SUPERVISOR_SUPERVISOR_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "comm/shm_control.h"
+#include "daemon/attempt/attempt.h"
+#include "daemon/attempt/spool.h"
+#include "link/job.h"
+#include "link/link.h"
+
+enum {
+    HD_SUP_LEAVE_MS = 1000, /* for peers of a failed rank to say what they saw and leave */
+    HD_SUP_TERM_MS = 1500,  /* between SIGTERM and SIGKILL */
+    HD_SUP_GONE_MS = 10000, /* after SIGKILL; then `end` says what is still there */
+    HD_SUP_HELD_MAX = 64,   /* reports kept in memory while the disk refuses them */
+};
+
+struct sup_options {
+    char job_file[PATH_MAX], run_dir[PATH_MAX], worker[PATH_MAX];
+    char node[HD_LINK_WORD_MAX];
+    int64_t ranks[HD_ATTEMPT_RANKS_MAX];
+    int rank_count;
+    int64_t world;
+    pid_t parent;          /* ends with this process; 0: outlives it */
+    int64_t hang_limit_ms; /* of silence in any phase; 0: the limits of each phase */
+    struct hd_spool_limits spool;
+};
+
+struct sup_rank {
+    int64_t rank;
+    pid_t pid;   /* 0: not started, or reaped */
+    int link_fd; /* -1: closed */
+    bool greeted, exited, gone_bad;
+    int code, signal;
+    char exit_text[HD_LINK_TEXT_MAX]; /* how a failed one ended, in words */
+    enum hd_link_phase phase;
+    int64_t seq;
+    int64_t heard_ms, longest_silence_ms, heard_count; /* longest and count: while training */
+    bool has_failure;
+    struct hd_link_failure failure;
+    int64_t gap_count, gap_first, gap_last; /* step reports left out and not told yet */
+    int64_t put_round;                      /* of `value`; -1: none */
+    size_t value_bytes;
+    uint8_t value[HD_LINK_VALUE_MAX];
+};
+
+struct sup {
+    struct sup_options options;
+    struct hd_arena arena;
+    struct hd_job job;
+    struct hd_shm_control *shm;
+    struct hd_spool_writer *spool;
+    int lock_fd, signal_fd, listen_fd, daemon_fd; /* daemon_fd -1: heddled is not connected */
+    enum hd_attempt_state state;
+    struct sup_rank *ranks; /* [options.rank_count] */
+
+    bool stop_asked;
+    int64_t stop_deadline_ms; /* then they are killed; 0: none */
+
+    bool ending; /* the ranks that are left are being ended, for this reason: */
+    enum hd_link_cause cause;
+    char reason[HD_LINK_TEXT_MAX];
+    int64_t blamed; /* rank, -1: none, or found out at the end */
+    int64_t term_at_ms, kill_at_ms, give_up_at_ms;
+
+    struct hd_link_report held[HD_SUP_HELD_MAX];
+    bool held_durable[HD_SUP_HELD_MAX];
+    int held_count;
+    uint8_t received[HD_FRAME_BYTES_MAX];
+};
+
+/* ---- supervisor.c: the loop, and how an attempt ends ---- */
+
+enum hd_status sup_open(struct sup *sup); /* from options; HD_CONFLICT: supervised before */
+void sup_run(struct sup *sup);
+void sup_close(struct sup *sup);
+
+void sup_ask_stop(struct sup *sup, int64_t grace_ms);
+/* Starts ending the ranks that are left; the first reason stays. at_once: no time to leave. */
+void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bool at_once,
+                   const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+/* ---- ranks.c: processes ---- */
+
+enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank);
+void sup_reap(struct sup *sup); /* after SIGCHLD */
+void sup_signal_ranks(struct sup *sup, int signal);
+bool sup_all_exited(const struct sup *sup);
+int sup_kill_descendants(void); /* returns how many children there are still */
+
+/* ---- talk.c: messages ---- */
+
+void sup_hear_rank(struct sup *sup, struct sup_rank *rank);
+void sup_hear_daemon(struct sup *sup);
+void sup_accept_daemon(struct sup *sup);
+void sup_tell_state(struct sup *sup);
+/* Stamps and spools; what the disk refuses is held, steps beyond the spool's bound are counted. */
+void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report);
+void sup_retry_held(struct sup *sup);
+
+#endif

@@ -1,0 +1,150 @@
+/* A stand-in for heddle-worker, with its command line and its link, that behaves as it is told by
+ * the environment: FAKE_R=MODE for rank R. It trains nothing, so that the supervisor and heddled
+ * can be tested alone.
+ *
+ *   finish     reports FAKE_STEPS steps and a checkpoint, ends well
+ *   wait       goes on until it is told to stop; then reports a checkpoint and ends with 10
+ *   meet       meets its peers at a rendezvous, prints their values, ends well
+ *   exit3      ends with status 3        badinput  ends with status 2
+ *   fail       says why, ends with 1     killself  dies by SIGKILL
+ *   stubborn   ignores SIGTERM           silent    trains without a word
+ *   parent     starts a process of its own session that ignores SIGTERM, then as wait
+ */
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "link/link.h"
+
+enum { PAUSE_US = 20000, RENDEZVOUS_MS = 20000 };
+
+static const char *flag(int argc, char **argv, const char *name)
+{
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], name) == 0)
+            return argv[i + 1];
+    fprintf(stderr, "fake worker: no %s\n", name);
+    exit(99);
+}
+
+static void report_step(struct hd_link *link, int64_t number)
+{
+    const struct hd_link_step step = {.step = number, .loss = 1.0 / (double)number, .tokens = 64};
+
+    hd_link_report_step(link, &step);
+}
+
+static int finish(struct hd_link *link)
+{
+    const char *steps = getenv("FAKE_STEPS");
+
+    for (int64_t n = 1; n <= (steps ? atoll(steps) : 3); n++)
+        report_step(link, n);
+    hd_link_report_checkpoint(link, steps ? atoll(steps) : 3, "/checkpoint", "00ff", 7);
+    return HD_LINK_EXIT_COMPLETED;
+}
+
+static int wait_for_stop(struct hd_link *link)
+{
+    int64_t step = 0;
+
+    while (hd_link_poll(link) != HD_LINK_COMMAND_STOP) {
+        report_step(link, ++step);
+        (void)usleep(PAUSE_US);
+    }
+    hd_link_report_checkpoint(link, step, "/checkpoint", "00ff", 7);
+    return HD_LINK_EXIT_STOPPED;
+}
+
+static int meet(struct hd_link *link, const char *rank)
+{
+    struct hd_link_values values;
+
+    for (int round = 0; round < 2; round++) {
+        char mine[32];
+        const int n = snprintf(mine, sizeof mine, "%s.%d", rank, round);
+
+        if (hd_link_rendezvous(link, mine, (size_t)n, RENDEZVOUS_MS, &values)) {
+            fprintf(stderr, "fake worker: %s\n", hd_err_message());
+            return HD_LINK_EXIT_FAILED;
+        }
+        for (int64_t i = 0; i < values.world; i++)
+            printf("%.*s ", (int)values.size_bytes[i], (const char *)values.value[i]);
+        hd_link_values_free(&values);
+    }
+    printf("met\n");
+    return HD_LINK_EXIT_COMPLETED;
+}
+
+static void start_runaway(void)
+{
+    if (fork() == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, 0);
+        (void)setsid();
+        (void)signal(SIGTERM, SIG_IGN);
+        for (;;)
+            (void)pause();
+    }
+}
+
+static int behave(struct hd_link *link, const char *rank, const char *mode)
+{
+    if (strcmp(mode, "finish") == 0)
+        return finish(link);
+    if (strcmp(mode, "wait") == 0)
+        return wait_for_stop(link);
+    if (strcmp(mode, "meet") == 0)
+        return meet(link, rank);
+    if (strcmp(mode, "exit3") == 0)
+        return 3;
+    if (strcmp(mode, "badinput") == 0)
+        return HD_LINK_EXIT_BAD_INPUT;
+    if (strcmp(mode, "fail") == 0) {
+        hd_link_report_failure(link, HD_IO, atoi(rank), "all_reduce", "the disk is full");
+        return HD_LINK_EXIT_FAILED;
+    }
+    if (strcmp(mode, "killself") == 0)
+        (void)kill(getpid(), SIGKILL);
+    if (strcmp(mode, "stubborn") == 0)
+        (void)signal(SIGTERM, SIG_IGN);
+    if (strcmp(mode, "parent") == 0) {
+        start_runaway();
+        return wait_for_stop(link);
+    }
+    for (;;) {
+        (void)usleep(PAUSE_US);
+        if (strcmp(mode, "silent") != 0)
+            hd_link_report_phase(link, HD_LINK_PHASE_TRAINING, 1);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *rank = flag(argc, argv, "--rank"), *mode;
+    struct hd_link *link;
+    char name[32];
+    int code;
+
+    (void)snprintf(name, sizeof name, "FAKE_%s", rank);
+    mode = getenv(name);
+    (void)flag(argc, argv, "--job");
+    (void)flag(argc, argv, "--shm-control");
+    (void)flag(argc, argv, "--shm-ranks");
+    printf("rank %s of %s: %s, %s threads\n", rank, flag(argc, argv, "--world"),
+           mode ? mode : "finish", getenv("OMP_NUM_THREADS"));
+    (void)fflush(stdout);
+    if (hd_link_worker_open(atoi(flag(argc, argv, "--link-fd")), atoll(rank),
+                            atoll(flag(argc, argv, "--world")), &link)) {
+        fprintf(stderr, "fake worker: %s\n", hd_err_message());
+        return 98;
+    }
+    hd_link_report_phase(link, HD_LINK_PHASE_TRAINING, 0);
+    code = behave(link, rank, mode ? mode : "finish");
+    (void)fflush(stdout);
+    hd_link_close(link);
+    return code;
+}

@@ -1,0 +1,444 @@
+/* The real supervisor over fake workers: what it records, whom it blames, what it leaves behind. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "bench.h"
+#include "daemon/attempt/attempt.h"
+#include "link/frame.h"
+#include "link/link.h"
+
+enum {
+    SLOW_MS = 20000,
+    GONE_MS = 5000
+}; /* GONE_MS is the promise; SLOW_MS only ends a hung test */
+
+static void ranks_that_finish_complete_the_attempt(void **state)
+{
+    struct hd_link_report report;
+    struct bench bench;
+    char *log;
+
+    (void)state;
+    bench_init(&bench);
+    bench_start(&bench, 2, NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &report);
+    assert_int_equal(report.end.cause, HD_LINK_CAUSE_COMPLETED);
+    assert_int_equal(report.end.first_rank, -1);
+    for (int rank = 0; rank < 2; rank++) {
+        bench_exit(&bench, rank, &report);
+        assert_int_equal(report.exit.code, 0);
+        assert_int_equal(report.exit.signal, 0);
+        assert_true(report.wall_ms > 0);
+        assert_int_equal(bench_spooled(&bench, HD_LINK_STEP, rank), 3);
+        assert_int_equal(bench_spooled(&bench, HD_LINK_CHECKPOINT, rank), 1);
+        assert_int_equal(bench_spooled(&bench, HD_LINK_EXIT, rank), 1);
+    }
+    log = bench_log(&bench, 1);
+    assert_string_equal(log, "rank 1 of 2: finish, 3 threads\n");
+    free(log);
+    bench_done(&bench);
+}
+
+/* One way to fail: rank 1 of 3 behaves so, rank 0 waits, rank 2 is stubborn. */
+static void run_failure(const char *mode, struct bench *bench, struct hd_link_report *ret_end)
+{
+    int64_t start_ms;
+
+    bench_init(bench);
+    bench_mode(0, "wait");
+    bench_mode(1, mode);
+    bench_mode(2, "stubborn");
+    bench_start(bench, 3, NULL);
+    bench_wait_exists(bench, "rank-1.exit", SLOW_MS);
+    start_ms = hd_clock_now_ms();
+    assert_int_equal(bench_wait(bench, SLOW_MS), 0);
+    assert_true(hd_clock_now_ms() - start_ms < GONE_MS);
+    bench_end(bench, ret_end);
+    assert_int_equal(ret_end->end.cause, HD_LINK_CAUSE_RANK_EXIT);
+    assert_int_equal(ret_end->end.first_rank, 1);
+}
+
+static void a_rank_that_dies_ends_its_peers_and_is_named(void **state)
+{
+    struct hd_link_report end, exit;
+    struct bench bench;
+
+    (void)state;
+    run_failure("killself", &bench, &end);
+    assert_int_equal(end.end.signal, SIGKILL);
+    assert_int_equal(end.end.code, 0);
+    assert_non_null(strstr(end.end.message, "rank 1 was killed by signal 9"));
+    bench_exit(&bench, 1, &exit);
+    assert_int_equal(exit.exit.signal, SIGKILL);
+    bench_exit(&bench, 0, &exit);
+    assert_int_equal(exit.exit.signal, SIGTERM);
+    bench_exit(&bench, 2, &exit);
+    assert_int_equal(exit.exit.signal, SIGKILL); /* it ignored SIGTERM */
+    bench_done(&bench);
+}
+
+static void a_status_other_than_zero_is_a_failure(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    run_failure("exit3", &bench, &end);
+    assert_int_equal(end.end.code, 3);
+    assert_int_equal(end.end.signal, 0);
+    assert_int_equal(end.end.bad_input, 0);
+    bench_done(&bench);
+}
+
+static void bad_input_is_told_apart(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    run_failure("badinput", &bench, &end);
+    assert_int_equal(end.end.bad_input, 1);
+    bench_done(&bench);
+}
+
+static void the_last_words_of_a_rank_reach_the_end(void **state)
+{
+    struct hd_link_report end, exit;
+    struct bench bench;
+
+    (void)state;
+    run_failure("fail", &bench, &end);
+    assert_string_equal(end.end.message, "the disk is full");
+    assert_string_equal(end.end.operation, "all_reduce");
+    bench_exit(&bench, 1, &exit);
+    assert_string_equal(exit.exit.message, "the disk is full");
+    bench_done(&bench);
+}
+
+static void a_stop_lets_ranks_write_a_checkpoint(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+    int fd;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "wait");
+    bench_mode(1, "wait");
+    bench_start(&bench, 2, NULL);
+    fd = bench_connect(&bench, SLOW_MS);
+    bench_send(fd, HD_LINK_MSG_STOP, 10000);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_USER);
+    assert_int_equal(end.end.first_rank, -1);
+    assert_int_equal(bench_spooled(&bench, HD_LINK_CHECKPOINT, -1), 2);
+    (void)close(fd);
+    bench_done(&bench);
+}
+
+static void a_stop_that_is_not_followed_becomes_a_kill(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+    int fd;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "stubborn");
+    bench_start(&bench, 1, NULL);
+    fd = bench_connect(&bench, SLOW_MS);
+    bench_send(fd, HD_LINK_MSG_STOP, 300);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_USER);
+    assert_non_null(strstr(end.end.message, "did not stop"));
+    (void)close(fd);
+    bench_done(&bench);
+}
+
+static void a_kill_takes_what_ranks_started_along(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+    pid_t pids[16];
+    int fd;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "parent");
+    bench_start(&bench, 1, NULL);
+    fd = bench_connect(&bench, SLOW_MS);
+    while (bench_processes(&bench, pids) < 2) /* the rank and its runaway child */
+        (void)usleep(5000);
+    bench_send(fd, HD_LINK_MSG_KILL, -1);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_USER);
+    assert_int_equal(bench_processes(&bench, NULL), 0);
+    (void)close(fd);
+    bench_done(&bench);
+}
+
+static void a_runaway_is_killed_after_a_good_end_too(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+    int fd;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "parent");
+    bench_start(&bench, 1, NULL);
+    fd = bench_connect(&bench, SLOW_MS);
+    while (bench_processes(&bench, NULL) < 2)
+        (void)usleep(5000);
+    bench_send(fd, HD_LINK_MSG_STOP, 10000);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_string_equal(end.end.message, "");
+    (void)close(fd);
+    bench_done(&bench);
+}
+
+static void a_silent_rank_hangs(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "wait");
+    bench_mode(1, "silent");
+    bench_start(&bench, 2, "--silence-limit-ms", "700", NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
+    assert_int_equal(end.end.first_rank, 1);
+    assert_non_null(strstr(end.end.message, "no sign of life"));
+    assert_non_null(strstr(end.end.message, "while training"));
+    bench_done(&bench);
+}
+
+static void a_worker_that_is_not_there_is_a_failed_launch(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    bench_start(&bench, 2, "--worker", "/dev/null", NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_LAUNCH_FAILED);
+    assert_non_null(strstr(end.end.message, "cannot run /dev/null: Permission denied"));
+    bench_done(&bench);
+}
+
+static void an_attempt_runs_once(void **state)
+{
+    struct hd_link_report first, second;
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    bench_start(&bench, 1, NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &first);
+    bench_start(&bench, 1, NULL);
+    assert_int_not_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &second);
+    assert_int_equal(first.wall_ms, second.wall_ms);
+    assert_int_equal(bench_spooled(&bench, HD_LINK_EXIT, -1), 1);
+    bench_done(&bench);
+}
+
+/* Goal: heddled may come and go. Method: two "heddleds" in a row vanish without a word. */
+static void the_supervisor_outlives_those_who_listen(void **state)
+{
+    uint8_t bytes[HD_FRAME_BYTES_MAX];
+    struct hd_link_report end;
+    struct hd_frame frame;
+    struct bench bench;
+    int fd, steps;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "wait");
+    bench_start(&bench, 1, NULL);
+    for (int i = 0; i < 2; i++) {
+        fd = bench_connect(&bench, SLOW_MS);
+        assert_int_equal(hd_frame_receive(fd, bytes, 5000, &frame), HD_OK);
+        assert_int_equal(frame.type, HD_LINK_MSG_STATUS);
+        (void)close(fd);
+    }
+    steps = bench_spooled(&bench, HD_LINK_STEP, 0);
+    (void)usleep(300000);
+    assert_true(bench_spooled(&bench, HD_LINK_STEP, 0) > steps);
+    fd = bench_connect(&bench, SLOW_MS);
+    bench_send(fd, HD_LINK_MSG_STOP, 10000);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_USER);
+    (void)close(fd);
+    bench_done(&bench);
+}
+
+static void a_newer_listener_takes_the_place_of_the_older(void **state)
+{
+    uint8_t bytes[HD_FRAME_BYTES_MAX];
+    struct hd_frame frame;
+    struct bench bench;
+    enum hd_status st;
+    int old_fd, new_fd;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "wait");
+    bench_start(&bench, 1, NULL);
+    old_fd = bench_connect(&bench, SLOW_MS);
+    new_fd = bench_connect(&bench, SLOW_MS);
+    do
+        st = hd_frame_receive(old_fd, bytes, 5000, &frame);
+    while (!st);
+    assert_int_equal(st, HD_ABORTED);
+    bench_send(new_fd, HD_LINK_MSG_KILL, -1);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    (void)close(old_fd);
+    (void)close(new_fd);
+    bench_done(&bench);
+}
+
+/* Goal: nobody trains on unseen. Method: kill -9 of the supervisor; the ranks must be gone, the
+ * runaway of a rank when heddled concludes, and the end must be on record. */
+static void ranks_die_with_a_killed_supervisor_and_the_end_is_declared(void **state)
+{
+    int64_t deadline_ms = hd_clock_now_ms() + SLOW_MS;
+    struct hd_link_report end, again;
+    struct bench bench;
+    enum hd_status st;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "wait");
+    bench_mode(1, "stubborn");
+    bench_start(&bench, 2, NULL);
+    while (bench_processes(&bench, NULL) < 2)
+        (void)usleep(5000);
+    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, &end), HD_CONFLICT);
+    (void)kill(bench.supervisor, SIGKILL);
+    (void)bench_wait(&bench, SLOW_MS);
+    do
+        st = hd_attempt_conclude(bench.run_dir, 7, 1, &end);
+    while (st == HD_TIMEOUT && hd_clock_now_ms() < deadline_ms);
+    assert_int_equal(st, HD_OK);
+    assert_int_equal(bench_processes(&bench, NULL), 0);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_RANK_EXIT);
+    assert_non_null(strstr(end.end.message, "heddle-supervisor"));
+    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, &again), HD_OK);
+    assert_int_equal(again.wall_ms, end.wall_ms); /* what is written is never replaced */
+    assert_true(bench_spooled(&bench, HD_LINK_STEP, 0) >= 0); /* still readable */
+    bench_done(&bench);
+}
+
+static void a_supervisor_that_never_came_up_is_a_failed_launch(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    assert_int_equal(hd_attempt_conclude(bench.run_dir, 7, 1, &end), HD_OK);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_LAUNCH_FAILED);
+    bench_start(&bench, 1, NULL); /* one that comes late finds that it is over */
+    assert_int_not_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_done(&bench);
+}
+
+/* Goal: --parent ties the supervisor to its caller. Method: a child starts it and is killed. */
+static void a_tied_supervisor_ends_with_its_parent(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+    char number[16];
+    pid_t parent;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "wait");
+    parent = fork();
+    assert_true(parent >= 0);
+    if (parent == 0) {
+        (void)snprintf(number, sizeof number, "%d", (int)getpid());
+        bench_start(&bench, 1, "--parent", number, NULL);
+        for (;;)
+            (void)pause();
+    }
+    while (bench_processes(&bench, NULL) < 1)
+        (void)usleep(5000);
+    (void)kill(parent, SIGKILL);
+    (void)waitpid(parent, NULL, 0);
+    bench_wait_exists(&bench, HD_ATTEMPT_END_FILE, SLOW_MS);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_NODE_LOST);
+    bench_done(&bench);
+}
+
+static void ranks_of_one_node_meet_without_anybody_else(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+    char *log;
+
+    (void)state;
+    bench_init(&bench);
+    for (int rank = 0; rank < 3; rank++)
+        bench_mode(rank, "meet");
+    bench_start(&bench, 3, NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_COMPLETED);
+    log = bench_log(&bench, 2);
+    assert_non_null(strstr(log, "0.0 1.0 2.0 0.1 1.1 2.1 met"));
+    free(log);
+    bench_done(&bench);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_that_finish_complete_the_attempt),
+        cmocka_unit_test(a_rank_that_dies_ends_its_peers_and_is_named),
+        cmocka_unit_test(a_status_other_than_zero_is_a_failure),
+        cmocka_unit_test(bad_input_is_told_apart),
+        cmocka_unit_test(the_last_words_of_a_rank_reach_the_end),
+        cmocka_unit_test(a_stop_lets_ranks_write_a_checkpoint),
+        cmocka_unit_test(a_stop_that_is_not_followed_becomes_a_kill),
+        cmocka_unit_test(a_kill_takes_what_ranks_started_along),
+        cmocka_unit_test(a_runaway_is_killed_after_a_good_end_too),
+        cmocka_unit_test(a_silent_rank_hangs),
+        cmocka_unit_test(a_worker_that_is_not_there_is_a_failed_launch),
+        cmocka_unit_test(an_attempt_runs_once),
+        cmocka_unit_test(the_supervisor_outlives_those_who_listen),
+        cmocka_unit_test(a_newer_listener_takes_the_place_of_the_older),
+        cmocka_unit_test(ranks_die_with_a_killed_supervisor_and_the_end_is_declared),
+        cmocka_unit_test(a_supervisor_that_never_came_up_is_a_failed_launch),
+        cmocka_unit_test(a_tied_supervisor_ends_with_its_parent),
+        cmocka_unit_test(ranks_of_one_node_meet_without_anybody_else),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
