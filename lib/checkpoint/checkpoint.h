@@ -12,7 +12,8 @@
  * Saving takes two phases. Each rank writes its shard and learns {file, size, hash}; the ranks
  * exchange these; then one rank commits the manifest. A directory without manifest is not a
  * checkpoint. The shards are safetensors files: an entry that is a whole tensor keeps its plain
- * name, a piece is named NAME@START:END,...  with  +FIRST:END  when it is a range of that box.
+ * name, a piece is named NAME@START:END/LENGTH,... (one per dimension, LENGTH that of the whole
+ * tensor) with +FIRST:END behind it when it is a range of that box.
  *
  * Used by: train, worker, generation.   Uses: base.
  * Threads: one owner at a time for a writer and for a checkpoint.
@@ -185,5 +186,9 @@ enum hd_status hd_ckpt_find_newest(const char *job_dir, struct hd_ckpt_place *re
 /* Removes what a crash left in CHECKPOINTS_DIR (attempt-K/checkpoints): unfinished files and
  * directories without manifest. Only for who knows that no rank is writing there. */
 enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir);
+
+/* Removes one checkpoint, its manifest first and durably: a crash on the way leaves no checkpoint
+ * rather than a damaged one. Absent is HD_OK. Which one may go is the controller's word. */
+enum hd_status hd_ckpt_remove(const char *dir);
 
 #endif

@@ -1,0 +1,456 @@
+/* manifest.json: what belongs to a checkpoint, as text.
+ *
+ *     {"format":"heddle-checkpoint","version":1,
+ *     "job":"42","attempt":1,"step":100,"tokens_seen":1638400,
+ *     "layout":{...},"determinism":{...},"counters":{...},"config":"...",
+ *     "shards":[
+ *     {"file":"rank-00000.safetensors","size_bytes":1320,"xxh64":"0123456789abcdef"}],
+ *     "entries":[
+ *     {"label":"w@0:2/4,0:8/8","dtype":"F32","shape":[4,8],"shard":0,"offset_bytes":128,"size_bytes":64}],
+ *     "self_xxh64":"0123456789abcdef"}
+ *
+ * The last line is the same in every version of the format: the XXH64 of all bytes before it. So
+ * damage is told from age before anything else is believed.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "checkpoint/checkpoint_internal.h"
+
+#define FORMAT          "heddle-checkpoint"
+#define LAST_LINE_BEGIN "\n\"self_xxh64\":\""
+#define LAST_LINE_END   "\"}\n"
+
+enum {
+    LAST_LINE_BYTES = sizeof LAST_LINE_BEGIN - 1 + HD_HASH_TEXT_MAX - 1 + sizeof LAST_LINE_END - 1,
+    FACTS_MAX = 4096, /* members of layout, determinism and counters */
+};
+
+/* ---- writing ---- */
+
+static enum hd_status check_text(const char *what, const char *text)
+{
+    if (!text || !hd_text_is_utf8(text, strlen(text)))
+        return hd_err(HD_INVALID, "the manifest's %s is not UTF-8", what);
+    return HD_OK;
+}
+
+static enum hd_status check_facts(const char *what, const struct hd_ckpt_fact *facts, size_t count)
+{
+    enum hd_status st = HD_OK;
+
+    if (count > FACTS_MAX)
+        return hd_err(HD_LIMIT, "the manifest's %s has %zu members; at most %d are allowed", what,
+                      count, FACTS_MAX);
+    for (size_t i = 0; !st && i < count; i++) {
+        st = check_text(what, facts[i].name);
+        if (!st)
+            st = check_text(what, facts[i].value);
+    }
+    return st;
+}
+
+static enum hd_status check_manifest(const struct hd_ckpt_manifest *m)
+{
+    enum hd_status st;
+
+    if (m->attempt < 0 || m->step < 0 || m->tokens_seen < 0)
+        return hd_err(HD_INVALID, "the manifest's attempt, step or tokens_seen is negative");
+    if (m->counter_count > FACTS_MAX)
+        return hd_err(HD_LIMIT, "%zu counters; at most %d are allowed", m->counter_count,
+                      FACTS_MAX);
+    st = check_text("job", m->job);
+    if (!st)
+        st = check_text("config", m->config);
+    if (!st)
+        st = check_facts("layout", m->layout, m->layout_count);
+    if (!st)
+        st = check_facts("determinism", m->determinism, m->determinism_count);
+    for (size_t i = 0; !st && i < m->counter_count; i++)
+        st = check_text("counters", m->counters[i].name);
+    return st;
+}
+
+static void add_facts(struct hd_json_writer *w, const char *key, const struct hd_ckpt_fact *facts,
+                      size_t count)
+{
+    hd_json_add_line(w);
+    hd_json_begin(w, key, '{');
+    for (size_t i = 0; i < count; i++)
+        hd_json_add_string(w, facts[i].name, facts[i].value);
+    hd_json_end(w, '}');
+}
+
+static void add_head(struct hd_json_writer *w, const struct hd_ckpt_manifest *m)
+{
+    hd_json_add_string(w, "format", FORMAT);
+    hd_json_add_int64(w, "version", HD_CKPT_FORMAT_VERSION);
+    hd_json_add_line(w);
+    hd_json_add_string(w, "job", m->job);
+    hd_json_add_int64(w, "attempt", m->attempt);
+    hd_json_add_int64(w, "step", m->step);
+    hd_json_add_int64(w, "tokens_seen", m->tokens_seen);
+    add_facts(w, "layout", m->layout, m->layout_count);
+    add_facts(w, "determinism", m->determinism, m->determinism_count);
+    hd_json_add_line(w);
+    hd_json_begin(w, "counters", '{');
+    for (size_t i = 0; i < m->counter_count; i++)
+        hd_json_add_int64(w, m->counters[i].name, m->counters[i].value);
+    hd_json_end(w, '}');
+    hd_json_add_line(w);
+    hd_json_add_string(w, "config", m->config);
+}
+
+static void add_shards(struct hd_json_writer *w, const struct hd_ckpt_manifest *m)
+{
+    char hash[HD_HASH_TEXT_MAX];
+
+    hd_json_add_line(w);
+    hd_json_begin(w, "shards", '[');
+    for (size_t i = 0; i < m->shard_count; i++) {
+        hd_hash_format(m->shards[i].hash, hash);
+        hd_json_add_line(w);
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "file", m->shards[i].file);
+        hd_json_add_int64(w, "size_bytes", m->shards[i].size_bytes);
+        hd_json_add_string(w, "xxh64", hash);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
+static void add_entry(struct hd_json_writer *w, const struct hd_ckpt_stored *stored,
+                      struct hd_text *label)
+{
+    const struct hd_ckpt_entry *entry = &stored->entry;
+    char dtype[16];
+
+    hd_text_clear(label);
+    hd_ckpt_add_label(label, entry);
+    if (label->failed)
+        return;
+    hd_json_add_line(w);
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "label", label->data);
+    hd_json_add_string(w, "dtype", hd_ckpt_dtype_name(entry->dtype, dtype));
+    hd_json_begin(w, "shape", '[');
+    for (int d = 0; d < entry->dim_count; d++)
+        hd_json_add_int64(w, NULL, entry->shape[d]);
+    hd_json_end(w, ']');
+    hd_json_add_int64(w, "shard", stored->shard);
+    hd_json_add_int64(w, "offset_bytes", stored->offset_bytes);
+    hd_json_add_int64(w, "size_bytes", hd_ckpt_entry_bytes(entry));
+    hd_json_end(w, '}');
+}
+
+enum hd_status hd_ckpt_write_manifest(const struct hd_ckpt_manifest *manifest,
+                                      const struct hd_ckpt_stored *stored, size_t count,
+                                      struct hd_text *ret_text)
+{
+    struct hd_json_writer w = {.out = ret_text};
+    struct hd_text label = {0};
+    char hash[HD_HASH_TEXT_MAX];
+    enum hd_status st = check_manifest(manifest);
+
+    if (st)
+        return st;
+    hd_json_begin(&w, NULL, '{');
+    add_head(&w, manifest);
+    add_shards(&w, manifest);
+    hd_json_add_line(&w);
+    hd_json_begin(&w, "entries", '[');
+    for (size_t i = 0; i < count; i++)
+        add_entry(&w, &stored[i], &label);
+    hd_json_end(&w, ']');
+    hd_text_add(ret_text, ",");
+    if (ret_text->failed || label.failed) {
+        st = hd_err(HD_NO_MEMORY, "no memory for the manifest of %zu entries", count);
+    } else {
+        hd_hash_format(hd_hash_bytes(ret_text->data, ret_text->len_bytes), hash);
+        hd_text_add(ret_text, LAST_LINE_BEGIN "%s" LAST_LINE_END, hash);
+        if (ret_text->failed)
+            st = hd_err(HD_NO_MEMORY, "no memory for the manifest of %zu entries", count);
+        else if (ret_text->len_bytes > HD_CKPT_MANIFEST_BYTES_MAX)
+            st = hd_err(HD_LIMIT, "the manifest of %zu entries is larger than %d bytes", count,
+                        HD_CKPT_MANIFEST_BYTES_MAX);
+    }
+    hd_text_free(&label);
+    return st;
+}
+
+/* ---- reading ---- */
+
+static enum hd_status check_last_line(const char *text, size_t text_bytes)
+{
+    const size_t begin = sizeof LAST_LINE_BEGIN - 1, end = sizeof LAST_LINE_END - 1;
+    char digits[HD_HASH_TEXT_MAX] = "";
+    const char *line;
+    uint64_t hash;
+
+    if (text_bytes < LAST_LINE_BYTES)
+        return hd_err(HD_CORRUPT, "it is cut short");
+    line = text + text_bytes - LAST_LINE_BYTES;
+    memcpy(digits, line + begin, sizeof digits - 1);
+    if (memcmp(line, LAST_LINE_BEGIN, begin) != 0 || !hd_hash_parse(digits, &hash) ||
+        memcmp(text + text_bytes - end, LAST_LINE_END, end) != 0)
+        return hd_err(HD_CORRUPT, "its last line, with the hash, is cut short or damaged");
+    if (hash != hd_hash_bytes(text, text_bytes - LAST_LINE_BYTES))
+        return hd_err(HD_CORRUPT, "it is damaged: its bytes do not have the hash in its last line");
+    return HD_OK;
+}
+
+static enum hd_status check_version(const struct hd_json *root)
+{
+    const char *format = NULL;
+    int64_t version = 0;
+    enum hd_status st = hd_json_need_string(root, "format", &format);
+
+    if (!st && strcmp(format, FORMAT) != 0)
+        st = hd_err(HD_INVALID, "'format' is not " FORMAT);
+    if (!st)
+        st = hd_json_need_int64(root, "version", 0, INT64_MAX, &version);
+    if (!st && version != HD_CKPT_FORMAT_VERSION)
+        st = hd_err(HD_UNSUPPORTED,
+                    "the checkpoint has format version %" PRId64 ", this build reads version %d",
+                    version, HD_CKPT_FORMAT_VERSION);
+    return st;
+}
+
+static enum hd_status copy_string(struct hd_arena *arena, const struct hd_json *root,
+                                  const char *key, const char **ret_text)
+{
+    const char *text = NULL;
+    enum hd_status st = hd_json_need_string(root, key, &text);
+
+    if (st)
+        return st;
+    *ret_text = hd_arena_strdup(arena, text);
+    return *ret_text ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for '%s'", key);
+}
+
+static enum hd_status parse_facts(struct hd_arena *arena, const struct hd_json *root,
+                                  const char *key, const struct hd_ckpt_fact **ret_facts,
+                                  size_t *ret_count)
+{
+    const struct hd_json *object = NULL;
+    struct hd_ckpt_fact *facts;
+    enum hd_status st = hd_json_need(root, key, HD_JSON_OBJECT, &object);
+    size_t n = 0;
+
+    if (!st && object->count > FACTS_MAX)
+        st = hd_err(HD_LIMIT, "'%s' has more than %d members", key, FACTS_MAX);
+    if (st)
+        return st;
+    facts = hd_arena_array(arena, object->count, sizeof *facts);
+    for (const struct hd_json *m = object->first; facts && m; m = m->next) {
+        if (m->kind != HD_JSON_STRING)
+            return hd_err(HD_INVALID, "'%s.%.100s' is no text", key, m->key);
+        facts[n].name = hd_arena_strdup(arena, m->key);
+        facts[n++].value = hd_arena_strdup(arena, m->text);
+    }
+    if (hd_arena_failed(arena))
+        return hd_err(HD_NO_MEMORY, "no memory for '%s'", key);
+    *ret_facts = facts;
+    *ret_count = n;
+    return HD_OK;
+}
+
+static enum hd_status parse_counters(struct hd_arena *arena, const struct hd_json *root,
+                                     struct hd_ckpt_manifest *ret_manifest)
+{
+    const struct hd_json *object = NULL;
+    struct hd_ckpt_counter *counters;
+    enum hd_status st = hd_json_need(root, "counters", HD_JSON_OBJECT, &object);
+    size_t n = 0;
+
+    if (!st && object->count > FACTS_MAX)
+        st = hd_err(HD_LIMIT, "'counters' has more than %d members", FACTS_MAX);
+    if (st)
+        return st;
+    counters = hd_arena_array(arena, object->count, sizeof *counters);
+    for (const struct hd_json *m = object->first; counters && m; m = m->next) {
+        st = hd_json_to_int64(m, INT64_MIN, INT64_MAX, &counters[n].value);
+        if (st)
+            return hd_err_prefix(st, "'counters.%.100s'", m->key);
+        counters[n++].name = hd_arena_strdup(arena, m->key);
+    }
+    if (hd_arena_failed(arena))
+        return hd_err(HD_NO_MEMORY, "no memory for 'counters'");
+    ret_manifest->counters = counters;
+    ret_manifest->counter_count = n;
+    return HD_OK;
+}
+
+static enum hd_status parse_shard(const struct hd_json *value, struct hd_ckpt_shard *ret_shard)
+{
+    const char *file = NULL, *hash = NULL;
+    enum hd_status st = hd_json_need_string(value, "file", &file);
+
+    if (!st && !hd_ckpt_is_shard_name(file)) /* in particular, no path out of the directory */
+        st = hd_err(HD_INVALID, "'%.100s' is no name of a shard", file);
+    if (!st)
+        st = hd_json_need_int64(value, "size_bytes", 8, INT64_MAX / 4, &ret_shard->size_bytes);
+    if (!st)
+        st = hd_json_need_string(value, "xxh64", &hash);
+    if (!st && !hd_hash_parse(hash, &ret_shard->hash))
+        st = hd_err(HD_INVALID, "'xxh64' is not 16 hexadecimal digits");
+    if (!st)
+        (void)snprintf(ret_shard->file, sizeof ret_shard->file, "%s", file);
+    return st;
+}
+
+static enum hd_status parse_shards(struct hd_arena *arena, const struct hd_json *root,
+                                   struct hd_ckpt_manifest *ret_manifest)
+{
+    const struct hd_json *list = NULL;
+    struct hd_ckpt_shard *shards;
+    enum hd_status st = hd_json_need(root, "shards", HD_JSON_ARRAY, &list);
+    size_t n = 0;
+
+    if (!st && (list->count < 1 || list->count > HD_CKPT_SHARDS_MAX))
+        st = hd_err(HD_INVALID, "%zu shards; 1 to %d are allowed", list->count, HD_CKPT_SHARDS_MAX);
+    if (st)
+        return st;
+    shards = hd_arena_array(arena, list->count, sizeof *shards);
+    if (!shards)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu shards", list->count);
+    for (const struct hd_json *v = list->first; v; v = v->next, n++) {
+        st = parse_shard(v, &shards[n]);
+        if (st)
+            return hd_err_prefix(st, "shard %zu", n);
+    }
+    ret_manifest->shards = shards;
+    ret_manifest->shard_count = n;
+    return HD_OK;
+}
+
+static enum hd_status parse_shape(const struct hd_json *value, struct hd_ckpt_entry *entry)
+{
+    const struct hd_json *list = NULL;
+    enum hd_status st = hd_json_need(value, "shape", HD_JSON_ARRAY, &list);
+
+    if (!st && list->count > HD_CKPT_DIMS_MAX)
+        st = hd_err(HD_INVALID, "%zu dimensions; at most %d are supported", list->count,
+                    HD_CKPT_DIMS_MAX);
+    if (st)
+        return st;
+    for (const struct hd_json *v = list->first; !st && v; v = v->next)
+        st = hd_json_to_int64(v, 1, HD_CKPT_ELEMENTS_MAX, &entry->shape[entry->dim_count++]);
+    return st;
+}
+
+static enum hd_status parse_entry(struct hd_arena *arena, const struct hd_json *value,
+                                  const struct hd_ckpt_manifest *manifest,
+                                  struct hd_ckpt_stored *ret_stored)
+{
+    struct hd_ckpt_entry entry = {0}, from_label;
+    const char *label = NULL, *dtype = NULL;
+    int64_t shard = 0, offset = 0, size = 0;
+    enum hd_status st = hd_json_need_string(value, "label", &label);
+
+    if (!st)
+        st = hd_json_need_string(value, "dtype", &dtype);
+    if (!st && !hd_ckpt_parse_dtype(dtype, &entry.dtype))
+        st = hd_err(HD_INVALID, "unknown dtype '%.16s'", dtype);
+    if (!st)
+        st = parse_shape(value, &entry);
+    from_label = entry;
+    if (!st)
+        st = hd_ckpt_parse_label(arena, label, &from_label);
+    if (!st && (entry.dim_count != from_label.dim_count ||
+                memcmp(entry.shape, from_label.shape, sizeof entry.shape) != 0))
+        st = hd_err(HD_INVALID, "'%.300s' is no piece of a tensor of its shape", label);
+    if (!st)
+        st = hd_json_need_int64(value, "shard", 0, (int64_t)manifest->shard_count - 1, &shard);
+    if (!st)
+        st = hd_json_need_int64(value, "offset_bytes", 8, INT64_MAX / 4, &offset);
+    if (!st)
+        st = hd_json_need_int64(value, "size_bytes", 1, INT64_MAX / 4, &size);
+    if (!st && (size != hd_ckpt_entry_bytes(&from_label) ||
+                offset > manifest->shards[shard].size_bytes - size))
+        st = hd_err(HD_INVALID, "'%.300s': its bytes are not inside %s", label,
+                    manifest->shards[shard].file);
+    if (!st)
+        *ret_stored = (struct hd_ckpt_stored){
+            .entry = from_label, .offset_bytes = offset, .shard = (int32_t)shard};
+    return st;
+}
+
+static enum hd_status parse_entries(struct hd_arena *arena, const struct hd_json *root,
+                                    const struct hd_ckpt_manifest *manifest,
+                                    struct hd_ckpt_stored **ret_stored, size_t *ret_count)
+{
+    const struct hd_json *list = NULL;
+    struct hd_ckpt_stored *stored;
+    enum hd_status st = hd_json_need(root, "entries", HD_JSON_ARRAY, &list);
+    size_t n = 0;
+
+    if (!st && (list->count < 1 || list->count > HD_CKPT_ENTRIES_MAX))
+        st = hd_err(HD_INVALID, "%zu entries; 1 to %d are allowed", list->count,
+                    HD_CKPT_ENTRIES_MAX);
+    if (st)
+        return st;
+    stored = hd_arena_array(arena, list->count, sizeof *stored);
+    if (!stored)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu entries", list->count);
+    for (const struct hd_json *v = list->first; v; v = v->next, n++) {
+        st = parse_entry(arena, v, manifest, &stored[n]);
+        if (st)
+            return hd_err_prefix(st, "entry %zu", n);
+    }
+    *ret_stored = stored;
+    *ret_count = n;
+    return HD_OK;
+}
+
+static enum hd_status parse_head(struct hd_arena *arena, const struct hd_json *root,
+                                 struct hd_ckpt_manifest *m)
+{
+    int64_t attempt = 0;
+    enum hd_status st = copy_string(arena, root, "job", &m->job);
+
+    if (!st)
+        st = hd_json_need_int64(root, "attempt", 0, INT32_MAX, &attempt);
+    m->attempt = (int)attempt;
+    if (!st)
+        st = hd_json_need_int64(root, "step", 0, INT64_MAX, &m->step);
+    if (!st)
+        st = hd_json_need_int64(root, "tokens_seen", 0, INT64_MAX, &m->tokens_seen);
+    if (!st)
+        st = copy_string(arena, root, "config", &m->config);
+    if (!st)
+        st = parse_facts(arena, root, "layout", &m->layout, &m->layout_count);
+    if (!st)
+        st = parse_facts(arena, root, "determinism", &m->determinism, &m->determinism_count);
+    if (!st)
+        st = parse_counters(arena, root, m);
+    return st;
+}
+
+enum hd_status hd_ckpt_parse_manifest(struct hd_arena *arena, struct hd_arena *scratch,
+                                      const char *text, size_t text_bytes,
+                                      struct hd_ckpt_manifest *ret_manifest,
+                                      struct hd_ckpt_stored **ret_stored, size_t *ret_count)
+{
+    const struct hd_json_limits limits = {.values_max = text_bytes / 2 + 1, .depth_max = 4};
+    struct hd_ckpt_manifest manifest = {0};
+    const struct hd_json *root = NULL;
+    enum hd_status st = check_last_line(text, text_bytes);
+
+    if (!st)
+        st = hd_json_parse(scratch, text, text_bytes, &limits, &root);
+    if (!st)
+        st = check_version(root);
+    if (!st)
+        st = parse_head(arena, root, &manifest);
+    if (!st)
+        st = parse_shards(arena, root, &manifest);
+    if (!st)
+        st = parse_entries(arena, root, &manifest, ret_stored, ret_count);
+    if (!st)
+        *ret_manifest = manifest;
+    return st == HD_INVALID || st == HD_LIMIT ? HD_CORRUPT : st;
+}

@@ -1,0 +1,263 @@
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "checkpoint/checkpoint_internal.h"
+
+#define STEP_PREFIX    "step-"
+#define ATTEMPT_PREFIX "attempt-"
+
+enum { STEP_DIGITS = 8 }; /* at least: so that names sort like numbers for a long while */
+
+enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *ret_path,
+                                  size_t path_max)
+{
+    int n = snprintf(ret_path, path_max, "%s/checkpoints/" STEP_PREFIX "%0*" PRId64, attempt_dir,
+                     STEP_DIGITS, step);
+
+    if (n < 0 || (size_t)n >= path_max)
+        return hd_err(HD_LIMIT, "the path of a checkpoint below %s is too long", attempt_dir);
+    return HD_OK;
+}
+
+/* PREFIX followed by digits and nothing else. */
+static bool parse_number_after(const char *name, const char *prefix, int64_t *ret_number)
+{
+    const char *digits = name + strlen(prefix);
+    int64_t number = 0;
+
+    if (!hd_text_starts(name, prefix) || !*digits || strlen(digits) > 18)
+        return false;
+    for (const char *p = digits; *p; p++) {
+        if (*p < '0' || *p > '9')
+            return false;
+        number = number * 10 + (*p - '0');
+    }
+    *ret_number = number;
+    return true;
+}
+
+static enum hd_status join(const char *dir, const char *name, char **ret_path)
+{
+    struct hd_text text = {0};
+
+    hd_file_join(&text, dir, name);
+    if (text.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    *ret_path = text.data;
+    return HD_OK;
+}
+
+/* The places DIR/PREFIXnumber as {attempt 0, step = number}, in no order; an absent DIR has none.
+ */
+static enum hd_status list_numbered(const char *dir, const char *prefix,
+                                    struct hd_ckpt_place **ret_places, size_t *ret_count)
+{
+    struct hd_ckpt_place *places = NULL;
+    enum hd_status st = HD_OK;
+    struct dirent *item;
+    DIR *stream = opendir(dir);
+    size_t count = 0;
+    int64_t number;
+
+    *ret_places = NULL;
+    *ret_count = 0;
+    if (!stream)
+        return errno == ENOENT ? HD_OK : hd_err(HD_IO, "cannot list %s: %s", dir, strerror(errno));
+    while (!st && (errno = 0, item = readdir(stream))) {
+        struct hd_ckpt_place *more;
+
+        if (!parse_number_after(item->d_name, prefix, &number))
+            continue;
+        more = realloc(places, (count + 1) * sizeof *places);
+        if (!more) {
+            st = hd_err(HD_NO_MEMORY, "no memory to list %s", dir);
+            break;
+        }
+        places = more;
+        places[count] = (struct hd_ckpt_place){.step = number};
+        st = join(dir, item->d_name, &places[count].path);
+        count += !st;
+    }
+    if (!st && errno)
+        st = hd_err(HD_IO, "cannot list %s: %s", dir, strerror(errno));
+    (void)closedir(stream);
+    if (st) {
+        hd_ckpt_places_free(places, count);
+        return st;
+    }
+    *ret_places = places;
+    *ret_count = count;
+    return HD_OK;
+}
+
+void hd_ckpt_places_free(struct hd_ckpt_place *places, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(places[i].path);
+    free(places);
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+    const struct hd_ckpt_place *x = a, *y = b;
+
+    return x->step < y->step ? -1 : x->step > y->step;
+}
+
+/* Only a plain "no such file" means that there is no manifest: a disk that does not answer must not
+ * make a checkpoint look like rubbish. */
+static enum hd_status look_for_manifest(const char *dir, bool *ret_complete)
+{
+    char *path = NULL;
+    struct stat info;
+    enum hd_status st = join(dir, HD_CKPT_MANIFEST_FILE, &path);
+
+    if (st)
+        return st;
+    *ret_complete = lstat(path, &info) == 0;
+    if (!*ret_complete && errno != ENOENT && errno != ENOTDIR)
+        st = hd_err(HD_IO, "cannot examine %s: %s", path, strerror(errno));
+    free(path);
+    return st;
+}
+
+enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_places,
+                            size_t *ret_count)
+{
+    struct hd_ckpt_place *places = NULL;
+    size_t count = 0, kept = 0;
+    char *dir = NULL;
+    enum hd_status st = join(attempt_dir, "checkpoints", &dir);
+
+    if (st)
+        return st;
+    st = list_numbered(dir, STEP_PREFIX, &places, &count);
+    free(dir);
+    if (st)
+        return st;
+    for (size_t i = 0; i < count; i++) {
+        bool complete = false;
+
+        if (!st)
+            st = look_for_manifest(places[i].path, &complete);
+        if (complete)
+            places[kept++] = places[i];
+        else
+            free(places[i].path);
+    }
+    if (st) {
+        hd_ckpt_places_free(places, kept);
+        return st;
+    }
+    if (kept)
+        qsort(places, kept, sizeof *places, compare_steps);
+    *ret_places = places;
+    *ret_count = kept;
+    return HD_OK;
+}
+
+/* The newest of one attempt, or no path when it has none. */
+static enum hd_status find_in_attempt(const char *attempt_dir, struct hd_ckpt_place *ret_place)
+{
+    struct hd_ckpt_place *places = NULL;
+    size_t count = 0;
+    enum hd_status st = hd_ckpt_list(attempt_dir, &places, &count);
+
+    if (st)
+        return st;
+    *ret_place = (struct hd_ckpt_place){0};
+    if (count) {
+        *ret_place = places[count - 1];
+        count--; /* its path goes to the caller */
+    }
+    hd_ckpt_places_free(places, count);
+    return HD_OK;
+}
+
+enum hd_status hd_ckpt_find_newest(const char *job_dir, struct hd_ckpt_place *ret_place)
+{
+    struct hd_ckpt_place *attempts = NULL, place = {0};
+    size_t count = 0;
+    enum hd_status st = list_numbered(job_dir, ATTEMPT_PREFIX, &attempts, &count);
+
+    if (st)
+        return st;
+    if (count)
+        qsort(attempts, count, sizeof *attempts, compare_steps);
+    for (size_t i = count; !st && !place.path && i > 0; i--) {
+        st = find_in_attempt(attempts[i - 1].path, &place);
+        place.attempt = (int)attempts[i - 1].step;
+    }
+    hd_ckpt_places_free(attempts, count);
+    if (!st && !place.path)
+        st = hd_err(HD_NOT_FOUND, "there is no complete checkpoint below %s", job_dir);
+    if (!st)
+        *ret_place = place;
+    return st;
+}
+
+/* ---- cleaning ---- */
+
+/* rank-00000.safetensors.part.123 or manifest.json.part.123 */
+static bool is_part(const char *name)
+{
+    const char *part = strstr(name, ".part.");
+    const char *digits = part ? part + strlen(".part.") : "";
+
+    return *digits && digits[strspn(digits, "0123456789")] == '\0';
+}
+
+static enum hd_status remove_parts(const char *dir)
+{
+    enum hd_status st = HD_OK;
+    struct dirent *item;
+    DIR *stream = opendir(dir);
+
+    if (!stream)
+        return hd_err(HD_IO, "cannot list %s: %s", dir, strerror(errno));
+    while (!st && (errno = 0, item = readdir(stream)))
+        if (is_part(item->d_name) && unlinkat(dirfd(stream), item->d_name, 0) < 0 &&
+            errno != ENOENT)
+            st = hd_err(HD_IO, "cannot remove %s/%s: %s", dir, item->d_name, strerror(errno));
+    (void)closedir(stream);
+    return st;
+}
+
+enum hd_status hd_ckpt_clean_partial(const char *checkpoints_dir)
+{
+    struct hd_ckpt_place *places = NULL;
+    size_t count = 0;
+    enum hd_status st = list_numbered(checkpoints_dir, STEP_PREFIX, &places, &count);
+
+    for (size_t i = 0; !st && i < count; i++) {
+        bool complete = false;
+
+        st = look_for_manifest(places[i].path, &complete);
+        if (!st)
+            st = complete ? remove_parts(places[i].path) : hd_file_remove_tree(places[i].path);
+    }
+    hd_ckpt_places_free(places, count);
+    return st;
+}
+
+enum hd_status hd_ckpt_remove(const char *dir)
+{
+    char *path = NULL;
+    enum hd_status st = join(dir, HD_CKPT_MANIFEST_FILE, &path);
+
+    if (st)
+        return st;
+    if (unlink(path) == 0)
+        st = hd_file_sync_dir(dir);
+    else if (errno != ENOENT && errno != ENOTDIR)
+        st = hd_err(HD_IO, "cannot remove %s: %s", path, strerror(errno));
+    free(path);
+    return st ? st : hd_file_remove_tree(dir);
+}

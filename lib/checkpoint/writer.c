@@ -1,0 +1,285 @@
+/* writer: phase one of saving, one rank's shard.
+ *
+ * Invariants (of this file and commit.c):
+ *
+ *  1. A name that ends a phase, rank-*.safetensors or manifest.json, only ever names a whole file:
+ *     bytes go to NAME.part.PID, are flushed, and only then renamed.
+ *  2. finish() and commit() return HD_OK only when the bytes, the name and the directory's own name
+ *     are on disk.
+ *  3. The manifest is written after every shard that it lists was durable, and exactly once: a
+ *     directory that has one is never written to again.
+ *  4. The manifest covers every element of every tensor it names, and pins the size and hash of
+ *     each shard and its own.
+ *  5. Whatever fails, at any instant, leaves every other checkpoint as it was; what is left over in
+ *     this one's directory has no meaning to any reader.
+ *
+ *     (absent) --writer_open--> NAME.part.PID --add..--> (all bytes) --finish--> NAME
+ *                                     |                                  |
+ *                                     +----- drop, or any failure -------+---> (absent)
+ *
+ *     all NAMEs --commit--> manifest.json.part.PID --(hd_file_write_atomic)--> manifest.json
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "checkpoint/checkpoint_internal.h"
+
+struct hd_ckpt_writer {
+    char *dir, *part, *path;
+    int fd;
+    enum hd_status failure; /* of an add: finish repeats it */
+    struct hd_error story;
+    struct hd_hash hash;
+    struct hd_ckpt_shard shard;
+    int64_t written_bytes;
+};
+
+/* ---- opening ---- */
+
+static int compare_labels(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A JSON object with one name twice would be a shard that nobody can read. */
+static enum hd_status refuse_repeated_labels(const struct hd_ckpt_entry *entries, size_t count)
+{
+    struct hd_text all = {0};
+    const char **labels = calloc(count, sizeof *labels);
+    enum hd_status st = HD_OK;
+    size_t at = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        hd_ckpt_add_label(&all, &entries[i]);
+        hd_text_add_bytes(&all, "", 1);
+    }
+    if (!labels || all.failed) {
+        st = hd_err(HD_NO_MEMORY, "no memory for the labels of %zu entries", count);
+        goto out;
+    }
+    for (size_t i = 0; i < count; i++) {
+        labels[i] = all.data + at;
+        at += strlen(labels[i]) + 1;
+    }
+    qsort(labels, count, sizeof *labels, compare_labels);
+    for (size_t i = 1; !st && i < count; i++)
+        if (strcmp(labels[i - 1], labels[i]) == 0)
+            st = hd_err(HD_INVALID, "the entry %s stands twice in one shard", labels[i]);
+out:
+    free(labels);
+    hd_text_free(&all);
+    return st;
+}
+
+static enum hd_status check_entries(const struct hd_ckpt_entry *entries, size_t count,
+                                    int64_t *ret_data_bytes)
+{
+    int64_t bytes = 0;
+
+    if (count < 1 || count > HD_CKPT_ENTRIES_MAX)
+        return hd_err(HD_LIMIT, "%zu entries; a shard has 1 to %d", count, HD_CKPT_ENTRIES_MAX);
+    for (size_t i = 0; i < count; i++) {
+        enum hd_status st = hd_ckpt_check_entry(&entries[i]);
+
+        if (st)
+            return st;
+        if (bytes % (int64_t)hd_dtype_size(entries[i].dtype))
+            return hd_err(HD_INVALID,
+                          "%s would not be aligned in its shard: order the entries by "
+                          "hd_ckpt_sort_entries",
+                          entries[i].name);
+        if (hd_ckpt_entry_bytes(&entries[i]) > INT64_MAX / 4 - bytes)
+            return hd_err(HD_LIMIT, "the entries are too large for one shard");
+        bytes += hd_ckpt_entry_bytes(&entries[i]);
+    }
+    *ret_data_bytes = bytes;
+    return refuse_repeated_labels(entries, count);
+}
+
+static char *join(const char *dir, const char *name)
+{
+    struct hd_text text = {0};
+
+    hd_file_join(&text, dir, name);
+    if (text.failed)
+        hd_text_free(&text);
+    return text.data;
+}
+
+static enum hd_status name_files(struct hd_ckpt_writer *writer, const char *dir, int rank)
+{
+    char part[HD_CKPT_FILE_MAX + 32];
+
+    (void)snprintf(writer->shard.file, sizeof writer->shard.file, "rank-%05d.safetensors", rank);
+    (void)snprintf(part, sizeof part, "%s.part.%d", writer->shard.file, (int)getpid());
+    writer->dir = strdup(dir);
+    writer->path = join(dir, writer->shard.file);
+    writer->part = join(dir, part);
+    if (!writer->dir || !writer->path || !writer->part)
+        return hd_err(HD_NO_MEMORY, "no memory for the names of a shard");
+    return HD_OK;
+}
+
+static enum hd_status refuse_complete(const char *dir)
+{
+    char *path = join(dir, HD_CKPT_MANIFEST_FILE);
+    bool exists = path && hd_file_exists(path);
+
+    free(path);
+    return exists
+               ? hd_err(HD_EXISTS, "%s is a complete checkpoint already; it is never changed", dir)
+               : HD_OK;
+}
+
+static enum hd_status create_part(struct hd_ckpt_writer *writer)
+{
+    writer->fd = open(writer->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (writer->fd < 0)
+        return hd_err(HD_IO, "cannot create %s: %s", writer->part, strerror(errno));
+    return HD_OK;
+}
+
+static enum hd_status put(struct hd_ckpt_writer *writer, const void *data, size_t size_bytes)
+{
+    enum hd_status st = hd_file_write_all(writer->fd, data, size_bytes);
+
+    if (st)
+        return hd_err_prefix(st, "%s", writer->part);
+    hd_hash_add(&writer->hash, data, size_bytes);
+    writer->written_bytes += (int64_t)size_bytes;
+    return HD_OK;
+}
+
+enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ckpt_entry *entries,
+                                   size_t count, struct hd_ckpt_writer **ret_writer)
+{
+    struct hd_ckpt_writer *writer;
+    struct hd_text head = {0};
+    int64_t data_bytes = 0;
+    enum hd_status st;
+
+    if (rank < 0 || rank >= HD_CKPT_SHARDS_MAX)
+        return hd_err(HD_LIMIT, "rank %d; at most %d shards are supported", rank,
+                      HD_CKPT_SHARDS_MAX);
+    st = check_entries(entries, count, &data_bytes);
+    if (st)
+        return st;
+    writer = calloc(1, sizeof *writer);
+    if (!writer)
+        return hd_err(HD_NO_MEMORY, "no memory for a checkpoint writer");
+    writer->fd = -1;
+    hd_hash_begin(&writer->hash);
+
+    st = name_files(writer, dir, rank);
+    if (!st)
+        st = refuse_complete(dir);
+    if (!st)
+        st = hd_ckpt_write_table(entries, count, &head);
+    if (!st)
+        st = hd_file_make_dirs(dir, 0755);
+    if (!st)
+        st = create_part(writer);
+    if (!st)
+        st = put(writer, head.data, head.len_bytes);
+    writer->shard.size_bytes = (int64_t)head.len_bytes + data_bytes;
+    hd_text_free(&head);
+    if (st)
+        hd_ckpt_writer_drop(writer);
+    else
+        *ret_writer = writer;
+    return st;
+}
+
+/* ---- writing ---- */
+
+enum hd_status hd_ckpt_writer_add(struct hd_ckpt_writer *writer, const void *data,
+                                  size_t size_bytes)
+{
+    enum hd_status st;
+
+    if (writer->failure)
+        return hd_err_restore(&writer->story);
+    if ((int64_t)size_bytes > writer->shard.size_bytes - writer->written_bytes)
+        st = hd_err(HD_INVALID, "%s: more bytes than the declared entries have", writer->path);
+    else
+        st = put(writer, data, size_bytes);
+    if (st) {
+        writer->failure = st;
+        hd_err_save(st, &writer->story);
+    }
+    return st;
+}
+
+static enum hd_status make_durable(struct hd_ckpt_writer *writer)
+{
+    int fd = writer->fd;
+
+    if (fsync(fd) < 0)
+        return hd_err(HD_IO, "cannot flush %s: %s", writer->part, strerror(errno));
+    writer->fd = -1;
+    if (close(fd) < 0)
+        return hd_err(HD_IO, "cannot close %s: %s", writer->part, strerror(errno));
+    if (rename(writer->part, writer->path) < 0)
+        return hd_err(HD_IO, "cannot rename %s to %s: %s", writer->part, writer->path,
+                      strerror(errno));
+    return hd_file_sync_dir(writer->dir); /* the new name is durable only when its directory is */
+}
+
+enum hd_status hd_ckpt_writer_finish(struct hd_ckpt_writer *writer, struct hd_ckpt_shard *ret_shard)
+{
+    enum hd_status st = writer->failure;
+
+    if (st)
+        st = hd_err_restore(&writer->story);
+    else if (writer->written_bytes != writer->shard.size_bytes)
+        st = hd_err(HD_INVALID, "%s: %" PRId64 " bytes of the declared entries were never added",
+                    writer->path, writer->shard.size_bytes - writer->written_bytes);
+    else
+        st = make_durable(writer);
+    if (!st) {
+        writer->shard.hash = hd_hash_value(&writer->hash);
+        *ret_shard = writer->shard;
+    }
+    hd_ckpt_writer_drop(writer);
+    return st;
+}
+
+void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer)
+{
+    if (!writer)
+        return;
+    if (writer->fd >= 0)
+        (void)close(writer->fd);
+    if (writer->part)
+        (void)unlink(writer->part); /* gone already after a rename */
+    free(writer->dir);
+    free(writer->part);
+    free(writer->path);
+    free(writer);
+}
+
+enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ckpt_entry *entries,
+                                   const void *const *data, size_t count,
+                                   struct hd_ckpt_shard *ret_shard)
+{
+    struct hd_ckpt_writer *writer = NULL;
+    enum hd_status st = hd_ckpt_writer_open(dir, rank, entries, count, &writer);
+
+    if (st)
+        return st;
+    for (size_t i = 0; !st && i < count; i++)
+        st = hd_ckpt_writer_add(writer, data[i], (size_t)hd_ckpt_entry_bytes(&entries[i]));
+    if (st) {
+        hd_ckpt_writer_drop(writer);
+        return st;
+    }
+    return hd_ckpt_writer_finish(writer, ret_shard);
+}

@@ -1,0 +1,191 @@
+#include "disk.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+enum { PENDING_MAX = 64 };
+
+struct pending {
+    char path[PATH_MAX];
+    bool is_name; /* the name is not durable yet; else the bytes are not */
+};
+
+static struct {
+    bool on;
+    int calls, cut_at, complaints;
+    char complaint[PATH_MAX + 64];
+    struct pending pending[PENDING_MAX];
+    int pending_count;
+} disk;
+
+ssize_t __real_write(int fd, const void *data, size_t size_bytes);
+int __real_fsync(int fd);
+int __real_rename(const char *from, const char *to);
+int __real_mkdir(const char *path, mode_t mode);
+ssize_t __wrap_write(int fd, const void *data, size_t size_bytes);
+int __wrap_fsync(int fd);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_mkdir(const char *path, mode_t mode);
+
+void disk_watch(void)
+{
+    memset(&disk, 0, sizeof disk);
+    disk.on = true;
+}
+
+int disk_pending_count(void)
+{
+    return disk.pending_count;
+}
+
+int disk_call_count(void)
+{
+    return disk.calls;
+}
+
+int disk_complaint_count(void)
+{
+    return disk.complaints;
+}
+
+const char *disk_complaint(void)
+{
+    return disk.complaint;
+}
+
+void disk_cut_at(int call_number)
+{
+    disk.cut_at = call_number;
+}
+
+static void path_of(int fd, char ret_path[PATH_MAX])
+{
+    char link[64];
+    ssize_t n;
+
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    n = readlink(link, ret_path, PATH_MAX - 1);
+    ret_path[n > 0 ? n : 0] = '\0';
+}
+
+static bool is_pending(const char *path, bool is_name)
+{
+    for (int i = 0; i < disk.pending_count; i++)
+        if (disk.pending[i].is_name == is_name && strcmp(disk.pending[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+static void add_pending(const char *path, bool is_name)
+{
+    if (is_pending(path, is_name) || disk.pending_count == PENDING_MAX)
+        return;
+    disk.pending[disk.pending_count].is_name = is_name;
+    (void)snprintf(disk.pending[disk.pending_count++].path, PATH_MAX, "%s", path);
+}
+
+static bool is_parent(const char *dir, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash && (size_t)(slash - path) == strlen(dir) && strncmp(dir, path, strlen(dir)) == 0;
+}
+
+/* The bytes of `path`, or, when it is a directory, the names in it, are on disk now. */
+static void settle(const char *path, bool is_directory)
+{
+    int kept = 0;
+
+    for (int i = 0; i < disk.pending_count; i++) {
+        const struct pending *p = &disk.pending[i];
+
+        if (is_directory ? p->is_name && is_parent(path, p->path)
+                         : !p->is_name && strcmp(path, p->path) == 0)
+            continue;
+        if (kept != i)
+            disk.pending[kept] = *p;
+        kept++;
+    }
+    disk.pending_count = kept;
+}
+
+static void complain(const char *what, const char *path)
+{
+    if (disk.complaints++ == 0)
+        (void)snprintf(disk.complaint, sizeof disk.complaint, "%s: %s", what, path);
+}
+
+static bool is_file_below_checkpoints(const char *path)
+{
+    return strstr(path, "/checkpoints/") != NULL;
+}
+
+static bool is_cut(void)
+{
+    return ++disk.calls == disk.cut_at;
+}
+
+ssize_t __wrap_write(int fd, const void *data, size_t size_bytes)
+{
+    char path[PATH_MAX];
+
+    path_of(fd, path);
+    if (!disk.on || !is_file_below_checkpoints(path))
+        return __real_write(fd, data, size_bytes);
+    if (is_cut()) {
+        (void)!__real_write(fd, data, size_bytes / 2);
+        _exit(DISK_CUT_STATUS);
+    }
+    add_pending(path, false);
+    return __real_write(fd, data, size_bytes);
+}
+
+int __wrap_fsync(int fd)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    int rc;
+
+    if (!disk.on)
+        return __real_fsync(fd);
+    if (is_cut())
+        _exit(DISK_CUT_STATUS);
+    rc = __real_fsync(fd);
+    path_of(fd, path);
+    if (rc == 0 && fstat(fd, &info) == 0)
+        settle(path, S_ISDIR(info.st_mode));
+    return rc;
+}
+
+int __wrap_rename(const char *from, const char *to)
+{
+    if (!disk.on)
+        return __real_rename(from, to);
+    if (is_cut())
+        _exit(DISK_CUT_STATUS);
+    if (is_pending(from, false))
+        complain("renamed before its bytes were durable", from);
+    if (strstr(to, "/manifest.json") && disk.pending_count)
+        complain("the manifest came before this was durable", disk.pending[0].path);
+    add_pending(to, true);
+    return __real_rename(from, to);
+}
+
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    int rc;
+
+    if (!disk.on)
+        return __real_mkdir(path, mode);
+    if (is_cut())
+        _exit(DISK_CUT_STATUS);
+    rc = __real_mkdir(path, mode);
+    if (rc == 0)
+        add_pending(path, true);
+    return rc;
+}
