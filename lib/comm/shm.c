@@ -26,28 +26,37 @@ enum { SELF_DEADLINE_MS = 5000 }; /* only a receive that nothing was sent to can
 
 /* ---- failing ---- */
 
-/* The first operation that is under way and waits for somebody, or NULL. */
+/* An operation that is under way, one that waits for another rank if there is one; else NULL.
+ * *ret_rank is that other rank, -1 when it waits for none, *ret_what what it has not done. */
 static struct hd_comm_op *find_waiting(struct hd_comm *comm,
                                        const struct hd_comm_stream **ret_stream, int *ret_rank,
                                        const char **ret_what)
 {
+    struct hd_comm_op *begun = NULL;
+
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
         const struct hd_comm_stream *stream = &comm->streams[s];
 
         for (uint64_t i = stream->completed; i < stream->sealed; i++) {
             struct hd_comm_op *op = hd_comm_op_at(stream, i);
             const bool pair = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
+            int rank;
 
             if (op->kind == HD_COMM_AFTER || op->state == HD_COMM_QUEUED)
                 break; /* what comes later has not begun */
-            *ret_rank =
-                pair ? shm_pair_missing(op, ret_what) : shm_collective_missing(op, ret_what);
+            if (op->state == HD_COMM_COMPLETE)
+                continue;
+            rank = pair ? shm_pair_missing(op, ret_what) : shm_collective_missing(op, ret_what);
+            if (begun && rank < 0)
+                continue;
+            begun = op;
             *ret_stream = stream;
-            if (*ret_rank >= 0)
+            *ret_rank = rank;
+            if (rank >= 0)
                 return op;
         }
     }
-    return NULL;
+    return begun;
 }
 
 /* "all_reduce #7 of group dp (1000 x f32, stream reduce): rank 2 has not entered"; "" for none. */
@@ -56,16 +65,17 @@ static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_b
     const struct hd_comm_stream *stream;
     const struct hd_comm_op *op;
     const char *what;
-    int rank;
+    int rank, n;
 
+    ret_text[0] = '\0';
     op = find_waiting(comm, &stream, &rank, &what);
-    if (op)
-        (void)snprintf(
-            ret_text, size_bytes, "%s #%llu of group %s (%lld x %s, stream %s): rank %d %s",
-            hd_comm_op_name(op), (unsigned long long)op->seq, op->group->name, (long long)op->count,
-            hd_dtype_name(op->dtype), hd_comm_stream_text(stream->name), rank, what);
-    else
-        ret_text[0] = '\0';
+    if (!op)
+        return;
+    n = snprintf(ret_text, size_bytes, "%s #%llu of group %s (%lld x %s, stream %s)",
+                 hd_comm_op_name(op), (unsigned long long)op->seq, op->group->name,
+                 (long long)op->count, hd_dtype_name(op->dtype), hd_comm_stream_text(stream->name));
+    if (rank >= 0 && n >= 0 && (size_t)n < size_bytes)
+        (void)snprintf(ret_text + n, size_bytes - (size_t)n, ": rank %d %s", rank, what);
 }
 
 /* What a rank did last, from its flight record; it may be writing it just now. */
@@ -402,7 +412,7 @@ static enum hd_status check_absent(struct hd_comm *comm)
     int rank, suspect;
 
     op = find_waiting(comm, &stream, &rank, &what);
-    if (!op || !atomic_load(&shm_area_of(comm, rank)->left))
+    if (!op || rank < 0 || !atomic_load(&shm_area_of(comm, rank)->left))
         return HD_OK;
     suspect = rank;
     op = find_waiting(comm, &stream, &rank, &what); /* it may have acted before it left */
@@ -421,7 +431,7 @@ static enum hd_status fail_late(struct hd_comm *comm, int64_t waited_ms)
     int rank;
 
     describe_waiting(comm, waiting, sizeof waiting);
-    if (find_waiting(comm, &stream, &rank, &what))
+    if (find_waiting(comm, &stream, &rank, &what) && rank >= 0)
         describe_latest(comm, rank, latest, sizeof latest);
     return shm_fail_here(comm, HD_TIMEOUT, "nothing moved for %lld ms in %s; %s",
                          (long long)waited_ms, waiting, latest);

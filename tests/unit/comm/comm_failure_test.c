@@ -1,0 +1,578 @@
+/* comm: what the living learn when a rank dies, aborts, is late, leaves, or asks for something else
+ * than its peers. The parent plays the supervisor. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "ranks.h"
+
+static const int32_t everybody[] = {0, 1, 2, 3};
+
+static struct hd_comm_group *open_world(struct rank *self)
+{
+    struct hd_comm_group *group = NULL;
+
+    if (hd_comm_group(self->comm, "world", everybody, self->world, &group) != HD_OK)
+        rank_failed(self, __FILE__, __LINE__, "the group world");
+    return group;
+}
+
+static struct hd_comm_stream *reduce_of(struct rank *self)
+{
+    return hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+}
+
+static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group, int64_t count)
+{
+    const struct hd_comm_all_reduce_args args = {self->base, self->base, count, HD_F32,
+                                                 HD_COMM_SUM};
+    const enum hd_status st = hd_comm_all_reduce(group, reduce_of(self), &args);
+
+    return st ? st : hd_comm_wait(reduce_of(self), hd_comm_record(reduce_of(self)));
+}
+
+static void note_end(struct rank *self, enum hd_status st, int64_t since_ms)
+{
+    self->report->took_ms = hd_clock_now_ms() - since_ms;
+    self->report->status = st;
+    (void)snprintf(self->report->message, HD_ERR_MAX, "%s", st ? hd_err_message() : "");
+}
+
+static void assert_says(const struct report *report, const char *text)
+{
+    if (!strstr(report->message, text))
+        print_error("\"%s\" is not in \"%s\"\n", text, report->message);
+    assert_non_null(strstr(report->message, text));
+}
+
+static void wait_for_mark(struct report *report, int mark)
+{
+    while (atomic_load(&report->mark) < mark)
+        (void)usleep(500);
+}
+
+/* ---- a killed process ---- */
+
+enum { VICTIM = 1 };
+
+static void sum_until_failure(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+    enum hd_status st = HD_OK;
+
+    CHECK(self, group);
+    for (int64_t n = 0; !st; n++) {
+        st = sum_once(self, group, 100000);
+        atomic_store(&self->report->mark, 1);
+    }
+    note_end(self, st, (int64_t)self->report->numbers[0]);
+    /* it sticks: everything from now on returns the same at once */
+    CHECK(self, sum_once(self, group, 1) == st);
+    CHECK(self, hd_comm_poll(self->comm) == st);
+    CHECK(self, hd_comm_failure(self->comm) == st);
+    CHECK(self, strcmp(hd_err_message(), self->report->message) == 0);
+}
+
+static void kill_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
+{
+    struct hd_shm_flight flight[HD_SHM_FLIGHT_MAX];
+    char reason[HD_SHM_REASON_MAX];
+    enum hd_status st;
+    int how, rank, count;
+
+    for (int r = 0; r < hd_shm_control_world(ctl); r++)
+        wait_for_mark(&reports[r], 1);
+    (void)usleep(20000); /* somewhere in the middle of the sums */
+    assert_int_equal(kill(pids[VICTIM], SIGKILL), 0);
+    assert_int_equal(waitpid(pids[VICTIM], &how, 0), pids[VICTIM]);
+    assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+    (void)usleep(20000); /* the others can only wait now */
+    for (int r = 0; r < hd_shm_control_world(ctl); r++)
+        reports[r].numbers[0] = (uint64_t)hd_clock_now_ms();
+    hd_shm_control_mark_dead(ctl, VICTIM, "killed by signal 9");
+
+    assert_true(hd_shm_control_failure(ctl, &rank, &st, reason));
+    assert_int_equal(rank, VICTIM);
+    assert_string_equal(reason, "killed by signal 9");
+    /* the record of the dead is readable: what it did last was a sum of 400000 bytes */
+    count = hd_shm_control_flight(ctl, VICTIM, flight);
+    assert_true(count >= 1);
+    assert_string_equal(flight[count - 1].kind, "all_reduce");
+    assert_string_equal(flight[count - 1].group, "world");
+    assert_string_equal(flight[count - 1].stream, "reduce");
+    assert_int_equal(flight[count - 1].bytes, 400000);
+}
+
+static void survivors_of_a_killed_process_return_and_name_it(void **state)
+{
+    const struct ranks ranks = {.world = 3,
+                                .as = AS_PROCESSES,
+                                .deadline_ms = 60000,
+                                .body = sum_until_failure,
+                                .parent = kill_the_victim};
+
+    (void)state;
+    for (int n = 0; n < 5; n++) { /* at different moments of the sum */
+        struct report *reports = ranks_run(&ranks, true);
+
+        for (int r = 0; r < 3; r++) {
+            if (r == VICTIM)
+                continue;
+            assert_true(reports[r].finished);
+            assert_int_equal(reports[r].status, HD_ABORTED);
+            assert_true(reports[r].took_ms < 2000);
+            assert_says(&reports[r], "rank 1 died first: killed by signal 9");
+            assert_says(&reports[r], "was in all_reduce #");
+            assert_says(&reports[r],
+                        "of group world (100000 x f32, stream reduce): rank 1 has not");
+        }
+        ranks_free(reports);
+    }
+}
+
+/* ---- a rank that never enters ---- */
+
+static void all_but_the_last_sum(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+    const int64_t begin_ms = hd_clock_now_ms();
+
+    CHECK(self, group);
+    CHECK_OK(self, sum_once(self, group, 10)); /* #1 is fine */
+    if (self->rank < self->world - 1) {
+        note_end(self, sum_once(self, group, 10), begin_ms);
+        return;
+    }
+    while (hd_comm_failure(self->comm) == HD_OK) /* computes for ever, and learns of the abort */
+        (void)usleep(1000);
+}
+
+static void a_rank_that_never_enters_is_named_at_the_deadline(void **state)
+{
+    struct ranks ranks = {.world = 3, .deadline_ms = 300, .body = all_but_the_last_sum};
+
+    (void)state;
+    for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
+        struct report *reports;
+
+        ranks.as = (enum ranks_as)as;
+        reports = ranks_run(&ranks, false);
+        for (int r = 0; r < 2; r++) {
+            assert_int_equal(reports[r].status, HD_TIMEOUT);
+            assert_true(reports[r].took_ms >= 300 && reports[r].took_ms < 2000);
+            assert_says(&reports[r], "nothing moved for 3");
+            assert_says(&reports[r], "all_reduce #2 of group world");
+            assert_says(&reports[r], "rank 2 has not entered");
+            assert_says(&reports[r],
+                        "the latest of rank 2 is all_reduce #1 of group world, complete");
+        }
+        ranks_free(reports);
+    }
+}
+
+/* ---- an abort ---- */
+
+static void the_last_aborts(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+    int64_t begin_ms;
+
+    CHECK(self, group);
+    CHECK_OK(self, sum_once(self, group, 10));
+    begin_ms = hd_clock_now_ms();
+    if (self->rank == self->world - 1) {
+        (void)usleep(100000); /* the others sleep by now */
+        hd_comm_abort(self->comm, "the loss is not a number");
+        hd_comm_abort(self->comm, "a second reason, which nobody reports");
+        note_end(self, hd_comm_failure(self->comm), begin_ms);
+        return;
+    }
+    note_end(self, sum_once(self, group, 10), begin_ms);
+}
+
+static void an_abort_wakes_everybody_with_its_reason(void **state)
+{
+    struct ranks ranks = {.world = 4, .deadline_ms = 60000, .body = the_last_aborts};
+
+    (void)state;
+    for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
+        struct report *reports;
+
+        ranks.as = (enum ranks_as)as;
+        reports = ranks_run(&ranks, false);
+        for (int r = 0; r < 4; r++) {
+            assert_int_equal(reports[r].status, HD_ABORTED);
+            assert_true(reports[r].took_ms < 2000);
+            assert_says(&reports[r], "rank 3 failed first: the loss is not a number");
+            if (r < 3)
+                assert_says(&reports[r], "all_reduce #2 of group world");
+        }
+        ranks_free(reports);
+    }
+}
+
+static void wait_for_ever(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+
+    CHECK(self, group);
+    if (self->rank == 0) {
+        while (hd_comm_failure(self->comm) == HD_OK)
+            (void)usleep(1000);
+        return;
+    }
+    atomic_store(&self->report->mark, 1);
+    note_end(self, sum_once(self, group, 10), hd_clock_now_ms());
+}
+
+static void stop_from_outside(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
+{
+    char reason[HD_SHM_REASON_MAX];
+    enum hd_status st;
+    int rank = 0;
+
+    (void)pids;
+    assert_false(hd_shm_control_failure(ctl, &rank, &st, reason));
+    wait_for_mark(&reports[1], 1);
+    (void)usleep(50000);
+    hd_shm_control_abort(ctl, "the user cancelled the job");
+    assert_true(hd_shm_control_failure(ctl, &rank, &st, reason));
+    assert_int_equal(rank, -1);
+}
+
+static void the_parent_can_stop_everybody(void **state)
+{
+    const struct ranks ranks = {
+        .world = 2, .deadline_ms = 60000, .body = wait_for_ever, .parent = stop_from_outside};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    assert_int_equal(reports[1].status, HD_ABORTED);
+    assert_true(reports[1].took_ms < 2000);
+    assert_says(&reports[1], "stopped from outside: the user cancelled the job");
+    ranks_free(reports);
+}
+
+/* ---- a rank that leaves ---- */
+
+static void the_first_leaves(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+
+    CHECK(self, group);
+    CHECK_OK(self, sum_once(self, group, 10));
+    if (self->rank > 0)
+        note_end(self, sum_once(self, group, 10), hd_clock_now_ms());
+}
+
+static void a_peer_that_left_is_not_waited_for(void **state)
+{
+    const struct ranks ranks = {.world = 3, .deadline_ms = 60000, .body = the_first_leaves};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    for (int r = 1; r < 3; r++) {
+        assert_int_equal(reports[r].status, HD_ABORTED);
+        assert_true(reports[r].took_ms < 2000);
+        assert_says(&reports[r], "rank 0 has not entered and has left");
+    }
+    ranks_free(reports);
+}
+
+/* Rank 2 never enters, so the sum cannot be complete when rank 0 leaves. */
+static void the_first_leaves_in_flight(struct rank *self)
+{
+    const struct hd_comm_all_reduce_args args = {self->base, self->base, 10, HD_F32, HD_COMM_SUM};
+    struct hd_comm_group *group = open_world(self);
+
+    CHECK(self, group);
+    if (self->rank == 0)
+        CHECK_OK(self, hd_comm_all_reduce(group, reduce_of(self), &args));
+    else if (self->rank == 1)
+        note_end(self, sum_once(self, group, 10), hd_clock_now_ms());
+    else
+        while (hd_comm_failure(self->comm) == HD_OK)
+            (void)usleep(1000);
+}
+
+static void leaving_in_flight_is_a_failure(void **state)
+{
+    const struct ranks ranks = {
+        .world = 3, .deadline_ms = 60000, .body = the_first_leaves_in_flight};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    assert_int_equal(reports[1].status, HD_ABORTED);
+    assert_says(&reports[1],
+                "rank 0 failed first: it closed its endpoint with operations in flight");
+    ranks_free(reports);
+}
+
+/* ---- ranks that disagree ---- */
+
+static void sum_different_sizes(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+
+    CHECK(self, group);
+    CHECK_OK(self, sum_once(self, group, 10));
+    note_end(self, sum_once(self, group, self->rank == 2 ? 18 : 17), hd_clock_now_ms());
+}
+
+static void different_sizes_are_named_on_all_ranks(void **state)
+{
+    struct ranks ranks = {.world = 3, .deadline_ms = 60000, .body = sum_different_sizes};
+
+    (void)state;
+    for (int as = AS_THREADS; as <= AS_PROCESSES; as++) {
+        struct report *reports;
+
+        ranks.as = (enum ranks_as)as;
+        reports = ranks_run(&ranks, false);
+        for (int r = 0; r < 3; r++) {
+            assert_int_equal(reports[r].status, HD_INVALID);
+            assert_says(&reports[r], "operation #2 of group world differs");
+            assert_says(&reports[r], "all_reduce of 17 x f32");
+            assert_says(&reports[r], "all_reduce of 18 x f32");
+        }
+        ranks_free(reports);
+    }
+}
+
+static void do_different_things(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+    const struct hd_comm_broadcast_args args = {self->base, 5, HD_BF16, 1};
+    enum hd_status st;
+
+    CHECK(self, group);
+    if (self->rank == 0)
+        st = hd_comm_broadcast(group, reduce_of(self), &args);
+    else
+        st = hd_comm_barrier(group, reduce_of(self));
+    if (!st)
+        st = hd_comm_wait_all(self->comm);
+    note_end(self, st, hd_clock_now_ms());
+}
+
+static void different_kinds_are_named_on_all_ranks(void **state)
+{
+    const struct ranks ranks = {.world = 2, .deadline_ms = 60000, .body = do_different_things};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(reports[r].status, HD_INVALID);
+        assert_says(&reports[r], "rank 0 has broadcast of 5 x bf16 from member 1");
+        assert_says(&reports[r], "rank 1 has barrier");
+    }
+    ranks_free(reports);
+}
+
+static void send_more_than_expected(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+    const struct hd_comm_send_args send = {self->base, 9, HD_F32, 1};
+    const struct hd_comm_recv_args recv = {self->base, 8, HD_F32, 0};
+    enum hd_status st;
+
+    CHECK(self, group);
+    st = self->rank == 0 ? hd_comm_send(group, reduce_of(self), &send)
+                         : hd_comm_recv(group, reduce_of(self), &recv);
+    if (!st)
+        st = hd_comm_wait_all(self->comm);
+    note_end(self, st, hd_clock_now_ms());
+}
+
+static void different_message_sizes_are_named_on_both_ranks(void **state)
+{
+    const struct ranks ranks = {.world = 2, .deadline_ms = 60000, .body = send_more_than_expected};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(reports[r].status, HD_INVALID);
+        assert_says(&reports[r], "rank 0 sends 9 x f32, rank 1 receives 8 x f32");
+    }
+    ranks_free(reports);
+}
+
+/* ---- bounds of all_to_all_v ---- */
+
+/* Rank 1 is sent 3 rows by each of 3 ranks; its bound is 8. */
+static enum hd_status send_too_much(struct rank *self, int32_t *overflow, int32_t recv_counts[3])
+{
+    static const int32_t send_counts[] = {1, 3, 1};
+    struct hd_comm_group *group = open_world(self);
+    const struct hd_comm_all_to_all_v_args args = {.send = self->base,
+                                                   .recv = self->base + 4096,
+                                                   .send_counts = send_counts,
+                                                   .recv_counts = recv_counts,
+                                                   .overflow = overflow,
+                                                   .send_rows_max = 5,
+                                                   .recv_rows_max = 8,
+                                                   .row_elems = 4,
+                                                   .dtype = HD_F32};
+    enum hd_status st;
+
+    memset(self->base + 4096, 0x5a, 8 * 16);
+    st = hd_comm_all_to_all_v(group, reduce_of(self), &args);
+    return st ? st : hd_comm_wait_all(self->comm);
+}
+
+static void overflow_without_a_flag(struct rank *self)
+{
+    int32_t recv_counts[3];
+
+    note_end(self, send_too_much(self, NULL, recv_counts), hd_clock_now_ms());
+}
+
+static void overflow_with_a_flag(struct rank *self)
+{
+    int32_t overflow = 0, recv_counts[3] = {7, 7, 7};
+
+    CHECK_OK(self, send_too_much(self, &overflow, recv_counts));
+    CHECK(self, overflow == 1);
+    CHECK(self, recv_counts[0] == 0 && recv_counts[1] == 0 && recv_counts[2] == 0);
+    for (int i = 0; i < 8 * 16; i++)
+        CHECK(self, self->base[4096 + i] == 0x5a);
+    CHECK_OK(self, sum_once(self, open_world(self), 3)); /* nothing else is disturbed */
+}
+
+static void a_bound_exceeded_fails_with_the_bound(void **state)
+{
+    const struct ranks ranks = {.world = 3, .deadline_ms = 60000, .body = overflow_without_a_flag};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(reports[r].status, HD_LIMIT);
+        assert_says(&reports[r], "rank 1 would send 5 rows (bound send_rows_max = 5)");
+        assert_says(&reports[r], "receive 9 (bound recv_rows_max = 8)");
+    }
+    ranks_free(reports);
+}
+
+static void a_bound_exceeded_raises_the_flag_and_moves_nothing(void **state)
+{
+    const struct ranks ranks = {.world = 3, .deadline_ms = 60000, .body = overflow_with_a_flag};
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+}
+
+/* ---- mistakes that one rank makes alone ---- */
+
+static void wrong_arguments_are_refused_at_launch(void **state)
+{
+    static const int32_t one[] = {0}, other[] = {1}, twice[] = {0, 0};
+    struct hd_comm_group *group;
+    struct hd_comm *comm;
+    struct hd_comm_stream *stream;
+    float elsewhere[4] = {0};
+    void *base, *again;
+    float *inside;
+
+    (void)state;
+    assert_int_equal(hd_comm_open_self(&comm), HD_OK);
+    stream = hd_comm_stream(comm, HD_COMM_STREAM_GATHER);
+    assert_int_equal(hd_comm_group(comm, "tp", other, 1, &group), HD_INVALID);
+    assert_int_equal(hd_comm_group(comm, "tp", twice, 2, &group), HD_INVALID);
+    assert_int_equal(hd_comm_group(comm, "a name that is too long", one, 1, &group), HD_INVALID);
+    assert_int_equal(hd_comm_group(comm, "tp", one, 1, &group), HD_OK);
+    assert_int_equal(hd_comm_visible(comm, 4096, &base), HD_OK);
+    assert_int_equal(hd_comm_visible(comm, 4096, &again), HD_CONFLICT);
+    inside = base;
+
+    const struct hd_comm_all_reduce_args outside = {elsewhere, inside, 4, HD_F32, HD_COMM_SUM};
+    assert_int_equal(hd_comm_all_reduce(group, stream, &outside), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "send (16 bytes at "));
+    assert_non_null(strstr(hd_err_message(), "is not inside the comm-visible memory of rank 0"));
+    const struct hd_comm_all_reduce_args beyond = {inside, inside, 1025, HD_F32, HD_COMM_SUM};
+    assert_int_equal(hd_comm_all_reduce(group, stream, &beyond), HD_INVALID);
+    const struct hd_comm_all_reduce_args crossing = {inside, inside + 2, 4, HD_F32, HD_COMM_SUM};
+    assert_int_equal(hd_comm_all_reduce(group, stream, &crossing), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "overlap"));
+    const struct hd_comm_all_reduce_args negative = {inside, inside, -1, HD_F32, HD_COMM_SUM};
+    assert_int_equal(hd_comm_all_reduce(group, stream, &negative), HD_INVALID);
+    const struct hd_comm_all_gather_args huge = {inside, inside, INT64_MAX / 2, HD_F64};
+    assert_int_equal(hd_comm_all_gather(group, stream, &huge), HD_INVALID);
+    const struct hd_comm_all_reduce_args crooked = {(char *)base + 1, (char *)base + 1, 4, HD_F32,
+                                                    HD_COMM_SUM};
+    assert_int_equal(hd_comm_all_reduce(group, stream, &crooked), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "not aligned for f32"));
+    const struct hd_comm_send_args nobody = {inside, 4, HD_F32, 1};
+    assert_int_equal(hd_comm_send(group, stream, &nobody), HD_INVALID);
+
+    assert_int_equal(hd_comm_end(stream), HD_CONFLICT);
+    assert_int_equal(hd_comm_begin(stream), HD_OK);
+    assert_int_equal(hd_comm_begin(stream), HD_CONFLICT);
+    assert_int_equal(hd_comm_barrier(group, stream), HD_CONFLICT);
+    assert_int_equal(hd_comm_end(stream), HD_OK);
+    assert_int_equal(hd_comm_wait(stream, hd_comm_record(stream) + 1), HD_CONFLICT);
+    assert_int_equal(hd_comm_failure(comm), HD_OK); /* none of these is a failure of the job */
+    hd_comm_free(comm);
+}
+
+static void a_rank_attaches_once_and_to_the_right_block(void **state)
+{
+    struct hd_shm_control *ctl;
+    struct hd_shm_fds fds;
+    struct hd_comm *comm, *second;
+    char text[HD_SHM_FDS_TEXT_MAX];
+
+    (void)state;
+    assert_int_equal(hd_shm_control_new(0, &ctl), HD_INVALID);
+    assert_int_equal(hd_shm_control_new(HD_SHM_WORLD_MAX + 1, &ctl), HD_INVALID);
+    assert_int_equal(hd_shm_control_new(2, &ctl), HD_OK);
+    assert_int_equal(hd_shm_control_format(ctl, text, sizeof text), HD_OK);
+    assert_int_equal(hd_shm_control_parse(text, &fds), HD_OK);
+    assert_int_equal(fds.world, 2);
+    assert_int_equal(fds.control_fd, hd_shm_control_fd(ctl));
+    assert_int_equal(fds.rank_fds[1], hd_shm_control_rank_fd(ctl, 1));
+    assert_int_equal(hd_shm_control_parse("5", &fds), HD_INVALID);
+    assert_int_equal(hd_shm_control_parse("5,x", &fds), HD_INVALID);
+    assert_int_equal(hd_shm_control_parse("5,6,", &fds), HD_INVALID);
+    assert_int_equal(hd_shm_control_parse("", &fds), HD_INVALID);
+
+    assert_int_equal(hd_shm_control_parse(text, &fds), HD_OK);
+    assert_int_equal(hd_comm_open_shm(fds.rank_fds[0], fds.rank_fds, 0, 2, 1000, &comm),
+                     HD_INVALID);
+    assert_int_equal(hd_comm_open_shm(fds.control_fd, fds.rank_fds, 0, 3, 1000, &comm), HD_INVALID);
+    assert_int_equal(hd_comm_open_shm(fds.control_fd, fds.rank_fds, 2, 2, 1000, &comm), HD_INVALID);
+    assert_int_equal(hd_comm_open_shm(fds.control_fd, fds.rank_fds, 0, 2, 1000, &comm), HD_OK);
+    assert_int_equal(hd_comm_open_shm(fds.control_fd, fds.rank_fds, 0, 2, 1000, &second),
+                     HD_CONFLICT);
+    hd_comm_free(comm);
+    hd_shm_control_free(ctl);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(survivors_of_a_killed_process_return_and_name_it),
+        cmocka_unit_test(a_rank_that_never_enters_is_named_at_the_deadline),
+        cmocka_unit_test(an_abort_wakes_everybody_with_its_reason),
+        cmocka_unit_test(the_parent_can_stop_everybody),
+        cmocka_unit_test(a_peer_that_left_is_not_waited_for),
+        cmocka_unit_test(leaving_in_flight_is_a_failure),
+        cmocka_unit_test(different_sizes_are_named_on_all_ranks),
+        cmocka_unit_test(different_kinds_are_named_on_all_ranks),
+        cmocka_unit_test(different_message_sizes_are_named_on_both_ranks),
+        cmocka_unit_test(a_bound_exceeded_fails_with_the_bound),
+        cmocka_unit_test(a_bound_exceeded_raises_the_flag_and_moves_nothing),
+        cmocka_unit_test(wrong_arguments_are_refused_at_launch),
+        cmocka_unit_test(a_rank_attaches_once_and_to_the_right_block),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
