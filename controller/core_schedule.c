@@ -1,0 +1,355 @@
+/* core_schedule: which waiting job starts where, and why the others wait.
+ *
+ * First in, first out, all or nothing. Jobs are looked at in the order of their numbers; a job that
+ * was restarted keeps its number and so its place. A job starts when one placement gives it all its
+ * devices at once. One that would fit if the cluster were idle but does not fit now keeps a node
+ * free: later jobs do not get it, so its free devices only grow until the job fits and nothing
+ * starves. A job that fits nowhere, as the cluster is, keeps nothing and holds nobody up.
+ *
+ * On that node the placement takes the device positions that are free, lowest first; among nodes
+ * it takes the one with the fewest left over, so that large holes stay large.
+ */
+#include <inttypes.h>
+
+#include "controller/core_internal.h"
+
+enum { NODES_NAMED_MAX = 8 }; /* in a reason */
+
+/* ---- what a job may use -----------------------------------------------------------------------*/
+
+size_t core_kinds(const struct hd_ask *ask, enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
+{
+    size_t count = 0;
+
+    if (ask->device != HD_DEVICE_KIND_ANY) {
+        ret_kinds[count++] = ask->device;
+        return count;
+    }
+    if (core_kind_supported(HD_DEVICE_KIND_CUDA))
+        ret_kinds[count++] = HD_DEVICE_KIND_CUDA;
+    ret_kinds[count++] = HD_DEVICE_KIND_CPU;
+    return count;
+}
+
+int32_t core_need(const struct hd_ask *ask, enum hd_device_kind kind)
+{
+    struct hd_plan_record plan;
+
+    for (int32_t count = ask->devices_min; count <= ask->devices_max; count++) {
+        if (!hd_core_plan(ask, kind, count, &plan))
+            return count;
+    }
+    return 0;
+}
+
+enum hd_status core_check_ask(const struct hd_ask *ask)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    struct hd_plan_record plan;
+    size_t count = core_kinds(ask, kinds);
+
+    if (ask->devices_min < 1 || ask->devices_max < ask->devices_min ||
+        ask->devices_max > HD_CTL_WORLD_MAX)
+        return hd_err(HD_INVALID, "resources.devices: %d to %d is no range within 1 and %d",
+                      ask->devices_min, ask->devices_max, HD_CTL_WORLD_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (core_need(ask, kinds[i]))
+            return HD_OK;
+    }
+    return hd_core_plan(ask, kinds[count - 1], ask->devices_max, &plan);
+}
+
+/* The most of `available` devices that can share the work; 0: too few. */
+static int32_t pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
+                          struct hd_plan_record *ret_plan)
+{
+    int32_t count = available < ask->devices_max ? available : ask->devices_max;
+
+    for (; count >= ask->devices_min; count--) {
+        if (!hd_core_plan(ask, kind, count, ret_plan))
+            return count;
+    }
+    return 0;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------*/
+
+static int32_t count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only)
+{
+    int32_t count = 0;
+
+    for (int32_t i = 0; i < node->rec.device_count; i++)
+        count += node->rec.devices[i].kind == kind && !(free_only && node->holds[i].job);
+    return count;
+}
+
+/* A checkpoint that only its own node can read ties the job to that node. */
+static bool can_read_base(const struct hd_checkpoint_record *base, const struct core_node *node)
+{
+    return !base || core_same(base->node_uuid, node->rec.uuid) ||
+           (base->shared && node->jobs_dir_visible);
+}
+
+static bool may_come_back(const struct core_node *node)
+{
+    return !node->rec.retired && !node->rec.drain && node->rec.state != HD_NODE_STATE_LOST;
+}
+
+struct place {
+    struct core_node *node;
+    int32_t count, left_over;
+    struct hd_plan_record plan;
+};
+
+/* The best node on which the job fits with what is free now. */
+static struct place find_place(struct hd_core *core, const struct hd_ask *ask,
+                               const struct hd_checkpoint_record *base)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds);
+    struct place best = {0};
+
+    for (size_t k = 0; k < kind_count && !best.node; k++) {
+        for (size_t i = 0; i < core->node_count; i++) {
+            struct core_node *node = core->nodes[i];
+            struct place place = {.node = node};
+            int32_t available;
+
+            if (!core_node_usable(node) || node->reserved_by || !can_read_base(base, node))
+                continue;
+            available = count_devices(node, kinds[k], true);
+            place.count = pick_count(ask, kinds[k], available, &place.plan);
+            place.left_over = available - place.count;
+            if (place.count && (!best.node || place.left_over < best.left_over))
+                best = place;
+        }
+    }
+    return best;
+}
+
+/* The node that the job should wait for: it would fit there if nothing else ran. Among those, one
+ * that is there, then the one with most free devices. *ret_behind: a job that keeps such a node. */
+static struct core_node *find_hope(struct hd_core *core, const struct hd_ask *ask,
+                                   const struct hd_checkpoint_record *base, uint64_t *ret_behind)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds);
+    struct core_node *best = NULL;
+    int32_t best_free = -1;
+
+    *ret_behind = 0;
+    for (size_t k = 0; k < kind_count; k++) {
+        for (size_t i = 0; i < core->node_count; i++) {
+            struct core_node *node = core->nodes[i];
+            struct hd_plan_record plan;
+            int32_t free_now = core_node_usable(node) ? count_devices(node, kinds[k], true) : -1;
+
+            if (!may_come_back(node) || !can_read_base(base, node) ||
+                !pick_count(ask, kinds[k], count_devices(node, kinds[k], false), &plan))
+                continue;
+            if (node->reserved_by) {
+                *ret_behind = *ret_behind ? *ret_behind : node->reserved_by;
+            } else if (!best || free_now > best_free) {
+                best = node;
+                best_free = free_now;
+            }
+        }
+    }
+    return best;
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------*/
+
+static void start(struct hd_core *core, struct core_job *job, const struct place *place)
+{
+    int32_t devices[HD_CTL_DEVICES_PER_NODE_MAX], count = 0;
+
+    for (int32_t i = 0; i < place->node->rec.device_count && count < place->count; i++) {
+        if (place->node->rec.devices[i].kind == place->plan.device && !place->node->holds[i].job)
+            devices[count++] = i;
+    }
+    core_attempt_start(core, job, place->node, devices, &place->plan);
+}
+
+static void place_job(struct hd_core *core, struct core_job *job)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    struct place place;
+    struct core_node *hope;
+
+    job->wait = CORE_WAIT_NONE;
+    job->wait_node = NULL;
+    if (core->now.mono_ms < job->not_before_mono) {
+        job->wait = CORE_WAIT_DELAY;
+        return;
+    }
+    place = find_place(core, &job->ask, base);
+    if (place.node) {
+        start(core, job, &place);
+        return;
+    }
+    hope = find_hope(core, &job->ask, base, &job->wait_job);
+    if (hope) {
+        job->wait = CORE_WAIT_BUSY;
+        job->wait_node = hope;
+        hope->reserved_by = job->rec.job;
+    } else {
+        job->wait = job->wait_job ? CORE_WAIT_BEHIND : CORE_WAIT_NEVER;
+    }
+}
+
+void core_schedule(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->reserved_by = 0;
+    for (size_t i = 0; i < core->job_count; i++) {
+        if (core->jobs[i]->rec.state == HD_JOB_STATE_QUEUED)
+            place_job(core, core->jobs[i]);
+    }
+}
+
+/* ---- reasons ----------------------------------------------------------------------------------*/
+
+static void add_need(const struct hd_ask *ask, struct hd_text *text)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds);
+
+    for (size_t k = 0; k < kind_count; k++) {
+        int32_t need = core_need(ask, kinds[k]);
+
+        hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
+                    hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
+    }
+    hd_text_add(text, " on one node");
+}
+
+/* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
+static void add_node(const struct hd_ask *ask, const struct core_node *node, struct hd_now now,
+                     struct hd_text *text)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds);
+    int32_t all = 0, free_now = 0;
+
+    hd_text_add(text, "%s ", node->rec.name);
+    if (!core_node_usable(node)) {
+        core_node_reason(node, now, text);
+        return;
+    }
+    for (size_t k = 0; k < kind_count; k++) {
+        all += count_devices(node, kinds[k], false);
+        free_now += count_devices(node, kinds[k], true);
+    }
+    if (free_now == all)
+        hd_text_add(text, "has %d", all);
+    else
+        hd_text_add(text, "has %d of %d free", free_now, all);
+    if (node->reserved_by)
+        hd_text_add(text, " (kept for job %" PRIu64 ")", node->reserved_by);
+}
+
+static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, struct hd_now now,
+                      struct hd_text *text)
+{
+    const size_t count = hd_core_node_count(core);
+
+    if (!count) {
+        hd_text_add(text, "; no node has joined yet (start heddled on one)");
+        return;
+    }
+    for (size_t i = 0; i < count && i < NODES_NAMED_MAX; i++) {
+        hd_text_add(text, i ? ", " : "; ");
+        add_node(ask, core->nodes[i], now, text);
+    }
+    if (count > NODES_NAMED_MAX)
+        hd_text_add(text, " and %zu more nodes", count - NODES_NAMED_MAX);
+}
+
+/* A job that no single node can hold hears that several together are no help. */
+static void add_span(const struct hd_core *core, const struct hd_ask *ask, struct hd_text *text)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds);
+
+    for (size_t k = 0; k < kind_count; k++) {
+        int32_t total = 0, largest = 0, need = core_need(ask, kinds[k]);
+
+        for (size_t i = 0; i < core->node_count; i++) {
+            int32_t here =
+                may_come_back(core->nodes[i]) ? count_devices(core->nodes[i], kinds[k], false) : 0;
+
+            total += here;
+            largest = here > largest ? here : largest;
+        }
+        if (need > largest && need <= total && !core_kind_spans_nodes(kinds[k]))
+            hd_text_add(text, " (ranks of one job on several nodes are not supported yet)");
+    }
+}
+
+static void add_base(const struct hd_core *core, const struct hd_checkpoint_record *base,
+                     struct hd_text *text)
+{
+    const struct core_node *node = base ? core_find_node(core, base->node_uuid) : NULL;
+
+    if (base && !base->shared)
+        hd_text_add(text, "; its checkpoint of step %lld is on %s only", (long long)base->step,
+                    node ? node->rec.name : "a node that is gone");
+}
+
+static void add_last_end(const struct core_job *job, struct hd_text *text)
+{
+    const struct core_attempt *newest = core_newest(job);
+
+    if (newest)
+        hd_text_add(text, "attempt %d ended (%s%s%s); ", newest->rec.attempt,
+                    hd_end_cause_name((int)newest->rec.end.cause),
+                    newest->rec.end.node && *newest->rec.end.node ? " on " : "",
+                    newest->rec.end.node ? newest->rec.end.node : "");
+}
+
+void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now now,
+                     struct hd_text *ret_reason)
+{
+    const struct core_job *job = core_find_job(core, number);
+    int64_t left_ms;
+
+    if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
+        return;
+    add_last_end(job, ret_reason);
+    switch (job->wait) {
+    case CORE_WAIT_DELAY:
+        left_ms = job->not_before_mono - now.mono_ms;
+        hd_text_add(ret_reason, "tries again in %lld s",
+                    (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
+        return;
+    case CORE_WAIT_BEHIND:
+        hd_text_add(ret_reason, "waits behind job %" PRIu64 "; ", job->wait_job);
+        break;
+    case CORE_WAIT_NEVER:
+    case CORE_WAIT_BUSY:
+    case CORE_WAIT_NONE:
+        break;
+    }
+    add_need(&job->ask, ret_reason);
+    add_span(core, &job->ask, ret_reason);
+    add_base(core, core_checkpoint_newest(job), ret_reason);
+    add_nodes(core, &job->ask, now, ret_reason);
+}
+
+enum hd_status hd_core_explain_ask(const struct hd_core *core, const struct hd_ask *ask,
+                                   struct hd_now now, bool *ret_fits_now,
+                                   struct hd_text *ret_reason)
+{
+    enum hd_status st = core_check_ask(ask);
+
+    if (st)
+        return st;
+    *ret_fits_now = find_place((struct hd_core *)(uintptr_t)core, ask, NULL).node != NULL;
+    if (*ret_fits_now)
+        return HD_OK;
+    add_need(ask, ret_reason);
+    add_span(core, ask, ret_reason);
+    add_nodes(core, ask, now, ret_reason);
+    return HD_OK;
+}

@@ -1,0 +1,955 @@
+#include "sim.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+
+/* ---- what is durable --------------------------------------------------------------------------*/
+
+enum { DB_ROWS = 20000 };
+
+struct sim_db {
+    struct hd_arena arena;
+    struct hd_job_record jobs[SIM_JOBS];
+    uint64_t sequences[SIM_JOBS]; /* [0]: the cluster's */
+    struct hd_attempt_record attempts[DB_ROWS];
+    struct hd_node_record nodes[8];
+    struct hd_checkpoint_record checkpoints[DB_ROWS];
+    struct hd_position_record positions[DB_ROWS];
+    struct {
+        uint64_t job;
+        char kind[32];
+    } events[DB_ROWS];
+    struct {
+        uint64_t job;
+        int64_t step;
+    } steps[DB_ROWS];
+    size_t attempt_count, node_count, checkpoint_count, position_count, event_count, step_count;
+    uint64_t last_job;
+};
+
+/* I9: entries of a history are numbered without a gap. */
+static void expect_next(struct sim_db *db, uint64_t job, uint64_t sequence)
+{
+    assert_true(job < SIM_JOBS);
+    assert_int_equal(sequence, db->sequences[job] + 1);
+    db->sequences[job] = sequence;
+}
+
+static void db_put_job(struct sim_db *db, bool is_new, const struct hd_job_record *job)
+{
+    struct hd_job_record *row = &db->jobs[job->job], old = *row;
+
+    assert_true(job->job < SIM_JOBS);
+    assert_int_equal(is_new, old.job == 0);
+    if (old.job) /* I8 */
+        assert_true(old.state <= HD_JOB_STATE_STOPPING || old.state == job->state);
+    *row = hd_record_copy_job(&db->arena, job);
+    if (!is_new) {
+        row->spec = old.spec;
+        row->spec_bytes = old.spec_bytes;
+    }
+    if (job->job > db->last_job)
+        db->last_job = job->job;
+}
+
+static void db_put_attempt(struct sim_db *db, const struct hd_attempt_record *attempt)
+{
+    size_t i = 0;
+
+    while (i < db->attempt_count &&
+           (db->attempts[i].job != attempt->job || db->attempts[i].attempt != attempt->attempt))
+        i++;
+    assert_true(i < DB_ROWS);
+    if (i == db->attempt_count)
+        db->attempt_count++;
+    else /* I8 */
+        assert_true(db->attempts[i].state != HD_ATTEMPT_STATE_ENDED);
+    db->attempts[i] = hd_record_copy_attempt(&db->arena, attempt);
+}
+
+static void db_put_node(struct sim_db *db, const struct hd_node_record *node)
+{
+    size_t i = 0;
+
+    while (i < db->node_count && strcmp(db->nodes[i].uuid, node->uuid) != 0)
+        i++;
+    assert_true(i < 8);
+    db->node_count += i == db->node_count;
+    db->nodes[i] = hd_record_copy_node(&db->arena, node);
+}
+
+static void db_put_checkpoint(struct sim_db *db, const struct hd_checkpoint_record *checkpoint)
+{
+    size_t i = 0;
+
+    while (i < db->checkpoint_count && (db->checkpoints[i].job != checkpoint->job ||
+                                        db->checkpoints[i].attempt != checkpoint->attempt ||
+                                        db->checkpoints[i].step != checkpoint->step))
+        i++;
+    assert_true(i < DB_ROWS);
+    if (i == db->checkpoint_count) {
+        db->checkpoint_count++;
+        expect_next(db, checkpoint->job, checkpoint->sequence);
+    }
+    db->checkpoints[i] = hd_record_copy_checkpoint(&db->arena, checkpoint);
+}
+
+static void db_put_position(struct sim_db *db, const struct hd_position_record *position)
+{
+    size_t i = 0;
+
+    while (i < db->position_count && (db->positions[i].job != position->job ||
+                                      db->positions[i].attempt != position->attempt ||
+                                      db->positions[i].rank != position->rank))
+        i++;
+    assert_true(i < DB_ROWS);
+    db->position_count += i == db->position_count;
+    db->positions[i] = *position;
+}
+
+static void db_put(struct sim_db *db, const struct hd_op *op)
+{
+    switch (op->kind) {
+    case HD_OP_JOB_NEW:
+    case HD_OP_JOB:
+        db_put_job(db, op->kind == HD_OP_JOB_NEW, &op->job);
+        break;
+    case HD_OP_ATTEMPT:
+        db_put_attempt(db, &op->attempt);
+        break;
+    case HD_OP_NODE:
+        db_put_node(db, &op->node);
+        break;
+    case HD_OP_CHECKPOINT:
+        db_put_checkpoint(db, &op->checkpoint);
+        break;
+    case HD_OP_EVENT:
+        expect_next(db, op->event.job, op->event.sequence);
+        assert_true(db->event_count < DB_ROWS);
+        db->events[db->event_count].job = op->event.job;
+        (void)snprintf(db->events[db->event_count++].kind, 32, "%s", op->event.kind);
+        break;
+    case HD_OP_STEP:
+        expect_next(db, op->step.job, op->step.sequence);
+        assert_true(db->step_count < DB_ROWS);
+        db->steps[db->step_count].job = op->step.job;
+        db->steps[db->step_count++].step = op->step.step;
+        break;
+    case HD_OP_VALIDATION:
+        expect_next(db, op->validation.job, op->validation.sequence);
+        break;
+    case HD_OP_POSITION:
+        db_put_position(db, &op->position);
+        break;
+    }
+}
+
+static bool db_is_live(const struct sim_db *db, uint64_t job)
+{
+    if (!db->jobs[job].job)
+        return false;
+    if (db->jobs[job].state <= HD_JOB_STATE_STOPPING)
+        return true;
+    for (size_t i = 0; i < db->checkpoint_count; i++) {
+        if (db->checkpoints[i].job == job &&
+            db->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
+            return true;
+    }
+    return false;
+}
+
+static void restore_job(struct sim *sim, uint64_t job)
+{
+    const struct sim_db *db = sim->db;
+    struct hd_ask ask;
+
+    memcpy(&ask, db->jobs[job].spec, sizeof ask); /* the simulation's spec is the ask itself */
+    ask.name = "restored";
+    assert_int_equal(hd_core_restore_job(sim->core, &db->jobs[job], &ask, db->sequences[job]), 0);
+    for (int32_t k = 1; k <= db->jobs[job].attempt_count; k++)
+        assert_int_equal(hd_core_restore_attempt(sim->core, sim_attempt(sim, job, k)), HD_OK);
+    for (size_t i = 0; i < db->checkpoint_count; i++) {
+        if (db->checkpoints[i].job == job &&
+            db->checkpoints[i].state != HD_CHECKPOINT_STATE_DELETED)
+            assert_int_equal(hd_core_restore_checkpoint(sim->core, &db->checkpoints[i]), HD_OK);
+    }
+    for (size_t i = 0; i < db->position_count; i++) {
+        if (db->positions[i].job == job)
+            assert_int_equal(hd_core_restore_position(sim->core, &db->positions[i]), HD_OK);
+    }
+}
+
+static void restore(struct sim *sim)
+{
+    const struct sim_db *db = sim->db;
+
+    for (size_t i = 0; i < db->node_count; i++)
+        assert_int_equal(hd_core_restore_node(sim->core, &db->nodes[i]), HD_OK);
+    for (uint64_t job = 1; job < SIM_JOBS; job++) {
+        if (db->jobs[job].job)
+            assert_int_equal(hd_core_restore_request(sim->core, db->jobs[job].request_id, job), 0);
+    }
+    for (uint64_t job = 1; job < SIM_JOBS; job++) {
+        if (db_is_live(db, job))
+            restore_job(sim, job);
+    }
+    assert_int_equal(hd_core_restored(sim->core, db->last_job, db->sequences[0], sim->now), HD_OK);
+}
+
+/* ---- the disk that all nodes share ------------------------------------------------------------*/
+
+struct sim_disk {
+    struct {
+        char path[64];
+        uint64_t job, value;
+        int64_t step;
+        int32_t attempt;
+        bool there;
+    } dirs[DB_ROWS];
+    size_t count;
+};
+
+static void path_of(char ret_path[64], uint64_t job, int32_t attempt, int64_t step)
+{
+    (void)snprintf(ret_path, 64, "/jobs/%llu/attempt-%d/checkpoints/step-%lld",
+                   (unsigned long long)job, attempt, (long long)step);
+}
+
+static void disk_write(struct sim *sim, const struct sim_attempt *a)
+{
+    struct sim_disk *disk = sim->disk;
+
+    assert_true(disk->count < DB_ROWS);
+    path_of(disk->dirs[disk->count].path, a->job, a->attempt, a->step);
+    disk->dirs[disk->count].job = a->job;
+    disk->dirs[disk->count].attempt = a->attempt;
+    disk->dirs[disk->count].step = a->step;
+    disk->dirs[disk->count].value = a->value;
+    disk->dirs[disk->count++].there = true;
+}
+
+static bool disk_read(const struct sim *sim, const char *path, uint64_t *ret_value)
+{
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (sim->disk->dirs[i].there && strcmp(sim->disk->dirs[i].path, path) == 0) {
+            *ret_value = sim->disk->dirs[i].value;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void disk_delete(struct sim *sim, const char *path)
+{
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (strcmp(sim->disk->dirs[i].path, path) == 0)
+            sim->disk->dirs[i].there = false;
+    }
+}
+
+size_t sim_count_on_disk(const struct sim *sim, uint64_t job)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < sim->disk->count; i++)
+        count += sim->disk->dirs[i].there && sim->disk->dirs[i].job == job;
+    return count;
+}
+
+static uint64_t train(uint64_t value, int64_t step)
+{
+    return hd_random_u64(value, (uint64_t)step);
+}
+
+uint64_t sim_undisturbed_value(uint64_t job, int64_t steps)
+{
+    uint64_t value = job;
+
+    for (int64_t step = 1; step <= steps; step++)
+        value = train(value, step);
+    return value;
+}
+
+uint64_t sim_final_value(const struct sim *sim, uint64_t job)
+{
+    uint64_t value = 0;
+    int64_t step = -1;
+
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (sim->disk->dirs[i].there && sim->disk->dirs[i].job == job &&
+            sim->disk->dirs[i].step > step) {
+            step = sim->disk->dirs[i].step;
+            value = sim->disk->dirs[i].value;
+        }
+    }
+    return value;
+}
+
+/* ---- the shell around the core ----------------------------------------------------------------*/
+
+struct sim_desired {
+    uint64_t generation, stream;
+    struct {
+        uint64_t job;
+        int32_t attempt, devices[SIM_DEVICES], device_count;
+        enum hd_wanted wanted;
+        int64_t steps, base_step;
+        char base[64];
+    } attempts[SIM_ATTEMPTS];
+    size_t attempt_count;
+    struct {
+        struct hd_deletion names;
+        char path[64];
+    } deletions[32];
+    size_t deletion_count;
+};
+
+static struct sim_node *find_sim_node(struct sim *sim, const char *uuid)
+{
+    for (int i = 0; i < SIM_NODES; i++) {
+        if (strcmp(sim->nodes[i].uuid, uuid) == 0)
+            return &sim->nodes[i];
+    }
+    return NULL;
+}
+
+static struct sim_desired *copy_desired(struct sim *sim, const struct sim_node *node)
+{
+    struct sim_desired *copy = calloc(1, sizeof *copy);
+    struct hd_desired desired;
+    struct hd_arena arena;
+
+    assert_non_null(copy);
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_core_desired(sim->core, node->uuid, &arena, &desired), HD_OK);
+    copy->generation = desired.generation;
+    copy->stream = node->stream;
+    assert_true(desired.attempt_count <= SIM_ATTEMPTS);
+    for (size_t i = 0; i < desired.attempt_count; i++) {
+        const struct hd_attempt_record *a = desired.attempts[i].attempt;
+
+        copy->attempts[i].job = a->job;
+        copy->attempts[i].attempt = a->attempt;
+        copy->attempts[i].wanted = desired.attempts[i].wanted;
+        copy->attempts[i].steps = desired.attempts[i].job->steps;
+        copy->attempts[i].base_step = a->base_step;
+        (void)snprintf(copy->attempts[i].base, 64, "%s", a->base_path ? a->base_path : "");
+        for (int32_t r = 0; r < a->plan.rank_count; r++) {
+            assert_string_equal(a->plan.ranks[r].node_uuid, node->uuid);
+            copy->attempts[i].devices[copy->attempts[i].device_count++] = a->plan.ranks[r].device;
+        }
+    }
+    copy->attempt_count = desired.attempt_count;
+    for (size_t i = 0; i < desired.deletion_count && i < 32; i++) {
+        copy->deletions[i].names = desired.deletions[i];
+        (void)snprintf(copy->deletions[i].path, 64, "%s", desired.deletions[i].path);
+        copy->deletion_count++;
+    }
+    hd_arena_done(&arena);
+    return copy;
+}
+
+static void apply_desired(struct sim *sim, struct sim_node *node,
+                          const struct sim_desired *desired);
+
+static void close_stream(struct sim_node *node)
+{
+    node->stream = 0;
+    free(node->in_flight);
+    node->in_flight = NULL;
+    for (int i = 0; i < SIM_ATTEMPTS; i++)
+        node->attempts[i].sent = node->attempts[i].acked; /* resent on the next one */
+}
+
+static void acknowledge(struct sim *sim, const struct hd_position_record *position)
+{
+    for (int n = 0; n < SIM_NODES; n++) {
+        for (int i = 0; i < SIM_ATTEMPTS; i++) {
+            struct sim_attempt *a = &sim->nodes[n].attempts[i];
+
+            if (a->used && a->job == position->job && a->attempt == position->attempt &&
+                position->seq > a->acked) {
+                if (sim->nodes[n].cut) { /* a stream that loses something is broken */
+                    close_stream(&sim->nodes[n]);
+                    continue;
+                }
+                a->acked = position->seq;
+                sim->nodes[n].changed |= a->state == HD_ATTEMPT_STATE_ENDED;
+            }
+        }
+    }
+}
+
+static void free_pending(struct sim_pending *pending)
+{
+    for (int n = 0; n < SIM_NODES; n++)
+        free(pending->desired[n]);
+    hd_batch_free(pending->batch);
+    free(pending);
+}
+
+void sim_commit(struct sim *sim)
+{
+    while (sim->pending) {
+        struct sim_pending *pending = sim->pending;
+
+        sim->pending = pending->next;
+        if (!sim->pending)
+            sim->pending_end = &sim->pending;
+        for (const struct hd_op *op = pending->batch->first; op; op = op->next)
+            db_put(sim->db, op);
+        if (pending->report.job)
+            acknowledge(sim, &pending->report);
+        if (pending->submitted_job)
+            sim->acknowledged[pending->submitted_job] = true;
+        for (int n = 0; n < SIM_NODES; n++) {
+            struct sim_node *node = &sim->nodes[n];
+
+            if (!pending->desired[n] || node->stream != pending->desired[n]->stream)
+                continue;
+            if (node->cut)
+                close_stream(node);
+            else
+                apply_desired(sim, node, pending->desired[n]);
+        }
+        free_pending(pending);
+    }
+}
+
+enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
+{
+    struct sim_pending *pending = calloc(1, sizeof *pending);
+    enum hd_status st;
+
+    assert_non_null(pending);
+    pending->batch = sim->out.batch = hd_batch_new();
+    assert_non_null(pending->batch);
+    hd_core_out_clear(&sim->out);
+    st = hd_core_step(sim->core, event, sim->now, &sim->out);
+    assert_int_not_equal(st, HD_NO_MEMORY);
+    if (hd_core_check(sim->core))
+        fail_msg("after event %d at %lld ms: %s", (int)event->kind, (long long)sim->now.mono_ms,
+                 hd_err_message());
+    if (st) {
+        assert_int_equal(pending->batch->count, 0); /* a refused event changes nothing */
+        free_pending(pending);
+        return st;
+    }
+    if (event->kind == HD_CORE_SUBMIT)
+        pending->submitted_job = sim->out.job;
+    for (size_t i = 0; i < sim->out.node_count; i++) {
+        struct sim_node *node = find_sim_node(sim, sim->out.nodes[i]);
+
+        if (node && node->stream)
+            pending->desired[node - sim->nodes] = copy_desired(sim, node);
+    }
+    if (event->kind == HD_CORE_REPORT)
+        pending->report = (struct hd_position_record){.job = event->report.job,
+                                                      .attempt = event->report.attempt,
+                                                      .rank = event->report.rank,
+                                                      .seq = event->report.seq};
+    *sim->pending_end = pending;
+    sim->pending_end = &pending->next;
+    if (!sim->slow_store)
+        sim_commit(sim);
+    return HD_OK;
+}
+
+/* ---- daemons and ranks ------------------------------------------------------------------------*/
+
+static struct sim_attempt *find_sim_attempt(struct sim_node *node, uint64_t job, int32_t attempt)
+{
+    for (int i = 0; i < SIM_ATTEMPTS; i++) {
+        struct sim_attempt *a = &node->attempts[i];
+
+        if (a->used && a->job == job && a->attempt == attempt)
+            return a;
+    }
+    return NULL;
+}
+
+static void end_attempt(struct sim_node *node, struct sim_attempt *a, enum hd_end_cause cause,
+                        int32_t rank, const char *message)
+{
+    a->state = HD_ATTEMPT_STATE_ENDED;
+    a->end = (struct hd_end_record){
+        .cause = cause, .rank = rank, .node = node->name, .message = message};
+    if (cause == HD_END_CAUSE_RANK_EXIT)
+        a->end.signal = 9;
+    if (a->doomed)
+        a->used = false;
+    node->changed = true;
+}
+
+/* No two attempts may have ranks on one real device. */
+static void expect_free_device(const struct sim_node *node, int32_t device)
+{
+    for (int i = 0; i < SIM_ATTEMPTS; i++) {
+        const struct sim_attempt *a = &node->attempts[i];
+
+        for (int32_t d = 0; a->used && a->state != HD_ATTEMPT_STATE_ENDED && d < a->device_count;
+             d++) {
+            if (a->devices[d] == device)
+                fail_msg("device %d of %s still runs attempt %d of job %llu", device, node->name,
+                         a->attempt, (unsigned long long)a->job);
+        }
+    }
+}
+
+static void start_attempt(struct sim *sim, struct sim_node *node, const struct sim_desired *desired,
+                          size_t index)
+{
+    struct sim_attempt *a = NULL;
+
+    for (int i = 0; i < SIM_ATTEMPTS && !a; i++)
+        a = node->attempts[i].used ? NULL : &node->attempts[i];
+    assert_non_null(a);
+    for (int32_t d = 0; d < desired->attempts[index].device_count; d++)
+        expect_free_device(node, desired->attempts[index].devices[d]);
+    *a = (struct sim_attempt){.used = true,
+                              .job = desired->attempts[index].job,
+                              .attempt = desired->attempts[index].attempt,
+                              .state = HD_ATTEMPT_STATE_STARTING,
+                              .device_count = desired->attempts[index].device_count,
+                              .steps = desired->attempts[index].steps,
+                              .step = desired->attempts[index].base_step,
+                              .value = desired->attempts[index].job,
+                              .wanted = HD_WANTED_RUNNING};
+    memcpy(a->devices, desired->attempts[index].devices, sizeof a->devices);
+    if (*desired->attempts[index].base && !disk_read(sim, desired->attempts[index].base, &a->value))
+        fail_msg("attempt %d of job %llu starts from %s, which is not there", a->attempt,
+                 (unsigned long long)a->job, desired->attempts[index].base);
+    sim->starts++;
+    if (node->faults.no_start > 0) {
+        node->faults.no_start--;
+        end_attempt(node, a, HD_END_CAUSE_LAUNCH_FAILED, -1, "cannot start heddle-worker");
+    }
+}
+
+static void apply_desired(struct sim *sim, struct sim_node *node, const struct sim_desired *desired)
+{
+    bool listed[SIM_ATTEMPTS] = {false};
+
+    node->generation = desired->generation;
+    node->changed = true;
+    for (size_t i = 0; i < desired->attempt_count; i++) {
+        struct sim_attempt *a =
+            find_sim_attempt(node, desired->attempts[i].job, desired->attempts[i].attempt);
+
+        if (!a && desired->attempts[i].wanted == HD_WANTED_RUNNING) {
+            start_attempt(sim, node, desired, i);
+            a = find_sim_attempt(node, desired->attempts[i].job, desired->attempts[i].attempt);
+        }
+        if (a && desired->attempts[i].wanted > a->wanted)
+            a->wanted = desired->attempts[i].wanted;
+        if (a)
+            listed[a - node->attempts] = true;
+    }
+    for (int i = 0; i < SIM_ATTEMPTS; i++) {
+        struct sim_attempt *a = &node->attempts[i];
+
+        if (!a->used || listed[i])
+            continue;
+        a->doomed = true;
+        a->wanted = HD_WANTED_STOPPED;
+        if (a->state == HD_ATTEMPT_STATE_ENDED)
+            a->used = false;
+    }
+    node->deleted_count = 0;
+    for (size_t i = 0; i < desired->deletion_count; i++) {
+        disk_delete(sim, desired->deletions[i].path);
+        node->deleted[node->deleted_count++] = desired->deletions[i].names;
+    }
+}
+
+static void report(struct sim_attempt *a, enum hd_report_kind kind)
+{
+    assert_true(a->seq < SIM_SPOOL);
+    a->spool[a->seq++] = (struct sim_report){.kind = kind, .step = a->step};
+}
+
+static void checkpoint(struct sim *sim, struct sim_attempt *a)
+{
+    char path[64];
+    uint64_t value;
+
+    path_of(path, a->job, a->attempt, a->step);
+    if (disk_read(sim, path, &value))
+        return; /* this step was written already */
+    disk_write(sim, a);
+    report(a, HD_REPORT_CHECKPOINT);
+}
+
+static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_attempt *a)
+{
+    struct sim_faults *faults = &node->faults;
+
+    if (faults->fail_count > 0 && a->step + 1 == faults->fail_at_step) {
+        faults->fail_count--;
+        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, 1, "killed");
+        a->end.bad_input = faults->bad_input;
+        return;
+    }
+    a->step++;
+    a->value = train(a->value, a->step);
+    report(a, HD_REPORT_STEP);
+    if (a->step % SIM_EVERY == 0 || a->step == a->steps)
+        checkpoint(sim, a);
+    if (a->step == a->steps)
+        end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, "");
+}
+
+static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_attempt *a)
+{
+    if (a->state == HD_ATTEMPT_STATE_ENDED)
+        return;
+    if (a->wanted == HD_WANTED_STOPPED) {
+        end_attempt(node, a, HD_END_CAUSE_USER, -1, "killed as told");
+    } else if (a->wanted == HD_WANTED_STOPPING && !node->faults.ignore_stop) {
+        if (a->state == HD_ATTEMPT_STATE_RUNNING && a->step > 0)
+            checkpoint(sim, a);
+        end_attempt(node, a, HD_END_CAUSE_USER, -1, "stopped as told");
+    } else if (a->state == HD_ATTEMPT_STATE_STARTING) {
+        if (node->faults.never_meet)
+            return;
+        a->state = HD_ATTEMPT_STATE_RUNNING;
+        node->changed = true;
+    } else if (a->step >= a->steps) {
+        end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, ""); /* the base was the last step */
+    } else {
+        train_one_step(sim, node, a);
+    }
+}
+
+static void send_observed(struct sim *sim, const struct sim_node *from, struct sim_node *node)
+{
+    struct hd_observed list[SIM_ATTEMPTS];
+    struct hd_core_event event = {.kind = HD_CORE_OBSERVED,
+                                  .observed = {.uuid = node->uuid,
+                                               .stream = node->stream,
+                                               .generation = from->generation,
+                                               .attempts = list,
+                                               .deleted = from->deleted,
+                                               .deleted_count = from->deleted_count,
+                                               .jobs_dir_visible = sim->shared_disk}};
+
+    for (int i = 0; i < SIM_ATTEMPTS; i++) {
+        const struct sim_attempt *a = &from->attempts[i];
+        struct hd_observed *o = &list[event.observed.attempt_count];
+
+        if (!a->used)
+            continue;
+        *o = (struct hd_observed){
+            .job = a->job, .attempt = a->attempt, .state = a->state, .end = a->end};
+        if (a->state == HD_ATTEMPT_STATE_ENDED && a->acked < a->seq) {
+            o->state = HD_ATTEMPT_STATE_STOPPING; /* reports come first */
+            o->end = (struct hd_end_record){0};
+        }
+        event.observed.attempt_count++;
+    }
+    if (sim_event(sim, &event) == HD_CONFLICT)
+        close_stream(node);
+}
+
+static void send_reports(struct sim *sim, struct sim_node *node, struct sim_attempt *a)
+{
+    while (a->used && node->stream && a->sent < a->seq) {
+        const struct sim_report *r = &a->spool[a->sent];
+        char path[64];
+        struct hd_core_event event = {.kind = HD_CORE_REPORT,
+                                      .report = {.uuid = node->uuid,
+                                                 .stream = node->stream,
+                                                 .job = a->job,
+                                                 .attempt = a->attempt,
+                                                 .seq = ++a->sent,
+                                                 .kind = r->kind}};
+
+        path_of(path, a->job, a->attempt, r->step);
+        if (r->kind == HD_REPORT_CHECKPOINT)
+            event.report.checkpoint =
+                (struct hd_checkpoint_record){.step = r->step, .path = path, .hash = "00"};
+        else
+            event.report.step = (struct hd_step_record){.step = r->step};
+        switch (sim_event(sim, &event)) {
+        case HD_CONFLICT:
+            close_stream(node);
+            break;
+        case HD_NOT_FOUND:
+        case HD_INVALID: /* nobody wants it any more: acknowledged, so that it is dropped */
+            a->acked = a->sent;
+            node->changed = true;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static void connect_node(struct sim *sim, struct sim_node *node)
+{
+    struct hd_device_record devices[SIM_DEVICES];
+    struct hd_core_event event = {.kind = HD_CORE_HELLO,
+                                  .hello = {.uuid = node->uuid,
+                                            .name = node->name,
+                                            .boot_id = node->boot_id,
+                                            .build = "sim",
+                                            .stream = ++sim->next_stream,
+                                            .devices = devices,
+                                            .device_count = SIM_DEVICES}};
+
+    for (int32_t i = 0; i < SIM_DEVICES; i++)
+        devices[i] = (struct hd_device_record){
+            .index = i, .kind = HD_DEVICE_KIND_CPU, .name = "sim", .threads = 1};
+    if (sim_event(sim, &event))
+        return; /* tries again */
+    node->stream = sim->next_stream;
+    node->generation = 0;
+    node->deleted_count = 0;
+    node->changed = true;
+}
+
+static void talk(struct sim *sim, struct sim_node *node)
+{
+    struct hd_core_event alive = {.kind = HD_CORE_ALIVE};
+
+    if (!node->stream)
+        connect_node(sim, node);
+    if (!node->stream)
+        return;
+    alive.node.uuid = node->uuid;
+    alive.node.stream = node->stream;
+    if (sim_event(sim, &alive) == HD_CONFLICT) {
+        close_stream(node);
+        return;
+    }
+    for (int i = 0; i < SIM_ATTEMPTS; i++)
+        send_reports(sim, node, &node->attempts[i]);
+    if (node->in_flight) {
+        if (--node->in_flight_s > 0 || !node->stream)
+            return;
+        send_observed(sim, node->in_flight, node);
+        free(node->in_flight);
+        node->in_flight = NULL;
+    } else if (node->changed && node->stream) {
+        node->changed = false;
+        node->in_flight = malloc(sizeof *node);
+        assert_non_null(node->in_flight);
+        *node->in_flight = *node;
+        node->in_flight_s = sim->max_delay_s ? (int)sim_draw(sim, (uint64_t)sim->max_delay_s) : 0;
+        if (node->in_flight_s == 0) {
+            struct sim_node *now = node->in_flight;
+
+            node->in_flight = NULL;
+            send_observed(sim, now, node);
+            free(now);
+        }
+    }
+}
+
+void sim_second(struct sim *sim)
+{
+    const struct hd_core_event tick = {.kind = HD_CORE_TICK};
+
+    sim->now.mono_ms += 1000;
+    sim->now.wall_ms += 1000;
+    for (int n = 0; n < SIM_NODES; n++) {
+        for (int i = 0; i < SIM_ATTEMPTS; i++) {
+            if (sim->nodes[n].attempts[i].used)
+                attempt_second(sim, &sim->nodes[n], &sim->nodes[n].attempts[i]);
+        }
+        if (!sim->nodes[n].cut)
+            talk(sim, &sim->nodes[n]);
+    }
+    assert_int_equal(sim_event(sim, &tick), HD_OK);
+}
+
+void sim_run(struct sim *sim, int seconds)
+{
+    while (seconds-- > 0)
+        sim_second(sim);
+}
+
+void sim_run_until_ended(struct sim *sim, uint64_t job, int limit_s)
+{
+    while (sim_job(sim, job)->state <= HD_JOB_STATE_STOPPING) {
+        if (--limit_s < 0)
+            fail_msg("job %llu is still %s", (unsigned long long)job,
+                     hd_job_state_name((int)sim_job(sim, job)->state));
+        sim_second(sim);
+    }
+}
+
+void sim_daemon_restart(struct sim *sim, struct sim_node *node)
+{
+    const struct hd_core_event gone = {.kind = HD_CORE_GONE,
+                                       .node = {.uuid = node->uuid, .stream = node->stream}};
+
+    if (!node->cut && node->stream)
+        (void)sim_event(sim, &gone);
+    close_stream(node);
+}
+
+void sim_reboot(struct sim *sim, struct sim_node *node)
+{
+    close_stream(node);
+    memset(node->attempts, 0, sizeof node->attempts);
+    (void)snprintf(node->boot_id, sizeof node->boot_id, "boot-%llu",
+                   (unsigned long long)++sim->next_stream);
+}
+
+/* ---- the controller ---------------------------------------------------------------------------*/
+
+void sim_controller_crash(struct sim *sim)
+{
+    while (sim->pending) {
+        struct sim_pending *lost = sim->pending;
+
+        sim->pending = lost->next;
+        free_pending(lost);
+    }
+    sim->pending_end = &sim->pending;
+    hd_core_free(sim->core);
+    sim->core = hd_core_new(&sim->config);
+    assert_non_null(sim->core);
+    for (int n = 0; n < SIM_NODES; n++)
+        close_stream(&sim->nodes[n]);
+    sim->now.mono_ms = 1000; /* a monotonic clock means nothing to the next process */
+    restore(sim);
+    assert_int_equal(hd_core_check(sim->core), HD_OK);
+}
+
+void sim_init(struct sim *sim, uint64_t seed)
+{
+    *sim = (struct sim){.config = hd_core_config_default,
+                        .now = {.mono_ms = 1000, .wall_ms = 1700000000000},
+                        .shared_disk = true,
+                        .key = hd_random_key(seed, 1)};
+    sim->pending_end = &sim->pending;
+    sim->core = hd_core_new(&sim->config);
+    sim->db = calloc(1, sizeof *sim->db);
+    sim->disk = calloc(1, sizeof *sim->disk);
+    assert_non_null(sim->core);
+    assert_non_null(sim->db);
+    assert_non_null(sim->disk);
+    for (int n = 0; n < SIM_NODES; n++) {
+        (void)snprintf(sim->nodes[n].uuid, 16, "uuid-%d", n + 1);
+        (void)snprintf(sim->nodes[n].name, 8, "n%d", n + 1);
+        (void)snprintf(sim->nodes[n].boot_id, 16, "boot-%d", n + 1);
+    }
+}
+
+void sim_done(struct sim *sim)
+{
+    while (sim->pending) {
+        struct sim_pending *lost = sim->pending;
+
+        sim->pending = lost->next;
+        free_pending(lost);
+    }
+    for (int n = 0; n < SIM_NODES; n++)
+        free(sim->nodes[n].in_flight);
+    hd_core_free(sim->core);
+    hd_core_out_done(&sim->out);
+    hd_arena_done(&sim->db->arena);
+    free(sim->db);
+    free(sim->disk);
+}
+
+uint64_t sim_draw(struct sim *sim, uint64_t below)
+{
+    return hd_random_u64(sim->key, sim->draws++) % below;
+}
+
+/* ---- people -----------------------------------------------------------------------------------*/
+
+struct hd_ask sim_ask(int devices, int steps)
+{
+    return (struct hd_ask){.name = "job",
+                           .device = HD_DEVICE_KIND_CPU,
+                           .devices_min = devices,
+                           .devices_max = devices,
+                           .global_batch = 8,
+                           .steps = steps,
+                           .zero = -1,
+                           .keep = 2,
+                           .restart_max = 3};
+}
+
+enum hd_status sim_submit_as(struct sim *sim, const struct hd_ask *ask, const char *request_id,
+                             uint64_t *ret_job, bool *ret_repeated)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
+                                        .submit = {.request_id = request_id,
+                                                   .owner = "ann",
+                                                   .ask = *ask,
+                                                   .spec = ask,
+                                                   .spec_bytes = sizeof *ask}};
+    enum hd_status st = sim_event(sim, &event);
+
+    if (!st) {
+        *ret_job = sim->out.job;
+        *ret_repeated = sim->out.repeated;
+    }
+    return st;
+}
+
+enum hd_status sim_submit(struct sim *sim, const struct hd_ask *ask, uint64_t *ret_job)
+{
+    char request_id[32];
+    bool repeated;
+
+    (void)snprintf(request_id, sizeof request_id, "request-%llu",
+                   (unsigned long long)++sim->next_request);
+    return sim_submit_as(sim, ask, request_id, ret_job, &repeated);
+}
+
+enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_CANCEL,
+                                        .cancel = {.job = job, .now = now, .by = "ann"}};
+
+    return sim_event(sim, &event);
+}
+
+/* ---- looking ----------------------------------------------------------------------------------*/
+
+const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job)
+{
+    assert_true(job < SIM_JOBS && sim->db->jobs[job].job == job);
+    return &sim->db->jobs[job];
+}
+
+const struct hd_attempt_record *sim_attempt(const struct sim *sim, uint64_t job, int32_t attempt)
+{
+    for (size_t i = 0; i < sim->db->attempt_count; i++) {
+        if (sim->db->attempts[i].job == job && sim->db->attempts[i].attempt == attempt)
+            return &sim->db->attempts[i];
+    }
+    fail_msg("attempt %d of job %llu is not stored", attempt, (unsigned long long)job);
+    return NULL;
+}
+
+size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < sim->db->event_count; i++)
+        count += sim->db->events[i].job == job && strcmp(sim->db->events[i].kind, kind) == 0;
+    return count;
+}
+
+size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < sim->db->step_count; i++)
+        count += sim->db->steps[i].job == job && sim->db->steps[i].step == step;
+    return count;
+}

@@ -1,0 +1,128 @@
+/* sim: a whole cluster in one process, on a simulated clock and one seed.
+ *
+ * The controller is the real core; around it stand models of what surrounds it in the world: a
+ * store that makes batches durable later and can lose what is not durable, streams that delay and
+ * break, daemons that apply desired sets, ranks that train, fail and write checkpoints, and a disk.
+ * Training is modelled by a number: the state after step s follows from the state after s - 1, so a
+ * job that ends in the right number did every step once, from the right checkpoint.
+ *
+ * Every rule that the model can see is asserted as it goes: the core's invariants after every
+ * event, no two attempts on one device of a real node, no start from a checkpoint that was deleted.
+ */
+#ifndef HD_TEST_CONTROLLER_SIM_H
+#define HD_TEST_CONTROLLER_SIM_H
+
+#include "controller/core.h"
+
+enum {
+    SIM_NODES = 2,
+    SIM_DEVICES = 2,
+    SIM_ATTEMPTS = 16,
+    SIM_JOBS = 256,
+    SIM_EVERY = 5,   /* steps between checkpoints */
+    SIM_SPOOL = 512, /* reports of one attempt */
+};
+
+/* What a rank's process does besides training; set per node. */
+struct sim_faults {
+    int fail_at_step; /* rank 1 of any attempt dies when this step begins; 0: never */
+    int fail_count;   /* so many times */
+    bool bad_input;   /* and says that trying again is useless */
+    int no_start;     /* so many attempts cannot be launched */
+    bool never_meet;  /* ranks start, but do not meet */
+    bool ignore_stop; /* graceful stops are not answered */
+};
+
+struct sim_attempt {
+    bool used;
+    uint64_t job;
+    int32_t attempt;
+    enum hd_attempt_state state;
+    struct hd_end_record end;
+    int32_t devices[SIM_DEVICES], device_count;
+    int64_t step, steps;
+    uint64_t value; /* of the training state */
+    enum hd_wanted wanted;
+    bool doomed; /* the desired set does not have it: to be forgotten once it has ended */
+    struct sim_report {
+        enum hd_report_kind kind;
+        int64_t step;
+    } spool[SIM_SPOOL]; /* report number seq stands at seq - 1 */
+    uint64_t seq, sent, acked;
+};
+
+struct sim_node {
+    char uuid[16], name[8], boot_id[16];
+    bool cut;            /* the network is broken: nothing arrives, nothing is noticed */
+    uint64_t stream;     /* 0: not connected */
+    uint64_t generation; /* applied on this stream */
+    struct sim_attempt attempts[SIM_ATTEMPTS];
+    struct sim_faults faults;
+    bool changed; /* the observed set is to be sent */
+    struct hd_deletion deleted[32];
+    size_t deleted_count;
+    struct sim_node *in_flight; /* a delayed observed set: the node as it was */
+    int in_flight_s;            /* seconds until it arrives */
+};
+
+/* A reply that leaves when everything before it is durable. */
+struct sim_pending {
+    struct hd_batch *batch;
+    uint64_t submitted_job;           /* 0: none */
+    struct hd_position_record report; /* to acknowledge, new or old; job 0: none */
+    struct sim_desired *desired[SIM_NODES];
+    struct sim_pending *next;
+};
+
+struct sim {
+    struct hd_core *core;
+    struct hd_core_config config;
+    struct hd_core_out out;
+    struct hd_now now;
+    struct sim_node nodes[SIM_NODES];
+    bool shared_disk;
+    struct sim_pending *pending, **pending_end;
+    bool slow_store; /* durable only when sim_commit is called */
+    int max_delay_s; /* of observed sets */
+    uint64_t next_stream, next_request, key, draws;
+    bool acknowledged[SIM_JOBS]; /* by job number: the submitter got its reply */
+    struct sim_db *db;           /* what is durable */
+    struct sim_disk *disk;
+    int starts; /* attempts that daemons have started */
+};
+
+void sim_init(struct sim *sim, uint64_t seed);
+void sim_done(struct sim *sim);
+
+/* One second: daemons and ranks act, messages arrive, timers run. */
+void sim_second(struct sim *sim);
+void sim_run(struct sim *sim, int seconds);
+/* Runs until the job has ended; fails the test after limit_s. */
+void sim_run_until_ended(struct sim *sim, uint64_t job, int limit_s);
+
+struct hd_ask sim_ask(int devices, int steps);
+enum hd_status sim_submit(struct sim *sim, const struct hd_ask *ask, uint64_t *ret_job);
+enum hd_status sim_submit_as(struct sim *sim, const struct hd_ask *ask, const char *request_id,
+                             uint64_t *ret_job, bool *ret_repeated);
+enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now);
+enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event);
+
+void sim_commit(struct sim *sim);           /* everything pending becomes durable */
+void sim_controller_crash(struct sim *sim); /* what is not durable is gone; starts again */
+void sim_daemon_restart(struct sim *sim, struct sim_node *node); /* its ranks go on */
+void sim_reboot(struct sim *sim, struct sim_node *node);         /* its ranks are gone */
+
+/* The durable record of a job or attempt; fails the test when it is not there. */
+const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job);
+const struct hd_attempt_record *sim_attempt(const struct sim *sim, uint64_t job, int32_t attempt);
+size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind);
+size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step);
+/* Checkpoint directories of the job that are on the disk. */
+size_t sim_count_on_disk(const struct sim *sim, uint64_t job);
+/* The state of the job's newest checkpoint on disk, against steps done without disturbance. */
+uint64_t sim_final_value(const struct sim *sim, uint64_t job);
+uint64_t sim_undisturbed_value(uint64_t job, int64_t steps);
+
+uint64_t sim_draw(struct sim *sim, uint64_t below); /* a random number of this seed */
+
+#endif
