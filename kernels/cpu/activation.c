@@ -1,0 +1,155 @@
+/* activation: SwiGLU and GELU. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vecmath.h"
+
+enum { GRAIN = 16 * 1024 }; /* elements of a piece */
+
+INLINE void swiglu_row(const struct hd_swiglu_forward_args *a, int64_t r, enum hd_dtype dtype)
+{
+    for (int64_t f = 0; f < a->F; f += VL) {
+        const int n = lanes(a->F - f);
+        const vf gate = vf_load(a->inp, r * 2 * a->F + f, n, dtype);
+        const vf up = vf_load(a->inp, r * 2 * a->F + a->F + f, n, dtype);
+
+        vf_store(a->out, r * a->F + f, n, gate * vf_sigmoid(gate) * up, dtype);
+    }
+}
+
+static void swiglu_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_swiglu_forward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            swiglu_row(a, r, HD_BF16);
+        else
+            swiglu_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(swiglu_forward)(struct hd_backend *cpu,
+                                      const struct hd_swiglu_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("swiglu_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->F * 12), swiglu_rows, args);
+    return st;
+}
+
+/* With s = sigmoid(gate):  dup = dout * gate * s,  dgate = dout * up * s * (1 + gate * (1 - s)).
+ * Both inputs of a place are read before either is written: dinp may alias inp. */
+INLINE void swiglu_backward_row(const struct hd_swiglu_backward_args *a, int64_t r,
+                                enum hd_dtype dtype)
+{
+    const int64_t gate_at = r * 2 * a->F, up_at = gate_at + a->F;
+
+    for (int64_t f = 0; f < a->F; f += VL) {
+        const int n = lanes(a->F - f);
+        const vf dout = vf_load(a->dout, r * a->F + f, n, dtype);
+        const vf gate = vf_load(a->inp, gate_at + f, n, dtype);
+        const vf up = vf_load(a->inp, up_at + f, n, dtype);
+        const vf s = vf_sigmoid(gate);
+
+        vf_store(a->dinp, gate_at + f, n, dout * up * s * (1.0f + gate * (1.0f - s)), dtype);
+        vf_store(a->dinp, up_at + f, n, dout * (gate * s), dtype);
+    }
+}
+
+static void swiglu_backward_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_swiglu_backward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            swiglu_backward_row(a, r, HD_BF16);
+        else
+            swiglu_backward_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(swiglu_backward)(struct hd_backend *cpu,
+                                       const struct hd_swiglu_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("swiglu_backward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->F * 20), swiglu_backward_rows, args);
+    return st;
+}
+
+/* 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
+ * c = sqrt(2 / pi). */
+static const float two_c = 1.595769122f; /* 2 sqrt(2 / pi) */
+
+INLINE vf gelu_gate(vf x)
+{
+    return vf_sigmoid(two_c * (x + 0.044715f * x * x * x));
+}
+
+INLINE void gelu_piece(const struct hd_gelu_forward_args *a, int64_t begin, int64_t end,
+                       enum hd_dtype dtype)
+{
+    for (int64_t i = begin; i < end; i += VL) {
+        const int n = lanes(end - i);
+        const vf x = vf_load(a->inp, i, n, dtype);
+
+        vf_store(a->out, i, n, x * gelu_gate(x), dtype);
+    }
+}
+
+static void gelu_pieces(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_gelu_forward_args *a = args;
+
+    (void)thread;
+    if (a->dtype == HD_BF16)
+        gelu_piece(a, begin, end, HD_BF16);
+    else
+        gelu_piece(a, begin, end, HD_F32);
+}
+
+enum hd_status KERNEL(gelu_forward)(struct hd_backend *cpu, const struct hd_gelu_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("gelu_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->N, GRAIN, gelu_pieces, args);
+    return st;
+}
+
+/* d gelu / dx = s + x s (1 - s) d(2u)/dx,  d(2u)/dx = 2c (1 + 3 * 0.044715 x^2) */
+INLINE void gelu_backward_piece(const struct hd_gelu_backward_args *a, int64_t begin, int64_t end,
+                                enum hd_dtype dtype)
+{
+    for (int64_t i = begin; i < end; i += VL) {
+        const int n = lanes(end - i);
+        const vf x = vf_load(a->inp, i, n, dtype);
+        const vf s = gelu_gate(x);
+        const vf slope = two_c * (1.0f + 0.134145f * x * x);
+        const vf d = s + x * s * (1.0f - s) * slope;
+
+        vf_store(a->dinp, i, n, vf_load(a->dout, i, n, dtype) * d, dtype);
+    }
+}
+
+static void gelu_backward_pieces(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_gelu_backward_args *a = args;
+
+    (void)thread;
+    if (a->dtype == HD_BF16)
+        gelu_backward_piece(a, begin, end, HD_BF16);
+    else
+        gelu_backward_piece(a, begin, end, HD_F32);
+}
+
+enum hd_status KERNEL(gelu_backward)(struct hd_backend *cpu,
+                                     const struct hd_gelu_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("gelu_backward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->N, GRAIN, gelu_backward_pieces, args);
+    return st;
+}

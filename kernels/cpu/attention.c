@@ -1,0 +1,201 @@
+/* attention: forward. Each row keeps the maximum and the sum of its exponentials so far; a new tile
+ * of keys rescales what was summed before (the online softmax). */
+#include "kernels/cpu/attention.h"
+
+struct forward {
+    const struct hd_attention_forward_args *args;
+    struct hd_dry_attention_layout layout;
+    int64_t kv_len, blocks; /* visible keys at most; blocks of rows per group */
+};
+
+/* One thread's part of the scratch. */
+struct tiles {
+    float *q_t, *out, *max, *sum, *k_t, *v, *score;
+    int32_t *key_index;
+    struct sight sight;
+};
+
+static struct task task_of(const struct forward *f, int64_t b, int64_t g)
+{
+    const struct hd_attention_forward_args *a = f->args;
+
+    return (struct task){.q = a->q,
+                         .k = a->k,
+                         .v = a->v,
+                         .q_index = a->q_index,
+                         .kv_index = a->kv_index,
+                         .q_bound = a->q_bound,
+                         .slopes = a->slopes,
+                         .b = b,
+                         .g = g,
+                         .heads = a->H / a->G,
+                         .q_len = a->q_len,
+                         .kv_len = f->kv_len,
+                         .kv_stride = a->kv_stride,
+                         .D = a->D,
+                         .width = f->layout.width,
+                         .ldq = a->ldq,
+                         .ldk = a->ldk,
+                         .ldv = a->ldv,
+                         .window =
+                             a->window > 0 ? (int32_t)at_most(a->window, INT32_MAX) : INT32_MAX,
+                         .scale = a->scale,
+                         .causal = a->causal,
+                         .dtype = a->dtype};
+}
+
+static struct tiles tiles_of(const struct forward *f, int thread)
+{
+    const struct hd_dry_attention_layout *l = &f->layout;
+    float *base = (float *)f->args->scratch + thread * l->thread_floats;
+
+    return (struct tiles){.q_t = base + l->q_t,
+                          .out = base + l->out,
+                          .max = base + l->max,
+                          .sum = base + l->sum,
+                          .k_t = base + l->k_t,
+                          .v = base + l->v,
+                          .score = base + l->score,
+                          .key_index = (int32_t *)(base + l->key_index),
+                          .sight = {.index = (int32_t *)(base + l->index),
+                                    .bound = (int32_t *)(base + l->bound),
+                                    .slope = base + l->slope}};
+}
+
+/* score[:] becomes exp(score - the row's new maximum); what the row summed so far is rescaled. */
+INLINE void soften_row(float *score, float *row_max, float *row_sum, float *out, int64_t width)
+{
+    vf lane_max = vf_load_f32(score, VL), sum = {0};
+    float max, factor;
+
+    for (int j = VL; j < TILE; j += VL)
+        lane_max = vf_max(lane_max, vf_load_f32(score + j, VL));
+    max = vf_max_lane(lane_max);
+    max = *row_max > max ? *row_max : max;
+    if (max == -INFINITY) { /* nothing seen yet */
+        memset(score, 0, TILE * sizeof *score);
+        return;
+    }
+    for (int j = 0; j < TILE; j += VL) {
+        const vf p = vf_exp(vf_load_f32(score + j, VL) - max);
+
+        sum += p;
+        vf_store_f32(score + j, VL, p);
+    }
+    if (max != *row_max) {
+        factor = vf_exp(vf_set(*row_max - max))[0];
+        *row_max = max;
+        *row_sum *= factor;
+        for (int64_t d = 0; d < width; d += VL)
+            vf_store_f32(out + d, VL, vf_load_f32(out + d, VL) * factor);
+    }
+    *row_sum += vf_sum(sum);
+}
+
+/* All rows of a block against one tile of keys. */
+static void attend_tile(const struct task *t, const struct tiles *s, int64_t rows, int64_t key,
+                        int64_t count, const struct extent *keys)
+{
+    pack_keys_transposed(t, s->k_t, t->k, t->ldk, key, count);
+    pack_keys(t, s->v, t->v, t->ldv, key, count);
+    for (int64_t i = 0; i < rows; i += TILE) {
+        const int64_t m = at_most(TILE, rows - i);
+        const struct row_extent extent = row_extent_of(&s->sight, i, m);
+        const enum cover cover = cover_of(t, &extent, keys);
+
+        if (cover == NOTHING)
+            continue;
+        multiply_columns(s->score, TILE, s->q_t + i * t->width, s->k_t, TILE, m, TILE, t->D, false);
+        mask_tile(t, s->score, &s->sight, i, m, s->key_index, count, cover);
+        for (int64_t r = 0; r < m; r++)
+            soften_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
+                       s->out + (i + r) * t->width, t->width);
+        multiply_rows(s->out + i * t->width, t->width, s->score, s->v, t->width, m, t->width, count,
+                      true);
+    }
+}
+
+static void load_block(const struct task *t, struct tiles *s, int64_t first, int64_t rows)
+{
+    load_sight(t, first, rows, &s->sight);
+    /* `out` is free until the first tile: the rows pass through it on their way to q_t */
+    if (t->dtype == HD_BF16)
+        load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, HD_BF16);
+    else
+        load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, HD_F32);
+    transpose_rows(t, s->q_t, s->out, rows);
+    memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);
+    for (int64_t i = 0; i < rows; i++) {
+        s->max[i] = -INFINITY;
+        s->sum[i] = 0;
+    }
+}
+
+INLINE void store_block(const struct hd_attention_forward_args *a, const struct task *t,
+                        const struct tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
+        const float factor = s->sum[i] > 0 || s->sum[i] != s->sum[i] ? 1.0f / s->sum[i] : 0.0f;
+
+        for (int64_t d = 0; d < a->D; d += VL) {
+            const int n = lanes(a->D - d);
+
+            vf_store(a->out, query * a->ldo + head * a->D + d, n,
+                     vf_load_f32(s->out + i * t->width + d, n) * factor, dtype);
+        }
+        a->lse[head * a->B * a->q_len + query] = s->max[i] + logf(s->sum[i]);
+    }
+}
+
+static void attend_block(const struct forward *f, const struct task *t, struct tiles *s,
+                         int64_t first, int64_t rows)
+{
+    struct row_extent extent;
+
+    load_block(t, s, first, rows);
+    extent = row_extent_of(&s->sight, 0, rows);
+    for (int64_t key = 0; key < t->kv_len; key += TILE) {
+        const int64_t count = at_most(TILE, t->kv_len - key);
+        const struct extent keys = load_keys(t, s->key_index, key, count);
+
+        if (cover_of(t, &extent, &keys) != NOTHING)
+            attend_tile(t, s, rows, key, count, &keys);
+    }
+    if (t->dtype == HD_BF16)
+        store_block(f->args, t, s, first, rows, HD_BF16);
+    else
+        store_block(f->args, t, s, first, rows, HD_F32);
+}
+
+static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct forward *f = args;
+    struct tiles tiles = tiles_of(f, thread);
+
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t group = i / f->blocks, first = i % f->blocks * f->layout.block_rows;
+        const struct task t = task_of(f, group / f->args->G, group % f->args->G);
+
+        attend_block(f, &t, &tiles, first,
+                     at_most(f->layout.block_rows, t.heads * t.q_len - first));
+    }
+}
+
+enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
+                                         const struct hd_attention_forward_args *args)
+{
+    struct forward f = {.args = args, .kv_len = args->kv_len};
+    enum hd_status st = hd_cpu_check_float("attention_forward", args->dtype);
+
+    if (!st)
+        st = check_heads("attention_forward", args->H, args->G, args->D);
+    if (st)
+        return st;
+    if (args->kv_filled && *args->kv_filled < f.kv_len)
+        f.kv_len = *args->kv_filled;
+    f.layout = hd_dry_attention_forward_layout(args);
+    f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
+    hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks, &f);
+    return HD_OK;
+}

@@ -1,0 +1,221 @@
+/* attention: what the two directions share: rows, key tiles, masks and the tile products.
+ *
+ * A task is one group g of one sequence b. Its rows are the pairs (head of the group, query), head
+ * by head, taken in blocks; keys come in tiles. A tile of keys is packed once for all rows of a
+ * block, and left out when no row of the block sees any of its keys.
+ *
+ * Used by: attention.c, attention_backward.c.   Uses: cpu, dry (layout), micro, transpose.
+ */
+#ifndef HD_KERNELS_CPU_ATTENTION_H
+#define HD_KERNELS_CPU_ATTENTION_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/micro.h"
+#include "kernels/cpu/transpose.h"
+#include "kernels/cpu/vecmath.h"
+#include "kernels/dry/dry.h"
+
+enum { TILE = HD_DRY_ATTENTION_TILE };
+
+/* The part of the arguments that both directions have, for one task. */
+struct task {
+    const void *q, *k, *v;
+    const int32_t *q_index, *kv_index, *q_bound;
+    const float *slopes;
+    int64_t b, g, heads, q_len, kv_len, kv_stride, D, width, ldq, ldk, ldv;
+    int32_t window; /* INT32_MAX: none */
+    float scale;
+    bool causal;
+    enum hd_dtype dtype;
+};
+
+/* What each row of a block sees, and the extremes over some rows. */
+struct sight {
+    int32_t *index, *bound;
+    float *slope;
+};
+struct extent {
+    int32_t min, max;
+};
+struct row_extent {
+    struct extent index, bound;
+};
+
+enum cover { NOTHING, SOME, ALL }; /* of a tile of scores is visible */
+
+INLINE int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+INLINE int64_t task_head(const struct task *t, int64_t row)
+{
+    return t->g * t->heads + row / t->q_len;
+}
+
+INLINE int64_t task_query(const struct task *t, int64_t row) /* among all sequences' queries */
+{
+    return t->b * t->q_len + row % t->q_len;
+}
+
+static void load_sight(const struct task *t, int64_t first, int64_t count, struct sight *sight)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t query = task_query(t, first + i);
+
+        sight->index[i] = t->q_index[query];
+        sight->bound[i] = t->q_bound ? t->q_bound[query] : INT32_MIN;
+        sight->slope[i] = t->slopes ? t->slopes[task_head(t, first + i)] : 0.0f;
+    }
+}
+
+static struct extent extent_of(const int32_t *values, int64_t count)
+{
+    struct extent e = {INT32_MAX, INT32_MIN};
+
+    for (int64_t i = 0; i < count; i++) {
+        e.min = values[i] < e.min ? values[i] : e.min;
+        e.max = values[i] > e.max ? values[i] : e.max;
+    }
+    return e;
+}
+
+static struct row_extent row_extent_of(const struct sight *sight, int64_t first, int64_t count)
+{
+    return (struct row_extent){extent_of(sight->index + first, count),
+                               extent_of(sight->bound + first, count)};
+}
+
+/* How much of the scores of these rows against these keys is visible. */
+static enum cover cover_of(const struct task *t, const struct row_extent *rows,
+                           const struct extent *keys)
+{
+    const int64_t window = t->window;
+
+    if ((t->causal && keys->min > rows->index.max) || keys->max < rows->bound.min ||
+        (window < INT32_MAX && (int64_t)rows->index.min - keys->max >= window))
+        return NOTHING;
+    if ((t->causal && keys->max > rows->index.min) || keys->min < rows->bound.max ||
+        (window < INT32_MAX && (int64_t)rows->index.max - keys->min >= window))
+        return SOME;
+    return ALL;
+}
+
+/* rows[i, :] = scale * the row's vector in `from`, as fp32 of the padded width. */
+INLINE void load_rows(const struct task *t, float *rows, const void *from, int64_t ld,
+                      int64_t first, int64_t count, float scale, enum hd_dtype dtype)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = task_query(t, first + i) * ld + task_head(t, first + i) * t->D;
+
+        for (int64_t d = 0; d < t->width; d += VL) {
+            const int n = t->D - d > 0 ? lanes(t->D - d) : 0;
+
+            vf_store_f32(rows + i * t->width + d, lanes(t->width - d),
+                         vf_load(from, at + d, n, dtype) * scale);
+        }
+    }
+}
+
+/* The block's rows by tiles, each transposed. */
+static void transpose_rows(const struct task *t, float *tiles, const float *rows, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += TILE)
+        pack_transposed(tiles + i * t->width, TILE, rows, i * t->width, t->width,
+                        at_most(TILE, count - i), t->D, TILE, HD_F32);
+}
+
+INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* element of a key's vector */
+{
+    return (t->b * t->kv_stride + key) * ld + t->g * t->D;
+}
+
+/* Copies the indices of a tile of keys. */
+static struct extent load_keys(const struct task *t, int32_t *index, int64_t key, int64_t count)
+{
+    memcpy(index, t->kv_index + t->b * t->kv_stride + key, (size_t)count * sizeof *index);
+    memset(index + count, 0, (size_t)(TILE - count) * sizeof *index);
+    return extent_of(index, count);
+}
+
+static void pack_keys_transposed(const struct task *t, float *to, const void *from, int64_t ld,
+                                 int64_t key, int64_t count)
+{
+    if (t->dtype == HD_BF16)
+        pack_transposed(to, TILE, from, key_at(t, key, ld), ld, count, t->D, TILE, HD_BF16);
+    else
+        pack_transposed(to, TILE, from, key_at(t, key, ld), ld, count, t->D, TILE, HD_F32);
+}
+
+static void pack_keys(const struct task *t, float *to, const void *from, int64_t ld, int64_t key,
+                      int64_t count)
+{
+    if (t->dtype == HD_BF16)
+        pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, HD_BF16);
+    else
+        pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, HD_F32);
+}
+
+/* Adds the slope's term to the scores of a row and hides what it does not see (-inf). */
+INLINE void mask_row(const struct task *t, float *score, const struct sight *sight, int64_t row,
+                     const int32_t *keys, int64_t count)
+{
+#define LANE(i) (i)
+    const vi number = {LANES(LANE)};
+#undef LANE
+    const int32_t index = sight->index[row], bound = sight->bound[row];
+    const int32_t last = t->causal ? index : INT32_MAX;
+    const float slope = sight->slope[row];
+
+    for (int j = 0; j < TILE; j += VL) {
+        vi key, hidden, distance;
+        vf s = vf_load_f32(score + j, VL);
+
+        memcpy(&key, keys + j, sizeof key);
+        distance = index - key;
+        s -= slope * __builtin_convertvector(distance, vf);
+        hidden = (key > last) | (key < bound) | (number + j >= (int32_t)count);
+        if (t->window < INT32_MAX)
+            hidden |= distance >= t->window;
+        vf_store_f32(score + j, VL, vf_select(hidden, vf_set(-INFINITY), s));
+    }
+}
+
+INLINE void mask_tile(const struct task *t, float *scores, const struct sight *sight, int64_t first,
+                      int64_t rows, const int32_t *keys, int64_t count, enum cover cover)
+{
+    if (cover == ALL && count == TILE && !t->slopes)
+        return;
+    for (int64_t i = 0; i < rows; i++)
+        mask_row(t, scores + i * TILE, sight, first + i, keys, count);
+}
+
+/* c[M, N] (+)= a[M, K] b[K, N] with a transposed tile a (its rows are K) or a tile a. */
+static __attribute__((noinline, unused)) void multiply_columns(float *c, int64_t ldc,
+                                                               const float *a, const float *b,
+                                                               int64_t ldb, int64_t M, int64_t N,
+                                                               int64_t K, bool add)
+{
+    micro_multiply(c, ldc, a, 1, TILE, b, ldb, M, N, K, add);
+}
+
+static __attribute__((noinline, unused)) void multiply_rows(float *c, int64_t ldc, const float *a,
+                                                            const float *b, int64_t ldb, int64_t M,
+                                                            int64_t N, int64_t K, bool add)
+{
+    micro_multiply(c, ldc, a, TILE, 1, b, ldb, M, N, K, add);
+}
+
+static enum hd_status check_heads(const char *kernel, int64_t H, int64_t G, int64_t D)
+{
+    if (D < 8 || D % 8 || D > HD_DRY_ATTENTION_D_MAX)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s: the head width is %lld; the cpu backend takes multiples of 8 up to %d",
+                      kernel, (long long)D, HD_DRY_ATTENTION_D_MAX);
+    if (G < 1 || H % G)
+        return hd_err(HD_INVALID, "%s: %lld key/value heads do not divide %lld query heads", kernel,
+                      (long long)G, (long long)H);
+    return HD_OK;
+}
+
+#endif

@@ -1,0 +1,231 @@
+/* attention_backward: the gradients, from the merged result's log-sum-exp. One task owns the keys
+ * and values of a group, so dk and dv are summed by one thread and need no atomics. */
+#include "kernels/cpu/attention.h"
+
+struct backward {
+    const struct hd_attention_backward_args *args;
+    struct hd_dry_attention_layout layout;
+};
+
+/* One thread's part of the scratch. */
+struct tiles {
+    float *q, *q_t, *dout, *dout_t, *dq, *lse, *delta;
+    float *k, *k_t, *v_t, *score, *dscore, *dk, *dv;
+    int32_t *key_index;
+    struct sight sight;
+};
+
+static struct task task_of(const struct backward *f, int64_t b, int64_t g)
+{
+    const struct hd_attention_backward_args *a = f->args;
+
+    return (struct task){.q = a->q,
+                         .k = a->k,
+                         .v = a->v,
+                         .q_index = a->q_index,
+                         .kv_index = a->kv_index,
+                         .q_bound = a->q_bound,
+                         .slopes = a->slopes,
+                         .b = b,
+                         .g = g,
+                         .heads = a->H / a->G,
+                         .q_len = a->q_len,
+                         .kv_len = a->kv_len,
+                         .kv_stride = a->kv_stride,
+                         .D = a->D,
+                         .width = f->layout.width,
+                         .ldq = a->ldq,
+                         .ldk = a->ldk,
+                         .ldv = a->ldv,
+                         .window =
+                             a->window > 0 ? (int32_t)at_most(a->window, INT32_MAX) : INT32_MAX,
+                         .scale = a->scale,
+                         .causal = a->causal,
+                         .dtype = a->dtype};
+}
+
+static struct tiles tiles_of(const struct backward *f, int thread)
+{
+    const struct hd_dry_attention_layout *l = &f->layout;
+    float *base = (float *)f->args->scratch + thread * l->thread_floats;
+
+    return (struct tiles){.q = base + l->q,
+                          .q_t = base + l->q_t,
+                          .dout = base + l->dout,
+                          .dout_t = base + l->dout_t,
+                          .dq = base + l->dq,
+                          .lse = base + l->lse,
+                          .delta = base + l->delta,
+                          .k = base + l->k,
+                          .k_t = base + l->k_t,
+                          .v_t = base + l->v_t,
+                          .score = base + l->score,
+                          .dscore = base + l->dscore,
+                          .dk = base + l->dk,
+                          .dv = base + l->dv,
+                          .key_index = (int32_t *)(base + l->key_index),
+                          .sight = {.index = (int32_t *)(base + l->index),
+                                    .bound = (int32_t *)(base + l->bound),
+                                    .slope = base + l->slope}};
+}
+
+/* score becomes p = exp(score - lse), dscore (now dout v^T) becomes p * (dscore - delta). */
+INLINE void soften_row(float *score, float *dscore, float lse, float delta)
+{
+    for (int j = 0; j < TILE; j += VL) {
+        const vf p = vf_exp(vf_load_f32(score + j, VL) - lse);
+
+        vf_store_f32(score + j, VL, p);
+        vf_store_f32(dscore + j, VL, p * (vf_load_f32(dscore + j, VL) - delta));
+    }
+}
+
+static void differentiate_tile(const struct task *t, const struct tiles *s, int64_t rows,
+                               int64_t key, int64_t count, const struct extent *keys)
+{
+    const int64_t width = t->width;
+
+    pack_keys_transposed(t, s->k_t, t->k, t->ldk, key, count);
+    pack_keys_transposed(t, s->v_t, t->v, t->ldv, key, count);
+    pack_keys(t, s->k, t->k, t->ldk, key, count);
+    for (int64_t i = 0; i < rows; i += TILE) {
+        const int64_t m = at_most(TILE, rows - i);
+        const struct row_extent extent = row_extent_of(&s->sight, i, m);
+        const enum cover cover = cover_of(t, &extent, keys);
+
+        if (cover == NOTHING)
+            continue;
+        multiply_columns(s->score, TILE, s->q_t + i * width, s->k_t, TILE, m, TILE, t->D, false);
+        mask_tile(t, s->score, &s->sight, i, m, s->key_index, count, cover);
+        multiply_columns(s->dscore, TILE, s->dout_t + i * width, s->v_t, TILE, m, TILE, t->D,
+                         false);
+        for (int64_t r = 0; r < m; r++)
+            soften_row(s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r], s->delta[i + r]);
+        multiply_columns(s->dv + key * width, width, s->score, s->dout + i * width, width, count,
+                         width, m, true);
+        multiply_columns(s->dk + key * width, width, s->dscore, s->q + i * width, width, count,
+                         width, m, true);
+        multiply_rows(s->dq + i * width, width, s->dscore, s->k, width, m, width, count, true);
+    }
+}
+
+/* A row that sees no key has lse = -inf; +inf in its place makes every p zero. */
+INLINE void load_block(const struct hd_attention_backward_args *a, const struct task *t,
+                       struct tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
+{
+    load_sight(t, first, rows, &s->sight);
+    load_rows(t, s->q, t->q, t->ldq, first, rows, t->scale, dtype);
+    load_rows(t, s->dout, a->dout, a->lddo, first, rows, 1.0f, dtype);
+    transpose_rows(t, s->q_t, s->q, rows);
+    transpose_rows(t, s->dout_t, s->dout, rows);
+    memset(s->dq, 0, (size_t)(rows * t->width) * sizeof *s->dq);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
+        const float lse = a->lse[head * a->B * a->q_len + query];
+        vf products = {0};
+
+        for (int64_t d = 0; d < a->D; d += VL) {
+            const int n = lanes(a->D - d);
+
+            products += vf_load_f32(s->dout + i * t->width + d, n) *
+                        vf_load(a->out, query * a->ldo + head * a->D + d, n, dtype);
+        }
+        s->delta[i] = vf_sum(products);
+        s->lse[i] = lse == -INFINITY ? INFINITY : lse;
+    }
+}
+
+/* to[at + d] (+)= scale * row[d] */
+INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
+                      bool accumulate, enum hd_dtype dtype)
+{
+    for (int64_t d = 0; d < D; d += VL) {
+        const int n = lanes(D - d);
+        vf x = vf_load_f32(row + d, n) * scale;
+
+        if (accumulate)
+            x += vf_load(to, at + d, n, dtype);
+        vf_store(to, at + d, n, x, dtype);
+    }
+}
+
+INLINE void store_queries(const struct hd_attention_backward_args *a, const struct task *t,
+                          const struct tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
+{
+    for (int64_t i = 0; i < rows; i++)
+        store_row(a->dq, task_query(t, first + i) * a->lddq + task_head(t, first + i) * a->D,
+                  s->dq + i * t->width, a->D, a->scale, a->accumulate, dtype);
+}
+
+INLINE void store_keys(const struct hd_attention_backward_args *a, const struct task *t,
+                       const struct tiles *s, enum hd_dtype dtype)
+{
+    for (int64_t j = 0; j < a->kv_len; j++) {
+        store_row(a->dk, key_at(t, j, a->lddk), s->dk + j * t->width, a->D, 1.0f, a->accumulate,
+                  dtype);
+        store_row(a->dv, key_at(t, j, a->lddv), s->dv + j * t->width, a->D, 1.0f, a->accumulate,
+                  dtype);
+    }
+}
+
+static void differentiate_block(const struct hd_attention_backward_args *a, const struct task *t,
+                                struct tiles *s, int64_t first, int64_t rows)
+{
+    struct row_extent extent;
+
+    if (a->dtype == HD_BF16)
+        load_block(a, t, s, first, rows, HD_BF16);
+    else
+        load_block(a, t, s, first, rows, HD_F32);
+    extent = row_extent_of(&s->sight, 0, rows);
+    for (int64_t key = 0; key < t->kv_len; key += TILE) {
+        const int64_t count = at_most(TILE, t->kv_len - key);
+        const struct extent keys = load_keys(t, s->key_index, key, count);
+
+        if (cover_of(t, &extent, &keys) != NOTHING)
+            differentiate_tile(t, s, rows, key, count, &keys);
+    }
+    if (a->grad_dtype == HD_BF16)
+        store_queries(a, t, s, first, rows, HD_BF16);
+    else
+        store_queries(a, t, s, first, rows, HD_F32);
+}
+
+static void differentiate_groups(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct backward *f = args;
+    const struct hd_attention_backward_args *a = f->args;
+    struct tiles s = tiles_of(f, thread);
+
+    for (int64_t group = begin; group < end; group++) {
+        const struct task t = task_of(f, group / a->G, group % a->G);
+        const int64_t rows = t.heads * t.q_len;
+        const size_t bytes = (size_t)(a->kv_len * t.width) * sizeof(float);
+
+        memset(s.dk, 0, bytes);
+        memset(s.dv, 0, bytes);
+        for (int64_t first = 0; first < rows; first += f->layout.block_rows)
+            differentiate_block(a, &t, &s, first, at_most(f->layout.block_rows, rows - first));
+        if (a->grad_dtype == HD_BF16)
+            store_keys(a, &t, &s, HD_BF16);
+        else
+            store_keys(a, &t, &s, HD_F32);
+    }
+}
+
+enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
+                                          const struct hd_attention_backward_args *args)
+{
+    struct backward f = {.args = args};
+    enum hd_status st = hd_cpu_check_float("attention_backward", args->dtype);
+
+    if (!st)
+        st = hd_cpu_check_float("attention_backward", args->grad_dtype);
+    if (!st)
+        st = check_heads("attention_backward", args->H, args->G, args->D);
+    if (st)
+        return st;
+    f.layout = hd_dry_attention_backward_layout(args);
+    hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
+    return HD_OK;
+}

@@ -1,0 +1,297 @@
+/* backend: the embedded default. Opens on this machine's instruction set, launches at once. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef HEDDLE_CPU_X86
+#include <cpuid.h>
+#endif
+
+#include "base/clock.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/stream.h"
+
+enum {
+    GEMM_BUDGET_BYTES = 2 * 1024 * 1024
+}; /* per thread: oneDNN was seen to want up to 1.3 MiB */
+
+struct cpu_stream {
+    struct hd_stream stream;
+    struct hd_backend *cpu;
+};
+
+enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype)
+{
+    if (dtype == HD_F32 || dtype == HD_BF16)
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED, "%s: the cpu backend computes in f32 and bf16, not in %s", kernel,
+                  hd_dtype_name(dtype));
+}
+
+#ifdef HEDDLE_CPU_X86
+/* AMX with bf16 in the processor (leaf 7: edx 22 and 24) and tiles saved by the system (XCR0 17,
+ * 18).
+ */
+static bool has_amx_bf16(void)
+{
+    unsigned eax, ebx, ecx, edx, low, high;
+
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & (1u << 27)))
+        return false; /* no xgetbv */
+    if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+        return false;
+    if (!(edx & (1u << 22)) || !(edx & (1u << 24)))
+        return false;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & (3u << 17)) == (3u << 17);
+}
+#endif
+
+/* What the widest table that this machine can run is called, and how its bf16 products do: AMX, and
+ * AMD's vdpbf16ps, do twice and more the fp32 rate; Intel's vdpbf16ps without AMX was measured at
+ * half of it. */
+static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *traits)
+{
+    const struct hd_cpu_kernels *kernels = &hd_cpu_kernels_plain;
+    const char *isa = "plain";
+
+    traits->vector_bytes = 16;
+#ifdef HEDDLE_CPU_X86
+    if (!force_plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        kernels = &hd_cpu_kernels_avx2;
+        isa = "avx2";
+        traits->vector_bytes = 32;
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+            kernels = &hd_cpu_kernels_avx512;
+            isa = "avx512";
+            traits->vector_bytes = 64;
+            if (has_amx_bf16()) {
+                isa = "avx512_amx_bf16";
+                traits->bf16_fast = true;
+            } else if (__builtin_cpu_supports("avx512bf16")) {
+                isa = "avx512_bf16";
+                traits->bf16_fast = __builtin_cpu_is("amd");
+            }
+        }
+    }
+#else
+    (void)force_plain;
+#endif
+    (void)snprintf(traits->isa, sizeof traits->isa, "%s", isa);
+    return kernels;
+}
+
+static void describe(const struct hd_backend_options *options, struct hd_traits *ret_traits)
+{
+    struct hd_traits *t = ret_traits;
+
+    memset(t, 0, sizeof *t);
+    (void)snprintf(t->backend, sizeof t->backend, "cpu");
+    (void)detect(options->force_plain, t);
+    t->threads = options->threads > 1 ? options->threads : 1;
+#ifndef HEDDLE_HAVE_OPENMP
+    t->threads = 1;
+#endif
+    t->page_bytes = sysconf(_SC_PAGESIZE);
+#ifdef HEDDLE_HAVE_DNNL
+    if (!options->force_plain)
+        t->gemm_scratch_bytes = (int64_t)t->threads * GEMM_BUDGET_BYTES;
+#endif
+    if (!t->gemm_scratch_bytes)
+        t->bf16_fast = false; /* own code converts bf16 factors to fp32 */
+}
+
+static enum hd_status open_cpu(const struct hd_backend_options *options,
+                               struct hd_backend **ret_backend)
+{
+    struct hd_backend *cpu;
+    struct hd_traits scrap = {0};
+    enum hd_status st = HD_OK;
+
+    if (options->threads < 1)
+        return hd_err(HD_INVALID, "cpu backend: threads is %d; give at least 1", options->threads);
+    cpu = calloc(1, sizeof *cpu);
+    if (!cpu)
+        return hd_err(HD_NO_MEMORY, "no memory for the cpu backend");
+    cpu->options = *options;
+    describe(options, &cpu->traits);
+    cpu->kernels = detect(options->force_plain, &scrap);
+#ifdef HEDDLE_HAVE_DNNL
+    if (cpu->traits.gemm_scratch_bytes)
+        st = hd_cpu_gemm_library_open(cpu->traits.threads, &cpu->gemm_library);
+#endif
+    if (st) {
+        free(cpu);
+        return st;
+    }
+    *ret_backend = cpu;
+    return HD_OK;
+}
+
+static void close_cpu(struct hd_backend *cpu)
+{
+    if (!cpu)
+        return;
+#ifdef HEDDLE_HAVE_DNNL
+    hd_cpu_gemm_library_close(cpu->gemm_library);
+#endif
+    free(cpu);
+}
+
+static enum hd_status stream_open(struct hd_backend *cpu, struct hd_stream **ret_stream)
+{
+    struct cpu_stream *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return hd_err(HD_NO_MEMORY, "no memory for a stream of the cpu backend");
+    s->stream.table = hd_backend_cpu();
+    s->cpu = cpu;
+    *ret_stream = &s->stream;
+    return HD_OK;
+}
+
+static void stream_close(struct hd_stream *stream)
+{
+    free(stream);
+}
+
+static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args)
+{
+    struct hd_backend *cpu = ((struct cpu_stream *)stream)->cpu;
+
+    switch (kernel) {
+#define K(name, operands) \
+    case HD_K_##name:     \
+        return cpu->kernels->name(cpu, args);
+        HD_KERNEL_LIST(K)
+#undef K
+    case HD_KERNEL_COUNT:
+        break;
+    }
+    return hd_err(HD_INTERNAL, "the cpu backend was asked for kernel %d of %d", (int)kernel,
+                  (int)HD_KERNEL_COUNT);
+}
+
+static enum hd_status synchronize(struct hd_stream *stream)
+{
+    (void)stream; /* a launch has ended when it returns */
+    return HD_OK;
+}
+
+static enum hd_status prepare(struct hd_backend *cpu, enum hd_kernel kernel, const void *args)
+{
+#ifdef HEDDLE_HAVE_DNNL
+    if (kernel == HD_K_gemm && cpu->gemm_library)
+        return hd_cpu_gemm_library_prepare(cpu->gemm_library, args, cpu->traits.gemm_scratch_bytes);
+#else
+    (void)cpu;
+    (void)kernel;
+    (void)args;
+#endif
+    return HD_OK;
+}
+
+struct peak {
+    const struct hd_backend *cpu;
+    double *rates; /* one per thread */
+};
+
+static void measure_threads(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct peak *p = args;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        p->rates[i] = p->cpu->kernels->fma_rate(0.05);
+}
+
+/* The best of several products that fit the caches: which instruction computes bf16 is the
+ * library's business. */
+static double gemm_rate(struct hd_backend *cpu)
+{
+    enum { SIZE = 512 };
+    struct hd_gemm_args a = {.M = SIZE,
+                             .N = SIZE,
+                             .K = SIZE,
+                             .lda = SIZE,
+                             .ldb = SIZE,
+                             .ldc = SIZE,
+                             .trans_b = true,
+                             .ab_dtype = HD_BF16,
+                             .c_dtype = HD_BF16};
+    const size_t matrix_bytes = sizeof(uint16_t) * SIZE * SIZE;
+    const int64_t scratch_bytes = hd_kernel_scratch_bytes(HD_K_gemm, &a, &cpu->traits);
+    const int64_t begin_ns = hd_clock_now_ns();
+    char *memory = NULL;
+    double best = 0;
+
+    if (posix_memalign((void **)&memory, HD_TENSOR_ALIGN, 3 * matrix_bytes + (size_t)scratch_bytes))
+        return 0;
+    memset(memory, 0, 3 * matrix_bytes + (size_t)scratch_bytes);
+    a.a = memory;
+    a.b = memory + matrix_bytes;
+    a.c = memory + 2 * matrix_bytes;
+    a.scratch = memory + 3 * matrix_bytes;
+    while (hd_clock_now_ns() - begin_ns < 50 * 1000 * 1000) {
+        const int64_t start_ns = hd_clock_now_ns();
+        double rate;
+
+        if (cpu->kernels->gemm(cpu, &a))
+            break;
+        rate = 2.0 * SIZE * SIZE * SIZE / ((double)(hd_clock_now_ns() - start_ns) * 1e-9);
+        if (rate > best)
+            best = rate;
+    }
+    free(memory);
+    return best;
+}
+
+static double measure_peak(struct hd_backend *cpu, enum hd_dtype dtype)
+{
+    const struct peak peak = {.cpu = cpu,
+                              .rates = calloc((size_t)cpu->traits.threads, sizeof(double))};
+    double sum = 0;
+
+    if (!peak.rates)
+        return 0;
+    if (dtype == HD_BF16 && cpu->traits.bf16_fast) {
+        sum = gemm_rate(cpu);
+    } else {
+        hd_cpu_parallel(cpu, cpu->traits.threads, 1, measure_threads, &peak);
+        for (int i = 0; i < cpu->traits.threads; i++)
+            sum += peak.rates[i];
+    }
+    free(peak.rates);
+    return sum;
+}
+
+static struct hd_backend_table table = {
+    .abi = HD_KERNEL_ABI,
+    .table_bytes = sizeof table,
+    .name = "cpu",
+    .describe = describe,
+    .open = open_cpu,
+    .close = close_cpu,
+    .stream_open = stream_open,
+    .stream_close = stream_close,
+    .launch = launch,
+    .synchronize = synchronize,
+    .prepare = prepare,
+    .measure_peak = measure_peak,
+};
+
+static void hash_table(void) /* the one field that is not a constant expression */
+{
+    table.kernel_list_hash = hd_kernel_list_hash();
+}
+
+const struct hd_backend_table *hd_backend_cpu(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, hash_table);
+    return &table;
+}

@@ -1,0 +1,120 @@
+/* embedding: rows of tables by index, and their gradient. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+INLINE bool in_table(int32_t index, int64_t V)
+{
+    return index >= 0 && index < V;
+}
+
+INLINE void embedding_row(const struct hd_embedding_forward_args *a, int64_t r, enum hd_dtype dtype)
+{
+    const bool first = in_table(a->index[r], a->V);
+    const bool second = a->index2 && in_table(a->index2[r], a->V2);
+
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+        vf x = {0};
+
+        if (first)
+            x = vf_load(a->weight, a->index[r] * a->C + c, n, dtype);
+        if (second)
+            x += vf_load(a->weight2, a->index2[r] * a->C + c, n, dtype);
+        vf_store(a->out, r * a->C + c, n, x, dtype);
+    }
+}
+
+static void embedding_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_embedding_forward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            embedding_row(a, r, HD_BF16);
+        else
+            embedding_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(embedding_forward)(struct hd_backend *cpu,
+                                         const struct hd_embedding_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("embedding_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), embedding_rows, args);
+    return st;
+}
+
+/* Rows sorted by the index they name, ascending in r within an index (a counting sort):
+ * rows[begin[v] .. begin[v + 1]) name v. */
+struct sorted {
+    const struct hd_embedding_backward_args *args;
+    int64_t *begin; /* [V + 1] */
+    int64_t *rows;  /* [R]     */
+};
+
+static void sort_rows(const struct sorted *s)
+{
+    const struct hd_embedding_backward_args *a = s->args;
+    int64_t place = 0;
+
+    memset(s->begin, 0, (size_t)(a->V + 1) * sizeof *s->begin);
+    for (int64_t r = 0; r < a->R; r++)
+        if (in_table(a->index[r], a->V))
+            s->begin[a->index[r]]++;
+    for (int64_t v = 0; v <= a->V; v++) { /* counts become where each index begins */
+        const int64_t count = s->begin[v];
+
+        s->begin[v] = place;
+        place += count;
+    }
+    for (int64_t r = 0; r < a->R; r++)
+        if (in_table(a->index[r], a->V))
+            s->rows[s->begin[a->index[r]]++] = r;
+    for (int64_t v = a->V; v > 0; v--) /* each begin has moved to the next one's place */
+        s->begin[v] = s->begin[v - 1];
+    s->begin[0] = 0;
+}
+
+INLINE void embedding_gradient(const struct sorted *s, int64_t v, enum hd_dtype dtype)
+{
+    const struct hd_embedding_backward_args *a = s->args;
+
+    if (s->begin[v] == s->begin[v + 1] && a->accumulate)
+        return;
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+        vf sum = a->accumulate ? vf_load_f32(a->dweight + v * a->C + c, n) : (vf){0};
+
+        for (int64_t i = s->begin[v]; i < s->begin[v + 1]; i++)
+            sum += vf_load(a->dout, s->rows[i] * a->C + c, n, dtype);
+        vf_store_f32(a->dweight + v * a->C + c, n, sum);
+    }
+}
+
+static void embedding_gradients(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct sorted *s = args;
+
+    (void)thread;
+    for (int64_t v = begin; v < end; v++)
+        if (s->args->dtype == HD_BF16)
+            embedding_gradient(s, v, HD_BF16);
+        else
+            embedding_gradient(s, v, HD_F32);
+}
+
+enum hd_status KERNEL(embedding_backward)(struct hd_backend *cpu,
+                                          const struct hd_embedding_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("embedding_backward", args->dtype);
+    const struct sorted sorted = {
+        .args = args, .begin = args->scratch, .rows = (int64_t *)args->scratch + args->V + 1};
+
+    if (!st) {
+        sort_rows(&sorted);
+        hd_cpu_parallel(cpu, args->V, hd_cpu_row_grain(args->C * 8), embedding_gradients, &sorted);
+    }
+    return st;
+}

@@ -1,0 +1,24 @@
+/* gemm: chooses who multiplies. The library where there is one and it takes the shape within its
+ * budget; else own code. */
+#include "kernels/cpu/gemm.h"
+
+enum hd_status KERNEL(gemm)(struct hd_backend *cpu, const struct hd_gemm_args *args)
+{
+    enum hd_status st = hd_cpu_check_float("gemm", args->ab_dtype);
+    bool done = false;
+
+    if (!st)
+        st = hd_cpu_check_float("gemm", args->c_dtype);
+    if (st || args->M <= 0 || args->N <= 0)
+        return st;
+    if (args->bias && args->accumulate)
+        return hd_err(HD_INVALID, "gemm: a bias with accumulate would be added again and again");
+#ifdef HEDDLE_HAVE_DNNL
+    if (cpu->gemm_library && args->K > 0)
+        st =
+            hd_cpu_gemm_library_run(cpu->gemm_library, args, cpu->traits.gemm_scratch_bytes, &done);
+#endif
+    if (!st && !done)
+        KERNEL(gemm_blocked)(cpu, args);
+    return st;
+}

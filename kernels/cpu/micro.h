@@ -1,0 +1,106 @@
+/* micro: the register-blocked product that GEMM and attention are made of.
+ *
+ * c[M, N] (+)= a[M, K] b[K, N] in fp32, where b's rows are contiguous vectors, and a is read one
+ * value at a time and broadcast. A block of MICRO_M rows and MICRO_N columns of c stays in
+ * registers for the whole depth K.
+ *
+ * Used by: gemm_blocked, attention.   Uses: vec.   Threads: any.
+ */
+#ifndef HD_KERNELS_CPU_MICRO_H
+#define HD_KERNELS_CPU_MICRO_H
+
+#include "kernels/cpu/vec.h"
+
+/* With 32 registers 14 x 2 sums, two vectors of b and a broadcast; with 16 registers 6 x 2. */
+#if VEC_BYTES == 64
+enum { MICRO_M = 14 };
+#else
+enum { MICRO_M = 6 };
+#endif
+enum { MICRO_N = 2 * VL };
+
+/* One block: m <= MICRO_M rows, nv <= 2 vectors of columns. a[i, k] is a[i * am + k * ak]; m, nv,
+ * am and ak are constants where this is inlined. */
+INLINE void micro_block(const int m, const int nv, float *c, int64_t ldc, const float *a,
+                        const int64_t am, const int64_t ak, const float *b, int64_t ldb, int64_t K,
+                        bool add)
+{
+    vf sums[MICRO_M][2];
+
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            sums[i][j] = add ? vf_load_f32(c + i * ldc + j * VL, VL) : (vf){0};
+    }
+    for (int64_t k = 0; k < K; k++) {
+        vf row[2];
+
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            row[j] = vf_load_f32(b + k * ldb + j * VL, VL);
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            const float x = a[i * am + k * ak];
+
+            UNROLL
+            for (int j = 0; j < nv; j++)
+                sums[i][j] += x * row[j];
+        }
+    }
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            vf_store_f32(c + i * ldc + j * VL, VL, sums[i][j]);
+    }
+}
+
+/* The last rows of a matrix: fewer than MICRO_M. */
+INLINE void micro_rows(int m, const int nv, float *c, int64_t ldc, const float *a, const int64_t am,
+                       const int64_t ak, const float *b, int64_t ldb, int64_t K, bool add)
+{
+    switch (m) {
+#define ROWS(count)                                                \
+    case count:                                                    \
+        micro_block(count, nv, c, ldc, a, am, ak, b, ldb, K, add); \
+        break
+        ROWS(1);
+        ROWS(2);
+        ROWS(3);
+        ROWS(4);
+        ROWS(5);
+        ROWS(6);
+#if VEC_BYTES == 64
+        ROWS(7);
+        ROWS(8);
+        ROWS(9);
+        ROWS(10);
+        ROWS(11);
+        ROWS(12);
+        ROWS(13);
+        ROWS(14);
+#endif
+#undef ROWS
+    default:
+        break;
+    }
+}
+
+/* The whole product. N is a multiple of VL; am and ak are constants where this is inlined. */
+INLINE void micro_multiply(float *c, int64_t ldc, const float *a, const int64_t am,
+                           const int64_t ak, const float *b, int64_t ldb, int64_t M, int64_t N,
+                           int64_t K, bool add)
+{
+    for (int64_t i = 0; i < M; i += MICRO_M) {
+        const int m = M - i < MICRO_M ? (int)(M - i) : MICRO_M;
+        int64_t j = 0;
+
+        for (; j + MICRO_N <= N; j += MICRO_N)
+            micro_rows(m, 2, c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, K, add);
+        if (j < N)
+            micro_rows(m, 1, c + i * ldc + j, ldc, a + i * am, am, ak, b + j, ldb, K, add);
+    }
+}
+
+#endif

@@ -1,0 +1,300 @@
+/* norm: RMSNorm and LayerNorm, a row at a time; a row stays in the first-level cache between its
+ * passes. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/row_sums.h"
+#include "kernels/cpu/vec.h"
+
+/* sum = inp + add, stored in `dtype`; what follows reads the stored values, as backward will. */
+INLINE void add_row(void *sum, const void *inp, const void *add, int64_t row, int64_t C,
+                    enum hd_dtype dtype)
+{
+    for (int64_t c = 0; c < C; c += VL) {
+        const int n = lanes(C - c);
+
+        vf_store(sum, row + c, n, vf_load(inp, row + c, n, dtype) + vf_load(add, row + c, n, dtype),
+                 dtype);
+    }
+}
+
+INLINE void rmsnorm_row(const struct hd_rmsnorm_forward_args *a, int64_t r, enum hd_dtype dtype)
+{
+    const void *x = a->add ? a->sum : a->inp;
+    const int64_t row = r * a->C;
+    vf squares = {0};
+    float rstd;
+
+    if (a->add)
+        add_row(a->sum, a->inp, a->add, row, a->C, dtype);
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const vf v = vf_load(x, row + c, lanes(a->C - c), dtype);
+
+        squares += v * v;
+    }
+    rstd = 1.0f / sqrtf(vf_sum(squares) / (float)a->C + a->eps);
+    a->rstd[r] = rstd;
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+
+        vf_store(a->out, row + c, n,
+                 vf_load(x, row + c, n, dtype) * rstd * vf_load(a->weight, c, n, dtype), dtype);
+    }
+}
+
+static void rmsnorm_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_rmsnorm_forward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            rmsnorm_row(a, r, HD_BF16);
+        else
+            rmsnorm_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
+                                       const struct hd_rmsnorm_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("rmsnorm_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), rmsnorm_rows, args);
+    return st;
+}
+
+/* Every element is read before it is written, at the same place: dinp may alias dout and add. */
+INLINE void rmsnorm_backward_row(const struct hd_rmsnorm_backward_args *a, int64_t r,
+                                 enum hd_dtype dtype)
+{
+    const float rstd = a->rstd[r];
+    const int64_t row = r * a->C;
+    vf products = {0};
+    float mean;
+
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+
+        products += vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype) *
+                    vf_load(a->inp, row + c, n, dtype);
+    }
+    mean = vf_sum(products) * rstd / (float)a->C;
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+        const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
+        const vf xhat = vf_load(a->inp, row + c, n, dtype) * rstd;
+        vf d = (g - xhat * mean) * rstd;
+
+        if (a->add)
+            d += vf_load(a->add, row + c, n, dtype);
+        vf_store(a->dinp, row + c, n, d, dtype);
+    }
+}
+
+static void rmsnorm_backward_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_rmsnorm_backward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            rmsnorm_backward_row(a, r, HD_BF16);
+        else
+            rmsnorm_backward_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
+                                        const struct hd_rmsnorm_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("rmsnorm_backward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), rmsnorm_backward_rows, args);
+    return st;
+}
+
+/* The terms of a weight's gradient in one row. */
+INLINE vf rmsnorm_weight_term(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype)
+{
+    const struct hd_rmsnorm_backward_weight_args *a = args;
+    const int64_t i = r * a->C + c;
+
+    return vf_load(a->dout, i, n, dtype) * (vf_load(a->inp, i, n, dtype) * a->rstd[r]);
+}
+
+static void rmsnorm_weight_rows(const void *args, float *sums, int64_t begin, int64_t end)
+{
+    const struct hd_rmsnorm_backward_weight_args *a = args;
+
+    if (a->dtype == HD_BF16)
+        sum_rows(rmsnorm_weight_term, a, sums, begin, end, a->C, HD_BF16);
+    else
+        sum_rows(rmsnorm_weight_term, a, sums, begin, end, a->C, HD_F32);
+}
+
+enum hd_status KERNEL(rmsnorm_backward_weight)(struct hd_backend *cpu,
+                                               const struct hd_rmsnorm_backward_weight_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("rmsnorm_backward_weight", args->dtype);
+    const struct row_sums sums = {.args = args,
+                                  .rows = rmsnorm_weight_rows,
+                                  .out = {args->dweight},
+                                  .partial = args->scratch,
+                                  .R = args->R,
+                                  .N = args->C,
+                                  .accumulate = args->accumulate};
+
+    if (!st)
+        row_sums_run(cpu, &sums);
+    return st;
+}
+
+INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, enum hd_dtype dtype)
+{
+    const void *x = a->add ? a->sum : a->inp;
+    const int64_t row = r * a->C;
+    vf sum = {0}, squares = {0};
+    float mean, rstd;
+
+    if (a->add)
+        add_row(a->sum, a->inp, a->add, row, a->C, dtype);
+    for (int64_t c = 0; c < a->C; c += VL)
+        sum += vf_load(x, row + c, lanes(a->C - c), dtype);
+    mean = vf_sum(sum) / (float)a->C;
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+        const vf d = vf_keep(vf_load(x, row + c, n, dtype) - mean, n, 0.0f);
+
+        squares += d * d;
+    }
+    rstd = 1.0f / sqrtf(vf_sum(squares) / (float)a->C + a->eps);
+    a->mean[r] = mean;
+    a->rstd[r] = rstd;
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+        const vf xhat = (vf_load(x, row + c, n, dtype) - mean) * rstd;
+
+        vf_store(a->out, row + c, n,
+                 xhat * vf_load(a->weight, c, n, dtype) + vf_load(a->bias, c, n, dtype), dtype);
+    }
+}
+
+static void layernorm_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_layernorm_forward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            layernorm_row(a, r, HD_BF16);
+        else
+            layernorm_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(layernorm_forward)(struct hd_backend *cpu,
+                                         const struct hd_layernorm_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("layernorm_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), layernorm_rows, args);
+    return st;
+}
+
+INLINE void layernorm_backward_row(const struct hd_layernorm_backward_args *a, int64_t r,
+                                   enum hd_dtype dtype)
+{
+    const float mean = a->mean[r], rstd = a->rstd[r];
+    const int64_t row = r * a->C;
+    vf sum = {0}, products = {0};
+    float mean_g, mean_gx;
+
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+        const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
+
+        sum += g; /* g is 0 in lanes past the row, so both sums are */
+        products += g * ((vf_load(a->inp, row + c, n, dtype) - mean) * rstd);
+    }
+    mean_g = vf_sum(sum) / (float)a->C;
+    mean_gx = vf_sum(products) / (float)a->C;
+    for (int64_t c = 0; c < a->C; c += VL) {
+        const int n = lanes(a->C - c);
+        const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
+        const vf xhat = (vf_load(a->inp, row + c, n, dtype) - mean) * rstd;
+        vf d = (g - mean_g - xhat * mean_gx) * rstd;
+
+        if (a->add)
+            d += vf_load(a->add, row + c, n, dtype);
+        vf_store(a->dinp, row + c, n, d, dtype);
+    }
+}
+
+static void layernorm_backward_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_layernorm_backward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            layernorm_backward_row(a, r, HD_BF16);
+        else
+            layernorm_backward_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,
+                                          const struct hd_layernorm_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("layernorm_backward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), layernorm_backward_rows, args);
+    return st;
+}
+
+INLINE vf layernorm_weight_term(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype)
+{
+    const struct hd_layernorm_backward_weight_args *a = args;
+    const int64_t i = r * a->C + c;
+
+    return vf_load(a->dout, i, n, dtype) *
+           ((vf_load(a->inp, i, n, dtype) - a->mean[r]) * a->rstd[r]);
+}
+
+INLINE vf layernorm_bias_term(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype)
+{
+    const struct hd_layernorm_backward_weight_args *a = args;
+
+    return vf_load(a->dout, r * a->C + c, n, dtype);
+}
+
+static void layernorm_weight_rows(const void *args, float *sums, int64_t begin, int64_t end)
+{
+    const struct hd_layernorm_backward_weight_args *a = args;
+    float *weight = sums, *bias = sums + a->C;
+
+    if (a->dtype == HD_BF16) {
+        sum_rows(layernorm_weight_term, a, weight, begin, end, a->C, HD_BF16);
+        sum_rows(layernorm_bias_term, a, bias, begin, end, a->C, HD_BF16);
+    } else {
+        sum_rows(layernorm_weight_term, a, weight, begin, end, a->C, HD_F32);
+        sum_rows(layernorm_bias_term, a, bias, begin, end, a->C, HD_F32);
+    }
+}
+
+enum hd_status
+KERNEL(layernorm_backward_weight)(struct hd_backend *cpu,
+                                  const struct hd_layernorm_backward_weight_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("layernorm_backward_weight", args->dtype);
+    const struct row_sums sums = {.args = args,
+                                  .rows = layernorm_weight_rows,
+                                  .out = {args->dweight, args->dbias},
+                                  .partial = args->scratch,
+                                  .R = args->R,
+                                  .N = args->C,
+                                  .accumulate = args->accumulate};
+
+    if (!st)
+        row_sums_run(cpu, &sums);
+    return st;
+}

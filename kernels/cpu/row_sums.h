@@ -1,0 +1,94 @@
+/* row_sums: sums over all rows, for the gradients of weights and biases.
+ *
+ * The rows are cut into chunks that depend on R alone (hd_dry_row_chunks). Each chunk's sums go to
+ * its own place in the scratch, then the chunks are added in order: the result does not depend on
+ * the number of threads.
+ *
+ * Used by: norm, bias.   Uses: cpu, dry, vec.
+ */
+#ifndef HD_KERNELS_CPU_ROW_SUMS_H
+#define HD_KERNELS_CPU_ROW_SUMS_H
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+#include "kernels/dry/dry.h"
+
+struct row_sums {
+    const void *args;
+    /* Stores the sums over rows [begin, end): N for each output, side by side. */
+    void (*rows)(const void *args, float *sums, int64_t begin, int64_t end);
+    float *out[2];  /* [N] each; the second or NULL */
+    float *partial; /* [chunks, outputs * N] */
+    int64_t R, N;
+    bool accumulate;
+};
+
+/* sums[c] = sum over r in [begin, end) of term(args, r, c): in four rows at a time, so that the
+ * sums are read and written once for four rows. `term` and `dtype` are constants where this is
+ * inlined. */
+INLINE void sum_rows(vf (*term)(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype),
+                     const void *args, float *sums, int64_t begin, int64_t end, int64_t N,
+                     enum hd_dtype dtype)
+{
+    int64_t r = begin;
+
+    memset(sums, 0, (size_t)N * sizeof *sums);
+    for (; r + 4 <= end; r += 4)
+        for (int64_t c = 0; c < N; c += VL) {
+            const int n = lanes(N - c);
+
+            vf_store_f32(sums + c, n,
+                         vf_load_f32(sums + c, n) +
+                             ((term(args, r, c, n, dtype) + term(args, r + 1, c, n, dtype)) +
+                              (term(args, r + 2, c, n, dtype) + term(args, r + 3, c, n, dtype))));
+        }
+    for (; r < end; r++)
+        for (int64_t c = 0; c < N; c += VL) {
+            const int n = lanes(N - c);
+
+            vf_store_f32(sums + c, n, vf_load_f32(sums + c, n) + term(args, r, c, n, dtype));
+        }
+}
+
+static void row_sums_chunks(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct row_sums *s = args;
+    const struct hd_dry_chunks chunks = hd_dry_row_chunks(s->R);
+    const int64_t width = s->out[1] ? 2 * s->N : s->N;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t first = i * chunks.rows;
+        const int64_t last = first + chunks.rows < s->R ? first + chunks.rows : s->R;
+
+        s->rows(s->args, s->partial + i * width, first, last);
+    }
+}
+
+static void row_sums_columns(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct row_sums *s = args;
+    const int64_t count = hd_dry_row_chunks(s->R).count;
+    const int64_t width = s->out[1] ? 2 * s->N : s->N;
+
+    (void)thread;
+    for (int o = 0; o < 2 && s->out[o]; o++)
+        for (int64_t c = begin; c < end; c += VL) {
+            const int n = lanes(end - c);
+            vf sum = s->accumulate ? vf_load_f32(s->out[o] + c, n) : (vf){0};
+
+            for (int64_t i = 0; i < count; i++)
+                sum += vf_load_f32(s->partial + i * width + o * s->N + c, n);
+            vf_store_f32(s->out[o] + c, n, sum);
+        }
+}
+
+static void row_sums_run(const struct hd_backend *cpu, const struct row_sums *sums)
+{
+    enum { COLUMNS = 256 };
+
+    hd_cpu_parallel(cpu, hd_dry_row_chunks(sums->R).count, 1, row_sums_chunks, sums);
+    hd_cpu_parallel(cpu, sums->N, COLUMNS, row_sums_columns, sums);
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* step: the step block, the chunk sums of the gradient norm, and the exchange that ends a step. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_begin_args *args)
+{
+    (void)cpu;
+    args->block->loss_sum = 0;
+    args->block->target_count = 0;
+    args->block->overflow = 0;
+    return HD_OK;
+}
+
+/* A chunk is summed in two vectors of doubles whatever its place, and the lanes in order. */
+static void square_chunks(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_square_sums_args *a = args;
+
+    (void)thread;
+    for (int64_t chunk = begin; chunk < end; chunk++) {
+        const int64_t first = chunk * HD_GRAD_CHUNK;
+        const int64_t last = first + HD_GRAD_CHUNK < a->N ? first + HD_GRAD_CHUNK : a->N;
+        vd low = {0}, high = {0};
+        double sum = 0;
+
+        for (int64_t i = first; i < last; i += VL) {
+            const vf x = vf_load_f32(a->grad + i, lanes(last - i));
+            vf_half half[2];
+            vd wide;
+
+            memcpy(half, &x, sizeof x);
+            wide = __builtin_convertvector(half[0], vd);
+            low += wide * wide;
+            wide = __builtin_convertvector(half[1], vd);
+            high += wide * wide;
+        }
+        low += high;
+        for (int i = 0; i < VL / 2; i++)
+            sum += low[i];
+        a->sums[chunk] = sum;
+    }
+}
+
+enum hd_status KERNEL(square_sums)(struct hd_backend *cpu, const struct hd_square_sums_args *args)
+{
+    const int64_t chunks = (args->N + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
+
+    hd_cpu_parallel(cpu, chunks, 1, square_chunks, args);
+    for (int64_t i = 0; i < chunks; i++)
+        if (!isfinite(args->sums[i])) /* squares of floats cannot overflow a double */
+            args->block->overflow = 1;
+    return HD_OK;
+}
+
+enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_record_args *args)
+{
+    (void)cpu;
+    memset(args->record, 0, HD_EXCHANGE_WORDS * sizeof *args->record);
+    args->record[HD_EXCHANGE_LOSS] = args->block->loss_sum;
+    args->record[HD_EXCHANGE_TARGETS] = (double)args->block->target_count;
+    args->record[HD_EXCHANGE_OVERFLOW] = args->block->overflow ? 1 : 0;
+    return HD_OK;
+}
+
+enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_finish_args *args)
+{
+    struct hd_step_block *block = args->block;
+    double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
+
+    (void)cpu;
+    for (int64_t r = 0; r < args->ranks; r++) {
+        const double *record = args->records + r * HD_EXCHANGE_WORDS;
+
+        loss += record[HD_EXCHANGE_LOSS];
+        targets += record[HD_EXCHANGE_TARGETS];
+        overflow += record[HD_EXCHANGE_OVERFLOW];
+    }
+    for (int64_t i = 0; i < args->chunks; i++)
+        squares += args->sums[i];
+
+    scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
+    norm = sqrt(squares) * scale;
+    block->total_targets = targets;
+    block->mean_loss = targets > 0 ? loss / targets : 0;
+    block->grad_norm = norm;
+    if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
+        scale *= (double)block->max_grad_norm / norm;
+    block->grad_factor = (float)scale;
+    block->skip_update = overflow != 0 || !(targets > 0) || !isfinite(norm);
+    return HD_OK;
+}

@@ -1,0 +1,12 @@
+/* table: the kernels of one instruction set. */
+#include "kernels/cpu/cpu.h"
+
+#define HD_CPU_TABLE2(isa) hd_cpu_kernels_##isa
+#define HD_CPU_TABLE(isa)  HD_CPU_TABLE2(isa)
+
+const struct hd_cpu_kernels HD_CPU_TABLE(HD_CPU_ISA) = {
+#define K(name, operands) .name = KERNEL(name),
+    HD_KERNEL_LIST(K)
+#undef K
+        .fma_rate = KERNEL(fma_rate),
+};

@@ -1,0 +1,75 @@
+/* transpose: blocks of a tensor as fp32, as they are or transposed, into padded scratch.
+ *
+ * Used by: gemm_blocked, attention.   Uses: vec.   Threads: any.
+ */
+#ifndef HD_KERNELS_CPU_TRANSPOSE_H
+#define HD_KERNELS_CPU_TRANSPOSE_H
+
+#include "kernels/cpu/vec.h"
+
+/* to[i, j] = from[at + i * ld + j] for i < rows, j < columns; zero for columns <= j < width. */
+INLINE void pack_rows(float *to, int64_t ld_to, const void *from, int64_t at, int64_t ld,
+                      int64_t rows, int64_t columns, int64_t width, enum hd_dtype dtype)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < width; j += VL) {
+            const int n = columns - j > 0 ? lanes(columns - j) : 0;
+
+            vf_store_f32(to + i * ld_to + j, lanes(width - j),
+                         vf_load(from, at + i * ld + j, n, dtype));
+        }
+}
+
+/* Interleaves the lanes of two vectors by blocks of `s`: the steps of a transposition. */
+#define LOW(i)  (((i) / s % 2) ? (i)-s + VL : (i))
+#define HIGH(i) (((i) / s % 2) ? (i) + VL : (i) + s)
+#define SWAP_BLOCKS(a, b)                                           \
+    do {                                                            \
+        const vf low = __builtin_shufflevector(a, b, LANES(LOW));   \
+        const vf high = __builtin_shufflevector(a, b, LANES(HIGH)); \
+                                                                    \
+        a = low;                                                    \
+        b = high;                                                   \
+    } while (0)
+
+/* Transposes a VL x VL block in registers: swaps off-diagonal halves, quarters, ... lanes. */
+INLINE void transpose_square(vf x[VL])
+{
+#define STEP(distance)                       \
+    do {                                     \
+        enum { s = distance };               \
+        UNROLL                               \
+        for (int i = 0; i < VL; i++)         \
+            if (!(i & s))                    \
+                SWAP_BLOCKS(x[i], x[i + s]); \
+    } while (0)
+#if VEC_BYTES == 64
+    STEP(8);
+#endif
+#if VEC_BYTES >= 32
+    STEP(4);
+#endif
+    STEP(2);
+    STEP(1);
+#undef STEP
+}
+
+/* to[j, i] = from[at + i * ld + j] for i < rows, j < columns; zero for rows <= i < width. */
+INLINE void pack_transposed(float *to, int64_t ld_to, const void *from, int64_t at, int64_t ld,
+                            int64_t rows, int64_t columns, int64_t width, enum hd_dtype dtype)
+{
+    for (int64_t i = 0; i < width; i += VL)
+        for (int64_t j = 0; j < columns; j += VL) {
+            const int n = lanes(columns - j);
+            vf x[VL];
+
+            UNROLL
+            for (int k = 0; k < VL; k++)
+                x[k] = vf_load(from, at + (i + k) * ld + j, i + k < rows ? n : 0, dtype);
+            transpose_square(x);
+            for (int k = 0; k < n; k++)
+                vf_store_f32(to + (j + k) * ld_to + i, lanes(width - i), x[k]);
+        }
+}
+
+#endif

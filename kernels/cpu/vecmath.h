@@ -1,0 +1,43 @@
+/* vecmath: the elementary functions that kernels need, on vectors.
+ *
+ * vf_exp(x): relative error at most 1.5 units in the last place of fp32 for x in [-87.33, 88.72];
+ * below that range 0 (no subnormal results), above it infinity; NaN gives NaN. Tested over all
+ * exponents in tests/unit/kernels/vecmath_test.c.
+ *
+ * Used by: the kernels in this folder.   Uses: vec.   Threads: any.
+ */
+#ifndef HD_KERNELS_CPU_VECMATH_H
+#define HD_KERNELS_CPU_VECMATH_H
+
+#include "kernels/cpu/vec.h"
+
+/* e^x = 2^n e^r with n the integer nearest to x / ln 2 and |r| <= ln 2 / 2. Adding 1.5 * 2^23
+ * rounds to that integer and leaves it in the low bits; ln 2 is subtracted in two parts, the first
+ * of which times n is exact. e^r = 1 + r + r^2 g(r) with a minimax polynomial g (error of e^r
+ * 8e-9). 2^n goes straight into the exponent. */
+INLINE vf vf_exp(vf x)
+{
+    const float round = 12582912.0f;
+    const vf shifted = x * 1.44269504f + round;
+    const vf n = shifted - round;
+    const vf r = (x - n * 0.693145751953125f) - n * 1.428606765e-6f;
+    vf g = vf_set(1.39262135e-3f);
+    vf y;
+
+    g = g * r + 8.36320297e-3f;
+    g = g * r + 4.16665544e-2f;
+    g = g * r + 1.66665768e-1f;
+    g = g * r + 0.5f;
+    y = (g * r) * r + r + 1.0f;
+    y = vf_from_bits(vf_bits(y) + (vi)((vu)vf_bits(shifted) << 23));
+    y = vf_select(x > 88.7228394f, vf_set(INFINITY), y);
+    y = vf_select(x < -87.3365402f, vf_set(0.0f), y);
+    return vf_select(x != x, x, y);
+}
+
+INLINE vf vf_sigmoid(vf x) /* 1 / (1 + e^-x) */
+{
+    return 1.0f / (1.0f + vf_exp(-x));
+}
+
+#endif

@@ -1,0 +1,46 @@
+#include "kernels/dry/dry.h"
+
+HD_DRY_NO_SCRATCH(swiglu_forward)
+HD_DRY_NO_SCRATCH(swiglu_backward)
+HD_DRY_NO_SCRATCH(gelu_forward)
+HD_DRY_NO_SCRATCH(gelu_backward)
+
+/* Per output: exp, add, divide, two multiplies. */
+void hd_dry_cost_swiglu_forward(struct hd_costs *costs, const struct hd_swiglu_forward_args *a)
+{
+    const int64_t outputs = a->R * a->F, e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += 5.0 * (double)outputs;
+    costs->read_bytes += 2 * outputs * e;
+    costs->write_bytes += outputs * e;
+}
+
+/* Per pair: the sigmoid (3), silu (1), dup (1), dgate = dout*up*s*(1 + gate*(1 - s)) (6). */
+void hd_dry_cost_swiglu_backward(struct hd_costs *costs, const struct hd_swiglu_backward_args *a)
+{
+    const int64_t outputs = a->R * a->F, e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += 11.0 * (double)outputs;
+    costs->read_bytes += 3 * outputs * e;
+    costs->write_bytes += 2 * outputs * e;
+}
+
+/* x * sigmoid(2u): u (4), twice (1), the sigmoid (3), the product (1). */
+void hd_dry_cost_gelu_forward(struct hd_costs *costs, const struct hd_gelu_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += 9.0 * (double)a->N;
+    costs->read_bytes += a->N * e;
+    costs->write_bytes += a->N * e;
+}
+
+/* The sigmoid of 2u (8), its derivative (2), du/dx (3), and five to combine. */
+void hd_dry_cost_gelu_backward(struct hd_costs *costs, const struct hd_gelu_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += 18.0 * (double)a->N;
+    costs->read_bytes += 2 * a->N * e;
+    costs->write_bytes += a->N * e;
+}

@@ -1,0 +1,126 @@
+#include "kernels/dry/dry.h"
+
+static int64_t round_up(int64_t x, int64_t multiple)
+{
+    return (x + multiple - 1) / multiple * multiple;
+}
+
+static int64_t take(struct hd_dry_attention_layout *layout, int64_t floats)
+{
+    const int64_t offset = layout->thread_floats;
+
+    layout->thread_floats += round_up(floats, HD_TENSOR_ALIGN / (int64_t)sizeof(float));
+    return offset;
+}
+
+/* What both directions keep for the rows of a block. */
+static struct hd_dry_attention_layout rows_layout(int64_t rows, int64_t D)
+{
+    struct hd_dry_attention_layout layout = {.width = round_up(D, 16)};
+
+    layout.block_rows = round_up(rows, HD_DRY_ATTENTION_TILE);
+    if (layout.block_rows > HD_DRY_ATTENTION_ROWS)
+        layout.block_rows = HD_DRY_ATTENTION_ROWS;
+    layout.q_t = take(&layout, layout.block_rows * layout.width);
+    layout.index = take(&layout, layout.block_rows);
+    layout.bound = take(&layout, layout.block_rows);
+    layout.slope = take(&layout, layout.block_rows);
+    layout.k_t = take(&layout, layout.width * HD_DRY_ATTENTION_TILE);
+    layout.key_index = take(&layout, HD_DRY_ATTENTION_TILE);
+    layout.score = take(&layout, HD_DRY_ATTENTION_TILE * HD_DRY_ATTENTION_TILE);
+    return layout;
+}
+
+struct hd_dry_attention_layout
+hd_dry_attention_forward_layout(const struct hd_attention_forward_args *a)
+{
+    struct hd_dry_attention_layout layout = rows_layout(a->H / a->G * a->q_len, a->D);
+
+    layout.out = take(&layout, layout.block_rows * layout.width);
+    layout.max = take(&layout, layout.block_rows);
+    layout.sum = take(&layout, layout.block_rows);
+    layout.v = take(&layout, HD_DRY_ATTENTION_TILE * layout.width);
+    return layout;
+}
+
+struct hd_dry_attention_layout
+hd_dry_attention_backward_layout(const struct hd_attention_backward_args *a)
+{
+    struct hd_dry_attention_layout layout = rows_layout(a->H / a->G * a->q_len, a->D);
+    const int64_t keys = round_up(a->kv_len, HD_DRY_ATTENTION_TILE);
+
+    layout.q = take(&layout, layout.block_rows * layout.width);
+    layout.dout = take(&layout, layout.block_rows * layout.width);
+    layout.dout_t = take(&layout, layout.block_rows * layout.width);
+    layout.dq = take(&layout, layout.block_rows * layout.width);
+    layout.lse = take(&layout, layout.block_rows);
+    layout.delta = take(&layout, layout.block_rows);
+    layout.k = take(&layout, HD_DRY_ATTENTION_TILE * layout.width);
+    layout.v_t = take(&layout, layout.width * HD_DRY_ATTENTION_TILE);
+    layout.dscore = take(&layout, HD_DRY_ATTENTION_TILE * HD_DRY_ATTENTION_TILE);
+    layout.dk = take(&layout, keys * layout.width);
+    layout.dv = take(&layout, keys * layout.width);
+    return layout;
+}
+
+int64_t hd_dry_scratch_attention_forward(const struct hd_attention_forward_args *args,
+                                         const struct hd_traits *traits)
+{
+    return hd_dry_attention_forward_layout(args).thread_floats * traits->threads *
+           (int64_t)sizeof(float);
+}
+
+int64_t hd_dry_scratch_attention_backward(const struct hd_attention_backward_args *args,
+                                          const struct hd_traits *traits)
+{
+    return hd_dry_attention_backward_layout(args).thread_floats * traits->threads *
+           (int64_t)sizeof(float);
+}
+
+/* Pairs of a query and a key that it sees, for one head of one sequence. Indices are data, so the
+ * usual case is assumed: the queries are the last q_len of kv_len positions in order. Bounds of
+ * documents and the filled length of a cache only make it less. */
+static double visible_pairs(int64_t q_len, int64_t kv_len, int64_t window, bool causal)
+{
+    double pairs = 0;
+
+    for (int64_t i = 0; i < q_len; i++) {
+        const int64_t position = kv_len - q_len + i; /* of query i among the keys */
+        const int64_t end = causal && position + 1 < kv_len ? position + 1 : kv_len;
+        const int64_t begin = window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
+
+        pairs += end > begin ? (double)(end - begin) : 0;
+    }
+    return pairs;
+}
+
+/* Two products of D multiply-adds per pair; softmax's few operations per pair are left out. */
+void hd_dry_cost_attention_forward(struct hd_costs *costs,
+                                   const struct hd_attention_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
+
+    costs->flops += 4.0 * (double)(a->B * a->H * a->D) *
+                    visible_pairs(a->q_len, a->kv_len, a->window, a->causal);
+    costs->read_bytes += (q + 2 * kv) * e;
+    costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
+    costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? 1 : 0)) * 4;
+    costs->write_bytes += q * e + a->H * a->B * a->q_len * 4;
+}
+
+/* Five products per pair: the scores again, dout v^T, and those that give dq, dk and dv. */
+void hd_dry_cost_attention_backward(struct hd_costs *costs,
+                                    const struct hd_attention_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const int64_t g = (int64_t)hd_dtype_size(a->grad_dtype);
+    const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
+
+    costs->flops += 10.0 * (double)(a->B * a->H * a->D) *
+                    visible_pairs(a->q_len, a->kv_len, a->window, a->causal);
+    costs->read_bytes += (3 * q + 2 * kv) * e + a->H * a->B * a->q_len * 4;
+    costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
+    costs->read_bytes += (a->slopes ? a->H : 0) * 4 + (a->accumulate ? (q + 2 * kv) * g : 0);
+    costs->write_bytes += (q + 2 * kv) * g;
+}

@@ -1,0 +1,17 @@
+#include "kernels/dry/dry.h"
+
+/* One partial row of sums per chunk of rows. */
+int64_t hd_dry_scratch_bias_backward(const struct hd_bias_backward_args *args,
+                                     const struct hd_traits *traits)
+{
+    (void)traits;
+    return hd_dry_row_chunks(args->R).count * args->N * (int64_t)sizeof(float);
+}
+
+void hd_dry_cost_bias_backward(struct hd_costs *costs, const struct hd_bias_backward_args *a)
+{
+    costs->flops += (double)a->R * (double)a->N;
+    costs->read_bytes += a->R * a->N * (int64_t)hd_dtype_size(a->dtype);
+    costs->read_bytes += a->accumulate ? a->N * 4 : 0;
+    costs->write_bytes += a->N * 4;
+}

@@ -1,0 +1,47 @@
+#include "kernels/dry/dry.h"
+
+int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
+                                const struct hd_traits *traits)
+{
+    switch (kernel) {
+#define K(name, operands) \
+    case HD_K_##name:     \
+        return hd_dry_scratch_##name(args, traits);
+        HD_KERNEL_LIST(K)
+#undef K
+    case HD_KERNEL_COUNT:
+        break;
+    }
+    return 0;
+}
+
+void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const void *args)
+{
+    switch (kernel) {
+#define K(name, operands)                \
+    case HD_K_##name:                    \
+        hd_dry_cost_##name(costs, args); \
+        break;
+        HD_KERNEL_LIST(K)
+#undef K
+    case HD_KERNEL_COUNT:
+        break;
+    }
+}
+
+struct hd_dry_chunks hd_dry_row_chunks(int64_t R)
+{
+    enum { ROWS_MIN = 64, COUNT_MAX = 64 };
+    struct hd_dry_chunks chunks;
+
+    chunks.rows = (R + COUNT_MAX - 1) / COUNT_MAX;
+    if (chunks.rows < ROWS_MIN)
+        chunks.rows = ROWS_MIN;
+    chunks.count = (R + chunks.rows - 1) / chunks.rows;
+    return chunks;
+}
+
+int64_t hd_dry_align(int64_t size_bytes)
+{
+    return (size_bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
+}

@@ -1,0 +1,85 @@
+/* dry: what each kernel needs and costs, as plain C over its arguments and the traits of a device.
+ *
+ * One pair of functions per kernel, in the file with the stem of its implementations. Where scratch
+ * has parts, the layout is a function here and the CPU backend takes its offsets from it, so that
+ * what is planned and what is used cannot drift apart.
+ *
+ * Costs count floating point operations by shape (a multiply and an add are two, an exponential is
+ * one) and every tensor once: what a perfect cache would still have to move.
+ *
+ * Used by: kernels/dry, kernels/cpu.   Uses: base, kernels.h.   Threads: pure functions.
+ */
+#ifndef HD_KERNELS_DRY_DRY_H
+#define HD_KERNELS_DRY_DRY_H
+
+#include "kernels/kernels.h"
+
+#define K(name, operands)                                              \
+    int64_t hd_dry_scratch_##name(const struct hd_##name##_args *args, \
+                                  const struct hd_traits *traits);     \
+    void hd_dry_cost_##name(struct hd_costs *costs, const struct hd_##name##_args *args);
+HD_KERNEL_LIST(K)
+#undef K
+
+/* For kernels that need none. */
+#define HD_DRY_NO_SCRATCH(name)                                        \
+    int64_t hd_dry_scratch_##name(const struct hd_##name##_args *args, \
+                                  const struct hd_traits *traits)      \
+    {                                                                  \
+        (void)args;                                                    \
+        (void)traits;                                                  \
+        return 0;                                                      \
+    }
+
+/* Sums over rows are cut into `count` chunks of `rows` rows (the last may be shorter), which depend
+ * on R alone; the chunks' partial sums are added in order. */
+struct hd_dry_chunks {
+    int64_t rows, count;
+};
+struct hd_dry_chunks hd_dry_row_chunks(int64_t R);
+
+int64_t hd_dry_align(int64_t size_bytes); /* up to the next multiple of HD_TENSOR_ALIGN */
+
+/* Own GEMM: blocks of c that one thread computes at a time, and its packed panels, in floats. */
+enum {
+    HD_DRY_GEMM_MC = 168, /* rows of a block: a multiple of every micro-kernel's rows (6, 14) */
+    HD_DRY_GEMM_NC = 256, /* columns: a multiple of every micro-kernel's columns (8, 16, 32)  */
+    HD_DRY_GEMM_KC = 384  /* depth of a packed panel */
+};
+struct hd_dry_gemm_layout {
+    int64_t block_rows, block_columns;    /* multiples of the micro-kernel's, see above */
+    int64_t a_floats, b_floats, c_floats; /* packed a, packed b, fp32 sums of a block */
+    int64_t thread_bytes;                 /* all three */
+};
+struct hd_dry_gemm_layout hd_dry_gemm_layout(const struct hd_gemm_args *args);
+
+/* Attention: a thread works on a block of rows (pairs of a head of one group and a query) against
+ * tiles of keys, all as fp32 with the head width padded. Offsets are in floats from the thread's
+ * part of the scratch; a member that a direction does not use is 0. */
+enum {
+    HD_DRY_ATTENTION_ROWS = 512, /* rows of a block */
+    HD_DRY_ATTENTION_TILE = 64,  /* rows, and keys, of a tile of scores */
+    HD_DRY_ATTENTION_D_MAX = 256
+};
+struct hd_dry_attention_layout {
+    int64_t block_rows, width; /* rows of a block; D rounded up to 16 */
+    /* per row */
+    int64_t q, out, dout, dq;     /* [block_rows, width] */
+    int64_t q_t, dout_t;          /* the same by tiles, each transposed: [width, TILE] */
+    int64_t max, sum, lse, delta; /* [block_rows] */
+    int64_t index, bound, slope;  /* [block_rows] int32, int32, float */
+    /* per tile of keys */
+    int64_t k, v;          /* [TILE, width] */
+    int64_t k_t, v_t;      /* [width, TILE] */
+    int64_t key_index;     /* [TILE] int32 */
+    int64_t score, dscore; /* [TILE, TILE] */
+    /* per group */
+    int64_t dk, dv; /* [kv_len rounded up to TILE, width] */
+    int64_t thread_floats;
+};
+struct hd_dry_attention_layout
+hd_dry_attention_forward_layout(const struct hd_attention_forward_args *args);
+struct hd_dry_attention_layout
+hd_dry_attention_backward_layout(const struct hd_attention_backward_args *args);
+
+#endif

@@ -1,0 +1,25 @@
+#include "kernels/dry/dry.h"
+
+HD_DRY_NO_SCRATCH(add)
+HD_DRY_NO_SCRATCH(cast)
+HD_DRY_NO_SCRATCH(zero)
+
+void hd_dry_cost_add(struct hd_costs *costs, const struct hd_add_args *a)
+{
+    const int64_t bytes = a->N * (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += (double)a->N;
+    costs->read_bytes += 2 * bytes;
+    costs->write_bytes += bytes;
+}
+
+void hd_dry_cost_cast(struct hd_costs *costs, const struct hd_cast_args *a)
+{
+    costs->read_bytes += a->N * (int64_t)hd_dtype_size(a->inp_dtype);
+    costs->write_bytes += a->N * (int64_t)hd_dtype_size(a->out_dtype);
+}
+
+void hd_dry_cost_zero(struct hd_costs *costs, const struct hd_zero_args *a)
+{
+    costs->write_bytes += a->size_bytes;
+}

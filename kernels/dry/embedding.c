@@ -1,0 +1,36 @@
+#include "kernels/dry/dry.h"
+
+HD_DRY_NO_SCRATCH(embedding_forward)
+
+/* R rows of each table are read: the tables are larger than what a micro-batch names. */
+void hd_dry_cost_embedding_forward(struct hd_costs *costs,
+                                   const struct hd_embedding_forward_args *a)
+{
+    const int64_t row_bytes = a->C * (int64_t)hd_dtype_size(a->dtype);
+    const int tables = a->index2 ? 2 : 1;
+
+    costs->flops += a->index2 ? (double)a->R * (double)a->C : 0;
+    costs->read_bytes += tables * a->R * (row_bytes + 4);
+    costs->write_bytes += a->R * row_bytes;
+}
+
+/* A counting sort of the rows by index: where each index begins, and the rows in order. */
+int64_t hd_dry_scratch_embedding_backward(const struct hd_embedding_backward_args *args,
+                                          const struct hd_traits *traits)
+{
+    (void)traits;
+    return (args->V + 1 + args->R) * (int64_t)sizeof(int64_t);
+}
+
+/* Adding touches the named rows only, at most one per row of dout; storing writes the whole table.
+ */
+void hd_dry_cost_embedding_backward(struct hd_costs *costs,
+                                    const struct hd_embedding_backward_args *a)
+{
+    const int64_t named = a->R < a->V ? a->R : a->V;
+
+    costs->flops += (double)a->R * (double)a->C;
+    costs->read_bytes += a->R * (a->C * (int64_t)hd_dtype_size(a->dtype) + 4);
+    costs->read_bytes += a->accumulate ? named * a->C * 4 : 0;
+    costs->write_bytes += (a->accumulate ? named : a->V) * a->C * 4;
+}

@@ -1,0 +1,332 @@
+#include "tests/reference/reference.h"
+
+#include <math.h>
+#include <string.h>
+
+void ref_gemm(double *c, const double *a, const double *b, const double *bias, int64_t M, int64_t N,
+              int64_t K, bool trans_a, bool trans_b)
+{
+    for (int64_t i = 0; i < M; i++)
+        for (int64_t j = 0; j < N; j++) {
+            double sum = bias ? bias[j] : 0;
+
+            for (int64_t k = 0; k < K; k++)
+                sum += a[trans_a ? k * M + i : i * K + k] * b[trans_b ? j * K + k : k * N + j];
+            c[i * N + j] = sum;
+        }
+}
+
+static void add_table_row(double *out, int32_t index, const double *weight, int64_t C, int64_t V)
+{
+    for (int64_t c = 0; index >= 0 && index < V && c < C; c++)
+        out[c] += weight[index * C + c];
+}
+
+void ref_embedding(double *out, const int32_t *index, const double *weight, const int32_t *index2,
+                   const double *weight2, int64_t R, int64_t C, int64_t V, int64_t V2)
+{
+    memset(out, 0, (size_t)(R * C) * sizeof *out);
+    for (int64_t r = 0; r < R; r++) {
+        add_table_row(out + r * C, index[r], weight, C, V);
+        if (index2)
+            add_table_row(out + r * C, index2[r], weight2, C, V2);
+    }
+}
+
+void ref_embedding_backward(double *dweight, const int32_t *index, const double *dout, int64_t R,
+                            int64_t C, int64_t V)
+{
+    memset(dweight, 0, (size_t)(V * C) * sizeof *dweight);
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t c = 0; index[r] >= 0 && index[r] < V && c < C; c++)
+            dweight[index[r] * C + c] += dout[r * C + c];
+}
+
+static double inverse_rms(const double *x, int64_t C, double eps)
+{
+    double squares = 0;
+
+    for (int64_t c = 0; c < C; c++)
+        squares += x[c] * x[c];
+    return 1 / sqrt(squares / (double)C + eps);
+}
+
+void ref_rmsnorm(double *out, double *rstd, const double *inp, const double *weight, int64_t R,
+                 int64_t C, double eps)
+{
+    for (int64_t r = 0; r < R; r++) {
+        rstd[r] = inverse_rms(inp + r * C, C, eps);
+        for (int64_t c = 0; c < C; c++)
+            out[r * C + c] = inp[r * C + c] * rstd[r] * weight[c];
+    }
+}
+
+/* With n = x s, s = (mean x^2 + eps)^(-1/2):  dn_c/dx_k = s [c == k] - s^3 x_c x_k / C. */
+void ref_rmsnorm_backward(double *dinp, double *dweight, const double *dout, const double *inp,
+                          const double *weight, int64_t R, int64_t C, double eps)
+{
+    if (dweight)
+        memset(dweight, 0, (size_t)C * sizeof *dweight);
+    for (int64_t r = 0; r < R; r++) {
+        const double *x = inp + r * C, *dy = dout + r * C;
+        const double s = inverse_rms(x, C, eps);
+        double dot = 0;
+
+        for (int64_t c = 0; c < C; c++)
+            dot += dy[c] * weight[c] * x[c];
+        for (int64_t k = 0; dinp && k < C; k++)
+            dinp[r * C + k] = s * dy[k] * weight[k] - s * s * s * x[k] * dot / (double)C;
+        for (int64_t c = 0; dweight && c < C; c++)
+            dweight[c] += dy[c] * x[c] * s;
+    }
+}
+
+static void moments(const double *x, int64_t C, double eps, double *ret_mean, double *ret_rstd)
+{
+    double mean = 0, variance = 0;
+
+    for (int64_t c = 0; c < C; c++)
+        mean += x[c] / (double)C;
+    for (int64_t c = 0; c < C; c++)
+        variance += (x[c] - mean) * (x[c] - mean) / (double)C;
+    *ret_mean = mean;
+    *ret_rstd = 1 / sqrt(variance + eps);
+}
+
+void ref_layernorm(double *out, double *mean, double *rstd, const double *inp, const double *weight,
+                   const double *bias, int64_t R, int64_t C, double eps)
+{
+    for (int64_t r = 0; r < R; r++) {
+        moments(inp + r * C, C, eps, &mean[r], &rstd[r]);
+        for (int64_t c = 0; c < C; c++)
+            out[r * C + c] = (inp[r * C + c] - mean[r]) * rstd[r] * weight[c] + bias[c];
+    }
+}
+
+/* With d = x - mean and s = rstd:  dn_c/dx_k = s ([c == k] - 1/C) - s^3 d_c d_k / C. */
+void ref_layernorm_backward(double *dinp, double *dweight, double *dbias, const double *dout,
+                            const double *inp, const double *weight, int64_t R, int64_t C,
+                            double eps)
+{
+    if (dweight)
+        memset(dweight, 0, (size_t)C * sizeof *dweight);
+    if (dbias)
+        memset(dbias, 0, (size_t)C * sizeof *dbias);
+    for (int64_t r = 0; r < R; r++) {
+        const double *x = inp + r * C, *dy = dout + r * C;
+        double mean, s, sum = 0, dot = 0;
+
+        moments(x, C, eps, &mean, &s);
+        for (int64_t c = 0; c < C; c++) {
+            sum += dy[c] * weight[c];
+            dot += dy[c] * weight[c] * (x[c] - mean);
+        }
+        for (int64_t k = 0; dinp && k < C; k++)
+            dinp[r * C + k] = s * (dy[k] * weight[k] - sum / (double)C) -
+                              s * s * s * (x[k] - mean) * dot / (double)C;
+        for (int64_t c = 0; c < C; c++) {
+            if (dweight)
+                dweight[c] += dy[c] * (x[c] - mean) * s;
+            if (dbias)
+                dbias[c] += dy[c];
+        }
+    }
+}
+
+void ref_rope(double *x, const int32_t *position, const double *table, int64_t R, int64_t H,
+              int64_t D, bool inverse)
+{
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t h = 0; h < H; h++)
+            for (int64_t i = 0; i < D / 2; i++) {
+                double *a = x + (r * H + h) * D + i, *b = a + D / 2;
+                const double *angle = table + (position[r] * (D / 2) + i) * 2;
+                const double c = angle[0], s = inverse ? -angle[1] : angle[1], a0 = *a, b0 = *b;
+
+                *a = a0 * c - b0 * s;
+                *b = a0 * s + b0 * c;
+            }
+}
+
+static bool is_visible(const struct ref_attention *a, int64_t b, int64_t i, int64_t j)
+{
+    const int64_t q = a->q_index[b * a->q_len + i], k = a->kv_index[b * a->kv_stride + j];
+
+    if (a->causal && k > q)
+        return false;
+    if (a->window > 0 && q - k >= a->window)
+        return false;
+    if (a->q_bound && k < a->q_bound[b * a->q_len + i])
+        return false;
+    return a->kv_filled < 0 || j < a->kv_filled;
+}
+
+static double score_of(const struct ref_attention *a, const double *q, const double *k, int64_t b,
+                       int64_t h, int64_t i, int64_t j)
+{
+    const double *query = q + ((b * a->q_len + i) * a->H + h) * a->D;
+    const double *key = k + ((b * a->kv_stride + j) * a->G + h / (a->H / a->G)) * a->D;
+    double dot = 0;
+
+    for (int64_t d = 0; d < a->D; d++)
+        dot += query[d] * key[d];
+    dot *= a->scale;
+    if (a->slopes)
+        dot -= a->slopes[h] *
+               (double)(a->q_index[b * a->q_len + i] - a->kv_index[b * a->kv_stride + j]);
+    return dot;
+}
+
+void ref_attention(const struct ref_attention *a, double *out, double *lse, const double *q,
+                   const double *k, const double *v)
+{
+    for (int64_t b = 0; b < a->B; b++)
+        for (int64_t h = 0; h < a->H; h++)
+            for (int64_t i = 0; i < a->q_len; i++) {
+                double *o = out + ((b * a->q_len + i) * a->H + h) * a->D;
+                double max = -INFINITY, sum = 0;
+
+                memset(o, 0, (size_t)a->D * sizeof *o);
+                for (int64_t j = 0; j < a->kv_len; j++)
+                    if (is_visible(a, b, i, j))
+                        max = fmax(max, score_of(a, q, k, b, h, i, j));
+                for (int64_t j = 0; j < a->kv_len; j++) {
+                    const double *value =
+                        v + ((b * a->kv_stride + j) * a->G + h / (a->H / a->G)) * a->D;
+                    double p;
+
+                    if (!is_visible(a, b, i, j))
+                        continue;
+                    p = exp(score_of(a, q, k, b, h, i, j) - max);
+                    sum += p;
+                    for (int64_t d = 0; d < a->D; d++)
+                        o[d] += p * value[d];
+                }
+                for (int64_t d = 0; sum > 0 && d < a->D; d++)
+                    o[d] /= sum;
+                lse[h * a->B * a->q_len + b * a->q_len + i] = sum > 0 ? max + log(sum) : -INFINITY;
+            }
+}
+
+void ref_attention_backward(const struct ref_attention *a, double *dq, double *dk, double *dv,
+                            const double *dout, const double *q, const double *k, const double *v,
+                            const double *out, const double *lse)
+{
+    const int64_t D = a->D;
+
+    memset(dq, 0, (size_t)(a->B * a->q_len * a->H * D) * sizeof *dq);
+    memset(dk, 0, (size_t)(a->B * a->kv_stride * a->G * D) * sizeof *dk);
+    memset(dv, 0, (size_t)(a->B * a->kv_stride * a->G * D) * sizeof *dv);
+    for (int64_t b = 0; b < a->B; b++)
+        for (int64_t h = 0; h < a->H; h++)
+            for (int64_t i = 0; i < a->q_len; i++) {
+                const int64_t at = ((b * a->q_len + i) * a->H + h) * D;
+                double delta = 0;
+
+                for (int64_t d = 0; d < D; d++)
+                    delta += dout[at + d] * out[at + d];
+                for (int64_t j = 0; j < a->kv_len; j++) {
+                    const int64_t key = ((b * a->kv_stride + j) * a->G + h / (a->H / a->G)) * D;
+                    double p, dp = 0, ds;
+
+                    if (!is_visible(a, b, i, j))
+                        continue;
+                    p = exp(score_of(a, q, k, b, h, i, j) -
+                            lse[h * a->B * a->q_len + b * a->q_len + i]);
+                    for (int64_t d = 0; d < D; d++)
+                        dp += dout[at + d] * v[key + d];
+                    ds = p * (dp - delta);
+                    for (int64_t d = 0; d < D; d++) {
+                        dv[key + d] += p * dout[at + d];
+                        dq[at + d] += a->scale * ds * k[key + d];
+                        dk[key + d] += a->scale * ds * q[at + d];
+                    }
+                }
+            }
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+void ref_swiglu(double *out, const double *inp, int64_t R, int64_t F)
+{
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t f = 0; f < F; f++) {
+            const double gate = inp[r * 2 * F + f], up = inp[r * 2 * F + F + f];
+
+            out[r * F + f] = gate * sigmoid(gate) * up;
+        }
+}
+
+void ref_swiglu_backward(double *dinp, const double *dout, const double *inp, int64_t R, int64_t F)
+{
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t f = 0; f < F; f++) {
+            const double gate = inp[r * 2 * F + f], up = inp[r * 2 * F + F + f];
+            const double dy = dout[r * F + f], s = sigmoid(gate);
+
+            dinp[r * 2 * F + f] = dy * up * (s + gate * s * (1 - s));
+            dinp[r * 2 * F + F + f] = dy * gate * s;
+        }
+}
+
+void ref_gelu(double *out, const double *inp, int64_t N)
+{
+    for (int64_t i = 0; i < N; i++) {
+        const double x = inp[i];
+
+        out[i] = 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    }
+}
+
+void ref_gelu_backward(double *dinp, const double *dout, const double *inp, int64_t N)
+{
+    const double c = sqrt(2 / M_PI);
+
+    for (int64_t i = 0; i < N; i++) {
+        const double x = inp[i], t = tanh(c * (x + 0.044715 * x * x * x));
+        const double dt = (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
+
+        dinp[i] = dout[i] * (0.5 * (1 + t) + 0.5 * x * dt);
+    }
+}
+
+double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *target, int64_t R,
+                         int64_t V, int64_t Vp, double loss_scale)
+{
+    double total = 0;
+
+    for (int64_t r = 0; r < R; r++) {
+        const double *x = logits + r * Vp;
+        double max = -INFINITY, sum = 0;
+
+        for (int64_t v = 0; v < V; v++)
+            max = fmax(max, x[v]);
+        for (int64_t v = 0; v < V; v++)
+            sum += exp(x[v] - max);
+        if (target[r] >= 0)
+            total += log(sum) + max - x[target[r]];
+        for (int64_t v = 0; dlogits && v < Vp; v++)
+            dlogits[r * Vp + v] =
+                target[r] < 0 || v >= V
+                    ? 0
+                    : loss_scale * (exp(x[v] - max) / sum - (v == target[r] ? 1 : 0));
+    }
+    return total;
+}
+
+void ref_adamw(const struct ref_adamw *a, double *weight, double *m, double *v, const double *grad,
+               int64_t N)
+{
+    for (int64_t i = 0; i < N; i++) {
+        double mh, vh;
+
+        m[i] = a->beta1 * m[i] + (1 - a->beta1) * grad[i];
+        v[i] = a->beta2 * v[i] + (1 - a->beta2) * grad[i] * grad[i];
+        mh = m[i] / (1 - pow(a->beta1, (double)a->step));
+        vh = v[i] / (1 - pow(a->beta2, (double)a->step));
+        weight[i] -= a->lr * (mh / (sqrt(vh) + a->eps) + a->weight_decay * weight[i]);
+    }
+}

@@ -1,0 +1,73 @@
+/* reference: every operation of the model once more, in double and in plain loops, forward and
+ * gradient. What the kernels are compared with; its gradients are compared with central
+ * differences.
+ *
+ * Tensors are dense and row-major. Gradients are stored, not added. Letters as in kernels.h.
+ *
+ * Used by: tests.   Uses: libc.   Threads: pure functions.
+ */
+#ifndef HD_TESTS_REFERENCE_H
+#define HD_TESTS_REFERENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* c[M,N] = op(a) op(b) + bias (or NULL) */
+void ref_gemm(double *c, const double *a, const double *b, const double *bias, int64_t M, int64_t N,
+              int64_t K, bool trans_a, bool trans_b);
+
+/* out[r,:] = weight[index[r],:] + weight2[index2[r],:] (index2 or NULL); outside a table: zeros */
+void ref_embedding(double *out, const int32_t *index, const double *weight, const int32_t *index2,
+                   const double *weight2, int64_t R, int64_t C, int64_t V, int64_t V2);
+void ref_embedding_backward(double *dweight, const int32_t *index, const double *dout, int64_t R,
+                            int64_t C, int64_t V);
+
+void ref_rmsnorm(double *out, double *rstd, const double *inp, const double *weight, int64_t R,
+                 int64_t C, double eps);
+/* dinp or dweight may be NULL */
+void ref_rmsnorm_backward(double *dinp, double *dweight, const double *dout, const double *inp,
+                          const double *weight, int64_t R, int64_t C, double eps);
+
+void ref_layernorm(double *out, double *mean, double *rstd, const double *inp, const double *weight,
+                   const double *bias, int64_t R, int64_t C, double eps);
+void ref_layernorm_backward(double *dinp, double *dweight, double *dbias, const double *dout,
+                            const double *inp, const double *weight, int64_t R, int64_t C,
+                            double eps);
+
+/* x[R,H,D] in place; table[P, D/2, {cos, sin}] */
+void ref_rope(double *x, const int32_t *position, const double *table, int64_t R, int64_t H,
+              int64_t D, bool inverse);
+
+/* Dense: q, out [B*q_len, H, D], k, v [B*kv_stride, G, D], lse [H, B*q_len]. */
+struct ref_attention {
+    int64_t B, q_len, kv_len, kv_stride, H, G, D, window;
+    const int32_t *q_index, *kv_index, *q_bound; /* q_bound or NULL */
+    const double *slopes;                        /* or NULL */
+    int64_t kv_filled;                           /* -1: all */
+    double scale;
+    bool causal;
+};
+void ref_attention(const struct ref_attention *a, double *out, double *lse, const double *q,
+                   const double *k, const double *v);
+/* out and lse may be of a merged result. Rows of dk and dv past kv_len are zero. */
+void ref_attention_backward(const struct ref_attention *a, double *dq, double *dk, double *dv,
+                            const double *dout, const double *q, const double *k, const double *v,
+                            const double *out, const double *lse);
+
+void ref_swiglu(double *out, const double *inp, int64_t R, int64_t F);
+void ref_swiglu_backward(double *dinp, const double *dout, const double *inp, int64_t R, int64_t F);
+void ref_gelu(double *out, const double *inp, int64_t N);
+void ref_gelu_backward(double *dinp, const double *dout, const double *inp, int64_t N);
+
+/* Returns the sum of losses; dlogits [R, Vp] or NULL, for a loss factor of loss_scale. */
+double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *target, int64_t R,
+                         int64_t V, int64_t Vp, double loss_scale);
+
+struct ref_adamw {
+    double lr, beta1, beta2, eps, weight_decay;
+    int64_t step;
+};
+void ref_adamw(const struct ref_adamw *a, double *weight, double *m, double *v, const double *grad,
+               int64_t N);
+
+#endif

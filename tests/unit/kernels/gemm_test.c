@@ -1,0 +1,117 @@
+/* gemm: both the library and own code, against double. */
+#include <math.h>
+
+#include "tests/reference/reference.h"
+#include "tests/unit/kernels/harness.h"
+
+struct product {
+    int64_t M, N, K, pad; /* pad: elements between rows */
+    bool trans_a, trans_b, accumulate, bias;
+    enum hd_dtype ab, c;
+};
+
+/* `dense` [rows, columns] with row distance ld; what lies between rows stays NaN. */
+static struct tensor *spread_rows(const double *dense, int64_t rows, int64_t columns, int64_t ld,
+                                  enum hd_dtype dtype)
+{
+    struct tensor *t = tensor_new(rows * ld, dtype);
+
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            tensor_put(t, i * ld + j, dense[i * columns + j]);
+    return t;
+}
+
+/* The rounding of one product to fp32 sums is at most K u sum |a| |b| (u = 2^-24), plus a few u of
+ * what is added; a bf16 result is rounded once more. */
+static void check(struct device *device, const struct product *p)
+{
+    const struct tensor *a = tensor_random(p->M * p->K, p->ab, 1, 1);
+    const struct tensor *b = tensor_random(p->K * p->N, p->ab, 1, 2);
+    const struct tensor *bias = tensor_random(p->N, p->ab, 3, 3);
+    const struct tensor *old = tensor_random(p->M * p->N, p->c, 3, 4);
+    const int64_t a_rows = p->trans_a ? p->K : p->M, a_columns = p->trans_a ? p->M : p->K;
+    const int64_t b_rows = p->trans_b ? p->N : p->K, b_columns = p->trans_b ? p->K : p->N;
+    struct hd_gemm_args args = {.M = p->M,
+                                .N = p->N,
+                                .K = p->K,
+                                .lda = a_columns + p->pad,
+                                .ldb = b_columns + p->pad,
+                                .ldc = p->N + p->pad,
+                                .trans_a = p->trans_a,
+                                .trans_b = p->trans_b,
+                                .accumulate = p->accumulate,
+                                .ab_dtype = p->ab,
+                                .c_dtype = p->c};
+    struct tensor *c = p->accumulate ? spread_rows(old->values, p->M, p->N, args.ldc, p->c)
+                                     : tensor_new(p->M * args.ldc, p->c);
+    double *want = doubles(p->M * p->N), *size = doubles(p->M * p->N);
+    double *abs_a = doubles(p->M * p->K), *abs_b = doubles(p->K * p->N);
+
+    for (int64_t i = 0; i < p->M * p->K; i++)
+        abs_a[i] = fabs(a->values[i]);
+    for (int64_t i = 0; i < p->K * p->N; i++)
+        abs_b[i] = fabs(b->values[i]);
+    ref_gemm(want, a->values, b->values, p->bias ? bias->values : NULL, p->M, p->N, p->K,
+             p->trans_a, p->trans_b);
+    ref_gemm(size, abs_a, abs_b, NULL, p->M, p->N, p->K, p->trans_a, p->trans_b);
+
+    args.a = spread_rows(a->values, a_rows, a_columns, args.lda, p->ab)->data;
+    args.b = spread_rows(b->values, b_rows, b_columns, args.ldb, p->ab)->data;
+    args.bias = p->bias ? bias->data : NULL;
+    args.c = c->data;
+    device_launch(device, HD_K_gemm, &args);
+    for (int64_t i = 0; i < p->M; i++) {
+        for (int64_t j = 0; j < p->N; j++) {
+            const int64_t at = i * p->N + j;
+            const double sum = want[at] + (p->accumulate ? old->values[at] : 0);
+            const double round = (double)(p->K + 4) * 0x1p-24 * (size[at] + fabs(sum) + 4);
+
+            assert_close_at("c", at, tensor_get(c, i * args.ldc + j), sum,
+                            round + (p->c == HD_BF16 ? fabs(sum) / 256 : 0));
+        }
+        for (int64_t j = p->N; j < args.ldc; j++) /* between rows nothing is written */
+            assert_true(isnan(tensor_get(c, i * args.ldc + j)));
+    }
+}
+
+static void every_combination_is_right(void **state)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 40, 33},   {7, 5, 3},      {3, 129, 65},
+                                       {64, 48, 32}, {50, 33, 400}, {200, 300, 17}, {17, 1, 513}};
+    static const enum hd_dtype types[][2] = {
+        {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}, {HD_F32, HD_BF16}};
+
+    (void)state;
+    for (int s = 0; s < SETTING_COUNT; s++) {
+        struct device device = device_open(&settings[s]);
+
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (int type = 0; type < 4; type++)
+                for (int bits = 0; bits < 16; bits++) {
+                    const struct product p = {.M = sizes[i][0],
+                                              .N = sizes[i][1],
+                                              .K = sizes[i][2],
+                                              .pad = bits & 8 ? 5 : 0,
+                                              .trans_a = bits & 1,
+                                              .trans_b = bits & 2,
+                                              .accumulate = bits & 4,
+                                              .bias = !(bits & 4) && bits & 1,
+                                              .ab = types[type][0],
+                                              .c = types[type][1]};
+
+                    check(&device, &p);
+                    tensors_free();
+                }
+        device_close(&device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_combination_is_right),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

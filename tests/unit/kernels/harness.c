@@ -1,0 +1,220 @@
+#include "tests/unit/kernels/harness.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+
+enum { GUARD_BYTES = 64, TENSORS_MAX = 4096, GUARD = 0xa5 };
+
+const struct setting settings[SETTING_COUNT] = {
+    {1, false}, {2, false}, {3, false}, {1, true}, {3, true}};
+
+static struct tensor *live[TENSORS_MAX];
+static double *live_doubles[TENSORS_MAX];
+static int live_count, live_doubles_count;
+
+struct device device_open(const struct setting *setting)
+{
+    const struct hd_backend_options options = {.threads = setting->threads,
+                                               .force_plain = setting->force_plain};
+    const struct hd_backend_table *table = hd_backend_cpu();
+    struct device device;
+
+    assert_int_equal(hd_backend_check(table), HD_OK);
+    table->describe(&options, &device.traits);
+    assert_int_equal(table->open(&options, &device.backend), HD_OK);
+    assert_int_equal(table->stream_open(device.backend, &device.stream), HD_OK);
+    return device;
+}
+
+void device_close(struct device *device)
+{
+    hd_backend_cpu()->stream_close(device->stream);
+    hd_backend_cpu()->close(device->backend);
+}
+
+static char *guarded(size_t bytes, char **ret_memory)
+{
+    const size_t whole = (bytes + 3 * (size_t)GUARD_BYTES) / 64 * 64 + GUARD_BYTES;
+    char *memory = aligned_alloc(64, whole);
+
+    assert_non_null(memory);
+    memset(memory, GUARD, whole);
+    memset(memory + GUARD_BYTES, 0xff, bytes); /* NaN in every float encoding */
+    *ret_memory = memory;
+    return memory + GUARD_BYTES;
+}
+
+static void check_guard(const char *memory, size_t bytes)
+{
+    for (size_t i = 0; i < GUARD_BYTES; i++) {
+        assert_int_equal((unsigned char)memory[i], GUARD);
+        assert_int_equal((unsigned char)memory[GUARD_BYTES + bytes + i], GUARD);
+    }
+}
+
+enum hd_status device_try(struct device *device, enum hd_kernel kernel, void *args)
+{
+    const struct hd_kernel_info *info = hd_kernel_info(kernel);
+    const size_t bytes = (size_t)hd_kernel_scratch_bytes(kernel, args, &device->traits);
+    char *memory, *scratch = guarded(bytes, &memory);
+    enum hd_status st;
+
+    for (int i = 0; i < info->operand_count; i++)
+        if (info->operands[i].access == HD_SCRATCH)
+            memcpy((char *)args + info->operands[i].offset, &scratch, sizeof scratch);
+    st = hd_launch(device->stream, kernel, args);
+    check_guard(memory, bytes);
+    free(memory);
+    return st;
+}
+
+void device_launch(struct device *device, enum hd_kernel kernel, void *args)
+{
+    if (device_try(device, kernel, args))
+        fail_msg("%s: %s", hd_kernel_info(kernel)->name, hd_err_message());
+}
+
+struct tensor *tensor_new(int64_t count, enum hd_dtype dtype)
+{
+    struct tensor *t = calloc(1, sizeof *t);
+
+    assert_non_null(t);
+    assert_true(live_count < TENSORS_MAX);
+    t->count = count;
+    t->dtype = dtype;
+    t->data = guarded((size_t)count * hd_dtype_size(dtype), &t->memory);
+    t->values = calloc((size_t)count + 1, sizeof *t->values);
+    assert_non_null(t->values);
+    live[live_count++] = t;
+    return t;
+}
+
+void tensors_free(void)
+{
+    while (live_count > 0) {
+        struct tensor *t = live[--live_count];
+
+        check_guard(t->memory, (size_t)t->count * hd_dtype_size(t->dtype));
+        free(t->memory);
+        free(t->values);
+        free(t);
+    }
+    while (live_doubles_count > 0)
+        free(live_doubles[--live_doubles_count]);
+}
+
+double *doubles(int64_t count)
+{
+    double *d = calloc((size_t)count + 1, sizeof *d);
+
+    assert_non_null(d);
+    assert_true(live_doubles_count < TENSORS_MAX);
+    live_doubles[live_doubles_count++] = d;
+    return d;
+}
+
+double tensor_get(const struct tensor *t, int64_t i)
+{
+    switch (t->dtype) {
+    case HD_F32:
+        return (double)((const float *)t->data)[i];
+    case HD_BF16:
+        return (double)hd_bf16_to_f32(((const uint16_t *)t->data)[i]);
+    case HD_F64:
+        return ((const double *)t->data)[i];
+    case HD_I32:
+        return ((const int32_t *)t->data)[i];
+    default:
+        fail_msg("the harness has no %s", hd_dtype_name(t->dtype));
+        return 0;
+    }
+}
+
+void tensor_put(struct tensor *t, int64_t i, double value)
+{
+    if (t->dtype == HD_F32)
+        ((float *)t->data)[i] = (float)value;
+    else if (t->dtype == HD_BF16)
+        ((uint16_t *)t->data)[i] = hd_f32_to_bf16((float)value);
+    else if (t->dtype == HD_F64)
+        ((double *)t->data)[i] = value;
+    else
+        ((int32_t *)t->data)[i] = (int32_t)value;
+    t->values[i] = tensor_get(t, i);
+}
+
+void tensor_poison(struct tensor *t)
+{
+    memset(t->data, 0xff, (size_t)t->count * hd_dtype_size(t->dtype));
+}
+
+struct tensor *tensor_random(int64_t count, enum hd_dtype dtype, double spread, uint64_t key)
+{
+    struct tensor *t = tensor_new(count, dtype);
+
+    for (int64_t i = 0; i < count; i++)
+        tensor_put(t, i, spread * hd_random_normal(key, (uint64_t)i));
+    return t;
+}
+
+struct tensor *tensor_int32(int64_t count, int64_t first, int64_t step)
+{
+    struct tensor *t = tensor_new(count, HD_I32);
+
+    for (int64_t i = 0; i < count; i++)
+        tensor_put(t, i, (double)(first + i * step));
+    return t;
+}
+
+struct tensor *tensor_random_int32(int64_t count, int64_t low, int64_t high, uint64_t key)
+{
+    struct tensor *t = tensor_new(count, HD_I32);
+
+    for (int64_t i = 0; i < count; i++)
+        tensor_put(
+            t, i,
+            (double)(low + (int64_t)(hd_random_uniform(key, (uint64_t)i) * (double)(high - low))));
+    return t;
+}
+
+struct tensor *tensor_copy(const struct tensor *tensor)
+{
+    struct tensor *t = tensor_new(tensor->count, tensor->dtype);
+
+    memcpy(t->data, tensor->data, (size_t)t->count * hd_dtype_size(t->dtype));
+    for (int64_t i = 0; i < t->count; i++)
+        t->values[i] = tensor_get(t, i);
+    return t;
+}
+
+void assert_close_at(const char *what, int64_t i, double got, double want, double bound)
+{
+    if (isinf(want) ? got == want : fabs(got - want) <= bound)
+        return;
+    fail_msg("%s[%lld] is %.9g, should be %.9g; the error %.3g is more than %.3g", what,
+             (long long)i, got, want, fabs(got - want), bound);
+}
+
+void assert_close(const char *what, const struct tensor *got, const double *want, double fp32_units)
+{
+    const double u = got->dtype == HD_BF16 ? 1.0 / 256 : 0;
+    double magnitude = 1e-30;
+
+    for (int64_t i = 0; i < got->count; i++)
+        if (isfinite(want[i]))
+            magnitude = fmax(magnitude, fabs(want[i]));
+    for (int64_t i = 0; i < got->count; i++)
+        assert_close_at(what, i, tensor_get(got, i), want[i],
+                        u * fabs(want[i]) + fp32_units * 0x1p-24 * magnitude);
+}
+
+void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b)
+{
+    assert_int_equal(a->count, b->count);
+    if (memcmp(a->data, b->data, (size_t)a->count * hd_dtype_size(a->dtype)))
+        fail_msg("%s is not the same bit for bit", what);
+}

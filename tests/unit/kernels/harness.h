@@ -1,0 +1,77 @@
+/* harness: tensors with guards, backends in several settings, launches with exactly the scratch
+ * that the table names, and comparisons with a derived bound.
+ *
+ * Used by: the kernel tests.
+ */
+#ifndef HD_TESTS_KERNELS_HARNESS_H
+#define HD_TESTS_KERNELS_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernels/kernels.h"
+
+/* One backend setting: every kernel must be right in each. */
+struct setting {
+    int threads;
+    bool force_plain;
+};
+enum { SETTING_COUNT = 5 };
+extern const struct setting settings[SETTING_COUNT];
+
+struct device {
+    struct hd_backend *backend;
+    struct hd_stream *stream;
+    struct hd_traits traits;
+};
+struct device device_open(const struct setting *setting);
+void device_close(struct device *device);
+
+/* Launches with scratch of exactly hd_kernel_scratch_bytes, poisoned with NaN and guarded, whose
+ * pointer is put into `args` (a struct of this kernel). Fails the test when the guard is hurt. */
+enum hd_status device_try(struct device *device, enum hd_kernel kernel, void *args);
+void device_launch(struct device *device, enum hd_kernel kernel, void *args); /* must succeed */
+
+/* A tensor of the kernel's encoding beside its exact values in double. Elements lie between guards
+ * of 64 bytes. */
+struct tensor {
+    void *data;
+    double *values; /* [count]: what was put in */
+    int64_t count;
+    enum hd_dtype dtype;
+    char *memory;
+};
+
+/* Every tensor of a test lives until tensors_free, which checks all guards. */
+struct tensor *tensor_new(int64_t count, enum hd_dtype dtype); /* poisoned with NaN */
+struct tensor *tensor_random(int64_t count, enum hd_dtype dtype, double spread, uint64_t key);
+struct tensor *tensor_int32(int64_t count, int64_t first, int64_t step); /* first + i * step */
+struct tensor *tensor_random_int32(int64_t count, int64_t low, int64_t high, uint64_t key);
+struct tensor *tensor_copy(const struct tensor *tensor); /* data and values */
+void tensors_free(void);
+
+double tensor_get(const struct tensor *tensor, int64_t i);       /* what is in it now */
+void tensor_put(struct tensor *tensor, int64_t i, double value); /* rounds; updates values */
+void tensor_poison(struct tensor *tensor);                       /* NaN everywhere */
+double *doubles(int64_t count);                                  /* until tensors_free */
+
+/* |got - want| <= u |want| + fp32_units * 2^-24 * magnitude for every element, u = 2^-8 for bf16
+ * (one rounding to nearest) and 0 for fp32, magnitude = the largest |want| (at least 1e-30).
+ * Infinities must be equal. */
+void assert_close(const char *what, const struct tensor *got, const double *want,
+                  double fp32_units);
+void assert_close_at(const char *what, int64_t i, double got, double want, double bound);
+
+/* Bit for bit. */
+void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b);
+
+/* The one free-standing number of a test: its standard fp32 tolerance, in units of 2^-24 of the
+ * largest value. Sums of some hundred terms of either sign stay within it; a missing term, a wrong
+ * index or a wrong factor do not. */
+enum { FP32_UNITS = 48 };
+
+#endif
