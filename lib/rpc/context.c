@@ -56,7 +56,6 @@ static void on_async_closed(uv_handle_t *handle)
     void (*on_closed)(void *user) = rpc->on_closed;
     void *user = rpc->on_closed_user;
 
-    grpc_shutdown_blocking(); /* waits for gRPC's own threads, so nothing outlives the context */
     uv_mutex_destroy(&rpc->mutex);
     free(rpc->incoming);
     free(rpc->current);
@@ -161,6 +160,9 @@ void hd_rpc_live_drop(struct hd_rpc *rpc)
         (void)uv_async_send(&rpc->async); /* on_async looks whether this was the last */
 }
 
+/* gRPC is started once and never shut down: after a large write, grpc_shutdown waits up to 10 s for
+ * a poller of its own, which a command line that has done its work must not. What it keeps until
+ * the process ends are threads and tables of its own; contexts leave nothing in it. */
 static void init_grpc(void)
 {
     gpr_set_log_function(log_grpc);
@@ -202,7 +204,6 @@ enum hd_status hd_rpc_new(uv_loop_t *loop, struct hd_rpc **ret_rpc)
 no_async:
     grpc_completion_queue_shutdown(rpc->cq);
     grpc_completion_queue_destroy(rpc->cq);
-    grpc_shutdown_blocking();
     uv_mutex_destroy(&rpc->mutex);
 no_mutex:
     free(rpc->incoming);

@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -228,7 +229,10 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
         free(listener);
         return st;
     }
-    strncpy(listener->address, address, HD_RPC_ADDRESS_MAX);
+    if (parsed.is_unix)
+        (void)snprintf(listener->address, sizeof listener->address, "%s", address);
+    else
+        hd_rpc_format_host_port(&parsed, listener->address); /* with the port that was found */
     listener->next = server->listeners;
     server->listeners = listener;
     if (ret_port)

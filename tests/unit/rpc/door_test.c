@@ -1,0 +1,546 @@
+/* rpc: who gets in. Unix sockets, tokens, TLS, ports, and listeners that must not go deaf. */
+#include "echo_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static const struct hd_rpc_server_options server_token = {.token = ECHO_TOKEN};
+static const struct hd_rpc_client_options client_token = {.token = ECHO_TOKEN};
+
+static Heddle__Test__EchoRequest request_of(const char *text)
+{
+    Heddle__Test__EchoRequest request = HEDDLE__TEST__ECHO_REQUEST__INIT;
+
+    request.text = (char *)text;
+    return request;
+}
+
+/* Tries to listen with a second server in the same context. */
+static enum hd_status try_listen(struct echo *echo, const char *address,
+                                 const struct hd_rpc_server_options *options)
+{
+    struct hd_rpc_server *server;
+    enum hd_status st;
+
+    assert_int_equal(hd_rpc_server_new(echo->rpc, options, &server), HD_OK);
+    st = hd_rpc_server_listen(server, address, NULL);
+    hd_rpc_server_close(server, 0, NULL, NULL);
+    return st;
+}
+
+/* ---- Unix sockets ---- */
+
+static void unix_door_is_private_and_knows_the_peer(void **state)
+{
+    const Heddle__Test__EchoRequest request = request_of("x");
+    struct outcome outcome;
+    struct stat info;
+    struct echo echo;
+    char path[128];
+
+    (void)state;
+    echo_open(&echo, NULL, NULL, NULL); /* in a directory that did not exist */
+    (void)snprintf(path, sizeof path, "%s/run", echo.dir);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+    assert_int_equal(stat(echo.address + strlen("unix:"), &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(echo_ask(&echo, &request, &outcome), HD_OK);
+    assert_int_equal(echo.principal.door, HD_RPC_DOOR_UNIX);
+    assert_int_equal(echo.principal.uid, getuid());
+    (void)snprintf(path, sizeof path, "uid:%u", getuid());
+    assert_string_equal(echo.principal.name, path);
+    (void)snprintf(path, sizeof path, "%s", echo.address + strlen("unix:"));
+    echo_close(&echo);
+    assert_false(hd_file_exists(path)); /* a closed server leaves no socket */
+}
+
+static void second_server_on_a_socket_is_a_conflict(void **state)
+{
+    struct echo echo;
+
+    (void)state;
+    echo_open(&echo, NULL, NULL, NULL);
+    assert_int_equal(try_listen(&echo, echo.address, NULL), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), echo.address));
+    assert_true(hd_file_exists(echo.address + strlen("unix:"))); /* and takes nothing away */
+    echo_close(&echo);
+}
+
+/* A socket as a program leaves it that was killed (or, listening, that lives but is not Heddle's).
+ */
+static int foreign_socket(const char *path, bool listening)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&un, sizeof un), 0);
+    if (listening)
+        assert_int_equal(listen(fd, 1), 0);
+    return fd;
+}
+
+static void socket_of_a_dead_server_is_replaced_a_live_one_is_not(void **state)
+{
+    char path[64], address[80];
+    struct echo echo;
+    int fd;
+
+    (void)state;
+    echo_begin(&echo);
+    (void)snprintf(path, sizeof path, "%s/s", echo.dir);
+    (void)snprintf(address, sizeof address, "unix:%s", path);
+    fd = foreign_socket(path, true);
+    assert_int_equal(try_listen(&echo, address, NULL), HD_CONFLICT);
+    assert_int_equal(close(fd), 0);
+    assert_true(hd_file_exists(path));
+    assert_int_equal(try_listen(&echo, address, NULL), HD_OK);
+
+    assert_int_equal(hd_file_write_atomic(path, "x", 1, 0600), HD_OK);
+    assert_int_equal(try_listen(&echo, address, NULL), HD_EXISTS); /* never someone's file */
+    assert_true(hd_file_exists(path));
+    echo_close(&echo);
+}
+
+/* ---- tokens ---- */
+
+static void tcp_needs_the_token_and_nothing_less(void **state)
+{
+    const struct hd_rpc_client_options wrong = {.token = "0123456789abcdef0123456789abcdeX"},
+                                       shorter = {.token = "0123456789abcdef0123456789abcde"},
+                                       none = {0};
+    const struct hd_rpc_client_options *bad[] = {&wrong, &shorter};
+    const Heddle__Test__EchoRequest request = request_of("x");
+    ProtobufCMessage *response = NULL;
+    struct hd_rpc_client *client;
+    struct outcome outcome;
+    struct echo echo;
+
+    (void)state;
+    echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
+    assert_int_equal(echo_ask(&echo, &request, &outcome), HD_OK);
+    assert_int_equal(echo.principal.door, HD_RPC_DOOR_TCP);
+    assert_string_equal(echo.principal.name, "token");
+    assert_int_equal(echo.principal.uid, (uid_t)-1);
+    assert_false(echo.token_shown); /* handlers cannot leak it */
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(hd_rpc_client_new(echo.rpc, echo.address, bad[i], &client), HD_OK);
+        assert_int_equal(hd_rpc_call_wait(client, ECHO_UNARY,
+                                          &heddle__test__echo_response__descriptor, 2000,
+                                          &request.base, &response),
+                         HD_DENIED);
+        assert_non_null(strstr(hd_err_message(), "token"));
+        assert_null(strstr(hd_err_message(), "0123456789"));
+    }
+    assert_int_equal(echo.server_opens, 1);
+    assert_int_equal(hd_rpc_client_new(echo.rpc, echo.address, &none, &client), HD_DENIED);
+    echo_close(&echo);
+}
+
+static void tcp_without_token_is_refused_before_anything_listens(void **state)
+{
+    const struct hd_rpc_server_options guessable = {.token = "secret"};
+    struct hd_rpc_server *server;
+    struct echo echo;
+
+    (void)state;
+    echo_begin(&echo);
+    assert_int_equal(try_listen(&echo, "127.0.0.1:0", NULL), HD_DENIED);
+    assert_int_equal(try_listen(&echo, "localhost:0", NULL), HD_DENIED);
+    assert_int_equal(try_listen(&echo, "[::1]:0", NULL), HD_DENIED);
+    assert_non_null(strstr(hd_err_message(), "token"));
+    assert_int_equal(try_listen(&echo, "0.0.0.0:0", &server_token), HD_DENIED);
+    assert_non_null(strstr(hd_err_message(), "TLS"));
+    assert_int_equal(try_listen(&echo, "10.1.2.3:5", &server_token), HD_DENIED);
+    assert_int_equal(hd_rpc_server_new(echo.rpc, &guessable, &server), HD_INVALID);
+    assert_int_equal(hd_rpc_client_new(echo.rpc, "10.1.2.3:5", &client_token, &echo.client),
+                     HD_DENIED); /* the token would travel in the clear */
+    echo_close(&echo);
+}
+
+static void token_file_must_be_private_and_long_enough(void **state)
+{
+    char path[64], token[HD_RPC_TOKEN_MAX + 1];
+    struct echo echo;
+
+    (void)state;
+    echo_begin(&echo);
+    (void)snprintf(path, sizeof path, "%s/token", echo.dir);
+    assert_int_equal(hd_rpc_read_token(path, token), HD_NOT_FOUND);
+    assert_int_equal(hd_file_write_atomic(path, ECHO_TOKEN "\n", 33, 0600), HD_OK);
+    assert_int_equal(hd_rpc_read_token(path, token), HD_OK);
+    assert_string_equal(token, ECHO_TOKEN);
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(hd_rpc_read_token(path, token), HD_DENIED);
+    assert_int_equal(hd_file_write_atomic(path, "short\n", 6, 0600), HD_OK);
+    assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID);
+    assert_int_equal(hd_file_write_atomic(path, "0123456789 abcdef\n", 18, 0600), HD_OK);
+    assert_int_equal(hd_rpc_read_token(path, token), HD_INVALID); /* a space */
+    echo_close(&echo);
+}
+
+/* ---- ports ---- */
+
+static void taken_port_is_named(void **state)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t in_bytes = sizeof in;
+    char address[64];
+    struct echo echo;
+    int fd;
+
+    (void)state;
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&in, sizeof in), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &in_bytes), 0);
+    (void)snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(in.sin_port));
+    echo_begin(&echo);
+    assert_int_equal(try_listen(&echo, address, &server_token), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), address));
+    echo_close(&echo);
+    assert_int_equal(close(fd), 0);
+}
+
+/* Two servers that share a port would each get a part of the connections, silently. */
+static void two_servers_never_share_a_port(void **state)
+{
+    struct echo echo;
+
+    (void)state;
+    echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
+    assert_int_equal(try_listen(&echo, echo.address, &server_token), HD_CONFLICT);
+    echo_close(&echo);
+}
+
+static void one_server_opens_several_doors(void **state)
+{
+    const Heddle__Test__EchoRequest request = request_of("x");
+    struct hd_rpc_client *clients[2];
+    ProtobufCMessage *response;
+    char addresses[2][80];
+    struct echo echo;
+    int port;
+
+    (void)state;
+    echo_begin(&echo);
+    assert_int_equal(hd_rpc_server_new(echo.rpc, &server_token, &echo.server), HD_OK);
+    echo_add_methods(&echo);
+    (void)snprintf(addresses[0], sizeof addresses[0], "unix:%s/s", echo.dir);
+    assert_int_equal(hd_rpc_server_listen(echo.server, addresses[0], NULL), HD_OK);
+    assert_int_equal(hd_rpc_server_listen(echo.server, "127.0.0.1:0", &port), HD_OK);
+    (void)snprintf(addresses[1], sizeof addresses[1], "127.0.0.1:%d", port);
+    assert_int_equal(hd_rpc_server_start(echo.server), HD_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hd_rpc_client_new(echo.rpc, addresses[i], &client_token, &clients[i]),
+                         HD_OK);
+        assert_int_equal(hd_rpc_call_wait(clients[i], ECHO_UNARY,
+                                          &heddle__test__echo_response__descriptor, 2000,
+                                          &request.base, &response),
+                         HD_OK);
+        hd_rpc_message_free(response);
+        assert_int_equal(echo.principal.door, i == 0 ? HD_RPC_DOOR_UNIX : HD_RPC_DOOR_TCP);
+    }
+    echo_close(&echo);
+}
+
+/* ---- TLS ---- */
+
+/* Makes a CA, a certificate of it for `name`, and another CA, with the openssl command. */
+static void make_certificates(const char *dir, const char *name)
+{
+    static const char script[] =
+        "cd '%s' && exec 2>openssl.log && "
+        "new() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+        "-keyout $1.key -out $1.pem -subj /CN=$1; } && new ca && new otherca && "
+        "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout leaf.key "
+        "-out leaf.csr -subj /CN=%s && printf 'subjectAltName=DNS:%s' >ext && "
+        "openssl x509 -req -in leaf.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 "
+        "-extfile ext -out leaf.pem";
+    char command[2048];
+
+    (void)snprintf(command, sizeof command, script, dir, name, name);
+    assert_int_equal(system(command), 0);
+}
+
+struct tls_files {
+    char cert[64], key[64], ca[64], other_ca[64];
+};
+
+static void name_files(struct tls_files *files, const char *dir)
+{
+    (void)snprintf(files->cert, sizeof files->cert, "%s/leaf.pem", dir);
+    (void)snprintf(files->key, sizeof files->key, "%s/leaf.key", dir);
+    (void)snprintf(files->ca, sizeof files->ca, "%s/ca.pem", dir);
+    (void)snprintf(files->other_ca, sizeof files->other_ca, "%s/otherca.pem", dir);
+}
+
+static enum hd_status ask_over_tls(struct echo *echo, const struct hd_rpc_client_options *options)
+{
+    const Heddle__Test__EchoRequest request = request_of("x");
+    ProtobufCMessage *response = NULL;
+    struct hd_rpc_client *client;
+    enum hd_status st;
+
+    st = hd_rpc_client_new(echo->rpc, echo->address, options, &client);
+    if (st)
+        return st;
+    st = hd_rpc_call_wait(client, ECHO_UNARY, &heddle__test__echo_response__descriptor, 3000,
+                          &request.base, &response);
+    hd_rpc_message_free(response);
+    hd_rpc_client_close(client);
+    return st;
+}
+
+static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
+{
+    struct hd_rpc_tls server_tls, trusting = {0}, mistrusting = {0}, proving = {0}, broken = {0};
+    struct hd_rpc_server_options server = server_token;
+    struct hd_rpc_client_options client = client_token;
+    char dir[] = "/tmp/hd_tls_XXXXXX";
+    struct tls_files files;
+    struct echo echo;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    make_certificates(dir, "node-0042");
+    name_files(&files, dir);
+    server_tls = (struct hd_rpc_tls){files.cert, files.key, NULL};
+    server.tls = &server_tls;
+    trusting.ca_path = files.ca;
+    client.tls = &trusting;
+    client.tls_server_name = "node-0042";
+    for (int mutual = 0; mutual < 2; mutual++) {
+        server_tls.ca_path = mutual ? files.ca : NULL;
+        client.tls = &trusting;
+        echo_open(&echo, "127.0.0.1:0", &server, &client);
+        assert_int_equal(ask_over_tls(&echo, &client), mutual ? HD_UNAVAILABLE : HD_OK);
+        if (!mutual)
+            assert_string_equal(echo.principal.name, "token");
+        proving = (struct hd_rpc_tls){files.cert, files.key, files.ca};
+        client.tls = &proving;
+        assert_int_equal(ask_over_tls(&echo, &client), HD_OK);
+        if (mutual)
+            assert_string_equal(echo.principal.name, "cert:node-0042");
+
+        mistrusting.ca_path = files.other_ca; /* signed by nobody we know */
+        client.tls = &mistrusting;
+        assert_int_equal(ask_over_tls(&echo, &client), HD_UNAVAILABLE);
+        client.tls = &proving;
+        client.tls_server_name = "node-0043"; /* another node's name */
+        assert_int_equal(ask_over_tls(&echo, &client), HD_UNAVAILABLE);
+        client.tls_server_name = "node-0042";
+        client.token = "0123456789abcdef0123456789abcdeX"; /* a certificate is no token */
+        assert_int_equal(ask_over_tls(&echo, &client), HD_DENIED);
+        client.token = ECHO_TOKEN;
+        assert_int_equal(ask_over_tls(&echo, &client_token), HD_UNAVAILABLE); /* without TLS */
+        echo_close(&echo);
+    }
+
+    echo_begin(&echo);
+    broken = (struct hd_rpc_tls){files.cert, NULL, NULL};
+    server.tls = &broken;
+    assert_int_equal(hd_rpc_server_new(echo.rpc, &server, &echo.server), HD_INVALID);
+    broken.key_path = "/nowhere/key.pem";
+    assert_int_equal(hd_rpc_server_new(echo.rpc, &server, &echo.server), HD_NOT_FOUND);
+    assert_non_null(strstr(hd_err_message(), "/nowhere/key.pem"));
+    server_tls.ca_path = NULL; /* with TLS, the door to other machines opens */
+    server.tls = &server_tls;
+    assert_int_equal(try_listen(&echo, "0.0.0.0:0", &server), HD_OK);
+    echo_close(&echo);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
+/* ---- connections that stay ---- */
+
+/* Goal: a quiet stream is not cut for the pings that keep it alive. Method: pings every 200 ms for
+ * 3 s, so 15 of them; a server with gRPC's own interval of 5 minutes would send GOAWAY
+ * (too_many_pings) after the third. */
+static void keepalive_pings_do_not_annoy_the_server(void **state)
+{
+    struct hd_rpc_server_options server = {.keepalive_ms = 200, .keepalive_timeout_ms = 2000};
+    const struct hd_rpc_client_options client = {.keepalive_ms = 200, .keepalive_timeout_ms = 2000};
+    struct hd_rpc_call_options options;
+    struct outcome outcome;
+    struct echo echo;
+
+    (void)state;
+    echo_open(&echo, NULL, &server, &client);
+    options = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &outcome);
+    options.timeout_ms = 0;
+    assert_int_equal(hd_rpc_client_call(echo.client, &options, NULL, NULL), HD_OK);
+    echo_run_until(&echo, &outcome.opens, 1, 2000);
+    echo_run_for(&echo, 3000);
+    assert_int_equal(outcome.dones, 0);
+    echo_close(&echo);
+
+    /* and the pings are real: a server that wants them 100 times rarer hangs up */
+    server.keepalive_ms = 20000;
+    echo_open(&echo, NULL, &server, &client);
+    options = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &outcome);
+    options.timeout_ms = 0;
+    assert_int_equal(hd_rpc_client_call(echo.client, &options, NULL, NULL), HD_OK);
+    echo_run_until(&echo, &outcome.dones, 1, 6000);
+    assert_int_equal(outcome.status, HD_UNAVAILABLE);
+    echo_close(&echo);
+}
+
+/* ---- descriptors run out ---- */
+
+struct watch {
+    int failures, in_a_row;
+};
+
+static void note_failure(void *user, int in_a_row, const char *message)
+{
+    struct watch *watch = user;
+
+    if (!watch->failures)
+        fprintf(stderr, "self-check: %s\n", message);
+    watch->failures++;
+    watch->in_a_row = in_a_row;
+}
+
+/* Runs in a process of its own: lets descriptors run out while a connection comes, and gives them
+ * back. Exit status 10 + (noticed ? 1 : 0) + (well again afterwards ? 2 : 0). */
+static int starve(const char *address)
+{
+    struct rlimit limit = {.rlim_cur = 128, .rlim_max = 128};
+    struct watch watch = {0};
+    int hoard[128], count = 0, noticed, before;
+    struct echo echo;
+
+    echo_open(&echo, strncmp(address, "unix", 4) ? address : NULL, &server_token, &client_token);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(hd_rpc_server_self_check(echo.server, 100, 300, note_failure, &watch), HD_OK);
+    echo_run_for(&echo, 500);
+    assert_int_equal(watch.failures, 0);
+
+    while (count < 128 && (hoard[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        count++;
+    assert_int_equal(errno, EMFILE);
+    assert_int_equal(close(hoard[--count]),
+                     0); /* one is left: for the knocking, not the accepting */
+    echo_run_until(&echo, &watch.failures, 1, 3000);
+    noticed = watch.failures;
+    while (count)
+        assert_int_equal(close(hoard[--count]), 0);
+    echo_run_for(&echo, 1000); /* a failed connection of before may still be counted here */
+    before = watch.failures;
+    echo_run_for(&echo, 1500);
+    echo_close(&echo);
+    return 10 + (noticed ? 1 : 0) + (watch.failures == before ? 2 : 0);
+}
+
+static int starve_in_a_process(const char *address)
+{
+    int status;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)execl("/proc/self/exe", "rpc_door_test", "--starve", address, (char *)NULL);
+        _exit(99);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* gRPC's listener never accepts again, so a program has to learn that it must start anew. */
+static void self_check_notices_a_deaf_tcp_listener(void **state)
+{
+    (void)state;
+    assert_int_equal(starve_in_a_process("127.0.0.1:0"), 10 + 1);
+}
+
+static void unix_door_hears_again_when_descriptors_are_back(void **state)
+{
+    (void)state;
+    assert_int_equal(starve_in_a_process("unix:"), 10 + 1 + 2);
+}
+
+static void self_check_is_content_with_every_kind_of_listener(void **state)
+{
+    struct hd_rpc_tls tls;
+    struct hd_rpc_server_options options = server_token;
+    char dir[] = "/tmp/hd_tls_XXXXXX", address[64];
+    struct tls_files files;
+    struct watch watch = {0};
+    struct echo echo;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    make_certificates(dir, "localhost");
+    name_files(&files, dir);
+    tls = (struct hd_rpc_tls){files.cert, files.key, NULL};
+    options.tls = &tls;
+    echo_begin(&echo);
+    assert_int_equal(hd_rpc_server_new(echo.rpc, &options, &echo.server), HD_OK);
+    (void)snprintf(address, sizeof address, "unix:%s/s", echo.dir);
+    assert_int_equal(hd_rpc_server_listen(echo.server, address, NULL), HD_OK);
+    assert_int_equal(hd_rpc_server_listen(echo.server, "0.0.0.0:0", NULL), HD_OK);
+    assert_int_equal(hd_rpc_server_start(echo.server), HD_OK);
+    assert_int_equal(hd_rpc_server_self_check(echo.server, 50, 500, note_failure, &watch), HD_OK);
+    echo_run_for(&echo, 800);
+    assert_int_equal(watch.failures, 0);
+    echo_close(&echo);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
+static void file_limit_is_raised_to_the_hard_one(void **state)
+{
+    struct rlimit limit, before;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(hd_rpc_raise_file_limit(65), before.rlim_max >= 65 ? HD_OK : HD_LIMIT);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_true(limit.rlim_cur == before.rlim_max);
+    if (before.rlim_max != RLIM_INFINITY)
+        assert_int_equal(hd_rpc_raise_file_limit(before.rlim_max + 1), HD_LIMIT);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unix_door_is_private_and_knows_the_peer),
+        cmocka_unit_test(second_server_on_a_socket_is_a_conflict),
+        cmocka_unit_test(socket_of_a_dead_server_is_replaced_a_live_one_is_not),
+        cmocka_unit_test(tcp_needs_the_token_and_nothing_less),
+        cmocka_unit_test(tcp_without_token_is_refused_before_anything_listens),
+        cmocka_unit_test(token_file_must_be_private_and_long_enough),
+        cmocka_unit_test(taken_port_is_named),
+        cmocka_unit_test(two_servers_never_share_a_port),
+        cmocka_unit_test(one_server_opens_several_doors),
+        cmocka_unit_test(tls_lets_in_who_proves_it_and_nobody_else),
+        cmocka_unit_test(keepalive_pings_do_not_annoy_the_server),
+        cmocka_unit_test(self_check_notices_a_deaf_tcp_listener),
+        cmocka_unit_test(unix_door_hears_again_when_descriptors_are_back),
+        cmocka_unit_test(self_check_is_content_with_every_kind_of_listener),
+        cmocka_unit_test(file_limit_is_raised_to_the_hard_one),
+    };
+
+    if (argc == 3 && strcmp(argv[1], "--starve") == 0)
+        return starve(argv[2]);
+    return cmocka_run_group_tests_name("rpc doors", tests, NULL, NULL);
+}
