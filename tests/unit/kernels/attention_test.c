@@ -1,0 +1,551 @@
+/* attention: forward and backward against double, over the whole contract of the header. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/reference/reference.h"
+#include "tests/unit/kernels/harness.h"
+
+struct shape {
+    int64_t B, q_len, kv_len, kv_stride, H, G, D;
+    int64_t window, kv_filled; /* 0: none; -1: none */
+    int64_t pad;               /* elements between rows */
+    bool causal, bound, slopes;
+};
+
+/* Key tiles are 64 long and blocks of rows 512: lengths on both sides of each. */
+static const struct shape shapes[] = {
+    {.B = 1, .q_len = 1, .kv_len = 2, .kv_stride = 2, .H = 1, .G = 1, .D = 8, .kv_filled = -1},
+    {.B = 2,
+     .q_len = 65,
+     .kv_len = 65,
+     .kv_stride = 65,
+     .H = 2,
+     .G = 2,
+     .D = 40,
+     .kv_filled = -1,
+     .causal = true},
+    {.B = 1,
+     .q_len = 130,
+     .kv_len = 130,
+     .kv_stride = 133,
+     .H = 4,
+     .G = 2,
+     .D = 64,
+     .kv_filled = -1,
+     .pad = 3,
+     .causal = true,
+     .slopes = true},
+    {.B = 2,
+     .q_len = 70,
+     .kv_len = 70,
+     .kv_stride = 70,
+     .H = 3,
+     .G = 1,
+     .D = 24,
+     .kv_filled = -1,
+     .window = 17,
+     .pad = 8,
+     .causal = true},
+    {.B = 2,
+     .q_len = 100,
+     .kv_len = 100,
+     .kv_stride = 128,
+     .H = 2,
+     .G = 1,
+     .D = 16,
+     .kv_filled = -1,
+     .causal = true,
+     .bound = true},
+    {.B = 3,
+     .q_len = 1,
+     .kv_len = 150,
+     .kv_stride = 160,
+     .H = 8,
+     .G = 2,
+     .D = 32,
+     .kv_filled = 77,
+     .causal = true,
+     .slopes = true},
+    {.B = 1,
+     .q_len = 5,
+     .kv_len = 90,
+     .kv_stride = 90,
+     .H = 2,
+     .G = 1,
+     .D = 128,
+     .kv_filled = 90,
+     .window = 64,
+     .causal = true,
+     .bound = true,
+     .slopes = true,
+     .pad = 1},
+    {.B = 1,
+     .q_len = 33,
+     .kv_len = 200,
+     .kv_stride = 200,
+     .H = 1,
+     .G = 1,
+     .D = 256,
+     .kv_filled = -1,
+     .slopes = true},
+    {.B = 1,
+     .q_len = 300,
+     .kv_len = 300,
+     .kv_stride = 300,
+     .H = 4,
+     .G = 2,
+     .D = 8,
+     .kv_filled = -1,
+     .window = 90,
+     .causal = true,
+     .bound = true},
+    {.B = 1,
+     .q_len = 40,
+     .kv_len = 20,
+     .kv_stride = 20,
+     .H = 2,
+     .G = 2,
+     .D = 48,
+     .kv_filled = -1,
+     .causal = true,
+     .bound = true},
+};
+enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
+
+/* One problem: dense values for the reference, spread rows for the kernel. */
+struct problem {
+    const struct shape *s;
+    enum hd_dtype dtype;
+    struct ref_attention ref;
+    const struct tensor *q, *k, *v, *dout; /* dense */
+    const struct tensor *q_index, *kv_index, *q_bound, *slopes, *kv_filled;
+    struct tensor *out_dense, *lse; /* of the reference, rounded */
+    double *out, *lse_exact;
+    int64_t ldq, ldkv; /* of the kernel's tensors */
+};
+
+/* Dense rows of `width` to rows of distance ld, between which nothing is read. */
+static struct tensor *spread_rows(const struct tensor *dense, int64_t width, int64_t ld)
+{
+    struct tensor *t = tensor_new(dense->count / width * ld, dense->dtype);
+
+    for (int64_t i = 0; i < dense->count; i++)
+        tensor_put(t, i / width * ld + i % width, dense->values[i]);
+    return t;
+}
+
+/* The kernel's rows back to dense ones. */
+static struct tensor *gather_rows(const struct tensor *spread, int64_t rows, int64_t width,
+                                  int64_t ld)
+{
+    struct tensor *t = tensor_new(rows * width, spread->dtype);
+
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < width; j++)
+            tensor_put(t, i * width + j, tensor_get(spread, i * ld + j));
+        for (int64_t j = width; j < ld; j++)
+            assert_true(isnan(tensor_get(spread, i * ld + j)));
+    }
+    return t;
+}
+
+/* Queries are the last q_len of kv_len positions; with bounds documents of 37 positions follow one
+ * another. */
+static struct problem make(const struct shape *s, enum hd_dtype dtype)
+{
+    struct problem p = {
+        .s = s, .dtype = dtype, .ldq = s->H * s->D + s->pad, .ldkv = s->G * s->D + s->pad};
+    const int64_t q_rows = s->B * s->q_len, kv_rows = s->B * s->kv_stride;
+    struct tensor *q_index = tensor_new(q_rows, HD_I32), *q_bound = tensor_new(q_rows, HD_I32);
+    struct tensor *kv_index = tensor_new(kv_rows, HD_I32);
+
+    for (int64_t r = 0; r < q_rows; r++) {
+        const int64_t index = r % s->q_len + s->kv_len - s->q_len + 3;
+
+        tensor_put(q_index, r, (double)index);
+        tensor_put(q_bound, r, (double)(index / 37 * 37));
+    }
+    for (int64_t r = 0; r < kv_rows; r++)
+        tensor_put(kv_index, r, (double)(r % s->kv_stride + 3));
+    p.q_index = q_index;
+    p.q_bound = q_bound;
+    p.kv_index = kv_index;
+    p.slopes = tensor_random(s->H, HD_F32, 0.1, 15);
+    p.kv_filled = tensor_int32(1, s->kv_filled, 0);
+    p.q = tensor_random(q_rows * s->H * s->D, dtype, 1, 11);
+    p.k = tensor_random(kv_rows * s->G * s->D, dtype, 1, 12);
+    p.v = tensor_random(kv_rows * s->G * s->D, dtype, 1, 13);
+    p.dout = tensor_random(q_rows * s->H * s->D, dtype, 1, 14);
+    p.ref = (struct ref_attention){.B = s->B,
+                                   .q_len = s->q_len,
+                                   .kv_len = s->kv_len,
+                                   .kv_stride = s->kv_stride,
+                                   .H = s->H,
+                                   .G = s->G,
+                                   .D = s->D,
+                                   .window = s->window,
+                                   .q_index = q_index->data,
+                                   .kv_index = kv_index->data,
+                                   .q_bound = s->bound ? q_bound->data : NULL,
+                                   .slopes = s->slopes ? p.slopes->values : NULL,
+                                   .kv_filled = s->kv_filled,
+                                   .scale = (double)(float)(1 / sqrt((double)s->D)),
+                                   .causal = s->causal};
+    p.out = doubles(q_rows * s->H * s->D);
+    p.lse_exact = doubles(s->H * q_rows);
+    ref_attention(&p.ref, p.out, p.lse_exact, p.q->values, p.k->values, p.v->values);
+    p.out_dense = tensor_new(q_rows * s->H * s->D, dtype);
+    p.lse = tensor_new(s->H * q_rows, HD_F32);
+    for (int64_t i = 0; i < p.out_dense->count; i++)
+        tensor_put(p.out_dense, i, p.out[i]);
+    for (int64_t i = 0; i < p.lse->count; i++)
+        tensor_put(p.lse, i, p.lse_exact[i]);
+    return p;
+}
+
+static struct hd_attention_forward_args forward_args(const struct problem *p, struct tensor *out,
+                                                     struct tensor *lse)
+{
+    const struct shape *s = p->s;
+
+    return (struct hd_attention_forward_args){.out = out->data,
+                                              .lse = lse->data,
+                                              .q = spread_rows(p->q, s->H * s->D, p->ldq)->data,
+                                              .k = spread_rows(p->k, s->G * s->D, p->ldkv)->data,
+                                              .v = spread_rows(p->v, s->G * s->D, p->ldkv)->data,
+                                              .q_index = p->q_index->data,
+                                              .kv_index = p->kv_index->data,
+                                              .q_bound = s->bound ? p->q_bound->data : NULL,
+                                              .slopes = s->slopes ? p->slopes->data : NULL,
+                                              .kv_filled =
+                                                  s->kv_filled >= 0 ? p->kv_filled->data : NULL,
+                                              .B = s->B,
+                                              .q_len = s->q_len,
+                                              .kv_len = s->kv_len,
+                                              .kv_stride = s->kv_stride,
+                                              .H = s->H,
+                                              .G = s->G,
+                                              .D = s->D,
+                                              .ldq = p->ldq,
+                                              .ldk = p->ldkv,
+                                              .ldv = p->ldkv,
+                                              .ldo = p->ldq,
+                                              .window = s->window,
+                                              .scale = (float)p->ref.scale,
+                                              .causal = s->causal,
+                                              .dtype = p->dtype};
+}
+
+/* An error of the score of 2^-24 relative to its size (some 10) changes p by as much. */
+static void forward_is_the_reference(void **state)
+{
+    (void)state;
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (int i = 0; i < SHAPE_COUNT * 2; i++) {
+            const struct problem p = make(&shapes[i / 2], i % 2 ? HD_BF16 : HD_F32);
+            const int64_t rows = p.s->B * p.s->q_len, width = p.s->H * p.s->D;
+            struct tensor *out = tensor_new(rows * p.ldq, p.dtype);
+            struct tensor *lse = tensor_new(p.s->H * rows, HD_F32);
+            struct hd_attention_forward_args args = forward_args(&p, out, lse);
+
+            device_launch(&device, HD_K_attention_forward, &args);
+            assert_close("out", gather_rows(out, rows, width, p.ldq), p.out, FP32_UNITS);
+            assert_close("lse", lse, p.lse_exact, FP32_UNITS);
+            tensors_free();
+        }
+        device_close(&device);
+    }
+}
+
+/* Shapes with queries that see nothing must be among the tested ones. */
+static void some_queries_see_no_key(void **state)
+{
+    int64_t blind = 0;
+
+    (void)state;
+    for (int i = 0; i < SHAPE_COUNT; i++) {
+        const struct problem p = make(&shapes[i], HD_F32);
+
+        for (int64_t r = 0; r < p.lse->count; r++)
+            blind += isinf(p.lse_exact[r]) ? 1 : 0;
+        tensors_free();
+    }
+    assert_true(blind > 0);
+}
+
+struct gradients {
+    struct tensor *dq, *dk, *dv; /* dense */
+};
+
+static struct hd_attention_backward_args backward_args(const struct problem *p)
+{
+    const struct shape *s = p->s;
+
+    return (struct hd_attention_backward_args){
+        .dout = spread_rows(p->dout, s->H * s->D, p->ldq)->data,
+        .q = spread_rows(p->q, s->H * s->D, p->ldq)->data,
+        .k = spread_rows(p->k, s->G * s->D, p->ldkv)->data,
+        .v = spread_rows(p->v, s->G * s->D, p->ldkv)->data,
+        .out = spread_rows(p->out_dense, s->H * s->D, p->ldq)->data,
+        .lse = p->lse->data,
+        .q_index = p->q_index->data,
+        .kv_index = p->kv_index->data,
+        .q_bound = s->bound ? p->q_bound->data : NULL,
+        .slopes = s->slopes ? p->slopes->data : NULL,
+        .B = s->B,
+        .q_len = s->q_len,
+        .kv_len = s->kv_len,
+        .kv_stride = s->kv_stride,
+        .H = s->H,
+        .G = s->G,
+        .D = s->D,
+        .ldq = p->ldq,
+        .ldk = p->ldkv,
+        .ldv = p->ldkv,
+        .ldo = p->ldq,
+        .lddq = p->ldq,
+        .lddk = p->ldkv,
+        .lddv = p->ldkv,
+        .lddo = p->ldq,
+        .window = s->window,
+        .scale = (float)p->ref.scale,
+        .causal = s->causal,
+        .dtype = p->dtype};
+}
+
+/* Rows of keys that a cache has but the launch does not name (kv_len <= j < kv_stride) must stay as
+ * they were; they are compared with `old`. */
+static void check_keys(const char *what, const struct problem *p, const struct tensor *got,
+                       double *want, const struct tensor *old)
+{
+    const int64_t width = p->s->G * p->s->D;
+    struct tensor *dense = gather_rows(got, p->s->B * p->s->kv_stride, width, p->ldkv);
+
+    for (int64_t i = 0; i < dense->count; i++) {
+        const bool named = i / width % p->s->kv_stride < p->s->kv_len;
+
+        if (named && old)
+            want[i] += old->values[i];
+        if (!named) {
+            const double now = tensor_get(dense, i);
+
+            assert_true(old ? now == old->values[i] : isnan(now));
+            tensor_put(dense, i, want[i] = 0);
+        }
+    }
+    assert_close(what, dense, want, 2 * FP32_UNITS);
+}
+
+static void check_backward(struct device *device, const struct problem *p, enum hd_dtype grad_dtype,
+                           bool accumulate)
+{
+    const struct shape *s = p->s;
+    const int64_t q_rows = s->B * s->q_len, kv_rows = s->B * s->kv_stride;
+    struct hd_attention_backward_args args = backward_args(p);
+    const struct tensor *old_q = tensor_random(q_rows * s->H * s->D, grad_dtype, 1, 21);
+    const struct tensor *old_kv = tensor_random(kv_rows * s->G * s->D, grad_dtype, 1, 22);
+    struct tensor *dq, *dk, *dv;
+    double *want_q = doubles(q_rows * s->H * s->D), *want_k = doubles(kv_rows * s->G * s->D);
+    double *want_v = doubles(kv_rows * s->G * s->D);
+
+    dq = accumulate ? spread_rows(old_q, s->H * s->D, p->ldq)
+                    : tensor_new(q_rows * p->ldq, grad_dtype);
+    dk = accumulate ? spread_rows(old_kv, s->G * s->D, p->ldkv)
+                    : tensor_new(kv_rows * p->ldkv, grad_dtype);
+    dv = tensor_copy(dk);
+    args.dq = dq->data;
+    args.dk = dk->data;
+    args.dv = dv->data;
+    args.grad_dtype = grad_dtype;
+    args.accumulate = accumulate;
+    device_launch(device, HD_K_attention_backward, &args);
+
+    ref_attention_backward(&p->ref, want_q, want_k, want_v, p->dout->values, p->q->values,
+                           p->k->values, p->v->values, p->out_dense->values, p->lse->values);
+    for (int64_t i = 0; accumulate && i < old_q->count; i++)
+        want_q[i] += old_q->values[i];
+    assert_close("dq", gather_rows(dq, q_rows, s->H * s->D, p->ldq), want_q, 2 * FP32_UNITS);
+    check_keys("dk", p, dk, want_k, accumulate ? old_kv : NULL);
+    check_keys("dv", p, dv, want_v, accumulate ? old_kv : NULL);
+}
+
+static void backward_is_the_reference(void **state)
+{
+    (void)state;
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (int i = 0; i < SHAPE_COUNT; i++)
+            for (int kind = 0; kind < 4; kind++) { /* encoding, gradients' encoding, accumulate */
+                struct problem p;
+
+                if (shapes[i].kv_filled >= 0)
+                    continue; /* backward has no cache */
+                p = make(&shapes[i], kind < 2 ? HD_F32 : HD_BF16);
+                check_backward(&device, &p, kind == 2 ? HD_BF16 : HD_F32, kind == 1);
+                tensors_free();
+            }
+        device_close(&device);
+    }
+}
+
+/* Goal: blocks of keys attended apart and merged give the whole, in both directions, as context
+ * parallelism needs. Method: keys in two blocks; merge by log-sum-exp in double; then each block's
+ * gradients from the merged result, dq added up. */
+static void blocks_of_keys_merge_to_the_whole(void **state)
+{
+    static const struct shape whole = {.B = 1,
+                                       .q_len = 90,
+                                       .kv_len = 90,
+                                       .kv_stride = 90,
+                                       .H = 2,
+                                       .G = 1,
+                                       .D = 16,
+                                       .kv_filled = -1,
+                                       .causal = true};
+    static const int64_t cut = 50;
+    struct device device = device_open(&settings[1]);
+    const struct problem p = make(&whole, HD_F32);
+    struct tensor *out[2], *lse[2], *dq = tensor_new(p.q->count, HD_F32);
+    struct tensor *dk = tensor_new(p.k->count, HD_F32), *dv = tensor_new(p.v->count, HD_F32);
+    double *want_q = doubles(p.q->count), *want_k = doubles(p.k->count);
+    double *want_v = doubles(p.v->count);
+
+    (void)state;
+    for (int block = 0; block < 2; block++) {
+        const int64_t first = block ? cut : 0;
+        struct hd_attention_forward_args a;
+
+        out[block] = tensor_new(p.q->count, HD_F32);
+        lse[block] = tensor_new(p.lse->count, HD_F32);
+        a = forward_args(&p, out[block], lse[block]);
+        a.k = (const float *)a.k + first * p.ldkv;
+        a.v = (const float *)a.v + first * p.ldkv;
+        a.kv_index += first;
+        a.kv_len = a.kv_stride = block ? 90 - cut : cut;
+        device_launch(&device, HD_K_attention_forward, &a);
+    }
+    for (int64_t r = 0; r < p.lse->count; r++) {
+        const double l0 = tensor_get(lse[0], r), l1 = tensor_get(lse[1], r);
+        const double merged = fmax(l0, l1) + log1p(exp(-fabs(l0 - l1)));
+        const int64_t at = (r % whole.q_len * whole.H + r / whole.q_len) * whole.D;
+
+        assert_close_at("merged lse", r, merged, p.lse_exact[r], FP32_UNITS * 0x1p-22);
+        for (int64_t d = at; d < at + whole.D; d++)
+            assert_close_at("merged out", d,
+                            exp(l0 - merged) * tensor_get(out[0], d) +
+                                exp(l1 - merged) * tensor_get(out[1], d),
+                            p.out[d], FP32_UNITS * 0x1p-22);
+    }
+    for (int block = 0; block < 2; block++) {
+        const int64_t first = block ? cut : 0;
+        struct hd_attention_backward_args a = backward_args(&p);
+
+        a.k = (const float *)a.k + first * p.ldkv;
+        a.v = (const float *)a.v + first * p.ldkv;
+        a.dk = (float *)dk->data + first * p.ldkv;
+        a.dv = (float *)dv->data + first * p.ldkv;
+        a.dq = dq->data;
+        a.kv_index += first;
+        a.kv_len = a.kv_stride = block ? 90 - cut : cut;
+        a.grad_dtype = HD_F32;
+        for (int64_t i = 0; block == 0 && i < dq->count; i++)
+            tensor_put(dq, i, 0);
+        for (int64_t i = first * p.ldkv; i < (first + a.kv_len) * p.ldkv; i++) {
+            tensor_put(dk, i, 0);
+            tensor_put(dv, i, 0);
+        }
+        a.accumulate = true;
+        device_launch(&device, HD_K_attention_backward, &a);
+    }
+    ref_attention_backward(&p.ref, want_q, want_k, want_v, p.dout->values, p.q->values, p.k->values,
+                           p.v->values, p.out_dense->values, p.lse->values);
+    assert_close("dq", dq, want_q, 2 * FP32_UNITS);
+    assert_close("dk", dk, want_k, 2 * FP32_UNITS);
+    assert_close("dv", dv, want_v, 2 * FP32_UNITS);
+    tensors_free();
+    device_close(&device);
+}
+
+/* Goal: results do not depend on the number of threads. Method: 1, 2 and 3 threads, bit for bit. */
+static void threads_do_not_change_a_bit(void **state)
+{
+    const struct problem p = make(&shapes[2], HD_BF16);
+    const int64_t rows = p.s->B * p.s->q_len;
+    struct tensor *out[3], *dq[3], *dk[3], *dv[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct device device = device_open(&settings[i]);
+        struct tensor *lse = tensor_new(p.lse->count, HD_F32);
+        struct hd_attention_forward_args f;
+        struct hd_attention_backward_args b = backward_args(&p);
+
+        out[i] = tensor_new(rows * p.ldq, HD_BF16);
+        dq[i] = tensor_new(rows * p.ldq, HD_BF16);
+        dk[i] = tensor_new(p.s->B * p.s->kv_stride * p.ldkv, HD_BF16);
+        dv[i] = tensor_new(p.s->B * p.s->kv_stride * p.ldkv, HD_BF16);
+        f = forward_args(&p, out[i], lse);
+        b.dq = dq[i]->data;
+        b.dk = dk[i]->data;
+        b.dv = dv[i]->data;
+        b.grad_dtype = HD_BF16;
+        device_launch(&device, HD_K_attention_forward, &f);
+        device_launch(&device, HD_K_attention_backward, &b);
+        device_close(&device);
+        assert_same_bits("out", out[i], out[0]);
+        assert_same_bits("dq", dq[i], dq[0]);
+        assert_same_bits("dk", dk[i], dk[0]);
+        assert_same_bits("dv", dv[i], dv[0]);
+    }
+    tensors_free();
+}
+
+static void a_head_width_that_does_not_fit_is_refused(void **state)
+{
+    static const int64_t widths[] = {4, 12, 264};
+    struct device device = device_open(&settings[0]);
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct hd_attention_forward_args f = {.B = 1,
+                                              .q_len = 1,
+                                              .kv_len = 1,
+                                              .kv_stride = 1,
+                                              .H = 1,
+                                              .G = 1,
+                                              .D = widths[i],
+                                              .dtype = HD_F32};
+        struct hd_attention_backward_args b = {.B = 1,
+                                               .q_len = 1,
+                                               .kv_len = 1,
+                                               .kv_stride = 1,
+                                               .H = 1,
+                                               .G = 1,
+                                               .D = widths[i],
+                                               .dtype = HD_F32,
+                                               .grad_dtype = HD_F32};
+
+        assert_int_equal(device_try(&device, HD_K_attention_forward, &f), HD_UNSUPPORTED);
+        assert_non_null(strstr(hd_err_message(), "multiples of 8 up to 256"));
+        assert_int_equal(device_try(&device, HD_K_attention_backward, &b), HD_UNSUPPORTED);
+    }
+    device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_is_the_reference),
+        cmocka_unit_test(some_queries_see_no_key),
+        cmocka_unit_test(backward_is_the_reference),
+        cmocka_unit_test(blocks_of_keys_merge_to_the_whole),
+        cmocka_unit_test(threads_do_not_change_a_bit),
+        cmocka_unit_test(a_head_width_that_does_not_fit_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
