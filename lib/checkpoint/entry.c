@@ -164,6 +164,9 @@ static bool take_piece(const char *p, struct hd_ckpt_entry *entry, bool *ret_fla
 {
     int dim_count = 0;
 
+    memset(entry->shape, 0, sizeof entry->shape);
+    memset(entry->start, 0, sizeof entry->start);
+    memset(entry->extent, 0, sizeof entry->extent);
     do {
         const int d = dim_count++;
 
