@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/random.h"
+#include "checkpoint/checkpoint_internal.h"
 #include "fixture.h"
 
 /* ---- the example of the header ---- */
@@ -256,6 +257,38 @@ static void shards_obey_the_rules_of_safetensors(void **state)
     hd_text_free(&file);
 }
 
+static enum hd_status status_of_table(const char *json, int64_t data_bytes)
+{
+    struct hd_ckpt_stored *stored = NULL;
+    struct hd_arena arena;
+    enum hd_status st;
+    size_t count = 0;
+
+    hd_arena_init(&arena, 0);
+    st = hd_ckpt_parse_table(&arena, json, strlen(json), 256, data_bytes, &stored, &count);
+    hd_arena_done(&arena);
+    return st;
+}
+
+static void tables_with_gaps_or_overlaps_are_refused(void **state)
+{
+#define A           "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
+#define B(from, to) "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" from "," to "]}"
+    (void)state;
+    assert_int_equal(status_of_table("{" A "," B("8", "12") "}", 12), HD_OK);
+    assert_int_equal(status_of_table("{" A "," B("8", "12") "}", 13), HD_INVALID);
+    assert_int_equal(status_of_table("{" A "," B("8", "12") "}", 11), HD_INVALID);
+    assert_int_equal(status_of_table("{" A "," B("12", "16") "}", 12), HD_INVALID); /* a gap */
+    assert_int_equal(status_of_table("{" A "," B("12", "16") "}", 16), HD_INVALID);
+    assert_int_equal(status_of_table("{" A "," B("4", "8") "}", 12), HD_INVALID);  /* an overlap */
+    assert_int_equal(status_of_table("{" A "," B("8", "16") "}", 16), HD_INVALID); /* too long */
+    assert_int_equal(status_of_table("{" B("8", "12") "," A "}", 12),
+                     HD_INVALID); /* not in order */
+    assert_int_equal(status_of_table("{}", 0), HD_INVALID);
+#undef A
+#undef B
+}
+
 static void manifest_tells_what_was_committed(void **state)
 {
     struct fixture *f = *state;
@@ -493,6 +526,7 @@ int main(void)
         with_folder(random_layouts_load_what_random_layouts_saved),
         with_folder(pieces_larger_than_the_window_are_read_right),
         with_folder(shards_obey_the_rules_of_safetensors),
+        cmocka_unit_test(tables_with_gaps_or_overlaps_are_refused),
         with_folder(manifest_tells_what_was_committed),
         with_folder(equal_states_give_equal_bytes),
         with_folder(a_missing_range_is_named_and_not_committed),

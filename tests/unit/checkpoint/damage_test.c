@@ -27,7 +27,8 @@ static void assert_found(const struct fixture *f, const char *file, size_t at, c
         fail_msg("%s, byte %zu %s: not named in '%s'", file, at, what, hd_err_message());
 }
 
-/* Goal: no flipped bit passes. Method: each bit of each byte of each file, one at a time. */
+/* Goal: no damaged byte passes. Method: each byte of each file, one at a time: one bit of it,
+ * another one from byte to byte, then all of them. */
 static void every_flipped_bit_is_found_and_its_file_named(void **state)
 {
     struct fixture *f = *state;
@@ -39,13 +40,16 @@ static void every_flipped_bit_is_found_and_its_file_named(void **state)
 
         path_of(f, files[i], path);
         read_whole_file(path, &whole);
-        for (size_t at = 0; at < whole.len_bytes; at++)
-            for (int bit = 0; bit < 8; bit += i ? 1 : 3) { /* the manifest: three of eight */
-                whole.data[at] ^= (char)(1 << bit);
+        for (size_t at = 0; at < whole.len_bytes; at++) {
+            const int flips[] = {1 << at % 8, 0xFF};
+
+            for (int k = 0; k < 2; k++) {
+                whole.data[at] ^= (char)flips[k];
                 write_whole_file(path, whole.data, whole.len_bytes);
                 assert_found(f, files[i], at, "flipped");
-                whole.data[at] ^= (char)(1 << bit);
+                whole.data[at] ^= (char)flips[k];
             }
+        }
         write_whole_file(path, whole.data, whole.len_bytes);
         hd_text_free(&whole);
     }
@@ -167,6 +171,7 @@ static void a_manifest_that_lies_is_refused(void **state)
     assert_refused(f, "\"w@0:2/4,0:6/6\"", "\"w\"", HD_CORRUPT, "bytes");
     assert_refused(f, "\"shape\":[5]", "\"shape\":[9000000000000000000]", HD_CORRUPT, "outside");
     assert_refused(f, "\"shape\":[5]", "\"shape\":[1,1,1,1,5]", HD_CORRUPT, "dimensions");
+    assert_refused(f, "\"offset_bytes\":", "\"offset_bytes\":9", HD_CORRUPT, "not inside");
     assert_refused(f, "\"dtype\":\"BF16\"", "\"dtype\":\"F32\"", HD_CORRUPT, "bytes");
     assert_refused(f, "\"dtype\":\"BF16\"", "\"dtype\":\"Q4\"", HD_CORRUPT, "dtype");
     assert_refused(f, "\"adam_step\":99", "\"adam_step\":null", HD_CORRUPT, "adam_step");

@@ -48,6 +48,22 @@ static void a_shard_is_durable_when_finish_returns(void **state)
     assert_int_equal(disk_pending_count(), 0);
 }
 
+/* Goal: a rank that finds the folder made by another one does not rely on that one's flush. */
+static void a_folder_made_by_another_rank_is_durable_too(void **state)
+{
+    struct fixture *f = *state;
+    char checkpoints[128];
+
+    (void)snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", f->attempt_dir);
+    assert_int_equal(hd_file_make_dirs(checkpoints, 0700), HD_OK);
+    disk_watch();
+    assert_int_equal(mkdir(f->dir, 0700), 0);
+    assert_int_equal(disk_pending_count(), 1);
+    write_small_checkpoint(f->dir);
+    assert_int_equal(disk_complaint_count(), 0);
+    assert_int_equal(disk_pending_count(), 0);
+}
+
 /* The exit status of a child that saves into `dir` and is cut off at the given call. */
 static int save_with_cut(const char *dir, int call_number)
 {
@@ -297,6 +313,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         with_folder(everything_is_durable_before_the_manifest_and_after_it),
         with_folder(a_shard_is_durable_when_finish_returns),
+        with_folder(a_folder_made_by_another_rank_is_durable_too),
         with_folder(a_crash_at_any_instant_leaves_whole_checkpoints_only),
         with_folder(a_save_over_leftovers_succeeds),
         with_folder(a_complete_checkpoint_is_never_written_to_again),

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/random.h"
@@ -147,8 +148,11 @@ void read_whole_file(const char *path, struct hd_text *ret_text)
 
 void write_whole_file(const char *path, const void *data, size_t size_bytes)
 {
-    FILE *file = fopen(path, "wb");
+    FILE *file;
 
+    (void)unlink(
+        path); /* some file systems flush a file that is cut to nothing and written again */
+    file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(data, 1, size_bytes, file), size_bytes);
     assert_int_equal(fclose(file), 0);
