@@ -118,7 +118,7 @@ struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
             hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_GLOBAL,
                                                 .name = names[global],
                                                 .dtype = HD_F64,
-                                                .size_bytes = 1,
+                                                .size_bytes = hd_global_bytes(e->registry, global),
                                                 .visible = hd_global_is_visible(global),
                                                 .global = global});
     return hd_emit_at(e->global_store[global], 0);

@@ -63,11 +63,22 @@ static void list_operands(const struct hd_chunk *chunk, struct hd_text *text,
     }
 }
 
+/* The first output that is there; every node has one. */
+static struct hd_operand first_output(const struct hd_node *node)
+{
+    int k = 0;
+
+    while (node->operand[k].store < 0 || !is_output(node, k))
+        k++;
+    return node->operand[k];
+}
+
 static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
                       const struct hd_node *node, int number)
 {
     const size_t start = text->len_bytes;
-    const struct hd_store *out = &chunk->stores[node->operand[0].store];
+    const struct hd_operand output = first_output(node);
+    const struct hd_store *out = &chunk->stores[output.store];
 
     hd_text_add(text, "%4d %s%s", number,
                 node->is_comm ? hd_comm_kind_name(node->comm) : hd_kernel_info(node->kernel)->name,
@@ -78,7 +89,7 @@ static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
     list_operands(chunk, text, node, false);
     pad_to(text, start, 128);
     hd_text_add(text, "%s%s+0x%06llx", hd_region_name(out->region), out->visible ? "!" : "",
-                (unsigned long long)(out->offset + node->operand[0].offset_bytes));
+                (unsigned long long)(out->offset + output.offset_bytes));
     pad_to(text, start, 148);
     hd_text_add(text, "%lld", (long long)out->size_bytes);
     pad_to(text, start, 158);

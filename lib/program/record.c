@@ -190,8 +190,9 @@ static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment 
 {
     if (!t || t->id == f->input)
         return t ? x : NULL;
-    if (t->id < f->first_tensor || t->id >= f->first_tensor + f->tensor_count)
-        return t; /* a batch field */
+    if (t->kind == HD_TENSOR_BATCH || t->id < f->first_tensor ||
+        t->id >= f->first_tensor + f->tensor_count)
+        return t; /* a batch field is the same in every unit */
     return rec->tensors[first_new + t->id - f->first_tensor];
 }
 

@@ -208,7 +208,7 @@ static int64_t take(struct hd_registry *registry, bool visible, int64_t size_byt
     return offset;
 }
 
-static void lay_out_globals(struct hd_registry *registry)
+int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global global)
 {
     const int64_t record = HD_EXCHANGE_WORDS * (int64_t)sizeof(double);
     const int64_t bytes[HD_GLOBAL_COUNT] = {
@@ -218,11 +218,16 @@ static void lay_out_globals(struct hd_registry *registry)
         [HD_GLOBAL_RECORDS] = record * registry->exchange_ranks,
     };
 
+    return bytes[global];
+}
+
+static void lay_out_globals(struct hd_registry *registry)
+{
     for (int g = 0; g < HD_GLOBAL_COUNT; g++) {
         registry->global_offset[g] = -1;
         if (g == HD_GLOBAL_BLOCK || registry->trains)
-            registry->global_offset[g] =
-                take(registry, hd_global_is_visible((enum hd_global)g), bytes[g]);
+            registry->global_offset[g] = take(registry, hd_global_is_visible((enum hd_global)g),
+                                              hd_global_bytes(registry, (enum hd_global)g));
     }
 }
 

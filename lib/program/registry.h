@@ -147,6 +147,8 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
 int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_part *part,
                             enum hd_state_kind kind);
 
+int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global global);
+
 bool hd_state_is_visible(enum hd_state_kind kind);
 bool hd_global_is_visible(enum hd_global global);
 

@@ -81,25 +81,25 @@ void hd_runner_observe(struct hd_runner *runner,
 /* ---- binding
  * ---------------------------------------------------------------------------------------- */
 
-void *hd_frame_address(const struct hd_chunk *chunk, const struct hd_frame *frame, int store)
+void *hd_store_address(const struct hd_chunk *chunk, const struct hd_bases *bases, int store)
 {
     const struct hd_store *s = &chunk->stores[store];
 
     if (s->kind == HD_STORE_CONSTANT || s->kind == HD_STORE_CACHE)
-        return frame->chunk_state + s->offset;
-    return frame->base[s->region][s->visible] + s->offset;
+        return bases->chunk_state + s->offset;
+    return bases->base[s->region][s->visible] + s->offset;
 }
 
-static void *resolve(const struct hd_chunk *chunk, const struct hd_frame *frame,
+static void *resolve(const struct hd_chunk *chunk, const struct hd_bases *bases,
                      struct hd_operand o)
 {
     if (o.store < 0)
         return NULL;
-    return (char *)hd_frame_address(chunk, frame, o.store) + o.offset_bytes;
+    return (char *)hd_store_address(chunk, bases, o.store) + o.offset_bytes;
 }
 
 static enum hd_status bind_kernel(struct hd_runner *runner, const struct hd_chunk *chunk,
-                                  bool first, const struct hd_frame *frame, struct hd_arena *arena,
+                                  bool first, const struct hd_bases *bases, struct hd_arena *arena,
                                   struct bound_node *b)
 {
     const struct hd_node *node = b->node;
@@ -111,7 +111,7 @@ static enum hd_status bind_kernel(struct hd_runner *runner, const struct hd_chun
         return hd_err(HD_NO_MEMORY, "no memory to bind a program");
     memcpy(b->args, node->args, info->args_size_bytes);
     for (int k = 0; k < info->operand_count; k++) {
-        void *address = resolve(chunk, frame, node->operand[k]);
+        void *address = resolve(chunk, bases, node->operand[k]);
 
         memcpy((char *)b->args + info->operands[k].offset, &address, sizeof address);
     }
@@ -122,15 +122,15 @@ static enum hd_status bind_kernel(struct hd_runner *runner, const struct hd_chun
 }
 
 static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk *chunk,
-                                const struct hd_frame *frame, struct bound_node *b)
+                                const struct hd_bases *bases, struct bound_node *b)
 {
     static const enum hd_comm_stream_name streams[] = {[HD_STREAM_GATHER] = HD_COMM_STREAM_GATHER,
                                                        [HD_STREAM_REDUCE] = HD_COMM_STREAM_REDUCE,
                                                        [HD_STREAM_PIPELINE] =
                                                            HD_COMM_STREAM_PIPELINE};
     const struct hd_node *node = b->node;
-    void *received = resolve(chunk, frame, node->operand[0]);
-    const void *sent = resolve(chunk, frame, node->operand[1]);
+    void *received = resolve(chunk, bases, node->operand[0]);
+    const void *sent = resolve(chunk, bases, node->operand[1]);
 
     if (!runner->comm)
         return hd_err(HD_INTERNAL, "a program with collectives needs an endpoint");
@@ -163,7 +163,7 @@ static void bind_waits(const struct hd_program *p, const int *place, struct boun
 }
 
 enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
-                       bool first, bool last, const struct hd_frame *frame, struct hd_arena *arena,
+                       bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound)
 {
     const struct hd_program *p = &chunk->program[call];
@@ -184,8 +184,8 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
         if ((node->only_first && !first) || (node->only_last && !last))
             continue;
         b->node = node;
-        st = node->is_comm ? bind_comm(runner, chunk, frame, b)
-                           : bind_kernel(runner, chunk, first, frame, arena, b);
+        st = node->is_comm ? bind_comm(runner, chunk, bases, b)
+                           : bind_kernel(runner, chunk, first, bases, arena, b);
         if (st)
             return st;
         bind_waits(p, place, b);
@@ -282,7 +282,7 @@ static void fill_angles(float *table, int64_t P, int64_t D, double theta)
         }
 }
 
-void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_frame *frame)
+void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases *bases)
 {
     for (int i = 0; i < chunk->store_count; i++) {
         const struct hd_store *s = &chunk->stores[i];
@@ -290,9 +290,9 @@ void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_frame
         if (s->kind != HD_STORE_CONSTANT)
             continue;
         if (s->constant == HD_CONSTANT_ROPE_TABLE) {
-            fill_angles(hd_frame_address(chunk, frame, i), s->rows, s->columns, s->theta);
+            fill_angles(hd_store_address(chunk, bases, i), s->rows, s->columns, s->theta);
         } else { /* theta: the period, rows of one sequence */
-            int32_t *values = hd_frame_address(chunk, frame, i);
+            int32_t *values = hd_store_address(chunk, bases, i);
 
             for (int64_t r = 0; r < s->rows; r++)
                 values[r] = (int32_t)(r % (int64_t)s->theta);

@@ -1,8 +1,8 @@
 /* run: binds programs to memory and runs them.
  *
- * A *frame* is a set of base addresses: where each half of each region lies for one slot. Binding a
- * program to a frame resolves every pointer once; a step then is a loop of launches over ready
- * arguments, and allocates nothing.
+ * *Bases* are addresses: where each half of each region lies for one slot. Binding a program to
+ * them resolves every pointer once; a step then is a loop of launches over ready arguments, and
+ * allocates nothing.
  *
  * Compute runs on the backend's compute stream, collectives on the streams of the rank's endpoint.
  * Between two launches communication is polled, so that it progresses beside compute. The first
@@ -17,15 +17,15 @@
 
 #include "program/program.h"
 
-/* Base addresses. Kept and deferred change from slot to slot, the rest is the same for all frames
+/* Base addresses. Kept and deferred change from slot to slot, the rest is the same for all
  * of a rank. `chunk_state`: where the chunk's own constants and caches lie. */
-struct hd_frame {
+struct hd_bases {
     char *base[HD_REGION_COUNT][2]; /* [region][visible] */
     char *chunk_state;
 };
 
 struct hd_runner;
-struct hd_bound; /* a program bound to a frame, in one variant */
+struct hd_bound; /* a program bound to memory, in one variant */
 
 /* comm may be NULL for a world of one without collectives. The runner borrows all three. */
 enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_backend *backend,
@@ -36,7 +36,7 @@ void hd_runner_free(struct hd_runner *runner);
 /* first, last: the variant of the micro-batch's place in the step. Prepares the backend for every
  * shape. The result lives in `arena`. */
 enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
-                       bool first, bool last, const struct hd_frame *frame, struct hd_arena *arena,
+                       bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound);
 
 /* Runs it. Collectives may still be under way afterwards: hd_runner_join. */
@@ -45,11 +45,11 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 /* Waits for everything that was launched on any stream. */
 enum hd_status hd_runner_join(struct hd_runner *runner);
 
-/* The address of a store in a frame. */
-void *hd_frame_address(const struct hd_chunk *chunk, const struct hd_frame *frame, int store);
+/* The address of a store. */
+void *hd_store_address(const struct hd_chunk *chunk, const struct hd_bases *bases, int store);
 
 /* Fills the tables of angles and of indices. */
-void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_frame *frame);
+void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases *bases);
 
 /* Tests: the `launch`-th launch from now (0: the next) fails as a device would. -1: never. */
 void hd_runner_fail_at(struct hd_runner *runner, int64_t launch);

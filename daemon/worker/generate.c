@@ -1,0 +1,142 @@
+/* generate: `heddle-worker generate`, text from a checkpoint on stdout. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "data/data.h"
+#include "train/generate.h"
+#include "worker/flags.h"
+#include "worker/worker.h"
+
+enum { PROMPT_BYTES_MAX = 1 << 20 };
+
+struct request {
+    const char *checkpoint, *prompt;
+    int64_t max_tokens, threads;
+    struct hd_sampling sampling;
+};
+
+static enum hd_status read_request(int argc, char **argv, struct request *ret_request)
+{
+    struct hd_flag f[] = {
+        {"--checkpoint", true, false, NULL},  {"--prompt", true, false, NULL},
+        {"--max-tokens", false, false, NULL}, {"--temperature", false, false, NULL},
+        {"--top-k", false, false, NULL},      {"--top-p", false, false, NULL},
+        {"--greedy", false, true, NULL},      {"--seed", false, false, NULL},
+        {"--threads", false, false, NULL}};
+    struct request r = {0};
+    int64_t seed = 0;
+    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+
+    if (!st)
+        st = hd_flag_int(&f[2], 1, INT64_C(1) << 40, 256, &r.max_tokens);
+    if (!st)
+        st = hd_flag_real(&f[3], 0, 100, 0.8, &r.sampling.temperature);
+    if (!st)
+        st = hd_flag_int(&f[4], 0, 1 << 22, 0, &r.sampling.top_k);
+    if (!st)
+        st = hd_flag_real(&f[5], 0, 1, 1, &r.sampling.top_p);
+    if (!st)
+        st = hd_flag_int(&f[7], 0, INT64_MAX, 1, &seed);
+    if (!st)
+        st = hd_flag_int(&f[8], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &r.threads);
+    if (!st && f[6].value && f[3].value)
+        st = hd_err(HD_INVALID, "--greedy and --temperature exclude each other");
+    if (st)
+        return st;
+    if (f[6].value)
+        r.sampling.temperature = 0;
+    r.sampling.seed = (uint64_t)seed;
+    r.checkpoint = f[0].value;
+    r.prompt = f[1].value;
+    *ret_request = r;
+    return HD_OK;
+}
+
+/* Tokens as safe text, at once. */
+static enum hd_status print(const struct hd_tokenizer *tokenizer, struct hd_utf8_printer *printer,
+                            const int32_t *tokens, size_t count)
+{
+    struct hd_text bytes = {0}, text = {0};
+    enum hd_status st = tokenizer->decode(tokens, count, &bytes);
+
+    if (!st)
+        hd_utf8_printer_add(printer, bytes.data, bytes.len_bytes, &text);
+    if (!st && text.len_bytes &&
+        (fwrite(text.data, 1, text.len_bytes, stdout) != text.len_bytes || fflush(stdout)))
+        st = hd_err(HD_IO, "cannot write the text: %s", strerror(errno));
+    hd_text_free(&bytes);
+    hd_text_free(&text);
+    return st;
+}
+
+static enum hd_status write_text(struct hd_generator *g, const struct request *r,
+                                 const struct hd_tokenizer *tokenizer, int32_t *prompt,
+                                 size_t count)
+{
+    struct hd_utf8_printer printer = {0};
+    struct hd_text rest = {0};
+    int32_t *order = calloc((size_t)hd_generator_vocab(g), sizeof *order);
+    const float *logits = NULL;
+    enum hd_status st = order ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to sample");
+
+    if (!st)
+        st = print(tokenizer, &printer, prompt, count);
+    if (!st)
+        st = hd_generator_prompt(g, prompt, (int64_t)count, &logits);
+    for (int64_t i = 0; !st && i < r->max_tokens; i++) {
+        int32_t token = hd_sample(logits, hd_generator_vocab(g), &r->sampling, (uint64_t)i, order);
+
+        st = print(tokenizer, &printer, &token, 1);
+        if (!st && i + 1 < r->max_tokens)
+            st = hd_generator_next(g, token, &logits);
+    }
+    hd_utf8_printer_end(&printer, &rest);
+    if (!st)
+        (void)printf("%s\n", rest.data ? rest.data : "");
+    hd_text_free(&rest);
+    free(order);
+    return st;
+}
+
+static enum hd_status generate(const struct request *r)
+{
+    const size_t bytes = strlen(r->prompt);
+    const struct hd_tokenizer *tokenizer;
+    struct hd_generator *g = NULL;
+    int32_t *prompt;
+    size_t count = 0;
+    enum hd_status st;
+
+    if (!bytes || bytes > PROMPT_BYTES_MAX)
+        return hd_err(HD_INVALID, "--prompt takes 1 to %d bytes", PROMPT_BYTES_MAX);
+    prompt = calloc(bytes, sizeof *prompt);
+    if (!prompt)
+        return hd_err(HD_NO_MEMORY, "no memory for the prompt");
+    st = hd_generator_open(r->checkpoint, hd_backend_cpu(), (int)r->threads, &g);
+    if (!st)
+        st = hd_tokenizer_find(hd_generator_tokenizer(g), &tokenizer);
+    if (!st)
+        st = tokenizer->encode(r->prompt, bytes, prompt, bytes, &count);
+    if (!st)
+        st = write_text(g, r, tokenizer, prompt, count);
+    hd_generator_close(g);
+    free(prompt);
+    return st;
+}
+
+int hd_worker_generate(int argc, char **argv)
+{
+    struct request r;
+    enum hd_status st = read_request(argc, argv, &r);
+
+    if (!st)
+        st = generate(&r);
+    if (!st)
+        return HD_WORKER_OK;
+    (void)fprintf(stderr, "heddle-worker generate: %s\n", hd_err_message());
+    return st == HD_INVALID ? HD_WORKER_USAGE : HD_WORKER_FAILED;
+}

@@ -1,0 +1,163 @@
+/* inspect: verbs that look at a resolved job without training it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "data/data.h"
+#include "train/layout.h"
+#include "worker/flags.h"
+#include "worker/worker.h"
+
+static int finish(const char *verb, enum hd_status st)
+{
+    if (!st)
+        return HD_WORKER_OK;
+    (void)fprintf(stderr, "heddle-worker %s: %s\n", verb, hd_err_message());
+    return st == HD_INVALID ? HD_WORKER_USAGE : HD_WORKER_FAILED;
+}
+
+/* ---- bigram
+ * ----------------------------------------------------------------------------------------- */
+
+static enum hd_status open_files(const struct hd_job_file *files, int64_t count,
+                                 struct hd_arena *arena, struct hd_corpus **ret_corpus)
+{
+    struct hd_corpus_file *list = hd_arena_array(arena, (size_t)count + 1, sizeof *list);
+
+    if (!list)
+        return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
+    for (int64_t i = 0; i < count; i++)
+        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
+    return hd_corpus_open(list, (size_t)count, ret_corpus);
+}
+
+struct sets {
+    struct hd_corpus *train_corpus, *val_corpus;
+    struct hd_data_range train, val;
+};
+
+static enum hd_status open_sets(const struct hd_job *job, struct hd_arena *arena,
+                                struct sets *ret_sets)
+{
+    struct sets s = {0};
+    enum hd_status st = open_files(job->train, job->train_count, arena, &s.train_corpus);
+
+    if (st)
+        return st;
+    s.train = hd_corpus_all(s.train_corpus);
+    if (job->val_count) {
+        st = open_files(job->val, job->val_count, arena, &s.val_corpus);
+        if (!st)
+            s.val = hd_corpus_all(s.val_corpus);
+    } else if (job->val_split > 0) {
+        st = hd_corpus_split(s.train_corpus, job->val_split, job->context, &s.train, &s.val);
+    } else {
+        st = hd_err(HD_INVALID, "the job names no validation data");
+    }
+    *ret_sets = s;
+    return st;
+}
+
+static enum hd_status print_bigram(const struct hd_job *job, struct hd_arena *arena)
+{
+    struct sets s = {0};
+    struct hd_validation validation;
+    struct hd_bigram *model = NULL;
+    double nats;
+    enum hd_status st = open_sets(job, arena, &s);
+
+    if (!st)
+        st = hd_validation_init(&validation, s.val, job->context,
+                                job->validate_batches * job->global_batch);
+    if (!st)
+        st = hd_bigram_fit(s.train, &model);
+    if (!st)
+        st = hd_bigram_entropy(model, &validation, &nats);
+    if (!st)
+        (void)printf("%.4f\n", nats);
+    hd_bigram_free(model);
+    hd_corpus_close(s.train_corpus);
+    hd_corpus_close(s.val_corpus);
+    return st;
+}
+
+int hd_worker_bigram(int argc, char **argv)
+{
+    struct hd_flag f[] = {{"--job", true, false, NULL}};
+    struct hd_arena arena;
+    struct hd_job job;
+    enum hd_status st = hd_flags_read(argc, argv, f, 1);
+
+    hd_arena_init(&arena, 0);
+    if (!st)
+        st = hd_job_read_file(f[0].value, &arena, &job);
+    if (!st)
+        st = print_bigram(&job, &arena);
+    hd_arena_done(&arena);
+    return finish("bigram", st);
+}
+
+/* ---- memory and program
+ * ----------------------------------------------------------------------------- */
+
+static void print_memory(const struct hd_memory *m)
+{
+#define X(name, meaning) (void)printf("%14lld  %-11s %s\n", (long long)m->name, #name, meaning);
+    HD_MEMORY_LIST(X)
+#undef X
+    (void)printf("%14lld  total       private %lld + comm-visible %lld\n",
+                 (long long)(m->private_bytes + m->visible_bytes), (long long)m->private_bytes,
+                 (long long)m->visible_bytes);
+}
+
+static void print_programs(const struct hd_layout *l)
+{
+    struct hd_text text = {0};
+
+    hd_text_add(&text, "# training, micro-batch of %lld\n", (long long)l->job.micro_batch);
+    hd_chunk_list(l->train, &text);
+    hd_text_add(&text, "# validation\n");
+    hd_chunk_list(l->eval, &text);
+    hd_text_add(&text, "# update\n");
+    hd_chunk_list(l->update, &text);
+    (void)fputs(text.data, stdout);
+    hd_text_free(&text);
+}
+
+static int with_layout(const char *verb, int argc, char **argv, bool programs)
+{
+    struct hd_flag f[] = {{"--job", true, false, NULL}, {"--rank", false, false, NULL}};
+    struct hd_traits traits;
+    struct hd_layout layout;
+    struct hd_arena arena;
+    struct hd_job job;
+    int64_t rank = 0;
+    enum hd_status st = hd_flags_read(argc, argv, f, 2);
+
+    hd_arena_init(&arena, 0);
+    if (!st)
+        st = hd_job_read_file(f[0].value, &arena, &job);
+    if (!st)
+        st = hd_flag_int(&f[1], 0, job.pp * job.dp * job.cp * job.tp - 1, 0, &rank);
+    if (!st) {
+        hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)job.threads},
+                                   &traits);
+        st = hd_layout_build(&job, (int)rank, &traits, &(struct hd_layout_options){0}, &arena,
+                             &layout);
+    }
+    if (!st && programs)
+        print_programs(&layout);
+    else if (!st)
+        print_memory(&layout.memory);
+    hd_arena_done(&arena);
+    return finish(verb, st);
+}
+
+int hd_worker_memory(int argc, char **argv)
+{
+    return with_layout("memory", argc, argv, false);
+}
+
+int hd_worker_program(int argc, char **argv)
+{
+    return with_layout("program", argc, argv, true);
+}

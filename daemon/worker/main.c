@@ -1,0 +1,49 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "worker/worker.h"
+
+static const struct verb {
+    const char *name, *arguments, *help;
+    int (*run)(int argc, char **argv);
+} verbs[] = {
+    {"rank", "--job FILE --rank R --world W --link-fd N --shm-control N --shm-ranks N,N..",
+     "one rank of an attempt; the supervisor starts it", hd_worker_rank},
+    {"generate",
+     "--checkpoint DIR --prompt TEXT [--max-tokens N] [--temperature T] [--top-k K]\n"
+     "             [--top-p P] [--greedy] [--seed S] [--threads N]",
+     "text from a checkpoint", hd_worker_generate},
+    {"bigram", "--job FILE", "entropy of a byte bigram model on a resolved job's validation bytes",
+     hd_worker_bigram},
+    {"memory", "--job FILE [--rank R]", "what a rank of a resolved job will reserve, part by part",
+     hd_worker_memory},
+    {"program", "--job FILE [--rank R]", "the compiled programs of a rank, as text",
+     hd_worker_program},
+};
+enum { VERBS = sizeof verbs / sizeof verbs[0] };
+
+static void print_help(FILE *out)
+{
+    (void)fprintf(out, "heddle-worker: the program that computes\n\n");
+    for (int i = 0; i < VERBS; i++)
+        (void)fprintf(out, "  %-9s %s\n            %s\n", verbs[i].name, verbs[i].arguments,
+                      verbs[i].help);
+    (void)fprintf(out,
+                  "\nexample: heddle-worker generate --checkpoint runs/a/attempt-1/checkpoints/"
+                  "step-00000100 --prompt 'The '\n");
+}
+
+int main(int argc, char **argv)
+{
+    hd_log_init("heddle-worker", HD_LOG_INFO);
+    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        print_help(stdout);
+        return HD_WORKER_OK;
+    }
+    for (int i = 0; argc >= 2 && i < VERBS; i++)
+        if (strcmp(argv[1], verbs[i].name) == 0)
+            return verbs[i].run(argc - 2, argv + 2);
+    print_help(stderr);
+    return HD_WORKER_USAGE;
+}

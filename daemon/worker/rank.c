@@ -1,0 +1,350 @@
+/* rank: one rank of an attempt, from the resolved job to the exit status.
+ *
+ *   open the link, meet the peers -> reserve, compile, bind -> weights from init or from the base
+ *   checkpoint -> [validate] step .. [validate] [checkpoint] .. -> last checkpoint -> exit
+ *
+ * Decisions that change what the ranks do together (stop, checkpoint now) travel with the exchange
+ * that ends each step, so that all ranks decide alike after the same step.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/shm_control.h"
+#include "link/link.h"
+#include "train/train.h"
+#include "worker/flags.h"
+#include "worker/worker.h"
+
+enum {
+    COMM_DEADLINE_MS = 120 * 1000,
+    RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
+    SKIPS_MAX = 20 /* steps in a row without an update before the run is given up */
+};
+
+/* What a rank asks for in a step's exchange; the largest wins. */
+enum request { REQUEST_NONE, REQUEST_CHECKPOINT, REQUEST_STOP };
+
+struct rank {
+    struct hd_arena arena;
+    struct hd_job job;
+    int64_t rank, world;
+    int link_fd;
+    struct hd_shm_fds fds;
+    struct hd_link *link;
+    struct hd_comm *comm;
+    struct hd_trainer *trainer;
+    enum request request; /* of this rank */
+    int64_t saved_step;   /* of the newest checkpoint; -1: none */
+    int64_t skips;        /* in a row */
+    bool stopped;
+};
+
+/* ---- set-up
+ * ----------------------------------------------------------------------------------------- */
+
+static enum hd_status read_flags(struct rank *r, int argc, char **argv)
+{
+    struct hd_flag f[] = {{"--job", true, false, NULL},         {"--rank", true, false, NULL},
+                          {"--world", true, false, NULL},       {"--link-fd", true, false, NULL},
+                          {"--shm-control", true, false, NULL}, {"--shm-ranks", true, false, NULL}};
+    char fds[HD_SHM_FDS_TEXT_MAX];
+    int64_t link_fd = -1;
+    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+
+    if (!st)
+        st = hd_flag_int(&f[2], 1, HD_SHM_WORLD_MAX, 1, &r->world);
+    if (!st)
+        st = hd_flag_int(&f[1], 0, r->world - 1, 0, &r->rank);
+    if (!st)
+        st = hd_flag_int(&f[3], 0, 1 << 20, 0, &link_fd);
+    r->link_fd = (int)link_fd;
+    if (st)
+        return st;
+    (void)snprintf(fds, sizeof fds, "%s,%s", f[4].value, f[5].value);
+    st = hd_shm_control_parse(fds, &r->fds);
+    if (!st && r->fds.world != r->world)
+        st = hd_err(HD_INVALID, "--shm-ranks names %d ranks, --world %lld", r->fds.world,
+                    (long long)r->world);
+    if (!st)
+        st = hd_job_read_file(f[0].value, &r->arena, &r->job);
+    if (!st && r->job.pp * r->job.dp * r->job.cp * r->job.tp != r->world)
+        st =
+            hd_err(HD_INVALID, "the plan is for %lld ranks, --world says %lld",
+                   (long long)(r->job.pp * r->job.dp * r->job.cp * r->job.tp), (long long)r->world);
+    return st;
+}
+
+/* Every rank says who it is; nobody goes on before all are there. */
+static enum hd_status meet(struct rank *r)
+{
+    struct hd_link_values values;
+    char me[64];
+    enum hd_status st;
+
+    (void)snprintf(me, sizeof me, "rank %lld pid %d", (long long)r->rank, (int)getpid());
+    st = hd_link_rendezvous(r->link, me, strlen(me), RENDEZVOUS_TIMEOUT_MS, &values);
+    if (!st)
+        hd_link_values_free(&values);
+    return st;
+}
+
+static enum hd_status connect(struct rank *r)
+{
+    enum hd_status st = hd_link_worker_open(r->link_fd, r->rank, r->world, &r->link);
+
+    if (st)
+        return st;
+    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
+    st = hd_comm_open_shm(r->fds.control_fd, r->fds.rank_fds, (int)r->rank, (int)r->world,
+                          COMM_DEADLINE_MS, &r->comm);
+    return st ? st : meet(r);
+}
+
+static void say(struct rank *r, enum hd_link_level level, const char *text)
+{
+    hd_log(level == HD_LINK_LEVEL_INFO ? HD_LOG_INFO : HD_LOG_WARN, "%s", text);
+    if (r->rank == 0)
+        hd_link_report_event(r->link, level, text);
+}
+
+static enum hd_status load_weights(struct rank *r)
+{
+    struct hd_text note = {0};
+    char text[HD_JOB_PATH_MAX + 128];
+    enum hd_status st;
+
+    if (!r->job.base_checkpoint[0])
+        return hd_trainer_init(r->trainer);
+    st = hd_trainer_load(r->trainer, r->job.base_checkpoint, r->job.base_manifest_hash, &note);
+    if (!st) {
+        r->saved_step = hd_trainer_steps_done(r->trainer);
+        (void)snprintf(text, sizeof text, "resumed from step %lld (%s)",
+                       (long long)hd_trainer_steps_done(r->trainer), r->job.base_checkpoint);
+        say(r, HD_LINK_LEVEL_INFO, text);
+    }
+    if (!st && note.len_bytes)
+        say(r, HD_LINK_LEVEL_WARN, note.data);
+    hd_text_free(&note);
+    return st;
+}
+
+static enum hd_status set_up(struct rank *r)
+{
+    const struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = (int)r->rank};
+    enum hd_status st = hd_trainer_new(&r->job, &options, &r->trainer);
+    char text[160], bytes[32];
+    const struct hd_memory *m;
+
+    if (st)
+        return st;
+    m = &hd_trainer_layout(r->trainer)->memory;
+    hd_text_format_bytes(m->private_bytes + m->visible_bytes, bytes);
+    (void)snprintf(text, sizeof text, "%lld parameters, %s reserved per rank",
+                   (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry),
+                   bytes);
+    say(r, HD_LINK_LEVEL_INFO, text);
+    return load_weights(r);
+}
+
+/* ---- the run
+ * ---------------------------------------------------------------------------------------- */
+
+static enum hd_status validate(struct rank *r)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+    double loss;
+    int64_t targets;
+    enum hd_status st;
+
+    hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
+    st = hd_trainer_validate(r->trainer, &loss, &targets);
+    if (st)
+        return st;
+    hd_log(HD_LOG_INFO, "step %lld: val_loss %.4f over %lld targets", (long long)step, loss,
+           (long long)targets);
+    if (r->rank == 0)
+        hd_link_report_validation(r->link, step, loss, targets);
+    return HD_OK;
+}
+
+/* must: the last checkpoint, without which the work would be lost. A periodic one that fails is
+ * said and tried again at its next turn; training goes on. */
+static enum hd_status save(struct rank *r, bool must)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+    struct hd_saved saved;
+    enum hd_status st;
+
+    if (r->saved_step == step)
+        return HD_OK;
+    hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, step);
+    st = hd_trainer_save(r->trainer, &saved);
+    if (st && (must || hd_comm_failure(r->comm)))
+        return st;
+    if (st) {
+        say(r, HD_LINK_LEVEL_WARN, hd_err_message());
+        return HD_OK;
+    }
+    r->saved_step = step;
+    hd_log(HD_LOG_INFO, "step %lld: checkpoint %s (%s)", (long long)step, saved.path, saved.hash);
+    if (r->rank == 0)
+        hd_link_report_checkpoint(r->link, step, saved.path, saved.hash, saved.bytes);
+    return HD_OK;
+}
+
+static void listen(struct rank *r)
+{
+    switch (hd_link_poll(r->link)) {
+    case HD_LINK_COMMAND_NONE:
+        break;
+    case HD_LINK_COMMAND_STOP:
+        r->request = REQUEST_STOP;
+        break;
+    case HD_LINK_COMMAND_CHECKPOINT:
+        if (r->request < REQUEST_CHECKPOINT)
+            r->request = REQUEST_CHECKPOINT;
+        break;
+    }
+}
+
+static void report_step(struct rank *r, const struct hd_step_result *s)
+{
+    const int64_t tokens = r->job.global_batch * r->job.context;
+
+    hd_log(HD_LOG_INFO, "step %lld: loss %.4f grad_norm %.4f lr %.3g tokens/s %.0f step_ms %.1f",
+           (long long)s->step, s->loss, s->grad_norm, s->lr, s->tokens_per_s, s->step_ms);
+    if (r->rank == 0)
+        hd_link_report_step(r->link, &(struct hd_link_step){.step = s->step,
+                                                            .loss = s->loss,
+                                                            .grad_norm = s->grad_norm,
+                                                            .lr = s->lr,
+                                                            .tokens = tokens,
+                                                            .tokens_per_s = s->tokens_per_s,
+                                                            .step_ms = s->step_ms,
+                                                            .mfu = s->mfu});
+    else
+        hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, s->step);
+}
+
+static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
+{
+    char text[160];
+
+    r->skips = s->skipped ? r->skips + 1 : 0;
+    if (!s->skipped)
+        return HD_OK;
+    if (r->skips >= SKIPS_MAX)
+        return hd_err(
+            HD_INTERNAL,
+            "step %lld: no finite gradient for %d steps in a row; lower train.lr or look at the "
+            "data",
+            (long long)s->step, SKIPS_MAX);
+    (void)snprintf(text, sizeof text,
+                   "step %lld: a gradient was not finite; no weight was changed by this step",
+                   (long long)s->step);
+    say(r, HD_LINK_LEVEL_WARN, text);
+    return HD_OK;
+}
+
+static bool is_turn(int64_t every, int64_t step)
+{
+    return every > 0 && step % every == 0;
+}
+
+static enum hd_status one_step(struct rank *r)
+{
+    struct hd_step_result s;
+    enum hd_status st;
+
+    listen(r);
+    st = hd_trainer_step(r->trainer, r->request, &s);
+    if (st)
+        return st;
+    report_step(r, &s);
+    st = check_skip(r, &s);
+    if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
+        hd_trainer_can_validate(r->trainer))
+        st = validate(r);
+    if (!st && (is_turn(r->job.checkpoint_every, s.step) || s.request >= REQUEST_CHECKPOINT))
+        st = save(r, s.request == REQUEST_STOP);
+    if (s.request == REQUEST_CHECKPOINT)
+        r->request = REQUEST_NONE;
+    r->stopped = s.request == REQUEST_STOP;
+    return st;
+}
+
+static enum hd_status run(struct rank *r)
+{
+    const bool validates = hd_trainer_can_validate(r->trainer) && r->job.validate_every > 0;
+    enum hd_status st = HD_OK;
+
+    if (validates && hd_trainer_steps_done(r->trainer) == 0)
+        st = validate(r);
+    hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
+    while (!st && !r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps)
+        st = one_step(r);
+    if (!st)
+        st = save(r, true);
+    if (!st && validates && !r->stopped)
+        st = validate(r);
+    hd_link_report_phase(r->link, HD_LINK_PHASE_ENDING, hd_trainer_steps_done(r->trainer));
+    r->stopped = r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps;
+    return st;
+}
+
+/* ---- the end
+ * ---------------------------------------------------------------------------------------- */
+
+static int exit_status(enum hd_status st, bool stopped)
+{
+    switch (st) {
+    case HD_OK:
+        return stopped ? HD_LINK_EXIT_STOPPED : HD_LINK_EXIT_COMPLETED;
+    case HD_INVALID:
+    case HD_NOT_FOUND:
+    case HD_UNSUPPORTED:
+        return HD_LINK_EXIT_BAD_INPUT;
+    default:
+        return HD_LINK_EXIT_FAILED;
+    }
+}
+
+static void report_failure(struct rank *r, enum hd_status st)
+{
+    char story[HD_ERR_MAX];
+    int64_t blame = st == HD_ABORTED ? -1 : r->rank;
+
+    (void)snprintf(story, sizeof story, "%s", hd_err_message());
+    hd_log(HD_LOG_ERROR, "%s", story);
+    if (r->comm)
+        hd_comm_abort(r->comm, story);
+    if (r->link)
+        hd_link_report_failure(r->link, st, blame, r->trainer ? "training" : "setup", story);
+}
+
+int hd_worker_rank(int argc, char **argv)
+{
+    struct rank r = {.link_fd = -1, .saved_step = -1};
+    enum hd_status st;
+
+    hd_arena_init(&r.arena, 0);
+    st = read_flags(&r, argc, argv);
+    if (!st)
+        st = connect(&r);
+    if (!st)
+        st = set_up(&r);
+    if (!st)
+        st = run(&r);
+    if (st)
+        report_failure(&r, st);
+    hd_trainer_free(r.trainer);
+    hd_comm_free(r.comm);
+    hd_link_close(r.link);
+    hd_arena_done(&r.arena);
+    return exit_status(st, r.stopped);
+}

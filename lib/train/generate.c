@@ -1,0 +1,286 @@
+#include "train/generate.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "program/run.h"
+#include "train/layout.h"
+
+struct hd_generator {
+    struct hd_arena arena;
+    struct hd_job job;
+    struct hd_mesh mesh;
+    struct hd_registry registry;
+    struct hd_model model;
+    struct hd_chunk *chunk[2]; /* prefill, one token */
+    struct hd_bound *bound[2];
+    struct hd_bases bases;
+    const struct hd_backend_table *table;
+    struct hd_backend *backend;
+    struct hd_runner *runner;
+    char *memory;
+    int32_t *history; /* [context] what the caches hold */
+    int64_t filled, step;
+};
+
+enum { PREFILL, ONE };
+
+/* ---- opening
+ * ---------------------------------------------------------------------------------------- */
+
+static enum hd_status compile(struct hd_generator *g, int which, const struct hd_traits *traits)
+{
+    const struct hd_rec_shape shape = {HD_RECORD_DECODE, 1, which == PREFILL ? HD_PREFILL_ROWS : 1,
+                                       g->job.context};
+    const struct hd_compile_options options = {
+        .precision = hd_precision_uniform(hd_layout_compute_dtype(&g->job)),
+        .mesh = &g->mesh,
+        .traits = *traits,
+    };
+    struct hd_rec *rec = hd_rec_new(&g->registry, &shape, &g->arena);
+
+    if (!rec)
+        return hd_err(HD_NO_MEMORY, "no memory to record the model");
+    hd_model_record(&g->model, rec);
+    return hd_compile(rec, &options, &g->chunk[which]);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static enum hd_status bind(struct hd_generator *g, int which)
+{
+    return hd_bind(g->runner, g->chunk[which], HD_CALL_D, true, true, &g->bases, &g->arena,
+                   &g->bound[which]);
+}
+
+/* One block: weights, then constants and caches (laid out alike by both programs), then work. */
+static enum hd_status reserve(struct hd_generator *g)
+{
+    const struct hd_extent *state = g->chunk[PREFILL]->extent;
+    const int64_t own = state[HD_REGION_STATE].private_bytes;
+    const int64_t work = larger(g->chunk[PREFILL]->extent[HD_REGION_WORK].private_bytes,
+                                g->chunk[ONE]->extent[HD_REGION_WORK].private_bytes);
+    const int64_t total = g->registry.private_bytes + own + work;
+
+    assert(own == g->chunk[ONE]->extent[HD_REGION_STATE].private_bytes);
+    if (posix_memalign((void **)&g->memory, 4096, (size_t)total)) {
+        g->memory = NULL;
+        return hd_err(HD_NO_MEMORY, "no memory for a model of %lld bytes", (long long)total);
+    }
+    memset(g->memory, 0, (size_t)total);
+    g->bases.base[HD_REGION_STATE][0] = g->memory;
+    g->bases.chunk_state = g->memory + g->registry.private_bytes;
+    g->bases.base[HD_REGION_WORK][0] = g->bases.chunk_state + own;
+    hd_chunk_fill_constants(g->chunk[PREFILL], &g->bases);
+    return HD_OK;
+}
+
+static enum hd_status read_weights(struct hd_generator *g, struct hd_ckpt *ckpt)
+{
+    for (int i = 0; i < g->registry.param_count; i++) {
+        const struct hd_param *p = &g->registry.params[i];
+        const struct hd_part *part = &g->registry.parts[p->part];
+        const struct hd_ckpt_entry want =
+            hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+        float *master = (float *)(g->memory + part->offset[HD_STATE_WEIGHT]) + p->offset;
+        uint16_t *copy = (uint16_t *)(g->memory + part->offset[HD_STATE_COPY]) + p->offset;
+        enum hd_status st = hd_ckpt_read(ckpt, &want, master);
+
+        if (st)
+            return st;
+        for (int64_t k = 0; k < p->count && g->registry.compute_dtype != HD_F32; k++)
+            copy[k] = hd_f32_to_bf16(master[k]);
+    }
+    return HD_OK;
+}
+
+static enum hd_status declare(struct hd_generator *g)
+{
+    struct hd_model_config config;
+    enum hd_status st = hd_mesh_init(&g->mesh, &(struct hd_mesh_sizes){0});
+
+    if (!st)
+        st = hd_model_config_from_job(&g->job, &config);
+    if (st)
+        return st;
+    hd_registry_init(&g->registry, &g->arena, 1, 0);
+    st = hd_model_declare(&config, &g->registry, &g->arena, &g->model);
+    return st ? st : hd_registry_finish(&g->registry, hd_layout_compute_dtype(&g->job), false, 1);
+}
+
+static enum hd_status set_up(struct hd_generator *g, struct hd_ckpt *ckpt, int threads)
+{
+    const struct hd_backend_options options = {.threads = threads};
+    const char *config = hd_ckpt_manifest(ckpt)->config;
+    struct hd_traits traits;
+    enum hd_status st = hd_job_read(config, strlen(config), &g->arena, &g->job);
+
+    if (st)
+        return hd_err_prefix(st, "the job stored in the checkpoint");
+    g->step = hd_ckpt_manifest(ckpt)->step;
+    g->table->describe(&options, &traits);
+    st = declare(g);
+    for (int i = 0; !st && i < 2; i++)
+        st = compile(g, i, &traits);
+    if (!st)
+        st = g->table->open(&options, &g->backend);
+    if (!st)
+        st = hd_runner_new(g->table, g->backend, NULL, &g->mesh, &g->runner);
+    if (!st)
+        st = reserve(g);
+    for (int i = 0; !st && i < 2; i++)
+        st = bind(g, i);
+    if (!st)
+        st = read_weights(g, ckpt);
+    g->history = hd_arena_array(&g->arena, (size_t)g->job.context, sizeof *g->history);
+    if (!st && !g->history)
+        st = hd_err(HD_NO_MEMORY, "no memory for the context");
+    return st;
+}
+
+enum hd_status hd_generator_open(const char *checkpoint_dir, const struct hd_backend_table *backend,
+                                 int threads, struct hd_generator **ret_generator)
+{
+    struct hd_generator *g = calloc(1, sizeof *g);
+    struct hd_ckpt *ckpt = NULL;
+    enum hd_status st;
+
+    if (!g)
+        return hd_err(HD_NO_MEMORY, "no memory for a generator");
+    hd_arena_init(&g->arena, 0);
+    g->table = backend;
+    st = hd_ckpt_open(checkpoint_dir, &ckpt);
+    if (!st)
+        st = set_up(g, ckpt, threads);
+    hd_ckpt_close(ckpt);
+    if (st) {
+        hd_generator_close(g);
+        return st;
+    }
+    *ret_generator = g;
+    return HD_OK;
+}
+
+void hd_generator_close(struct hd_generator *g)
+{
+    if (!g)
+        return;
+    hd_runner_free(g->runner);
+    if (g->backend)
+        g->table->close(g->backend);
+    free(g->memory);
+    hd_arena_done(&g->arena);
+    free(g);
+}
+
+int64_t hd_generator_vocab(const struct hd_generator *g)
+{
+    return g->job.vocab;
+}
+
+int64_t hd_generator_context(const struct hd_generator *g)
+{
+    return g->job.context;
+}
+
+const char *hd_generator_tokenizer(const struct hd_generator *g)
+{
+    return g->job.tokenizer;
+}
+
+int64_t hd_generator_step(const struct hd_generator *g)
+{
+    return g->step;
+}
+
+/* ---- running
+ * ---------------------------------------------------------------------------------------- */
+
+static int32_t *batch(const struct hd_generator *g, int which, enum hd_batch_field field)
+{
+    int store = hd_chunk_find_batch(g->chunk[which], field);
+
+    return store < 0 ? NULL : hd_store_address(g->chunk[which], &g->bases, store);
+}
+
+static void set_field(const struct hd_generator *g, int which, enum hd_batch_field field,
+                      int64_t rows)
+{
+    int32_t *values = batch(g, which, field);
+
+    for (int64_t i = 0; values && i < rows; i++)
+        values[i] = (int32_t)(g->filled + i);
+}
+
+/* Runs the next rows of the history through one of the programs. */
+static enum hd_status advance(struct hd_generator *g, int which, const float **ret_logits)
+{
+    const int64_t rows = g->chunk[which]->shape.S;
+    const int logits = hd_chunk_find_kind(g->chunk[which], HD_STORE_OUTPUT);
+    int32_t *filled = batch(g, which, HD_BATCH_FILLED);
+    enum hd_status st;
+
+    memcpy(batch(g, which, HD_BATCH_TOKENS), g->history + g->filled,
+           (size_t)rows * sizeof *g->history);
+    set_field(g, which, HD_BATCH_POSITIONS, rows);
+    set_field(g, which, HD_BATCH_INDEX, rows);
+    filled[0] = (int32_t)g->filled;
+    filled[1] = (int32_t)(g->filled + rows);
+    st = hd_run(g->runner, g->bound[which]);
+    if (!st)
+        st = hd_runner_join(g->runner);
+    if (st)
+        return st;
+    g->filled += rows;
+    *ret_logits = (const float *)hd_store_address(g->chunk[which], &g->bases, logits) +
+                  (rows - 1) * g->job.vocab;
+    return HD_OK;
+}
+
+/* The first `count` tokens of the history, from empty caches. */
+static enum hd_status read_history(struct hd_generator *g, int64_t count, const float **ret_logits)
+{
+    enum hd_status st = HD_OK;
+
+    g->filled = 0;
+    while (!st && g->filled < count)
+        st = advance(g, count - g->filled >= HD_PREFILL_ROWS ? PREFILL : ONE, ret_logits);
+    return st;
+}
+
+enum hd_status hd_generator_prompt(struct hd_generator *g, const int32_t *tokens, int64_t count,
+                                   const float **ret_logits)
+{
+    const int64_t context = g->job.context;
+
+    if (count < 1)
+        return hd_err(HD_INVALID, "a prompt needs at least one token");
+    for (int64_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= g->job.vocab)
+            return hd_err(HD_INVALID, "token %d is outside the vocabulary of %lld", tokens[i],
+                          (long long)g->job.vocab);
+    if (count > context) { /* only what can be seen matters */
+        tokens += count - context;
+        count = context;
+    }
+    memcpy(g->history, tokens, (size_t)count * sizeof *tokens);
+    return read_history(g, count, ret_logits);
+}
+
+enum hd_status hd_generator_next(struct hd_generator *g, int32_t token, const float **ret_logits)
+{
+    const int64_t context = g->job.context, half = context / 2;
+
+    if (g->filled < context) {
+        g->history[g->filled] = token;
+        return advance(g, ONE, ret_logits);
+    }
+    memmove(g->history, g->history + context - half, (size_t)half * sizeof *g->history);
+    g->history[half] = token;
+    return read_history(g, half + 1, ret_logits);
+}

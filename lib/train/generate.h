@@ -1,0 +1,53 @@
+/* generate: text from a checkpoint, token by token, against a key/value cache.
+ *
+ * The prompt goes through in chunks of HD_PREFILL_ROWS tokens and then one by one, by two D
+ * programs that share the caches. When the cache is full, generation goes on from the last half of
+ * the context.
+ *
+ * Used by: worker (`heddle-worker generate`).   Uses: model, program, checkpoint, data.
+ * Threads: a generator belongs to one thread.
+ */
+#ifndef HD_TRAIN_GENERATE_H
+#define HD_TRAIN_GENERATE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+
+enum { HD_PREFILL_ROWS = 64 };
+
+/* How the next token is chosen from logits. Applied in this order: temperature, top-k, top-p. */
+struct hd_sampling {
+    double temperature; /* logits are divided by it; 0: the most likely token (greedy) */
+    int64_t top_k;      /* only the k most likely; 0: all */
+    double top_p; /* only the smallest set of most likely tokens whose probability reaches p; 1: all
+                     (Holtzman et al. 2020) */
+    uint64_t seed;
+};
+
+/* Token `index` of the sequence, from logits[V]. Ties go to the smaller id. `order` is workspace
+ * for V ids. Deterministic in (logits, sampling, index). */
+int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *sampling,
+                  uint64_t index, int32_t *order);
+
+struct hd_generator;
+
+/* Loads the weights of a checkpoint directory. */
+enum hd_status hd_generator_open(const char *checkpoint_dir, const struct hd_backend_table *backend,
+                                 int threads, struct hd_generator **ret_generator);
+void hd_generator_close(struct hd_generator *generator);
+
+int64_t hd_generator_vocab(const struct hd_generator *generator);
+int64_t hd_generator_context(const struct hd_generator *generator);
+const char *hd_generator_tokenizer(const struct hd_generator *generator); /* name in the job */
+int64_t hd_generator_step(const struct hd_generator *generator);          /* of the checkpoint */
+
+/* Forgets everything and reads `count` >= 1 tokens; ret_logits [V]: after the last one. */
+enum hd_status hd_generator_prompt(struct hd_generator *generator, const int32_t *tokens,
+                                   int64_t count, const float **ret_logits);
+/* Reads one more token. */
+enum hd_status hd_generator_next(struct hd_generator *generator, int32_t token,
+                                 const float **ret_logits);
+
+#endif

@@ -1,0 +1,169 @@
+#include "train/layout.h"
+
+#include <string.h>
+
+#include "optim/optim.h"
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + HD_TENSOR_ALIGN - 1) / HD_TENSOR_ALIGN * HD_TENSOR_ALIGN;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
+{
+    return strcmp(job->precision, "bf16") == 0 ? HD_BF16 : HD_F32;
+}
+
+static enum hd_status check_plan(const struct hd_job *job)
+{
+    if (job->tp != 1 || job->pp != 1 || job->cp != 1)
+        return hd_err(HD_UNSUPPORTED,
+                      "parallel: only data parallelism is supported yet; set tp, pp and "
+                      "cp to 1 or auto");
+    if (job->global_batch % (job->dp * job->micro_batch))
+        return hd_err(
+            HD_INVALID, "train.global_batch: %lld is no multiple of dp x micro_batch = %lld x %lld",
+            (long long)job->global_batch, (long long)job->dp, (long long)job->micro_batch);
+    if (strcmp(job->precision, "fp32") != 0 && strcmp(job->precision, "bf16") != 0)
+        return hd_err(HD_UNSUPPORTED,
+                      "train.precision: '%s' is not supported yet; use fp32 or bf16",
+                      job->precision);
+    return HD_OK;
+}
+
+static enum hd_status compile(struct hd_layout *layout, enum hd_record_mode mode,
+                              const struct hd_compile_options *options, struct hd_arena *arena,
+                              struct hd_chunk **ret_chunk)
+{
+    const struct hd_rec_shape shape = {mode, layout->job.micro_batch, layout->job.context,
+                                       layout->job.context};
+    struct hd_rec *rec = hd_rec_new(&layout->registry, &shape, arena);
+
+    if (!rec)
+        return hd_err(HD_NO_MEMORY, "no memory to record the model");
+    hd_model_record(&layout->model, rec);
+    return hd_compile(rec, options, ret_chunk);
+}
+
+static enum hd_status compile_all(struct hd_layout *layout, const struct hd_traits *traits,
+                                  const struct hd_layout_options *options, struct hd_arena *arena)
+{
+    struct hd_compile_options o = {
+        .precision = hd_precision_uniform(hd_layout_compute_dtype(&layout->job)),
+        .mesh = &layout->mesh,
+        .traits = *traits,
+        .split_backward = options->split_backward,
+    };
+    enum hd_status st = compile(layout, HD_RECORD_TRAIN, &o, arena, &layout->train);
+
+    if (!st)
+        st = compile(layout, HD_RECORD_EVAL, &o, arena, &layout->eval);
+    if (!st)
+        st = hd_optim_compile(&layout->registry, &o, arena, &layout->update);
+    return st;
+}
+
+/* ---- memory
+ * ----------------------------------------------------------------------------------------- */
+
+static void add_state(const struct hd_registry *r, struct hd_memory *m)
+{
+    int64_t parts = 0;
+
+    for (int i = 0; i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
+        int64_t *const purpose[HD_STATE_KIND_COUNT] = {
+            [HD_STATE_WEIGHT] = &m->weights,  [HD_STATE_COPY] = &m->copies,
+            [HD_STATE_GRAD] = &m->gradients,  [HD_STATE_MOMENT1] = &m->moments,
+            [HD_STATE_MOMENT2] = &m->moments, [HD_STATE_RANGES] = &m->step_state,
+        };
+
+        for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
+            bool shared = k == HD_STATE_COPY && p->offset[k] == p->offset[HD_STATE_WEIGHT];
+            int64_t bytes = round_up(hd_part_state_bytes(r, p, (enum hd_state_kind)k));
+
+            if (p->offset[k] < 0 || shared)
+                continue;
+            *purpose[k] += bytes;
+            parts += bytes;
+        }
+    }
+    m->step_state += r->private_bytes + r->visible_bytes - parts; /* the globals */
+}
+
+static void place_regions(struct hd_layout *l)
+{
+    const struct hd_chunk *chunks[] = {l->train, l->eval, l->update};
+    int64_t end[2] = {l->registry.private_bytes, l->registry.visible_bytes};
+    struct hd_memory *m = &l->memory;
+
+    add_state(&l->registry, m);
+    l->train_state = end[0];
+    l->eval_state = end[0] + l->train->extent[HD_REGION_STATE].private_bytes;
+    m->constants = l->eval_state - end[0] + l->eval->extent[HD_REGION_STATE].private_bytes;
+    end[0] += m->constants;
+    for (int v = 0; v < 2; v++) {
+        const struct hd_extent *kept = &l->train->extent[HD_REGION_KEPT];
+        const struct hd_extent *deferred = &l->train->extent[HD_REGION_DEFERRED];
+        int64_t work = 0;
+
+        for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
+            const struct hd_extent *w = &chunks[c]->extent[HD_REGION_WORK];
+
+            work = larger(work, v ? w->visible_bytes : w->private_bytes);
+        }
+        l->kept_slot[v] = v ? kept->visible_bytes : kept->private_bytes;
+        l->deferred_slot[v] = v ? deferred->visible_bytes : deferred->private_bytes;
+        l->kept[v] = end[v];
+        l->deferred[v] = l->kept[v] + l->kept_slot[v] * l->plan.kept_slots;
+        l->work[v] = l->deferred[v] + l->deferred_slot[v] * l->plan.deferred_slots;
+        end[v] = l->work[v] + work;
+        m->kept += l->deferred[v] - l->kept[v];
+        m->deferred += l->work[v] - l->deferred[v];
+        m->work += work;
+    }
+    l->exchange = end[1];
+    m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
+    m->private_bytes = end[0];
+    m->visible_bytes = end[1] + m->exchange;
+}
+
+enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct hd_traits *traits,
+                               const struct hd_layout_options *options, struct hd_arena *arena,
+                               struct hd_layout *ret_layout)
+{
+    struct hd_layout *l = ret_layout;
+    struct hd_model_config config;
+    enum hd_status st = check_plan(job);
+
+    *l = (struct hd_layout){.job = *job, .rank = rank};
+    if (!st)
+        st = hd_mesh_init(&l->mesh, &(struct hd_mesh_sizes){.pp = (int32_t)job->pp,
+                                                            .dp = (int32_t)job->dp,
+                                                            .cp = (int32_t)job->cp,
+                                                            .tp = (int32_t)job->tp});
+    if (!st)
+        st = hd_model_config_from_job(job, &config);
+    if (st)
+        return st;
+    l->coord = hd_mesh_coord(&l->mesh, rank);
+    l->micro_batches = job->global_batch / (job->dp * job->micro_batch);
+    hd_registry_init(&l->registry, arena, (int)job->tp, l->coord.tp);
+    st = hd_model_declare(&config, &l->registry, arena, &l->model);
+    if (!st)
+        st =
+            hd_registry_finish(&l->registry, hd_layout_compute_dtype(job), true, job->dp * job->cp);
+    if (!st)
+        st = compile_all(l, traits, options, arena);
+    if (!st)
+        st = hd_step_plan_build(options->schedule, l->micro_batches, options->split_backward, arena,
+                                &l->plan);
+    if (!st)
+        place_regions(l);
+    return st;
+}

@@ -1,0 +1,347 @@
+/* save: weights and moments into checkpoints and out of them.
+ *
+ * With data parallelism every rank holds everything; each tensor is written once, by the rank that
+ * has the fewest bytes so far, in registry order, so that shards are of about one size. A tensor's
+ * two moments are entries of their own. Steps: all shards durable -> the ranks exchange what they
+ * wrote -> rank 0 commits the manifest -> the ranks learn that it stands.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "train/trainer.h"
+
+enum { KINDS = 3, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000, STEP_DEADLINE_MS = 120 * 1000 };
+
+static const enum hd_state_kind kinds[KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
+                                                HD_STATE_MOMENT2};
+static const char *const prefixes[KINDS] = {"", "adamw.m.", "adamw.v."};
+
+/* ---- initial weights
+ * -------------------------------------------------------------------------------- */
+
+/* The compute copies of all parts, from the masters. */
+static enum hd_status refresh_copies(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    for (int i = 0; i < r->part_count && r->compute_dtype != HD_F32; i++) {
+        const struct hd_part *p = &r->parts[i];
+        const float *master = (const float *)(t->private_base + p->offset[HD_STATE_WEIGHT]);
+        uint16_t *copy = (uint16_t *)(t->private_base + p->offset[HD_STATE_COPY]);
+
+        for (int64_t k = 0; k < p->count; k++)
+            copy[k] = hd_f32_to_bf16(master[k]);
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_trainer_init(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+
+        hd_param_init_values(p, (uint64_t)t->layout.job.seed, 0, p->count,
+                             hd_trainer_state(t, i, HD_STATE_WEIGHT));
+        for (int k = 1; k < KINDS && p->trainable; k++)
+            memset(hd_trainer_state(t, i, kinds[k]), 0, (size_t)p->count * sizeof(float));
+    }
+    t->steps_done = 0;
+    return refresh_copies(t);
+}
+
+/* ---- entries
+ * ---------------------------------------------------------------------------------------- */
+
+struct names {
+    char text[HD_CKPT_NAME_MAX];
+};
+
+static struct hd_ckpt_entry entry_of(const struct hd_param *p, int kind, struct names *ret_name)
+{
+    struct hd_ckpt_entry e;
+
+    (void)snprintf(ret_name->text, sizeof ret_name->text, "%s%s", prefixes[kind], p->name);
+    e = hd_ckpt_entry_whole(ret_name->text, HD_F32, p->dim_count, p->shape);
+    if (p->tp_axis >= 0 && p->local[p->tp_axis] != p->shape[p->tp_axis])
+        hd_ckpt_entry_cut(&e, p->tp_axis, p->tp_start, p->local[p->tp_axis]);
+    return e;
+}
+
+struct shard_plan {
+    struct hd_ckpt_entry *entries;
+    const void **data;
+    struct names *names;
+    size_t count;
+};
+
+/* What this rank writes. The same greedy rule on every rank, so nobody asks anybody. */
+static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
+                                 struct shard_plan *ret_plan)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const size_t most = (size_t)r->param_count * KINDS;
+    const int world = t->layout.mesh.world;
+    int64_t *bytes = hd_arena_array(arena, (size_t)world, sizeof *bytes);
+    struct shard_plan s = {hd_arena_array(arena, most, sizeof *s.entries),
+                           hd_arena_array(arena, most, sizeof *s.data),
+                           hd_arena_array(arena, most, sizeof *s.names), 0};
+
+    if (hd_arena_failed(arena))
+        return hd_err(HD_NO_MEMORY, "no memory to plan a checkpoint");
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+
+        for (int k = 0; k < KINDS; k++) {
+            int owner = 0;
+
+            if (k && !p->trainable)
+                continue;
+            for (int w = 1; w < world; w++)
+                if (bytes[w] < bytes[owner])
+                    owner = w;
+            bytes[owner] += p->count * (int64_t)sizeof(float);
+            if (owner != t->layout.rank)
+                continue;
+            s.entries[s.count] = entry_of(p, k, &s.names[s.count]);
+            s.data[s.count] = hd_trainer_state(t, i, kinds[k]);
+            s.count++;
+        }
+    }
+    *ret_plan = s;
+    return HD_OK;
+}
+
+/* ---- saving
+ * ----------------------------------------------------------------------------------------- */
+
+/* What the ranks tell each other: a failure with its story, or the shard. */
+struct outcome {
+    enum hd_status status;
+    int has_shard;
+    struct hd_ckpt_shard shard;
+    uint64_t manifest_hash;
+    char story[HD_EXCHANGE_SLOT_BYTES - sizeof(struct hd_ckpt_shard) - 4 * sizeof(int) -
+               sizeof(uint64_t)];
+};
+_Static_assert(sizeof(struct outcome) <= HD_EXCHANGE_SLOT_BYTES, "an outcome fits its slot");
+
+static struct outcome outcome_of(enum hd_status st)
+{
+    struct outcome o = {.status = st};
+
+    if (st)
+        (void)snprintf(o.story, sizeof o.story, "%s", hd_err_message());
+    return o;
+}
+
+/* The first failed rank's failure, on every rank. */
+static enum hd_status agree(struct hd_trainer *t, const struct outcome *mine,
+                            struct outcome *ret_all)
+{
+    const char *all;
+    enum hd_status st = hd_trainer_exchange(t, mine, sizeof *mine, &all);
+
+    if (st)
+        return st;
+    for (int r = 0; r < t->layout.mesh.world; r++)
+        memcpy(&ret_all[r], all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof *ret_all);
+    for (int r = 0; r < t->layout.mesh.world; r++)
+        if (ret_all[r].status)
+            return hd_err(ret_all[r].status, "rank %d: %.*s", r, (int)sizeof ret_all[r].story,
+                          ret_all[r].story);
+    return HD_OK;
+}
+
+static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct hd_arena *arena,
+                                  struct outcome *ret_outcome)
+{
+    struct shard_plan plan = {0};
+    enum hd_status st = plan_shard(t, arena, &plan);
+
+    *ret_outcome = (struct outcome){0};
+    if (!st && plan.count) {
+        st = hd_ckpt_write_shard(dir, t->layout.rank, plan.entries, plan.data, plan.count,
+                                 &ret_outcome->shard);
+        ret_outcome->has_shard = !st;
+    }
+    if (st)
+        *ret_outcome = outcome_of(st);
+    return st;
+}
+
+static void number_text(int64_t value, char ret_text[24])
+{
+    (void)snprintf(ret_text, 24, "%lld", (long long)value);
+}
+
+static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct outcome *all,
+                             struct hd_arena *arena, uint64_t *ret_hash)
+{
+    const struct hd_job *job = &t->layout.job;
+    const int world = t->layout.mesh.world;
+    struct hd_ckpt_shard *shards = hd_arena_array(arena, (size_t)world, sizeof *shards);
+    struct hd_text config = {0};
+    char dp[24], threads[24], micro[24];
+    const struct hd_ckpt_fact layout[] = {
+        {"dp", dp}, {"tp", "1"}, {"pp", "1"}, {"cp", "1"}, {"micro_batch", micro}};
+    const struct hd_ckpt_fact determinism[] = {{"backend", t->traits.backend},
+                                               {"isa", t->traits.isa},
+                                               {"threads", threads},
+                                               {"precision", job->precision}};
+    const struct hd_ckpt_counter counters[] = {{"step", t->steps_done},
+                                               {"adam_step", t->steps_done}};
+    struct hd_ckpt_manifest m = {.job = job->name,
+                                 .attempt = (int)job->attempt,
+                                 .step = t->steps_done,
+                                 .tokens_seen = t->steps_done * job->global_batch * job->context,
+                                 .layout = layout,
+                                 .layout_count = sizeof layout / sizeof layout[0],
+                                 .determinism = determinism,
+                                 .determinism_count = sizeof determinism / sizeof determinism[0],
+                                 .counters = counters,
+                                 .counter_count = sizeof counters / sizeof counters[0],
+                                 .shards = shards};
+    enum hd_status st = shards ? hd_job_write(job, &config) : hd_err(HD_NO_MEMORY, "no memory");
+
+    number_text(job->dp, dp);
+    number_text(job->threads, threads);
+    number_text(job->micro_batch, micro);
+    for (int r = 0; !st && r < world; r++)
+        if (all[r].has_shard)
+            shards[m.shard_count++] = all[r].shard;
+    m.config = config.data;
+    if (!st)
+        st = hd_ckpt_commit(dir, &m, ret_hash);
+    hd_text_free(&config);
+    return st;
+}
+
+static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct hd_saved *ret_saved)
+{
+    struct outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all), mine;
+    struct hd_saved saved = {.bytes = 0};
+    uint64_t hash = 0;
+    enum hd_status st =
+        hd_ckpt_format_dir(t->layout.job.attempt_dir, t->steps_done, saved.path, sizeof saved.path);
+
+    if (!st && !all)
+        st = hd_err(HD_NO_MEMORY, "no memory to save a checkpoint");
+    if (st)
+        mine = outcome_of(st);
+    else
+        (void)write_shard(t, saved.path, arena, &mine); /* its failure travels in the outcome */
+    if (!all)
+        return st;
+    st = agree(t, &mine, all);
+    if (st)
+        return st;
+    for (int r = 0; r < t->layout.mesh.world; r++)
+        saved.bytes += all[r].shard.size_bytes;
+
+    mine = (struct outcome){0};
+    if (t->layout.rank == 0) {
+        st = commit(t, saved.path, all, arena, &hash);
+        mine = outcome_of(st);
+        mine.manifest_hash = hash;
+    }
+    st = agree(t, &mine, all);
+    if (st)
+        return st;
+    (void)snprintf(saved.hash, sizeof saved.hash, "%016" PRIx64, all[0].manifest_hash);
+    *ret_saved = saved;
+    return HD_OK;
+}
+
+enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
+{
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS); /* disks are slower than steps */
+    st = save(t, &arena, ret_saved);
+    hd_comm_set_deadline(t->comm, STEP_DEADLINE_MS);
+    hd_arena_done(&arena);
+    return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)t->steps_done) : HD_OK;
+}
+
+/* ---- loading
+ * ---------------------------------------------------------------------------------------- */
+
+static void compare_fact(const struct hd_ckpt *ckpt, const char *name, const char *now,
+                         struct hd_text *ret_note)
+{
+    const char *then = hd_ckpt_determinism(ckpt, name);
+
+    if (ret_note && then && strcmp(then, now) != 0)
+        hd_text_add(ret_note, "%s%s was %s, is %s", ret_note->len_bytes ? "; " : "", name, then,
+                    now);
+}
+
+static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt,
+                          struct hd_text *ret_note)
+{
+    const char *dp = hd_ckpt_layout(ckpt, "dp");
+    char threads[24], now[24];
+
+    number_text(t->layout.job.threads, threads);
+    number_text(t->layout.job.dp, now);
+    compare_fact(ckpt, "backend", t->traits.backend, ret_note);
+    compare_fact(ckpt, "isa", t->traits.isa, ret_note);
+    compare_fact(ckpt, "threads", threads, ret_note);
+    compare_fact(ckpt, "precision", t->layout.job.precision, ret_note);
+    if (ret_note && dp && strcmp(dp, now) != 0)
+        hd_text_add(ret_note, "%sdp was %s, is %s", ret_note->len_bytes ? "; " : "", dp, now);
+    if (ret_note && ret_note->len_bytes)
+        hd_text_add(ret_note, ": the run goes on, but not to the same bits");
+}
+
+static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    for (int i = 0; i < r->param_count; i++)
+        for (int k = 0; k < KINDS; k++) {
+            struct names name;
+            struct hd_ckpt_entry want;
+            enum hd_status st;
+
+            if (k && !r->params[i].trainable)
+                continue;
+            want = entry_of(&r->params[i], k, &name);
+            st = hd_ckpt_read(ckpt, &want, hd_trainer_state(t, i, kinds[k]));
+            if (st)
+                return st;
+        }
+    return HD_OK;
+}
+
+enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char *expected_hash,
+                               struct hd_text *ret_note)
+{
+    struct hd_ckpt *ckpt = NULL;
+    char hash[17];
+    enum hd_status st = hd_ckpt_open(dir, &ckpt);
+
+    if (st)
+        return st;
+    (void)snprintf(hash, sizeof hash, "%016" PRIx64, hd_ckpt_hash(ckpt));
+    if (strcmp(expected_hash, "-") != 0 && strcmp(expected_hash, hash) != 0)
+        st = hd_err(HD_CORRUPT, "%s: the manifest's hash is %s, the attempt was to start from %s",
+                    dir, hash, expected_hash);
+    if (!st)
+        st = hd_ckpt_counter(ckpt, "step", &t->steps_done);
+    if (!st)
+        st = read_state(t, ckpt);
+    if (!st)
+        st = refresh_copies(t);
+    if (!st)
+        compare_facts(t, ckpt, ret_note);
+    hd_ckpt_close(ckpt);
+    return st;
+}

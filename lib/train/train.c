@@ -1,0 +1,486 @@
+#include "train/train.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "train/trainer.h"
+
+enum { VARIANTS = 4 }; /* first, last */
+
+/* ---- memory
+ * ----------------------------------------------------------------------------------------- */
+
+static enum hd_status check_reservation(const char *half, int64_t given, int64_t needed)
+{
+    if (given >= needed)
+        return HD_OK;
+    return hd_err(
+        HD_NO_MEMORY,
+        "the %s reservation of %lld bytes is smaller than the %lld that the plan needs; take a "
+        "smaller micro_batch or a larger device",
+        half, (long long)given, (long long)needed);
+}
+
+/* The private half, with a page behind it that nobody may touch: a plan that is wrong by one byte
+ * ends the rank at once instead of corrupting it. */
+static enum hd_status reserve_private(struct hd_trainer *t, int64_t size_bytes)
+{
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    const int64_t used = (size_bytes + page - 1) / page * page;
+    char *base;
+
+    t->mapped_bytes = used + page;
+    base = mmap(NULL, (size_t)t->mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return hd_err(HD_NO_MEMORY, "cannot reserve %lld bytes: %s", (long long)used,
+                      strerror(errno));
+    t->private_base = base;
+    (void)madvise(base, (size_t)used, MADV_HUGEPAGE); /* a hint: fewer faults, fewer TLB misses */
+    if (mprotect(base, (size_t)used, PROT_READ | PROT_WRITE) < 0)
+        return hd_err(HD_NO_MEMORY, "cannot back %lld bytes: %s", (long long)used, strerror(errno));
+    for (int64_t i = 0; i < used; i += page)
+        ((volatile char *)base)[i] = 0; /* touched once, here, so that no step pays for it */
+    return HD_OK;
+}
+
+static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_options *options)
+{
+    const struct hd_memory *m = &t->layout.memory;
+    int64_t private_bytes = options->private_bytes ? options->private_bytes : m->private_bytes;
+    int64_t visible_bytes = options->visible_bytes ? options->visible_bytes : m->visible_bytes;
+    enum hd_status st = check_reservation("private", private_bytes, m->private_bytes);
+    void *visible;
+
+    if (!st)
+        st = check_reservation("comm-visible", visible_bytes, m->visible_bytes);
+    if (!st)
+        st = reserve_private(t, private_bytes);
+    if (!st)
+        st = hd_comm_visible(t->comm, (size_t)visible_bytes, &visible);
+    if (!st)
+        t->visible_base = visible;
+    return st;
+}
+
+static struct hd_bases make_bases(const struct hd_trainer *t, int slot, int64_t chunk_state)
+{
+    const struct hd_layout *l = &t->layout;
+    char *const base[2] = {t->private_base, t->visible_base};
+    struct hd_bases f = {.chunk_state = t->private_base + chunk_state};
+
+    for (int v = 0; v < 2; v++) {
+        f.base[HD_REGION_STATE][v] = base[v];
+        f.base[HD_REGION_KEPT][v] = base[v] + l->kept[v] + slot * l->kept_slot[v];
+        f.base[HD_REGION_DEFERRED][v] = base[v] + l->deferred[v] + slot * l->deferred_slot[v];
+        f.base[HD_REGION_WORK][v] = base[v] + l->work[v];
+    }
+    return f;
+}
+
+/* ---- binding
+ * ---------------------------------------------------------------------------------------- */
+
+static struct hd_bound **bound_at(struct hd_trainer *t, int slot, enum hd_call call, bool first,
+                                  bool last)
+{
+    return &t->bound[((slot * 3 + (int)call) * 2 + first) * 2 + last];
+}
+
+/* Only the variants that the step plan names. */
+static enum hd_status bind_train(struct hd_trainer *t)
+{
+    const struct hd_step_plan *plan = &t->layout.plan;
+
+    t->bases = hd_arena_array(&t->arena, (size_t)plan->kept_slots, sizeof *t->bases);
+    t->bound = hd_arena_array(&t->arena, (size_t)plan->kept_slots * 3 * VARIANTS,
+                              sizeof(struct hd_bound *));
+    if (!t->bases || !t->bound)
+        return hd_err(HD_NO_MEMORY, "no memory to bind the step");
+    for (int s = 0; s < plan->kept_slots; s++)
+        t->bases[s] = make_bases(t, s, t->layout.train_state);
+    for (int i = 0; i < plan->count; i++) {
+        const struct hd_instruction *in = &plan->list[i];
+        struct hd_bound **slot;
+        enum hd_status st;
+
+        if (in->kind != HD_DO_RUN)
+            continue;
+        slot = bound_at(t, in->slot, in->call, in->first, in->last);
+        st = *slot ? HD_OK
+                   : hd_bind(t->runner, t->layout.train, in->call, in->first, in->last,
+                             &t->bases[in->slot], &t->arena, slot);
+        if (st)
+            return st;
+    }
+    return HD_OK;
+}
+
+static enum hd_status bind_all(struct hd_trainer *t)
+{
+    enum hd_status st = bind_train(t);
+
+    t->eval_bases = make_bases(t, 0, t->layout.eval_state);
+    t->update_bases = make_bases(t, 0, t->layout.eval_state);
+    t->block = (struct hd_step_block *)(t->private_base +
+                                        t->layout.registry.global_offset[HD_GLOBAL_BLOCK]);
+    if (!st)
+        st = hd_bind(t->runner, t->layout.eval, HD_CALL_E, true, true, &t->eval_bases, &t->arena,
+                     &t->eval);
+    if (!st)
+        st = hd_bind(t->runner, t->layout.update, HD_CALL_U, true, true, &t->update_bases,
+                     &t->arena, &t->update);
+    if (st)
+        return st;
+    hd_chunk_fill_constants(t->layout.train, &t->bases[0]);
+    hd_chunk_fill_constants(t->layout.eval, &t->eval_bases);
+    for (int i = 0; i < t->layout.registry.part_count; i++) {
+        const struct hd_part *p = &t->layout.registry.parts[i];
+
+        if (p->offset[HD_STATE_RANGES] >= 0)
+            memcpy(t->private_base + p->offset[HD_STATE_RANGES], p->ranges,
+                   (size_t)p->range_count * sizeof *p->ranges);
+    }
+    return HD_OK;
+}
+
+/* ---- data
+ * ------------------------------------------------------------------------------------------- */
+
+static enum hd_status open_corpus(struct hd_trainer *t, const struct hd_job_file *files,
+                                  int64_t count, struct hd_corpus **ret_corpus)
+{
+    struct hd_corpus_file *list = hd_arena_array(&t->arena, (size_t)count + 1, sizeof *list);
+
+    if (!list)
+        return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
+    for (int64_t i = 0; i < count; i++)
+        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
+    return hd_corpus_open(list, (size_t)count, ret_corpus);
+}
+
+static enum hd_status open_data(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->layout.job;
+    const enum hd_data_order order =
+        strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
+    struct hd_data_range train, val = {0};
+    enum hd_status st = open_corpus(t, job->train, job->train_count, &t->corpus);
+
+    if (st)
+        return hd_err_prefix(st, "data.train");
+    train = hd_corpus_all(t->corpus);
+    if (job->val_count) {
+        st = open_corpus(t, job->val, job->val_count, &t->val_corpus);
+        if (st)
+            return hd_err_prefix(st, "data.val");
+        val = hd_corpus_all(t->val_corpus);
+    } else if (job->val_split > 0) {
+        st = hd_corpus_split(t->corpus, job->val_split, job->context, &train, &val);
+    }
+    if (!st)
+        st = hd_sampler_init(&t->sampler, train, job->context, job->global_batch, order,
+                             (uint64_t)job->seed);
+    if (!st && val.corpus && job->validate_batches) {
+        st = hd_validation_init(&t->validation, val, job->context,
+                                job->validate_batches * job->global_batch);
+        t->can_validate = !st;
+    }
+    return st;
+}
+
+/* ---- life
+ * ------------------------------------------------------------------------------------------- */
+
+static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
+                             const struct hd_trainer_options *options)
+{
+    const struct hd_backend_options backend = {(int)job->threads, options->force_plain};
+    enum hd_status st = hd_backend_check(t->table);
+
+    if (st)
+        return st;
+    t->table->describe(&backend, &t->traits);
+    st = hd_layout_build(job, options->rank, &t->traits, &options->layout, &t->arena, &t->layout);
+    if (!st)
+        st = hd_lr_schedule_from_job(job, &t->schedule);
+    if (!st)
+        st = open_data(t);
+    if (!st)
+        st = t->table->open(&backend, &t->backend);
+    if (!st)
+        st = hd_comm_mesh_group(t->comm, &t->layout.mesh, HD_GROUP_WORLD, &t->world);
+    if (!st)
+        st = hd_runner_new(t->table, t->backend, t->comm, &t->layout.mesh, &t->runner);
+    if (!st)
+        st = reserve(t, options);
+    if (!st)
+        st = bind_all(t);
+    if (!st)
+        t->peak = t->table->measure_peak(t->backend, hd_layout_compute_dtype(job));
+    return st;
+}
+
+enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_options *options,
+                              struct hd_trainer **ret_trainer)
+{
+    struct hd_trainer *t = calloc(1, sizeof *t);
+    enum hd_status st;
+
+    if (!t)
+        return hd_err(HD_NO_MEMORY, "no memory for a trainer");
+    hd_arena_init(&t->arena, 0);
+    t->table = options->backend;
+    t->comm = options->comm;
+    st = set_up(t, job, options);
+    if (st) {
+        hd_trainer_free(t);
+        return st;
+    }
+    *ret_trainer = t;
+    return HD_OK;
+}
+
+void hd_trainer_free(struct hd_trainer *t)
+{
+    if (!t)
+        return;
+    hd_runner_free(t->runner);
+    if (t->backend)
+        t->table->close(t->backend);
+    hd_corpus_close(t->corpus);
+    hd_corpus_close(t->val_corpus);
+    if (t->private_base)
+        (void)munmap(t->private_base, (size_t)t->mapped_bytes);
+    hd_arena_done(&t->arena);
+    free(t);
+}
+
+const struct hd_layout *hd_trainer_layout(const struct hd_trainer *t)
+{
+    return &t->layout;
+}
+
+struct hd_runner *hd_trainer_runner(struct hd_trainer *t)
+{
+    return t->runner;
+}
+
+int64_t hd_trainer_steps_done(const struct hd_trainer *t)
+{
+    return t->steps_done;
+}
+
+bool hd_trainer_can_validate(const struct hd_trainer *t)
+{
+    return t->can_validate;
+}
+
+float *hd_trainer_state(struct hd_trainer *t, int param, enum hd_state_kind kind)
+{
+    const struct hd_param *p = &t->layout.registry.params[param];
+    const struct hd_part *part = &t->layout.registry.parts[p->part];
+    char *base = hd_state_is_visible(kind) ? t->visible_base : t->private_base;
+
+    assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
+    return (float *)(base + part->offset[kind]) + p->offset;
+}
+
+/* ---- a step
+ * ----------------------------------------------------------------------------------------- */
+
+static void *batch_address(const struct hd_chunk *chunk, const struct hd_bases *bases,
+                           enum hd_batch_field field)
+{
+    int store = hd_chunk_find_batch(chunk, field);
+
+    return store < 0 ? NULL : hd_store_address(chunk, bases, store);
+}
+
+/* This rank's samples of a step are consecutive; micro-batch m takes B of them. */
+static void fill_batch(struct hd_trainer *t, const struct hd_instruction *in)
+{
+    const struct hd_chunk *chunk = t->layout.train;
+    const struct hd_bases *bases = &t->bases[in->slot];
+    const int64_t B = t->layout.job.micro_batch;
+    const int64_t first = (t->layout.coord.dp * t->layout.micro_batches + in->micro_batch) * B;
+    int32_t *positions = batch_address(chunk, bases, HD_BATCH_POSITIONS);
+    int32_t *index = batch_address(chunk, bases, HD_BATCH_INDEX);
+
+    hd_sampler_fill(&t->sampler, t->steps_done, first, B,
+                    batch_address(chunk, bases, HD_BATCH_TOKENS),
+                    batch_address(chunk, bases, HD_BATCH_TARGETS), index, NULL);
+    if (positions && index)
+        memcpy(positions, index, (size_t)(B * t->layout.job.context) * sizeof *positions);
+}
+
+static void set_block(struct hd_trainer *t, int64_t request)
+{
+    const struct hd_job *job = &t->layout.job;
+    const int64_t step = t->steps_done + 1;
+
+    t->block->step = step;
+    t->block->lr = (float)hd_lr_at(&t->schedule, step);
+    t->block->max_grad_norm = (float)job->clip;
+    t->block->beta1 = (float)job->beta1;
+    t->block->beta2 = (float)job->beta2;
+    t->block->adam_eps = (float)job->adam_eps;
+    t->block->weight_decay = (float)job->weight_decay;
+    t->block->loss_scale = 1;
+    t->block->request = request;
+}
+
+static enum hd_status follow_plan(struct hd_trainer *t)
+{
+    const struct hd_step_plan *plan = &t->layout.plan;
+
+    for (int i = 0; i < plan->count; i++) {
+        const struct hd_instruction *in = &plan->list[i];
+        enum hd_status st = HD_OK;
+
+        switch (in->kind) {
+        case HD_DO_RUN:
+            if (in->call == HD_CALL_F)
+                fill_batch(t, in);
+            st = hd_run(t->runner, *bound_at(t, in->slot, in->call, in->first, in->last));
+            break;
+        case HD_DO_JOIN:
+            st = hd_runner_join(t->runner);
+            break;
+        case HD_DO_UPDATE:
+            st = hd_run(t->runner, t->update);
+            break;
+        }
+        if (st)
+            return st;
+    }
+    return hd_runner_join(t->runner);
+}
+
+static int64_t largest_request(const struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const double *records = (const double *)(t->visible_base + r->global_offset[HD_GLOBAL_RECORDS]);
+    double largest = 0;
+
+    for (int64_t i = 0; i < r->exchange_ranks; i++)
+        if (records[i * HD_EXCHANGE_WORDS + HD_EXCHANGE_REQUEST] > largest)
+            largest = records[i * HD_EXCHANGE_WORDS + HD_EXCHANGE_REQUEST];
+    return (int64_t)largest;
+}
+
+enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
+                               struct hd_step_result *ret_result)
+{
+    const struct hd_job *job = &t->layout.job;
+    const int64_t tokens = job->global_batch * job->context;
+    const int64_t begin = hd_clock_now_ns();
+    enum hd_status st;
+    double seconds;
+
+    set_block(t, request);
+    st = follow_plan(t);
+    if (st)
+        return st;
+    t->steps_done++;
+    seconds = (double)(hd_clock_now_ns() - begin) * 1e-9;
+    *ret_result = (struct hd_step_result){
+        .step = t->steps_done,
+        .loss = t->block->mean_loss,
+        .grad_norm = t->block->grad_norm,
+        .lr = (double)t->block->lr,
+        .tokens = t->steps_done * tokens,
+        .tokens_per_s = (double)tokens / seconds,
+        .step_ms = seconds * 1e3,
+        .mfu = hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds /
+               (t->peak * (double)t->layout.mesh.world),
+        .skipped = t->block->skip_update != 0,
+        .request = largest_request(t),
+    };
+    return HD_OK;
+}
+
+/* ---- validation
+ * ------------------------------------------------------------------------------------- */
+
+enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_t size_bytes,
+                                   const char **ret_all)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    char *all = t->visible_base + t->layout.exchange;
+    char *own = all + t->layout.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
+    enum hd_status st;
+
+    assert(size_bytes <= HD_EXCHANGE_SLOT_BYTES);
+    memset(own, 0, HD_EXCHANGE_SLOT_BYTES);
+    memcpy(own, mine, size_bytes);
+    st = hd_comm_all_gather(
+        t->world, stream,
+        &(struct hd_comm_all_gather_args){own, all, (int64_t)HD_EXCHANGE_SLOT_BYTES, HD_U8});
+    if (!st)
+        st = hd_comm_wait(stream, hd_comm_record(stream));
+    *ret_all = all;
+    return st;
+}
+
+static enum hd_status run_windows(struct hd_trainer *t)
+{
+    const struct hd_chunk *chunk = t->layout.eval;
+    const struct hd_bases *bases = &t->eval_bases;
+    const int64_t B = t->layout.job.micro_batch, dp = t->layout.mesh.sizes.dp;
+    int32_t *positions = batch_address(chunk, bases, HD_BATCH_POSITIONS);
+    int32_t *index = batch_address(chunk, bases, HD_BATCH_INDEX);
+
+    for (int64_t first = t->layout.coord.dp * B; first < t->validation.window_count;
+         first += dp * B) {
+        enum hd_status st;
+
+        hd_validation_fill(&t->validation, first, B, batch_address(chunk, bases, HD_BATCH_TOKENS),
+                           batch_address(chunk, bases, HD_BATCH_TARGETS), index, NULL);
+        if (positions && index)
+            memcpy(positions, index, (size_t)(B * t->layout.job.context) * sizeof *positions);
+        st = hd_run(t->runner, t->eval);
+        if (st)
+            return st;
+    }
+    return hd_runner_join(t->runner);
+}
+
+struct validation_sum {
+    double loss;
+    int64_t targets;
+};
+
+enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64_t *ret_targets)
+{
+    struct validation_sum mine, total = {0};
+    const char *all;
+    enum hd_status st;
+
+    if (!t->can_validate)
+        return hd_err(HD_INVALID, "the job names no validation data");
+    t->block->loss_sum = 0;
+    t->block->target_count = 0;
+    t->block->loss_scale = 1;
+    st = run_windows(t);
+    if (st)
+        return st;
+    mine = (struct validation_sum){t->block->loss_sum, t->block->target_count};
+    st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
+    if (st)
+        return st;
+    for (int r = 0; r < t->layout.mesh.world; r++) {
+        struct validation_sum one;
+
+        memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
+        total.loss += one.loss;
+        total.targets += one.targets;
+    }
+    *ret_loss = total.loss / (double)total.targets;
+    *ret_targets = total.targets;
+    return HD_OK;
+}

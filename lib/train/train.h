@@ -1,0 +1,93 @@
+/* train: one rank's training: memory, weights, steps, validation, checkpoints.
+ *
+ * A trainer reserves its memory once, binds every program to it, and then steps; a step allocates
+ * nothing. All ranks of a job make the same calls in the same order. The first failure of a rank
+ * sticks, aborts its peers, and is returned by every later call.
+ *
+ * Used by: worker, tests.   Uses: layout, program, comm, data, checkpoint.
+ * Threads: a trainer belongs to the thread of its rank.
+ */
+#ifndef HD_TRAIN_TRAIN_H
+#define HD_TRAIN_TRAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "comm/comm.h"
+#include "kernels/kernels.h"
+#include "link/job.h"
+#include "program/run.h"
+#include "train/layout.h"
+
+struct hd_trainer;
+
+struct hd_trainer_options {
+    const struct hd_backend_table *backend;
+    struct hd_comm
+        *comm; /* this rank's endpoint, with nothing visible yet; the trainer borrows it */
+    int rank;
+    struct hd_layout_options layout;
+    bool force_plain; /* tests: the portable kernels */
+    /* Tests: reservations other than the layout's; smaller ones are HD_NO_MEMORY. 0: the layout's.
+     */
+    int64_t private_bytes, visible_bytes;
+};
+
+/* Reserves memory, compiles, binds, opens the data. The job is copied except for its file lists,
+ * which must outlive the trainer. Weights are not set: hd_trainer_init or hd_trainer_load follows.
+ */
+enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_options *options,
+                              struct hd_trainer **ret_trainer);
+void hd_trainer_free(struct hd_trainer *trainer);
+
+const struct hd_layout *hd_trainer_layout(const struct hd_trainer *trainer);
+struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */
+
+/* Weights by the init rules, moments zero, step 0. */
+enum hd_status hd_trainer_init(struct hd_trainer *trainer);
+
+/* Weights, moments and counters from a checkpoint directory, whatever layout wrote it. When the
+ * facts that equal bits depend on differ from this run's, ret_note (may be NULL) gets a sentence
+ * that says which. expected_hash: hex of the manifest's hash, or "-" for any. */
+enum hd_status hd_trainer_load(struct hd_trainer *trainer, const char *dir,
+                               const char *expected_hash, struct hd_text *ret_note);
+
+struct hd_step_result {
+    int64_t step;     /* 1-based: updates done, this one included */
+    double loss;      /* mean over the step's targets, nats */
+    double grad_norm; /* before clipping */
+    double lr;
+    int64_t tokens; /* seen since the job's beginning */
+    double tokens_per_s, step_ms, mfu;
+    bool skipped;    /* a gradient was not finite: no weight changed */
+    int64_t request; /* the largest that any rank gave to this step */
+};
+
+/* One update over the next global batch. `request` travels with the step's exchange: all ranks see
+ * the largest, so that they decide alike (stop, checkpoint). */
+enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
+                               struct hd_step_result *ret_result);
+int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
+
+/* Mean loss over the validation windows; ret_targets: how many bytes that is. */
+enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
+                                   int64_t *ret_targets);
+bool hd_trainer_can_validate(const struct hd_trainer *trainer);
+
+struct hd_saved {
+    char path[HD_JOB_PATH_MAX];
+    char hash[17]; /* of the manifest, hex */
+    int64_t bytes; /* all shards */
+};
+
+/* Saves under ATTEMPT_DIR/checkpoints/step-N: every rank its shard, then rank 0 the manifest;
+ * returns on all ranks when it is durable, or with the failure of whichever rank failed. A failed
+ * save leaves the trainer able to go on. */
+enum hd_status hd_trainer_save(struct hd_trainer *trainer, struct hd_saved *ret_saved);
+
+/* A parameter's values of one kind of state, this rank's share, for tests and tools. */
+float *hd_trainer_state(struct hd_trainer *trainer, int param, enum hd_state_kind kind);
+
+#endif
