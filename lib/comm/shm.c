@@ -83,18 +83,17 @@ static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size
 {
     const struct shm_area *area = shm_area_of(comm, rank);
     const uint64_t launch = atomic_load(&area->launch_newest);
-    const struct shm_flight_slot *slot = &area->flight[launch % HD_SHM_FLIGHT_MAX];
+    struct hd_shm_flight record;
 
+    shm_read_flight(&area->flight[launch % HD_SHM_FLIGHT_MAX], &record);
     if (!atomic_load(&area->attached))
         (void)snprintf(ret_text, size_bytes, "rank %d has not even attached", rank);
     else if (launch == 0)
         (void)snprintf(ret_text, size_bytes, "rank %d has launched nothing yet", rank);
     else
-        (void)snprintf(
-            ret_text, size_bytes, "the latest of rank %d is %s #%llu of group %.15s, %s", rank,
-            hd_comm_kind_name((enum hd_comm_kind)slot->kind), (unsigned long long)slot->seq,
-            slot->group,
-            hd_shm_flight_state_name((enum hd_shm_flight_state)atomic_load(&slot->state)));
+        (void)snprintf(ret_text, size_bytes, "the latest of rank %d is %s #%llu of group %s, %s",
+                       rank, record.kind, (unsigned long long)record.seq, record.group,
+                       hd_shm_flight_state_name(record.state));
 }
 
 /* HD_OK or the job's first failure; composes its story once. */
@@ -266,19 +265,26 @@ void shm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
         op->group->counts[op->kind].calls++;
 }
 
+_Static_assert(HD_COMM_GROUP_NAME_MAX == 2 * sizeof(uint64_t), "a name is two words on record");
+
 static void note_launch(struct hd_comm_op *op, const struct hd_comm_stream *stream)
 {
     struct shm_area *area = shm_of(stream->comm)->area;
     struct shm_flight_slot *slot = &area->flight[op->launch % HD_SHM_FLIGHT_MAX];
+    uint64_t name[2];
 
+    memcpy(name, op->group->name, sizeof name);
     atomic_store(&slot->launch, 0); /* while it is written it is nobody's */
-    slot->seq = op->seq;
-    slot->bytes = (uint64_t)op->count * hd_dtype_size(op->dtype);
-    slot->kind = (uint8_t)op->kind;
-    slot->stream = (uint8_t)stream->name;
-    slot->peer = op->peer < 0 ? -1 : op->group->members[op->peer];
-    memcpy(slot->group, op->group->name, sizeof slot->group);
-    atomic_store(&slot->state, HD_COMM_QUEUED);
+    atomic_store_explicit(&slot->seq, op->seq, memory_order_relaxed);
+    atomic_store_explicit(&slot->bytes, (uint64_t)op->count * hd_dtype_size(op->dtype),
+                          memory_order_relaxed);
+    atomic_store_explicit(&slot->name[0], name[0], memory_order_relaxed);
+    atomic_store_explicit(&slot->name[1], name[1], memory_order_relaxed);
+    atomic_store_explicit(&slot->kind, (uint32_t)op->kind, memory_order_relaxed);
+    atomic_store_explicit(&slot->stream, (uint32_t)stream->name, memory_order_relaxed);
+    atomic_store_explicit(&slot->peer, op->peer < 0 ? -1 : op->group->members[op->peer],
+                          memory_order_relaxed);
+    atomic_store_explicit(&slot->state, HD_COMM_QUEUED, memory_order_relaxed);
     atomic_store(&slot->launch, op->launch);
     atomic_store(&area->launch_newest, op->launch);
 }

@@ -62,13 +62,14 @@ struct shm_slot {
     int64_t count;
 };
 
+/* One launch on record. All atomic, because others may look while it is written; `launch` is
+ * written last and tells whose the rest is. */
 struct shm_flight_slot {
-    _Atomic uint64_t launch; /* written last; 0: empty */
-    uint64_t seq, bytes;
-    char group[HD_COMM_GROUP_NAME_MAX];
-    uint8_t kind, stream;
-    int32_t peer;
-    _Atomic uint32_t state;
+    _Atomic uint64_t launch; /* 0: empty or being written */
+    _Atomic uint64_t seq, bytes;
+    _Atomic uint64_t name[2]; /* of the group, HD_COMM_GROUP_NAME_MAX bytes */
+    _Atomic uint32_t kind, stream, state;
+    _Atomic int32_t peer;
 };
 
 struct shm_area {
@@ -117,6 +118,9 @@ void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, cons
 /* HD_OK, or the first failure: which reason it is and its text. */
 enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
                            const char **ret_text);
+
+/* A record as the parent and the stories show it. */
+void shm_read_flight(const struct shm_flight_slot *slot, struct hd_shm_flight *ret_record);
 
 /* Wakes the rank if it sleeps. */
 void shm_ring(struct shm_area *area);
