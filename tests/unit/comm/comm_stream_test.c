@@ -260,36 +260,89 @@ static void two_streams_move_by_polling_alone(void **state)
 
 /* ---- order between streams ---- */
 
+static enum hd_status poll_for_20_ms(struct rank *self)
+{
+    enum hd_status st = HD_OK;
+
+    for (int n = 0; n < 40 && !st; n++) {
+        (void)usleep(500);
+        st = hd_comm_poll(self->comm);
+    }
+    return st;
+}
+
+/* Rank 0 receives x on one stream and sends it on another; rank 1 is ready to receive long before
+ * it sends, so a send that did not wait would bring the old value. */
 static void pass_on(struct rank *self)
 {
     struct hd_comm_group *group = open_world(self);
     struct hd_comm_stream *first = stream_of(self, HD_COMM_STREAM_PIPELINE),
                           *second = stream_of(self, HD_COMM_STREAM_GATHER);
-    float *x = (float *)self->base;
+    float *x = (float *)self->base, *y = x + 16;
     const struct hd_comm_send_args send = {x, 1, HD_F32, 1 - self->rank};
-    const struct hd_comm_recv_args recv = {x, 1, HD_F32, 1 - self->rank};
+    const struct hd_comm_recv_args recv = {self->rank ? y : x, 1, HD_F32, 1 - self->rank};
 
     CHECK(self, group);
     *x = self->rank ? 42.0f : -1.0f;
-    if (self->rank == 0) { /* receives on one stream, sends the same memory on another */
+    if (self->rank == 0) {
         CHECK_OK(self, hd_comm_recv(group, first, &recv));
         CHECK_OK(self, hd_comm_after(second, first, hd_comm_record(first)));
         CHECK_OK(self, hd_comm_send(group, second, &send));
-        CHECK_OK(self, hd_comm_wait_all(self->comm));
-        return;
+    } else {
+        CHECK_OK(self, hd_comm_recv(group, second, &recv));
+        CHECK_OK(self, poll_for_20_ms(self));
+        CHECK_OK(self, hd_comm_send(group, first, &send));
     }
-    (void)usleep(30000); /* long enough for a send that did not wait */
-    CHECK_OK(self, hd_comm_send(group, first, &send));
-    CHECK_OK(self, hd_comm_wait(first, hd_comm_record(first)));
-    *x = 0.0f;
-    CHECK_OK(self, hd_comm_recv(group, first, &recv));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     CHECK(self, *x == 42.0f);
+    CHECK(self, self->rank == 0 || *y == 42.0f);
 }
 
 static void a_stream_waits_for_the_ticket_of_another(void **state)
 {
     const struct ranks ranks = {.world = 2, .body = pass_on};
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+}
+
+/* Goal: operations of one group on two streams may run far apart. Method: rank 0's first sum is
+ * held back on its stream by a receive; forty later sums of the same group, more than a group has
+ * entries for, go by on the other stream as far as they can. */
+static void hold_one_back(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+    struct hd_comm_stream *held = stream_of(self, HD_COMM_STREAM_REDUCE),
+                          *free_one = stream_of(self, HD_COMM_STREAM_GATHER),
+                          *pipeline = stream_of(self, HD_COMM_STREAM_PIPELINE);
+    enum { LATER = 40, N = 64 };
+    int64_t *first = (int64_t *)self->base, *later = first + N, *message = later + LATER * N;
+    const struct hd_comm_all_reduce_args sum = {first, first, N, HD_I64, HD_COMM_SUM};
+
+    CHECK(self, group);
+    for (int64_t i = 0; i < N * (LATER + 1); i++)
+        first[i] = i * (self->rank + 1);
+    if (self->rank == 0)
+        CHECK_OK(self,
+                 hd_comm_recv(group, held, &(struct hd_comm_recv_args){message, 1, HD_I64, 1}));
+    CHECK_OK(self, hd_comm_all_reduce(group, held, &sum));
+    for (int n = 0; n < LATER; n++)
+        CHECK_OK(self,
+                 hd_comm_all_reduce(group, free_one,
+                                    &(struct hd_comm_all_reduce_args){later + n * N, later + n * N,
+                                                                      N, HD_I64, HD_COMM_SUM}));
+    CHECK_OK(self, poll_for_20_ms(self));
+    if (self->rank == 1)
+        CHECK_OK(self,
+                 hd_comm_send(group, pipeline, &(struct hd_comm_send_args){message, 1, HD_I64, 0}));
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+    for (int64_t i = 0; i < N * (LATER + 1); i++)
+        CHECK(self, first[i] == i * 3); /* i * 1 + i * 2 */
+}
+
+static void streams_of_one_group_may_run_far_apart(void **state)
+{
+    const struct ranks ranks = {.world = 2, .deadline_ms = 5000, .body = hold_one_back};
 
     (void)state;
     ranks_free(ranks_run(&ranks, false));
@@ -619,6 +672,7 @@ int main(void)
         cmocka_unit_test(any_interleaving_gives_the_same_results),
         cmocka_unit_test(two_streams_move_by_polling_alone),
         cmocka_unit_test(a_stream_waits_for_the_ticket_of_another),
+        cmocka_unit_test(streams_of_one_group_may_run_far_apart),
         cmocka_unit_test(a_send_returns_before_it_is_received),
         cmocka_unit_test(sends_that_cross_do_not_wait_for_each_other),
         cmocka_unit_test(a_receive_does_not_overtake_a_send_of_the_same_memory),
