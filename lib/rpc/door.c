@@ -18,11 +18,12 @@
 
 #include <grpc/grpc_posix.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "rpc/server_internal.h"
 
-enum { BACKLOG = 128, RETRY_MS = 100, ACCEPTS_PER_WAKE = 64 };
+enum { BACKLOG = 128, RETRY_MS = 100, ACCEPTS_PER_WAKE = 64, LOG_INTERVAL_MS = 10000 };
 
 static enum hd_status make_dir(const char *path)
 {
@@ -185,16 +186,15 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
         fd = accept4(door->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            door->starved = false;
             admit_connection(door->server, fd);
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
             /* The connection stays in the backlog and would wake us again and again. */
-            if (!door->starved)
+            if (hd_clock_now_ms() >= door->next_log_ms)
                 hd_log(HD_LOG_WARN, "cannot accept on unix:%s, trying on: %s", door->path,
                        strerror(errno));
-            door->starved = true;
+            door->next_log_ms = hd_clock_now_ms() + LOG_INTERVAL_MS;
             (void)uv_poll_stop(&door->poll);
             (void)uv_timer_start(&door->retry, on_retry, RETRY_MS, 0);
             return;

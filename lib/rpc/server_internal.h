@@ -25,7 +25,8 @@ struct hd_rpc_unix_door {
     int listen_fd, lock_fd;
     uv_poll_t poll;
     uv_timer_t retry; /* after accept failed for want of descriptors */
-    bool started, starved;
+    int64_t next_log_ms;
+    bool started;
     int open_handles;
 };
 
