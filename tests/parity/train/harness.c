@@ -1,0 +1,219 @@
+#include "harness.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/random.h"
+#include "comm/shm_control.h"
+
+enum { DEADLINE_MS = 20000 };
+
+/* Words in a fixed but irregular order: there is something to learn and no short cycle. */
+static void write_corpus(const char *path, int64_t bytes)
+{
+    static const char *const words[] = {"warp ",    "weft ", "thread ",   "heddle ",
+                                        "shuttle ", "loom ", "the ",      "a ",
+                                        "lifts ",   "and ",  "crosses.\n"};
+    struct hd_text text = {0};
+
+    for (uint64_t i = 0; (int64_t)text.len_bytes < bytes; i++)
+        hd_text_add(&text, "%s", words[hd_random_u64(5, i) % (sizeof words / sizeof words[0])]);
+    assert(!hd_file_write_atomic(path, text.data, (size_t)bytes, 0600));
+    hd_text_free(&text);
+}
+
+void harness_setup(struct harness *h, int64_t corpus_bytes)
+{
+    (void)snprintf(h->dir, sizeof h->dir, "/tmp/heddle-train-XXXXXX");
+    if (!mkdtemp(h->dir))
+        abort();
+    (void)snprintf(h->corpus, sizeof h->corpus, "%s/corpus.txt", h->dir);
+    write_corpus(h->corpus, corpus_bytes);
+    h->file = (struct hd_job_file){h->corpus, corpus_bytes};
+}
+
+void harness_teardown(struct harness *h)
+{
+    (void)hd_file_remove_tree(h->dir);
+}
+
+static void word(char *ret_word, const char *text)
+{
+    (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
+}
+
+struct hd_job harness_job(const struct harness *h, const char *family, int dp)
+{
+    struct hd_job j = {.layers = 2,
+                       .hidden = 32,
+                       .heads = 4,
+                       .kv_heads = strcmp(family, "gpt2") == 0 ? 4 : 2,
+                       .ffn_hidden = 48,
+                       .vocab = 256,
+                       .context = 16,
+                       .rope_theta = 10000,
+                       .norm_eps = 1e-5,
+                       .tie_embeddings = strcmp(family, "gpt2") == 0,
+                       .val_split = 0.1,
+                       .steps = 20,
+                       .global_batch = 8,
+                       .lr_peak = 3e-3,
+                       .lr_min = 3e-4,
+                       .lr_warmup_steps = 2,
+                       .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .adam_eps = 1e-6,
+                       .weight_decay = 0.1,
+                       .clip = 1,
+                       .seed = 7,
+                       .validate_every = 10,
+                       .validate_batches = 2,
+                       .checkpoint_every = 0,
+                       .threads = 1,
+                       .pp = 1,
+                       .dp = dp,
+                       .cp = 1,
+                       .tp = 1,
+                       .micro_batch = 2,
+                       .job_id = 1,
+                       .attempt = 1,
+                       .train_count = 1};
+
+    word(j.name, "test");
+    word(j.family, family);
+    word(j.tokenizer, "bytes");
+    word(j.order, "shuffled");
+    word(j.lr_decay, "cosine");
+    word(j.precision, "fp32");
+    word(j.device, "cpu");
+    word(j.base_manifest_hash, "-");
+    (void)snprintf(j.attempt_dir, sizeof j.attempt_dir, "%s/attempt-1", h->dir);
+    j.train = (struct hd_job_file *)&h->file;
+    return j;
+}
+
+enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
+{
+    const struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank};
+    enum hd_status st = hd_trainer_new(r->job, &options, ret_trainer);
+
+    return st ? st : hd_trainer_init(*ret_trainer);
+}
+
+/* ---- ranks
+ * ------------------------------------------------------------------------------------------ */
+
+static enum hd_status run_rank(struct harness_rank *r, const struct hd_shm_control *ctl,
+                               enum hd_status (*body)(struct harness_rank *r))
+{
+    enum hd_status st = hd_comm_open_shm(hd_shm_control_fd(ctl), hd_shm_control_rank_fds(ctl),
+                                         r->rank, r->world, DEADLINE_MS, &r->comm);
+
+    if (!st)
+        st = body(r);
+    if (st && r->comm)
+        hd_comm_abort(r->comm, hd_err_message());
+    hd_comm_free(r->comm);
+    return st;
+}
+
+struct thread {
+    struct harness_rank rank;
+    const struct hd_shm_control *ctl;
+    enum hd_status (*body)(struct harness_rank *r);
+    struct hd_error error;
+    pthread_t id;
+};
+
+static void *thread_main(void *argument)
+{
+    struct thread *t = argument;
+    enum hd_status st = run_rank(&t->rank, t->ctl, t->body);
+
+    if (st)
+        hd_err_save(st, &t->error);
+    return NULL;
+}
+
+enum hd_status harness_threads(const struct hd_job *job, int world, void *context,
+                               enum hd_status (*body)(struct harness_rank *r))
+{
+    struct thread threads[HARNESS_WORLD_MAX] = {0};
+    struct hd_shm_control *ctl;
+    enum hd_status st = hd_shm_control_new(world, &ctl);
+
+    if (st)
+        return st;
+    for (int i = 0; i < world; i++) {
+        threads[i] =
+            (struct thread){.rank = {.rank = i, .world = world, .job = job, .context = context},
+                            .ctl = ctl,
+                            .body = body};
+        if (pthread_create(&threads[i].id, NULL, thread_main, &threads[i]))
+            abort();
+    }
+    for (int i = 0; i < world; i++)
+        (void)pthread_join(threads[i].id, NULL);
+    hd_shm_control_free(ctl);
+    for (int i = 0; i < world; i++)
+        if (threads[i].error.status)
+            return hd_err_restore(&threads[i].error);
+    return HD_OK;
+}
+
+enum hd_status harness_processes(const struct hd_job *job, int world, void *shared,
+                                 enum hd_status (*body)(struct harness_rank *r))
+{
+    pid_t pids[HARNESS_WORLD_MAX];
+    struct hd_shm_control *ctl;
+    enum hd_status st = hd_shm_control_new(world, &ctl);
+    int failed = -1;
+
+    if (st)
+        return st;
+    for (int i = 0; i < world; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            struct harness_rank r = {.rank = i, .world = world, .job = job, .shared = shared};
+            enum hd_status mine = run_rank(&r, ctl, body);
+
+            if (mine)
+                (void)fprintf(stderr, "rank %d: %s\n", i, hd_err_message());
+            _exit(mine ? 1 : 0);
+        }
+    }
+    for (int i = 0; i < world; i++) {
+        int status;
+
+        (void)waitpid(pids[i], &status, 0);
+        if (!WIFEXITED(status) || WEXITSTATUS(status)) {
+            hd_shm_control_mark_dead(ctl, i, "a test's process failed");
+            failed = i;
+        }
+    }
+    hd_shm_control_free(ctl);
+    return failed < 0 ? HD_OK : hd_err(HD_ABORTED, "rank %d failed", failed);
+}
+
+void *harness_shared(size_t size_bytes)
+{
+    void *memory =
+        mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        abort();
+    return memory;
+}
+
+void harness_shared_free(void *memory, size_t size_bytes)
+{
+    (void)munmap(memory, size_bytes);
+}

@@ -1,0 +1,42 @@
+/* harness: ranks of a training job as threads or as processes, for tests.
+ */
+#ifndef HD_TESTS_TRAIN_HARNESS_H
+#define HD_TESTS_TRAIN_HARNESS_H
+
+#include "train/train.h"
+
+enum { HARNESS_WORLD_MAX = 8 };
+
+/* A directory for one test, with a corpus of `corpus_bytes` bytes of text that a model can learn.
+ */
+struct harness {
+    char dir[64], corpus[96];
+    struct hd_job_file file;
+};
+void harness_setup(struct harness *h, int64_t corpus_bytes);
+void harness_teardown(struct harness *h);
+
+/* A small job: 2 layers, C = 32, 4 heads of 8, F = 48, context 16, global batch 8, fp32, 20 steps.
+ */
+struct hd_job harness_job(const struct harness *h, const char *family, int dp);
+
+struct harness_rank {
+    int rank, world;
+    struct hd_comm *comm;
+    const struct hd_job *job;
+    void *context; /* shared by all ranks (threads only) */
+    void *shared;  /* memory that processes share as well */
+};
+
+/* Runs `body` once per rank; the first failed status of all, with its story. */
+enum hd_status harness_threads(const struct hd_job *job, int world, void *context,
+                               enum hd_status (*body)(struct harness_rank *r));
+/* The same in processes of their own; `shared` points to shared_bytes that all may write. */
+enum hd_status harness_processes(const struct hd_job *job, int world, void *shared,
+                                 enum hd_status (*body)(struct harness_rank *r));
+void *harness_shared(size_t size_bytes); /* zeroed, MAP_SHARED */
+void harness_shared_free(void *memory, size_t size_bytes);
+
+enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer);
+
+#endif
