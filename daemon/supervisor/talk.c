@@ -330,6 +330,12 @@ static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd
         rank->has_failure = true;
         rank->failure = report.failure;
         break;
+    case HD_LINK_STEP:
+    case HD_LINK_VALIDATION:
+    case HD_LINK_GAP:
+        if (rank->rank == 0) /* they are about all ranks: one says them for all */
+            sup_report(sup, rank, &report);
+        break;
     default:
         sup_report(sup, rank, &report);
         break;

@@ -1,0 +1,328 @@
+#include "daemon/agent/convert.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "daemon/agent/agent.h"
+
+#ifndef HD_BUILD
+#define HD_BUILD "unknown"
+#endif
+
+enum { MANIFEST_BYTES_MAX = 64 << 20, CHECKPOINTS_MAX = 4096 };
+
+/* What is not UTF-8 would make the whole message unreadable to the peer. */
+static char *mend(char *text)
+{
+    const size_t n = strlen(text);
+
+    if (!hd_text_is_utf8(text, n))
+        for (size_t i = 0; i < n; i++)
+            if ((unsigned char)text[i] >= 0x80)
+                text[i] = '?';
+    return text;
+}
+
+static Heddle__V1__Event *new_event(struct hd_arena *arena, const char *node,
+                                    const struct hd_link_report *report, const char *kind,
+                                    char *message)
+{
+    Heddle__V1__Event *event = hd_arena_alloc(arena, sizeof *event);
+
+    if (!event)
+        return NULL;
+    heddle__v1__event__init(event);
+    event->time_unix_ms = report->wall_ms;
+    event->kind = (char *)kind;
+    event->job = (uint64_t)report->job;
+    event->attempt = (int32_t)report->attempt;
+    event->node = (char *)node;
+    event->rank = (int32_t)report->rank;
+    event->message = mend(message);
+    return event;
+}
+
+static Heddle__V1__StepReport *new_step(struct hd_arena *arena, const struct hd_link_report *report)
+{
+    Heddle__V1__StepReport *step = hd_arena_alloc(arena, sizeof *step);
+
+    if (!step)
+        return NULL;
+    heddle__v1__step_report__init(step);
+    step->step = report->step.step;
+    step->loss = report->step.loss;
+    step->grad_norm = report->step.grad_norm;
+    step->lr = report->step.lr;
+    step->tokens = report->step.tokens;
+    step->tokens_per_s = report->step.tokens_per_s;
+    step->step_ms = report->step.step_ms;
+    step->mfu = report->step.mfu;
+    step->time_unix_ms = report->wall_ms;
+    return step;
+}
+
+static Heddle__V1__ValidationReport *new_validation(struct hd_arena *arena,
+                                                    const struct hd_link_report *report)
+{
+    Heddle__V1__ValidationReport *validation = hd_arena_alloc(arena, sizeof *validation);
+
+    if (!validation)
+        return NULL;
+    heddle__v1__validation_report__init(validation);
+    validation->step = report->validation.step;
+    validation->loss = report->validation.loss;
+    validation->tokens = report->validation.tokens;
+    validation->time_unix_ms = report->wall_ms;
+    return validation;
+}
+
+static Heddle__V1__CheckpointInfo *new_checkpoint(struct hd_arena *arena,
+                                                  struct hd_link_report *report)
+{
+    Heddle__V1__CheckpointInfo *info = hd_arena_alloc(arena, sizeof *info);
+
+    if (!info)
+        return NULL;
+    heddle__v1__checkpoint_info__init(info);
+    info->attempt = (int32_t)report->attempt;
+    info->step = report->checkpoint.step;
+    info->path = mend(report->checkpoint.path);
+    info->manifest_hash = mend(report->checkpoint.manifest_hash);
+    info->time_unix_ms = report->wall_ms;
+    info->size_bytes = report->checkpoint.bytes;
+    return info;
+}
+
+static Heddle__V1__RankExit *new_exit(struct hd_arena *arena, struct hd_link_report *report)
+{
+    Heddle__V1__RankExit *rank_exit = hd_arena_alloc(arena, sizeof *rank_exit);
+
+    if (!rank_exit)
+        return NULL;
+    heddle__v1__rank_exit__init(rank_exit);
+    rank_exit->exit_code = (int32_t)report->exit.code;
+    rank_exit->signal = (int32_t)report->exit.signal;
+    rank_exit->message = mend(report->exit.message);
+    rank_exit->time_unix_ms = report->wall_ms;
+    return rank_exit;
+}
+
+static const char *event_kind(int64_t level)
+{
+    switch ((enum hd_link_level)level) {
+    case HD_LINK_LEVEL_WARN:
+        return "warning";
+    case HD_LINK_LEVEL_ERROR:
+        return "error";
+    default:
+        return "note";
+    }
+}
+
+Heddle__V1__Report *convert_report(struct hd_arena *arena, const char *node,
+                                   struct hd_link_report *report)
+{
+    Heddle__V1__Report *r = hd_arena_alloc(arena, sizeof *r);
+
+    if (!r)
+        return NULL;
+    heddle__v1__report__init(r);
+    r->job = (uint64_t)report->job;
+    r->attempt = (int32_t)report->attempt;
+    r->rank = (int32_t)report->rank;
+    r->seq = (uint64_t)report->seq;
+    switch (report->kind) {
+    case HD_LINK_STEP:
+        r->body_case = HEDDLE__V1__REPORT__BODY_STEP;
+        r->step = new_step(arena, report);
+        break;
+    case HD_LINK_VALIDATION:
+        r->body_case = HEDDLE__V1__REPORT__BODY_VALIDATION;
+        r->validation = new_validation(arena, report);
+        break;
+    case HD_LINK_CHECKPOINT:
+        r->body_case = HEDDLE__V1__REPORT__BODY_CHECKPOINT;
+        r->checkpoint = new_checkpoint(arena, report);
+        break;
+    case HD_LINK_EXIT:
+        r->body_case = HEDDLE__V1__REPORT__BODY_RANK_EXIT;
+        r->rank_exit = new_exit(arena, report);
+        break;
+    case HD_LINK_EVENT:
+        r->body_case = HEDDLE__V1__REPORT__BODY_EVENT;
+        r->event =
+            new_event(arena, node, report, event_kind(report->event.level), report->event.text);
+        break;
+    default:
+        r->body_case = HEDDLE__V1__REPORT__BODY_EVENT;
+        r->event = new_event(arena, node, report, "reports_left_out",
+                             hd_arena_printf(arena,
+                                             "%" PRId64 " step reports up to step %" PRId64
+                                             " were left out: nobody fetched them",
+                                             report->gap.count, report->gap.last_step));
+        break;
+    }
+    return hd_arena_failed(arena) ? NULL : r;
+}
+
+static Heddle__V1__EndCause end_cause(int64_t cause)
+{
+    static const Heddle__V1__EndCause causes[HD_LINK_CAUSE_COUNT] = {
+        [HD_LINK_CAUSE_COMPLETED] = HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED,
+        [HD_LINK_CAUSE_RANK_EXIT] = HEDDLE__V1__END_CAUSE__END_CAUSE_RANK_EXIT,
+        [HD_LINK_CAUSE_NODE_LOST] = HEDDLE__V1__END_CAUSE__END_CAUSE_NODE_LOST,
+        [HD_LINK_CAUSE_HANG] = HEDDLE__V1__END_CAUSE__END_CAUSE_HANG,
+        [HD_LINK_CAUSE_USER] = HEDDLE__V1__END_CAUSE__END_CAUSE_USER,
+        [HD_LINK_CAUSE_LAUNCH_FAILED] = HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED,
+    };
+
+    return causes[cause];
+}
+
+Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
+                                   struct hd_link_report *end)
+{
+    Heddle__V1__EndReport *e = hd_arena_alloc(arena, sizeof *e);
+
+    if (!e)
+        return NULL;
+    heddle__v1__end_report__init(e);
+    e->cause = end_cause(end->end.cause);
+    e->rank = (int32_t)end->end.first_rank;
+    e->node = end->end.cause == HD_LINK_CAUSE_COMPLETED ? (char *)"" : (char *)node;
+    e->message = mend(end->end.message);
+    if (end->end.operation[0])
+        e->message = hd_arena_printf(arena, "%s: %s", mend(end->end.operation), e->message);
+    e->exit_code = (int32_t)end->end.code;
+    e->signal = (int32_t)end->end.signal;
+    e->bad_input = end->end.bad_input != 0;
+    return hd_arena_failed(arena) ? NULL : e;
+}
+
+Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_identity *identity)
+{
+    Heddle__V1__Hello *hello = hd_arena_alloc(arena, sizeof *hello);
+    Heddle__V1__DeviceInfo *device;
+
+    if (!hello)
+        return NULL;
+    heddle__v1__hello__init(hello);
+    hello->protocol_min = AGENT_PROTOCOL_MIN;
+    hello->protocol_max = AGENT_PROTOCOL_MAX;
+    hello->build = (char *)HD_BUILD;
+    hello->node_uuid = (char *)identity->node_uuid;
+    hello->boot_id = (char *)identity->boot_id;
+    hello->instance_id = (char *)identity->instance_id;
+    hello->node_name = (char *)identity->node_name;
+    hello->devices = hd_arena_array(arena, (size_t)identity->device_count, sizeof device);
+    for (int i = 0; hello->devices && i < identity->device_count; i++) {
+        device = hd_arena_alloc(arena, sizeof *device);
+        if (!device)
+            return NULL;
+        heddle__v1__device_info__init(device);
+        device->index = i;
+        device->kind = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+        device->name = (char *)identity->processor;
+        device->memory_bytes = identity->memory_bytes;
+        device->threads = identity->threads;
+        hello->devices[hello->n_devices++] = device;
+    }
+    return hd_arena_failed(arena) ? NULL : hello;
+}
+
+/* ---- checkpoints on disk ---- */
+
+/* The number that ends a name ("step-00000100"); -1: none. */
+static int64_t step_of(const char *name)
+{
+    const char *digits = name + strlen(name);
+    int64_t step;
+
+    while (digits > name && digits[-1] >= '0' && digits[-1] <= '9')
+        digits--;
+    return digits > name && hd_text_to_int64(digits, 0, INT64_MAX, &step) == HD_OK ? step : -1;
+}
+
+static int64_t folder_bytes(const char *path)
+{
+    const struct dirent *entry;
+    DIR *d = opendir(path);
+    int64_t total = 0;
+    struct stat info;
+
+    while (d && (entry = readdir(d)))
+        if (fstatat(dirfd(d), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(info.st_mode))
+            total += info.st_size;
+    if (d)
+        (void)closedir(d);
+    return total;
+}
+
+/* NULL when the folder has no manifest: then it is no checkpoint. */
+static Heddle__V1__CheckpointInfo *look_at_folder(struct hd_arena *arena, const char *path,
+                                                  int64_t step, int64_t attempt)
+{
+    Heddle__V1__CheckpointInfo *info = NULL;
+    struct hd_text manifest = {0};
+    const char *name = hd_arena_printf(arena, "%s/manifest.json", path);
+    struct stat stat_info;
+    char hash[HD_HASH_TEXT_MAX];
+
+    if (name && stat(name, &stat_info) == 0 &&
+        hd_file_read(name, MANIFEST_BYTES_MAX, &manifest) == HD_OK)
+        info = hd_arena_alloc(arena, sizeof *info);
+    if (info) {
+        heddle__v1__checkpoint_info__init(info);
+        hd_hash_format(hd_hash_bytes(manifest.data, manifest.len_bytes), hash);
+        info->attempt = (int32_t)attempt;
+        info->step = step;
+        info->path = (char *)path;
+        info->manifest_hash = hd_arena_strdup(arena, hash);
+        info->time_unix_ms = (int64_t)stat_info.st_mtim.tv_sec * 1000;
+        info->size_bytes = folder_bytes(path);
+    }
+    hd_text_free(&manifest);
+    return info;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const int64_t x = (*(Heddle__V1__CheckpointInfo *const *)a)->step;
+    const int64_t y = (*(Heddle__V1__CheckpointInfo *const *)b)->step;
+
+    return (x > y) - (x < y);
+}
+
+void convert_checkpoints(struct hd_arena *arena, const char *checkpoint_dir, int64_t attempt,
+                         Heddle__V1__ObservedAttempt *observed)
+{
+    DIR *d = opendir(checkpoint_dir);
+    const struct dirent *entry;
+    Heddle__V1__CheckpointInfo *info;
+
+    if (!d)
+        return;
+    observed->checkpoints = hd_arena_array(arena, CHECKPOINTS_MAX, sizeof info);
+    while (observed->checkpoints && observed->n_checkpoints < CHECKPOINTS_MAX &&
+           (entry = readdir(d))) {
+        const int64_t step = step_of(entry->d_name);
+        const char *path = hd_arena_printf(arena, "%s/%s", checkpoint_dir, entry->d_name);
+
+        info = step >= 0 && path && hd_text_is_utf8(path, strlen(path))
+                   ? look_at_folder(arena, path, step, attempt)
+                   : NULL;
+        if (info)
+            observed->checkpoints[observed->n_checkpoints++] = info;
+    }
+    (void)closedir(d);
+    if (observed->n_checkpoints)
+        qsort(observed->checkpoints, observed->n_checkpoints, sizeof info, by_step);
+}

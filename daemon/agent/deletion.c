@@ -1,0 +1,165 @@
+/* Checkpoints that the controller has given up. A checkpoint is renamed first, so that a half
+ * removed one is never taken for whole, and removed in libuv's thread pool: it may be large. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "daemon/agent/agent.h"
+
+enum { MANIFEST_BYTES_MAX = 64 << 20 };
+
+static enum hd_status check_manifest(const char *path, const char *hash)
+{
+    struct hd_text name = {0}, manifest = {0};
+    char found[HD_HASH_TEXT_MAX];
+    enum hd_status st;
+
+    hd_text_add(&name, "%s/manifest.json", path);
+    st = name.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                     : hd_file_read(name.data, MANIFEST_BYTES_MAX, &manifest);
+    if (!st) {
+        hd_hash_format(hd_hash_bytes(manifest.data, manifest.len_bytes), found);
+        if (strcmp(found, hash) != 0)
+            st = hd_err(HD_CONFLICT, "%s holds another checkpoint (%s) than the one to remove (%s)",
+                        path, found, hash);
+    }
+    hd_text_free(&manifest);
+    hd_text_free(&name);
+    return st == HD_NOT_FOUND ? HD_OK : st;
+}
+
+/* Only what is named like a checkpoint, by a path without detours. */
+static enum hd_status check_path(const char *path)
+{
+    const char *name = strrchr(path, '/');
+
+    if (path[0] != '/' || strstr(path, "/../") || strstr(path, "/./") || !name ||
+        !hd_text_starts(name, "/step-") || strlen(path) + 16 > PATH_MAX)
+        return hd_err(HD_INVALID, "%s is not the path of a checkpoint", path);
+    return HD_OK;
+}
+
+enum hd_status deletion_remove(const char *path, const char *hash)
+{
+    char aside[PATH_MAX];
+    enum hd_status st = check_path(path);
+
+    if (!st)
+        st = check_manifest(path, hash);
+    if (st)
+        return st;
+    (void)snprintf(aside, sizeof aside, "%s.removed", path);
+    st = hd_file_remove_tree(aside); /* of an earlier try */
+    if (!st && rename(path, aside) < 0 && errno != ENOENT)
+        st = hd_err(HD_IO, "cannot move %s aside: %s", path, strerror(errno));
+    return st ? st : hd_file_remove_tree(aside);
+}
+
+static void remove_one(uv_work_t *work)
+{
+    struct agent_deletion *d = work->data;
+    enum hd_status st = deletion_remove(d->path, d->hash);
+
+    d->error.status = st;
+    if (st)
+        hd_err_save(st, &d->error);
+}
+
+static void removed_one(uv_work_t *work, int status)
+{
+    struct agent_deletion *d = work->data;
+
+    (void)status;
+    d->busy = false;
+    d->done = d->error.status == HD_OK;
+    if (d->done)
+        hd_log(HD_LOG_INFO, "removed the checkpoint %s", d->path);
+    else
+        hd_log(HD_LOG_WARN, "%s", d->error.message);
+    d->agent->observed_dirty = true;
+    agent_soon(d->agent);
+}
+
+static void deletion_free(struct agent_deletion *d)
+{
+    free(d->path);
+    free(d->hash);
+    free(d);
+}
+
+static struct agent_deletion *find(struct agent *agent,
+                                   const Heddle__V1__CheckpointDeletion *wanted)
+{
+    for (struct agent_deletion *d = agent->deletions; d; d = d->next)
+        if (d->job == (int64_t)wanted->job && d->attempt == wanted->attempt &&
+            d->step == wanted->step && strcmp(d->path, wanted->path) == 0)
+            return d;
+    return NULL;
+}
+
+static struct agent_deletion *add(struct agent *agent, const Heddle__V1__CheckpointDeletion *wanted)
+{
+    struct agent_deletion *d = calloc(1, sizeof *d);
+
+    if (!d)
+        return NULL;
+    d->agent = agent;
+    d->job = (int64_t)wanted->job;
+    d->attempt = wanted->attempt;
+    d->step = wanted->step;
+    d->path = strdup(wanted->path);
+    d->hash = strdup(wanted->manifest_hash);
+    d->work.data = d;
+    if (!d->path || !d->hash) {
+        deletion_free(d);
+        return NULL;
+    }
+    d->next = agent->deletions;
+    agent->deletions = d;
+    return d;
+}
+
+void deletion_take(struct agent *agent, const Heddle__V1__DesiredState *desired)
+{
+    struct agent_deletion **at = &agent->deletions;
+
+    for (struct agent_deletion *d = agent->deletions; d; d = d->next)
+        d->wanted = false;
+    for (size_t i = 0; i < desired->n_deletions; i++) {
+        struct agent_deletion *d = find(agent, desired->deletions[i]);
+
+        if (!d)
+            d = add(agent, desired->deletions[i]);
+        if (!d)
+            continue; /* it will be asked for again */
+        d->wanted = true;
+        if (!d->busy && !d->done)
+            d->busy = uv_queue_work(agent->loop, &d->work, remove_one, removed_one) == 0;
+    }
+    while (*at) {
+        struct agent_deletion *d = *at;
+
+        if (d->wanted || d->busy) {
+            at = &d->next;
+            continue;
+        }
+        *at = d->next;
+        deletion_free(d);
+    }
+}
+
+void deletion_free_all(struct agent *agent)
+{
+    while (agent->deletions) {
+        struct agent_deletion *d = agent->deletions;
+
+        agent->deletions = d->next;
+        deletion_free(d);
+    }
+}

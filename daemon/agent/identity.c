@@ -1,0 +1,223 @@
+#include "daemon/agent/identity.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/random.h"
+
+enum { SMALL_FILE_MAX = 4096, CPUINFO_MAX = 16 << 20 };
+
+/* A random UUID (RFC 4122, version 4). */
+static enum hd_status make_uuid(char ret_uuid[AGENT_UUID_MAX])
+{
+    uint8_t b[16];
+    enum hd_status st = hd_random_bytes(b, sizeof b);
+
+    if (st)
+        return st;
+    b[6] = (uint8_t)((b[6] & 0x0f) | 0x40);
+    b[8] = (uint8_t)((b[8] & 0x3f) | 0x80);
+    (void)snprintf(ret_uuid, AGENT_UUID_MAX,
+                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+                   b[14], b[15]);
+    return HD_OK;
+}
+
+/* The first line of a small file. HD_NOT_FOUND when there is none. */
+static enum hd_status read_line(const char *dir, const char *name, char *ret_line, size_t size)
+{
+    struct hd_text path = {0}, text = {0};
+    enum hd_status st;
+
+    hd_text_add(&path, "%s/%s", dir, name);
+    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory") : HD_OK;
+    if (!st)
+        st = hd_file_read(path.data, SMALL_FILE_MAX, &text);
+    if (!st) {
+        const size_t n = strcspn(text.data, "\n");
+
+        if (n == 0 || n >= size || text.data[n] != '\n')
+            st = hd_err(HD_CORRUPT, "%s is not one line of 1 to %zu bytes", path.data, size - 1);
+        else
+            (void)snprintf(ret_line, size, "%.*s", (int)n, text.data);
+    }
+    hd_text_free(&text);
+    hd_text_free(&path);
+    return st;
+}
+
+static enum hd_status write_line(const char *dir, const char *name, const char *line)
+{
+    struct hd_text path = {0}, text = {0};
+    enum hd_status st;
+
+    hd_text_add(&path, "%s/%s", dir, name);
+    hd_text_add(&text, "%s\n", line);
+    st = path.failed || text.failed
+             ? hd_err(HD_NO_MEMORY, "no memory")
+             : hd_file_write_atomic(path.data, text.data, text.len_bytes, 0600);
+    hd_text_free(&text);
+    hd_text_free(&path);
+    return st;
+}
+
+static enum hd_status find_uuid(struct agent_identity *id)
+{
+    enum hd_status st = read_line(id->state_dir, "node-uuid", id->node_uuid, sizeof id->node_uuid);
+
+    if (st != HD_NOT_FOUND)
+        return st;
+    st = make_uuid(id->node_uuid);
+    return st ? st : write_line(id->state_dir, "node-uuid", id->node_uuid);
+}
+
+static enum hd_status find_name(struct agent_identity *id, const char *given)
+{
+    char host[256] = "";
+    const char *name = given;
+
+    if (!name) {
+        if (gethostname(host, sizeof host - 1) < 0)
+            return hd_err(HD_IO, "cannot find the host's name: %s; give --node-name",
+                          strerror(errno));
+        for (char *c = host; *c; c++)
+            *c = (char)tolower((unsigned char)*c);
+        name = host;
+    }
+    if (strlen(name) >= sizeof id->node_name || !isalnum((unsigned char)name[0]) ||
+        name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-.")])
+        return hd_err(HD_INVALID,
+                      "\"%s\" cannot be a node's name: use 1 to %d of a-z 0-9 - and ., "
+                      "beginning with a letter or a digit%s",
+                      name, AGENT_NAME_MAX - 1, given ? "" : "; give --node-name");
+    (void)snprintf(id->node_name, sizeof id->node_name, "%s", name);
+    return HD_OK;
+}
+
+static int usable_cores(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static void find_processor(struct agent_identity *id)
+{
+    struct hd_text text = {0};
+    const char *at = NULL;
+
+    (void)snprintf(id->processor, sizeof id->processor, "cpu");
+    if (hd_file_read("/proc/cpuinfo", CPUINFO_MAX, &text) == HD_OK)
+        at = strstr(text.data, "model name");
+    at = at ? strchr(at, ':') : NULL;
+    if (at && hd_text_is_utf8(at, strcspn(at, "\n")))
+        (void)snprintf(id->processor, sizeof id->processor, "%.*s",
+                       (int)strcspn(at + 1 + strspn(at + 1, " "), "\n"),
+                       at + 1 + strspn(at + 1, " "));
+    if (!hd_text_is_utf8(id->processor, strlen(id->processor))) /* cut inside a character */
+        (void)snprintf(id->processor, sizeof id->processor, "cpu");
+    hd_text_free(&text);
+}
+
+static enum hd_status find_devices(struct agent_identity *id, const char *devices)
+{
+    char copy[64], *rest = copy, *kind, *count, *threads;
+    const int cores = usable_cores();
+    int64_t n = 1, t;
+
+    if (devices) {
+        (void)snprintf(copy, sizeof copy, "%s", devices);
+        kind = strsep(&rest, ":");
+        count = strsep(&rest, ":");
+        threads = strsep(&rest, ":");
+        if (rest || strcmp(kind, "cpu") != 0 || !count ||
+            hd_text_to_int64(count, 1, HD_ATTEMPT_RANKS_MAX, &n) ||
+            (threads && hd_text_to_int64(threads, 1, 4096, &t)))
+            return hd_err(HD_INVALID,
+                          "--devices %s: say cpu:N or cpu:N:T, N devices (1 to %d) of T threads",
+                          devices, HD_ATTEMPT_RANKS_MAX);
+        if (!threads)
+            t = cores / n > 1 ? cores / n : 1;
+    } else {
+        t = cores;
+    }
+    id->device_count = (int)n;
+    id->threads = (int)t;
+    id->memory_bytes =
+        (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE) / id->device_count;
+    find_processor(id);
+    return HD_OK;
+}
+
+static enum hd_status claim_state_dir(struct agent_identity *id, const char *state_dir)
+{
+    char lock[PATH_MAX + 8];
+    enum hd_status st = hd_file_make_dirs(state_dir, 0700);
+
+    if (st)
+        return st;
+    if (!realpath(state_dir, id->state_dir))
+        return hd_err(HD_IO, "cannot find %s: %s", state_dir, strerror(errno));
+    (void)snprintf(lock, sizeof lock, "%s/lock", id->state_dir);
+    st = hd_file_lock(lock, &id->lock_fd);
+    if (st == HD_CONFLICT)
+        return hd_err(HD_CONFLICT,
+                      "another heddled uses the state directory %s; give each its own --state-dir",
+                      id->state_dir);
+    return st;
+}
+
+enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
+                                   const char *devices, struct agent_identity *ret_identity)
+{
+    struct agent_identity id = {.lock_fd = -1};
+    enum hd_status st = find_name(&id, node_name);
+
+    if (!st)
+        st = find_devices(&id, devices);
+    if (!st)
+        st = claim_state_dir(&id, state_dir);
+    if (!st)
+        st = find_uuid(&id);
+    if (!st)
+        st = make_uuid(id.instance_id);
+    if (!st)
+        st = hd_attempt_boot_id(id.boot_id);
+    if (st)
+        agent_identity_close(&id);
+    else
+        *ret_identity = id;
+    return st;
+}
+
+void agent_identity_close(struct agent_identity *identity)
+{
+    if (identity->lock_fd >= 0)
+        (void)close(identity->lock_fd);
+    identity->lock_fd = -1;
+}
+
+enum hd_status agent_identity_read_cluster(const struct agent_identity *identity,
+                                           char ret_cluster[AGENT_NAME_MAX])
+{
+    enum hd_status st = read_line(identity->state_dir, "cluster", ret_cluster, AGENT_NAME_MAX);
+
+    if (st == HD_NOT_FOUND) {
+        ret_cluster[0] = '\0';
+        return HD_OK;
+    }
+    return st;
+}
+
+enum hd_status agent_identity_write_cluster(const struct agent_identity *identity,
+                                            const char *cluster)
+{
+    return write_line(identity->state_dir, "cluster", cluster);
+}

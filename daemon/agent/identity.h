@@ -1,0 +1,45 @@
+/* identity: who a node is, and what it owns.
+ *
+ *     STATE_DIR/lock          one heddled at a time
+ *     STATE_DIR/node-uuid     made once
+ *     STATE_DIR/cluster       whose attempts are on record here
+ *     STATE_DIR/attempts/     local.h
+ *
+ * Used by: agent.   Uses: base, daemon/attempt.   Threads: immutable once opened.
+ */
+#ifndef HD_DAEMON_AGENT_IDENTITY_H
+#define HD_DAEMON_AGENT_IDENTITY_H
+
+#include <limits.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "daemon/attempt/attempt.h"
+
+enum { AGENT_UUID_MAX = 40, AGENT_NAME_MAX = 64 };
+
+struct agent_identity {
+    char state_dir[PATH_MAX];       /* absolute */
+    char node_name[AGENT_NAME_MAX]; /* [a-z0-9][-a-z0-9.]* */
+    char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
+    int lock_fd;
+
+    int device_count; /* CPU devices: shares of the usable cores */
+    int threads;      /* of each */
+    char processor[96];
+    int64_t memory_bytes; /* of each: the machine's, shared out */
+};
+
+/* `node_name` NULL: the host's; `devices` NULL: one device of all usable cores, else "cpu:N[:T]".
+ * HD_CONFLICT: another heddled has the state directory. */
+enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
+                                   const char *devices, struct agent_identity *ret_identity);
+void agent_identity_close(struct agent_identity *identity);
+
+/* The cluster that the state directory belongs to; "" when none yet. */
+enum hd_status agent_identity_read_cluster(const struct agent_identity *identity,
+                                           char ret_cluster[AGENT_NAME_MAX]);
+enum hd_status agent_identity_write_cluster(const struct agent_identity *identity,
+                                            const char *cluster);
+
+#endif

@@ -1,0 +1,147 @@
+/* heddled: the daemon of a node. See agent.h. */
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "daemon/agent/agent.h"
+
+enum { EXIT_USAGE = 2, EXIT_UNREACHABLE = 3, EXIT_CANNOT = 6 };
+
+static const char usage[] =
+    "heddled: runs this machine's share of the cluster's jobs\n"
+    "\n"
+    "  heddled [--controller ADDR] --state-dir DIR [options]\n"
+    "\n"
+    "  --controller ADDR   unix:PATH or HOST:PORT (default: $HEDDLE_CONTROLLER, then the user's\n"
+    "                      and the system's socket)\n"
+    "  --state-dir DIR     what this node must remember; one heddled at a time uses it\n"
+    "  --node-name NAME    unique in the cluster (default: the host's name)\n"
+    "  --devices cpu:N[:T] N devices of T threads each (default: one of all usable cores;\n"
+    "                      T: usable cores / N)\n"
+    "  --ephemeral         end all ranks when heddled ends, and heddled when its parent ends;\n"
+    "                      without it, ranks go on and a new heddled finds them\n"
+    "  --token-file FILE   the cluster's token, for a controller at HOST:PORT\n"
+    "  --tls-ca FILE       PEM, who signed the controller's certificate (needed beyond loopback)\n"
+    "  --tls-cert FILE, --tls-key FILE\n"
+    "                      this node's own certificate, if the controller asks for one\n"
+    "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
+    "  --help, --version\n"
+    "\n"
+    "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral.\n"
+    "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
+    "\n"
+    "example: heddled --controller unix:/run/heddle/controller.sock \\\n"
+    "             --state-dir /var/lib/heddle/node --devices cpu:2\n";
+
+enum option_key {
+    OPT_CONTROLLER = 256,
+    OPT_STATE_DIR,
+    OPT_NODE_NAME,
+    OPT_DEVICES,
+    OPT_EPHEMERAL,
+    OPT_TOKEN_FILE,
+    OPT_TLS_CA,
+    OPT_TLS_CERT,
+    OPT_TLS_KEY,
+    OPT_WORKER,
+};
+
+static enum hd_status take_option(int key, const char *value, struct agent_options *options)
+{
+    switch (key) {
+    case OPT_CONTROLLER:
+        options->controller = value;
+        return HD_OK;
+    case OPT_STATE_DIR:
+        options->state_dir = value;
+        return HD_OK;
+    case OPT_NODE_NAME:
+        options->node_name = value;
+        return HD_OK;
+    case OPT_DEVICES:
+        options->devices = value;
+        return HD_OK;
+    case OPT_EPHEMERAL:
+        options->ephemeral = true;
+        return HD_OK;
+    case OPT_TOKEN_FILE:
+        options->token_file = value;
+        return HD_OK;
+    case OPT_TLS_CA:
+        options->tls.ca_path = value;
+        options->has_tls = true;
+        return HD_OK;
+    case OPT_TLS_CERT:
+        options->tls.cert_path = value;
+        options->has_tls = true;
+        return HD_OK;
+    case OPT_TLS_KEY:
+        options->tls.key_path = value;
+        options->has_tls = true;
+        return HD_OK;
+    case OPT_WORKER:
+        options->worker = value;
+        return HD_OK;
+    default:
+        return hd_err(HD_INVALID, "see heddled --help");
+    }
+}
+
+static enum hd_status read_options(int argc, char **argv, struct agent_options *ret_options)
+{
+    static const struct option longs[] = {
+        {"controller", required_argument, NULL, OPT_CONTROLLER},
+        {"state-dir", required_argument, NULL, OPT_STATE_DIR},
+        {"node-name", required_argument, NULL, OPT_NODE_NAME},
+        {"devices", required_argument, NULL, OPT_DEVICES},
+        {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
+        {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
+        {"tls-ca", required_argument, NULL, OPT_TLS_CA},
+        {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
+        {"tls-key", required_argument, NULL, OPT_TLS_KEY},
+        {"worker", required_argument, NULL, OPT_WORKER},
+        {NULL, 0, NULL, 0},
+    };
+    enum hd_status st = HD_OK;
+    int key;
+
+    while (!st && (key = getopt_long(argc, argv, "", longs, NULL)) != -1)
+        st = take_option(key, optarg, ret_options);
+    if (!st && optind != argc)
+        st = hd_err(HD_INVALID, "\"%s\" is one word too many; see heddled --help", argv[optind]);
+    if (!st && !ret_options->state_dir)
+        st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddled --help");
+    return st;
+}
+
+static int exit_code_of(enum hd_status st)
+{
+    return st == HD_INVALID || st == HD_UNSUPPORTED ? EXIT_USAGE
+           : st == HD_UNAVAILABLE                   ? EXIT_UNREACHABLE
+                                                    : EXIT_CANNOT;
+}
+
+int main(int argc, char **argv)
+{
+    static struct agent agent;
+    enum hd_status st;
+
+    hd_log_init("heddled", HD_LOG_INFO);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return fputs(usage, stdout) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0)
+        return puts("heddled " HD_BUILD) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+    st = read_options(argc, argv, &agent.options);
+    if (st) {
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        return EXIT_USAGE;
+    }
+    st = agent_open(&agent);
+    if (st) {
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        return exit_code_of(st);
+    }
+    return agent_run(&agent);
+}
