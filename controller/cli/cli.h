@@ -1,0 +1,161 @@
+/* cli: what the files of the heddle command share.
+ *
+ * One file per group of verbs (cmd_*.c); each verb is a row of cli_commands and a function that
+ * parses its flags, talks to the controller and returns an exit code. stdout carries data, stderr
+ * progress and notes. What a job file, a server or a rank says is never sent to a terminal raw:
+ * control characters become '?'.
+ *
+ * Exit codes are API; so are the JSON forms (show.h) and the states.
+ *
+ * Used by: the heddle command.   Uses: base, rpc, spec, checkpoint (directories only).
+ * Threads: one, with one libuv loop.
+ */
+#ifndef HD_CLI_CLI_H
+#define HD_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "heddle/v1/control.pb-c.h"
+#include "heddle/v1/job.pb-c.h"
+#include "rpc/rpc.h"
+
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_JOB_FAILED = 1, /* or was cancelled */
+    CLI_USAGE = 2,      /* or bad input */
+    CLI_UNREACHABLE = 3,
+    CLI_NOT_FOUND = 4,
+    CLI_DENIED = 5,
+    CLI_FAILED = 6,
+    CLI_INTERRUPTED = 130,
+    CLI_CONTINUE = -1 /* of functions that may end the command: they did not */
+};
+
+enum cli_format { CLI_TABLE, CLI_WIDE, CLI_JSON, CLI_JSONL };
+
+struct cli_command;
+
+struct cli {
+    const struct cli_command *command;
+    /* what the flags said */
+    const char *controller, *token_file, *tls_ca;
+    enum cli_format format;
+    bool colour; /* on stdout */
+    char **args; /* what was not a flag */
+    int arg_count;
+    /* the connection, once cli_connect was called */
+    uv_loop_t loop;
+    struct hd_rpc *rpc;
+    struct hd_rpc_client *client;
+    char address[512];
+    bool looping;
+};
+
+struct cli_command {
+    const char *name, *summary;
+    const char *help; /* usage, flags, an example */
+    int (*run)(struct cli *cli, int argc, char **argv);
+};
+
+extern const struct cli_command cli_commands[];
+extern const size_t cli_command_count;
+
+/* ---- flags (flags.c) ---- */
+
+enum cli_flag_kind { CLI_FLAG_BOOL, CLI_FLAG_TEXT, CLI_FLAG_INT, CLI_FLAG_LIST };
+
+struct cli_list { /* of a flag that may be repeated */
+    const char *items[256];
+    size_t count;
+};
+
+struct cli_flag {
+    const char *name; /* without the dashes */
+    char letter;      /* 0: none */
+    enum cli_flag_kind kind;
+    void *value;      /* bool, const char *, int64_t, struct cli_list */
+    int64_t min, max; /* of CLI_FLAG_INT */
+};
+
+/* Takes the flags of a command and those that all have (--controller, -o, --color, --token-file,
+ * --tls-ca, --help) out of argv, which begins behind the command's name; what is left are
+ * cli->args, between min_args and max_args. CLI_CONTINUE, or the exit code after --help or a
+ * mistake. */
+int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
+              size_t flag_count, int min_args, int max_args);
+
+/* "7" -> 7, with a message and CLI_USAGE otherwise. */
+int cli_parse_job(const char *text, uint64_t *ret_job);
+
+/* ---- messages (out.c) ---- */
+
+/* Prints "heddle: STORY" of the latest failure on stderr and returns its exit code. */
+int cli_fail(enum hd_status st);
+int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a line on stderr */
+int cli_exit_of(enum hd_status st);
+int cli_exit_of_state(Heddle__V1__JobState state);
+
+/* Writes the text to stdout and empties it. False when nobody reads any more or the disk is full:
+ * the command should end (cli_out_end tells with what). */
+bool cli_out(struct hd_text *text);
+int cli_out_end(int code);
+
+/* ---- words and numbers for people (words.c) ---- */
+
+/* Lower-case names of the enum values, as DESIGN's states; unknown ones give "unknown(7)". */
+enum { CLI_WORD_MAX = 24 };
+const char *cli_job_state(Heddle__V1__JobState state, char ret_word[CLI_WORD_MAX]);
+const char *cli_attempt_state(Heddle__V1__AttemptState state, char ret_word[CLI_WORD_MAX]);
+const char *cli_node_state(Heddle__V1__NodeState state, char ret_word[CLI_WORD_MAX]);
+const char *cli_end_cause(Heddle__V1__EndCause cause, char ret_word[CLI_WORD_MAX]);
+const char *cli_device_kind(Heddle__V1__DeviceKind kind, char ret_word[CLI_WORD_MAX]);
+const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WORD_MAX]);
+bool cli_job_ended(Heddle__V1__JobState state);
+
+/* 98123.4 -> "98.1k"; for rates and counts. */
+void cli_format_count(double count, char ret_text[32]);
+/* Adds text with control characters as '?'. */
+void cli_add_clean(struct hd_text *out, const char *text);
+/* Columns that text takes on a terminal. */
+int cli_text_width(const char *text);
+
+/* ---- the controller (connect.c) ---- */
+
+/* Finds and checks the controller's address; calls follow. CLI_CONTINUE or an exit code. */
+int cli_connect(struct cli *cli);
+/* One unary call by its name, such as "GetJob"; the response is the caller's (hd_rpc_message_free).
+ * CLI_CONTINUE, or the exit code after the message was printed. */
+int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
+             const ProtobufCMessage *request, void *ret_response);
+/* The same without a message on failure. */
+enum hd_status cli_try_call(struct cli *cli, const char *method,
+                            const ProtobufCMessageDescriptor *response,
+                            const ProtobufCMessage *request, void *ret_response);
+/* "/heddle.v1.Control/" + method */
+const char *cli_method_path(const char *method, char ret_path[64]);
+void cli_disconnect(struct cli *cli);
+
+/* ---- the verbs ---- */
+
+int cli_submit(struct cli *cli, int argc, char **argv);
+int cli_validate(struct cli *cli, int argc, char **argv);
+int cli_jobs(struct cli *cli, int argc, char **argv);
+int cli_show(struct cli *cli, int argc, char **argv);
+int cli_events(struct cli *cli, int argc, char **argv);
+int cli_cancel(struct cli *cli, int argc, char **argv);
+int cli_nodes(struct cli *cli, int argc, char **argv);
+int cli_watch(struct cli *cli, int argc, char **argv);
+int cli_wait(struct cli *cli, int argc, char **argv);
+int cli_logs(struct cli *cli, int argc, char **argv);
+int cli_local(struct cli *cli, int argc, char **argv);
+int cli_generate(struct cli *cli, int argc, char **argv);
+int cli_checkpoint(struct cli *cli, int argc, char **argv);
+
+#endif

@@ -1,0 +1,362 @@
+/* generate, checkpoint: what lies on disk. A JOB is asked of the controller; a DIR may be a
+ * checkpoint, an attempt's folder, a job's folder, or the folder of a `heddle local` run.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "checkpoint/checkpoint.h"
+#include "controller/cli/process.h"
+#include "controller/cli/show.h"
+#include "controller/cli/table.h"
+
+enum { ATTEMPTS_MAX = 100000 };
+
+/* What was found, oldest first; strings in the arena. */
+struct found {
+    struct hd_arena arena;
+    Heddle__V1__CheckpointInfo *items;
+    size_t count, room;
+};
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for the list of checkpoints");
+}
+
+static enum hd_status found_add(struct found *f, const Heddle__V1__CheckpointInfo *info)
+{
+    Heddle__V1__CheckpointInfo *copy;
+
+    if (f->count == f->room) {
+        size_t room = f->room ? 2 * f->room : 16;
+        Heddle__V1__CheckpointInfo *items = realloc(f->items, room * sizeof *items);
+
+        if (!items)
+            return no_memory();
+        f->items = items;
+        f->room = room;
+    }
+    copy = &f->items[f->count];
+    *copy = *info;
+    copy->path = hd_arena_strdup(&f->arena, info->path);
+    copy->manifest_hash = hd_arena_strdup(&f->arena, info->manifest_hash);
+    if (!copy->path || !copy->manifest_hash)
+        return no_memory();
+    f->count++;
+    return HD_OK;
+}
+
+static void found_done(struct found *f)
+{
+    hd_arena_done(&f->arena);
+    free(f->items);
+}
+
+/* ---- on disk ---- */
+
+static bool is_dir(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Reads the manifest only; the tensors are not touched. */
+static enum hd_status add_checkpoint(struct found *f, const char *dir)
+{
+    Heddle__V1__CheckpointInfo info = HEDDLE__V1__CHECKPOINT_INFO__INIT;
+    const struct hd_ckpt_manifest *manifest;
+    struct hd_text path = {0};
+    struct hd_ckpt *ckpt;
+    struct stat file;
+    char hash[17];
+    enum hd_status st = hd_ckpt_open(dir, &ckpt);
+
+    if (st)
+        return st;
+    manifest = hd_ckpt_manifest(ckpt);
+    info.attempt = manifest->attempt;
+    info.step = manifest->step;
+    for (size_t i = 0; i < manifest->shard_count; i++)
+        info.size_bytes += manifest->shards[i].size_bytes;
+    (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hd_ckpt_hash(ckpt));
+    info.manifest_hash = hash;
+    info.path = (char *)dir;
+    hd_text_add(&path, "%s/manifest.json", dir);
+    if (!path.failed && stat(path.data, &file) == 0)
+        info.time_unix_ms = (int64_t)file.st_mtim.tv_sec * 1000 + file.st_mtim.tv_nsec / 1000000;
+    hd_text_free(&path);
+    st = found_add(f, &info);
+    hd_ckpt_close(ckpt);
+    return st;
+}
+
+static enum hd_status add_attempt(struct found *f, const char *attempt_dir)
+{
+    struct hd_ckpt_place *places = NULL;
+    size_t count = 0;
+    enum hd_status st = hd_ckpt_list(attempt_dir, &places, &count);
+
+    for (size_t i = 0; i < count && !st; i++)
+        st = add_checkpoint(f, places[i].path);
+    hd_ckpt_places_free(places, count);
+    return st;
+}
+
+static enum hd_status scan_dir(struct found *f, const char *dir)
+{
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    hd_text_add(&path, "%s/manifest.json", dir);
+    if (!path.failed && hd_file_exists(path.data)) {
+        st = add_checkpoint(f, dir);
+        hd_text_free(&path);
+        return st;
+    }
+    hd_text_clear(&path);
+    hd_text_add(&path, "%s/checkpoints", dir);
+    if (!path.failed && is_dir(path.data))
+        st = add_attempt(f, dir);
+    for (int attempt = 1; attempt < ATTEMPTS_MAX && !st; attempt++) {
+        hd_text_clear(&path);
+        hd_text_add(&path, "%s/attempt-%d", dir, attempt);
+        if (path.failed || !is_dir(path.data))
+            break;
+        st = add_attempt(f, path.data);
+    }
+    hd_text_clear(&path);
+    hd_text_add(&path, "%s/1/attempt-1", dir);
+    if (!st && !f->count && !path.failed && is_dir(path.data)) { /* a run of `heddle local` */
+        path.data[path.len_bytes - strlen("/attempt-1")] = '\0';
+        st = scan_dir(f, path.data);
+    }
+    if (!st && path.failed)
+        st = no_memory();
+    hd_text_free(&path);
+    return st;
+}
+
+/* ---- from the controller ---- */
+
+static int ask_controller(struct cli *cli, const char *name, struct found *f)
+{
+    Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    Heddle__V1__ListCheckpointsResponse *response = NULL;
+    enum hd_status st = HD_OK;
+    int code = cli_parse_job(name, &request.job);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "ListCheckpoints", &heddle__v1__list_checkpoints_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    for (size_t i = 0; i < response->n_checkpoints && !st; i++)
+        st = found_add(f, response->checkpoints[i]);
+    hd_rpc_message_free(&response->base);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+/* JOB or DIR: digits are a job unless there is such a folder; `./7` is always a folder. */
+static int find_checkpoints(struct cli *cli, const char *name, struct found *f)
+{
+    enum hd_status st;
+
+    if (name[strspn(name, "0123456789")] == '\0' && *name && !is_dir(name))
+        return ask_controller(cli, name, f);
+    if (!is_dir(name))
+        return cli_fail(hd_err(HD_NOT_FOUND, "there is no folder %s: %s", name, strerror(errno)));
+    st = scan_dir(f, name);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+/* ---- checkpoint ls, verify ---- */
+
+static const struct table_column checkpoint_columns[] = {
+    {"ATTEMPT", true}, {"STEP", true}, {"SIZE", true}, {"TIME", false}, {"PATH", false},
+};
+
+static void list_checkpoints(struct cli *cli, const struct found *f)
+{
+    char size[32], when[HD_CLOCK_TEXT_MAX];
+    struct hd_text out = {0};
+    struct show_list list;
+    struct table table;
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "CheckpointList", "checkpoint");
+        for (size_t i = 0; i < f->count; i++) {
+            show_item_begin(&list);
+            show_checkpoint(&list.writer, &f->items[i]);
+            show_item_end(&list);
+        }
+        show_list_end(&list);
+    } else {
+        table_init(&table, checkpoint_columns,
+                   sizeof checkpoint_columns / sizeof checkpoint_columns[0]);
+        for (size_t i = 0; i < f->count; i++) {
+            const Heddle__V1__CheckpointInfo *c = &f->items[i];
+
+            hd_text_format_bytes(c->size_bytes, size);
+            hd_clock_format_utc(c->time_unix_ms, when);
+            table_begin_row(&table);
+            table_add(&table, NULL, "%d", c->attempt);
+            table_add(&table, NULL, "%lld", (long long)c->step);
+            table_add(&table, NULL, "%s", c->size_bytes ? size : "");
+            table_add(&table, NULL, "%s", c->time_unix_ms ? when : "");
+            table_add(&table, NULL, "%s", c->path);
+        }
+        table_render(&table, cli->colour, 0, &out); /* a path that is cut is of no use */
+        table_done(&table);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+/* Reads every byte of every checkpoint; goes on after a bad one and ends with its code. */
+static int verify_checkpoints(const struct found *f)
+{
+    struct hd_text out = {0};
+    int code = CLI_CONTINUE;
+
+    for (size_t i = 0; i < f->count; i++) {
+        enum hd_status st = hd_ckpt_verify(f->items[i].path);
+
+        hd_text_add(&out, "%s  ", st ? "bad" : "ok ");
+        cli_add_clean(&out, f->items[i].path);
+        hd_text_add(&out, "\n");
+        (void)cli_out(&out);
+        if (st)
+            code = cli_fail(st);
+    }
+    hd_text_free(&out);
+    return code;
+}
+
+int cli_checkpoint(struct cli *cli, int argc, char **argv)
+{
+    struct found f = {.items = NULL};
+    bool verify;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 2, 2);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    verify = strcmp(cli->args[0], "verify") == 0;
+    if (!verify && strcmp(cli->args[0], "ls") != 0)
+        return cli_usage("checkpoint: %s is not ls or verify; see heddle checkpoint --help",
+                         cli->args[0]);
+    hd_arena_init(&f.arena, 0);
+    code = find_checkpoints(cli, cli->args[1], &f);
+    if (code == CLI_CONTINUE && verify && !f.count)
+        code = cli_fail(hd_err(HD_NOT_FOUND, "there is no checkpoint of %s", cli->args[1]));
+    if (code == CLI_CONTINUE && verify)
+        code = verify_checkpoints(&f);
+    else if (code == CLI_CONTINUE)
+        list_checkpoints(cli, &f);
+    found_done(&f);
+    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+}
+
+/* ---- generate ---- */
+
+/* The flags of generate, which heddle-worker takes under the same names. */
+struct generate {
+    const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed;
+    bool greedy;
+};
+
+/* Replaces this process; returns only with a failure. */
+static enum hd_status exec_worker(const struct generate *g, const char *checkpoint)
+{
+    const struct {
+        const char *flag, *value;
+    } values[] = {
+        {"--prompt", g->prompt}, {"--max-tokens", g->max_tokens}, {"--temperature", g->temperature},
+        {"--top-k", g->top_k},   {"--top-p", g->top_p},           {"--seed", g->seed},
+    };
+    struct hd_text program = {0};
+    const char *argv[24];
+    size_t n = 0;
+    enum hd_status st = process_find("heddle-worker", &program);
+
+    if (st)
+        return st;
+    argv[n++] = program.data;
+    argv[n++] = "generate";
+    argv[n++] = "--checkpoint";
+    argv[n++] = checkpoint;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        if (!values[i].value)
+            continue;
+        argv[n++] = values[i].flag;
+        argv[n++] = values[i].value;
+    }
+    if (g->greedy)
+        argv[n++] = "--greedy";
+    argv[n] = NULL;
+    (void)execvp(program.data, (char *const *)argv);
+    st = hd_err(HD_IO, "cannot start %s: %s", program.data, strerror(errno));
+    hd_text_free(&program);
+    return st;
+}
+
+static int check_numbers(const struct generate *g)
+{
+    int64_t i;
+    double d;
+
+    if (g->max_tokens && hd_text_to_int64(g->max_tokens, 1, 1 << 24, &i))
+        return cli_usage("generate: --max-tokens: %s", hd_err_message());
+    if (g->temperature && hd_text_to_double(g->temperature, 0, 100, &d))
+        return cli_usage("generate: --temperature: %s", hd_err_message());
+    if (g->top_k && hd_text_to_int64(g->top_k, 0, 1 << 24, &i))
+        return cli_usage("generate: --top-k: %s", hd_err_message());
+    if (g->top_p && hd_text_to_double(g->top_p, 0, 1, &d))
+        return cli_usage("generate: --top-p: %s", hd_err_message());
+    if (g->seed && hd_text_to_int64(g->seed, 0, INT64_MAX, &i))
+        return cli_usage("generate: --seed: %s", hd_err_message());
+    if (g->greedy && (g->temperature || g->top_k || g->top_p))
+        return cli_usage("generate: --greedy takes the most likely token; without --temperature, "
+                         "--top-k and --top-p");
+    return CLI_CONTINUE;
+}
+
+int cli_generate(struct cli *cli, int argc, char **argv)
+{
+    struct generate g = {.prompt = NULL};
+    struct found f = {.items = NULL};
+    const struct cli_flag flags[] = {
+        {"prompt", 0, CLI_FLAG_TEXT, &g.prompt, 0, 0},
+        {"max-tokens", 0, CLI_FLAG_TEXT, &g.max_tokens, 0, 0},
+        {"temperature", 0, CLI_FLAG_TEXT, &g.temperature, 0, 0},
+        {"top-k", 0, CLI_FLAG_TEXT, &g.top_k, 0, 0},
+        {"top-p", 0, CLI_FLAG_TEXT, &g.top_p, 0, 0},
+        {"seed", 0, CLI_FLAG_TEXT, &g.seed, 0, 0},
+        {"greedy", 0, CLI_FLAG_BOOL, &g.greedy, 0, 0},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
+
+    if (code == CLI_CONTINUE && !g.prompt)
+        code = cli_usage("generate: --prompt is missing; give the text to go on from");
+    if (code == CLI_CONTINUE)
+        code = check_numbers(&g);
+    if (code != CLI_CONTINUE)
+        return code;
+    hd_arena_init(&f.arena, 0);
+    code = find_checkpoints(cli, cli->args[0], &f);
+    if (code == CLI_CONTINUE && !f.count)
+        code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", cli->args[0]));
+    cli_disconnect(cli);
+    if (code == CLI_CONTINUE) /* the newest stands last */
+        code = cli_fail(exec_worker(&g, f.items[f.count - 1].path));
+    found_done(&f);
+    return code;
+}

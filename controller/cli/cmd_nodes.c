@@ -1,0 +1,112 @@
+/* nodes: the machines of the cluster. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "controller/cli/show.h"
+#include "controller/cli/table.h"
+
+static const struct table_column node_columns[] = {
+    {"NODE", false}, {"STATE", false}, {"DEVICES", true}, {"FREE", true},
+    {"JOBS", false}, {"SEEN", true},   {"REASON", false},
+};
+static const struct table_column node_wide_columns[] = {
+    {"NODE", false}, {"STATE", false}, {"DEVICES", true}, {"FREE", true},
+    {"JOBS", false}, {"SEEN", true},   {"KIND", false},   {"THREADS", true},
+    {"UUID", false}, {"BUILD", false}, {"REASON", false},
+};
+
+/* "7,9": each job once, in the order of devices. */
+static void add_jobs(struct hd_text *out, const Heddle__V1__NodeStatus *n)
+{
+    uint64_t last = 0;
+
+    hd_text_add(out, "%s", "");
+    for (size_t i = 0; i < n->n_devices; i++) {
+        uint64_t job = n->devices[i]->job;
+
+        if (job && job != last)
+            hd_text_add(out, "%s%llu", last ? "," : "", (unsigned long long)job);
+        last = job ? job : last;
+    }
+}
+
+static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
+                         enum cli_format format)
+{
+    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
+    bool ready = n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
+    int64_t silent_ms = hd_clock_wall_ms() - n->seen_unix_ms;
+    struct hd_text jobs = {0};
+    size_t free_devices = 0;
+
+    for (size_t i = 0; i < n->n_devices; i++)
+        free_devices += n->devices[i]->job == 0;
+    add_jobs(&jobs, n);
+    if (format == CLI_WIDE)
+        hd_clock_format_utc(n->seen_unix_ms, when);
+    else
+        hd_clock_format_span(silent_ms > 0 ? silent_ms : 0, when);
+    table_begin_row(table);
+    table_add(table, NULL, "%s", n->name);
+    table_add(table, ready ? "32" : "33", "%s", cli_node_state(n->state, word));
+    table_add(table, NULL, "%zu", n->n_devices);
+    table_add(table, NULL, "%zu", ready ? free_devices : 0);
+    table_add(table, NULL, "%s", jobs.failed ? "?" : jobs.data);
+    table_add(table, NULL, "%s", n->seen_unix_ms ? when : "");
+    if (format == CLI_WIDE) {
+        table_add(table, NULL, "%s",
+                  n->n_devices ? cli_device_kind(n->devices[0]->kind, word) : "");
+        table_add(table, NULL, "%d", n->n_devices ? n->devices[0]->threads : 0);
+        table_add(table, NULL, "%s", n->node_uuid);
+        table_add(table, NULL, "%s", n->build);
+    }
+    table_add(table, NULL, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
+    hd_text_free(&jobs);
+}
+
+static void print_table(struct cli *cli, const Heddle__V1__ListNodesResponse *response,
+                        struct hd_text *out)
+{
+    bool wide = cli->format == CLI_WIDE;
+    struct table table;
+
+    table_init(&table, wide ? node_wide_columns : node_columns,
+               wide ? sizeof node_wide_columns / sizeof node_wide_columns[0]
+                    : sizeof node_columns / sizeof node_columns[0]);
+    for (size_t i = 0; i < response->n_nodes; i++)
+        add_node_row(&table, response->nodes[i], cli->format);
+    table_render(&table, cli->colour, wide ? 0 : table_terminal_columns(), out);
+    table_done(&table);
+}
+
+int cli_nodes(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
+    Heddle__V1__ListNodesResponse *response = NULL;
+    struct hd_text out = {0};
+    struct show_list list;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 0, 0);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "ListNodes", &heddle__v1__list_nodes_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "NodeList", "node");
+        for (size_t i = 0; i < response->n_nodes; i++) {
+            show_item_begin(&list);
+            show_node(&list.writer, response->nodes[i]);
+            show_item_end(&list);
+        }
+        show_list_end(&list);
+    } else {
+        print_table(cli, response, &out);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}

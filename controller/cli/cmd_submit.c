@@ -1,0 +1,211 @@
+/* submit, validate: a job file on its way to the controller. */
+#include "controller/cli/submit.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "base/random.h"
+#include "controller/cli/show.h"
+#include "controller/cli/watch.h"
+#include "spec/spec.h"
+
+enum { SUBMIT_TRIES = 6, SUBMIT_PAUSE_MS = 300 };
+
+int cli_read_spec(const char *path, const struct cli_list *overrides,
+                  Heddle__V1__JobSpec **ret_spec)
+{
+    enum hd_status st = hd_spec_read_file(path, overrides->items, overrides->count, ret_spec);
+    struct hd_text line = {0};
+
+    if (!st)
+        return CLI_CONTINUE;
+    cli_add_clean(&line, hd_err_message()); /* FILE:LINE: first, where editors look for it */
+    hd_text_add(&line, "\n");
+    if (!line.failed)
+        (void)fputs(line.data, stderr);
+    hd_text_free(&line);
+    return st == HD_INVALID || st == HD_UNSUPPORTED || st == HD_NOT_FOUND ? CLI_USAGE
+                                                                          : cli_exit_of(st);
+}
+
+/* The controller knows a job by this for ever: a repeat after a lost reply makes no second job. */
+static enum hd_status make_request_id(char ret_id[CLI_REQUEST_ID_MAX])
+{
+    unsigned char bytes[16];
+    enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
+
+    for (size_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(ret_id + 2 * i, 3, "%02x", bytes[i]);
+    return st;
+}
+
+int cli_submit_spec(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id,
+                    Heddle__V1__SubmitJobResponse **ret_response)
+{
+    Heddle__V1__SubmitJobRequest request = HEDDLE__V1__SUBMIT_JOB_REQUEST__INIT;
+    char id[CLI_REQUEST_ID_MAX];
+    enum hd_status st = HD_OK;
+
+    if (!request_id)
+        st = make_request_id(id);
+    request.request_id = request_id ? (char *)request_id : id;
+    request.spec = spec;
+    for (int try = 0; !st; try++) {
+        st = cli_try_call(cli, "SubmitJob", &heddle__v1__submit_job_response__descriptor,
+                          &request.base, ret_response);
+        if (!st)
+            return CLI_CONTINUE;
+        if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_ABORTED) || try == SUBMIT_TRIES)
+            break;
+        (void)nanosleep(&(struct timespec){.tv_nsec = SUBMIT_PAUSE_MS * 1000000L}, NULL);
+        st = HD_OK; /* the same request id again */
+    }
+    return cli_fail(st);
+}
+
+static void print_submitted(struct cli *cli, const Heddle__V1__JobStatus *job, bool quiet)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+    char word[CLI_WORD_MAX];
+
+    if (quiet) {
+        hd_text_add(&out, "%llu\n", (unsigned long long)job->job);
+    } else if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "JobList", "job");
+        show_item_begin(&list);
+        show_job(&list.writer, job, false);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "job %llu ", (unsigned long long)job->job);
+        cli_add_clean(&out, job->name);
+        hd_text_add(&out, " %s", cli_job_state(job->state, word));
+        if (*job->reason) {
+            hd_text_add(&out, ": ");
+            cli_add_clean(&out, job->reason);
+        }
+        hd_text_add(&out, "\n");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+static int submit(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id, bool watch,
+                  bool quiet)
+{
+    Heddle__V1__SubmitJobResponse *response = NULL;
+    struct watch_options options = {0};
+    int code = cli_submit_spec(cli, spec, request_id, &response);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    options.job = response->job->job;
+    if (!watch || (cli->format <= CLI_WIDE && !quiet))
+        print_submitted(cli, response->job, quiet);
+    if (!watch && !quiet && cli->format <= CLI_WIDE)
+        cli_note("  next: heddle watch %llu | heddle logs -f %llu | heddle cancel %llu",
+                 (unsigned long long)options.job, (unsigned long long)options.job,
+                 (unsigned long long)options.job);
+    hd_rpc_message_free(&response->base);
+    if (!watch)
+        return cli_out_end(CLI_OK);
+    options.quiet = quiet;
+    code = cli_watch_job(cli, &options);
+    if (code == CLI_INTERRUPTED)
+        cli_note("heddle: job %llu goes on; heddle watch %llu | heddle cancel %llu",
+                 (unsigned long long)options.job, (unsigned long long)options.job,
+                 (unsigned long long)options.job);
+    return code;
+}
+
+int cli_submit(struct cli *cli, int argc, char **argv)
+{
+    bool watch = false, quiet = false;
+    const char *request_id = NULL;
+    struct cli_list overrides = {.count = 0};
+    Heddle__V1__JobSpec *spec = NULL;
+    const struct cli_flag flags[] = {
+        {"watch", 'w', CLI_FLAG_BOOL, &watch, 0, 0},
+        {"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
+        {"quiet", 'q', CLI_FLAG_BOOL, &quiet, 0, 0},
+        {"request-id", 0, CLI_FLAG_TEXT, &request_id, 0, 0},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_read_spec(cli->args[0], &overrides, &spec);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = submit(cli, spec, request_id, watch, quiet);
+    hd_spec_free(spec);
+    return code;
+}
+
+/* ---- validate ---- */
+
+static int ask_controller(struct cli *cli, Heddle__V1__JobSpec *spec,
+                          Heddle__V1__ValidateJobResponse **ret_response)
+{
+    Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
+    int code = cli_connect(cli);
+
+    request.spec = spec;
+    if (code != CLI_CONTINUE)
+        return code;
+    return cli_call(cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
+                    &request.base, ret_response);
+}
+
+static void print_valid(struct cli *cli, const Heddle__V1__JobSpec *spec,
+                        const Heddle__V1__ValidateJobResponse *verdict)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "JobSpecList", "spec");
+        show_item_begin(&list);
+        hd_spec_add_json(spec, "spec", &list.writer);
+        if (verdict) {
+            hd_json_add_bool(&list.writer, "fits_now", verdict->fits_now);
+            hd_json_add_string(&list.writer, "reason", verdict->reason);
+        }
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "%s is valid: job %s, %lld steps, %zu training file%s\n", cli->args[0],
+                    spec->name, (long long)spec->train->steps, spec->data->n_train,
+                    spec->data->n_train == 1 ? "" : "s");
+        if (verdict) {
+            hd_text_add(&out, "%s", verdict->fits_now ? "it would start now" : "it would wait: ");
+            cli_add_clean(&out, verdict->fits_now ? "" : verdict->reason);
+            hd_text_add(&out, "\n");
+        }
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+int cli_validate(struct cli *cli, int argc, char **argv)
+{
+    struct cli_list overrides = {.count = 0};
+    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
+    Heddle__V1__ValidateJobResponse *verdict = NULL;
+    Heddle__V1__JobSpec *spec = NULL;
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_read_spec(cli->args[0], &overrides, &spec);
+    if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
+        code = ask_controller(cli, spec, &verdict);
+    if (code == CLI_CONTINUE) {
+        print_valid(cli, spec, verdict);
+        code = cli_out_end(CLI_OK);
+    }
+    if (verdict)
+        hd_rpc_message_free(&verdict->base);
+    hd_spec_free(spec);
+    return code;
+}

@@ -1,0 +1,179 @@
+/* The table of verbs, with what --help says of each. What is not built is not here. */
+#include "controller/cli/cli.h"
+
+static const char local_help[] =
+    "Usage: heddle local FILE [--set KEY=VALUE]... [--state-dir DIR] [-o FORMAT]\n"
+    "\n"
+    "Runs a job here and now: starts a controller and a daemon of its own, shows the progress, "
+    "and\n"
+    "ends with the job's exit code. Nothing is left running, however it ends.\n"
+    "\n"
+    "  --set KEY=VALUE    in place of what the file says, such as train.steps=100\n"
+    "  --state-dir DIR    where the run's folder goes; else heddle-runs beside the file\n"
+    "  -o jsonl           a line of JSON for each step, validation, event, and the end\n"
+    "\n"
+    "Each run has a folder of its own with logs and checkpoints. Ctrl-C writes a checkpoint and\n"
+    "stops; a second Ctrl-C kills.\n"
+    "\n"
+    "In step lines, mfu is the model's FLOPs per second / the device's measured peak of matrix\n"
+    "products in the compute precision, both over all devices.\n"
+    "\n"
+    "Example:\n"
+    "  heddle local job.yaml --set train.steps=100\n";
+
+static const char submit_help[] =
+    "Usage: heddle submit FILE|- [--watch] [--set KEY=VALUE]... [-q] [--request-id ID]\n"
+    "\n"
+    "Checks a job file and hands it to the controller. Prints the job's number.\n"
+    "\n"
+    "  -w, --watch        then follow the job, and end with its exit code\n"
+    "  --set KEY=VALUE    in place of what the file says, such as train.steps=100\n"
+    "  -q, --quiet        print the number only\n"
+    "  --request-id ID    16 to 64 letters, digits, - and _: the same ID never makes two jobs\n"
+    "\n"
+    "Example:\n"
+    "  heddle submit job.yaml --watch --set resources.devices=4\n";
+
+static const char validate_help[] =
+    "Usage: heddle validate FILE|- [--set KEY=VALUE]... [--controller ADDR]\n"
+    "\n"
+    "Checks a job file and starts nothing. With --controller it also asks whether the job would\n"
+    "start now.\n"
+    "\n"
+    "  --set KEY=VALUE    in place of what the file says\n"
+    "  -o json            the job with every default filled in\n"
+    "\n"
+    "Example:\n"
+    "  heddle validate job.yaml -o json\n";
+
+static const char jobs_help[] =
+    "Usage: heddle jobs [--state STATE]... [--owner NAME] [-n COUNT] [-o FORMAT]\n"
+    "\n"
+    "Lists jobs, newest first. REASON says exactly what a queued job waits for.\n"
+    "\n"
+    "  --state STATE      queued, running, stopping, succeeded, failed or cancelled\n"
+    "  --owner NAME       only jobs of this user\n"
+    "  -n, --limit COUNT  at most so many; else 100\n"
+    "  -o wide            more columns, nothing cut\n"
+    "\n"
+    "Example:\n"
+    "  heddle jobs --state running -o wide\n";
+
+static const char show_help[] = "Usage: heddle show JOB [-o FORMAT]\n"
+                                "\n"
+                                "Shows one job with its attempts, where they ran and how they "
+                                "ended; with -o json also the job\n"
+                                "file, complete.\n"
+                                "\n"
+                                "Example:\n"
+                                "  heddle show 7\n";
+
+static const char watch_help[] =
+    "Usage: heddle watch JOB [-o FORMAT]\n"
+    "\n"
+    "Follows a job to its end and ends with its exit code: 0 when it succeeded, 1 when it failed "
+    "or\n"
+    "was cancelled. Ctrl-C leaves the job alone. Where there is no terminal, plain lines: a step "
+    "at\n"
+    "most once a second.\n"
+    "\n"
+    "  -o jsonl           a line of JSON for each step, validation and event, and the end;\n"
+    "                     \"type\" tells which\n"
+    "\n"
+    "In step lines, mfu is the model's FLOPs per second / the device's measured peak of matrix\n"
+    "products in the compute precision, both over all devices.\n"
+    "\n"
+    "Example:\n"
+    "  heddle watch 7 -o jsonl | jq 'select(.type == \"validation\").loss'\n";
+
+static const char wait_help[] =
+    "Usage: heddle wait JOB\n"
+    "\n"
+    "Waits for a job's end without showing its progress; exit code 0 when it succeeded, 1 when it\n"
+    "failed or was cancelled.\n"
+    "\n"
+    "Example:\n"
+    "  heddle wait 7 && heddle generate 7 --prompt 'Once upon'\n";
+
+static const char logs_help[] =
+    "Usage: heddle logs JOB [-f] [--rank R] [--attempt K]\n"
+    "\n"
+    "Prints what a rank wrote.\n"
+    "\n"
+    "  -f, --follow       go on as it writes, and with the next attempts, until the job's end\n"
+    "  --rank R           which rank; else 0\n"
+    "  --attempt K        which attempt; else the newest\n"
+    "\n"
+    "Example:\n"
+    "  heddle logs 7 -f --rank 1\n";
+
+static const char events_help[] =
+    "Usage: heddle events [JOB] [-o FORMAT]\n"
+    "\n"
+    "Prints what happened to a job, or, without JOB, to nodes and controller; oldest first.\n"
+    "\n"
+    "Example:\n"
+    "  heddle events 7\n";
+
+static const char cancel_help[] = "Usage: heddle cancel JOB... [--now]\n"
+                                  "\n"
+                                  "Stops jobs. The ranks write a checkpoint first. The reply comes "
+                                  "when the decision is on disk;\n"
+                                  "heddle wait tells when the ranks are gone.\n"
+                                  "\n"
+                                  "  --now              kill the ranks, without a checkpoint\n"
+                                  "\n"
+                                  "Example:\n"
+                                  "  heddle cancel 7\n";
+
+static const char nodes_help[] =
+    "Usage: heddle nodes [-o FORMAT]\n"
+    "\n"
+    "Lists the nodes of the cluster with their devices and the jobs on them.\n"
+    "\n"
+    "Example:\n"
+    "  heddle nodes -o wide\n";
+
+static const char generate_help[] =
+    "Usage: heddle generate JOB|DIR --prompt TEXT [--max-tokens N] [--seed S]\n"
+    "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
+    "\n"
+    "Lets a trained model go on from a text: the newest checkpoint of a job, or what lies in a\n"
+    "folder (a checkpoint, a job's folder, a run of heddle local).\n"
+    "\n"
+    "  --max-tokens N     how many tokens at most\n"
+    "  --temperature T    below 1: more likely tokens; 0 is --greedy\n"
+    "  --top-k K          only the K most likely tokens\n"
+    "  --top-p P          only the most likely tokens that together reach the probability P\n"
+    "  --greedy           always the most likely token\n"
+    "  --seed S           the same seed gives the same text\n"
+    "\n"
+    "Example:\n"
+    "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
+
+static const char checkpoint_help[] =
+    "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
+    "       heddle checkpoint verify JOB|DIR\n"
+    "\n"
+    "ls lists the complete checkpoints of a job, or in a folder, oldest first. verify reads every\n"
+    "byte of each and compares it with what was written.\n"
+    "\n"
+    "Example:\n"
+    "  heddle checkpoint ls 7\n";
+
+const struct cli_command cli_commands[] = {
+    {"local", "run a job here and now", local_help, cli_local},
+    {"submit", "hand a job to the controller", submit_help, cli_submit},
+    {"validate", "check a job file", validate_help, cli_validate},
+    {"jobs", "list jobs", jobs_help, cli_jobs},
+    {"show", "show a job with its attempts", show_help, cli_show},
+    {"watch", "follow a job's progress to its end", watch_help, cli_watch},
+    {"wait", "wait for a job's end", wait_help, cli_wait},
+    {"logs", "print what a rank wrote", logs_help, cli_logs},
+    {"events", "print what happened to a job", events_help, cli_events},
+    {"cancel", "stop a job", cancel_help, cli_cancel},
+    {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes},
+    {"generate", "write text with a trained model", generate_help, cli_generate},
+    {"checkpoint", "list and verify checkpoints", checkpoint_help, cli_checkpoint},
+};
+const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];

@@ -1,0 +1,132 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "controller/cli/cli.h"
+#include "rpc/find.h"
+
+/* A Unix socket can be asked at once whether anybody listens: a better story than a timeout. */
+static enum hd_status probe_socket(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    enum hd_status st = HD_OK;
+    int fd;
+
+    if (strlen(path) >= sizeof address.sun_path)
+        return HD_OK; /* the address check has words for it */
+    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot open a socket: %s", strerror(errno));
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        if (errno == EACCES)
+            st = hd_err(HD_DENIED, "may not use the controller's socket %s: %s", path,
+                        strerror(errno));
+        else
+            st = hd_err(HD_UNAVAILABLE,
+                        "no controller listens at unix:%s (%s); start heddle-controller, or name "
+                        "another one with --controller",
+                        path, strerror(errno));
+    }
+    (void)close(fd);
+    return st;
+}
+
+static enum hd_status find(struct cli *cli)
+{
+    struct hd_text address = {0};
+    enum hd_status st = hd_rpc_find_controller(cli->controller, &address);
+
+    if (!st && address.len_bytes >= sizeof cli->address)
+        st = hd_err(HD_INVALID, "the controller's address is longer than %zu bytes",
+                    sizeof cli->address - 1);
+    if (!st) {
+        memcpy(cli->address, address.data, address.len_bytes + 1);
+        st = hd_rpc_check_address(cli->address);
+    }
+    if (!st && hd_rpc_address_is_unix(cli->address))
+        st = probe_socket(cli->address + strlen("unix:"));
+    hd_text_free(&address);
+    return st;
+}
+
+/* The token and the authority's certificate come from files, named by flag or environment: a token
+ * on a command line would be seen by every user of the machine. */
+static enum hd_status open_client(struct cli *cli)
+{
+    const char *token_file = cli->token_file ? cli->token_file : getenv("HEDDLE_TOKEN_FILE");
+    const char *ca = cli->tls_ca ? cli->tls_ca : getenv("HEDDLE_TLS_CA");
+    struct hd_rpc_tls tls = {.ca_path = ca};
+    struct hd_rpc_client_options options = {.tls = ca && *ca ? &tls : NULL};
+    char token[HD_RPC_TOKEN_MAX + 1];
+    enum hd_status st = HD_OK;
+
+    if (token_file && *token_file && !hd_rpc_address_is_unix(cli->address)) {
+        st = hd_rpc_read_token(token_file, token);
+        options.token = token;
+    }
+    return st ? st : hd_rpc_client_new(cli->rpc, cli->address, &options, &cli->client);
+}
+
+int cli_connect(struct cli *cli)
+{
+    enum hd_status st = find(cli);
+
+    if (!st && uv_loop_init(&cli->loop))
+        st = hd_err(HD_IO, "cannot start an event loop: %s", strerror(errno));
+    if (st)
+        return cli_fail(st);
+    cli->looping = true;
+    st = hd_rpc_new(&cli->loop, &cli->rpc);
+    if (!st)
+        st = open_client(cli);
+    if (st)
+        return cli_fail(st);
+    return CLI_CONTINUE;
+}
+
+void cli_disconnect(struct cli *cli)
+{
+    if (!cli->looping)
+        return;
+    if (cli->rpc)
+        hd_rpc_close(cli->rpc, NULL, NULL);
+    cli->rpc = NULL;
+    cli->client = NULL;
+    (void)uv_run(&cli->loop, UV_RUN_DEFAULT); /* until nothing of ours is left */
+    (void)uv_loop_close(&cli->loop);
+    cli->looping = false;
+}
+
+const char *cli_method_path(const char *method, char ret_path[64])
+{
+    (void)snprintf(ret_path, 64, "/heddle.v1.Control/%s", method);
+    return ret_path;
+}
+
+enum hd_status cli_try_call(struct cli *cli, const char *method,
+                            const ProtobufCMessageDescriptor *response,
+                            const ProtobufCMessage *request, void *ret_response)
+{
+    ProtobufCMessage *message = NULL;
+    char path[64];
+    enum hd_status st;
+
+    st = hd_rpc_call_wait(cli->client, cli_method_path(method, path), response, 0, request,
+                          &message);
+    if (!st)
+        *(ProtobufCMessage **)ret_response = message;
+    return st;
+}
+
+int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
+             const ProtobufCMessage *request, void *ret_response)
+{
+    enum hd_status st = cli_try_call(cli, method, response, request, ret_response);
+
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}

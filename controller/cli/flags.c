@@ -1,0 +1,191 @@
+/* Flags: --name VALUE, --name=VALUE, -n VALUE, -nVALUE; `--` ends them; they may stand anywhere. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "controller/cli/cli.h"
+#include "spec/spec.h"
+
+enum { FLAGS_MAX = 32 };
+
+/* What every command takes, as text before it is understood. */
+struct shared {
+    const char *output, *colour;
+    bool help;
+};
+
+struct parse {
+    struct cli_flag flags[FLAGS_MAX];
+    size_t count;
+    int argc;
+    char **argv;
+    int at;
+};
+
+static void add_shared(struct parse *p, struct cli *cli, struct shared *shared)
+{
+    const struct cli_flag flags[] = {
+        {"controller", 0, CLI_FLAG_TEXT, &cli->controller, 0, 0},
+        {"token-file", 0, CLI_FLAG_TEXT, &cli->token_file, 0, 0},
+        {"tls-ca", 0, CLI_FLAG_TEXT, &cli->tls_ca, 0, 0},
+        {"output", 'o', CLI_FLAG_TEXT, &shared->output, 0, 0},
+        {"color", 0, CLI_FLAG_TEXT, &shared->colour, 0, 0},
+        {"help", 'h', CLI_FLAG_BOOL, &shared->help, 0, 0},
+    };
+
+    memcpy(p->flags + p->count, flags, sizeof flags);
+    p->count += sizeof flags / sizeof flags[0];
+}
+
+static int unknown_flag(const struct cli *cli, const struct parse *p, const char *word)
+{
+    const char *names[FLAGS_MAX], *nearest;
+    char name[64];
+
+    for (size_t i = 0; i < p->count; i++)
+        names[i] = p->flags[i].name;
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 1 + (word[1] == '-'), "="),
+                   word + 1 + (word[1] == '-'));
+    nearest = hd_spec_nearest(name, names, p->count);
+    if (nearest)
+        return cli_usage("%s: unknown flag %s; did you mean --%s?", cli->command->name, word,
+                         nearest);
+    return cli_usage("%s: unknown flag %s; see heddle %s --help", cli->command->name, word,
+                     cli->command->name);
+}
+
+static int set_value(const struct cli *cli, const struct cli_flag *flag, const char *value)
+{
+    struct cli_list *list = flag->value;
+    enum hd_status st;
+
+    switch (flag->kind) {
+    case CLI_FLAG_BOOL:
+        break;
+    case CLI_FLAG_TEXT:
+        *(const char **)flag->value = value;
+        break;
+    case CLI_FLAG_INT:
+        st = hd_text_to_int64(value, flag->min, flag->max, flag->value);
+        if (st)
+            return cli_usage("%s: --%s: %s", cli->command->name, flag->name, hd_err_message());
+        break;
+    case CLI_FLAG_LIST:
+        if (list->count == sizeof list->items / sizeof list->items[0])
+            return cli_usage("%s: more than %zu --%s", cli->command->name, list->count, flag->name);
+        list->items[list->count++] = value;
+        break;
+    }
+    return CLI_CONTINUE;
+}
+
+/* argv[at] is a flag: finds it, takes its value from the same word or the next one. */
+static int take_flag(const struct cli *cli, struct parse *p)
+{
+    const char *word = p->argv[p->at], *value = NULL;
+    const struct cli_flag *flag = NULL;
+
+    for (size_t i = 0; i < p->count && !flag; i++) {
+        size_t len = strlen(p->flags[i].name);
+
+        if (word[1] == '-' && strncmp(word + 2, p->flags[i].name, len) == 0 &&
+            (word[2 + len] == '\0' || word[2 + len] == '=')) {
+            flag = &p->flags[i];
+            value = word[2 + len] == '=' ? word + 3 + len : NULL;
+        } else if (word[1] != '-' && p->flags[i].letter && word[1] == p->flags[i].letter) {
+            flag = &p->flags[i];
+            value = word[2] ? word + 2 : NULL;
+        }
+    }
+    if (!flag)
+        return unknown_flag(cli, p, word);
+    p->at++;
+    if (flag->kind == CLI_FLAG_BOOL) {
+        if (value)
+            return cli_usage("%s: --%s takes no value", cli->command->name, flag->name);
+        *(bool *)flag->value = true;
+        return CLI_CONTINUE;
+    }
+    if (!value && p->at == p->argc)
+        return cli_usage("%s: --%s needs a value", cli->command->name, flag->name);
+    return set_value(cli, flag, value ? value : p->argv[p->at++]);
+}
+
+static int take_format(struct cli *cli, const char *text)
+{
+    static const char *const names[] = {"table", "wide", "json", "jsonl"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            cli->format = (enum cli_format)i;
+            return CLI_CONTINUE;
+        }
+    }
+    return cli_usage("%s: -o %s is not table, wide, json or jsonl", cli->command->name, text);
+}
+
+static int take_colour(struct cli *cli, const char *text)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    bool plain = (no_color && *no_color) || (term && strcmp(term, "dumb") == 0);
+
+    if (strcmp(text, "auto") == 0)
+        cli->colour = !plain && isatty(STDOUT_FILENO);
+    else if (strcmp(text, "always") == 0 || strcmp(text, "never") == 0)
+        cli->colour = text[0] == 'a';
+    else
+        return cli_usage("%s: --color %s is not auto, always or never", cli->command->name, text);
+    return CLI_CONTINUE;
+}
+
+int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
+              size_t flag_count, int min_args, int max_args)
+{
+    struct parse p = {.argc = argc, .argv = argv};
+    struct shared shared = {.output = "table", .colour = "auto"};
+    bool only_args = false;
+    int code = CLI_CONTINUE;
+
+    memcpy(p.flags, flags, flag_count * sizeof flags[0]);
+    p.count = flag_count;
+    add_shared(&p, cli, &shared);
+    cli->args = argv;
+    cli->arg_count = 0;
+    while (p.at < argc && code == CLI_CONTINUE) {
+        char *word = argv[p.at];
+
+        if (!only_args && strcmp(word, "--") == 0) {
+            only_args = true;
+            p.at++;
+        } else if (!only_args && word[0] == '-' && word[1]) {
+            code = take_flag(cli, &p);
+        } else {
+            argv[cli->arg_count++] = word; /* behind where p reads: never overtakes it */
+            p.at++;
+        }
+    }
+    if (code == CLI_CONTINUE && shared.help) {
+        (void)fputs(cli->command->help, stdout);
+        return cli_out_end(CLI_OK);
+    }
+    if (code == CLI_CONTINUE)
+        code = take_format(cli, shared.output);
+    if (code == CLI_CONTINUE)
+        code = take_colour(cli, shared.colour);
+    if (code == CLI_CONTINUE && (cli->arg_count < min_args || cli->arg_count > max_args))
+        code = cli_usage("%s: %s; see heddle %s --help", cli->command->name,
+                         cli->arg_count < min_args ? "something is missing" : "too many words",
+                         cli->command->name);
+    return code;
+}
+
+int cli_parse_job(const char *text, uint64_t *ret_job)
+{
+    int64_t job;
+
+    if (hd_text_to_int64(text, 1, INT64_MAX, &job))
+        return cli_usage("%s is not a job number; heddle jobs lists them", text);
+    *ret_job = (uint64_t)job;
+    return CLI_CONTINUE;
+}

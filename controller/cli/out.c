@@ -1,0 +1,94 @@
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/cli/cli.h"
+
+int cli_exit_of(enum hd_status st)
+{
+    switch (st) {
+    case HD_OK:
+        return CLI_OK;
+    case HD_INVALID:
+    case HD_UNSUPPORTED:
+        return CLI_USAGE;
+    case HD_UNAVAILABLE:
+    case HD_TIMEOUT:
+        return CLI_UNREACHABLE;
+    case HD_NOT_FOUND:
+        return CLI_NOT_FOUND;
+    case HD_DENIED:
+        return CLI_DENIED;
+    default:
+        return CLI_FAILED;
+    }
+}
+
+int cli_exit_of_state(Heddle__V1__JobState state)
+{
+    return state == HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED ? CLI_OK : CLI_JOB_FAILED;
+}
+
+static void print_line(const char *prefix, const char *text)
+{
+    struct hd_text line = {0};
+
+    hd_text_add(&line, "%s", prefix);
+    cli_add_clean(&line, text);
+    hd_text_add(&line, "\n");
+    if (!line.failed)
+        (void)fwrite(line.data, 1, line.len_bytes, stderr); /* nowhere to report a failure to */
+    hd_text_free(&line);
+}
+
+int cli_fail(enum hd_status st)
+{
+    print_line("heddle: ", hd_err_message());
+    return cli_exit_of(st);
+}
+
+int cli_usage(const char *fmt, ...)
+{
+    char text[HD_ERR_MAX];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    print_line("heddle: ", text);
+    return CLI_USAGE;
+}
+
+void cli_note(const char *fmt, ...)
+{
+    char text[HD_ERR_MAX];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    print_line("", text);
+}
+
+bool cli_out(struct hd_text *text)
+{
+    bool ok = !text->failed;
+
+    if (ok && text->len_bytes)
+        ok = fwrite(text->data, 1, text->len_bytes, stdout) == text->len_bytes;
+    hd_text_clear(text);
+    return fflush(stdout) == 0 && ok && !ferror(stdout);
+}
+
+int cli_out_end(int code)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    if (errno && errno != EPIPE) {
+        cli_note("heddle: cannot write to standard output: %s", strerror(errno));
+        return CLI_FAILED;
+    }
+    return code == CLI_CONTINUE ? CLI_OK : code; /* the reader has seen enough, as `head` has */
+}

@@ -1,0 +1,161 @@
+#include "controller/cli/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+
+enum { POLL_US = 10000, LOG_TAIL_BYTES = 400, LOG_BYTES_MAX = 64 << 20 };
+
+enum hd_status process_find(const char *name, struct hd_text *ret_path)
+{
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+
+    if (n < 0)
+        return hd_err(HD_IO, "cannot tell where this program is: %s", strerror(errno));
+    self[n] = '\0';
+    slash = strrchr(self, '/');
+    hd_text_add(ret_path, "%.*s/%s", slash ? (int)(slash - self) : 0, self, name);
+    if (!ret_path->failed && access(ret_path->data, X_OK) < 0) {
+        hd_text_clear(ret_path);
+        hd_text_add(ret_path, "%s", name);
+    }
+    return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for the path of %s", name) : HD_OK;
+}
+
+enum hd_status process_adopt_orphans(void)
+{
+    if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        return hd_err(HD_IO, "cannot become a subreaper: %s", strerror(errno));
+    return HD_OK;
+}
+
+/* In the child: nothing here allocates or takes a lock. Says why through the log. */
+static void exec_child(const struct process *process, int log_fd, char *const *argv)
+{
+    sigset_t none;
+
+    (void)setpgid(0, 0);
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    if (dup2(log_fd, STDOUT_FILENO) >= 0 && dup2(log_fd, STDERR_FILENO) >= 0)
+        (void)execvp(argv[0], argv);
+    (void)dprintf(STDERR_FILENO, "cannot start %s: %s\n", process->name, strerror(errno));
+    _exit(127);
+}
+
+enum hd_status process_start(struct process *process, char *const *argv)
+{
+    int log_fd = open(process->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    int null_fd;
+    pid_t pid;
+
+    if (log_fd < 0)
+        return hd_err(HD_IO, "cannot create %s: %s", process->log, strerror(errno));
+    (void)fflush(NULL); /* or the child could write our buffers again */
+    pid = fork();
+    if (pid == 0) {
+        null_fd = open("/dev/null", O_RDONLY);
+        if (null_fd >= 0)
+            (void)dup2(null_fd, STDIN_FILENO);
+        exec_child(process, log_fd, argv);
+    }
+    (void)close(log_fd);
+    if (pid < 0)
+        return hd_err(HD_IO, "cannot start %s: %s", process->name, strerror(errno));
+    process->pid = pid;
+    return HD_OK;
+}
+
+bool process_has_ended(struct process *process)
+{
+    int status;
+
+    if (process->pid && waitpid(process->pid, &status, WNOHANG) == process->pid) {
+        process->pid = 0;
+        process->wait_status = status;
+    }
+    return process->pid == 0;
+}
+
+enum hd_status process_explain(const struct process *process)
+{
+    int status = process->wait_status;
+    struct hd_text log = {0};
+    const char *tail = "";
+    char how[64];
+
+    if (WIFSIGNALED(status))
+        (void)snprintf(how, sizeof how, "was killed by signal %d", WTERMSIG(status));
+    else
+        (void)snprintf(how, sizeof how, "ended with status %d", WEXITSTATUS(status));
+    if (!hd_file_read(process->log, LOG_BYTES_MAX, &log) && log.len_bytes) {
+        while (log.len_bytes && log.data[log.len_bytes - 1] == '\n')
+            log.data[--log.len_bytes] = '\0';
+        tail = log.data + (log.len_bytes > LOG_TAIL_BYTES ? log.len_bytes - LOG_TAIL_BYTES : 0);
+        if (strrchr(tail, '\n'))
+            tail = strrchr(tail, '\n') + 1;
+    }
+    (void)hd_err(HD_IO, "%s %s; see %s%s%s", process->name, how, process->log, *tail ? ": " : "",
+                 tail);
+    hd_text_free(&log);
+    return HD_IO;
+}
+
+void process_stop(struct process *process, int grace_ms)
+{
+    int64_t kill_at_ms = hd_clock_now_ms() + grace_ms;
+    bool killed = false;
+
+    if (process_has_ended(process))
+        return;
+    if (grace_ms > 0)
+        (void)kill(process->pid, SIGTERM);
+    while (!process_has_ended(process)) {
+        if (!killed && hd_clock_now_ms() >= kill_at_ms) {
+            (void)kill(process->pid, SIGKILL);
+            killed = true;
+        }
+        (void)usleep(POLL_US);
+    }
+}
+
+/* Sends `signal` to every child of this process. */
+static void signal_children(int signal)
+{
+    struct hd_text list = {0};
+    char path[64], *next;
+    long pid;
+
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    if (!hd_file_read(path, 1 << 20, &list) && list.len_bytes)
+        for (char *p = list.data; (pid = strtol(p, &next, 10)) > 0; p = next)
+            (void)kill((pid_t)pid, signal);
+    hd_text_free(&list);
+}
+
+void process_stop_all(int grace_ms)
+{
+    int64_t kill_at_ms = hd_clock_now_ms() + grace_ms;
+    pid_t pid;
+
+    if (grace_ms > 0)
+        signal_children(SIGTERM);
+    while ((pid = waitpid(-1, NULL, WNOHANG)) >= 0 || errno == EINTR) {
+        if (hd_clock_now_ms() >= kill_at_ms)
+            signal_children(SIGKILL);
+        if (pid == 0)
+            (void)usleep(POLL_US);
+    }
+}

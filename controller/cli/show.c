@@ -1,0 +1,336 @@
+#include "controller/cli/show.h"
+
+#include "base/clock.h"
+#include "spec/spec.h"
+
+void show_list_begin(struct show_list *list, struct hd_text *out, enum cli_format format,
+                     const char *kind, const char *type)
+{
+    *list = (struct show_list){
+        .out = out, .writer = {.out = out}, .lines = format == CLI_JSONL, .type = type};
+    if (list->lines)
+        return;
+    hd_json_begin(&list->writer, NULL, '{');
+    hd_json_add_string(&list->writer, "api_version", "heddle/v1");
+    hd_json_add_string(&list->writer, "kind", kind);
+    hd_json_begin(&list->writer, "items", '[');
+}
+
+void show_item_begin(struct show_list *list)
+{
+    if (list->lines)
+        list->writer = (struct hd_json_writer){.out = list->out};
+    else
+        hd_json_add_line(&list->writer);
+    hd_json_begin(&list->writer, NULL, '{');
+    if (list->lines)
+        hd_json_add_string(&list->writer, "type", list->type);
+}
+
+void show_item_end(struct show_list *list)
+{
+    hd_json_end(&list->writer, '}');
+    if (list->lines)
+        hd_text_add(list->out, "\n");
+}
+
+void show_list_end(struct show_list *list)
+{
+    if (list->lines)
+        return;
+    hd_json_end(&list->writer, ']');
+    hd_json_end(&list->writer, '}');
+    hd_text_add(list->out, "\n");
+}
+
+void show_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
+{
+    char text[HD_CLOCK_TEXT_MAX];
+
+    if (!unix_ms) {
+        hd_json_add_null(w, key);
+        return;
+    }
+    hd_clock_format_utc(unix_ms, text);
+    hd_json_add_string(w, key, text);
+}
+
+/* A number that is not known is null, not zero. */
+static void add_known(struct hd_json_writer *w, const char *key, bool known, double value)
+{
+    if (known)
+        hd_json_add_real(w, key, value);
+    else
+        hd_json_add_null(w, key);
+}
+
+static void add_text_or_null(struct hd_json_writer *w, const char *key, const char *text)
+{
+    if (*text)
+        hd_json_add_string(w, key, text);
+    else
+        hd_json_add_null(w, key);
+}
+
+void show_checkpoint(struct hd_json_writer *w, const Heddle__V1__CheckpointInfo *c)
+{
+    hd_json_add_int64(w, "attempt", c->attempt);
+    hd_json_add_int64(w, "step", c->step);
+    hd_json_add_string(w, "path", c->path);
+    add_text_or_null(w, "manifest_hash", c->manifest_hash);
+    add_known(w, "size_bytes", c->size_bytes > 0, (double)c->size_bytes);
+    show_time(w, "time", c->time_unix_ms);
+}
+
+static void add_end(struct hd_json_writer *w, const Heddle__V1__EndReport *end)
+{
+    char word[CLI_WORD_MAX];
+
+    if (!end) {
+        hd_json_add_null(w, "end");
+        return;
+    }
+    hd_json_begin(w, "end", '{');
+    hd_json_add_string(w, "cause", cli_end_cause(end->cause, word));
+    if (end->rank >= 0)
+        hd_json_add_int64(w, "rank", end->rank);
+    else
+        hd_json_add_null(w, "rank");
+    add_text_or_null(w, "node", end->node);
+    hd_json_add_string(w, "message", end->message);
+    hd_json_add_int64(w, "exit_code", end->exit_code);
+    hd_json_add_int64(w, "signal", end->signal);
+    hd_json_add_bool(w, "bad_input", end->bad_input);
+    hd_json_end(w, '}');
+}
+
+static void add_plan(struct hd_json_writer *w, const Heddle__V1__Plan *plan)
+{
+    char word[CLI_WORD_MAX];
+
+    if (!plan) {
+        hd_json_add_null(w, "plan");
+        return;
+    }
+    hd_json_begin(w, "plan", '{');
+    hd_json_add_int64(w, "pp", plan->pp);
+    hd_json_add_int64(w, "dp", plan->dp);
+    hd_json_add_int64(w, "cp", plan->cp);
+    hd_json_add_int64(w, "tp", plan->tp);
+    hd_json_add_int64(w, "ep", plan->ep);
+    hd_json_add_int64(w, "zero", plan->zero);
+    hd_json_add_int64(w, "micro_batch", plan->micro_batch);
+    hd_json_add_int64(w, "micro_batches", plan->micro_batches);
+    hd_json_add_string(w, "schedule", plan->schedule);
+    hd_json_add_string(w, "recompute", plan->recompute);
+    hd_json_add_string(w, "precision", cli_precision(plan->precision, word));
+    hd_json_add_string(w, "device", cli_device_kind(plan->device, word));
+    hd_json_add_int64(w, "threads_per_device", plan->threads_per_device);
+    hd_json_begin(w, "ranks", '[');
+    for (size_t i = 0; i < plan->n_ranks; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_int64(w, "rank", plan->ranks[i]->rank);
+        hd_json_add_string(w, "node", plan->ranks[i]->node);
+        hd_json_add_int64(w, "device", plan->ranks[i]->device);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    hd_json_end(w, '}');
+}
+
+static void add_attempt(struct hd_json_writer *w, const Heddle__V1__AttemptStatus *a)
+{
+    char word[CLI_WORD_MAX];
+
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_int64(w, "attempt", a->attempt);
+    hd_json_add_string(w, "state", cli_attempt_state(a->state, word));
+    show_time(w, "created_at", a->created_unix_ms);
+    show_time(w, "running_at", a->running_unix_ms);
+    show_time(w, "ended_at", a->ended_unix_ms);
+    add_end(w, a->end);
+    if (a->base_checkpoint) {
+        hd_json_begin(w, "base_checkpoint", '{');
+        show_checkpoint(w, a->base_checkpoint);
+        hd_json_end(w, '}');
+    } else {
+        hd_json_add_null(w, "base_checkpoint");
+    }
+    add_plan(w, a->plan);
+    hd_json_end(w, '}');
+}
+
+void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool with_details)
+{
+    char word[CLI_WORD_MAX];
+
+    hd_json_add_int64(w, "job", (int64_t)j->job);
+    hd_json_add_string(w, "name", j->name);
+    hd_json_add_string(w, "owner", j->owner);
+    hd_json_add_string(w, "state", cli_job_state(j->state, word));
+    hd_json_add_string(w, "reason", j->reason);
+    hd_json_add_int64(w, "attempt", j->attempt);
+    hd_json_add_int64(w, "restarts", j->restarts);
+    hd_json_add_int64(w, "step", j->step);
+    hd_json_add_int64(w, "steps", j->steps);
+    add_known(w, "loss", j->step > 0, j->loss);
+    add_known(w, "tokens_per_s", j->step > 0, j->tokens_per_s);
+    add_known(w, "mfu", j->mfu > 0, j->mfu);
+    hd_json_add_int64(w, "checkpoint_step", j->checkpoint_step);
+    show_time(w, "submitted_at", j->submitted_unix_ms);
+    show_time(w, "started_at", j->started_unix_ms);
+    show_time(w, "ended_at", j->ended_unix_ms);
+    hd_json_add_int64(w, "devices", j->devices);
+    hd_json_begin(w, "nodes", '[');
+    for (size_t i = 0; i < j->n_nodes; i++)
+        hd_json_add_string(w, NULL, j->nodes[i]);
+    hd_json_end(w, ']');
+    add_text_or_null(w, "directory", j->directory);
+    if (!with_details)
+        return;
+    hd_json_begin(w, "attempts", '[');
+    for (size_t i = 0; i < j->n_attempts; i++)
+        add_attempt(w, j->attempts[i]);
+    hd_json_end(w, ']');
+    if (j->spec)
+        hd_spec_add_json(j->spec, "spec", w);
+    else
+        hd_json_add_null(w, "spec");
+}
+
+static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d)
+{
+    char word[CLI_WORD_MAX];
+
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_int64(w, "index", d->index);
+    hd_json_add_string(w, "kind", cli_device_kind(d->kind, word));
+    hd_json_add_string(w, "name", d->name);
+    add_known(w, "memory_bytes", d->memory_bytes > 0, (double)d->memory_bytes);
+    hd_json_add_int64(w, "threads", d->threads);
+    if (d->job)
+        hd_json_add_int64(w, "job", (int64_t)d->job);
+    else
+        hd_json_add_null(w, "job");
+    hd_json_end(w, '}');
+}
+
+void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
+{
+    char word[CLI_WORD_MAX];
+
+    hd_json_add_string(w, "name", n->name);
+    hd_json_add_string(w, "node_uuid", n->node_uuid);
+    hd_json_add_string(w, "state", cli_node_state(n->state, word));
+    hd_json_add_string(w, "reason", n->reason);
+    hd_json_add_string(w, "build", n->build);
+    hd_json_add_bool(w, "jobs_dir_visible", n->jobs_dir_visible);
+    add_text_or_null(w, "jobs_dir_problem", n->jobs_dir_problem);
+    show_time(w, "seen_at", n->seen_unix_ms);
+    hd_json_begin(w, "devices", '[');
+    for (size_t i = 0; i < n->n_devices; i++)
+        add_device(w, n->devices[i]);
+    hd_json_end(w, ']');
+}
+
+void show_event(struct hd_json_writer *w, const Heddle__V1__Event *e)
+{
+    hd_json_add_int64(w, "sequence", (int64_t)e->sequence);
+    show_time(w, "time", e->time_unix_ms);
+    hd_json_add_string(w, "kind", e->kind);
+    if (e->job)
+        hd_json_add_int64(w, "job", (int64_t)e->job);
+    else
+        hd_json_add_null(w, "job");
+    hd_json_add_int64(w, "attempt", e->attempt);
+    add_text_or_null(w, "node", e->node);
+    if (e->rank >= 0)
+        hd_json_add_int64(w, "rank", e->rank);
+    else
+        hd_json_add_null(w, "rank");
+    hd_json_add_string(w, "message", e->message);
+}
+
+/* ---- a job's history, line by line ---- */
+
+static void line_begin(struct hd_json_writer *w, const char *type, uint64_t job, int32_t attempt)
+{
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "type", type);
+    hd_json_add_int64(w, "job", (int64_t)job);
+    hd_json_add_int64(w, "attempt", attempt);
+}
+
+static void add_step(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
+{
+    hd_json_add_int64(w, "step", s->step);
+    hd_json_add_real(w, "loss", s->loss);
+    hd_json_add_real(w, "grad_norm", s->grad_norm);
+    hd_json_add_real(w, "lr", s->lr);
+    hd_json_add_int64(w, "tokens", s->tokens);
+    hd_json_add_real(w, "tokens_per_s", s->tokens_per_s);
+    hd_json_add_real(w, "step_ms", s->step_ms);
+    add_known(w, "mfu", s->mfu > 0, s->mfu);
+    show_time(w, "time", s->time_unix_ms);
+}
+
+static void add_validation(struct hd_json_writer *w, const Heddle__V1__ValidationReport *v)
+{
+    hd_json_add_int64(w, "step", v->step);
+    hd_json_add_real(w, "loss", v->loss);
+    hd_json_add_int64(w, "tokens", v->tokens);
+    show_time(w, "time", v->time_unix_ms);
+}
+
+static void add_job_end(struct hd_json_writer *w, const Heddle__V1__JobEnd *end)
+{
+    char word[CLI_WORD_MAX];
+
+    hd_json_add_string(w, "state", cli_job_state(end->state, word));
+    hd_json_add_string(w, "reason", end->reason);
+    hd_json_add_int64(w, "attempts", end->attempts);
+    hd_json_add_int64(w, "step", end->step);
+    add_end(w, end->end);
+}
+
+bool show_history(struct hd_json_writer *w, uint64_t job, const Heddle__V1__WatchJobResponse *entry)
+{
+    char word[CLI_WORD_MAX];
+
+    switch (entry->body_case) {
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP:
+        line_begin(w, "step", job, entry->attempt);
+        add_step(w, entry->step);
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION:
+        line_begin(w, "validation", job, entry->attempt);
+        add_validation(w, entry->validation);
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
+        line_begin(w, "event", job, entry->attempt);
+        hd_json_add_string(w, "kind", "checkpoint");
+        hd_json_begin(w, "checkpoint", '{');
+        show_checkpoint(w, entry->checkpoint);
+        hd_json_end(w, '}');
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT:
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "type", "event");
+        show_event(w, entry->event);
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
+        line_begin(w, "event", job, entry->status->attempt);
+        hd_json_add_string(w, "kind", "state");
+        hd_json_add_string(w, "state", cli_job_state(entry->status->state, word));
+        hd_json_add_string(w, "reason", entry->status->reason);
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END:
+        line_begin(w, "end", job, entry->attempt);
+        add_job_end(w, entry->end);
+        break;
+    default: /* of a newer controller: nothing that this build has words for */
+        return false;
+    }
+    hd_json_end(w, '}');
+    return true;
+}

@@ -1,0 +1,41 @@
+/* show: messages of the controller as JSON (API, stable) and as lines for people.
+ *
+ * An envelope is {"api_version":"heddle/v1","kind":KIND,"items":[...]}; a jsonl line is an item
+ * with "type" as its first member. Times are RFC 3339 in UTC, null when there is none; durations
+ * and sizes have their unit in the name; states are the words of DESIGN.
+ *
+ * Used by: the verbs.   Uses: base, cli.h.   Threads: one.
+ */
+#ifndef HD_CLI_SHOW_H
+#define HD_CLI_SHOW_H
+
+#include "base/json.h"
+#include "controller/cli/cli.h"
+
+/* A list of items in the format of the command: an envelope, or a line each (`type` names them). */
+struct show_list {
+    struct hd_text *out;
+    struct hd_json_writer writer;
+    bool lines; /* jsonl */
+    const char *type;
+};
+
+void show_list_begin(struct show_list *list, struct hd_text *out, enum cli_format format,
+                     const char *kind, const char *type);
+/* Begin and end of an item; members in between go to list->writer. */
+void show_item_begin(struct show_list *list);
+void show_item_end(struct show_list *list);
+void show_list_end(struct show_list *list);
+
+/* Members of the open object. */
+void show_job(struct hd_json_writer *writer, const Heddle__V1__JobStatus *job, bool with_details);
+void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node);
+void show_event(struct hd_json_writer *writer, const Heddle__V1__Event *event);
+void show_checkpoint(struct hd_json_writer *writer, const Heddle__V1__CheckpointInfo *checkpoint);
+void show_time(struct hd_json_writer *writer, const char *key, int64_t unix_ms);
+
+/* One message of a job's history as an object; false for a kind of a newer controller. */
+bool show_history(struct hd_json_writer *writer, uint64_t job,
+                  const Heddle__V1__WatchJobResponse *entry);
+
+#endif

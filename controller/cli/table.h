@@ -1,0 +1,45 @@
+/* table: rows of text in aligned columns, for people.
+ *
+ * Used by: the verbs.   Uses: base, cli.h.   Threads: one owner.
+ */
+#ifndef HD_CLI_TABLE_H
+#define HD_CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/arena.h"
+#include "base/text.h"
+
+enum { TABLE_COLUMNS_MAX = 16 };
+
+struct table_column {
+    const char *title;
+    bool right; /* numbers */
+};
+
+struct table {
+    struct hd_arena arena;
+    const struct table_column *columns;
+    size_t column_count;
+    struct table_row *first, *last;
+    size_t cell; /* of the last row that the next table_add fills */
+};
+
+/* The columns must outlive the table. */
+void table_init(struct table *table, const struct table_column *columns, size_t column_count);
+void table_done(struct table *table);
+
+void table_begin_row(struct table *table);
+/* The next cell; empty text shows as "-". Control characters become '?'. `colour` is an SGR code
+ * such as "32", or NULL. */
+void table_add(struct table *table, const char *colour, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Adds title line and rows. With columns > 0 the last column is cut so that no line is wider. */
+void table_render(const struct table *table, bool colour, int columns, struct hd_text *out);
+
+/* Columns of the terminal on stdout, 0 when it is none. */
+int table_terminal_columns(void);
+
+#endif
