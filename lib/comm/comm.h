@@ -117,6 +117,9 @@ enum hd_status hd_comm_visible(struct hd_comm *comm, size_t size_bytes, void **r
 
 /* ---- groups and streams ---- */
 
+/* A group's first collective maps what visible memory its members have by then; after it (a barrier
+ * will do) operations on the group make no system call but to sleep and to wake. */
+
 /* The group `name` of the given ranks, ascending, this rank among them. Asks nobody: every member
  * makes the same identity from (name, members). The same again gives the same group. It lives as
  * long as the endpoint. */
@@ -193,7 +196,10 @@ struct hd_comm_broadcast_args { /* buf = buf of member `root` */
     int root; /* its index in the group */
 };
 
-/* Sends and receives of one pair match in the order of their launch on the group. */
+/* Sends and receives of one pair match in the order of their launch on the group. A send that is
+ * not read yet holds up collectives that follow it on its stream, but neither sends nor receives
+ * (unless one receives into its buffer): ranks that first send and then receive do not wait for
+ * each other. */
 struct hd_comm_send_args {
     const void *buf; /* [count]; untouched until complete, which is when the peer has read it */
     int64_t count;
@@ -245,7 +251,8 @@ bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket); /* with
 enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket);
 enum hd_status hd_comm_wait_all(struct hd_comm *comm); /* every stream, everything launched */
 
-/* One short step of every stream (a chunk of copying or adding each, about 10 us); never blocks. */
+/* One short step of every stream (128 KiB read by each operation that may move, tens of
+ * microseconds as a rule); never blocks. */
 enum hd_status hd_comm_poll(struct hd_comm *comm);
 
 /* ---- failure ---- */

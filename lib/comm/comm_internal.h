@@ -65,6 +65,7 @@ struct hd_comm_group {
     uint64_t send_seq[HD_COMM_WORLD_MAX], recv_seq[HD_COMM_WORLD_MAX]; /* by group index */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
     void *channels[HD_COMM_WORLD_MAX]; /* the engine's, by group index */
+    bool met;                          /* the engine's: a collective has come together */
 };
 
 /* What an engine is. Every slot is filled. */

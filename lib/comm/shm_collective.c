@@ -419,6 +419,22 @@ static void finish(struct hd_comm_op *op)
     shm_set_state(op, HD_COMM_COMPLETE);
 }
 
+/* Maps what the members have made visible, so that later operations find it mapped. */
+static enum hd_status map_members(struct hd_comm_group *group)
+{
+    enum hd_status st = HD_OK;
+
+    for (int m = 0; m < group->size && !st; m++) {
+        const struct shm_area *area = shm_area_of(group->comm, group->members[m]);
+        char *base;
+
+        if (atomic_load(&area->visible_bytes) > 0)
+            st = shm_reach(group->comm, group->members[m], 0, 1, &base);
+    }
+    group->met = true;
+    return st;
+}
+
 /* All have entered: check what they brought. */
 static enum hd_status meet(struct hd_comm_op *op)
 {
@@ -427,6 +443,8 @@ static enum hd_status meet(struct hd_comm_op *op)
 
     if (!st && op->kind == HD_COMM_ALL_TO_ALL_V)
         st = check_bounds(op, &exceeded);
+    if (!st && !op->group->met)
+        st = map_members(op->group);
     if (st)
         return st;
     if (op->kind == HD_COMM_BARRIER) {

@@ -80,7 +80,7 @@ enum hd_shm_flight_state {
 struct hd_shm_flight {
     uint64_t launch; /* counts this rank's launches, 1.. */
     uint64_t seq;    /* place in the order of the group (of the pair, for send and recv) */
-    uint64_t bytes;  /* of one member's share (count * bytes of an element) */
+    uint64_t bytes;  /* count * bytes of an element; all_to_all_v: of one row */
     char kind[16];   /* "all_reduce" */
     char group[16];  /* "dp" */
     char stream[16]; /* "reduce" */
