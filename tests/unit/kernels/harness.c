@@ -199,10 +199,11 @@ void assert_close_at(const char *what, int64_t i, double got, double want, doubl
              (long long)i, got, want, fabs(got - want), bound);
 }
 
-void assert_close(const char *what, const struct tensor *got, const double *want, double fp32_units)
+void assert_close_terms(const char *what, const struct tensor *got, const double *want,
+                        double fp32_units, double terms)
 {
     const double u = got->dtype == HD_BF16 ? 1.0 / 256 : 0;
-    double magnitude = 1e-30;
+    double magnitude = terms;
 
     for (int64_t i = 0; i < got->count; i++)
         if (isfinite(want[i]))
@@ -210,6 +211,11 @@ void assert_close(const char *what, const struct tensor *got, const double *want
     for (int64_t i = 0; i < got->count; i++)
         assert_close_at(what, i, tensor_get(got, i), want[i],
                         u * fabs(want[i]) + fp32_units * 0x1p-24 * magnitude);
+}
+
+void assert_close(const char *what, const struct tensor *got, const double *want, double fp32_units)
+{
+    assert_close_terms(what, got, want, fp32_units, 1e-30);
 }
 
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b)

@@ -64,6 +64,10 @@ double *doubles(int64_t count);                                  /* until tensor
  * Infinities must be equal. */
 void assert_close(const char *what, const struct tensor *got, const double *want,
                   double fp32_units);
+/* The same where a result may be what is left of terms that cancel: magnitude is at least `terms`,
+ * the size of the largest term. */
+void assert_close_terms(const char *what, const struct tensor *got, const double *want,
+                        double fp32_units, double terms);
 void assert_close_at(const char *what, int64_t i, double got, double want, double bound);
 
 /* Bit for bit. */

@@ -1,0 +1,379 @@
+/* norm: RMSNorm and LayerNorm, forward and both backwards, and the sum over rows of a bias. */
+#include <math.h>
+
+#include "tests/reference/reference.h"
+#include "tests/unit/kernels/harness.h"
+
+static const int64_t sizes[][2] = {{1, 1}, {3, 7}, {5, 64}, {130, 33}, {200, 129}};
+enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
+
+/* Calls `check` in every setting, size and encoding, with and without `option`. */
+typedef void check_norm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                        bool option);
+
+static void everywhere(check_norm *check)
+{
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (int i = 0; i < SIZE_COUNT; i++)
+            for (int kind = 0; kind < 4; kind++) {
+                check(&device, sizes[i][0], sizes[i][1], kind & 1 ? HD_BF16 : HD_F32, kind & 2);
+                tensors_free();
+            }
+        device_close(&device);
+    }
+}
+
+/* The sum is compared exactly rounded, then the norm with that of the stored sum. */
+static struct tensor *check_sum(const struct tensor *inp, const struct tensor *add,
+                                struct tensor *sum)
+{
+    double *want = doubles(inp->count);
+
+    for (int64_t i = 0; i < inp->count; i++)
+        want[i] = inp->values[i] + add->values[i];
+    assert_close("sum", sum, want, 1);
+    for (int64_t i = 0; i < sum->count; i++)
+        sum->values[i] = tensor_get(sum, i);
+    return sum;
+}
+
+static void check_rmsnorm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                          bool with_add)
+{
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *add = tensor_random(R * C, dtype, 2, 2);
+    const struct tensor *weight = tensor_random(C, dtype, 1, 3);
+    struct tensor *out = tensor_new(R * C, dtype), *sum = tensor_new(R * C, dtype);
+    struct tensor *rstd = tensor_new(R, HD_F32);
+    double *want = doubles(R * C), *want_rstd = doubles(R);
+    struct hd_rmsnorm_forward_args a = {.out = out->data,
+                                        .sum = with_add ? sum->data : NULL,
+                                        .rstd = rstd->data,
+                                        .inp = inp->data,
+                                        .add = with_add ? add->data : NULL,
+                                        .weight = weight->data,
+                                        .R = R,
+                                        .C = C,
+                                        .eps = 1e-3f,
+                                        .dtype = dtype};
+
+    device_launch(device, HD_K_rmsnorm_forward, &a);
+    if (with_add)
+        inp = check_sum(inp, add, sum);
+    ref_rmsnorm(want, want_rstd, inp->values, weight->values, R, C, (double)a.eps);
+    assert_close("out", out, want, FP32_UNITS);
+    assert_close("rstd", rstd, want_rstd, FP32_UNITS);
+}
+
+static void rmsnorm_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_rmsnorm);
+}
+
+/* The largest of rstd * weight * dout: gradients are differences of such terms, and with one
+ * channel nothing but their rounding is left. */
+static double largest_term(const struct tensor *rstd, const struct tensor *weight,
+                           const struct tensor *dout)
+{
+    double largest = 0;
+
+    for (int64_t i = 0; i < dout->count; i++)
+        largest = fmax(largest, fabs(rstd->values[i / weight->count] *
+                                     weight->values[i % weight->count] * dout->values[i]));
+    return largest;
+}
+
+static void check_rmsnorm_backward(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                                   bool with_add)
+{
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *add = tensor_random(R * C, dtype, 2, 2);
+    const struct tensor *weight = tensor_random(C, dtype, 1, 3);
+    const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
+    struct tensor *dinp = tensor_new(R * C, dtype), *rstd = tensor_new(R, HD_F32);
+    double *want = doubles(R * C), *want_rstd = doubles(R), *scrap = doubles(R * C);
+    struct hd_rmsnorm_backward_args a = {.dinp = dinp->data,
+                                         .dout = dout->data,
+                                         .inp = inp->data,
+                                         .rstd = rstd->data,
+                                         .weight = weight->data,
+                                         .add = with_add ? add->data : NULL,
+                                         .R = R,
+                                         .C = C,
+                                         .dtype = dtype};
+
+    ref_rmsnorm(scrap, want_rstd, inp->values, weight->values, R, C, 1e-3);
+    for (int64_t r = 0; r < R; r++)
+        tensor_put(rstd, r, want_rstd[r]);
+    ref_rmsnorm_backward(want, NULL, dout->values, inp->values, weight->values, R, C, 1e-3);
+    for (int64_t i = 0; with_add && i < R * C; i++)
+        want[i] += add->values[i];
+    device_launch(device, HD_K_rmsnorm_backward, &a);
+    assert_close_terms("dinp", dinp, want, FP32_UNITS, largest_term(rstd, weight, dout));
+
+    /* in place of dout, then of add */
+    a.dinp = tensor_copy(dout)->data;
+    a.dout = a.dinp;
+    device_launch(device, HD_K_rmsnorm_backward, &a);
+    assert_memory_equal(a.dinp, dinp->data, (size_t)(R * C) * hd_dtype_size(dtype));
+    if (with_add) {
+        a.dout = dout->data;
+        a.dinp = tensor_copy(add)->data;
+        a.add = a.dinp;
+        device_launch(device, HD_K_rmsnorm_backward, &a);
+        assert_memory_equal(a.dinp, dinp->data, (size_t)(R * C) * hd_dtype_size(dtype));
+    }
+}
+
+static void rmsnorm_backward_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_rmsnorm_backward);
+}
+
+/* An old value to add to, or NaN that must be stored over. */
+static struct tensor *gradient(int64_t count, bool accumulate, uint64_t key)
+{
+    return accumulate ? tensor_random(count, HD_F32, 1, key) : tensor_new(count, HD_F32);
+}
+
+static void check_gradient(const char *what, const struct tensor *got, double *want,
+                           bool accumulate)
+{
+    for (int64_t i = 0; accumulate && i < got->count; i++)
+        want[i] += got->values[i];
+    assert_close(what, got, want, FP32_UNITS);
+}
+
+static void check_rmsnorm_weight(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                                 bool accumulate)
+{
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *weight = tensor_random(C, dtype, 1, 3);
+    const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
+    struct tensor *dweight = gradient(C, accumulate, 5), *rstd = tensor_new(R, HD_F32);
+    double *want = doubles(C), *want_rstd = doubles(R), *scrap = doubles(R * C);
+    struct hd_rmsnorm_backward_weight_args a = {.dweight = dweight->data,
+                                                .dout = dout->data,
+                                                .inp = inp->data,
+                                                .rstd = rstd->data,
+                                                .R = R,
+                                                .C = C,
+                                                .accumulate = accumulate,
+                                                .dtype = dtype};
+
+    ref_rmsnorm(scrap, want_rstd, inp->values, weight->values, R, C, 1e-3);
+    for (int64_t r = 0; r < R; r++)
+        tensor_put(rstd, r, want_rstd[r]);
+    ref_rmsnorm_backward(NULL, want, dout->values, inp->values, weight->values, R, C, 1e-3);
+    device_launch(device, HD_K_rmsnorm_backward_weight, &a);
+    check_gradient("dweight", dweight, want, accumulate);
+}
+
+static void rmsnorm_weight_gradient_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_rmsnorm_weight);
+}
+
+static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                            bool with_add)
+{
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *add = tensor_random(R * C, dtype, 2, 2);
+    const struct tensor *weight = tensor_random(C, dtype, 1, 3);
+    const struct tensor *bias = tensor_random(C, dtype, 1, 6);
+    struct tensor *out = tensor_new(R * C, dtype), *sum = tensor_new(R * C, dtype);
+    struct tensor *mean = tensor_new(R, HD_F32), *rstd = tensor_new(R, HD_F32);
+    double *want = doubles(R * C), *want_mean = doubles(R), *want_rstd = doubles(R);
+    struct hd_layernorm_forward_args a = {.out = out->data,
+                                          .sum = with_add ? sum->data : NULL,
+                                          .mean = mean->data,
+                                          .rstd = rstd->data,
+                                          .inp = inp->data,
+                                          .add = with_add ? add->data : NULL,
+                                          .weight = weight->data,
+                                          .bias = bias->data,
+                                          .R = R,
+                                          .C = C,
+                                          .eps = 1e-3f,
+                                          .dtype = dtype};
+
+    device_launch(device, HD_K_layernorm_forward, &a);
+    if (with_add)
+        inp = check_sum(inp, add, sum);
+    ref_layernorm(want, want_mean, want_rstd, inp->values, weight->values, bias->values, R, C,
+                  (double)a.eps);
+    assert_close("out", out, want, FP32_UNITS);
+    assert_close("mean", mean, want_mean, FP32_UNITS);
+    assert_close("rstd", rstd, want_rstd, FP32_UNITS);
+}
+
+static void layernorm_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_layernorm);
+}
+
+/* mean and rstd as the forward kernel keeps them: rounded to fp32. */
+static void put_moments(struct tensor *mean, struct tensor *rstd, const struct tensor *inp,
+                        int64_t R, int64_t C)
+{
+    double *want_mean = doubles(R), *want_rstd = doubles(R), *scrap = doubles(R * C);
+
+    ref_layernorm(scrap, want_mean, want_rstd, inp->values, scrap, scrap, R, C, 1e-3);
+    for (int64_t r = 0; r < R; r++) {
+        tensor_put(mean, r, want_mean[r]);
+        tensor_put(rstd, r, want_rstd[r]);
+    }
+}
+
+static void check_layernorm_backward(struct device *device, int64_t R, int64_t C,
+                                     enum hd_dtype dtype, bool with_add)
+{
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *add = tensor_random(R * C, dtype, 2, 2);
+    const struct tensor *weight = tensor_random(C, dtype, 1, 3);
+    const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
+    struct tensor *dinp = tensor_new(R * C, dtype);
+    struct tensor *mean = tensor_new(R, HD_F32), *rstd = tensor_new(R, HD_F32);
+    double *want = doubles(R * C);
+    struct hd_layernorm_backward_args a = {.dinp = dinp->data,
+                                           .dout = dout->data,
+                                           .inp = inp->data,
+                                           .mean = mean->data,
+                                           .rstd = rstd->data,
+                                           .weight = weight->data,
+                                           .add = with_add ? add->data : NULL,
+                                           .R = R,
+                                           .C = C,
+                                           .dtype = dtype};
+
+    put_moments(mean, rstd, inp, R, C);
+    ref_layernorm_backward(want, NULL, NULL, dout->values, inp->values, weight->values, R, C, 1e-3);
+    for (int64_t i = 0; with_add && i < R * C; i++)
+        want[i] += add->values[i];
+    device_launch(device, HD_K_layernorm_backward, &a);
+    assert_close_terms("dinp", dinp, want, FP32_UNITS, largest_term(rstd, weight, dout));
+
+    a.dinp = tensor_copy(dout)->data;
+    a.dout = a.dinp;
+    device_launch(device, HD_K_layernorm_backward, &a);
+    assert_memory_equal(a.dinp, dinp->data, (size_t)(R * C) * hd_dtype_size(dtype));
+}
+
+static void layernorm_backward_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_layernorm_backward);
+}
+
+static void check_layernorm_weight(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                                   bool accumulate)
+{
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *weight = tensor_random(C, dtype, 1, 3);
+    const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
+    struct tensor *dweight = gradient(C, accumulate, 5), *dbias = gradient(C, accumulate, 7);
+    struct tensor *mean = tensor_new(R, HD_F32), *rstd = tensor_new(R, HD_F32);
+    double *want = doubles(C), *want_bias = doubles(C);
+    struct hd_layernorm_backward_weight_args a = {.dweight = dweight->data,
+                                                  .dbias = dbias->data,
+                                                  .dout = dout->data,
+                                                  .inp = inp->data,
+                                                  .mean = mean->data,
+                                                  .rstd = rstd->data,
+                                                  .R = R,
+                                                  .C = C,
+                                                  .accumulate = accumulate,
+                                                  .dtype = dtype};
+
+    put_moments(mean, rstd, inp, R, C);
+    ref_layernorm_backward(NULL, want, want_bias, dout->values, inp->values, weight->values, R, C,
+                           1e-3);
+    device_launch(device, HD_K_layernorm_backward_weight, &a);
+    if (C > 1) /* with one channel x - mean is 0, and so is the gradient of the weight */
+        check_gradient("dweight", dweight, want, accumulate);
+    check_gradient("dbias", dbias, want_bias, accumulate);
+}
+
+static void layernorm_weight_gradients_are_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_layernorm_weight);
+}
+
+static void check_bias(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                       bool accumulate)
+{
+    const int64_t ldd = C + 3; /* the columns between rows hold NaN, which may not enter a sum */
+    struct tensor *dout = tensor_new(R * ldd, dtype), *dbias = gradient(C, accumulate, 5);
+    const struct tensor *values = tensor_random(R * C, dtype, 1, 8);
+    double *want = doubles(C);
+    struct hd_bias_backward_args a = {.dbias = dbias->data,
+                                      .dout = dout->data,
+                                      .R = R,
+                                      .N = C,
+                                      .ldd = ldd,
+                                      .accumulate = accumulate,
+                                      .dtype = dtype};
+
+    for (int64_t i = 0; i < R * C; i++) {
+        tensor_put(dout, i / C * ldd + i % C, values->values[i]);
+        want[i % C] += values->values[i];
+    }
+    device_launch(device, HD_K_bias_backward, &a);
+    check_gradient("dbias", dbias, want, accumulate);
+}
+
+static void bias_gradient_is_the_sum_of_rows(void **state)
+{
+    (void)state;
+    everywhere(check_bias);
+}
+
+/* Goal: sums over rows are chunked by shape. Method: 4500 rows, which make 64 chunks of 71 rows,
+ * the last one shorter; 1, 2 and 3 threads give the same bits. */
+static void threads_do_not_change_a_bit_of_a_sum_over_rows(void **state)
+{
+    enum { R = 4500, C = 37 };
+    const struct tensor *dout = tensor_random(R * C, HD_F32, 1, 9);
+    struct tensor *dbias[3];
+    double *want = doubles(C);
+
+    (void)state;
+    for (int64_t i = 0; i < R * C; i++)
+        want[i % C] += dout->values[i];
+    for (int i = 0; i < 3; i++) {
+        struct device device = device_open(&settings[i]);
+        struct hd_bias_backward_args a = {
+            .dout = dout->data, .R = R, .N = C, .ldd = C, .dtype = HD_F32};
+
+        dbias[i] = tensor_new(C, HD_F32);
+        a.dbias = dbias[i]->data;
+        device_launch(&device, HD_K_bias_backward, &a);
+        assert_close("dbias", dbias[i], want, FP32_UNITS);
+        assert_same_bits("dbias", dbias[i], dbias[0]);
+        device_close(&device);
+    }
+    tensors_free();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rmsnorm_is_the_reference),
+        cmocka_unit_test(rmsnorm_backward_is_the_reference),
+        cmocka_unit_test(rmsnorm_weight_gradient_is_the_reference),
+        cmocka_unit_test(layernorm_is_the_reference),
+        cmocka_unit_test(layernorm_backward_is_the_reference),
+        cmocka_unit_test(layernorm_weight_gradients_are_the_reference),
+        cmocka_unit_test(bias_gradient_is_the_sum_of_rows),
+        cmocka_unit_test(threads_do_not_change_a_bit_of_a_sum_over_rows),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
