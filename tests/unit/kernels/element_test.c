@@ -1,0 +1,363 @@
+/* element: everything that works element by element or moves rows: activations, add, cast, zero,
+ * rotary positions, embeddings, the cache. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/reference/reference.h"
+#include "tests/unit/kernels/harness.h"
+
+typedef void check_one(struct device *device, enum hd_dtype dtype, bool option);
+
+static void everywhere(check_one *check)
+{
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (int kind = 0; kind < 4; kind++) {
+            check(&device, kind & 1 ? HD_BF16 : HD_F32, kind & 2);
+            tensors_free();
+        }
+        device_close(&device);
+    }
+}
+
+enum { ROWS = 67, WIDTH = 531 }; /* some pieces of work; no multiple of any vector */
+
+/* From small values to where the sigmoid is 0 and 1 in fp32. */
+static struct tensor *activations(int64_t count, enum hd_dtype dtype)
+{
+    struct tensor *t = tensor_random(count, dtype, 3, 31);
+
+    tensor_put(t, 0, 0);
+    tensor_put(t, 1, -120);
+    tensor_put(t, 2, 120);
+    return t;
+}
+
+static void check_swiglu(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    struct tensor *inp = activations(ROWS * 2 * WIDTH, dtype);
+    const struct tensor *dout = tensor_random(ROWS * WIDTH, dtype, 1, 32);
+    struct tensor *out = tensor_new(ROWS * WIDTH, dtype);
+    struct tensor *dinp = in_place ? inp : tensor_new(inp->count, dtype);
+    double *want = doubles(out->count), *want_dinp = doubles(inp->count);
+    struct hd_swiglu_forward_args f = {
+        .out = out->data, .inp = inp->data, .R = ROWS, .F = WIDTH, .dtype = dtype};
+    struct hd_swiglu_backward_args b = {.dinp = dinp->data,
+                                        .dout = dout->data,
+                                        .inp = inp->data,
+                                        .R = ROWS,
+                                        .F = WIDTH,
+                                        .dtype = dtype};
+
+    ref_swiglu(want, inp->values, ROWS, WIDTH);
+    ref_swiglu_backward(want_dinp, dout->values, inp->values, ROWS, WIDTH);
+    device_launch(device, HD_K_swiglu_forward, &f);
+    device_launch(device, HD_K_swiglu_backward, &b);
+    assert_close("out", out, want, 8);
+    assert_close("dinp", dinp, want_dinp, 8);
+}
+
+static void swiglu_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_swiglu);
+}
+
+/* The exponent is a cubic of x, up to 10 before the sigmoid is 0 or 1 in fp32: its rounding enters
+ * the result that many times. */
+static void check_gelu(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    struct tensor *inp = activations(ROWS * WIDTH, dtype);
+    struct tensor *dout = tensor_random(ROWS * WIDTH, dtype, 1, 32);
+    struct tensor *out = tensor_new(ROWS * WIDTH, dtype);
+    struct tensor *dinp = in_place ? inp : tensor_new(inp->count, dtype);
+    double *want = doubles(out->count), *want_dinp = doubles(inp->count);
+    struct hd_gelu_forward_args f = {
+        .out = out->data, .inp = inp->data, .N = ROWS * WIDTH, .dtype = dtype};
+    struct hd_gelu_backward_args b = {.dinp = dinp->data,
+                                      .dout = dout->data,
+                                      .inp = inp->data,
+                                      .N = ROWS * WIDTH,
+                                      .dtype = dtype};
+
+    ref_gelu(want, inp->values, ROWS * WIDTH);
+    ref_gelu_backward(want_dinp, dout->values, inp->values, ROWS * WIDTH);
+    device_launch(device, HD_K_gelu_forward, &f);
+    device_launch(device, HD_K_gelu_backward, &b);
+    assert_close("out", out, want, 24);
+    assert_close("dinp", dinp, want_dinp, 24);
+    if (!in_place) { /* the other alias: dinp in the place of dout */
+        b.dout = b.dinp = tensor_copy(dout)->data;
+        device_launch(device, HD_K_gelu_backward, &b);
+        assert_memory_equal(b.dinp, dinp->data, (size_t)dinp->count * hd_dtype_size(dtype));
+    }
+}
+
+static void gelu_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_gelu);
+}
+
+static void check_add(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    struct tensor *a = tensor_random(40000, dtype, 1, 1), *b = tensor_random(40000, dtype, 1, 2);
+    struct tensor *out = in_place ? b : tensor_new(40000, dtype);
+    double *want = doubles(40000);
+    struct hd_add_args args = {
+        .out = out->data, .a = a->data, .b = b->data, .N = 40000, .dtype = dtype};
+
+    for (int i = 0; i < 40000; i++)
+        want[i] = a->values[i] + b->values[i];
+    device_launch(device, HD_K_add, &args);
+    assert_close("out", out, want, 1);
+}
+
+static void add_adds(void **state)
+{
+    (void)state;
+    everywhere(check_add);
+}
+
+/* Goal: casts round to nearest even, keep infinities and NaN, and fill exactly N. Method: bit
+ * patterns around ties and the ends of the range, against the scalar conversions of base. */
+static void check_cast(struct device *device, enum hd_dtype out_dtype, bool bf16_inp)
+{
+    static const uint32_t patterns[] = {0x3f800000, 0x3f808000, 0x3f808001, 0x3f818000, 0x3f817fff,
+                                        0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001,
+                                        0x00000001, 0x80000000, 0x00008000, 0x33333333};
+    enum { N = 20011, PATTERNS = sizeof patterns / sizeof patterns[0] };
+    const enum hd_dtype inp_dtype = bf16_inp ? HD_BF16 : HD_F32;
+    struct tensor *inp = tensor_random(N, inp_dtype, 1e3, 1), *out = tensor_new(N, out_dtype);
+    struct hd_cast_args a = {
+        .out = out->data, .inp = inp->data, .N = N, .out_dtype = out_dtype, .inp_dtype = inp_dtype};
+
+    for (int i = 0; i < PATTERNS; i++) {
+        float value;
+
+        memcpy(&value, &patterns[i], sizeof value);
+        if (bf16_inp)
+            ((uint16_t *)inp->data)[i * 7] = hd_f32_to_bf16(value);
+        else
+            memcpy((float *)inp->data + i * 7, &value, sizeof value);
+    }
+    device_launch(device, HD_K_cast, &a);
+    for (int i = 0; i < N; i++) {
+        const float x =
+            bf16_inp ? hd_bf16_to_f32(((uint16_t *)inp->data)[i]) : ((const float *)inp->data)[i];
+
+        if (out_dtype == HD_BF16)
+            assert_int_equal(((uint16_t *)out->data)[i], hd_f32_to_bf16(x));
+        else
+            assert_memory_equal((float *)out->data + i, &x, sizeof x);
+    }
+}
+
+static void cast_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    everywhere(check_cast);
+}
+
+static void zero_stores_exactly_its_bytes(void **state)
+{
+    (void)state;
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+        struct tensor *t = tensor_new(300001, HD_U8); /* several pieces, and a guard behind */
+        struct hd_zero_args a = {.out = t->data, .size_bytes = t->count};
+
+        device_launch(&device, HD_K_zero, &a);
+        for (int64_t i = 0; i < t->count; i++)
+            assert_int_equal(((unsigned char *)t->data)[i], 0);
+        tensors_free();
+        device_close(&device);
+    }
+}
+
+/* Heads of a fused row, widths with rests, rows with a distance; turning back gives x again. */
+static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
+{
+    enum { R = 37, P = 50 };
+    const int64_t D = wide ? 64 : 10, H = wide ? 3 : 5, ldx = H * D + 7;
+    const struct tensor *dense = tensor_random(R * H * D, dtype, 1, 1);
+    const struct tensor *position = tensor_random_int32(R, 0, P, 2);
+    struct tensor *table = tensor_new(P * D, HD_F32), *x = tensor_new(R * ldx, dtype);
+    struct tensor *turned = tensor_new(R * H * D, dtype);
+    double *want = doubles(R * H * D);
+    struct hd_rope_args a = {.x = x->data,
+                             .position = position->data,
+                             .table = table->data,
+                             .R = R,
+                             .H = H,
+                             .D = D,
+                             .P = P,
+                             .ldx = ldx,
+                             .dtype = dtype};
+
+    for (int64_t i = 0; i < P * D / 2; i++) {
+        const double angle =
+            (double)(i / (D / 2)) * pow(10000, -2.0 * (double)(i % (D / 2)) / (double)D);
+
+        tensor_put(table, 2 * i, cos(angle));
+        tensor_put(table, 2 * i + 1, sin(angle));
+    }
+    for (int64_t i = 0; i < dense->count; i++) {
+        want[i] = dense->values[i];
+        tensor_put(x, i / (H * D) * ldx + i % (H * D), want[i]);
+    }
+    ref_rope(want, position->data, table->values, R, H, D, false);
+    device_launch(device, HD_K_rope, &a);
+    for (int64_t i = 0; i < dense->count; i++)
+        tensor_put(turned, i, tensor_get(x, i / (H * D) * ldx + i % (H * D)));
+    assert_close("x", turned, want, 8);
+
+    /* A bf16 pair was rounded once: turned back, up to 2^-8 of each of its members is wrong. */
+    a.inverse = true;
+    device_launch(device, HD_K_rope, &a);
+    for (int64_t i = 0; i < dense->count; i++)
+        tensor_put(turned, i, tensor_get(x, i / (H * D) * ldx + i % (H * D)));
+    assert_close("x", turned, dense->values, 16 + (dtype == HD_BF16 ? 2 * 0x1p16 : 0));
+}
+
+static void rope_turns_and_turns_back(void **state)
+{
+    (void)state;
+    everywhere(check_rope);
+}
+
+static void check_embedding(struct device *device, enum hd_dtype dtype, bool two_tables)
+{
+    enum { R = 130, C = 45, V = 40, V2 = 70 };
+    const struct tensor *weight = tensor_random(V * C, dtype, 1, 1);
+    const struct tensor *weight2 = tensor_random(V2 * C, dtype, 1, 2);
+    struct tensor *index = tensor_random_int32(R, 0, V, 3);
+    const struct tensor *index2 = tensor_random_int32(R, 0, V2, 4);
+    struct tensor *out = tensor_new(R * C, dtype);
+    double *want = doubles(R * C);
+    struct hd_embedding_forward_args a = {.out = out->data,
+                                          .index = index->data,
+                                          .weight = weight->data,
+                                          .index2 = two_tables ? index2->data : NULL,
+                                          .weight2 = two_tables ? weight2->data : NULL,
+                                          .R = R,
+                                          .C = C,
+                                          .V = V,
+                                          .V2 = V2,
+                                          .dtype = dtype};
+
+    tensor_put(index, 5, -1);
+    tensor_put(index, 6, V);
+    ref_embedding(want, index->data, weight->values, a.index2, weight2->values, R, C, V, V2);
+    device_launch(device, HD_K_embedding_forward, &a);
+    assert_close("out", out, want, 1);
+}
+
+static void embedding_reads_the_named_rows(void **state)
+{
+    (void)state;
+    everywhere(check_embedding);
+}
+
+static void check_embedding_backward(struct device *device, enum hd_dtype dtype, bool accumulate)
+{
+    enum { R = 130, C = 45, V = 40 };
+    struct tensor *index = tensor_random_int32(R, 0, V - 7, 3); /* some rows are never named */
+    const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
+    struct tensor *dweight =
+        accumulate ? tensor_random(V * C, HD_F32, 1, 5) : tensor_new(V * C, HD_F32);
+    double *want = doubles(V * C);
+    struct hd_embedding_backward_args a = {.dweight = dweight->data,
+                                           .index = index->data,
+                                           .dout = dout->data,
+                                           .R = R,
+                                           .C = C,
+                                           .V = V,
+                                           .accumulate = accumulate,
+                                           .dtype = dtype};
+
+    tensor_put(index, 5, -1);
+    tensor_put(index, 6, V);
+    ref_embedding_backward(want, index->data, dout->values, R, C, V);
+    for (int64_t i = 0; accumulate && i < V * C; i++)
+        want[i] += dweight->values[i];
+    device_launch(device, HD_K_embedding_backward, &a);
+    assert_close("dweight", dweight, want, 8);
+}
+
+static void embedding_gradient_gathers_the_named_rows(void **state)
+{
+    (void)state;
+    everywhere(check_embedding_backward);
+}
+
+/* Goal: rows land behind the filled ones of each sequence, with both row distances; what does not
+ * fit is dropped and said. */
+static void check_cache(struct device *device, enum hd_dtype dtype, bool too_long)
+{
+    enum { B = 3, ROWS_MAX = 20, NEW = 6, N = 11, LDI = 13, LDC = 17 };
+    const int32_t filled = too_long ? ROWS_MAX - 2 : 4;
+    const struct tensor *inp = tensor_random(B * NEW * LDI, dtype, 1, 1);
+    struct tensor *cache = tensor_new(B * ROWS_MAX * LDC, dtype);
+    int64_t overflow = 0;
+    struct hd_cache_append_args a = {.cache = cache->data,
+                                     .overflow = &overflow,
+                                     .inp = inp->data,
+                                     .filled = &filled,
+                                     .B = B,
+                                     .rows = ROWS_MAX,
+                                     .new_rows = NEW,
+                                     .N = N,
+                                     .ldi = LDI,
+                                     .ldc = LDC,
+                                     .dtype = dtype};
+
+    device_launch(device, HD_K_cache_append, &a);
+    assert_int_equal(overflow, too_long);
+    for (int64_t i = 0; i < cache->count; i++) {
+        const int64_t row = i / LDC % ROWS_MAX - filled, b = i / LDC / ROWS_MAX, n = i % LDC;
+
+        if (row >= 0 && row < NEW && n < N)
+            assert_true(tensor_get(cache, i) == inp->values[(b * NEW + row) * LDI + n]);
+        else
+            assert_true(isnan(tensor_get(cache, i)));
+    }
+}
+
+static void cache_append_writes_behind_the_filled_rows(void **state)
+{
+    (void)state;
+    everywhere(check_cache);
+}
+
+static void an_encoding_that_is_not_computed_with_is_refused(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    struct hd_add_args a = {.N = 1, .dtype = HD_F16};
+    struct hd_gemm_args g = {.M = 1, .N = 1, .K = 1, .ab_dtype = HD_F32, .c_dtype = HD_F16};
+
+    (void)state;
+    assert_int_equal(device_try(&device, HD_K_add, &a), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "f16"));
+    assert_int_equal(device_try(&device, HD_K_gemm, &g), HD_UNSUPPORTED);
+    device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(swiglu_is_the_reference),
+        cmocka_unit_test(gelu_is_the_reference),
+        cmocka_unit_test(add_adds),
+        cmocka_unit_test(cast_rounds_to_nearest_even),
+        cmocka_unit_test(zero_stores_exactly_its_bytes),
+        cmocka_unit_test(rope_turns_and_turns_back),
+        cmocka_unit_test(embedding_reads_the_named_rows),
+        cmocka_unit_test(embedding_gradient_gathers_the_named_rows),
+        cmocka_unit_test(cache_append_writes_behind_the_filled_rows),
+        cmocka_unit_test(an_encoding_that_is_not_computed_with_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,311 @@
+/* reference: the gradients that kernels are compared with are themselves right.
+ *
+ * For each operation f and a random cotangent w, L = sum w f(x) is differentiated by central
+ * differences in double for every element of every input. With h = 1e-5 and values of order 1 the
+ * differences are wrong by some h^2 (third derivative) + 2^-53 / h: 1e-10; 1e-7 is allowed. */
+#include <math.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "tests/reference/reference.h"
+#include "tests/unit/kernels/harness.h"
+
+static double *normals(int64_t count, uint64_t key)
+{
+    double *x = doubles(count);
+
+    for (int64_t i = 0; i < count; i++)
+        x[i] = (double)hd_random_normal(key, (uint64_t)i);
+    return x;
+}
+
+static double dot(const double *a, const double *b, int64_t count)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* Compares `gradient` with the central differences of `loss` in the elements of x. */
+static void check_gradient(const char *what, double *x, const double *gradient, int64_t count,
+                           double (*loss)(const void *problem), const void *problem)
+{
+    const double h = 1e-5;
+
+    for (int64_t i = 0; i < count; i++) {
+        const double at = x[i];
+        double above, below;
+
+        x[i] = at + h;
+        above = loss(problem);
+        x[i] = at - h;
+        below = loss(problem);
+        x[i] = at;
+        assert_close_at(what, i, gradient[i], (above - below) / (2 * h), 1e-7);
+    }
+}
+
+enum { R = 5, C = 7 };
+static const double eps = 1e-3;
+
+struct norm {
+    double *inp, *weight, *bias, *dout, *out, *mean, *rstd;
+};
+
+static struct norm make_norm(void)
+{
+    return (struct norm){normals(R * C, 1), normals(C, 2), normals(C, 3), normals(R * C, 4),
+                         doubles(R * C),    doubles(R),    doubles(R)};
+}
+
+static double rmsnorm_loss(const void *problem)
+{
+    const struct norm *p = problem;
+
+    ref_rmsnorm(p->out, p->rstd, p->inp, p->weight, R, C, eps);
+    return dot(p->out, p->dout, R * C);
+}
+
+static void rmsnorm_gradient(void **state)
+{
+    const struct norm p = make_norm();
+    double *dinp = doubles(R * C), *dweight = doubles(C);
+
+    (void)state;
+    ref_rmsnorm_backward(dinp, dweight, p.dout, p.inp, p.weight, R, C, eps);
+    check_gradient("dinp", p.inp, dinp, R * C, rmsnorm_loss, &p);
+    check_gradient("dweight", p.weight, dweight, C, rmsnorm_loss, &p);
+    tensors_free();
+}
+
+static double layernorm_loss(const void *problem)
+{
+    const struct norm *p = problem;
+
+    ref_layernorm(p->out, p->mean, p->rstd, p->inp, p->weight, p->bias, R, C, eps);
+    return dot(p->out, p->dout, R * C);
+}
+
+static void layernorm_gradient(void **state)
+{
+    const struct norm p = make_norm();
+    double *dinp = doubles(R * C), *dweight = doubles(C), *dbias = doubles(C);
+
+    (void)state;
+    ref_layernorm_backward(dinp, dweight, dbias, p.dout, p.inp, p.weight, R, C, eps);
+    check_gradient("dinp", p.inp, dinp, R * C, layernorm_loss, &p);
+    check_gradient("dweight", p.weight, dweight, C, layernorm_loss, &p);
+    check_gradient("dbias", p.bias, dbias, C, layernorm_loss, &p);
+    tensors_free();
+}
+
+struct map { /* of one input to one output */
+    double *inp, *dout, *out;
+};
+
+static double swiglu_loss(const void *problem)
+{
+    const struct map *p = problem;
+
+    ref_swiglu(p->out, p->inp, R, C);
+    return dot(p->out, p->dout, R * C);
+}
+
+static double gelu_loss(const void *problem)
+{
+    const struct map *p = problem;
+
+    ref_gelu(p->out, p->inp, R * C);
+    return dot(p->out, p->dout, R * C);
+}
+
+static void activation_gradients(void **state)
+{
+    const struct map p = {normals(R * 2 * C, 5), normals(R * C, 6), doubles(R * C)};
+    double *dinp = doubles(R * 2 * C);
+
+    (void)state;
+    ref_swiglu_backward(dinp, p.dout, p.inp, R, C);
+    check_gradient("swiglu dinp", p.inp, dinp, R * 2 * C, swiglu_loss, &p);
+    ref_gelu_backward(dinp, p.dout, p.inp, R * C);
+    check_gradient("gelu dinp", p.inp, dinp, R * C, gelu_loss, &p);
+    tensors_free();
+}
+
+struct product {
+    double *a, *b, *dc, *c;
+};
+
+static double gemm_loss(const void *problem)
+{
+    const struct product *p = problem;
+
+    ref_gemm(p->c, p->a, p->b, NULL, 4, 6, 5, false, true);
+    return dot(p->c, p->dc, 4 * 6);
+}
+
+/* The products that the model uses: Y = X W^T, dX = dY W, dW = dY^T X. */
+static void gemm_gradients_are_gemms(void **state)
+{
+    const struct product p = {normals(4 * 5, 1), normals(6 * 5, 2), normals(4 * 6, 3),
+                              doubles(4 * 6)};
+    double *da = doubles(4 * 5), *db = doubles(6 * 5);
+
+    (void)state;
+    ref_gemm(da, p.dc, p.b, NULL, 4, 5, 6, false, false);
+    ref_gemm(db, p.dc, p.a, NULL, 6, 5, 4, true, false);
+    check_gradient("da", p.a, da, 4 * 5, gemm_loss, &p);
+    check_gradient("db", p.b, db, 6 * 5, gemm_loss, &p);
+    tensors_free();
+}
+
+struct lookup {
+    double *weight, *dout, *out;
+};
+static const int32_t tokens[] = {3, 0, 3, -1, 8};
+
+static double embedding_loss(const void *problem)
+{
+    const struct lookup *p = problem;
+
+    ref_embedding(p->out, tokens, p->weight, NULL, NULL, 5, C, 8, 0);
+    return dot(p->out, p->dout, 5 * C);
+}
+
+static void embedding_gradient(void **state)
+{
+    const struct lookup p = {normals(8 * C, 1), normals(5 * C, 2), doubles(5 * C)};
+    double *dweight = doubles(8 * C);
+
+    (void)state;
+    ref_embedding_backward(dweight, tokens, p.dout, 5, C, 8);
+    check_gradient("dweight", p.weight, dweight, 8 * C, embedding_loss, &p);
+    tensors_free();
+}
+
+struct turn {
+    double *x, *table, *dout, *out;
+};
+static const int32_t positions[] = {2, 0, 3};
+
+static double rope_loss(const void *problem)
+{
+    const struct turn *p = problem;
+
+    memcpy(p->out, p->x, 3 * 2 * 6 * sizeof *p->x);
+    ref_rope(p->out, positions, p->table, 3, 2, 6, false);
+    return dot(p->out, p->dout, 3 * 2 * 6);
+}
+
+static void rope_turned_back_is_its_gradient(void **state)
+{
+    const struct turn p = {normals(36, 1), doubles(4 * 6), normals(36, 2), doubles(36)};
+    double *dx = doubles(36);
+
+    (void)state;
+    for (int i = 0; i < 4 * 3; i++) {
+        p.table[2 * i] = cos(i * 0.7);
+        p.table[2 * i + 1] = sin(i * 0.7);
+    }
+    memcpy(dx, p.dout, 36 * sizeof *dx);
+    ref_rope(dx, positions, p.table, 3, 2, 6, true);
+    check_gradient("dx", p.x, dx, 36, rope_loss, &p);
+    tensors_free();
+}
+
+struct loss {
+    double *logits;
+};
+static const int32_t targets[] = {4, -1, 0, 5};
+
+static double cross_entropy_loss(const void *problem)
+{
+    const struct loss *p = problem;
+
+    return 3 * ref_cross_entropy(NULL, p->logits, targets, 4, 6, 8, 3);
+}
+
+static void cross_entropy_gradient(void **state)
+{
+    const struct loss p = {normals(4 * 8, 1)};
+    double *dlogits = doubles(4 * 8);
+
+    (void)state;
+    (void)ref_cross_entropy(dlogits, p.logits, targets, 4, 6, 8, 3);
+    check_gradient("dlogits", p.logits, dlogits, 4 * 8, cross_entropy_loss, &p);
+    tensors_free();
+}
+
+struct heads {
+    struct ref_attention spec;
+    double *q, *k, *v, *dout, *out, *lse;
+};
+
+static double attention_loss(const void *problem)
+{
+    const struct heads *p = problem;
+
+    ref_attention(&p->spec, p->out, p->lse, p->q, p->k, p->v);
+    return dot(p->out, p->dout, 2 * 5 * 4 * 3);
+}
+
+/* 2 sequences, 5 queries, 6 of 7 keys, 4 heads on 2 groups, D = 3; every kind of mask. */
+static void attention_gradient(void **state)
+{
+    static const int32_t q_index[] = {1, 2, 3, 4, 5, 1, 2, 3, 4, 5};
+    static const int32_t kv_index[] = {0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5, 6};
+    static const int32_t q_bound[] = {0, 0, 3, 3, 3, 2, 2, 2, 2, 4};
+    static const double slopes[] = {0.5, 0.25, 0.1, 0};
+
+    (void)state;
+    for (int kind = 0; kind < 5; kind++) {
+        const struct heads p = {{.B = 2,
+                                 .q_len = 5,
+                                 .kv_len = 6,
+                                 .kv_stride = 7,
+                                 .H = 4,
+                                 .G = 2,
+                                 .D = 3,
+                                 .window = kind == 1 ? 3 : 0,
+                                 .q_index = q_index,
+                                 .kv_index = kv_index,
+                                 .q_bound = kind == 2 ? q_bound : NULL,
+                                 .slopes = kind == 3 ? slopes : NULL,
+                                 .kv_filled = kind == 4 ? 4 : -1,
+                                 .scale = 0.6,
+                                 .causal = kind != 4},
+                                normals(2 * 5 * 4 * 3, 1),
+                                normals(2 * 7 * 2 * 3, 2),
+                                normals(2 * 7 * 2 * 3, 3),
+                                normals(2 * 5 * 4 * 3, 4),
+                                doubles(2 * 5 * 4 * 3),
+                                doubles(4 * 2 * 5)};
+        double *dq = doubles(2 * 5 * 4 * 3), *dk = doubles(2 * 7 * 2 * 3);
+        double *dv = doubles(2 * 7 * 2 * 3);
+
+        (void)attention_loss(&p);
+        ref_attention_backward(&p.spec, dq, dk, dv, p.dout, p.q, p.k, p.v, p.out, p.lse);
+        check_gradient("dq", p.q, dq, 2 * 5 * 4 * 3, attention_loss, &p);
+        check_gradient("dk", p.k, dk, 2 * 7 * 2 * 3, attention_loss, &p);
+        check_gradient("dv", p.v, dv, 2 * 7 * 2 * 3, attention_loss, &p);
+        tensors_free();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rmsnorm_gradient),
+        cmocka_unit_test(layernorm_gradient),
+        cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(gemm_gradients_are_gemms),
+        cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(rope_turned_back_is_its_gradient),
+        cmocka_unit_test(cross_entropy_gradient),
+        cmocka_unit_test(attention_gradient),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

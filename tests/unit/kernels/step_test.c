@@ -1,0 +1,319 @@
+/* step: the loss, the step block, the gradient norm and AdamW. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/reference/reference.h"
+#include "tests/unit/kernels/harness.h"
+
+typedef void check_one(struct device *device, enum hd_dtype dtype, bool option);
+
+static void everywhere(check_one *check)
+{
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (int kind = 0; kind < 4; kind++) {
+            check(&device, kind & 1 ? HD_BF16 : HD_F32, kind & 2);
+            tensors_free();
+        }
+        device_close(&device);
+    }
+}
+
+/* A loss is a difference of a logarithm and a logit, both of some 10; 30 of them are added. Padding
+ * columns hold NaN, which may enter nothing; targets of -1 count for nothing. */
+static void check_cross_entropy(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    enum { R = 30, V = 307, VP = 320 };
+    struct tensor *logits = tensor_random(R * VP, dtype, 3, 1);
+    struct tensor *target = tensor_random_int32(R, 0, V, 2);
+    struct tensor *dlogits = in_place ? logits : tensor_new(R * VP, dtype);
+    struct hd_step_block block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
+    double *want = doubles(R * VP), loss, without;
+    struct hd_cross_entropy_args a = {.block = &block,
+                                      .logits = logits->data,
+                                      .target = target->data,
+                                      .R = R,
+                                      .V = V,
+                                      .Vp = VP,
+                                      .dtype = dtype};
+
+    tensor_put(target, 3, -1);
+    tensor_put(target, 29, -100);
+    tensor_put(target, 4, 0);
+    tensor_put(target, 5, V - 1);
+    tensor_put(logits, 6 * VP + 9, 60); /* a row that is nearly certain */
+    for (int64_t i = 0; i < R * VP; i++)
+        if (i % VP >= V)
+            tensor_put(logits, i, NAN);
+    loss = ref_cross_entropy(want, logits->values, target->data, R, V, VP, 0.5);
+
+    device_launch(device, HD_K_cross_entropy, &a); /* without gradient: validation */
+    without = block.loss_sum;
+    assert_close_at("loss", 0, block.loss_sum, 5 + loss, R * 20 * 8 * 0x1p-24);
+    assert_int_equal(block.target_count, 7 + R - 2);
+    a.dlogits = dlogits->data;
+    device_launch(device, HD_K_cross_entropy, &a);
+    assert_close_at("loss", 1, block.loss_sum - without, without - 5, 1e-9);
+    assert_close("dlogits", dlogits, want, FP32_UNITS);
+    assert_int_equal(block.overflow, 0);
+}
+
+static void cross_entropy_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_cross_entropy);
+}
+
+static void a_target_outside_the_vocabulary_stops_the_update(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    const struct tensor *logits = tensor_random(2 * 8, HD_F32, 1, 1);
+    const int32_t target[] = {3, 8};
+    struct hd_step_block block = {.loss_scale = 1};
+    struct hd_cross_entropy_args a = {.block = &block,
+                                      .logits = logits->data,
+                                      .target = target,
+                                      .R = 2,
+                                      .V = 8,
+                                      .Vp = 8,
+                                      .dtype = HD_F32};
+
+    (void)state;
+    device_launch(&device, HD_K_cross_entropy, &a);
+    assert_int_equal(block.overflow, 1);
+    assert_int_equal(block.target_count, 1);
+    tensors_free();
+    device_close(&device);
+}
+
+static void step_begin_zeroes_what_a_step_accumulates(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    struct hd_step_block block = {
+        .step = 3, .lr = 2, .loss_sum = 4, .target_count = 5, .overflow = 1};
+    struct hd_step_begin_args a = {.block = &block};
+
+    (void)state;
+    device_launch(&device, HD_K_step_begin, &a);
+    assert_true(block.loss_sum == 0 && block.target_count == 0 && block.overflow == 0);
+    assert_true(block.step == 3 && block.lr == 2);
+    device_close(&device);
+}
+
+/* Goal: chunk sums are exact to double, do not depend on the place of a chunk in its shard, and see
+ * what is not finite. Method: two and a half chunks; the second half again as a tensor of its own.
+ */
+static void square_sums_are_cut_at_fixed_chunks(void **state)
+{
+    enum { N = HD_GRAD_CHUNK * 5 / 2 };
+
+    (void)state;
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+        struct tensor *grad = tensor_random(N, HD_F32, 1e-3, 1);
+        struct tensor *sums = tensor_new(3, HD_F64), *tail = tensor_new(2, HD_F64);
+        struct hd_step_block block = {0};
+        struct hd_square_sums_args a = {
+            .sums = sums->data, .block = &block, .grad = grad->data, .N = N};
+
+        device_launch(&device, HD_K_square_sums, &a);
+        for (int chunk = 0; chunk < 3; chunk++) {
+            double want = 0;
+
+            for (int64_t i = chunk * HD_GRAD_CHUNK; i < (chunk + 1) * HD_GRAD_CHUNK && i < N; i++)
+                want += grad->values[i] * grad->values[i];
+            assert_close_at("sum", chunk, tensor_get(sums, chunk), want, want * 1e-12);
+        }
+        a.sums = tail->data;
+        a.grad = (const float *)grad->data + HD_GRAD_CHUNK;
+        a.N = N - HD_GRAD_CHUNK;
+        device_launch(&device, HD_K_square_sums, &a);
+        assert_memory_equal(tail->data, (double *)sums->data + 1, 2 * sizeof(double));
+        assert_int_equal(block.overflow, 0);
+
+        tensor_put(grad, N - 1, INFINITY);
+        device_launch(&device, HD_K_square_sums, &a);
+        assert_int_equal(block.overflow, 1);
+        block.overflow = 0;
+        tensor_put(grad, N - 1, NAN);
+        device_launch(&device, HD_K_square_sums, &a);
+        assert_int_equal(block.overflow, 1);
+        tensors_free();
+        device_close(&device);
+    }
+}
+
+/* Two ranks with 6 and 10 targets; squares 100 + 44 = 144, so the norm of the sum is 12 and that of
+ * the mean 12 / 16 / scale. */
+static void step_finish_means_and_clips(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    struct hd_step_block block = {.loss_scale = 2, .max_grad_norm = 0.25f};
+    struct hd_step_block first = {.loss_sum = 12, .target_count = 6};
+    struct hd_step_block second = {.loss_sum = 36, .target_count = 10};
+    double records[2 * HD_EXCHANGE_WORDS], sums[] = {100, 44};
+    struct hd_step_record_args r = {.record = records, .block = &first};
+    struct hd_step_finish_args f = {
+        .block = &block, .records = records, .sums = sums, .ranks = 2, .chunks = 2};
+
+    (void)state;
+    device_launch(&device, HD_K_step_record, &r);
+    r.record = records + HD_EXCHANGE_WORDS;
+    r.block = &second;
+    device_launch(&device, HD_K_step_record, &r);
+    device_launch(&device, HD_K_step_finish, &f);
+    assert_true(block.mean_loss == 48.0 / 16);
+    assert_true(block.total_targets == 16);
+    assert_true(block.grad_norm == 12.0 / 16 / 2);
+    /* clipped to 0.25: the factor of the sum is 0.25 / 12 */
+    assert_close_at("factor", 0, (double)block.grad_factor, 0.25 / 12, 1e-8);
+    assert_int_equal(block.skip_update, 0);
+
+    block.max_grad_norm = 0.5f; /* above the norm of 0.375 */
+    device_launch(&device, HD_K_step_finish, &f);
+    assert_true(block.grad_factor == 1.0f / 32);
+    block.max_grad_norm = 0; /* no clipping */
+    device_launch(&device, HD_K_step_finish, &f);
+    assert_true(block.grad_factor == 1.0f / 32);
+
+    sums[1] = INFINITY;
+    device_launch(&device, HD_K_step_finish, &f);
+    assert_int_equal(block.skip_update, 1);
+    sums[1] = 44;
+    second.overflow = 1;
+    device_launch(&device, HD_K_step_record, &r);
+    device_launch(&device, HD_K_step_finish, &f);
+    assert_int_equal(block.skip_update, 1);
+    memset(records, 0, sizeof records); /* no targets */
+    device_launch(&device, HD_K_step_finish, &f);
+    assert_int_equal(block.skip_update, 1);
+    assert_true(block.mean_loss == 0);
+    device_close(&device);
+}
+
+static struct hd_step_block adam_block(void)
+{
+    return (struct hd_step_block){.step = 3,
+                                  .lr = 0.01f,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.95f,
+                                  .adam_eps = 1e-6f,
+                                  .weight_decay = 0.1f,
+                                  .grad_factor = 0.25f};
+}
+
+/* Three ranges over several pieces, with and without a copy in each encoding. */
+static void check_adamw(struct device *device, enum hd_dtype copy_dtype, bool with_copy)
+{
+    enum { N = 40003 };
+    static const struct hd_update_range ranges[] = {
+        {0, 1000, 1, 1}, {1000, 20005, 0, 1}, {20005, N, 1, 0.5f}};
+    const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
+    struct tensor *weight = tensor_random(N, HD_F32, 1, 2), *m = tensor_random(N, HD_F32, 0.1, 3);
+    struct tensor *v = tensor_random(N, HD_F32, 0.1, 4), *copy = tensor_new(N, copy_dtype);
+    struct hd_step_block block = adam_block();
+    double *scaled = doubles(N);
+    struct hd_adamw_args a = {.weight = weight->data,
+                              .m = m->data,
+                              .v = v->data,
+                              .copy = with_copy ? copy->data : NULL,
+                              .grad = grad->data,
+                              .block = &block,
+                              .ranges = ranges,
+                              .N = N,
+                              .range_count = 3,
+                              .copy_dtype = copy_dtype};
+
+    for (int64_t i = 0; i < N; i++) {
+        tensor_put(v, i, v->values[i] * v->values[i]);
+        scaled[i] = grad->values[i] * 0.25;
+    }
+    for (int k = 0; k < 3; k++) {
+        const struct ref_adamw ref = {.lr = (double)block.lr * (double)ranges[k].lr_scale,
+                                      .beta1 = (double)block.beta1,
+                                      .beta2 = (double)block.beta2,
+                                      .eps = (double)block.adam_eps,
+                                      .weight_decay =
+                                          (double)block.weight_decay * (double)ranges[k].decay,
+                                      .step = 3};
+        const int64_t at = ranges[k].begin;
+
+        ref_adamw(&ref, weight->values + at, m->values + at, v->values + at, scaled + at,
+                  ranges[k].end - at);
+    }
+    device_launch(device, HD_K_adamw, &a);
+    assert_close("weight", weight, weight->values, 2);
+    assert_close("m", m, m->values, 2);
+    assert_close("v", v, v->values, 2);
+    for (int64_t i = 0; with_copy && i < N; i++)
+        scaled[i] = tensor_get(weight, i);
+    if (with_copy)
+        assert_close("copy", copy, scaled, 0);
+
+    block.skip_update = 1;
+    memcpy(scaled, weight->data, (size_t)N * sizeof(float));
+    device_launch(device, HD_K_adamw, &a);
+    assert_memory_equal(scaled, weight->data, (size_t)N * sizeof(float));
+}
+
+static void adamw_is_the_reference(void **state)
+{
+    (void)state;
+    everywhere(check_adamw);
+}
+
+/* Goal: ZeRO may cut a part anywhere without changing a bit. Method: the whole, and the same in two
+ * shards cut where no vector ends. */
+static void adamw_does_not_depend_on_the_cut(void **state)
+{
+    enum { N = 1000, CUT = 389 };
+
+    (void)state;
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+        const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
+        struct hd_step_block block = adam_block();
+        struct tensor *t[2][3]; /* whole or cut; weight, m, v */
+
+        for (int cut = 0; cut < 2; cut++) {
+            for (int i = 0; i < 3; i++)
+                t[cut][i] = tensor_random(N, HD_F32, 1, (uint64_t)i + 2);
+            for (int64_t i = 0; i < N; i++)
+                tensor_put(t[cut][2], i, fabs(t[cut][2]->values[i]));
+            for (int part = 0; part < (cut ? 2 : 1); part++) {
+                const int64_t begin = part ? CUT : 0, end = cut && !part ? CUT : N;
+                const struct hd_update_range range = {0, end - begin, 1, 1};
+                struct hd_adamw_args a = {.weight = (float *)t[cut][0]->data + begin,
+                                          .m = (float *)t[cut][1]->data + begin,
+                                          .v = (float *)t[cut][2]->data + begin,
+                                          .grad = (const float *)grad->data + begin,
+                                          .block = &block,
+                                          .ranges = &range,
+                                          .N = end - begin,
+                                          .range_count = 1};
+
+                device_launch(&device, HD_K_adamw, &a);
+            }
+        }
+        for (int i = 0; i < 3; i++)
+            assert_same_bits("a shard", t[0][i], t[1][i]);
+        tensors_free();
+        device_close(&device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cross_entropy_is_the_reference),
+        cmocka_unit_test(a_target_outside_the_vocabulary_stops_the_update),
+        cmocka_unit_test(step_begin_zeroes_what_a_step_accumulates),
+        cmocka_unit_test(square_sums_are_cut_at_fixed_chunks),
+        cmocka_unit_test(step_finish_means_and_clips),
+        cmocka_unit_test(adamw_is_the_reference),
+        cmocka_unit_test(adamw_does_not_depend_on_the_cut),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,169 @@
+/* vecmath: the promised accuracy, for the instruction set this program is compiled for. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cpu/transpose.h"
+#include "kernels/cpu/vecmath.h"
+
+static bool runs_here(void)
+{
+#if defined(__AVX512F__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#elif defined(__AVX2__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+    return true;
+#endif
+}
+
+#define SKIP_WITHOUT_ISA()                                            \
+    do {                                                              \
+        if (!runs_here()) {                                           \
+            print_message("skipped: this processor lacks the set\n"); \
+            skip();                                                   \
+        }                                                             \
+    } while (0)
+
+/* Goal: at most 1.5 units in the last place, 0 below, infinity above. Method: every 97th float, all
+ * exponents and both signs, against exp in double. The unit of the result is 2^-23 of its power of
+ * two. */
+static void exp_is_within_one_and_a_half_units(void **state)
+{
+    double worst = 0;
+    int64_t tested = 0;
+
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    for (uint64_t bits = 0; bits < UINT64_C(0x100000000); bits += (uint64_t)VL * 97) {
+        vf x, y;
+
+        for (int i = 0; i < VL; i++) {
+            const uint32_t pattern = (uint32_t)(bits + (uint64_t)i * 97);
+            float value;
+
+            memcpy(&value, &pattern, sizeof value);
+            x[i] = value;
+        }
+        y = vf_exp(x);
+        for (int i = 0; i < VL; i++) {
+            const double want = exp((double)x[i]);
+
+            if (isnan(x[i])) {
+                assert_true(isnan(y[i]));
+            } else if (x[i] < -87.3365402f) {
+                assert_true(y[i] == 0);
+            } else if (want > (double)3.4028234e38f) {
+                assert_true(isinf(y[i]));
+            } else {
+                int exponent;
+
+                (void)frexp(want, &exponent);
+                worst = fmax(worst, fabs((double)y[i] - want) / ldexp(1, exponent - 24));
+                tested++;
+            }
+        }
+    }
+    print_message("worst error of exp: %.3f units over %lld values\n", worst, (long long)tested);
+    assert_true(tested > 10 * 1000 * 1000);
+    assert_true(worst <= 1.5);
+}
+
+static void sigmoid_ends_at_0_and_1(void **state)
+{
+    static const float inputs[] = {-200, -88, -20, -1, 0, 1, 20, 200};
+
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++) {
+        const float got = vf_sigmoid(vf_set(inputs[i]))[0];
+        const double want = 1 / (1 + exp(-(double)inputs[i]));
+
+        assert_true(fabs((double)got - want) <= 3 * 0x1p-24 * want + 0x1p-126);
+    }
+}
+
+static void bf16_conversion_is_that_of_base(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    for (uint64_t bits = 0; bits < UINT64_C(0x100000000); bits += 4099) {
+        const uint32_t pattern = (uint32_t)bits;
+        float value;
+        uint16_t stored[VL];
+
+        memcpy(&value, &pattern, sizeof value);
+        vf_store_bf16(stored, VL, vf_set(value));
+        if (stored[VL - 1] != hd_f32_to_bf16(value))
+            fail_msg("%08x becomes %04x", pattern, stored[VL - 1]);
+    }
+}
+
+/* Every count of lanes loads and stores exactly that many, and zeroes the rest of the vector. */
+static void parts_of_vectors_touch_only_their_lanes(void **state)
+{
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    for (int n = 0; n <= VL; n++) {
+        float from[VL], to[VL];
+        uint16_t short_from[VL], short_to[VL];
+        vf x;
+
+        for (int i = 0; i < VL; i++) {
+            from[i] = (float)i + 1;
+            short_from[i] = hd_f32_to_bf16((float)i + 1);
+            to[i] = -1;
+            short_to[i] = 7;
+        }
+        x = vf_load_f32(from, n);
+        vf_store_f32(to, n, x + 1);
+        for (int i = 0; i < VL; i++) {
+            assert_true(x[i] == (i < n ? (float)i + 1 : 0));
+            assert_true(to[i] == (i < n ? (float)i + 2 : -1));
+        }
+        x = vf_load_bf16(short_from, n);
+        vf_store_bf16(short_to, n, x);
+        for (int i = 0; i < VL; i++) {
+            assert_true(x[i] == (i < n ? (float)i + 1 : 0));
+            assert_int_equal(short_to[i], i < n ? short_from[i] : 7);
+        }
+        x = vf_keep(vf_set(3), n, 5);
+        for (int i = 0; i < VL; i++)
+            assert_true(x[i] == (i < n ? 3 : 5));
+    }
+}
+
+static void blocks_are_transposed(void **state)
+{
+    enum { ROWS = 21, COLUMNS = 19, LD = 23, WIDTH = 24 };
+    float from[ROWS * LD], to[COLUMNS * WIDTH];
+
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    for (int i = 0; i < ROWS * LD; i++)
+        from[i] = (float)i;
+    memset(to, 0xff, sizeof to);
+    pack_transposed(to, WIDTH, from, 0, LD, ROWS, COLUMNS, WIDTH, HD_F32);
+    for (int j = 0; j < COLUMNS; j++)
+        for (int i = 0; i < WIDTH; i++)
+            assert_true(to[j * WIDTH + i] == (i < ROWS ? from[i * LD + j] : 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exp_is_within_one_and_a_half_units),
+        cmocka_unit_test(sigmoid_ends_at_0_and_1),
+        cmocka_unit_test(bf16_conversion_is_that_of_base),
+        cmocka_unit_test(parts_of_vectors_touch_only_their_lanes),
+        cmocka_unit_test(blocks_are_transposed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
