@@ -231,7 +231,7 @@ enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
                                         const struct hd_rpc_method *method);
 /* Opens one address; several may be opened before hd_rpc_server_start. ret_port (may be NULL) is
  * the port of HOST:0. HD_CONFLICT: another server lives there. A socket file that a dead server
- * left is removed. HD_DENIED: a door without its key (token, TLS). */
+ * left is removed; PATH.lock stays beside it. HD_DENIED: a door without its key (token, TLS). */
 enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *address,
                                     int *ret_port);
 enum hd_status hd_rpc_server_start(struct hd_rpc_server *server);

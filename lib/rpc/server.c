@@ -19,7 +19,9 @@ enum {
     HANDSHAKE_TIMEOUT_MS = 10000,
     PING_STRIKES_MAX = 3,
     CONNECTION_AGE_GRACE_MS = 5 * 60 * 1000,
-    ARGS_MAX = 16,
+    CONNECTION_IDLE_MAX_MS = 10 * 60 * 1000,
+    MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* for the bytes of TCP connections */
+    ARGS_MAX = 24,
 };
 
 struct args {
@@ -43,6 +45,7 @@ static void fill_args(struct args *args, const struct hd_rpc_server_options *o)
     add_int(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, (int64_t)o->streams_per_connection_max);
     add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0); /* a small message stays small */
     add_int(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_TIMEOUT_MS);
+    add_int(args, GRPC_ARG_MAX_CONNECTION_IDLE_MS, CONNECTION_IDLE_MAX_MS);
     add_int(args, GRPC_ARG_KEEPALIVE_TIME_MS, o->keepalive_ms);
     add_int(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o->keepalive_timeout_ms);
     add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -54,6 +57,23 @@ static void fill_args(struct args *args, const struct hd_rpc_server_options *o)
         add_int(args, GRPC_ARG_MAX_CONNECTION_AGE_MS, o->connection_age_max_ms);
         add_int(args, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, CONNECTION_AGE_GRACE_MS);
     }
+}
+
+static grpc_server *create_server(const struct hd_rpc_server_options *options)
+{
+    grpc_resource_quota *quota = grpc_resource_quota_create("heddle");
+    struct args args = {0};
+    grpc_server *server;
+
+    fill_args(&args, options);
+    grpc_resource_quota_resize(quota, MEMORY_BYTES_MAX);
+    args.list[args.count++] =
+        (grpc_arg){.type = GRPC_ARG_POINTER,
+                   .key = GRPC_ARG_RESOURCE_QUOTA,
+                   .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}};
+    server = grpc_server_create(&(grpc_channel_args){args.count, args.list}, NULL);
+    grpc_resource_quota_unref(quota); /* the server keeps its own reference */
+    return server;
 }
 
 static void fill_defaults(struct hd_rpc_server_options *o)
@@ -74,7 +94,6 @@ enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_
                                  struct hd_rpc_server **ret_server)
 {
     struct hd_rpc_server *server = calloc(1, sizeof *server);
-    struct args args = {0};
     enum hd_status st = HD_OK;
 
     if (!server)
@@ -99,8 +118,7 @@ enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_
     if (server->options.token)
         strncpy(server->token, server->options.token, HD_RPC_TOKEN_MAX);
     server->insecure = grpc_insecure_server_credentials_create();
-    fill_args(&args, &server->options);
-    server->server = grpc_server_create(&(grpc_channel_args){args.count, args.list}, NULL);
+    server->server = create_server(&server->options);
     grpc_server_register_completion_queue(server->server, rpc->cq, NULL);
     server->options.token = NULL;
     server->options.tls = NULL;

@@ -116,6 +116,77 @@ static void socket_of_a_dead_server_is_replaced_a_live_one_is_not(void **state)
     echo_close(&echo);
 }
 
+static int count_sockets(void)
+{
+    struct stat info;
+    int count = 0;
+
+    for (int fd = 0; fd < 256; fd++)
+        count += fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode);
+    return count;
+}
+
+/* A client that dies as soon as its second call has left it. */
+enum { SECOND_CALL_AFTER_MS = 300, DEATH_AFTER_MS = 500 };
+
+static int call_and_die(const char *address)
+{
+    const Heddle__Test__EchoRequest request = request_of("hold");
+    struct hd_rpc_call_options options;
+    struct outcome outcome;
+    struct echo echo;
+
+    echo_begin(&echo);
+    assert_int_equal(hd_rpc_client_new(echo.rpc, address, NULL, &echo.client), HD_OK);
+    options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
+    assert_int_equal(hd_rpc_client_call(echo.client, &options, &request.base, NULL), HD_OK);
+    echo_run_for(&echo, SECOND_CALL_AFTER_MS);
+    assert_int_equal(hd_rpc_client_call(echo.client, &options, &request.base, NULL), HD_OK);
+    (void)usleep((DEATH_AFTER_MS - SECOND_CALL_AFTER_MS) * 1000);
+    assert_int_equal(hd_file_remove_tree(echo.dir), HD_OK);
+    _exit(0);
+}
+
+static pid_t start_self(const char *what, const char *address)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)execl("/proc/self/exe", "rpc_door_test", what, address, (char *)NULL);
+        _exit(99);
+    }
+    return pid;
+}
+
+/* Goal: a call is never taken for another peer's. The peer is known by its connection's descriptor,
+ * so that may not be used again before the call was taken. Method: a client calls and dies while
+ * the server's loop is busy; its connection must stay open until the loop has seen the call. */
+static void connection_of_a_dead_peer_stays_until_its_calls_are_taken(void **state)
+{
+    int before, status;
+    struct echo echo;
+    pid_t pid;
+
+    (void)state;
+    echo_open(&echo, NULL, NULL, NULL);
+    before = count_sockets();
+    pid = start_self("--die", echo.address);
+    echo_run_until(&echo, &echo.server_opens, 1, 5000);
+    assert_int_equal(waitpid(pid, &status, 0), pid); /* the loop does not run meanwhile */
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    (void)usleep(200 * 1000); /* gRPC sees the end of the connection */
+    assert_int_equal(count_sockets(), before + 1);
+    assert_int_equal(echo.server_opens, 1);
+    hd_rpc_call_unref(echo.held);
+    echo_run_until(&echo, &echo.server_dones, 2, 2000);
+    assert_int_equal(echo.server_opens, 2);
+    assert_int_equal(echo.principal.uid, getuid());
+    echo_run_for(&echo, 200);
+    assert_int_equal(count_sockets(), before); /* and then it goes */
+    echo_close(&echo);
+}
+
 /* ---- tokens ---- */
 
 static void tcp_needs_the_token_and_nothing_less(void **state)
@@ -471,14 +542,9 @@ static int starve(const char *address)
 
 static int starve_in_a_process(const char *address)
 {
+    pid_t pid = start_self("--starve", address);
     int status;
-    pid_t pid = fork();
 
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        (void)execl("/proc/self/exe", "rpc_door_test", "--starve", address, (char *)NULL);
-        _exit(99);
-    }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
@@ -548,6 +614,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(unix_door_is_private_and_knows_the_peer),
         cmocka_unit_test(second_server_on_a_socket_is_a_conflict),
         cmocka_unit_test(socket_of_a_dead_server_is_replaced_a_live_one_is_not),
+        cmocka_unit_test(connection_of_a_dead_peer_stays_until_its_calls_are_taken),
         cmocka_unit_test(tcp_needs_the_token_and_nothing_less),
         cmocka_unit_test(tcp_without_token_is_refused_before_anything_listens),
         cmocka_unit_test(token_file_must_be_private_and_long_enough),
@@ -564,5 +631,7 @@ int main(int argc, char **argv)
 
     if (argc == 3 && strcmp(argv[1], "--starve") == 0)
         return starve(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--die") == 0)
+        return call_and_die(argv[2]);
     return cmocka_run_group_tests_name("rpc doors", tests, NULL, NULL);
 }
