@@ -1,0 +1,515 @@
+/* The heddle program against a controller that misbehaves on purpose: exit codes, retries under one
+ * request id, watching and logs through breaks of the connection.
+ *
+ * The controller is a Control service with a script, on a loop in a thread of this process; the
+ * program under test is the real one, in a process of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "heddle/v1/control.pb-c.h"
+#include "rpc/find.h"
+#include "rpc/rpc.h"
+
+/* ---- the controller ---- */
+
+static struct fake {
+    uv_loop_t loop;
+    struct hd_rpc *rpc;
+    struct hd_rpc_server *server;
+    uv_async_t stop;
+    uv_timer_t timer;
+    struct hd_rpc_call *broken; /* fails when the timer says so */
+    pthread_t thread;
+    char dir[64], address[128];
+    /* touched by the loop's thread only while a program runs, by the test only while none does */
+    int submits, watches, reads, cancels, gets;
+    char first_id[80], last_id[80];
+    uint64_t after[8];  /* of each WatchJob */
+    bool new_only[8];   /* likewise */
+    int64_t offset[8];  /* of each ReadLog */
+    int32_t attempt[8]; /* likewise */
+    bool hold;          /* WatchJob sends its first messages and stays open */
+} fake;
+
+static void fill_job(Heddle__V1__JobStatus *job, Heddle__V1__JobState state)
+{
+    heddle__v1__job_status__init(job);
+    job->job = 7;
+    job->name = (char *)"tiny";
+    job->owner = (char *)"me";
+    job->state = state;
+    job->steps = 2;
+    job->attempt = 1;
+}
+
+static void on_submit(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__SubmitJobRequest *request = (const Heddle__V1__SubmitJobRequest *)message;
+    Heddle__V1__SubmitJobResponse response = HEDDLE__V1__SUBMIT_JOB_RESPONSE__INIT;
+    Heddle__V1__JobStatus job;
+
+    (void)snprintf(fake.last_id, sizeof fake.last_id, "%s", request->request_id);
+    if (fake.submits++ == 0) { /* as if the reply were lost */
+        (void)snprintf(fake.first_id, sizeof fake.first_id, "%s", request->request_id);
+        hd_rpc_call_fail(call, hd_err(HD_UNAVAILABLE, "going down"));
+        return;
+    }
+    fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
+    job.reason = (char *)"no node";
+    response.job = &job;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+static void on_get(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__GetJobRequest *request = (const Heddle__V1__GetJobRequest *)message;
+    Heddle__V1__GetJobResponse response = HEDDLE__V1__GET_JOB_RESPONSE__INIT;
+    Heddle__V1__JobStatus job;
+
+    fake.gets++;
+    if (request->job == 4)
+        hd_rpc_call_fail(call, hd_err(HD_NOT_FOUND, "there is no job 4"));
+    else if (request->job == 5)
+        hd_rpc_call_fail(call, hd_err(HD_DENIED, "job 5 is not yours"));
+    else if (request->job == 6)
+        hd_rpc_call_fail(call, hd_err(HD_INTERNAL, "a bug"));
+    if (request->job < 7)
+        return;
+    fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
+    job.attempt = 2;
+    response.job = &job;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+static void on_cancel(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__CancelJobResponse response = HEDDLE__V1__CANCEL_JOB_RESPONSE__INIT;
+    Heddle__V1__JobStatus job;
+
+    (void)message;
+    fake.cancels++;
+    fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_STOPPING);
+    response.job = &job;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+static void send_status(struct hd_rpc_call *call)
+{
+    Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+    Heddle__V1__JobStatus job;
+
+    fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING);
+    entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS;
+    entry.status = &job;
+    (void)hd_rpc_call_write(call, &entry.base);
+}
+
+static void send_step(struct hd_rpc_call *call, int64_t step)
+{
+    Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+    Heddle__V1__StepReport report = HEDDLE__V1__STEP_REPORT__INIT;
+
+    entry.sequence = (uint64_t)step;
+    entry.attempt = 1;
+    entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP;
+    entry.step = &report;
+    report.step = step;
+    report.time_unix_ms = 1000 * step;
+    (void)hd_rpc_call_write(call, &entry.base);
+}
+
+static void send_end(struct hd_rpc_call *call, Heddle__V1__JobState state)
+{
+    Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+    Heddle__V1__JobEnd end = HEDDLE__V1__JOB_END__INIT;
+
+    entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END;
+    entry.end = &end;
+    end.state = state;
+    end.step = 2;
+    end.attempts = 1;
+    (void)hd_rpc_call_write(call, &entry.base);
+    hd_rpc_call_finish(call);
+}
+
+/* Job 7 breaks off after its first step and succeeds after the second; job 8 has failed. */
+static void on_watch(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__WatchJobRequest *request = (const Heddle__V1__WatchJobRequest *)message;
+    int n = fake.watches++ % 8;
+
+    fake.after[n] = request->after_sequence;
+    fake.new_only[n] = request->new_only;
+    if (request->job == 4) {
+        hd_rpc_call_fail(call, hd_err(HD_NOT_FOUND, "there is no job 4"));
+        return;
+    }
+    send_status(call);
+    if (request->job == 8) {
+        send_end(call, HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED);
+        return;
+    }
+    send_step(call, (int64_t)request->after_sequence + 1);
+    if (fake.hold)
+        return;
+    if (request->after_sequence) {
+        send_end(call, HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
+        return;
+    }
+    hd_rpc_call_finish(call); /* broken off: no end was sent */
+}
+
+static void send_log(struct hd_rpc_call *call, int32_t attempt, int64_t offset, const char *text)
+{
+    Heddle__V1__ReadLogResponse chunk = HEDDLE__V1__READ_LOG_RESPONSE__INIT;
+
+    chunk.attempt = attempt;
+    chunk.offset_bytes = offset;
+    chunk.data.data = (uint8_t *)text;
+    chunk.data.len = strlen(text);
+    (void)hd_rpc_call_write(call, &chunk.base);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    (void)timer;
+    hd_rpc_call_fail(fake.broken, hd_err(HD_UNAVAILABLE, "going down"));
+    hd_rpc_call_unref(fake.broken);
+}
+
+/* Attempt 1 wrote "hello\n", broken off after three bytes, and the second try fails at once;
+ * attempt 2 wrote "again\n". */
+static void on_read_log(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ReadLogRequest *request = (const Heddle__V1__ReadLogRequest *)message;
+    int n = fake.reads++ % 8;
+
+    fake.offset[n] = request->offset_bytes;
+    fake.attempt[n] = request->attempt;
+    if (n == 0) {
+        send_log(call, 1, 0, "hel");
+        fake.broken = hd_rpc_call_ref(call);
+        (void)uv_timer_start(&fake.timer, on_timer, 200, 0);
+        return;
+    }
+    if (n == 1) {
+        hd_rpc_call_fail(call, hd_err(HD_UNAVAILABLE, "starting"));
+        return;
+    }
+    if (request->attempt == 1)
+        send_log(call, 1, request->offset_bytes, &"hello\n"[request->offset_bytes]);
+    else
+        send_log(call, 2, 0, "again\n");
+    hd_rpc_call_finish(call);
+}
+
+static void on_stop(uv_async_t *stop)
+{
+    hd_rpc_close(fake.rpc, NULL, NULL);
+    uv_close((uv_handle_t *)stop, NULL);
+    uv_close((uv_handle_t *)&fake.timer, NULL);
+}
+
+static void *run_loop(void *unused)
+{
+    (void)unused;
+    (void)uv_run(&fake.loop, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+static void add_method(const char *path, enum hd_rpc_kind kind,
+                       const ProtobufCMessageDescriptor *request,
+                       const ProtobufCMessageDescriptor *response,
+                       void (*on_open)(struct hd_rpc_call *, const ProtobufCMessage *))
+{
+    const struct hd_rpc_method method = {.path = path,
+                                         .kind = kind,
+                                         .request = request,
+                                         .response = response,
+                                         .handler = {.on_open = on_open}};
+
+    assert_int_equal(hd_rpc_server_add_method(fake.server, &method), HD_OK);
+}
+
+static int start_fake(void **state)
+{
+    const struct hd_rpc_server_options options = {0};
+
+    (void)state;
+    fake = (struct fake){.hold = false};
+    (void)snprintf(fake.dir, sizeof fake.dir, "/tmp/heddle-cli-XXXXXX");
+    assert_non_null(mkdtemp(fake.dir));
+    (void)snprintf(fake.address, sizeof fake.address, "unix:%s/c.sock", fake.dir);
+    assert_int_equal(uv_loop_init(&fake.loop), 0);
+    assert_int_equal(hd_rpc_new(&fake.loop, &fake.rpc), HD_OK);
+    assert_int_equal(hd_rpc_server_new(fake.rpc, &options, &fake.server), HD_OK);
+    add_method("/heddle.v1.Control/SubmitJob", HD_RPC_UNARY,
+               &heddle__v1__submit_job_request__descriptor,
+               &heddle__v1__submit_job_response__descriptor, on_submit);
+    add_method("/heddle.v1.Control/GetJob", HD_RPC_UNARY, &heddle__v1__get_job_request__descriptor,
+               &heddle__v1__get_job_response__descriptor, on_get);
+    add_method("/heddle.v1.Control/CancelJob", HD_RPC_UNARY,
+               &heddle__v1__cancel_job_request__descriptor,
+               &heddle__v1__cancel_job_response__descriptor, on_cancel);
+    add_method("/heddle.v1.Control/WatchJob", HD_RPC_SERVER_STREAM,
+               &heddle__v1__watch_job_request__descriptor,
+               &heddle__v1__watch_job_response__descriptor, on_watch);
+    add_method("/heddle.v1.Control/ReadLog", HD_RPC_SERVER_STREAM,
+               &heddle__v1__read_log_request__descriptor,
+               &heddle__v1__read_log_response__descriptor, on_read_log);
+    if (hd_rpc_server_listen(fake.server, fake.address, NULL))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(hd_rpc_server_start(fake.server), HD_OK);
+    assert_int_equal(uv_timer_init(&fake.loop, &fake.timer), 0);
+    assert_int_equal(uv_async_init(&fake.loop, &fake.stop, on_stop), 0);
+    return pthread_create(&fake.thread, NULL, run_loop, NULL);
+}
+
+static int stop_fake(void **state)
+{
+    (void)state;
+    (void)uv_async_send(&fake.stop);
+    (void)pthread_join(fake.thread, NULL);
+    assert_int_equal(uv_loop_close(&fake.loop), 0);
+    return hd_file_remove_tree(fake.dir) ? -1 : 0;
+}
+
+/* ---- the program ---- */
+
+enum { ARGS_MAX = 12, RUN_MS = 30000 };
+
+struct run {
+    int code; /* exit code, or 256 + signal */
+    char out[4096], err[4096];
+};
+
+static void exec_heddle(const char *words, int out, int err)
+{
+    char copy[512], program[512], *argv[ARGS_MAX + 4];
+    const char *build = getenv("HEDDLE_BUILD_DIR");
+    int argc = 0;
+
+    (void)snprintf(program, sizeof program, "%s/bin/heddle", build ? build : "build/dev");
+    (void)snprintf(copy, sizeof copy, "%s", words);
+    argv[argc++] = program;
+    for (char *word = strtok(copy, " "); word && argc < ARGS_MAX; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    argv[argc] = NULL;
+    (void)setenv(HD_RPC_CONTROLLER_ENV, fake.address, 1);
+    (void)dup2(out, STDOUT_FILENO);
+    (void)dup2(err, STDERR_FILENO);
+    (void)execv(program, argv);
+    _exit(99);
+}
+
+static void read_back(int fd, char *ret_text, size_t size_bytes)
+{
+    ssize_t n = pread(fd, ret_text, size_bytes - 1, 0);
+
+    ret_text[n > 0 ? n : 0] = '\0';
+    (void)close(fd);
+}
+
+/* Runs `heddle WORDS`; with a signal, sends it once the program has printed something. */
+static struct run heddle(const char *words, int signal_number)
+{
+    int out = open(fake.dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int err = open(fake.dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int64_t end_ms = hd_clock_now_ms() + RUN_MS;
+    struct run run = {.code = -1};
+    int status = 0;
+    pid_t pid;
+
+    assert_true(out >= 0 && err >= 0);
+    pid = fork();
+    if (pid == 0)
+        exec_heddle(words, out, err);
+    assert_true(pid > 0);
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (signal_number && lseek(out, 0, SEEK_END) > 0) {
+            (void)kill(pid, signal_number);
+            signal_number = 0;
+        }
+        if (hd_clock_now_ms() > end_ms)
+            (void)kill(pid, SIGKILL);
+        (void)usleep(5000);
+    }
+    run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+    read_back(out, run.out, sizeof run.out);
+    read_back(err, run.err, sizeof run.err);
+    return run;
+}
+
+static void put_job_file(char ret_path[128])
+{
+    static const char job[] =
+        "name: tiny\nmodel: {family: llama, layers: 1, hidden: 16, heads: 2, context: 4}\n"
+        "data: {train: [text]}\ntrain: {steps: 2, global_batch: 2, lr: 0.1}\n";
+
+    (void)snprintf(ret_path, 128, "%s/text", fake.dir);
+    assert_int_equal(hd_file_write_atomic(ret_path, job, sizeof job - 1, 0644), HD_OK);
+    (void)snprintf(ret_path, 128, "%s/job.yaml", fake.dir);
+    assert_int_equal(hd_file_write_atomic(ret_path, job, sizeof job - 1, 0644), HD_OK);
+}
+
+/* ---- tests ---- */
+
+static void what_the_controller_says_decides_the_exit_code(void **state)
+{
+    struct run run;
+
+    (void)state;
+    run = heddle("show 4", 0);
+    assert_int_equal(run.code, 4);
+    assert_string_equal(run.err, "heddle: there is no job 4\n");
+    assert_string_equal(run.out, "");
+    assert_int_equal(heddle("show 5", 0).code, 5);
+    assert_int_equal(heddle("show 6", 0).code, 6);
+    assert_int_equal(heddle("watch 4", 0).code, 4);
+    assert_int_equal(heddle("show 7", 0).code, 0);
+    assert_int_equal(heddle("show seven", 0).code, 2);
+    assert_int_equal(heddle("show 7 --controller unix:/nonexistent/c.sock", 0).code, 3);
+}
+
+static void a_lost_reply_is_asked_for_again_under_one_request_id(void **state)
+{
+    char path[128], words[160];
+    struct run run;
+
+    (void)state;
+    put_job_file(path);
+    (void)snprintf(words, sizeof words, "submit %s", path);
+    run = heddle(words, 0);
+    assert_string_equal(run.out, "job 7 tiny queued: no node\n");
+    assert_int_equal(run.code, 0);
+    assert_int_equal(fake.submits, 2);
+    assert_string_equal(fake.first_id, fake.last_id);
+    assert_int_equal(strlen(fake.first_id), 32);
+    (void)snprintf(words, sizeof words, "submit %s -q --request-id abcdefgh01234567", path);
+    run = heddle(words, 0);
+    assert_string_equal(run.out, "7\n");
+    assert_string_equal(fake.last_id, "abcdefgh01234567");
+}
+
+static void a_bad_job_file_never_reaches_the_controller(void **state)
+{
+    char path[128], words[160];
+
+    (void)state;
+    put_job_file(path);
+    (void)snprintf(words, sizeof words, "submit %s --set parallel.tp=2", path);
+    assert_int_equal(heddle(words, 0).code, 2);
+    assert_int_equal(fake.submits, 0);
+}
+
+static void watching_goes_on_where_it_broke_off(void **state)
+{
+    struct run run = heddle("watch 7 -o jsonl", 0);
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_int_equal(fake.watches, 2);
+    assert_int_equal(fake.after[0], 0);
+    assert_int_equal(fake.after[1], 1); /* the first step's sequence */
+    assert_string_equal(
+        run.out,
+        "{\"type\":\"event\",\"job\":7,\"attempt\":1,\"kind\":\"state\",\"state\":\"running\","
+        "\"reason\":\"\"}\n"
+        "{\"type\":\"step\",\"job\":7,\"attempt\":1,\"step\":1,\"loss\":0,\"grad_norm\":0,\"lr\":0,"
+        "\"tokens\":0,\"tokens_per_s\":0,\"step_ms\":0,\"mfu\":null,"
+        "\"time\":\"1970-01-01T00:00:01.000Z\"}\n"
+        "{\"type\":\"step\",\"job\":7,\"attempt\":1,\"step\":2,\"loss\":0,\"grad_norm\":0,\"lr\":0,"
+        "\"tokens\":0,\"tokens_per_s\":0,\"step_ms\":0,\"mfu\":null,"
+        "\"time\":\"1970-01-01T00:00:02.000Z\"}\n"
+        "{\"type\":\"end\",\"job\":7,\"attempt\":0,\"state\":\"succeeded\",\"reason\":\"\","
+        "\"attempts\":1,\"step\":2,\"end\":null}\n");
+}
+
+static void lines_without_a_terminal_have_no_cursor_codes(void **state)
+{
+    struct run run = heddle("watch 7", 0);
+
+    (void)state;
+    assert_int_equal(run.code, 0);
+    assert_null(strchr(run.out, '\033'));
+    assert_null(strchr(run.err, '\033'));
+    assert_string_equal(run.out, "job 7 running\n"
+                                 "step 1/2  loss 0.0000  grad_norm 0  lr 0  0 tok/s  0.0 ms\n"
+                                 "step 2/2  loss 0.0000  grad_norm 0  lr 0  0 tok/s  0.0 ms\n"
+                                 "job 7 succeeded at step 2\n");
+}
+
+static void wait_asks_for_the_end_only_and_ends_like_the_job(void **state)
+{
+    struct run run = heddle("wait 8", 0);
+
+    (void)state;
+    assert_int_equal(run.code, 1);
+    assert_true(fake.new_only[0]);
+    assert_string_equal(run.out, "job 8 failed at step 2\n");
+}
+
+static void ctrl_c_ends_the_watching_and_not_the_job(void **state)
+{
+    struct run run;
+
+    (void)state;
+    fake.hold = true;
+    run = heddle("watch 7", SIGINT);
+    assert_int_equal(run.code, 130);
+    assert_non_null(strstr(run.err, "job 7 goes on"));
+    assert_int_equal(fake.cancels, 0);
+}
+
+static void logs_go_on_at_the_next_byte_and_with_the_next_attempt(void **state)
+{
+    struct run run = heddle("logs 7 -f", 0);
+
+    (void)state;
+    assert_string_equal(run.out, "hello\nagain\n");
+    assert_int_equal(run.code, 0);
+    assert_int_equal(fake.reads, 4);
+    assert_int_equal(fake.attempt[0], 0); /* the newest, whichever that is */
+    assert_int_equal(fake.attempt[2], 1); /* from then on the one that was read */
+    assert_int_equal(fake.offset[2], 3);
+    assert_int_equal(fake.attempt[3], 2);
+    assert_int_equal(fake.offset[3], 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_the_controller_says_decides_the_exit_code, start_fake,
+                                        stop_fake),
+        cmocka_unit_test_setup_teardown(a_lost_reply_is_asked_for_again_under_one_request_id,
+                                        start_fake, stop_fake),
+        cmocka_unit_test_setup_teardown(a_bad_job_file_never_reaches_the_controller, start_fake,
+                                        stop_fake),
+        cmocka_unit_test_setup_teardown(watching_goes_on_where_it_broke_off, start_fake, stop_fake),
+        cmocka_unit_test_setup_teardown(lines_without_a_terminal_have_no_cursor_codes, start_fake,
+                                        stop_fake),
+        cmocka_unit_test_setup_teardown(wait_asks_for_the_end_only_and_ends_like_the_job,
+                                        start_fake, stop_fake),
+        cmocka_unit_test_setup_teardown(ctrl_c_ends_the_watching_and_not_the_job, start_fake,
+                                        stop_fake),
+        cmocka_unit_test_setup_teardown(logs_go_on_at_the_next_byte_and_with_the_next_attempt,
+                                        start_fake, stop_fake),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
