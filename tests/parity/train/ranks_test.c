@@ -1,0 +1,338 @@
+/* Data parallelism changes nothing but rounding: 2 and 4 ranks against 1, one rank with its batch
+ * cut in other ways, threads against processes, bf16 against fp32.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "runs.h"
+
+enum { STEPS = 20, CORPUS_BYTES = 20000 };
+
+/* Key biases shift all scores of a query alike, and softmax does not see it: without RoPE their
+ * true gradient is zero and what is computed is rounding. */
+static bool has_no_gradient(const struct hd_job *job, const struct hd_param *p)
+{
+    return strcmp(job->family, "gpt2") == 0 && strstr(p->name, "attention.k.bias");
+}
+
+/* ||a - b|| / ||b|| over one parameter. */
+static double distance(const float *a, const float *b, int64_t n)
+{
+    double difference = 0, size = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / size);
+}
+
+static double length(const float *a, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)a[i];
+    return sqrt(sum);
+}
+
+/* How far two gradients of parameter p may lie apart. */
+typedef double bound_fn(const struct hd_layout *layout, const struct hd_param *p);
+
+static double fp32_bound(const struct hd_layout *layout, const struct hd_param *p)
+{
+    (void)layout;
+    (void)p;
+    return 1e-5;
+}
+
+/* k C^(L+1-l) eps with k = 4, C = 1.03 (the bound by which Megatron compares layouts): errors of
+ * the layers above add up on the way down. l counts units from the embedding; eps of bf16 is 2^-7.
+ */
+static double bf16_bound(const struct hd_layout *layout, const struct hd_param *p)
+{
+    return 4 * pow(1.03, (double)(layout->model.config.L + 1 - p->unit)) / 128;
+}
+
+/* A gradient that is zero but for rounding. With dK the gradient of the keys, the key matrix gets
+ * dK^T x with |x| about 1, and the bias the column sums of dK, which cancel: what is left may be as
+ * large, in units of the former, as two gradients may lie apart. */
+static void check_zero(const struct hd_param *p, const float *grad, double key_matrix_length,
+                       double bound)
+{
+    if (!(length(grad, p->count) <= bound * key_matrix_length))
+        fail_msg("%s: a gradient of length %g where there is none", p->name,
+                 length(grad, p->count));
+}
+
+static void compare_gradients(const struct hd_job *job, const float *mine, const float *reference,
+                              bound_fn *bound)
+{
+    struct hd_arena arena;
+    struct hd_layout layout;
+    double key_length = 0;
+    int compared = 0;
+    int64_t at = 0;
+
+    hd_arena_init(&arena, 0);
+    run_layout(job, &(struct hd_layout_options){0}, &arena, &layout);
+    for (int i = 0; i < layout.registry.param_count; i++) {
+        const struct hd_param *p = &layout.registry.params[i];
+
+        if (strstr(p->name, "attention.k.weight"))
+            key_length = length(reference + at, p->count);
+        if (has_no_gradient(job, p)) {
+            check_zero(p, mine + at, key_length, bound(&layout, p));
+            check_zero(p, reference + at, key_length, bound(&layout, p));
+        } else {
+            double d = distance(mine + at, reference + at, p->count);
+
+            if (!(d <= bound(&layout, p)))
+                fail_msg("%s: gradients %g apart, at most %g allowed", p->name, d,
+                         bound(&layout, p));
+            compared++;
+        }
+        at += p->count;
+    }
+    assert_true(compared >= 20); /* both families have more tensors with a gradient than that */
+    hd_arena_done(&arena);
+}
+
+/* ||(w - w0) - (w' - w0)|| / ||w' - w0||, over everything that has a gradient. */
+static double change_distance(const struct hd_job *job, const struct run *mine,
+                              const struct run *reference)
+{
+    struct hd_arena arena;
+    struct hd_layout layout;
+    double difference = 0, size = 0;
+    int64_t at = 0;
+
+    hd_arena_init(&arena, 0);
+    run_layout(job, &(struct hd_layout_options){0}, &arena, &layout);
+    for (int i = 0; i < layout.registry.param_count; at += layout.registry.params[i++].count) {
+        if (has_no_gradient(job, &layout.registry.params[i]))
+            continue;
+        for (int64_t k = at; k < at + layout.registry.params[i].count; k++) {
+            double apart = (double)mine->weights[k] - (double)reference->weights[k];
+            double change = (double)reference->weights[k] - (double)reference->initial[k];
+
+            difference += apart * apart;
+            size += change * change;
+        }
+    }
+    hd_arena_done(&arena);
+    return sqrt(difference / size);
+}
+
+/* Every rank holds the same bits. */
+static void check_ranks_agree(const struct run *run, int dp)
+{
+    for (int r = 1; r < dp; r++)
+        assert_true(run->state_hash[r] == run->state_hash[0]);
+}
+
+/* A run of this job and dp against the reference run of the same global batch. */
+static void compare_run(struct hd_job job, int dp, const struct run *reference)
+{
+    struct run *mine = run_new(STEPS), *last = run_new(STEPS);
+
+    run_threads(job, dp, mine);
+    check_ranks_agree(mine, dp);
+    assert_true(mine->count == reference->count);
+    assert_memory_equal(mine->initial, reference->initial,
+                        (size_t)mine->count * sizeof *mine->initial);
+    compare_gradients(&job, mine->first_grad, reference->first_grad, fp32_bound);
+    if (!(change_distance(&job, mine, reference) <= 1e-4))
+        fail_msg("weight changes are %g apart", change_distance(&job, mine, reference));
+    for (int s = 0; s < STEPS; s++)
+        assert_true(fabs(mine->loss[s] - reference->loss[s]) <= 1e-4);
+
+    /* step 20 at the weights of the reference */
+    last->replace_after = STEPS - 1;
+    memcpy(last->replacement, reference->before_last, sizeof last->replacement);
+    run_threads(job, dp, last);
+    check_ranks_agree(last, dp);
+    compare_gradients(&job, last->last_grad, reference->last_grad, fp32_bound);
+    run_free(mine);
+    run_free(last);
+}
+
+/* The loss starts near ln 256 = 5.55, as far as small weights know nothing. The corpus has 19
+ * letters; to know only which bytes there are, at equal odds, leaves ln 19 = 2.94. Adam moves each
+ * weight by about its rate: 20 steps of 3e-3, cosine, are about 0.03, more than the initial 0.02.
+ * So the loss must have gone at least one nat of the 2.6 on that way. */
+static void check_learning(const struct run *run)
+{
+    assert_true(fabs(run->loss[0] - log(256)) < 0.2);
+    if (!(run->loss[STEPS - 1] < run->loss[0] - 1))
+        fail_msg("the loss went only from %g to %g", run->loss[0], run->loss[STEPS - 1]);
+}
+
+static void family_case(const char *family)
+{
+    struct harness h;
+    struct hd_job job;
+    struct run *one = run_new(STEPS);
+
+    harness_setup(&h, CORPUS_BYTES);
+    job = harness_job(&h, family, 1);
+    run_threads(job, 1, one);
+    check_learning(one);
+    compare_run(job, 2, one);
+    compare_run(job, 4, one);
+    job.micro_batch = 1;
+    compare_run(job, 1, one);
+    compare_run(job, 2, one);
+    job.micro_batch = 4;
+    compare_run(job, 1, one);
+    run_free(one);
+    harness_teardown(&h);
+}
+
+static void llama_with_grouped_queries_trains_alike_on_1_2_and_4_ranks(void **state)
+{
+    (void)state;
+    family_case("llama");
+}
+
+static void gpt2_with_a_tied_head_trains_alike_on_1_2_and_4_ranks(void **state)
+{
+    (void)state;
+    family_case("gpt2");
+}
+
+static void the_same_run_gives_the_same_bits(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct run *a = run_new(STEPS), *b = run_new(STEPS);
+
+    (void)state;
+    harness_setup(&h, CORPUS_BYTES);
+    job = harness_job(&h, "llama", 4);
+    run_threads(job, 4, a);
+    run_threads(job, 4, b);
+    check_ranks_agree(a, 4);
+    assert_true(a->state_hash[0] == b->state_hash[0]);
+    assert_memory_equal(a->loss, b->loss, sizeof a->loss);
+    run_free(a);
+    run_free(b);
+    harness_teardown(&h);
+}
+
+/* First in the list: no thread of the parent may hold a lock when it forks. */
+static void processes_and_threads_give_the_same_bits(void **state)
+{
+    static const char *const families[] = {"llama", "gpt2"};
+    struct run *processes[2] = {run_new(STEPS), run_new(STEPS)};
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, CORPUS_BYTES);
+    for (int f = 0; f < 2; f++)
+        run_processes(harness_job(&h, families[f], 4), 4, processes[f]);
+    for (int f = 0; f < 2; f++) {
+        struct run *threads = run_new(STEPS);
+
+        run_threads(harness_job(&h, families[f], 4), 4, threads);
+        check_ranks_agree(processes[f], 4);
+        assert_true(threads->state_hash[0] == processes[f]->state_hash[0]);
+        assert_memory_equal(threads->loss, processes[f]->loss, sizeof threads->loss);
+        run_free(threads);
+        run_free(processes[f]);
+    }
+    harness_teardown(&h);
+}
+
+/* The order in which a schedule runs the micro-batches, and whether B and W are one program, are no
+ * part of the result: each program takes the micro-batches in ascending order. */
+static void schedules_give_the_same_bits(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct run *sequential = run_new(STEPS);
+
+    (void)state;
+    harness_setup(&h, CORPUS_BYTES);
+    job = harness_job(&h, "llama", 2);
+    run_threads(job, 2, sequential);
+    for (int v = 1; v < 4; v++) {
+        struct run *other = run_new(STEPS);
+
+        other->layout = (struct hd_layout_options){.schedule = v & 1 ? HD_SCHEDULE_GPIPE
+                                                                     : HD_SCHEDULE_SEQUENTIAL,
+                                                   .split_backward = v & 2};
+        run_threads(job, 2, other);
+        assert_true(other->state_hash[0] == sequential->state_hash[0]);
+        run_free(other);
+    }
+    run_free(sequential);
+    harness_teardown(&h);
+}
+
+/* The loss is a mean of log-sum-exp(z) - z[target], so it moves by at most twice the error of a
+ * logit. A logit is a product of C terms x w with |x| about 1 (normed) and w of 0.02, so of size
+ * 0.02 sqrt(C), and carries a rounding, eps of itself, per unit that it came through. */
+static double loss_bound(const struct hd_job *job)
+{
+    return 2 * 0.02 * sqrt((double)job->hidden) * (double)(job->layers + 1) / 128;
+}
+
+static void bf16_case(const char *family)
+{
+    struct harness h;
+    struct hd_job job;
+    struct run *fp32 = run_new(STEPS), *one = run_new(STEPS), *two = run_new(STEPS);
+
+    harness_setup(&h, CORPUS_BYTES);
+    job = harness_job(&h, family, 1);
+    run_threads(job, 1, fp32);
+    (void)snprintf(job.precision, sizeof job.precision, "bf16");
+    run_threads(job, 1, one);
+    job.micro_batch = 1;
+    run_threads(job, 2, two);
+    check_ranks_agree(two, 2);
+    compare_gradients(&job, two->first_grad, one->first_grad, bf16_bound);
+    compare_gradients(&job, one->first_grad, fp32->first_grad, bf16_bound);
+    assert_true(fabs(one->loss[0] - fp32->loss[0]) <= loss_bound(&job));
+    assert_true(fabs(two->loss[0] - fp32->loss[0]) <= loss_bound(&job));
+    check_learning(one);
+    check_learning(two);
+    run_free(fp32);
+    run_free(one);
+    run_free(two);
+    harness_teardown(&h);
+}
+
+static void llama_in_bf16_stays_within_its_rounding(void **state)
+{
+    (void)state;
+    bf16_case("llama");
+}
+
+static void gpt2_in_bf16_stays_within_its_rounding(void **state)
+{
+    (void)state;
+    bf16_case("gpt2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_and_threads_give_the_same_bits),
+        cmocka_unit_test(llama_with_grouped_queries_trains_alike_on_1_2_and_4_ranks),
+        cmocka_unit_test(gpt2_with_a_tied_head_trains_alike_on_1_2_and_4_ranks),
+        cmocka_unit_test(the_same_run_gives_the_same_bits),
+        cmocka_unit_test(schedules_give_the_same_bits),
+        cmocka_unit_test(llama_in_bf16_stays_within_its_rounding),
+        cmocka_unit_test(gpt2_in_bf16_stays_within_its_rounding),
+    };
+    return cmocka_run_group_tests_name("ranks", tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+/* runs: a whole training run as one call, and what it left behind, for comparisons.
+ */
+#ifndef HD_TESTS_TRAIN_RUNS_H
+#define HD_TESTS_TRAIN_RUNS_H
+
+#include "harness.h"
+
+enum { RUN_ELEMENTS_MAX = 64 * 1024, RUN_STEPS_MAX = 64 };
+
+/* What to do, and what came of it: one block without pointers, so that threads and processes can
+ * share it alike. Elements are those of all parameters, in the registry's order. */
+struct run {
+    /* asked */
+    int steps;
+    struct hd_layout_options layout;
+    int replace_after; /* after so many steps the masters become `replacement`; 0: never */
+    float replacement[RUN_ELEMENTS_MAX];
+
+    /* found */
+    int64_t count;
+    double loss[RUN_STEPS_MAX], grad_norm[RUN_STEPS_MAX];
+    float initial[RUN_ELEMENTS_MAX];
+    float before_last[RUN_ELEMENTS_MAX]; /* masters before the last step */
+    float weights[RUN_ELEMENTS_MAX];     /* masters in the end */
+    float first_grad[RUN_ELEMENTS_MAX], last_grad[RUN_ELEMENTS_MAX]; /* sums over all targets */
+    uint64_t state_hash[HARNESS_WORLD_MAX]; /* of a rank's gradients, weights and moments */
+};
+
+/* In shared, zeroed memory. */
+struct run *run_new(int steps);
+void run_free(struct run *run);
+
+/* Runs it on dp ranks of `job` (whose dp it sets); the test fails with the story of a failure. */
+void run_threads(struct hd_job job, int dp, struct run *run);
+void run_processes(struct hd_job job, int dp, struct run *run);
+
+/* The layout of rank 0, without running anything. */
+void run_layout(const struct hd_job *job, const struct hd_layout_options *options,
+                struct hd_arena *arena, struct hd_layout *ret_layout);
+
+/* All elements of one kind of state, in the registry's order; returns how many. */
+int64_t run_copy_state(struct hd_trainer *trainer, enum hd_state_kind kind, float *ret_values);
+uint64_t run_hash_state(struct hd_trainer *trainer);
+
+#endif
