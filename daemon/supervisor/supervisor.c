@@ -203,20 +203,14 @@ void sup_close(struct sup *sup)
 
 void sup_ask_stop(struct sup *sup, int64_t grace_ms)
 {
-    uint8_t bytes[64];
-    struct hd_pack pack;
-
     if (!sup->stop_asked)
         hd_log(HD_LOG_INFO, "told to stop: the ranks write a checkpoint and end");
     sup->stop_asked = true;
     if (grace_ms > 0 && !sup->stop_deadline_ms)
         sup->stop_deadline_ms = hd_clock_now_ms() + grace_ms;
     sup->state = HD_ATTEMPT_STOPPING;
-    hd_pack_begin(&pack, bytes, sizeof bytes);
     for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].link_fd >= 0)
-            (void)hd_frame_send(sup->ranks[i].link_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_STOP),
-                                0);
+        sup_command(&sup->ranks[i], HD_LINK_MSG_STOP);
     sup_tell_state(sup);
 }
 

@@ -125,6 +125,8 @@ void sup_hear_rank(struct sup *sup, struct sup_rank *rank);
 void sup_hear_daemon(struct sup *sup);
 void sup_accept_daemon(struct sup *sup);
 void sup_tell_state(struct sup *sup);
+/* Tells a rank, if it has said hello; a rank that has not is told when it does. */
+void sup_command(const struct sup_rank *rank, enum hd_link_message type);
 /* Stamps and spools; what the disk refuses is held, steps beyond the spool's bound are counted. */
 void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report);
 void sup_retry_held(struct sup *sup);

@@ -104,6 +104,17 @@ void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *r
 
 /* ---- heddled ---- */
 
+void sup_command(const struct sup_rank *rank, enum hd_link_message type)
+{
+    uint8_t bytes[SMALL_FRAME];
+    struct hd_pack pack;
+
+    if (!rank->greeted || rank->link_fd < 0)
+        return;
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    (void)hd_frame_send(rank->link_fd, bytes, hd_pack_end(&pack, (uint16_t)type), 0);
+}
+
 static void lose_daemon(struct sup *sup)
 {
     if (sup->daemon_fd >= 0)
@@ -232,15 +243,8 @@ static void daemon_said(struct sup *sup, const struct hd_frame *frame)
         sup_begin_end(sup, HD_LINK_CAUSE_USER, -1, true, "ended at once, as told");
         break;
     case HD_LINK_MSG_CHECKPOINT:
-        for (int i = 0; i < sup->options.rank_count; i++) {
-            uint8_t bytes[SMALL_FRAME];
-            struct hd_pack pack;
-
-            hd_pack_begin(&pack, bytes, sizeof bytes);
-            if (sup->ranks[i].link_fd >= 0)
-                (void)hd_frame_send(sup->ranks[i].link_fd, bytes,
-                                    hd_pack_end(&pack, HD_LINK_MSG_CHECKPOINT), 0);
-        }
+        for (int i = 0; i < sup->options.rank_count; i++)
+            sup_command(&sup->ranks[i], HD_LINK_MSG_CHECKPOINT);
         break;
     case HD_LINK_MSG_VALUE:
         daemon_values(sup, frame);
@@ -345,12 +349,18 @@ static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd
 static void rank_greets(struct sup *sup, struct sup_rank *rank, const struct hd_frame *frame)
 {
     struct hd_hello hello;
+    enum hd_status st = hd_hello_decode(frame, &hello);
 
-    if (hd_hello_send(rank->link_fd, -1, 0) == HD_OK && hd_hello_decode(frame, &hello) == HD_OK &&
-        hd_hello_check(&hello, "heddle-worker") == HD_OK)
-        rank->greeted = true;
-    else
+    (void)hd_hello_send(rank->link_fd, -1, 0); /* if it is gone, its exit will tell */
+    if (!st)
+        st = hd_hello_check(&hello, "heddle-worker");
+    if (st) {
         sup_begin_end(sup, HD_LINK_CAUSE_LAUNCH_FAILED, rank->rank, false, "%s", hd_err_message());
+        return;
+    }
+    rank->greeted = true;
+    if (sup->stop_asked)
+        sup_command(rank, HD_LINK_MSG_STOP);
 }
 
 void sup_hear_rank(struct sup *sup, struct sup_rank *rank)

@@ -1,0 +1,472 @@
+/* The real heddled and heddle-supervisor over stand-ins for ranks, under a controller that wants
+ * exactly what the test says. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "controller_stub.h"
+#include "daemon/attempt/attempt.h"
+
+#define RUNNING  HEDDLE__V1__WANTED__WANTED_RUNNING
+#define STOPPING HEDDLE__V1__WANTED__WANTED_STOPPING
+#define STOPPED  HEDDLE__V1__WANTED__WANTED_STOPPED
+#define NOTHING  HEDDLE__V1__WANTED__WANTED_UNSPECIFIED
+
+static struct stub stub; /* large; one test at a time uses it */
+
+static bool is(int node, Heddle__V1__AttemptState state)
+{
+    return stub.nodes[node].listed && stub.nodes[node].state == state;
+}
+
+static bool runs(int node)
+{
+    return is(node, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING);
+}
+
+static bool ended(int node)
+{
+    return is(node, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED);
+}
+
+static void mode(int rank, const char *text)
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof name, "FAKE_%d", rank);
+    assert_int_equal(setenv(name, text, 1), 0);
+}
+
+/* One node, two ranks that go on until they are told to stop. */
+static void begin_waiting(char *flag)
+{
+    stub_open(&stub, 1);
+    mode(0, "wait");
+    mode(1, "wait");
+    stub_start_node(&stub, 0, flag, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, runs(0) && stub.steps > 0);
+}
+
+static void stop_and_close(void)
+{
+    stub_want(&stub, STOPPING, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_USER);
+    stub_want(&stub, NOTHING, 0);
+    stub_until(&stub, !stub.nodes[0].listed);
+    stub_close(&stub);
+}
+
+static void a_node_says_who_it_is_and_what_it_sees(void **state)
+{
+    (void)state;
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    assert_int_equal(stub.nodes[0].devices, 2);
+    assert_int_equal(stub.nodes[0].threads, 3);
+    assert_int_equal(strlen(stub.nodes[0].uuid), 36);
+    assert_int_equal(stub.nodes[0].attempts, 0);
+    assert_int_equal(stub.nodes[0].generation, 0);
+    assert_string_equal(stub.nodes[0].probe, "the same place");
+    stub_close(&stub);
+}
+
+static void an_attempt_goes_the_whole_way(void **state)
+{
+    char path[256];
+
+    (void)state;
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+    assert_int_equal(stub.nodes[0].end_rank, -1);
+    assert_int_equal(stub.nodes[0].generation, 1);
+    /* 3 steps of rank 0 (of rank 1 they are not told), a checkpoint and an exit of each */
+    assert_int_equal(stub.steps, 3);
+    assert_int_equal(stub.checkpoints, 2);
+    assert_int_equal(stub.exits, 2);
+    assert_int_equal(stub.reports, 7);
+    (void)snprintf(path, sizeof path, "%s/attempts/7-1", stub.nodes[0].state_dir);
+    assert_true(hd_file_exists(path));
+    stub_want(&stub, NOTHING, 0);
+    stub_until(&stub, !stub.nodes[0].listed);
+    assert_false(hd_file_exists(path));
+    stub_close(&stub);
+}
+
+/* Goal: what the controller stores about an end is complete. Method: acknowledge nothing; the end
+ * must not be shown. */
+static void an_end_is_shown_after_every_report_is_acknowledged(void **state)
+{
+    (void)state;
+    stub_open(&stub, 1);
+    stub.hold_acks = true;
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, stub.reports == 7);
+    stub_run_for(&stub, 700);
+    assert_true(is(0, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STOPPING));
+    stub_acknowledge(&stub);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.repeated, 0);
+    stub_close(&stub);
+}
+
+static void ranks_outlive_heddled(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGKILL};
+    char first[40];
+    int steps;
+
+    (void)state;
+    begin_waiting(NULL);
+    (void)snprintf(first, sizeof first, "%s", stub.nodes[0].uuid);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        stub_signal_node(&stub, 0, signals[i]);
+        (void)stub_wait_node(&stub, 0);
+        assert_int_equal(stub_processes(&stub), 2);
+        steps = stub.steps;
+        stub.nodes[0].listed = false;
+        stub_start_node(&stub, 0, NULL);
+        stub_until(&stub, runs(0) && stub.steps > steps);
+        assert_string_equal(stub.nodes[0].uuid, first);
+        stub_want(&stub, RUNNING, 2);
+    }
+    assert_int_equal(stub_processes(&stub), 2); /* nothing was started twice */
+    stop_and_close();
+}
+
+/* The same, and the attempt ends while nobody listens. */
+static void an_end_in_the_absence_of_heddled_is_told_later(void **state)
+{
+    (void)state;
+    stub_open(&stub, 1);
+    assert_int_equal(setenv("FAKE_STEPS", "2000", 1), 0);
+    stub.hold_acks = true;
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, stub.steps > 0);
+    stub_signal_node(&stub, 0, SIGKILL);
+    (void)stub_wait_node(&stub, 0);
+    stub_until(&stub, stub_processes(&stub) == 0);
+    stub.hold_acks = false;
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+    assert_int_equal(stub.exits, 2);
+    assert_int_equal(unsetenv("FAKE_STEPS"), 0);
+    stub_close(&stub);
+}
+
+static void what_was_not_acknowledged_is_sent_again(void **state)
+{
+    (void)state;
+    begin_waiting(NULL);
+    stub.hold_acks = true;
+    stub_until(&stub, stub.reports > 10);
+    stub_unserve(&stub);
+    stub_until(&stub, !stub.nodes[0].stream);
+    stub_run_for(&stub, 500);
+    assert_int_equal(stub_processes(&stub), 2);
+    stub.repeated = 0;
+    stub.hold_acks = false;
+    stub_serve(&stub);
+    stub_until(&stub, stub.nodes[0].hellos == 2 && runs(0));
+    stub_until(&stub, stub.repeated > 0);
+    stub_want(&stub, RUNNING, 2);
+    stop_and_close();
+}
+
+static void a_rank_that_dies_is_named(void **state)
+{
+    (void)state;
+    stub_open(&stub, 1);
+    mode(0, "wait");
+    mode(1, "killself");
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_RANK_EXIT);
+    assert_int_equal(stub.nodes[0].end_rank, 1);
+    assert_int_equal(stub.nodes[0].end_signal, SIGKILL);
+    assert_non_null(strstr(stub.nodes[0].end_message, "killed by signal 9"));
+    stub_close(&stub);
+}
+
+static void a_killed_supervisor_ends_the_attempt(void **state)
+{
+    struct hd_attempt_process process;
+    char run_dir[256];
+
+    (void)state;
+    begin_waiting(NULL);
+    (void)snprintf(run_dir, sizeof run_dir, "%s/7/attempt-1/nodes/n0", stub.jobs_dir);
+    assert_int_equal(hd_attempt_process_read(run_dir, &process), HD_OK);
+    assert_int_equal(kill(process.pid, SIGKILL), 0);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_RANK_EXIT);
+    assert_non_null(strstr(stub.nodes[0].end_message, "heddle-supervisor"));
+    assert_int_equal(stub_processes(&stub), 0);
+    stub_close(&stub);
+}
+
+static void what_is_not_listed_is_ended_and_forgotten(void **state)
+{
+    (void)state;
+    begin_waiting(NULL);
+    stub_want(&stub, NOTHING, 0);
+    stub_until(&stub, !stub.nodes[0].listed);
+    assert_int_equal(stub_processes(&stub), 0);
+    stub_close(&stub);
+}
+
+static void stopped_is_a_kill(void **state)
+{
+    (void)state;
+    begin_waiting(NULL);
+    stub_want(&stub, STOPPED, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_USER);
+    assert_int_equal(stub.checkpoints, 0);
+    stub_close(&stub);
+}
+
+static void ephemeral_ranks_end_with_heddled(void **state)
+{
+    static const int signals[] = {SIGTERM, SIGKILL};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        begin_waiting((char *)"--ephemeral");
+        stub_signal_node(&stub, 0, signals[i]);
+        (void)stub_wait_node(&stub, 0);
+        if (signals[i] == SIGTERM) /* in order: it waits for them */
+            assert_int_equal(stub_processes(&stub), 0);
+        stub_until(&stub, stub_processes(&stub) == 0);
+        stub_close(&stub);
+    }
+}
+
+static void an_ephemeral_heddled_ends_with_its_parent(void **state)
+{
+    int pipe_fd[2];
+    pid_t parent, daemon = 0;
+
+    (void)state;
+    stub_open(&stub, 1);
+    mode(0, "wait");
+    mode(1, "wait");
+    assert_int_equal(pipe(pipe_fd), 0);
+    parent = fork();
+    assert_true(parent >= 0);
+    if (parent == 0) {
+        stub_start_node(&stub, 0, "--ephemeral", NULL);
+        (void)!write(pipe_fd[1], &stub.nodes[0].daemon, sizeof daemon);
+        for (;;)
+            (void)pause();
+    }
+    assert_int_equal(read(pipe_fd[0], &daemon, sizeof daemon), sizeof daemon);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, runs(0));
+    assert_int_equal(kill(parent, SIGKILL), 0);
+    (void)waitpid(parent, NULL, 0);
+    stub_until(&stub, stub_processes(&stub) == 0 && kill(daemon, 0) < 0);
+    (void)close(pipe_fd[0]);
+    (void)close(pipe_fd[1]);
+    stub_close(&stub);
+}
+
+static void a_state_directory_has_one_heddled(void **state)
+{
+    pid_t first;
+    int status;
+
+    (void)state;
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    first = stub.nodes[0].daemon;
+    stub_start_node(&stub, 0, NULL);
+    assert_int_equal(waitpid(stub.nodes[0].daemon, &status, 0), stub.nodes[0].daemon);
+    assert_int_equal(WEXITSTATUS(status), 6);
+    stub.nodes[0].daemon = first;
+    assert_int_equal(stub.nodes[0].hellos, 1);
+    stub_close(&stub);
+}
+
+static void a_taken_name_is_an_error_at_start(void **state)
+{
+    (void)state;
+    stub_open(&stub, 1);
+    stub.refuse = true;
+    stub_start_node(&stub, 0, NULL);
+    assert_int_equal(WEXITSTATUS(stub_wait_node(&stub, 0)), 1);
+    stub_close(&stub);
+}
+
+static void a_plan_that_does_not_fit_the_node_fails_to_launch(void **state)
+{
+    (void)state;
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 4); /* of a node with 2 devices */
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
+    assert_true(stub.nodes[0].bad_input);
+    assert_non_null(strstr(stub.nodes[0].end_message, "4 ranks for this node of 2 devices"));
+    stub_close(&stub);
+}
+
+static void ranks_of_two_nodes_meet_through_the_controller(void **state)
+{
+    (void)state;
+    stub_open(&stub, 2);
+    for (int rank = 0; rank < 4; rank++)
+        mode(rank, "meet");
+    stub_start_node(&stub, 0, NULL);
+    stub_start_node(&stub, 1, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count && stub.nodes[1].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, stub.put_count == 4);
+    stub_unserve(&stub); /* the set was not sent: everybody must put again */
+    stub_until(&stub, !stub.nodes[0].stream && !stub.nodes[1].stream);
+    stub_serve(&stub);
+    stub_until(&stub, stub.put_repeated == 4);
+    stub_want(&stub, RUNNING, 2);
+    stub_complete_rendezvous(&stub);
+    stub_until(&stub, stub.put_round == 1 && stub.put_count == 4);
+    stub_complete_rendezvous(&stub);
+    stub_until(&stub, ended(0) && ended(1));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+    assert_int_equal(stub.nodes[1].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+    stub_ask_log(&stub, 3, 0, 0);
+    stub_until(&stub, stub.log_answered == 1);
+    assert_non_null(strstr(stub.log_text, "0.0 1.0 2.0 3.0 0.1 1.1 2.1 3.1 met"));
+    stub_close(&stub);
+}
+
+static void pieces_of_logs_come_on_request(void **state)
+{
+    char path[256];
+
+    (void)state;
+    begin_waiting(NULL);
+    stub_ask_log(&stub, 1, 0, 0);
+    stub_until(&stub, stub.log_answered == 1);
+    assert_string_equal(stub.log_text, "rank 1 of 2: wait, 2 threads\n");
+    stub_ask_log(&stub, 1, -8, 0); /* so many bytes before the end */
+    stub_until(&stub, stub.log_answered == 2);
+    assert_string_equal(stub.log_text, "threads\n");
+    stub_ask_log(&stub, 1, 29, 10000); /* the end: waits for more */
+    stub_run_for(&stub, 500);
+    assert_int_equal(stub.log_answered, 2);
+    (void)snprintf(path, sizeof path, "echo more >> %s/7/attempt-1/logs/rank-1.log", stub.jobs_dir);
+    assert_int_equal(system(path), 0);
+    stub_until(&stub, stub.log_answered == 3);
+    assert_string_equal(stub.log_text, "more\n");
+    stub_ask_log(&stub, 1, 34, 100); /* nothing comes */
+    stub_until(&stub, stub.log_answered == 4);
+    assert_string_equal(stub.log_text, "");
+    assert_string_equal(stub.log_error, "");
+    stop_and_close();
+}
+
+static void make_checkpoint(char path[256], char hash[HD_HASH_TEXT_MAX], const char *name)
+{
+    char file[300];
+
+    (void)snprintf(path, 256, "%s/7/attempt-1/checkpoints/%s", stub.jobs_dir, name);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    (void)snprintf(file, sizeof file, "%s/manifest.json", path);
+    assert_int_equal(hd_file_write_atomic(file, "{}", 2, 0644), HD_OK);
+    hd_hash_format(hd_hash_bytes("{}", 2), hash);
+}
+
+static void only_the_named_checkpoint_is_removed(void **state)
+{
+    char path[256], other[256], hash[HD_HASH_TEXT_MAX];
+
+    (void)state;
+    stub_open(&stub, 1);
+    make_checkpoint(path, hash, "step-00000005");
+    make_checkpoint(other, hash, "notes");
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want_deleted(&stub, path, "0000000000000000"); /* another checkpoint's hash */
+    stub_until(&stub, stub.nodes[0].generation == 1);
+    stub_want_deleted(&stub, other, hash); /* not a checkpoint's name */
+    stub_until(&stub, stub.nodes[0].generation == 2);
+    stub_run_for(&stub, 300);
+    assert_int_equal(stub.nodes[0].deleted, 0);
+    assert_true(hd_file_exists(path));
+    assert_true(hd_file_exists(other));
+    stub_want_deleted(&stub, path, hash);
+    stub_until(&stub, stub.nodes[0].deleted == 1);
+    assert_false(hd_file_exists(path));
+    stub_want_deleted(&stub, path, hash); /* again: it is gone, which is what was wanted */
+    stub_until(&stub, stub.nodes[0].generation == 4 && stub.nodes[0].deleted == 1);
+    stub_close(&stub);
+}
+
+static void checkpoints_on_disk_are_shown_with_the_end(void **state)
+{
+    char path[256], hash[HD_HASH_TEXT_MAX];
+
+    (void)state;
+    begin_waiting(NULL);
+    make_checkpoint(path, hash, "step-00000020");
+    make_checkpoint(path, hash, "step-00000005");
+    stub_want(&stub, STOPPED, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].checkpoint_step, 20);
+    stub_close(&stub);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_node_says_who_it_is_and_what_it_sees),
+        cmocka_unit_test(an_attempt_goes_the_whole_way),
+        cmocka_unit_test(an_end_is_shown_after_every_report_is_acknowledged),
+        cmocka_unit_test(ranks_outlive_heddled),
+        cmocka_unit_test(an_end_in_the_absence_of_heddled_is_told_later),
+        cmocka_unit_test(what_was_not_acknowledged_is_sent_again),
+        cmocka_unit_test(a_rank_that_dies_is_named),
+        cmocka_unit_test(a_killed_supervisor_ends_the_attempt),
+        cmocka_unit_test(what_is_not_listed_is_ended_and_forgotten),
+        cmocka_unit_test(stopped_is_a_kill),
+        cmocka_unit_test(ephemeral_ranks_end_with_heddled),
+        cmocka_unit_test(an_ephemeral_heddled_ends_with_its_parent),
+        cmocka_unit_test(a_state_directory_has_one_heddled),
+        cmocka_unit_test(a_taken_name_is_an_error_at_start),
+        cmocka_unit_test(a_plan_that_does_not_fit_the_node_fails_to_launch),
+        cmocka_unit_test(ranks_of_two_nodes_meet_through_the_controller),
+        cmocka_unit_test(pieces_of_logs_come_on_request),
+        cmocka_unit_test(only_the_named_checkpoint_is_removed),
+        cmocka_unit_test(checkpoints_on_disk_are_shown_with_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

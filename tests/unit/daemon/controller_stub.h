@@ -1,0 +1,94 @@
+/* controller_stub: a controller that wants exactly what a test tells it, and remembers what nodes
+ * say. It speaks the real protocol over the real RPC layer, in the test's process, so that heddled
+ * can be tested against every order of events without a scheduler in between. */
+#ifndef HD_TEST_DAEMON_CONTROLLER_STUB_H
+#define HD_TEST_DAEMON_CONTROLLER_STUB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <uv.h>
+
+#include "heddle/v1/fleet.pb-c.h"
+#include "rpc/rpc.h"
+
+enum { STUB_NODES_MAX = 2, STUB_RANKS_MAX = 4, STUB_SEQ_MAX = 4096, STUB_SLOW_MS = 20000 };
+
+struct stub_node {
+    pid_t daemon; /* heddled; 0: not running */
+    char name[8], state_dir[96], uuid[40], instance_id[40], boot_id[40];
+    int devices, threads;
+    struct hd_rpc_call *stream, *logs;
+    int hellos, observed_count;
+    /* of job 7 attempt 1, in the newest observed set */
+    bool listed;
+    Heddle__V1__AttemptState state;
+    Heddle__V1__EndCause cause;
+    int end_rank, end_signal;
+    bool bad_input;
+    char end_message[512];
+    int64_t checkpoint_step; /* the newest shown in the set; 0: none */
+    uint64_t generation;
+    size_t attempts, deleted;
+    char probe[64];
+};
+
+struct stub {
+    char root[64], address[128], jobs_dir[96];
+    uv_loop_t loop;
+    struct hd_rpc *rpc;
+    struct hd_rpc_server *server;
+    struct stub_node nodes[STUB_NODES_MAX];
+    int node_count;
+    bool hold_acks, refuse;
+    uint64_t generation;
+    /* reports, over all nodes */
+    bool seen[STUB_RANKS_MAX][STUB_SEQ_MAX]; /* by rank and seq */
+    int reports, steps, exits, checkpoints;  /* first copies only */
+    int repeated;
+    /* the rendezvous */
+    ProtobufCBinaryData put[STUB_RANKS_MAX];
+    uint32_t put_round;
+    int put_count, put_repeated;
+    /* logs */
+    char log_text[4096], log_error[256];
+    uint64_t log_answered;
+};
+
+void stub_open(struct stub *stub, int nodes);
+void stub_close(struct stub *stub); /* stops every heddled, and asserts that no process is left */
+
+/* heddled of node `index`; more arguments, NULL ends them. */
+void stub_start_node(struct stub *stub, int index, ...);
+int stub_wait_node(struct stub *stub, int index); /* its wait status */
+void stub_signal_node(struct stub *stub, int index, int signal);
+void stub_serve(struct stub *stub);   /* takes calls; stub_open does it once */
+void stub_unserve(struct stub *stub); /* goes away, as a controller that is restarted */
+
+/* Runs the loop until the condition holds; fails after STUB_SLOW_MS. */
+#define stub_until(stub, condition)                                \
+    do {                                                           \
+        const int64_t stub_end_ms_ = stub_now_ms() + STUB_SLOW_MS; \
+        while (!(condition)) {                                     \
+            stub_turn(stub);                                       \
+            if (stub_now_ms() > stub_end_ms_)                      \
+                stub_fail(stub, #condition, __FILE__, __LINE__);   \
+        }                                                          \
+    } while (0)
+int64_t stub_now_ms(void);
+void stub_turn(struct stub *stub);
+void stub_fail(struct stub *stub, const char *condition, const char *file, int line);
+void stub_run_for(struct stub *stub, int ms);
+
+/* Wants job 7 attempt 1 with `ranks` ranks on each of the nodes; wanted 0: wants nothing. */
+void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node);
+/* The same with one deletion. */
+void stub_want_deleted(struct stub *stub, const char *path, const char *hash);
+void stub_acknowledge(struct stub *stub); /* everything that was seen */
+void stub_complete_rendezvous(struct stub *stub);
+void stub_ask_log(struct stub *stub, int rank, int64_t offset, int wait_ms);
+
+int stub_processes(const struct stub *stub); /* ranks, and what they started */
+
+#endif
