@@ -344,9 +344,10 @@ static void on_read(struct hd_rpc_op *op, bool ok)
         if (buffer)
             grpc_byte_buffer_destroy(buffer);
         call->read_ended = true;
-        if (ok && call->server && !is_over(call) && call->handler.on_half_close)
+        if (ok && call->server && hd_rpc_call_alive(call) && call->handler.on_half_close)
             call->handler.on_half_close(call);
-    } else if (call->abandoned || (call->final && call->server)) {
+    } else if (call->abandoned ||
+               (call->server && (call->final || call->ending != HD_RPC_ENDING_NONE))) {
         grpc_byte_buffer_destroy(buffer); /* nobody waits for it any more */
         call->read_ended = true;
     } else {

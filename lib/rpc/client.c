@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "rpc/address.h"
+#include "rpc/channel_args.h"
 #include "rpc/credentials.h"
 #include "rpc/rpc_internal.h"
 
@@ -16,7 +17,6 @@ enum {
     METADATA_COUNT_MAX = 32,
     RECONNECT_MIN_MS = 200,
     RECONNECT_MAX_MS = 5000,
-    ARGS_MAX = 24,
 };
 
 struct hd_rpc_client {
@@ -31,50 +31,40 @@ struct hd_rpc_client {
 
 /* ---- channels ---- */
 
-struct args {
-    grpc_arg list[ARGS_MAX];
-    size_t count;
-};
-
-static void add_int(struct args *args, const char *key, int64_t value)
-{
-    args->list[args->count++] =
-        (grpc_arg){.type = GRPC_ARG_INTEGER,
-                   .key = (char *)key,
-                   .value.integer = value > INT32_MAX ? INT32_MAX : (int)value};
-}
-
 static int64_t or_default(int64_t value, int64_t otherwise)
 {
     return value ? value : otherwise;
 }
 
-static void fill_args(struct args *args, const struct hd_rpc_client_options *o)
+static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_client_options *o)
 {
     int64_t min_ms = or_default(o->reconnect_min_ms, RECONNECT_MIN_MS);
 
-    add_int(args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-            1); /* else like channels share a connection */
-    add_int(args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    add_int(args, GRPC_ARG_ENABLE_RETRIES, 0); /* the caller knows what may be repeated */
-    add_int(args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-    add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
-    add_int(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
-            or_default((int64_t)o->receive_bytes_max, HD_RPC_RECEIVE_BYTES_DEFAULT));
-    add_int(args, GRPC_ARG_KEEPALIVE_TIME_MS,
-            or_default(o->keepalive_ms, HD_RPC_KEEPALIVE_DEFAULT_MS));
-    add_int(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-            or_default(o->keepalive_timeout_ms, HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS));
-    add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    add_int(args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, min_ms);
-    add_int(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, min_ms);
-    add_int(args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
-            or_default(o->reconnect_max_ms, RECONNECT_MAX_MS));
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+                                1); /* else like channels share a connection */
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_RETRIES,
+                                0); /* the caller knows what may be repeated */
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    hd_rpc_channel_args_add_int(
+        args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+        or_default((int64_t)o->receive_bytes_max, HD_RPC_RECEIVE_BYTES_DEFAULT));
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_TIME_MS,
+                                or_default(o->keepalive_ms, HD_RPC_KEEPALIVE_DEFAULT_MS));
+    hd_rpc_channel_args_add_int(
+        args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+        or_default(o->keepalive_timeout_ms, HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS));
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, min_ms);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, min_ms);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
+                                or_default(o->reconnect_max_ms, RECONNECT_MAX_MS));
     if (o->tls_server_name)
-        args->list[args->count++] = (grpc_arg){.type = GRPC_ARG_STRING,
-                                               .key = GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
-                                               .value.string = (char *)o->tls_server_name};
+        hd_rpc_channel_args_add(args, (grpc_arg){.type = GRPC_ARG_STRING,
+                                                 .key = GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
+                                                 .value.string = (char *)o->tls_server_name});
 }
 
 static enum hd_status check_door(const char *text, const struct hd_rpc_address *address,
@@ -108,7 +98,7 @@ enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
     char target[HD_RPC_TARGET_MAX];
     struct hd_rpc_address parsed;
     struct hd_rpc_client *client;
-    struct args args = {0};
+    struct hd_rpc_channel_args args = {0};
     enum hd_status st;
 
     options = options ? options : &none;

@@ -111,7 +111,8 @@ struct hd_rpc_handler {
     void (*on_open)(struct hd_rpc_call *call, const ProtobufCMessage *request);
     /* A message of the peer: on a client each response, on a server each request of HD_RPC_BIDI. */
     void (*on_msg)(struct hd_rpc_call *call, const ProtobufCMessage *msg);
-    /* The peer sends nothing more (server of HD_RPC_BIDI only). */
+    /* The peer sends nothing more (server of HD_RPC_BIDI only). It may have cancelled: on_done
+     * follows and tells. Once a server has ended a call, neither this nor on_msg comes any more. */
     void (*on_half_close)(struct hd_rpc_call *call);
     /* The send queue has become empty: a producer that met HD_LIMIT may go on. */
     void (*on_drain)(struct hd_rpc_call *call);

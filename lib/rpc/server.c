@@ -11,6 +11,7 @@
 
 #include <grpc/grpc_security.h>
 
+#include "rpc/channel_args.h"
 #include "rpc/credentials.h"
 #include "rpc/server_internal.h"
 
@@ -21,56 +22,49 @@ enum {
     CONNECTION_AGE_GRACE_MS = 5 * 60 * 1000,
     CONNECTION_IDLE_MAX_MS = 10 * 60 * 1000,
     MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* for the bytes of TCP connections */
-    ARGS_MAX = 24,
 };
 
-struct args {
-    grpc_arg list[ARGS_MAX];
-    size_t count;
-};
-
-static void add_int(struct args *args, const char *key, int64_t value)
+static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_server_options *o)
 {
-    args->list[args->count++] =
-        (grpc_arg){.type = GRPC_ARG_INTEGER,
-                   .key = (char *)key,
-                   .value.integer = value > INT32_MAX ? INT32_MAX : (int)value};
-}
-
-static void fill_args(struct args *args, const struct hd_rpc_server_options *o)
-{
-    add_int(args, GRPC_ARG_ALLOW_REUSEPORT, 0); /* else a second server would share the port */
-    add_int(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, (int64_t)o->receive_bytes_max);
-    add_int(args, GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES_MAX);
-    add_int(args, GRPC_ARG_MAX_CONCURRENT_STREAMS, (int64_t)o->streams_per_connection_max);
-    add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0); /* a small message stays small */
-    add_int(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_TIMEOUT_MS);
-    add_int(args, GRPC_ARG_MAX_CONNECTION_IDLE_MS, CONNECTION_IDLE_MAX_MS);
-    add_int(args, GRPC_ARG_KEEPALIVE_TIME_MS, o->keepalive_ms);
-    add_int(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o->keepalive_timeout_ms);
-    add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_ALLOW_REUSEPORT,
+                                0); /* else a second server would share the port */
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
+                                (int64_t)o->receive_bytes_max);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES_MAX);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                                (int64_t)o->streams_per_connection_max);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
+                                0); /* a small message stays small */
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_TIMEOUT_MS);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_CONNECTION_IDLE_MS, CONNECTION_IDLE_MAX_MS);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_TIME_MS, o->keepalive_ms);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o->keepalive_timeout_ms);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     /* clients ping every keepalive_ms; at half of it nobody honest is counted */
-    add_int(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, o->keepalive_ms / 2);
-    add_int(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, PING_STRIKES_MAX);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                                o->keepalive_ms / 2);
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, PING_STRIKES_MAX);
     if (o->connection_age_max_ms) {
-        add_int(args, GRPC_ARG_MAX_CONNECTION_AGE_MS, o->connection_age_max_ms);
-        add_int(args, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, CONNECTION_AGE_GRACE_MS);
+        hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_CONNECTION_AGE_MS, o->connection_age_max_ms);
+        hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                                    CONNECTION_AGE_GRACE_MS);
     }
 }
 
 static grpc_server *create_server(const struct hd_rpc_server_options *options)
 {
     grpc_resource_quota *quota = grpc_resource_quota_create("heddle");
-    struct args args = {0};
+    struct hd_rpc_channel_args args = {0};
     grpc_server *server;
 
     fill_args(&args, options);
     grpc_resource_quota_resize(quota, MEMORY_BYTES_MAX);
-    args.list[args.count++] =
+    hd_rpc_channel_args_add(
+        &args,
         (grpc_arg){.type = GRPC_ARG_POINTER,
                    .key = GRPC_ARG_RESOURCE_QUOTA,
-                   .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}};
+                   .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}});
     server = grpc_server_create(&(grpc_channel_args){args.count, args.list}, NULL);
     grpc_resource_quota_unref(quota); /* the server keeps its own reference */
     return server;

@@ -182,6 +182,33 @@ static void garbage_is_refused_as_invalid(void **state)
     assert_non_null(strstr(outcome.message, "malformed"));
 }
 
+/* On a stream the bad message comes after the handler has seen good ones. */
+static void garbage_on_a_stream_ends_it_as_invalid(void **state)
+{
+    Heddle__Test__RawRequest raw = HEDDLE__TEST__RAW_REQUEST__INIT;
+    const Heddle__Test__EchoRequest good = request_of("", 1);
+    struct hd_rpc_call_options options;
+    struct hd_rpc_call *call;
+    struct outcome outcome;
+    struct echo echo;
+
+    (void)state;
+    raw.text = (ProtobufCBinaryData){1, (uint8_t *)"\xff"};
+    echo_open(&echo, NULL, NULL, NULL);
+    options = echo_call_options(ECHO_CHAT, HD_RPC_BIDI, &outcome);
+    assert_int_equal(hd_rpc_client_call(echo.client, &options, NULL, &call), HD_OK);
+    assert_int_equal(hd_rpc_call_write(call, &good.base), HD_OK);
+    echo_run_until(&echo, &outcome.messages, 1, 2000);
+    assert_int_equal(hd_rpc_call_write(call, &raw.base), HD_OK);
+    assert_int_equal(hd_rpc_call_write(call, &good.base), HD_OK);
+    echo_run_until(&echo, &outcome.dones, 1, 2000);
+    assert_int_equal(outcome.status, HD_INVALID);
+    assert_int_equal(echo.server_messages, 1); /* what came after the bad one was not looked at */
+    echo_run_until(&echo, &echo.server_dones, 1, 2000);
+    assert_int_equal(echo.server_half_closes, 0);
+    echo_close(&echo);
+}
+
 static void text_that_is_not_utf8_is_refused(void **state)
 {
     struct outcome outcome;
@@ -665,6 +692,7 @@ int main(void)
         cmocka_unit_test(answer_after_the_end_is_refused_and_harmless),
         cmocka_unit_test(unknown_method_is_refused_at_once),
         cmocka_unit_test(garbage_is_refused_as_invalid),
+        cmocka_unit_test(garbage_on_a_stream_ends_it_as_invalid),
         cmocka_unit_test(text_that_is_not_utf8_is_refused),
         cmocka_unit_test(nesting_of_100000_levels_is_refused),
         cmocka_unit_test(more_elements_than_the_budget_are_refused),
