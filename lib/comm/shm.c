@@ -439,8 +439,10 @@ static enum hd_status fail_late(struct hd_comm *comm, int64_t waited_ms)
     describe_waiting(comm, waiting, sizeof waiting);
     if (find_waiting(comm, &stream, &rank, &what) && rank >= 0)
         describe_latest(comm, rank, latest, sizeof latest);
-    return shm_fail_here(comm, HD_TIMEOUT, "nothing moved for %lld ms in %s; %s",
-                         (long long)waited_ms, waiting, latest);
+    return shm_fail_here(comm, HD_TIMEOUT, "nothing moved for %lld ms in %s%s%s",
+                         (long long)waited_ms,
+                         waiting[0] ? waiting : "an operation that waits for another stream",
+                         latest[0] ? "; " : "", latest);
 }
 
 static void give_way(const struct shm_state *shm)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -566,7 +567,63 @@ static void a_rank_attaches_once_and_to_the_right_block(void **state)
     hd_shm_control_free(ctl);
 }
 
-int main(void)
+/* ---- workers that are started with exec ---- */
+
+/* What a worker does with the descriptors that its parent left in the environment: sums its rank +
+ * 1 with its peers'. The exit status is the sum, 100 and more for a failure. */
+static int be_a_worker(int rank)
+{
+    struct hd_comm_group *group;
+    struct hd_shm_fds fds;
+    struct hd_comm *comm;
+    void *base;
+    int sum;
+
+    if (hd_shm_control_parse(getenv("COMM_TEST_FDS"), &fds) ||
+        hd_comm_open_shm(fds.control_fd, fds.rank_fds, rank, fds.world, 20000, &comm) ||
+        hd_comm_visible(comm, 4096, &base) ||
+        hd_comm_group(comm, "world", everybody, fds.world, &group))
+        return 100;
+    *(int32_t *)base = rank + 1;
+    if (hd_comm_all_reduce(group, hd_comm_stream(comm, HD_COMM_STREAM_REDUCE),
+                           &(struct hd_comm_all_reduce_args){base, base, 1, HD_I32, HD_COMM_SUM}) ||
+        hd_comm_wait_all(comm))
+        return 101;
+    sum = *(int32_t *)base;
+    hd_comm_free(comm);
+    return sum;
+}
+
+static void workers_started_with_exec_attach_from_the_environment(void **state)
+{
+    char fds[HD_SHM_FDS_TEXT_MAX], rank[8];
+    struct hd_shm_control *ctl;
+    pid_t pids[3];
+    int how;
+
+    (void)state;
+    assert_int_equal(hd_shm_control_new(3, &ctl), HD_OK);
+    assert_int_equal(hd_shm_control_format(ctl, fds, sizeof fds), HD_OK);
+    assert_int_equal(setenv("COMM_TEST_FDS", fds, 1), 0);
+    for (int r = 0; r < 3; r++) {
+        (void)snprintf(rank, sizeof rank, "%d", r);
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0) {
+            hd_shm_control_keep_over_exec(ctl);
+            (void)execl("/proc/self/exe", "worker", "--rank", rank, (char *)NULL);
+            _exit(127);
+        }
+    }
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(waitpid(pids[r], &how, 0), pids[r]);
+        assert_true(WIFEXITED(how));
+        assert_int_equal(WEXITSTATUS(how), 1 + 2 + 3);
+    }
+    hd_shm_control_free(ctl);
+}
+
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_of_a_killed_process_return_and_name_it),
@@ -582,7 +639,10 @@ int main(void)
         cmocka_unit_test(a_bound_exceeded_raises_the_flag_and_moves_nothing),
         cmocka_unit_test(wrong_arguments_are_refused_at_launch),
         cmocka_unit_test(a_rank_attaches_once_and_to_the_right_block),
+        cmocka_unit_test(workers_started_with_exec_attach_from_the_environment),
     };
 
+    if (argc == 3 && strcmp(argv[1], "--rank") == 0)
+        return be_a_worker(argv[2][0] - '0');
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
