@@ -1,0 +1,364 @@
+/* The passes over whole models: what each promises, looked at from outside. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "model/model.h"
+
+enum { L = 3, C = 32, H = 4, D = 8, V = 64, S = 8, B = 2 };
+
+struct built {
+    struct hd_arena arena;
+    struct hd_registry registry;
+    struct hd_model model;
+    struct hd_mesh mesh;
+    struct hd_chunk *chunk;
+};
+
+struct wish {
+    const char *family;
+    int G, tp, dp;
+    bool tied, no_fuse, split;
+    enum hd_record_mode mode;
+    struct hd_precision precision;
+};
+
+static struct hd_model_config config_of(const struct wish *w)
+{
+    struct hd_model_config c = {.L = L,
+                                .C = C,
+                                .H = H,
+                                .G = w->G,
+                                .D = D,
+                                .F = 48,
+                                .V = V,
+                                .context = S,
+                                .rope_theta = 10000,
+                                .norm_eps = 1e-5,
+                                .tied = w->tied};
+
+    assert_int_equal(hd_family_find(w->family, &c.family), HD_OK);
+    return c;
+}
+
+static void build(struct built *b, const struct wish *w)
+{
+    const struct hd_rec_shape shape = {w->mode, B, S, S};
+    const struct hd_model_config config = config_of(w);
+    struct hd_compile_options options = {.precision = w->precision,
+                                         .mesh = &b->mesh,
+                                         .split_backward = w->split,
+                                         .no_fuse = w->no_fuse};
+    struct hd_rec *rec;
+
+    hd_arena_init(&b->arena, 0);
+    hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = 2}, &options.traits);
+    assert_int_equal(hd_mesh_init(&b->mesh, &(struct hd_mesh_sizes){.tp = w->tp, .dp = w->dp}),
+                     HD_OK);
+    hd_registry_init(&b->registry, &b->arena, w->tp, 0);
+    assert_int_equal(hd_model_declare(&config, &b->registry, &b->arena, &b->model), HD_OK);
+    assert_int_equal(
+        hd_registry_finish(&b->registry, w->precision.of_class[HD_CLASS_LINEAR], true, w->dp),
+        HD_OK);
+    rec = hd_rec_new(&b->registry, &shape, &b->arena);
+    hd_model_record(&b->model, rec);
+    if (hd_compile(rec, &options, &b->chunk))
+        fail_msg("%s", hd_err_message());
+}
+
+static int count_kernel(const struct hd_chunk *c, enum hd_call call, enum hd_kernel kernel)
+{
+    int count = 0;
+
+    for (int i = 0; i < c->program[call].count; i++)
+        count += !c->program[call].nodes[i]->is_comm && c->program[call].nodes[i]->kernel == kernel;
+    return count;
+}
+
+/* ---- place
+ * ------------------------------------------------------------------------------------------ */
+
+/* First and last node of a program that touch a store, found by looking. A store that a collective
+ * touches may be in use until the program's end. */
+static bool life(const struct hd_chunk *c, const struct hd_program *p, int store, int *first,
+                 int *last)
+{
+    const struct hd_store *s = &c->stores[store];
+
+    *first = -1;
+    for (int i = 0; i < p->count; i++)
+        for (int k = 0; k < HD_KERNEL_OPERANDS_MAX; k++)
+            if (p->nodes[i]->operand[k].store == store) {
+                *first = *first < 0 ? i : *first;
+                *last = i;
+            }
+    if (*first >= 0 && (s->kind == HD_STORE_BATCH || s->kind == HD_STORE_INPUT))
+        *first = 0;
+    if (*first >= 0 && s->kind == HD_STORE_OUTPUT)
+        *last = p->count;
+    return *first >= 0;
+}
+
+static bool overlap(const struct hd_store *a, const struct hd_store *b)
+{
+    return a->offset >= 0 && b->offset >= 0 && a->region == b->region && a->visible == b->visible &&
+           a->offset < b->offset + b->size_bytes && b->offset < a->offset + a->size_bytes;
+}
+
+static void check_no_two_meet(const struct hd_chunk *c, const struct hd_program *p)
+{
+    for (int i = 0; i < c->store_count; i++)
+        for (int k = i + 1; k < c->store_count; k++) {
+            const struct hd_store *a = &c->stores[i], *b = &c->stores[k];
+            int a0, a1, b0, b1;
+
+            if (a->region == HD_REGION_STATE || b->region == HD_REGION_STATE || !overlap(a, b))
+                continue;
+            if (a->region != HD_REGION_WORK)
+                fail_msg("%s.%d and %s.%d share %s memory", a->name, i, b->name, k,
+                         hd_region_name(a->region));
+            if (life(c, p, i, &a0, &a1) && life(c, p, k, &b0, &b1) && a0 <= b1 && b0 <= a1)
+                fail_msg("%s: %s.%d [%d,%d] and %s.%d [%d,%d] share memory", hd_call_name(p->call),
+                         a->name, i, a0, a1, b->name, k, b0, b1);
+        }
+}
+
+static void check_inside(const struct hd_chunk *c)
+{
+    for (int i = 0; i < c->store_count; i++) {
+        const struct hd_store *s = &c->stores[i];
+        const struct hd_extent *x = &c->extent[s->region];
+
+        if (s->offset < 0) /* fused away: no node touches it */
+            continue;
+        assert_true(s->offset % HD_TENSOR_ALIGN == 0);
+        if (s->region != HD_REGION_STATE)
+            assert_true(s->offset + s->size_bytes <=
+                        (s->visible ? x->visible_bytes : x->private_bytes));
+    }
+}
+
+/* Goal: nothing overwrites what is still needed. Method: brute force over all pairs of stores of
+ * all programs, for both families, training (joined and split), evaluation and decode, with tp. */
+static void no_two_live_stores_share_memory(void **state)
+{
+    static const char *const families[] = {"llama", "gpt2"};
+
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        const struct wish w = {.family = families[i % 2],
+                               .G = i % 2 ? 4 : 2,
+                               .tp = 1 + i / 12,
+                               .dp = 2,
+                               .tied = i % 3 == 0,
+                               .split = i % 4 < 2,
+                               .mode = (enum hd_record_mode)(i / 2 % 3),
+                               .precision = hd_precision_uniform(i % 5 < 3 ? HD_F32 : HD_BF16)};
+        struct built b;
+
+        build(&b, &w);
+        check_inside(b.chunk);
+        for (int c = 0; c < HD_CALL_COUNT; c++)
+            check_no_two_meet(b.chunk, &b.chunk->program[c]);
+        hd_arena_done(&b.arena);
+    }
+}
+
+/* ---- fuse
+ * ------------------------------------------------------------------------------------------- */
+
+static struct wish llama(void)
+{
+    return (struct wish){.family = "llama",
+                         .G = 2,
+                         .tp = 1,
+                         .dp = 1,
+                         .mode = HD_RECORD_TRAIN,
+                         .precision = hd_precision_uniform(HD_F32)};
+}
+
+/* Unfused, each block adds twice forward and sums two gradients backward; a norm stands behind
+ * every add (the next block's, or the head's), and in front of every sum. */
+static void every_add_of_a_model_is_fused(void **state)
+{
+    struct wish w = llama();
+    struct built fused, plain;
+
+    (void)state;
+    build(&fused, &w);
+    w.no_fuse = true;
+    build(&plain, &w);
+    assert_int_equal(count_kernel(plain.chunk, HD_CALL_F, HD_K_add), 2 * L);
+    assert_int_equal(count_kernel(plain.chunk, HD_CALL_B, HD_K_add), 2 * L);
+    assert_int_equal(count_kernel(fused.chunk, HD_CALL_F, HD_K_add), 0);
+    assert_int_equal(count_kernel(fused.chunk, HD_CALL_B, HD_K_add), 0);
+    assert_int_equal(fused.chunk->program[HD_CALL_F].count,
+                     plain.chunk->program[HD_CALL_F].count - 2 * L);
+    hd_arena_done(&fused.arena);
+    hd_arena_done(&plain.arena);
+}
+
+/* ---- precision
+ * -------------------------------------------------------------------------------------- */
+
+/* With a residual stream in fp32 and everything else in bf16, each norm reads a cast of the
+ * residual and each add reads a cast of a projection: 2 L + 1 norms and 2 L adds, and the
+ * embedding's result once. */
+static void casts_stand_where_the_table_asks(void **state)
+{
+    struct wish w = llama();
+    struct built b;
+
+    (void)state;
+    w.mode = HD_RECORD_EVAL;
+    w.precision = hd_precision_uniform(HD_BF16);
+    w.precision.of_class[HD_CLASS_RESIDUAL] = HD_F32;
+    build(&b, &w);
+    assert_int_equal(count_kernel(b.chunk, HD_CALL_E, HD_K_cast), 2 * L + 2 * L + 1);
+    hd_arena_done(&b.arena);
+
+    w.precision = hd_precision_uniform(HD_BF16);
+    build(&b, &w);
+    assert_int_equal(count_kernel(b.chunk, HD_CALL_E, HD_K_cast), 0);
+    hd_arena_done(&b.arena);
+}
+
+/* ---- shard
+ * ------------------------------------------------------------------------------------------ */
+
+/* Each trainable part is summed once, in the last micro-batch only, behind its last contribution.
+ */
+static void each_part_is_reduced_once_behind_its_last_contribution(void **state)
+{
+    struct wish w = llama();
+    struct built b;
+    int sums = 0;
+
+    (void)state;
+    w.dp = 2;
+    w.tied = true;
+    build(&b, &w);
+    for (int c = HD_CALL_F; c <= HD_CALL_B; c++) {
+        const struct hd_program *p = &b.chunk->program[c];
+
+        for (int i = 0; i < p->count; i++) {
+            int grad = p->nodes[i]->operand[0].store;
+
+            if (!p->nodes[i]->is_comm)
+                continue;
+            sums++;
+            assert_true(p->nodes[i]->only_last && p->nodes[i]->stream == HD_STREAM_REDUCE);
+            for (int k = i + 1; k < p->count; k++)
+                assert_int_not_equal(p->nodes[k]->operand[0].store, grad);
+        }
+    }
+    assert_int_equal(sums, 1 + L + 1); /* embedding, blocks, head */
+    hd_arena_done(&b.arena);
+}
+
+/* ---- registry
+ * --------------------------------------------------------------------------------------- */
+
+/* Goal: the same model whatever the layout. Method: each of two shares against the slice of the
+ * whole. */
+static void a_share_starts_as_a_slice_of_the_whole(void **state)
+{
+    static const struct hd_param_spec specs[] = {
+        {.name = "rows", .dim_count = 2, .shape = {8, 6}, .tp_axis = 0},
+        {.name = "columns", .dim_count = 2, .shape = {5, 8}, .tp_axis = 1},
+        {.name = "vector", .dim_count = 1, .shape = {10}, .tp_axis = 0},
+    };
+
+    (void)state;
+    for (size_t s = 0; s < sizeof specs / sizeof specs[0]; s++) {
+        struct hd_param_spec spec = specs[s];
+        float whole[64], share[64];
+        struct hd_arena arena;
+
+        spec.init = HD_INIT_NORMAL;
+        spec.init_std = 1;
+        hd_arena_init(&arena, 0);
+        for (int part = -1; part < 2; part++) { /* -1: the whole */
+            struct hd_registry r;
+            const struct hd_param *p;
+            int number;
+
+            hd_registry_init(&r, &arena, part < 0 ? 1 : 2, part < 0 ? 0 : part);
+            (void)hd_registry_unit(&r, "u", "u");
+            number = hd_registry_param(&r, &spec);
+            p = &r.params[number];
+            hd_param_init_values(p, 9, 0, p->count, part < 0 ? whole : share);
+            for (int64_t i = 0; part >= 0 && i < p->count; i++) {
+                int64_t columns = p->dim_count == 2 ? p->shape[1] : 1;
+                int64_t local = p->dim_count == 2 ? p->local[1] : 1;
+                int64_t row = i / local + (spec.tp_axis == 0 ? part * p->local[0] : 0);
+                int64_t column = i % local + (spec.tp_axis == 1 ? part * p->local[1] : 0);
+
+                assert_true(share[i] == whole[row * columns + column]);
+            }
+        }
+        hd_arena_done(&arena);
+    }
+}
+
+static void decay_is_for_matrices_and_ranges_cover_the_part(void **state)
+{
+    struct wish w = llama();
+    struct built b;
+
+    (void)state;
+    build(&b, &w);
+    for (int i = 0; i < b.registry.part_count; i++) {
+        const struct hd_part *p = &b.registry.parts[i];
+        int64_t at = 0;
+
+        for (int64_t r = 0; r < p->range_count; r++) {
+            assert_int_equal(p->ranges[r].begin, at);
+            at = p->ranges[r].end;
+        }
+        assert_int_equal(at, p->count);
+    }
+    for (int i = 0; i < b.registry.param_count; i++) {
+        const struct hd_param *q = &b.registry.params[i];
+        const struct hd_part *p = &b.registry.parts[q->part];
+
+        for (int64_t r = 0; r < p->range_count; r++)
+            if (p->ranges[r].begin <= q->offset && q->offset < p->ranges[r].end)
+                assert_true((p->ranges[r].decay == 1) == (q->dim_count == 2));
+    }
+    hd_arena_done(&b.arena);
+}
+
+/* By hand for L=3, C=32, H=4, G=2, D=8, F=48, V=64: a block's matrices are q,o 32*32 each, k,v
+ * 16*32 each, gate, up, down 32*48 each; the head 64*32. Attention: 6 L H D (S+1). */
+static void flops_per_token_are_six_per_weight_and_attention(void **state)
+{
+    struct wish w = llama();
+    struct hd_model_config c = config_of(&w);
+    const double block = 2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 48;
+
+    (void)state;
+    assert_true(hd_model_flops_per_token(&c) ==
+                6 * (3 * block + 64 * 32) + 6.0 * 3 * 4 * 8 * (8 + 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_two_live_stores_share_memory),
+        cmocka_unit_test(every_add_of_a_model_is_fused),
+        cmocka_unit_test(casts_stand_where_the_table_asks),
+        cmocka_unit_test(each_part_is_reduced_once_behind_its_last_contribution),
+        cmocka_unit_test(a_share_starts_as_a_slice_of_the_whole),
+        cmocka_unit_test(decay_is_for_matrices_and_ranges_cover_the_part),
+        cmocka_unit_test(flops_per_token_are_six_per_weight_and_attention),
+    };
+    return cmocka_run_group_tests_name("passes", tests, NULL, NULL);
+}

@@ -1,0 +1,134 @@
+/* optim and pipeline: learning-rate schedules, and the order of a step. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "optim/optim.h"
+#include "pipeline/pipeline.h"
+
+static void near(double a, double b)
+{
+    assert_true(fabs(a - b) < 1e-12);
+}
+
+static void warm_up_rises_linearly_to_the_peak(void **state)
+{
+    const struct hd_lr_schedule s = {.decay = HD_LR_CONSTANT, .peak = 0.4, .warmup_steps = 4};
+
+    (void)state;
+    near(hd_lr_at(&s, 1), 0.1);
+    near(hd_lr_at(&s, 4), 0.4);
+    near(hd_lr_at(&s, 1000), 0.4);
+}
+
+/* Half way the cosine stands in the middle between peak and min; at the end at min, and stays. */
+static void cosine_falls_to_the_minimum(void **state)
+{
+    const struct hd_lr_schedule s = {
+        .decay = HD_LR_COSINE, .peak = 1, .min = 0.2, .warmup_steps = 10, .total_steps = 110};
+
+    (void)state;
+    near(hd_lr_at(&s, 10), 1);
+    near(hd_lr_at(&s, 60), 0.6);
+    near(hd_lr_at(&s, 35), 0.2 + 0.8 * (1 + sqrt(0.5)) / 2); /* cos(pi/4) */
+    near(hd_lr_at(&s, 110), 0.2);
+    near(hd_lr_at(&s, 200), 0.2);
+}
+
+static void linear_and_wsd_fall_where_they_say(void **state)
+{
+    const struct hd_lr_schedule linear = {
+        .decay = HD_LR_LINEAR, .peak = 1, .min = 0, .warmup_steps = 0, .total_steps = 100};
+    const struct hd_lr_schedule wsd = {.decay = HD_LR_WSD,
+                                       .peak = 1,
+                                       .min = 0.5,
+                                       .warmup_steps = 2,
+                                       .decay_steps = 20,
+                                       .total_steps = 100};
+
+    (void)state;
+    near(hd_lr_at(&linear, 25), 0.75);
+    near(hd_lr_at(&wsd, 80), 1);
+    near(hd_lr_at(&wsd, 90), 0.75);
+    near(hd_lr_at(&wsd, 100), 0.5);
+}
+
+static void schedules_have_names(void **state)
+{
+    struct hd_job job = {.lr_peak = 1, .steps = 10};
+    struct hd_lr_schedule s;
+
+    (void)state;
+    memcpy(job.lr_decay, "wsd", 4);
+    assert_int_equal(hd_lr_schedule_from_job(&job, &s), HD_OK);
+    assert_int_equal(s.decay, HD_LR_WSD);
+    memcpy(job.lr_decay, "step", 5);
+    assert_int_equal(hd_lr_schedule_from_job(&job, &s), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "train.lr.decay"));
+}
+
+/* ---- step plans
+ * ------------------------------------------------------------------------------------- */
+
+/* "F0 B0 W0 .. join update" */
+static void print_plan(const struct hd_step_plan *plan, char *ret_text, size_t size)
+{
+    size_t n = 0;
+
+    ret_text[0] = '\0';
+    for (int i = 0; i < plan->count && n < size; i++) {
+        const struct hd_instruction *in = &plan->list[i];
+
+        if (in->kind == HD_DO_RUN)
+            n += (size_t)snprintf(ret_text + n, size - n, "%s%d/%d%s%s ", hd_call_name(in->call),
+                                  (int)in->micro_batch, in->slot, in->first ? "f" : "",
+                                  in->last ? "l" : "");
+        else
+            n += (size_t)snprintf(ret_text + n, size - n, "%s ",
+                                  in->kind == HD_DO_JOIN ? "join" : "update");
+    }
+}
+
+static void check_plan(enum hd_schedule schedule, int64_t micro_batches, bool split, int kept,
+                       int deferred, const char *expected)
+{
+    struct hd_step_plan plan;
+    struct hd_arena arena;
+    char text[256];
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_step_plan_build(schedule, micro_batches, split, &arena, &plan), HD_OK);
+    print_plan(&plan, text, sizeof text);
+    assert_string_equal(text, expected);
+    assert_int_equal(plan.kept_slots, kept);
+    assert_int_equal(plan.deferred_slots, deferred);
+    hd_arena_done(&arena);
+}
+
+static void plans_name_program_micro_batch_and_slot(void **state)
+{
+    (void)state;
+    check_plan(HD_SCHEDULE_SEQUENTIAL, 1, false, 1, 0, "F0/0fl B0/0fl join update ");
+    check_plan(HD_SCHEDULE_SEQUENTIAL, 2, true, 1, 1,
+               "F0/0f B0/0f W0/0f F1/0l B1/0l W1/0l join update ");
+    check_plan(HD_SCHEDULE_GPIPE, 2, true, 2, 2,
+               "F0/0f F1/1l B0/0f B1/1l W0/0f W1/1l join update ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(warm_up_rises_linearly_to_the_peak),
+        cmocka_unit_test(cosine_falls_to_the_minimum),
+        cmocka_unit_test(linear_and_wsd_fall_where_they_say),
+        cmocka_unit_test(schedules_have_names),
+        cmocka_unit_test(plans_name_program_micro_batch_and_slot),
+    };
+    return cmocka_run_group_tests_name("optim", tests, NULL, NULL);
+}
