@@ -139,8 +139,9 @@ void core_dirty_job(struct hd_core *core, struct core_job *job)
     if (job->dirty)
         return;
     job->dirty = true;
-    job->next_dirty = core->dirty_jobs;
-    core->dirty_jobs = job;
+    job->next_dirty = NULL;
+    *core->dirty_jobs_end = job;
+    core->dirty_jobs_end = &job->next_dirty;
 }
 
 void core_dirty_attempt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
@@ -153,8 +154,9 @@ static void link_dirty_node(struct hd_core *core, struct core_node *node)
 {
     if (node->dirty || node->desired_dirty)
         return;
-    node->next_dirty = core->dirty_nodes;
-    core->dirty_nodes = node;
+    node->next_dirty = NULL;
+    *core->dirty_nodes_end = node;
+    core->dirty_nodes_end = &node->next_dirty;
 }
 
 void core_dirty_node(struct hd_core *core, struct core_node *node)
@@ -244,8 +246,7 @@ static void flush_job(struct hd_core *core, struct core_job *job)
         core_job_forget(core, job);
 }
 
-/* Nodes first: attempts name them. (References are checked at the end of the transaction, so the
- * order matters to readers of the database only.) */
+/* In the order of the first change: a name is given up before another node takes it. */
 static void flush(struct hd_core *core)
 {
     while (core->dirty_nodes) {
@@ -254,12 +255,14 @@ static void flush(struct hd_core *core)
         core->dirty_nodes = node->next_dirty;
         flush_node(core, node);
     }
+    core->dirty_nodes_end = &core->dirty_nodes;
     while (core->dirty_jobs) {
         struct core_job *job = core->dirty_jobs;
 
         core->dirty_jobs = job->next_dirty;
         flush_job(core, job);
     }
+    core->dirty_jobs_end = &core->dirty_jobs;
 }
 
 /* ---- the step ---------------------------------------------------------------------------------*/
@@ -337,8 +340,11 @@ struct hd_core *hd_core_new(const struct hd_core_config *config)
 {
     struct hd_core *core = calloc(1, sizeof *core);
 
-    if (core)
-        core->config = *config;
+    if (!core)
+        return NULL;
+    core->config = *config;
+    core->dirty_jobs_end = &core->dirty_jobs;
+    core->dirty_nodes_end = &core->dirty_nodes;
     return core;
 }
 

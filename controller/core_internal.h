@@ -61,8 +61,7 @@ struct core_share {
 };
 
 struct core_attempt {
-    struct hd_attempt_record
-        rec; /* strings are the core's own, but plan.schedule's and recompute's */
+    struct hd_attempt_record rec; /* strings and ranks are the core's own */
     struct core_share *shares;
     size_t share_count;
     uint64_t *seq;         /* per rank: reports taken in up to here */
@@ -106,8 +105,8 @@ struct hd_core {
     uint64_t last_job, cluster_sequence;
     bool schedule_due; /* something changed that may let a job start */
     bool no_memory;    /* sticky */
-    struct core_job *dirty_jobs;
-    struct core_node *dirty_nodes;
+    struct core_job *dirty_jobs, **dirty_jobs_end;
+    struct core_node *dirty_nodes, **dirty_nodes_end;
     /* of the step in progress */
     struct hd_core_out *out;
     struct hd_now now;

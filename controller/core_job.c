@@ -60,6 +60,8 @@ static void free_attempt(struct core_attempt *attempt)
         core_unset(&attempt->rec.plan.ranks[i].node_name);
     }
     free(attempt->rec.plan.ranks);
+    core_unset(&attempt->rec.plan.schedule);
+    core_unset(&attempt->rec.plan.recompute);
     core_unset(&attempt->rec.base_path);
     core_unset(&attempt->rec.base_hash);
     core_unset(&attempt->rec.end.node);
@@ -150,9 +152,12 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
     }
     attempt->rec = *record;
     attempt->rec.base_path = attempt->rec.base_hash = NULL;
+    attempt->rec.plan.schedule = attempt->rec.plan.recompute = NULL;
     attempt->rec.end.node = attempt->rec.end.message = NULL;
     if (!copy_ranks(core, attempt, &record->plan))
         core->no_memory = true;
+    core_set(core, &attempt->rec.plan.schedule, record->plan.schedule);
+    core_set(core, &attempt->rec.plan.recompute, record->plan.recompute);
     core_set(core, &attempt->rec.base_path, record->base_path);
     core_set(core, &attempt->rec.base_hash, record->base_hash);
     core_set(core, &attempt->rec.end.node, record->end.node);

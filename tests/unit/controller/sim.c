@@ -419,6 +419,10 @@ void sim_commit(struct sim *sim)
             else
                 apply_desired(sim, node, pending->desired[n]);
         }
+        if (sim->on_durable) {
+            sim->on_durable(sim->on_durable_user, pending->batch);
+            pending->batch = NULL;
+        }
         free_pending(pending);
     }
 }

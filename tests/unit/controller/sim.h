@@ -86,7 +86,10 @@ struct sim {
     int max_delay_s; /* of observed sets */
     uint64_t next_stream, next_request, key, draws;
     bool acknowledged[SIM_JOBS]; /* by job number: the submitter got its reply */
-    struct sim_db *db;           /* what is durable */
+    /* If set: takes each batch that has become durable, e.g. into a real store. */
+    void (*on_durable)(void *user, struct hd_batch *batch);
+    void *on_durable_user;
+    struct sim_db *db; /* what is durable */
     struct sim_disk *disk;
     int starts; /* attempts that daemons have started */
 };

@@ -1,0 +1,854 @@
+/* store: what it reports done survives; what it reads is what was written. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <sqlite3.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "controller/core.h"
+#include "controller/store.h"
+#include "disk_vfs.h"
+#include "sim.h"
+
+/* ---- a store on a loop ------------------------------------------------------------------------*/
+
+struct bench {
+    uv_loop_t loop;
+    struct hd_store *store;
+    char dir[64];
+    int done, aborted; /* batches reported */
+    char trouble[HD_ERR_MAX];
+    int troubles;
+    struct hd_error fatal;
+    bool closed;
+};
+
+static void on_trouble(void *user, const char *message)
+{
+    struct bench *bench = user;
+
+    bench->troubles += message != NULL;
+    (void)snprintf(bench->trouble, sizeof bench->trouble, "%s", message ? message : "");
+}
+
+static void on_fatal(void *user, const struct hd_error *error)
+{
+    ((struct bench *)user)->fatal = *error;
+}
+
+static enum hd_status open_store(struct bench *bench, const char *vfs)
+{
+    const struct hd_store_options options = {.dir = bench->dir,
+                                             .vfs = vfs,
+                                             .retry_ms = 5,
+                                             .on_trouble = on_trouble,
+                                             .on_fatal = on_fatal,
+                                             .user = bench};
+
+    bench->closed = false;
+    return hd_store_open(&bench->loop, &options, &bench->store);
+}
+
+static void on_closed(void *user)
+{
+    ((struct bench *)user)->closed = true;
+}
+
+static void close_store(struct bench *bench, int64_t timeout_ms)
+{
+    hd_store_close(bench->store, timeout_ms, on_closed, bench);
+    while (!bench->closed)
+        (void)uv_run(&bench->loop, UV_RUN_ONCE);
+    bench->store = NULL;
+}
+
+static void start(struct bench *bench)
+{
+    *bench = (struct bench){0};
+    assert_int_equal(uv_loop_init(&bench->loop), 0);
+    (void)snprintf(bench->dir, sizeof bench->dir, "/tmp/heddle-store-XXXXXX");
+    assert_non_null(mkdtemp(bench->dir));
+    disk_wipe();
+}
+
+static void finish(struct bench *bench)
+{
+    if (bench->store)
+        close_store(bench, 1000);
+    (void)uv_run(&bench->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&bench->loop), 0);
+    assert_int_equal(hd_file_remove_tree(bench->dir), HD_OK);
+    disk_wipe();
+}
+
+static void on_done(void *user, enum hd_status st)
+{
+    struct bench *bench = user;
+
+    if (st)
+        bench->aborted++;
+    else
+        bench->done++;
+}
+
+static void run_until_reported(struct bench *bench, int count)
+{
+    const int64_t end_ms = hd_clock_now_ms() + 20000;
+
+    while (bench->done + bench->aborted < count && !bench->fatal.status) {
+        (void)uv_run(&bench->loop, UV_RUN_ONCE);
+        assert_true(hd_clock_now_ms() < end_ms);
+    }
+}
+
+static void add_job(struct hd_batch *batch, uint64_t job)
+{
+    char request[32];
+    const struct hd_job_record record = {.job = job,
+                                         .request_id = request,
+                                         .owner = "ann",
+                                         .name = "job",
+                                         .state = HD_JOB_STATE_QUEUED,
+                                         .steps = 10,
+                                         .spec = "spec",
+                                         .spec_bytes = 4};
+    const struct hd_event_record event = {
+        .job = job, .sequence = 1, .rank = -1, .kind = "submitted", .message = "by a test"};
+
+    (void)snprintf(request, sizeof request, "request-%llu", (unsigned long long)job);
+    hd_batch_add_job(batch, true, &record);
+    hd_batch_add_event(batch, &event);
+}
+
+static void commit_job(struct bench *bench, uint64_t job)
+{
+    struct hd_batch *batch = hd_batch_new();
+
+    assert_non_null(batch);
+    add_job(batch, job);
+    hd_store_commit(bench->store, batch, on_done, bench);
+}
+
+/* ---- loading ----------------------------------------------------------------------------------*/
+
+struct census {
+    uint64_t requests, last_job, jobs;
+    int32_t seen[4096];
+};
+
+static enum hd_status count_node(void *user, const struct hd_node_record *node)
+{
+    (void)user;
+    (void)node;
+    return HD_OK;
+}
+
+static enum hd_status count_request(void *user, const char *request_id, uint64_t job)
+{
+    struct census *census = user;
+    char expected[32];
+
+    (void)snprintf(expected, sizeof expected, "request-%llu", (unsigned long long)job);
+    assert_string_equal(request_id, expected);
+    census->requests++;
+    census->seen[job]++;
+    return HD_OK;
+}
+
+static enum hd_status count_job(void *user, const struct hd_job_record *job, uint64_t sequence)
+{
+    struct census *census = user;
+
+    assert_int_equal(sequence, 1); /* job and event came in one batch: both or none */
+    assert_int_equal(job->spec_bytes, 4);
+    census->jobs++;
+    return HD_OK;
+}
+
+static enum hd_status count_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
+{
+    (void)cluster_sequence;
+    ((struct census *)user)->last_job = last_job;
+    return HD_OK;
+}
+
+static struct census load(struct bench *bench)
+{
+    struct census census = {0};
+    const struct hd_store_loader loader = {.node = count_node,
+                                           .request = count_request,
+                                           .job = count_job,
+                                           .end = count_end,
+                                           .user = &census};
+
+    assert_int_equal(hd_store_load(bench->store, &loader), HD_OK);
+    return census;
+}
+
+/* ---- durability -------------------------------------------------------------------------------*/
+
+static void jobs_survive_a_reopening(void **state)
+{
+    struct bench bench;
+    struct census census;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    for (uint64_t job = 1; job <= 500; job++)
+        commit_job(&bench, job);
+    run_until_reported(&bench, 500);
+    close_store(&bench, 1000);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    census = load(&bench);
+    assert_int_equal(census.jobs, 500);
+    assert_int_equal(census.last_job, 500);
+    finish(&bench);
+}
+
+/* Jobs 1, 2, 3 .. one after the other, sometimes several at once, until the power is gone. */
+static int work_until_the_cut(struct bench *bench, int count)
+{
+    int queued = 0;
+
+    while (queued < count && !bench->aborted) {
+        for (int k = 0; k <= queued % 3 && queued < count; k++)
+            commit_job(bench, (uint64_t)++queued);
+        while (bench->done < queued && !bench->troubles && !bench->fatal.status)
+            (void)uv_run(&bench->loop, UV_RUN_ONCE);
+        if (bench->troubles || bench->fatal.status)
+            break;
+    }
+    return queued;
+}
+
+/* After the cut: everything acknowledged is there, once, and what is there has no hole. */
+static void expect_whole(struct bench *bench, int acknowledged, int queued)
+{
+    struct census census = load(bench);
+
+    assert_int_equal(census.jobs, census.requests);
+    assert_int_equal(census.jobs, census.last_job);
+    if ((int)census.last_job < acknowledged)
+        fail_msg("%d jobs were acknowledged, %d are there", acknowledged, (int)census.last_job);
+    assert_true((int)census.last_job <= queued);
+    for (uint64_t job = 1; job <= census.last_job; job++)
+        assert_int_equal(census.seen[job], 1);
+}
+
+enum { SWEEP_JOBS = 12 };
+
+/* One life of a store, cut at its operation number `cut`; false when the work ended before it. */
+static bool live_and_die(int64_t cut, enum disk_cut kept)
+{
+    struct bench bench;
+    bool was_cut = false;
+    int queued = 0, acknowledged;
+    enum hd_status st;
+
+    start(&bench);
+    disk_fail_from(cut);
+    st = open_store(&bench, DISK_VFS);
+    if (!st) {
+        queued = work_until_the_cut(&bench, SWEEP_JOBS);
+        was_cut = bench.troubles || bench.fatal.status;
+        close_store(&bench, 0); /* the power is gone: nothing more can be written */
+    } else {
+        was_cut = true;
+        assert_int_equal(st, HD_IO);
+    }
+    acknowledged = bench.done;
+    disk_power_cut(kept, (uint64_t)cut);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    expect_whole(&bench, acknowledged, queued);
+    finish(&bench);
+    return was_cut;
+}
+
+static void sweep(enum disk_cut kept)
+{
+    int64_t cut = 1;
+
+    while (live_and_die(cut, kept))
+        cut++;
+    print_message("%lld points of time, each with a power cut\n", (long long)cut - 1);
+    assert_true(cut > 2 * SWEEP_JOBS); /* at least a write and a sync for each commit */
+}
+
+static void nothing_acknowledged_is_lost_when_unsynced_writes_vanish(void **state)
+{
+    (void)state;
+    sweep(DISK_KEEPS_NOTHING);
+}
+
+static void nothing_acknowledged_is_lost_when_unsynced_writes_stay(void **state)
+{
+    (void)state;
+    sweep(DISK_KEEPS_ALL);
+}
+
+static void nothing_acknowledged_is_lost_when_sectors_survive_at_random(void **state)
+{
+    (void)state;
+    sweep(DISK_KEEPS_SOME);
+}
+
+/* Goal: the sweeps can fail. Method: a disk that lies about syncs loses what was acknowledged. */
+static void a_disk_that_ignores_syncs_is_noticed_by_this_test(void **state)
+{
+    struct bench bench;
+    struct census census;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    commit_job(&bench, 1);
+    run_until_reported(&bench, 1);
+    disk_ignore_syncs(true);
+    commit_job(&bench, 2);
+    run_until_reported(&bench, 2);
+    disk_power_cut(DISK_KEEPS_NOTHING, 1); /* before SQLite tidies up */
+    hd_store_close(bench.store, 0, on_closed, &bench);
+    while (!bench.closed)
+        (void)uv_run(&bench.loop, UV_RUN_ONCE);
+    bench.store = NULL;
+    disk_power_cut(DISK_KEEPS_NOTHING, 1);
+    disk_ignore_syncs(false);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    census = load(&bench);
+    assert_int_equal(census.jobs, 1);
+    finish(&bench);
+}
+
+static void a_full_disk_is_told_and_waited_out(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    commit_job(&bench, 1);
+    run_until_reported(&bench, 1);
+    assert_null(hd_store_trouble(bench.store));
+    disk_set_full(true);
+    for (uint64_t job = 2; job <= 40; job++) /* more than one page's worth: files must grow */
+        commit_job(&bench, job);
+    while (!bench.troubles)
+        (void)uv_run(&bench.loop, UV_RUN_ONCE);
+    assert_non_null(strstr(bench.trouble, "the disk is full"));
+    assert_non_null(hd_store_trouble(bench.store));
+    assert_int_equal(bench.done, 1);
+    disk_set_full(false);
+    run_until_reported(&bench, 40);
+    assert_int_equal(bench.done, 40);
+    assert_null(hd_store_trouble(bench.store));
+    close_store(&bench, 1000);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    assert_int_equal(load(&bench).jobs, 40);
+    finish(&bench);
+}
+
+static void a_failing_disk_is_tried_again_in_order(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    for (uint64_t job = 1; job <= 20; job++) {
+        disk_set_broken(job % 2);
+        commit_job(&bench, job);
+        if (job % 2) {
+            const int before = bench.troubles;
+
+            while (bench.troubles == before)
+                (void)uv_run(&bench.loop, UV_RUN_ONCE);
+            disk_set_broken(false);
+        }
+        run_until_reported(&bench, (int)job);
+    }
+    close_store(&bench, 1000);
+    disk_power_cut(DISK_KEEPS_NOTHING, 1);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    expect_whole(&bench, 20, 20);
+    finish(&bench);
+}
+
+static void closing_with_a_broken_disk_gives_up_and_says_so(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    disk_set_broken(true);
+    commit_job(&bench, 1);
+    close_store(&bench, 20);
+    assert_int_equal(bench.done, 0);
+    assert_int_equal(bench.aborted, 1);
+    finish(&bench);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------*/
+
+static void a_directory_has_one_controller(void **state)
+{
+    struct bench bench;
+    struct hd_store *second;
+    const struct hd_store_options options = {.dir = bench.dir};
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    assert_int_equal(hd_store_open(&bench.loop, &options, &second), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), bench.dir));
+    finish(&bench);
+}
+
+static void a_damaged_database_is_refused(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    for (uint64_t job = 1; job <= 50; job++)
+        commit_job(&bench, job);
+    run_until_reported(&bench, 50);
+    close_store(&bench, 1000);
+    for (int64_t offset = 4096; offset < 12 * 4096; offset += 4096)
+        disk_damage("state.db", offset); /* the first byte of a page says what kind it is */
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_CORRUPT);
+    assert_non_null(strstr(hd_err_message(), "state.db"));
+    finish(&bench);
+}
+
+static void a_newer_schema_is_refused(void **state)
+{
+    struct bench bench;
+    char path[128];
+    sqlite3 *db;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    close_store(&bench, 1000);
+    (void)snprintf(path, sizeof path, "%s/state.db", bench.dir);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "PRAGMA user_version = 999", NULL, NULL, NULL), SQLITE_OK);
+    (void)sqlite3_close(db);
+    assert_int_equal(open_store(&bench, NULL), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "999"));
+    finish(&bench);
+}
+
+static void the_cluster_keeps_its_identity(void **state)
+{
+    struct bench bench;
+    char first[64];
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    (void)snprintf(first, sizeof first, "%s", hd_store_cluster_id(bench.store));
+    assert_int_equal(strlen(first), 32);
+    close_store(&bench, 1000);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    assert_string_equal(hd_store_cluster_id(bench.store), first);
+    finish(&bench);
+}
+
+static void a_broken_rule_of_the_schema_is_fatal(void **state)
+{
+    struct bench bench;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    commit_job(&bench, 1);
+    run_until_reported(&bench, 1);
+    commit_job(&bench, 1); /* the same number and request again */
+    while (!bench.fatal.status)
+        (void)uv_run(&bench.loop, UV_RUN_ONCE);
+    assert_int_equal(bench.fatal.status, HD_INTERNAL);
+    assert_int_equal(bench.done, 1);
+    finish(&bench);
+}
+
+/* ---- queries ----------------------------------------------------------------------------------*/
+
+struct answer {
+    struct hd_query *query;
+    enum hd_status st;
+    bool there;
+};
+
+static void on_answer(struct hd_query *query, enum hd_status st)
+{
+    struct answer *answer = query->user;
+
+    answer->query = query;
+    answer->st = st;
+    answer->there = true;
+}
+
+static struct answer ask(struct bench *bench, struct hd_query *query)
+{
+    struct answer answer = {0};
+
+    query->done = on_answer;
+    query->user = &answer;
+    hd_store_query(bench->store, query);
+    while (!answer.there)
+        (void)uv_run(&bench->loop, UV_RUN_ONCE);
+    return answer;
+}
+
+static void lists_come_in_pages_newest_first(void **state)
+{
+    struct bench bench;
+    struct hd_query *query;
+    struct answer answer;
+    uint64_t before = 0, expected = 25;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    for (uint64_t job = 1; job <= 25; job++)
+        commit_job(&bench, job);
+    for (int page = 0; page < 3; page++) {
+        query = hd_query_new(HD_QUERY_JOBS);
+        query->limit = 10;
+        query->before_job = before;
+        query->owner = "ann";
+        answer = ask(&bench, query); /* sees what was queued before it */
+        assert_int_equal(answer.st, HD_OK);
+        assert_int_equal(query->job_count, page < 2 ? 10 : 5);
+        assert_int_equal(query->more, page < 2);
+        for (size_t i = 0; i < query->job_count; i++)
+            assert_int_equal(query->jobs[i].record.job, expected--);
+        before = query->jobs[query->job_count - 1].record.job;
+        hd_query_free(query);
+    }
+    query = hd_query_new(HD_QUERY_JOBS);
+    query->owner = "bob";
+    assert_int_equal(ask(&bench, query).query->job_count, 0);
+    hd_query_free(query);
+    query = hd_query_new(HD_QUERY_JOBS);
+    query->states = 1u << HD_JOB_STATE_FAILED;
+    assert_int_equal(ask(&bench, query).query->job_count, 0);
+    hd_query_free(query);
+    query = hd_query_new(HD_QUERY_JOB);
+    query->job = 99;
+    assert_int_equal(ask(&bench, query).st, HD_NOT_FOUND);
+    hd_query_free(query);
+    finish(&bench);
+}
+
+/* A diverged job's loss is not a number; that must neither be refused nor come back as 0. */
+static void a_loss_that_is_not_a_number_is_kept(void **state)
+{
+    struct bench bench;
+    struct hd_query *query;
+    struct hd_batch *batch = hd_batch_new();
+    const struct hd_step_record step = {.job = 1,
+                                        .sequence = 2,
+                                        .attempt = 1,
+                                        .step = 7,
+                                        .loss = NAN,
+                                        .grad_norm = INFINITY,
+                                        .lr = 0.25};
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    add_job(batch, 1);
+    hd_batch_add_step(batch, &step);
+    hd_store_commit(bench.store, batch, on_done, &bench);
+    query = hd_query_new(HD_QUERY_HISTORY);
+    query->job = 1;
+    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(query->entry_count, 2);
+    assert_int_equal(query->entries[0].kind, HD_OP_EVENT);
+    assert_int_equal(query->entries[1].kind, HD_OP_STEP);
+    assert_true(isnan(query->entries[1].step.loss));
+    assert_true(isinf(query->entries[1].step.grad_norm));
+    assert_true(query->entries[1].step.lr == 0.25);
+    hd_query_free(query);
+    finish(&bench);
+}
+
+static void history_is_merged_in_order_and_resumed(void **state)
+{
+    struct bench bench;
+    struct hd_query *query;
+    struct hd_batch *batch = hd_batch_new();
+    uint64_t after = 0, expected = 1;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    add_job(batch, 1);
+    for (uint64_t sequence = 2; sequence <= 60; sequence++) {
+        const struct hd_step_record step = {.job = 1, .sequence = sequence, .attempt = 1};
+        const struct hd_validation_record validation = {
+            .job = 1, .sequence = sequence, .attempt = 1};
+        const struct hd_event_record event = {.job = 1, .sequence = sequence, .kind = "x"};
+
+        if (sequence % 7 == 0)
+            hd_batch_add_validation(batch, &validation);
+        else if (sequence % 5 == 0)
+            hd_batch_add_event(batch, &event);
+        else
+            hd_batch_add_step(batch, &step);
+    }
+    hd_store_commit(bench.store, batch, on_done, &bench);
+    while (expected <= 60) {
+        query = hd_query_new(HD_QUERY_HISTORY);
+        query->job = 1;
+        query->after = after;
+        query->limit = 13;
+        assert_int_equal(ask(&bench, query).st, HD_OK);
+        assert_true(query->entry_count > 0);
+        for (size_t i = 0; i < query->entry_count; i++) {
+            const uint64_t sequence = query->entries[i].sequence;
+
+            assert_int_equal(sequence, expected++);
+            assert_int_equal(query->entries[i].kind, sequence % 7 == 0   ? HD_OP_VALIDATION
+                                                     : sequence == 1     ? HD_OP_EVENT
+                                                     : sequence % 5 == 0 ? HD_OP_EVENT
+                                                                         : HD_OP_STEP);
+        }
+        after = expected - 1;
+        hd_query_free(query);
+    }
+    finish(&bench);
+}
+
+/* ---- the core's whole state -------------------------------------------------------------------*/
+
+struct rebuild {
+    struct hd_core *core;
+    struct hd_now now;
+};
+
+static enum hd_status put_node(void *user, const struct hd_node_record *node)
+{
+    return hd_core_restore_node(((struct rebuild *)user)->core, node);
+}
+
+static enum hd_status put_request(void *user, const char *request_id, uint64_t job)
+{
+    return hd_core_restore_request(((struct rebuild *)user)->core, request_id, job);
+}
+
+static enum hd_status put_job(void *user, const struct hd_job_record *job, uint64_t sequence)
+{
+    struct hd_ask spec;
+
+    assert_int_equal(job->spec_bytes, sizeof spec);
+    memcpy(&spec, job->spec, sizeof spec); /* as in the simulation */
+    return hd_core_restore_job(((struct rebuild *)user)->core, job, &spec, sequence);
+}
+
+static enum hd_status put_attempt(void *user, const struct hd_attempt_record *attempt)
+{
+    return hd_core_restore_attempt(((struct rebuild *)user)->core, attempt);
+}
+
+static enum hd_status put_checkpoint(void *user, const struct hd_checkpoint_record *checkpoint)
+{
+    return hd_core_restore_checkpoint(((struct rebuild *)user)->core, checkpoint);
+}
+
+static enum hd_status put_position(void *user, const struct hd_position_record *position)
+{
+    return hd_core_restore_position(((struct rebuild *)user)->core, position);
+}
+
+static enum hd_status put_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
+{
+    struct rebuild *rebuild = user;
+
+    return hd_core_restored(rebuild->core, last_job, cluster_sequence, rebuild->now);
+}
+
+static void expect_same_attempt(const struct hd_attempt_record *a,
+                                const struct hd_attempt_record *b)
+{
+    assert_int_equal(a->state, b->state);
+    assert_int_equal(a->base_attempt, b->base_attempt);
+    assert_int_equal(a->base_step, b->base_step);
+    assert_string_equal(a->base_path ? a->base_path : "", b->base_path ? b->base_path : "");
+    assert_string_equal(a->base_hash ? a->base_hash : "", b->base_hash ? b->base_hash : "");
+    assert_int_equal(a->created_ms, b->created_ms);
+    assert_int_equal(a->running_ms, b->running_ms);
+    assert_int_equal(a->ended_ms, b->ended_ms);
+    assert_int_equal(a->end.cause, b->end.cause);
+    assert_int_equal(a->end.rank, b->end.rank);
+    assert_string_equal(a->end.node ? a->end.node : "", b->end.node ? b->end.node : "");
+    assert_string_equal(a->end.message ? a->end.message : "", b->end.message ? b->end.message : "");
+    assert_int_equal(a->end.signal, b->end.signal);
+    assert_int_equal(a->end.bad_input, b->end.bad_input);
+    assert_int_equal(a->plan.dp, b->plan.dp);
+    assert_int_equal(a->plan.micro_batch, b->plan.micro_batch);
+    assert_int_equal(a->plan.micro_batches, b->plan.micro_batches);
+    assert_int_equal(a->plan.precision, b->plan.precision);
+    assert_int_equal(a->plan.device, b->plan.device);
+    assert_int_equal(a->plan.threads_per_device, b->plan.threads_per_device);
+    assert_string_equal(a->plan.schedule, b->plan.schedule);
+    assert_int_equal(a->plan.rank_count, b->plan.rank_count);
+    for (int32_t r = 0; r < a->plan.rank_count; r++) {
+        assert_string_equal(a->plan.ranks[r].node_uuid, b->plan.ranks[r].node_uuid);
+        assert_int_equal(a->plan.ranks[r].device, b->plan.ranks[r].device);
+    }
+}
+
+static void expect_same_jobs(const struct hd_core *a, const struct hd_core *b)
+{
+    size_t live = 0;
+
+    assert_int_equal(hd_core_live_jobs(a), hd_core_live_jobs(b));
+    for (uint64_t number = 1; number < SIM_JOBS; number++) {
+        const struct hd_job_record *x = hd_core_job(a, number), *y = hd_core_job(b, number);
+
+        assert_int_equal(x != NULL, y != NULL);
+        if (!x)
+            continue;
+        live++;
+        assert_int_equal(x->state, y->state);
+        assert_string_equal(x->request_id, y->request_id);
+        assert_string_equal(x->owner, y->owner);
+        assert_string_equal(x->name, y->name);
+        assert_int_equal(x->cancel, y->cancel);
+        assert_int_equal(x->cancel_now, y->cancel_now);
+        assert_int_equal(x->steps, y->steps);
+        assert_int_equal(x->devices, y->devices);
+        assert_int_equal(x->submitted_ms, y->submitted_ms);
+        assert_int_equal(x->started_ms, y->started_ms);
+        assert_int_equal(x->attempt_count, y->attempt_count);
+        assert_memory_equal(x->spec, y->spec, x->spec_bytes);
+        for (int32_t k = 1; k <= x->attempt_count; k++)
+            expect_same_attempt(hd_core_attempt(a, number, k), hd_core_attempt(b, number, k));
+    }
+    assert_int_equal(live, hd_core_live_jobs(a));
+}
+
+static void expect_same_nodes(const struct hd_core *a, const struct hd_core *b)
+{
+    assert_int_equal(hd_core_node_count(a), hd_core_node_count(b));
+    for (size_t i = 0; i < hd_core_node_count(a); i++) {
+        struct hd_node_view x, y;
+
+        hd_core_node_at(a, i, &x);
+        hd_core_node_at(b, i, &y);
+        assert_string_equal(x.record->uuid, y.record->uuid);
+        assert_string_equal(x.record->name, y.record->name);
+        assert_string_equal(x.record->boot_id, y.record->boot_id);
+        assert_int_equal(x.record->state, y.record->state);
+        assert_int_equal(x.record->drain, y.record->drain);
+        assert_int_equal(x.record->device_count, y.record->device_count);
+        for (int32_t d = 0; d < x.record->device_count; d++) {
+            assert_int_equal(x.record->devices[d].threads, y.record->devices[d].threads);
+            assert_int_equal(x.holds[d].job, y.holds[d].job);
+            assert_int_equal(x.holds[d].attempt, y.holds[d].attempt);
+        }
+    }
+}
+
+static void keep_batch(void *user, struct hd_batch *batch)
+{
+    struct bench *bench = user;
+
+    hd_store_commit(bench->store, batch, on_done, bench);
+}
+
+/* Goal: a controller that starts again knows all that the old one knew. Method: a disturbed world
+ * runs on the real store; at several times a new core is built from it and compared. */
+static void the_core_is_rebuilt_from_the_store(void **state)
+{
+    struct sim *sim = calloc(1, sizeof *sim);
+    struct bench bench;
+
+    (void)state;
+    assert_non_null(sim);
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    sim_init(sim, 7);
+    sim->on_durable = keep_batch;
+    sim->on_durable_user = &bench;
+    for (int round = 0; round < 12; round++) {
+        struct rebuild rebuild = {.core = hd_core_new(&hd_core_config_default), .now = sim->now};
+        const struct hd_store_loader loader = {.node = put_node,
+                                               .request = put_request,
+                                               .job = put_job,
+                                               .attempt = put_attempt,
+                                               .checkpoint = put_checkpoint,
+                                               .position = put_position,
+                                               .end = put_end,
+                                               .user = &rebuild};
+        struct hd_ask spec = sim_ask(1 + round % 2, 40);
+        uint64_t job;
+
+        assert_int_equal(sim_submit(sim, &spec, &job), HD_OK);
+        if (round % 4 == 3)
+            assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+        sim->nodes[round % 2].faults = (struct sim_faults){.fail_at_step = 13, .fail_count = 1};
+        if (round == 6)
+            sim_reboot(sim, &sim->nodes[0]);
+        sim_run(sim, 17);
+        close_store(&bench, 5000);
+        disk_power_cut(DISK_KEEPS_NOTHING, 1);
+        assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+        assert_int_equal(hd_store_load(bench.store, &loader), HD_OK);
+        assert_int_equal(hd_core_check(rebuild.core), HD_OK);
+        expect_same_jobs(sim->core, rebuild.core);
+        expect_same_nodes(sim->core, rebuild.core);
+        hd_core_free(rebuild.core);
+    }
+    assert_int_equal(bench.aborted, 0);
+    sim_done(sim);
+    free(sim);
+    finish(&bench);
+}
+
+static int register_disk(void **state)
+{
+    (void)state;
+    disk_register();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(jobs_survive_a_reopening),
+        cmocka_unit_test(nothing_acknowledged_is_lost_when_unsynced_writes_vanish),
+        cmocka_unit_test(nothing_acknowledged_is_lost_when_unsynced_writes_stay),
+        cmocka_unit_test(nothing_acknowledged_is_lost_when_sectors_survive_at_random),
+        cmocka_unit_test(a_disk_that_ignores_syncs_is_noticed_by_this_test),
+        cmocka_unit_test(a_full_disk_is_told_and_waited_out),
+        cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
+        cmocka_unit_test(closing_with_a_broken_disk_gives_up_and_says_so),
+        cmocka_unit_test(a_directory_has_one_controller),
+        cmocka_unit_test(a_damaged_database_is_refused),
+        cmocka_unit_test(a_newer_schema_is_refused),
+        cmocka_unit_test(the_cluster_keeps_its_identity),
+        cmocka_unit_test(a_broken_rule_of_the_schema_is_fatal),
+        cmocka_unit_test(lists_come_in_pages_newest_first),
+        cmocka_unit_test(a_loss_that_is_not_a_number_is_kept),
+        cmocka_unit_test(history_is_merged_in_order_and_resumed),
+        cmocka_unit_test(the_core_is_rebuilt_from_the_store),
+    };
+
+    return cmocka_run_group_tests(tests, register_disk, NULL);
+}
