@@ -1,0 +1,335 @@
+/* cost: the planner may trust the counts. One launch per stem is counted by hand, at sizes small
+ * enough to check on paper. */
+#include <string.h>
+
+#include "tests/unit/kernels/harness.h"
+
+static struct hd_costs cost_of(enum hd_kernel kernel, const void *args)
+{
+    struct hd_costs costs = {0};
+
+    hd_kernel_cost_add(&costs, kernel, args);
+    return costs;
+}
+
+static void check(struct hd_costs costs, int64_t flops, int64_t read_bytes, int64_t write_bytes)
+{
+    assert_int_equal((int64_t)costs.flops, flops);
+    assert_int_equal(costs.read_bytes, read_bytes);
+    assert_int_equal(costs.write_bytes, write_bytes);
+}
+
+static char given; /* a pointer that is there; costs never look behind it */
+
+static void gemm_reads_both_factors_and_writes_the_product(void **state)
+{
+    struct hd_gemm_args a = {
+        .M = 2, .N = 3, .K = 5, .ab_dtype = HD_BF16, .c_dtype = HD_F32, .bias = &given};
+
+    (void)state;
+    /* a 2*5, b 5*3 and the bias 3 of two bytes, c 2*3 of four; 2*3*5 multiply-adds */
+    check(cost_of(HD_K_gemm, &a), 60, 2 * (10 + 15 + 3), 4 * 6);
+    a.bias = NULL;
+    a.accumulate = true; /* c is read too */
+    check(cost_of(HD_K_gemm, &a), 60, 2 * (10 + 15) + 4 * 6, 4 * 6);
+}
+
+static void bias_backward_reads_each_row_once(void **state)
+{
+    const struct hd_bias_backward_args a = {.R = 10, .N = 3, .ldd = 7, .dtype = HD_F32};
+
+    (void)state;
+    check(cost_of(HD_K_bias_backward, &a), 30, 4 * 30, 4 * 3);
+}
+
+static void embedding_touches_only_named_rows(void **state)
+{
+    const struct hd_embedding_forward_args f = {
+        .R = 4, .C = 3, .V = 100, .index2 = (const int32_t *)&given, .dtype = HD_BF16};
+    struct hd_embedding_backward_args b = {.R = 4, .C = 3, .V = 100, .dtype = HD_BF16};
+
+    (void)state;
+    /* from each table 4 rows of 3 and 4 indices; one add per element */
+    check(cost_of(HD_K_embedding_forward, &f), 12, 2 * (4 * 3 * 2 + 4 * 4), 4 * 3 * 2);
+    /* stored: dout and indices in, the whole table of 100 rows out */
+    check(cost_of(HD_K_embedding_backward, &b), 12, 4 * 3 * 2 + 4 * 4, 100 * 3 * 4);
+    b.accumulate = true; /* added: at most 4 rows in and out */
+    check(cost_of(HD_K_embedding_backward, &b), 12, 4 * 3 * 2 + 4 * 4 + 4 * 3 * 4, 4 * 3 * 4);
+}
+
+static void rmsnorm_moves_each_byte_once(void **state)
+{
+    struct hd_rmsnorm_forward_args a = {.R = 6, .C = 8, .eps = 1e-5f, .dtype = HD_F32};
+    const struct hd_rmsnorm_backward_args b = {.R = 6, .C = 8, .dtype = HD_BF16};
+    const struct hd_rmsnorm_backward_weight_args w = {.R = 6, .C = 8, .dtype = HD_BF16};
+
+    (void)state;
+    /* reads inp 6*8 and weight 8, writes out 6*8 and rstd 6, four bytes each */
+    check(cost_of(HD_K_rmsnorm_forward, &a), 4 * 48, 4 * (48 + 8), 4 * (48 + 6));
+    a.add = &given;
+    a.sum = &given;
+    check(cost_of(HD_K_rmsnorm_forward, &a), 5 * 48, 4 * (2 * 48 + 8), 4 * (2 * 48 + 6));
+    /* dout, inp and weight of two bytes, rstd of four; dinp out */
+    check(cost_of(HD_K_rmsnorm_backward, &b), 7 * 48, 2 * (2 * 48 + 8) + 4 * 6, 2 * 48);
+    check(cost_of(HD_K_rmsnorm_backward_weight, &w), 3 * 48, 2 * 2 * 48 + 4 * 6, 4 * 8);
+}
+
+static void layernorm_moves_each_byte_once(void **state)
+{
+    const struct hd_layernorm_forward_args a = {.R = 6, .C = 8, .dtype = HD_F32};
+    const struct hd_layernorm_backward_args b = {.R = 6, .C = 8, .add = &given, .dtype = HD_F32};
+    const struct hd_layernorm_backward_weight_args w = {
+        .R = 6, .C = 8, .accumulate = true, .dtype = HD_F32};
+
+    (void)state;
+    /* inp, weight and bias in; out, mean and rstd out */
+    check(cost_of(HD_K_layernorm_forward, &a), 7 * 48, 4 * (48 + 2 * 8), 4 * (48 + 2 * 6));
+    /* dout, inp, add, weight, mean and rstd in; dinp out */
+    check(cost_of(HD_K_layernorm_backward, &b), 11 * 48, 4 * (3 * 48 + 8 + 2 * 6), 4 * 48);
+    /* dout, inp, mean, rstd and the two gradients in; the gradients out */
+    check(cost_of(HD_K_layernorm_backward_weight, &w), 5 * 48, 4 * (2 * 48 + 2 * 6 + 2 * 8),
+          4 * 2 * 8);
+}
+
+static void rope_reads_and_writes_x_and_a_table_row_per_row(void **state)
+{
+    const struct hd_rope_args a = {.R = 5, .H = 3, .D = 4, .P = 100, .ldx = 20, .dtype = HD_BF16};
+
+    (void)state;
+    /* 5*3*2 pairs of 6 operations; x in and out; per row an index and 4 floats of the table */
+    check(cost_of(HD_K_rope, &a), 5 * 3 * 2 * 6, 2 * 60 + 5 * (4 + 16), 2 * 60);
+}
+
+static void attention_counts_visible_pairs(void **state)
+{
+    struct hd_attention_forward_args f = {.B = 2,
+                                          .q_len = 4,
+                                          .kv_len = 4,
+                                          .kv_stride = 4,
+                                          .H = 2,
+                                          .G = 1,
+                                          .D = 8,
+                                          .causal = true,
+                                          .dtype = HD_BF16};
+    const struct hd_attention_backward_args b = {.B = 1,
+                                                 .q_len = 4,
+                                                 .kv_len = 4,
+                                                 .kv_stride = 4,
+                                                 .H = 2,
+                                                 .G = 2,
+                                                 .D = 8,
+                                                 .dtype = HD_F32,
+                                                 .grad_dtype = HD_F32};
+
+    (void)state;
+    /* 1+2+3+4 pairs, 2 sequences, 2 heads, two products of 2*8 each. q and out 2*4*16, k and v
+     * 2*4*8 of two bytes; 8 indices of queries and 8 of keys; lse 2*8 of four bytes. */
+    check(cost_of(HD_K_attention_forward, &f), 10 * 2 * 2 * 32, 2 * (128 + 2 * 64) + 4 * 16,
+          2 * 128 + 4 * 16);
+    f.window = 2; /* 1+2+2+2 pairs */
+    assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 7 * 2 * 2 * 32);
+    f.window = 0;
+    f.q_len = 1; /* decoding: one query sees all 4 keys */
+    assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 4 * 2 * 2 * 32);
+    f.causal = false;
+    f.q_len = 4;
+    assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 16 * 2 * 2 * 32);
+    /* 16 pairs, 2 heads, five products; q, dout, out, k, v 4*16 each, lse 2*4, 8 indices in; dq,
+     * dk, dv out */
+    check(cost_of(HD_K_attention_backward, &b), 16 * 2 * 5 * 16, 4 * (5 * 64 + 8 + 8), 4 * 3 * 64);
+}
+
+static void cache_append_moves_the_new_rows(void **state)
+{
+    const struct hd_cache_append_args a = {
+        .B = 2, .rows = 100, .new_rows = 3, .N = 5, .ldi = 9, .ldc = 9, .dtype = HD_BF16};
+
+    (void)state;
+    check(cost_of(HD_K_cache_append, &a), 0, 2 * 2 * 3 * 5 + 4, 2 * 2 * 3 * 5);
+}
+
+static void activations_move_each_element_once(void **state)
+{
+    const struct hd_swiglu_forward_args sf = {.R = 3, .F = 5, .dtype = HD_F32};
+    const struct hd_swiglu_backward_args sb = {.R = 3, .F = 5, .dtype = HD_F32};
+    const struct hd_gelu_forward_args gf = {.N = 7, .dtype = HD_BF16};
+    const struct hd_gelu_backward_args gb = {.N = 7, .dtype = HD_BF16};
+
+    (void)state;
+    check(cost_of(HD_K_swiglu_forward, &sf), 5 * 15, 4 * 30, 4 * 15);
+    check(cost_of(HD_K_swiglu_backward, &sb), 11 * 15, 4 * (15 + 30), 4 * 30);
+    check(cost_of(HD_K_gelu_forward, &gf), 9 * 7, 2 * 7, 2 * 7);
+    check(cost_of(HD_K_gelu_backward, &gb), 18 * 7, 2 * 14, 2 * 7);
+}
+
+static void add_cast_and_zero_move_their_elements(void **state)
+{
+    const struct hd_add_args a = {.N = 9, .dtype = HD_BF16};
+    const struct hd_cast_args c = {.N = 9, .out_dtype = HD_BF16, .inp_dtype = HD_F32};
+    const struct hd_zero_args z = {.size_bytes = 123};
+
+    (void)state;
+    check(cost_of(HD_K_add, &a), 9, 2 * 18, 18);
+    check(cost_of(HD_K_cast, &c), 0, 36, 18);
+    check(cost_of(HD_K_zero, &z), 0, 0, 123);
+}
+
+static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
+{
+    struct hd_cross_entropy_args a = {.R = 3, .V = 10, .Vp = 16, .dtype = HD_F32};
+
+    (void)state;
+    check(cost_of(HD_K_cross_entropy, &a), 4 * 30, 4 * 30 + 4 * 3, 0);
+    a.dlogits = &given;
+    check(cost_of(HD_K_cross_entropy, &a), 7 * 30, 4 * 30 + 4 * 3, 4 * 48);
+}
+
+static void the_step_and_the_update_are_counted_per_weight(void **state)
+{
+    const struct hd_square_sums_args s = {.N = HD_GRAD_CHUNK + 1};
+    const struct hd_step_finish_args f = {.ranks = 2, .chunks = 5};
+    const struct hd_step_record_args r = {0};
+    const struct hd_step_begin_args b = {0};
+    const struct hd_adamw_args a = {.N = 10, .copy = &given, .copy_dtype = HD_BF16};
+
+    (void)state;
+    /* a square and an add each; two chunks of 8 bytes */
+    check(cost_of(HD_K_square_sums, &s), 2 * (HD_GRAD_CHUNK + 1), 4 * (HD_GRAD_CHUNK + 1), 16);
+    /* 5 chunk sums and three words of 2 ranks are added; 2 records of 4 words and the sums are read
+     */
+    check(cost_of(HD_K_step_finish, &f), 5 + 6, 8 * (8 + 5), 0);
+    check(cost_of(HD_K_step_record, &r), 0, 0, 32);
+    check(cost_of(HD_K_step_begin, &b), 0, 0, 0);
+    /* weight, m, v and grad in; weight, m, v and the copy out */
+    check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);
+}
+
+/* Costs of a program are sums: adding does not overwrite. */
+static void costs_add_up(void **state)
+{
+    const struct hd_add_args a = {.N = 9, .dtype = HD_F32};
+    struct hd_costs costs = {0};
+
+    (void)state;
+    hd_kernel_cost_add(&costs, HD_K_add, &a);
+    hd_kernel_cost_add(&costs, HD_K_add, &a);
+    check(costs, 18, 2 * 72, 2 * 36);
+}
+
+static void scratch_follows_shape_and_threads(void **state)
+{
+    struct hd_traits traits = {.threads = 2};
+    const struct hd_bias_backward_args small = {.R = 65, .N = 10};
+    const struct hd_bias_backward_args large = {.R = 1000000, .N = 10};
+    const struct hd_cross_entropy_args loss = {.R = 9};
+    const struct hd_embedding_backward_args table = {.R = 9, .V = 20};
+    const struct hd_gemm_args product = {.M = 1000, .N = 1000, .K = 1000};
+
+    (void)state;
+    /* two chunks of 64 rows and of 1 row; never more than 64 chunks */
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_bias_backward, &small, &traits), 2 * 10 * 4);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_bias_backward, &large, &traits), 64 * 10 * 4);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_cross_entropy, &loss, &traits), 9 * 8);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_embedding_backward, &table, &traits),
+                     (21 + 9) * 8);
+    /* per thread panels of 168 x 384 and 384 x 256 and sums of 168 x 256, or the library's budget
+     */
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &product, &traits),
+                     2 * 4 * (168 * 384 + 384 * 256 + 168 * 256));
+    traits.gemm_scratch_bytes = 10000000;
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &product, &traits), 10000000);
+}
+
+/* Goal: the scratch of attention does not grow with the square of the length. Method: four times
+ * the length takes less than four times the scratch, forward none more at all. */
+static void attention_needs_no_square_of_the_length(void **state)
+{
+    const struct hd_traits traits = {.threads = 2};
+    struct hd_attention_forward_args f = {
+        .B = 1, .q_len = 4096, .kv_len = 4096, .kv_stride = 4096, .H = 4, .G = 4, .D = 64};
+    struct hd_attention_backward_args b = {
+        .B = 1, .q_len = 4096, .kv_len = 4096, .kv_stride = 4096, .H = 4, .G = 4, .D = 64};
+    const int64_t forward = hd_kernel_scratch_bytes(HD_K_attention_forward, &f, &traits);
+    const int64_t backward = hd_kernel_scratch_bytes(HD_K_attention_backward, &b, &traits);
+
+    (void)state;
+    f.q_len = f.kv_len = f.kv_stride = 4 * 4096;
+    b.q_len = b.kv_len = b.kv_stride = 4 * 4096;
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_attention_forward, &f, &traits), forward);
+    assert_true(hd_kernel_scratch_bytes(HD_K_attention_backward, &b, &traits) < 4 * backward);
+}
+
+static void a_foreign_table_is_refused(void **state)
+{
+    struct hd_backend_table table = *hd_backend_cpu();
+
+    (void)state;
+    assert_int_equal(hd_backend_check(&table), HD_OK);
+    table.kernel_list_hash ^= 1;
+    assert_int_equal(hd_backend_check(&table), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "another list of kernels"));
+    table = *hd_backend_cpu();
+    table.abi++;
+    assert_int_equal(hd_backend_check(&table), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "ABI"));
+}
+
+/* The traits are known without opening, and a backend that is forced to be plain says so. */
+static void traits_say_what_will_run(void **state)
+{
+    const struct hd_backend_options options = {.threads = 2}, plain = {2, true};
+    struct hd_traits traits;
+
+    (void)state;
+    hd_backend_cpu()->describe(&options, &traits);
+    assert_string_equal(traits.backend, "cpu");
+    assert_true(traits.vector_bytes >= 16 && traits.page_bytes > 0 && traits.threads >= 1);
+    hd_backend_cpu()->describe(&plain, &traits);
+    assert_string_equal(traits.isa, "plain");
+    assert_int_equal(traits.gemm_scratch_bytes, 0);
+    assert_int_equal(traits.vector_bytes, 16);
+    assert_false(traits.bf16_fast);
+}
+
+static void the_measured_peak_is_a_peak(void **state)
+{
+    (void)state;
+    for (int setting = 0; setting < SETTING_COUNT; setting += 3) {
+        struct device device = device_open(&settings[setting]);
+
+        /* any processor does 100 million and none 100 million million per second and core */
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            const double rate =
+                hd_backend_cpu()->measure_peak(device.backend, bf16 ? HD_BF16 : HD_F32);
+
+            assert_true(rate > 1e8 && rate < 1e14);
+        }
+        device_close(&device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gemm_reads_both_factors_and_writes_the_product),
+        cmocka_unit_test(bias_backward_reads_each_row_once),
+        cmocka_unit_test(embedding_touches_only_named_rows),
+        cmocka_unit_test(rmsnorm_moves_each_byte_once),
+        cmocka_unit_test(layernorm_moves_each_byte_once),
+        cmocka_unit_test(rope_reads_and_writes_x_and_a_table_row_per_row),
+        cmocka_unit_test(attention_counts_visible_pairs),
+        cmocka_unit_test(cache_append_moves_the_new_rows),
+        cmocka_unit_test(activations_move_each_element_once),
+        cmocka_unit_test(add_cast_and_zero_move_their_elements),
+        cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
+        cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
+        cmocka_unit_test(costs_add_up),
+        cmocka_unit_test(scratch_follows_shape_and_threads),
+        cmocka_unit_test(attention_needs_no_square_of_the_length),
+        cmocka_unit_test(a_foreign_table_is_refused),
+        cmocka_unit_test(traits_say_what_will_run),
+        cmocka_unit_test(the_measured_peak_is_a_peak),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
