@@ -29,7 +29,7 @@ INLINE vf vf_exp(vf x)
     g = g * r + 1.66665768e-1f;
     g = g * r + 0.5f;
     y = (g * r) * r + r + 1.0f;
-    y = vf_from_bits(vf_bits(y) + (vi)((vu)vf_bits(shifted) << 23));
+    y = vf_from_bits((vi)((vu)vf_bits(y) + ((vu)vf_bits(shifted) << 23)));
     y = vf_select(x > 88.7228394f, vf_set(INFINITY), y);
     y = vf_select(x < -87.3365402f, vf_set(0.0f), y);
     return vf_select(x != x, x, y);
