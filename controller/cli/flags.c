@@ -147,7 +147,8 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
     bool only_args = false;
     int code = CLI_CONTINUE;
 
-    memcpy(p.flags, flags, flag_count * sizeof flags[0]);
+    if (flag_count)
+        memcpy(p.flags, flags, flag_count * sizeof flags[0]);
     p.count = flag_count;
     add_shared(&p, cli, &shared);
     cli->args = argv;
