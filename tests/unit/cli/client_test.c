@@ -14,13 +14,17 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "heddle/v1/control.pb-c.h"
 #include "rpc/find.h"
 #include "rpc/rpc.h"
@@ -476,6 +480,85 @@ static void ctrl_c_ends_the_watching_and_not_the_job(void **state)
     assert_int_equal(fake.cancels, 0);
 }
 
+/* ---- on a terminal ---- */
+
+/* Reads what the program writes to the terminal until it says `text` (or, NULL, nothing more
+ * comes). Adds it to ret_seen. */
+static void read_terminal(int terminal, const char *text, char *ret_seen, size_t size_bytes)
+{
+    int64_t end_ms = hd_clock_now_ms() + 10000;
+    size_t len = strlen(ret_seen);
+
+    while (hd_clock_now_ms() < end_ms && len + 1 < size_bytes &&
+           !(text && strstr(ret_seen, text))) {
+        struct pollfd ready = {.fd = terminal, .events = POLLIN};
+        ssize_t n =
+            poll(&ready, 1, 100) > 0 ? read(terminal, ret_seen + len, size_bytes - len - 1) : 0;
+
+        if (n < 0) /* EIO: the program has ended */
+            break;
+        len += (size_t)n;
+        ret_seen[len] = '\0';
+    }
+}
+
+/* The longest run of printable text between control sequences, in columns. */
+static int longest_line(const char *seen)
+{
+    int longest = 0, width = 0;
+
+    for (const char *p = seen; *p; p++) {
+        if (*p == '\033') {
+            p += strcspn(p, "JmA"); /* the ends of the sequences that are used */
+            continue;
+        }
+        width = *p == '\r' || *p == '\n' ? 0 : width + (((unsigned char)*p & 0xC0) != 0x80);
+        longest = width > longest ? width : longest;
+    }
+    return longest;
+}
+
+/* Goal: the bar never wraps, follows a change of size, and is gone at the end. Method: a terminal
+ * of 60 columns that becomes one of 40. */
+static void on_a_terminal_there_is_a_bar_that_fits(void **state)
+{
+    static char seen[65536];
+    struct winsize size = {.ws_row = 24, .ws_col = 60};
+    size_t before;
+    int terminal, status;
+    pid_t pid;
+
+    (void)state;
+    fake.hold = true;
+    seen[0] = '\0';
+    pid = forkpty(&terminal, NULL, NULL, &size);
+    if (pid == 0) {
+        (void)setenv("TERM", "xterm", 1);
+        (void)setenv("LC_ALL", "C", 1);
+        exec_heddle("watch 7", STDOUT_FILENO, STDERR_FILENO);
+    }
+    assert_true(pid > 0);
+    read_terminal(terminal, "1/2", seen, sizeof seen);
+    assert_non_null(strstr(seen, " 50% \033[32m#"));
+    assert_in_range(longest_line(seen), 40, 59);
+
+    before = strlen(seen);
+    size.ws_col = 40;
+    assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0); /* sends SIGWINCH */
+    read_terminal(terminal, "1/2", seen + before, sizeof seen - before);
+    assert_non_null(strstr(seen + before, "\033[1A")); /* the old bar now covers two rows */
+    assert_in_range(longest_line(seen + before), 20, 39);
+
+    before = strlen(seen);
+    assert_int_equal(kill(pid, SIGINT), 0);
+    read_terminal(terminal, NULL, seen + before, sizeof seen - before);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(WEXITSTATUS(status), 130);
+    assert_true(hd_text_starts(seen + before, "\r\033[J"));
+    assert_null(strchr(seen + before, '#')); /* not drawn again */
+    (void)close(terminal);
+}
+
 static void logs_go_on_at_the_next_byte_and_with_the_next_attempt(void **state)
 {
     struct run run = heddle("logs 7 -f", 0);
@@ -506,6 +589,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(wait_asks_for_the_end_only_and_ends_like_the_job,
                                         start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(ctrl_c_ends_the_watching_and_not_the_job, start_fake,
+                                        stop_fake),
+        cmocka_unit_test_setup_teardown(on_a_terminal_there_is_a_bar_that_fits, start_fake,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(logs_go_on_at_the_next_byte_and_with_the_next_attempt,
                                         start_fake, stop_fake),

@@ -81,9 +81,9 @@ static void nothing_anywhere_names_the_places(void **state)
     char expected[256];
 
     (void)state;
-    if (access("/run/heddle/controller.sock", F_OK) == 0) {
-        print_message("skip: this machine runs a controller\n");
-        skip();
+    if (access("/run/heddle/controller.sock", F_OK) == 0) { /* this machine has a controller */
+        expect_address(NULL, "unix:/run/heddle/controller.sock");
+        return;
     }
     assert_int_equal(hd_rpc_find_controller(NULL, &address), HD_UNAVAILABLE);
     (void)snprintf(expected, sizeof expected,
