@@ -1,0 +1,355 @@
+/* Checkpoints of training: going on from one gives the bits of a run that never stopped, any number
+ * of ranks reads what any other wrote, and damage or a failed write is told to everybody.
+ */
+#include <fcntl.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/checkpoint.h"
+#include "runs.h"
+
+enum { STEPS = 12, HALF = 6 };
+
+/* One rank count's way through a test; filled by rank 0, hashes by every rank. */
+struct way {
+    int from, to;           /* steps; from > 0: load the checkpoint `saved` first */
+    int save_at;            /* after so many steps; 0: never */
+    const char *expected;   /* hash to ask for when loading */
+    struct hd_saved saved;  /* written by a save, read by a load */
+    double loss[STEPS + 1]; /* by step, 1-based */
+    double validation;
+    uint64_t hash[HARNESS_WORLD_MAX];        /* of weights and moments in the end */
+    uint64_t loaded_hash[HARNESS_WORLD_MAX]; /* right behind the load */
+    uint64_t saved_hash;                     /* when it was saved */
+    char note[512];
+};
+
+/* Gradients are no part of the state: the last step's are gone after a load. */
+static uint64_t hash_saved_state(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+
+    for (int i = 0; i < r->param_count; i++)
+        memset(hd_trainer_state(t, i, HD_STATE_GRAD), 0,
+               (size_t)r->params[i].count * sizeof(float));
+    return run_hash_state(t);
+}
+
+static enum hd_status begin(struct hd_trainer *t, struct way *w, int rank)
+{
+    struct hd_text note = {0};
+    enum hd_status st;
+
+    if (!w->from)
+        return hd_trainer_init(t);
+    st = hd_trainer_load(t, w->saved.path, w->expected ? w->expected : w->saved.hash, &note);
+    if (!st && rank == 0 && note.len_bytes)
+        (void)snprintf(w->note, sizeof w->note, "%s", note.data);
+    hd_text_free(&note);
+    if (!st && hd_trainer_steps_done(t) != w->from)
+        st = hd_err(HD_INTERNAL, "loaded step %lld", (long long)hd_trainer_steps_done(t));
+    w->loaded_hash[rank] = hash_saved_state(t);
+    return st;
+}
+
+static enum hd_status take_steps(struct hd_trainer *t, struct way *w, bool speaks)
+{
+    enum hd_status st = HD_OK;
+
+    for (int s = w->from + 1; !st && s <= w->to; s++) {
+        struct hd_step_result result = {0};
+        struct hd_saved saved;
+
+        st = hd_trainer_step(t, 0, &result);
+        if (speaks)
+            w->loss[s] = result.loss;
+        if (st || s != w->save_at)
+            continue;
+        st = hd_trainer_save(t, &saved);
+        if (speaks) {
+            w->saved = saved;
+            w->saved_hash = hash_saved_state(t);
+        }
+    }
+    return st;
+}
+
+static enum hd_status go(struct harness_rank *r)
+{
+    struct way *w = r->context;
+    const struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank};
+    struct hd_trainer *t;
+    int64_t targets;
+    double validation;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = begin(t, w, r->rank);
+    if (!st)
+        st = take_steps(t, w, r->rank == 0);
+    if (!st)
+        st = hd_trainer_validate(t, &validation, &targets);
+    if (!st && r->rank == 0)
+        w->validation = validation;
+    w->hash[r->rank] = hash_saved_state(t);
+    hd_trainer_free(t);
+    return st;
+}
+
+static enum hd_status try_way(struct hd_job job, int dp, struct way *w)
+{
+    job.dp = dp;
+    return harness_threads(&job, dp, w, go);
+}
+
+static void run_way(struct hd_job job, int dp, struct way *w)
+{
+    if (try_way(job, dp, w))
+        fail_msg("%d ranks: %s", dp, hd_err_message());
+    for (int r = 1; r < dp; r++)
+        assert_true(w->hash[r] == w->hash[0]);
+}
+
+static struct hd_job resume_job(const struct harness *h, const char *family, const char *precision)
+{
+    struct hd_job job = harness_job(h, family, 1);
+
+    job.steps = STEPS;
+    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    return job;
+}
+
+/* ---- going on ---- */
+
+static void resume_case(const char *family, const char *precision, int dp)
+{
+    struct harness h;
+    struct hd_job job;
+    struct way straight = {.to = STEPS}, first = {.to = HALF, .save_at = HALF}, second;
+
+    harness_setup(&h, 20000);
+    job = resume_job(&h, family, precision);
+    run_way(job, dp, &straight);
+    run_way(job, dp, &first);
+    second = (struct way){.from = HALF, .to = STEPS, .saved = first.saved};
+    run_way(job, dp, &second);
+    assert_string_equal(second.note, "");
+    assert_true(second.loaded_hash[0] == first.saved_hash);
+    assert_true(second.hash[0] == straight.hash[0]);
+    for (int s = 1; s <= STEPS; s++)
+        assert_true(straight.loss[s] == (s <= HALF ? first.loss[s] : second.loss[s]));
+    assert_true(second.validation == straight.validation);
+    harness_teardown(&h);
+}
+
+static void a_resumed_run_is_the_undisturbed_run_bit_for_bit(void **state)
+{
+    (void)state;
+    resume_case("llama", "fp32", 2);
+    resume_case("gpt2", "fp32", 1);
+    resume_case("llama", "bf16", 2);
+}
+
+/* Saving is no part of the mathematics. */
+static void saving_changes_nothing(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct way quiet = {.to = STEPS}, saving = {.to = STEPS, .save_at = HALF};
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = resume_job(&h, "llama", "bf16");
+    run_way(job, 2, &quiet);
+    run_way(job, 2, &saving);
+    /* hash_saved_state clears gradients, which the next step stores anew */
+    assert_true(quiet.hash[0] == saving.hash[0]);
+    assert_int_equal(hd_ckpt_verify(saving.saved.path), HD_OK);
+    harness_teardown(&h);
+}
+
+/* The state is the same to the bit on every number of ranks; the steps that follow differ only in
+ * rounding, and the note says that they do. */
+static void what_two_ranks_saved_one_and_four_ranks_load(void **state)
+{
+    static const int worlds[] = {1, 4};
+    struct harness h;
+    struct hd_job job;
+    struct way saved = {.to = STEPS, .save_at = HALF};
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = resume_job(&h, "llama", "fp32");
+    run_way(job, 2, &saved);
+    for (int i = 0; i < 2; i++) {
+        struct way other = {.from = HALF, .to = STEPS, .saved = saved.saved};
+
+        run_way(job, worlds[i], &other);
+        for (int r = 0; r < worlds[i]; r++)
+            assert_true(other.loaded_hash[r] == saved.saved_hash);
+        assert_non_null(strstr(other.note, "dp was 2, is"));
+        for (int s = HALF + 1; s <= STEPS; s++)
+            assert_true(fabs(other.loss[s] - saved.loss[s]) <= 1e-4);
+    }
+    harness_teardown(&h);
+}
+
+/* ---- what must be refused ---- */
+
+static void another_manifest_than_expected_is_refused(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct way saved = {.to = HALF, .save_at = HALF}, other;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = resume_job(&h, "llama", "fp32");
+    run_way(job, 1, &saved);
+    other = (struct way){
+        .from = HALF, .to = STEPS, .saved = saved.saved, .expected = "0123456789abcdef"};
+    assert_int_equal(try_way(job, 2, &other), HD_CORRUPT);
+    assert_non_null(strstr(hd_err_message(), "0123456789abcdef"));
+    assert_non_null(strstr(hd_err_message(), saved.saved.hash));
+    other.expected = "-"; /* any */
+    run_way(job, 1, &other);
+    harness_teardown(&h);
+}
+
+/* Turns over one bit in the middle of a file: in tensor data, far from its table. */
+static void damage(const char *path)
+{
+    struct stat file;
+    unsigned char byte;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &file), 0);
+    assert_int_equal(pread(fd, &byte, 1, file.st_size / 2), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, file.st_size / 2), 1);
+    assert_int_equal(close(fd), 0);
+}
+
+static void a_damaged_shard_is_named(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct way saved = {.to = HALF, .save_at = HALF};
+    const struct hd_ckpt_manifest *manifest;
+    struct hd_ckpt *ckpt;
+    char path[HD_JOB_PATH_MAX + 128], name[128];
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = resume_job(&h, "llama", "fp32");
+    run_way(job, 2, &saved);
+    assert_int_equal(hd_ckpt_verify(saved.saved.path), HD_OK);
+    assert_int_equal(hd_ckpt_open(saved.saved.path, &ckpt), HD_OK);
+    manifest = hd_ckpt_manifest(ckpt);
+    assert_int_equal(manifest->shard_count, 2);
+    (void)snprintf(name, sizeof name, "%s", manifest->shards[1].file);
+    hd_ckpt_close(ckpt);
+    (void)snprintf(path, sizeof path, "%s/%s", saved.saved.path, name);
+    damage(path);
+    assert_int_equal(hd_ckpt_verify(saved.saved.path), HD_CORRUPT);
+    assert_non_null(strstr(hd_err_message(), name));
+    harness_teardown(&h);
+}
+
+/* ---- a save that fails ---- */
+
+struct blocked {
+    char wall[HD_JOB_PATH_MAX]; /* a file where rank 1's shard should go */
+    enum hd_status status[HARNESS_WORLD_MAX];
+    char story[HARNESS_WORLD_MAX][512];
+    uint64_t hash[HARNESS_WORLD_MAX], undisturbed;
+};
+
+/* A directory in the place of the file keeps even root from writing the shard. */
+static enum hd_status save_against_a_wall(struct harness_rank *r)
+{
+    struct blocked *b = r->context;
+    struct hd_trainer *t;
+    struct hd_step_result result;
+    struct hd_saved saved;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    for (int s = 0; !st && s < HALF; s++)
+        st = hd_trainer_step(t, 0, &result);
+    if (st)
+        return st;
+    b->status[r->rank] = hd_trainer_save(t, &saved);
+    (void)snprintf(b->story[r->rank], sizeof b->story[r->rank], "%s", hd_err_message());
+    st = hd_trainer_step(t, 0, &result); /* behind this exchange rank 0 may remove the wall: */
+    if (!st && r->rank == 0 && rmdir(b->wall))
+        st = hd_err(HD_IO, "cannot remove %s", b->wall);
+    for (int s = HALF + 1; !st && s < STEPS; s++)
+        st = hd_trainer_step(t, 0, &result);
+    if (!st)
+        st = hd_trainer_save(t, &saved);
+    if (!st)
+        st = hd_ckpt_verify(saved.path);
+    b->hash[r->rank] = hash_saved_state(t);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void a_save_that_fails_on_one_rank_is_told_to_all_and_training_goes_on(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct way straight = {.to = STEPS};
+    struct blocked blocked = {0};
+    char dir[HD_JOB_PATH_MAX - 64];
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = resume_job(&h, "llama", "fp32");
+    run_way(job, 4, &straight);
+
+    (void)mkdir(job.attempt_dir, 0700);
+    (void)snprintf(dir, sizeof dir, "%s/checkpoints", job.attempt_dir);
+    (void)mkdir(dir, 0700);
+    assert_int_equal(hd_ckpt_format_dir(job.attempt_dir, HALF, dir, sizeof dir), HD_OK);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    (void)snprintf(blocked.wall, sizeof blocked.wall, "%s/rank-00001.safetensors", dir);
+    assert_int_equal(mkdir(blocked.wall, 0700), 0);
+    job.dp = 4;
+    if (harness_threads(&job, 4, &blocked, save_against_a_wall))
+        fail_msg("%s", hd_err_message());
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(blocked.status[r], HD_IO);
+        assert_non_null(strstr(blocked.story[r], "checkpoint of step 6: rank 1: "));
+        assert_non_null(strstr(blocked.story[r], "rank-00001.safetensors"));
+        assert_true(blocked.hash[r] == straight.hash[0]);
+    }
+    assert_int_equal(hd_ckpt_verify(dir), HD_NOT_FOUND); /* nothing was committed */
+    harness_teardown(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_resumed_run_is_the_undisturbed_run_bit_for_bit),
+        cmocka_unit_test(saving_changes_nothing),
+        cmocka_unit_test(what_two_ranks_saved_one_and_four_ranks_load),
+        cmocka_unit_test(another_manifest_than_expected_is_refused),
+        cmocka_unit_test(a_damaged_shard_is_named),
+        cmocka_unit_test(a_save_that_fails_on_one_rank_is_told_to_all_and_training_goes_on),
+    };
+    return cmocka_run_group_tests_name("resume", tests, NULL, NULL);
+}
