@@ -1,6 +1,5 @@
 /* comm: each collective alone, on 2, 3 and 4 ranks, as threads and as processes, over the world and
  * over rows and columns, compared bit for bit with what this file computes by itself. */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,9 +32,12 @@ static void fill(void *to, int rank, int64_t count, enum hd_dtype dtype)
         const uint64_t bits = scramble((uint64_t)i * 64 + (cancels ? 1 : (uint64_t)rank + 1));
         const bool negative = cancels ? rank == 1 : bits & 1;
         const int exponent = cancels ? 12 : (int)(bits >> 1 & 0x7ff) % 31 - 18;
-        const double magnitude = ldexp(1.0 + (double)(bits >> 12) * 0x1p-52, exponent);
-        const double value = negative ? -magnitude : magnitude;
+        /* the fields of a binary64: sign, exponent + 1023, mantissa */
+        const uint64_t fields =
+            (uint64_t)negative << 63 | (uint64_t)(exponent + 1023) << 52 | bits >> 12;
+        double value;
 
+        memcpy(&value, &fields, sizeof value);
         switch (dtype) {
         case HD_F32:
             ((float *)to)[i] = (float)value;
@@ -361,8 +363,6 @@ static void try_all_sizes(struct desk *desk, bool large)
             const struct sizes sizes = {500001, (enum hd_dtype)t, HD_COMM_SUM};
 
             try_all_reduce(desk, &sizes, false);
-            CHECK(desk->self, !desk->self->report->failed[0]);
-            try_reduce_scatter(desk, &sizes, true);
             CHECK(desk->self, !desk->self->report->failed[0]);
         }
     }
