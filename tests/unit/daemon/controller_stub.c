@@ -448,23 +448,23 @@ void stub_unserve(struct stub *stub)
 
 void stub_open(struct stub *stub, int nodes)
 {
-    char path[160];
+    char root[] = "/tmp/heddle-stub-XXXXXX", path[160];
 
     memset(stub, 0, sizeof *stub);
-    memcpy(stub->root, "/tmp/heddle-stub-XXXXXX", 24);
-    assert_non_null(mkdtemp(stub->root));
-    (void)snprintf(stub->address, sizeof stub->address, "unix:%s/c/s", stub->root);
-    (void)snprintf(stub->jobs_dir, sizeof stub->jobs_dir, "%s/jobs", stub->root);
+    assert_non_null(mkdtemp(root));
+    memcpy(stub->root, root, sizeof root);
+    (void)snprintf(stub->address, sizeof stub->address, "unix:%s/c/s", root);
+    (void)snprintf(stub->jobs_dir, sizeof stub->jobs_dir, "%s/jobs", root);
     assert_int_equal(hd_file_make_dirs(stub->jobs_dir, 0755), HD_OK);
     (void)snprintf(path, sizeof path, "%s/.probe", stub->jobs_dir);
     assert_int_equal(hd_file_write_atomic(path, "the same place\n", 15, 0644), HD_OK);
-    (void)snprintf(path, sizeof path, "%s/a.txt", stub->root);
+    (void)snprintf(path, sizeof path, "%s/a.txt", root);
     assert_int_equal(hd_file_write_atomic(path, "some text to train on", 21, 0644), HD_OK);
     stub->node_count = nodes;
     for (int i = 0; i < nodes; i++) {
         (void)snprintf(stub->nodes[i].name, sizeof stub->nodes[i].name, "n%d", i);
         (void)snprintf(stub->nodes[i].state_dir, sizeof stub->nodes[i].state_dir, "%s/state-%d",
-                       stub->root, i);
+                       root, i);
     }
     for (int rank = 0; rank < STUB_RANKS_MAX; rank++) {
         (void)snprintf(path, sizeof path, "FAKE_%d", rank);
@@ -536,27 +536,36 @@ void stub_signal_node(struct stub *stub, int index, int signal)
     assert_int_equal(kill(stub->nodes[index].daemon, signal), 0);
 }
 
-/* Processes whose environment has a run directory below this root. */
-int stub_processes(const struct stub *stub)
+/* How many processes have, in /proc/PID/FILE, a NUL-terminated string that begins with `want`. */
+static int count_processes(const char *file, const char *want)
 {
-    char want[128], path[64];
     DIR *proc = opendir("/proc");
     const struct dirent *entry;
+    char path[64];
     int count = 0;
 
-    (void)snprintf(want, sizeof want, HD_ATTEMPT_DIR_ENV "=%s/", stub->root);
     assert_non_null(proc);
     while ((entry = readdir(proc))) {
         struct hd_text text = {0};
+        bool found = false;
 
-        (void)snprintf(path, sizeof path, "/proc/%.16s/environ", entry->d_name);
+        (void)snprintf(path, sizeof path, "/proc/%.16s/%s", entry->d_name, file);
         if (atoi(entry->d_name) > 0 && hd_file_read(path, 1 << 20, &text) == HD_OK)
             for (size_t at = 0; at < text.len_bytes; at += strlen(text.data + at) + 1)
-                count += strncmp(text.data + at, want, strlen(want)) == 0;
+                found = found || strncmp(text.data + at, want, strlen(want)) == 0;
+        count += found;
         hd_text_free(&text);
     }
     (void)closedir(proc);
     return count;
+}
+
+int stub_processes(const struct stub *stub)
+{
+    char want[128];
+
+    (void)snprintf(want, sizeof want, HD_ATTEMPT_DIR_ENV "=%s/", stub->root);
+    return count_processes("environ", want);
 }
 
 void stub_close(struct stub *stub)
@@ -569,6 +578,7 @@ void stub_close(struct stub *stub)
             assert_int_equal(stub_wait_node(stub, i), 0);
         }
     stub_until(stub, stub_processes(stub) == 0);
+    stub_until(stub, count_processes("cmdline", stub->jobs_dir) == 0); /* supervisors */
     hd_rpc_close(stub->rpc, set_flag, &closed);
     stub_until(stub, closed);
     assert_int_equal(uv_run(&stub->loop, UV_RUN_DEFAULT), 0);
