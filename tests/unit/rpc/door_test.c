@@ -96,7 +96,7 @@ static int foreign_socket(const char *path, bool listening)
 
 static void socket_of_a_dead_server_is_replaced_a_live_one_is_not(void **state)
 {
-    char path[64], address[80];
+    char path[128], address[160];
     struct echo echo;
     int fd;
 
@@ -245,7 +245,7 @@ static void tcp_without_token_is_refused_before_anything_listens(void **state)
 
 static void token_file_must_be_private_and_long_enough(void **state)
 {
-    char path[64], token[HD_RPC_TOKEN_MAX + 1];
+    char path[128], token[HD_RPC_TOKEN_MAX + 1];
     struct echo echo;
 
     (void)state;
@@ -304,7 +304,7 @@ static void one_server_opens_several_doors(void **state)
     const Heddle__Test__EchoRequest request = request_of("x");
     struct hd_rpc_client *clients[2];
     ProtobufCMessage *response;
-    char addresses[2][80];
+    char addresses[2][160];
     struct echo echo;
     int port;
 
@@ -350,7 +350,7 @@ static void make_certificates(const char *dir, const char *name)
 }
 
 struct tls_files {
-    char cert[64], key[64], ca[64], other_ca[64];
+    char cert[96], key[96], ca[96], other_ca[96];
 };
 
 static void name_files(struct tls_files *files, const char *dir)
@@ -383,12 +383,12 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
     struct hd_rpc_tls server_tls, trusting = {0}, mistrusting = {0}, proving = {0}, broken = {0};
     struct hd_rpc_server_options server = server_token;
     struct hd_rpc_client_options client = client_token;
-    char dir[] = "/tmp/hd_tls_XXXXXX";
+    char dir[64];
     struct tls_files files;
     struct echo echo;
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
+    echo_make_dir(dir);
     make_certificates(dir, "node-0042");
     name_files(&files, dir);
     server_tls = (struct hd_rpc_tls){files.cert, files.key, NULL};
@@ -567,13 +567,13 @@ static void self_check_is_content_with_every_kind_of_listener(void **state)
 {
     struct hd_rpc_tls tls;
     struct hd_rpc_server_options options = server_token;
-    char dir[] = "/tmp/hd_tls_XXXXXX", address[64];
+    char dir[64], address[128];
     struct tls_files files;
     struct watch watch = {0};
     struct echo echo;
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
+    echo_make_dir(dir);
     make_certificates(dir, "localhost");
     name_files(&files, dir);
     tls = (struct hd_rpc_tls){files.cert, files.key, NULL};

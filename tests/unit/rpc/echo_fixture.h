@@ -31,8 +31,8 @@ struct echo {
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;
     struct hd_rpc_client *client;
-    char dir[32];
-    char address[64];
+    char dir[64];
+    char address[96];
 
     /* what the server saw */
     struct hd_rpc_call *held; /* the call that asked to be held, with a reference */
@@ -48,6 +48,7 @@ struct echo {
 /* A directory, a loop and a context; then, for most tests, the rest. `address` may be NULL (a
  * socket in the directory) or end in :0 (the port is filled in). */
 void echo_begin(struct echo *echo);
+void echo_make_dir(char ret_dir[64]); /* under TMPDIR, short enough for socket paths in it */
 void echo_add_methods(struct echo *echo);
 void echo_open(struct echo *echo, const char *address, const struct hd_rpc_server_options *server,
                const struct hd_rpc_client_options *client);
