@@ -61,6 +61,7 @@ struct cli_command {
     const char *name, *summary;
     const char *help; /* usage, flags, an example */
     int (*run)(struct cli *cli, int argc, char **argv);
+    bool is_raw; /* prints bytes as they are: takes neither -o nor --color */
 };
 
 extern const struct cli_command cli_commands[];

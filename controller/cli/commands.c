@@ -162,18 +162,18 @@ static const char checkpoint_help[] =
     "  heddle checkpoint ls 7\n";
 
 const struct cli_command cli_commands[] = {
-    {"local", "run a job here and now", local_help, cli_local},
-    {"submit", "hand a job to the controller", submit_help, cli_submit},
-    {"validate", "check a job file", validate_help, cli_validate},
-    {"jobs", "list jobs", jobs_help, cli_jobs},
-    {"show", "show a job with its attempts", show_help, cli_show},
-    {"watch", "follow a job's progress to its end", watch_help, cli_watch},
-    {"wait", "wait for a job's end", wait_help, cli_wait},
-    {"logs", "print what a rank wrote", logs_help, cli_logs},
-    {"events", "print what happened to a job", events_help, cli_events},
-    {"cancel", "stop a job", cancel_help, cli_cancel},
-    {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes},
-    {"generate", "write text with a trained model", generate_help, cli_generate},
-    {"checkpoint", "list and verify checkpoints", checkpoint_help, cli_checkpoint},
+    {"local", "run a job here and now", local_help, cli_local, false},
+    {"submit", "hand a job to the controller", submit_help, cli_submit, false},
+    {"validate", "check a job file", validate_help, cli_validate, false},
+    {"jobs", "list jobs", jobs_help, cli_jobs, false},
+    {"show", "show a job with its attempts", show_help, cli_show, false},
+    {"watch", "follow a job's progress to its end", watch_help, cli_watch, false},
+    {"wait", "wait for a job's end", wait_help, cli_wait, false},
+    {"logs", "print what a rank wrote", logs_help, cli_logs, true},
+    {"events", "print what happened to a job", events_help, cli_events, false},
+    {"cancel", "stop a job", cancel_help, cli_cancel, false},
+    {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
+    {"generate", "write text with a trained model", generate_help, cli_generate, true},
+    {"checkpoint", "list and verify checkpoints", checkpoint_help, cli_checkpoint, false},
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];

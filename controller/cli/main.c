@@ -23,7 +23,7 @@ static int print_overview(FILE *to)
                 "                     user's and the system's socket\n"
                 "  --token-file FILE  the token for HOST:PORT; else HEDDLE_TOKEN_FILE\n"
                 "  --tls-ca FILE      the authority of a HOST:PORT elsewhere; else HEDDLE_TLS_CA\n"
-                "  -o FORMAT          table, wide, json or jsonl\n"
+                "  -o FORMAT          table, wide, json or jsonl (not where raw text is printed)\n"
                 "  --color WHEN       auto, always or never; NO_COLOR is honoured\n"
                 "  -h, --help         what a command does, with an example\n"
                 "\n"

@@ -31,7 +31,7 @@ static enum hd_status check_number(const char *path, const struct spec_key *key,
         value = *(const int32_t *)member;
         break;
     case SPEC_SEED:
-        value = (double)*(const uint64_t *)member;
+        value = *(const uint64_t *)member > INT64_MAX ? 0x1p64 : (double)*(const uint64_t *)member;
         break;
     case SPEC_REAL:
         value = *(const double *)member;

@@ -569,6 +569,15 @@ static bool has_lr(const struct reader *r, const char *key)
     return lr && spec_yaml_find(lr, key);
 }
 
+/* A twentieth of the run, not more than 2000 steps, nor than the fall leaves. */
+static int64_t default_warmup(const Heddle__V1__TrainSpec *train)
+{
+    int64_t steps = train->steps / 20 < 2000 ? train->steps / 20 : 2000;
+    int64_t left = train->steps - train->lr->decay_steps;
+
+    return left < 0 ? 0 : left < steps ? left : steps;
+}
+
 /* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
  * they are absent. The README's table of keys states them. */
 static void fill_absent(const struct reader *r, Heddle__V1__JobSpec *spec)
@@ -586,8 +595,8 @@ static void fill_absent(const struct reader *r, Heddle__V1__JobSpec *spec)
         train->beta1 = 0.9;
     if (!has(r, "train", "clip"))
         train->clip = 1;
-    if (!has_lr(r, "warmup")) /* a twentieth of the run, not more than 2000 steps */
-        train->lr->warmup_steps = train->steps / 20 < 2000 ? train->steps / 20 : 2000;
+    if (!has_lr(r, "warmup"))
+        train->lr->warmup_steps = default_warmup(train);
     if (!has_lr(r, "min"))
         train->lr->min = train->lr->peak / 10;
     if (!has(r, "validate", "batches") && (has_val_data || has(r, "validate", NULL)))

@@ -233,8 +233,8 @@ enum hd_status spec_yaml_parse(const char *name, const char *origin, const void 
                     "not UTF-8 text; save the file as UTF-8");
     if (!yaml_parser_initialize(&p.yaml))
         return no_memory(&p);
+    /* UTF-8, with or without a byte order mark: no other encoding's mark is UTF-8 text */
     yaml_parser_set_input_string(&p.yaml, bytes, size_bytes);
-    yaml_parser_set_encoding(&p.yaml, YAML_UTF8_ENCODING);
 
     st = expect(&p, YAML_STREAM_START_EVENT, "not YAML");
     if (!st)

@@ -27,7 +27,7 @@ static int nothing(struct cli *cli, int argc, char **argv)
     return CLI_OK;
 }
 
-static const struct cli_command command = {"test", "tests", "Usage: heddle test\n", nothing};
+static const struct cli_command command = {"test", "tests", "Usage: heddle test\n", nothing, false};
 
 /* Parses one line of words, at most two of them arguments, with a flag of each kind. */
 struct parsed {

@@ -480,6 +480,9 @@ static void an_override_takes_the_place_of_what_the_file_says(void **state)
     assert_true(spec->train->lr->peak == 1e-3);
     assert_int_equal(spec->train->lr->warmup_steps, 20);
     hd_spec_free(spec);
+    spec = read_good("train.lr.decay_steps=98"); /* the default warm-up of 5 leaves room for it */
+    assert_int_equal(spec->train->lr->warmup_steps, 2);
+    hd_spec_free(spec);
     spec = read_good("data.train=[corpus/a.txt]");
     assert_int_equal(spec->data->n_train, 1);
     hd_spec_free(spec);
@@ -535,6 +538,18 @@ static void a_job_file_is_at_most_256_kib(void **state)
     assert_string_equal(hd_err_message(),
                         "job.yaml: larger than 256 KiB, which no job file needs to be");
     free(big);
+}
+
+static void a_byte_order_mark_is_no_part_of_the_first_key(void **state)
+{
+    struct hd_text text = {0};
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)state;
+    hd_text_add(&text, "\xef\xbb\xbf%s", good);
+    assert_int_equal(read_bytes(text.data, text.len_bytes, NULL, &spec), HD_OK);
+    hd_spec_free(spec);
+    hd_text_free(&text);
 }
 
 static void nothing_is_not_a_job(void **state)
@@ -611,6 +626,10 @@ static void a_message_with_holes_is_completed_or_refused(void **state)
     assert_int_equal(hd_spec_fill_defaults(whole), HD_OK);
     assert_int_equal(whole->model->kv_heads, 8);
     assert_int_equal(whole->resources->devices_max, 2);
+    assert_int_equal(hd_spec_check(whole), HD_OK);
+    whole->train->seed = (uint64_t)INT64_MAX + 1;
+    assert_int_equal(hd_spec_check(whole), HD_INVALID);
+    whole->train->seed = INT64_MAX;
     assert_int_equal(hd_spec_check(whole), HD_OK);
     whole->train->precision = 77; /* of a newer client */
     assert_int_equal(hd_spec_check(whole), HD_INVALID);
@@ -773,6 +792,7 @@ int main(void)
         cmocka_unit_test(an_override_takes_the_place_of_what_the_file_says),
         cmocka_unit_test(a_wrong_override_is_its_own_place),
         cmocka_unit_test(a_job_file_is_at_most_256_kib),
+        cmocka_unit_test(a_byte_order_mark_is_no_part_of_the_first_key),
         cmocka_unit_test(nothing_is_not_a_job),
         cmocka_unit_test(every_prefix_is_refused_or_whole),
         cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
