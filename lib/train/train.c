@@ -67,6 +67,23 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
     return st;
 }
 
+/* The first collective of a group maps its peers' memory; done here, no step maps anything. */
+static enum hd_status meet_peers(struct hd_trainer *t)
+{
+    static const enum hd_group_name groups[] = {HD_GROUP_WORLD, HD_GROUP_DP_CP};
+    struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < sizeof groups / sizeof groups[0]; i++) {
+        struct hd_comm_group *group;
+
+        st = hd_comm_mesh_group(t->comm, &t->layout.mesh, groups[i], &group);
+        if (!st)
+            st = hd_comm_barrier(group, stream);
+    }
+    return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
+}
+
 static struct hd_bases make_bases(const struct hd_trainer *t, int slot, int64_t chunk_state)
 {
     const struct hd_layout *l = &t->layout;
@@ -218,6 +235,8 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
         st = hd_runner_new(t->table, t->backend, t->comm, &t->layout.mesh, &t->runner);
     if (!st)
         st = reserve(t, options);
+    if (!st)
+        st = meet_peers(t);
     if (!st)
         st = bind_all(t);
     if (!st)
