@@ -19,6 +19,7 @@
 
 enum {
     FILES_NEEDED = 512,
+    TRY_AGAIN_MS = 2000,
     EPHEMERAL_END_MS = 8000, /* for supervisors to end theirs, on the way out */
     RESOLVE_ARENA_MAX = 64 << 20,
 };
@@ -97,7 +98,8 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d, str
     if (!local)
         st = locals_add(&agent->locals, (int64_t)d->job, d->attempt, d->attempt_dir,
                         d->checkpoint_dir, &local);
-    if (st) { /* nothing on record, nothing started: the controller asks again */
+    if (st) { /* nothing on record, nothing started */
+        agent->try_again_ms = hd_clock_now_ms() + TRY_AGAIN_MS;
         hd_log(HD_LOG_ERROR, "job %" PRIu64 " attempt %d: %s", d->job, d->attempt,
                hd_err_message());
         return;
@@ -261,6 +263,10 @@ static void on_tick(uv_timer_t *timer)
             hd_clock_now_ms() >= agent->stop_deadline_ms)
             leave(agent);
         return;
+    }
+    if (agent->try_again_ms && hd_clock_now_ms() >= agent->try_again_ms) {
+        agent->try_again_ms = 0;
+        agent->reconcile_dirty = true;
     }
     stream_tick(agent);
     logs_tick(agent);

@@ -82,6 +82,7 @@ struct agent {
     Heddle__V1__ControllerMessage *desired; /* the newest on this stream; NULL: none yet */
     uint64_t generation;
     bool reconcile_dirty, stopping;
+    int64_t try_again_ms; /* something could not be put on record: when to reconcile anew; 0: no */
     int64_t stop_deadline_ms;
     struct agent_deletion *deletions;
     int exit_code;

@@ -186,6 +186,12 @@ static void close_fd(int fd)
 
 void sup_close(struct sup *sup)
 {
+    char path[PATH_MAX + 16];
+
+    if (sup->listen_fd >= 0) {
+        (void)snprintf(path, sizeof path, "%s/" HD_ATTEMPT_SOCKET, sup->options.run_dir);
+        (void)unlink(path);
+    }
     for (int i = 0; sup->ranks && i < sup->options.rank_count; i++)
         close_fd(sup->ranks[i].link_fd);
     free(sup->ranks);

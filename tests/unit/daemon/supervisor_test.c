@@ -29,6 +29,7 @@ static void ranks_that_finish_complete_the_attempt(void **state)
     struct hd_link_report report;
     struct bench bench;
     char *log;
+    int fd;
 
     (void)state;
     bench_init(&bench);
@@ -50,6 +51,7 @@ static void ranks_that_finish_complete_the_attempt(void **state)
     log = bench_log(&bench, 1);
     assert_string_equal(log, "rank 1 of 2: finish, 3 threads\n");
     free(log);
+    assert_int_equal(hd_frame_connect(bench.run_dir, HD_ATTEMPT_SOCKET, &fd), HD_UNAVAILABLE);
     bench_done(&bench);
 }
 
