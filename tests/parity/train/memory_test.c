@@ -1,0 +1,432 @@
+/* Memory has two witnesses: a rank lives in exactly the memory that was predicted for it, and no
+ * step asks for any more.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "interpose.h"
+#include "runs.h"
+
+enum { TAIL_BYTE = 0xA5, MICRO_BATCHES = 4 };
+
+static int64_t page_bytes(void)
+{
+    return sysconf(_SC_PAGESIZE);
+}
+
+static int64_t whole_pages(int64_t bytes)
+{
+    return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+}
+
+/* ---- the reservation is the prediction ---- */
+
+struct cut {
+    struct hd_layout_options layout;
+    struct hd_memory predicted, used;
+    int64_t less_private, less_visible; /* than predicted */
+    bool tails_kept, guard_faults, last_byte_lives;
+};
+
+/* Where the two reservations begin, from what lies in them. */
+static unsigned char *reservation(struct hd_trainer *t, enum hd_state_kind kind)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+
+    return (unsigned char *)hd_trainer_state(t, 0, kind) - r->params[0].offset * 4 -
+           r->parts[r->params[0].part].offset[kind];
+}
+
+/* What a process of its own comes to that touches this byte. */
+static int signal_of_touching(volatile unsigned char *byte)
+{
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        (void)signal(SIGSEGV, SIG_DFL); /* a sanitizer would answer it */
+        *byte = 1;
+        _exit(0);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return -1;
+    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+/* Between the last byte that was asked for and the end of its page nothing may be written. */
+static void mark_tail(unsigned char *base, int64_t bytes)
+{
+    memset(base + bytes, TAIL_BYTE, (size_t)(whole_pages(bytes) - bytes));
+}
+
+static bool tail_is_kept(const unsigned char *base, int64_t bytes)
+{
+    for (int64_t i = bytes; i < whole_pages(bytes); i++)
+        if (base[i] != TAIL_BYTE)
+            return false;
+    return true;
+}
+
+static enum hd_status use_everything(struct hd_trainer *t)
+{
+    struct hd_step_result result;
+    int64_t targets;
+    double loss;
+    enum hd_status st = hd_trainer_init(t);
+
+    for (int s = 0; !st && s < 2; s++)
+        st = hd_trainer_step(t, 0, &result);
+    return st ? st : hd_trainer_validate(t, &loss, &targets);
+}
+
+static enum hd_status train_in_cut(struct harness_rank *r)
+{
+    struct cut *cut = r->context;
+    const struct hd_memory *m = &cut->predicted;
+    const struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(),
+        .comm = r->comm,
+        .rank = r->rank,
+        .layout = cut->layout,
+        .private_bytes = m->private_bytes - cut->less_private,
+        .visible_bytes = m->visible_bytes - cut->less_visible,
+    };
+    unsigned char *private_base, *visible_base;
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    private_base = reservation(t, HD_STATE_WEIGHT);
+    visible_base = reservation(t, HD_STATE_GRAD);
+    mark_tail(private_base, m->private_bytes);
+    mark_tail(visible_base, m->visible_bytes);
+    st = use_everything(t);
+    cut->used = hd_trainer_layout(t)->memory;
+    cut->tails_kept = tail_is_kept(private_base, m->private_bytes) &&
+                      tail_is_kept(visible_base, m->visible_bytes);
+    cut->last_byte_lives = signal_of_touching(private_base + m->private_bytes - 1) == 0;
+    cut->guard_faults = signal_of_touching(private_base + whole_pages(m->private_bytes)) == SIGSEGV;
+    hd_trainer_free(t);
+    return st;
+}
+
+static int64_t sum_of_purposes(const struct hd_memory *m)
+{
+    int64_t sum = 0;
+
+#define X(name, meaning) sum += m->name;
+    HD_MEMORY_LIST(X)
+#undef X
+    return sum;
+}
+
+struct size {
+    int64_t layers, hidden, heads, kv_heads, ffn, context;
+};
+
+static const struct size sizes[] = {
+    {1, 32, 4, 4, 48, 16}, {2, 64, 4, 2, 176, 32}, {3, 96, 6, 1, 200, 48}};
+
+/* Parts are cut at 64 bytes: each unit's elements are a multiple of 16, so nothing is added.
+ * Embedding and head V*C each; a block C (2 norms + q, out C + k, v G*D + 3 F); the last norm. */
+static int64_t llama_elements(const struct size *s)
+{
+    const int64_t kv = s->hidden / s->heads * s->kv_heads;
+    const int64_t block = s->hidden * (2 + 2 * s->hidden + 2 * kv + 3 * s->ffn);
+
+    return 2 * 256 * s->hidden + s->layers * block + s->hidden;
+}
+
+static struct hd_job sized_job(const struct harness *h, const struct size *s, const char *precision)
+{
+    struct hd_job job = harness_job(h, "llama", 1);
+
+    job.layers = s->layers;
+    job.hidden = s->hidden;
+    job.heads = s->heads;
+    job.kv_heads = s->kv_heads;
+    job.ffn_hidden = s->ffn;
+    job.context = s->context;
+    job.micro_batch = job.global_batch / MICRO_BATCHES;
+    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    return job;
+}
+
+static struct hd_memory predict(const struct hd_job *job, const struct hd_layout_options *options)
+{
+    struct hd_arena arena;
+    struct hd_layout layout;
+    struct hd_memory memory;
+
+    hd_arena_init(&arena, 0);
+    run_layout(job, options, &arena, &layout);
+    memory = layout.memory;
+    hd_arena_done(&arena);
+    return memory;
+}
+
+static void check_prediction(const struct hd_memory *m, const struct size *s, bool bf16)
+{
+    const int64_t elements = llama_elements(s);
+
+    assert_int_equal(m->weights, 4 * elements);
+    assert_int_equal(m->gradients, 4 * elements);
+    assert_int_equal(m->moments, 2 * 4 * elements);
+    assert_int_equal(m->copies, bf16 ? 2 * elements : 0);
+    assert_int_equal(sum_of_purposes(m), m->private_bytes + m->visible_bytes);
+}
+
+static void check_cut(const struct hd_job *job, const struct hd_layout_options *options)
+{
+    struct cut cut = {.layout = *options, .predicted = predict(job, options)};
+
+    if (harness_threads(job, 1, &cut, train_in_cut))
+        fail_msg("%s", hd_err_message());
+    assert_memory_equal(&cut.predicted, &cut.used, sizeof cut.used);
+    assert_true(cut.tails_kept);
+    assert_true(cut.last_byte_lives);
+    assert_true(cut.guard_faults);
+}
+
+/* All sizes, encodings and schedules; the prediction is made before any device is opened. */
+static void a_rank_lives_in_exactly_what_was_predicted(void **state)
+{
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        for (int v = 0; v < 8; v++) {
+            const struct hd_layout_options options = {.schedule = v & 1 ? HD_SCHEDULE_GPIPE
+                                                                        : HD_SCHEDULE_SEQUENTIAL,
+                                                      .split_backward = v & 2};
+            const struct hd_job job = sized_job(&h, &sizes[s], v & 4 ? "bf16" : "fp32");
+            const struct hd_memory m = predict(&job, &options);
+
+            check_prediction(&m, &sizes[s], v & 4);
+            check_cut(&job, &options);
+        }
+    harness_teardown(&h);
+}
+
+/* With all micro-batches in flight what forward keeps is there once for each; with W behind them so
+ * is what it needs from B. The rest does not know the schedule. */
+static void slots_scale_with_the_micro_batches_in_flight(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = sized_job(&h, &sizes[1], "bf16");
+    for (int split = 0; split < 2; split++) {
+        const struct hd_layout_options one = {HD_SCHEDULE_SEQUENTIAL, split};
+        const struct hd_layout_options all = {HD_SCHEDULE_GPIPE, split};
+        const struct hd_memory a = predict(&job, &one), b = predict(&job, &all);
+
+        assert_true(a.kept > 0);
+        assert_int_equal(b.kept, MICRO_BATCHES * a.kept);
+        assert_int_equal(a.deferred > 0, split);
+        assert_int_equal(b.deferred, MICRO_BATCHES * a.deferred);
+        assert_int_equal(b.work, a.work);
+        assert_int_equal(b.private_bytes + b.visible_bytes - b.kept - b.deferred,
+                         a.private_bytes + a.visible_bytes - a.kept - a.deferred);
+    }
+    harness_teardown(&h);
+}
+
+static void check_too_small(const struct hd_job *job, int64_t less_private, int64_t less_visible)
+{
+    const struct hd_layout_options options = {0};
+    struct cut cut = {.predicted = predict(job, &options),
+                      .less_private = less_private,
+                      .less_visible = less_visible};
+    char given[64], needed[64];
+
+    (void)snprintf(given, sizeof given, "the %s reservation of %lld bytes",
+                   less_private ? "private" : "comm-visible",
+                   (long long)(less_private ? cut.predicted.private_bytes - less_private
+                                            : cut.predicted.visible_bytes - less_visible));
+    (void)snprintf(
+        needed, sizeof needed, "smaller than the %lld that the plan needs",
+        (long long)(less_private ? cut.predicted.private_bytes : cut.predicted.visible_bytes));
+    assert_int_equal(harness_threads(job, 1, &cut, train_in_cut), HD_NO_MEMORY);
+    assert_non_null(strstr(hd_err_message(), given));
+    assert_non_null(strstr(hd_err_message(), needed));
+}
+
+static void a_page_less_is_refused_by_name(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = harness_job(&h, "llama", 1);
+    check_too_small(&job, page_bytes(), 0);
+    check_too_small(&job, 1, 0);
+    check_too_small(&job, 0, page_bytes());
+    check_too_small(&job, 0, 1);
+    harness_teardown(&h);
+}
+
+/* ---- no step allocates ---- */
+
+/* oneDNN puts the tensors of each call, at most five, into a hash table of its own: a node for
+ * each, the table, and what holds them. Small and gone when it returns, but not ours to mend. */
+enum { STEPS = 6, ONEDNN_CALLS_MAX = 16, ONEDNN_BYTES_MAX = 1024 /* per product */ };
+
+struct quiet {
+    struct hd_layout_options layout;
+    struct interpose_count count[HARNESS_WORLD_MAX];
+    long products[HARNESS_WORLD_MAX]; /* launches of gemm */
+};
+
+static void count_product(void *context, const struct hd_launch_event *event)
+{
+    *(long *)context += !event->node->is_comm && event->node->kernel == HD_K_gemm;
+}
+
+static enum hd_status count_allocations(struct harness_rank *r)
+{
+    struct quiet *q = r->shared;
+    const struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank, .layout = q->layout};
+    struct hd_step_result result;
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = hd_trainer_init(t);
+    if (!st)
+        st = hd_trainer_step(t, 0, &result); /* the first may settle in */
+    if (!st)
+        hd_runner_observe(hd_trainer_runner(t), count_product, &q->products[r->rank]);
+    for (int s = 1; !st && s < STEPS; s++) {
+        interpose_start();
+        st = hd_trainer_step(t, 0, &result);
+        interpose_stop();
+    }
+    interpose_get(&q->count[r->rank]);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void check_quiet(const struct quiet *q, int rank, int threads)
+{
+    const struct interpose_count *c = &q->count[rank];
+
+    print_message(
+        "rank %d, %d threads: %ld products; %ld calls by Heddle, %ld by OpenMP, %ld inside "
+        "oneDNN of %zu bytes together\n",
+        rank, threads, q->products[rank], c->calls[INTERPOSE_HEDDLE], c->calls[INTERPOSE_OPENMP],
+        c->calls[INTERPOSE_ONEDNN], c->bytes[INTERPOSE_ONEDNN]);
+    assert_true(q->products[rank] > 0);
+    assert_int_equal(c->calls[INTERPOSE_OPENMP], 0);
+    assert_true(c->calls[INTERPOSE_ONEDNN] <= ONEDNN_CALLS_MAX * q->products[rank]);
+    assert_true(c->bytes[INTERPOSE_ONEDNN] <= (size_t)(ONEDNN_BYTES_MAX * q->products[rank]));
+    if (c->calls[INTERPOSE_HEDDLE])
+        fail_msg("a step allocates: %s", c->first);
+}
+
+/* With two threads the model is large enough that kernels share their work. */
+static void quiet_case(const char *family, const char *precision, int dp, int threads,
+                       struct hd_layout_options layout)
+{
+    struct quiet *q = harness_shared(sizeof *q);
+    struct harness h;
+    struct hd_job job;
+
+    q->layout = layout;
+    harness_setup(&h, 20000);
+    job = harness_job(&h, family, dp);
+    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    job.threads = threads;
+    if (threads > 1) {
+        job.hidden = 128;
+        job.ffn_hidden = 512;
+        job.context = 64;
+    }
+    if (harness_processes(&job, dp, q, count_allocations))
+        fail_msg("%s", hd_err_message());
+    for (int r = 0; r < dp; r++)
+        check_quiet(q, r, threads);
+    harness_shared_free(q, sizeof *q);
+    harness_teardown(&h);
+}
+
+/* In processes, so that what is counted is one rank's, all its threads included. First in the list:
+ * the parent must not have started OpenMP when it forks. */
+static void no_step_allocates(void **state)
+{
+    const struct hd_layout_options sequential = {0}, gpipe = {HD_SCHEDULE_GPIPE, true};
+
+    (void)state;
+    if (!interpose_works()) {
+        print_message("a sanitizer brings its own malloc\n");
+        skip();
+    }
+    quiet_case("llama", "fp32", 1, 1, sequential);
+    quiet_case("llama", "fp32", 2, 1, sequential);
+    quiet_case("gpt2", "bf16", 2, 1, sequential);
+    quiet_case("llama", "bf16", 2, 1, gpipe);
+    quiet_case("llama", "fp32", 1, 2, sequential);
+    quiet_case("gpt2", "bf16", 2, 2, sequential);
+}
+
+/* The witness is awake: a call of each kind is counted, also one that libc makes for us. */
+static void the_witness_sees_calls_of_every_kind(void **state)
+{
+    struct interpose_count before, after;
+    void *volatile memory[5];
+    void *mapped;
+
+    (void)state;
+    if (!interpose_works()) {
+        print_message("a sanitizer brings its own malloc\n");
+        skip();
+    }
+    interpose_get(&before);
+    interpose_start();
+    memory[0] = malloc(3);
+    memory[1] = calloc(3, 5);
+    memory[2] = realloc(NULL, 7);
+    memory[3] = aligned_alloc(64, 128);
+    memory[4] = strdup("a call by libc");
+    mapped = mmap(NULL, (size_t)page_bytes(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    interpose_stop();
+    free(malloc(1)); /* not counted any more */
+    interpose_get(&after);
+    for (int i = 0; i < 5; i++)
+        free(memory[i]);
+    assert_true(mapped != MAP_FAILED);
+    (void)munmap(mapped, (size_t)page_bytes());
+    assert_int_equal(after.calls[INTERPOSE_HEDDLE] - before.calls[INTERPOSE_HEDDLE], 6);
+    assert_int_equal(after.bytes[INTERPOSE_HEDDLE] - before.bytes[INTERPOSE_HEDDLE],
+                     3 + 3 * 5 + 7 + 128 + sizeof "a call by libc" + (size_t)page_bytes());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_step_allocates),
+        cmocka_unit_test(the_witness_sees_calls_of_every_kind),
+        cmocka_unit_test(a_rank_lives_in_exactly_what_was_predicted),
+        cmocka_unit_test(slots_scale_with_the_micro_batches_in_flight),
+        cmocka_unit_test(a_page_less_is_refused_by_name),
+    };
+    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+}
