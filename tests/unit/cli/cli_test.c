@@ -497,13 +497,16 @@ static void a_child_and_what_it_left_behind_are_ended(void **state)
 
 static void a_program_that_is_not_there_is_named(void **state)
 {
-    char log[] = "/tmp/heddle-cli-test-XXXXXX";
+    char log[256];
     char *const argv[] = {(char *)"/nonexistent/program", NULL};
     struct process child = {.name = "program", .log = log};
-    int fd = mkstemp(log);
-    char expected[256];
+    char expected[512];
+    int fd;
 
     (void)state;
+    (void)snprintf(log, sizeof log, "%.200s/log-XXXXXX",
+                   getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    fd = mkstemp(log);
     assert_true(fd >= 0);
     (void)close(fd);
     assert_int_equal(process_start(&child, argv), HD_OK);

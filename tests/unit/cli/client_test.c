@@ -256,7 +256,8 @@ static int start_fake(void **state)
 
     (void)state;
     fake = (struct fake){.hold = false};
-    (void)snprintf(fake.dir, sizeof fake.dir, "/tmp/heddle-cli-XXXXXX");
+    (void)snprintf(fake.dir, sizeof fake.dir, "%.44s/cli-XXXXXX",
+                   getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(fake.dir));
     (void)snprintf(fake.address, sizeof fake.address, "unix:%s/c.sock", fake.dir);
     assert_int_equal(uv_loop_init(&fake.loop), 0);
