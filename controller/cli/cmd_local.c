@@ -280,6 +280,7 @@ static int run_job(struct local *l)
 {
     struct watch_options options = {.on_interrupt = on_interrupt, .on_tick = on_tick, .user = l};
     Heddle__V1__SubmitJobResponse *response = NULL;
+    char history[PATH_MAX_BYTES + 32];
     int code;
 
     l->cli->controller = l->address;
@@ -294,7 +295,14 @@ static int run_job(struct local *l)
     cli_note("heddle: job %s runs in %s", l->spec->name, l->run_dir);
     if (early_signal)
         return CLI_INTERRUPTED;
+    (void)snprintf(history, sizeof history, "%s/history.jsonl", l->run_dir);
+    options.history = fopen(history, "wex");
+    if (!options.history)
+        cli_note("heddle: cannot write %s: %s; the run goes on without it", history,
+                 strerror(errno));
     code = cli_watch_job(l->cli, &options);
+    if (options.history)
+        (void)fclose(options.history);
     if (code == CLI_OK && !l->interrupted)
         cli_note("heddle: try  heddle generate %s --prompt 'Once'", l->job_dir);
     else if (code == CLI_JOB_FAILED && !l->interrupted)

@@ -210,6 +210,17 @@ static void show_json(struct watch *w, const Heddle__V1__WatchJobResponse *entry
     hd_text_clear(&w->out);
 }
 
+/* Best effort: a full disk must not end the watching; the file ends early then. */
+static void keep_history(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+{
+    struct hd_text line = {0};
+    struct hd_json_writer writer = {.out = &line};
+
+    if (show_history(&writer, w->options->job, entry) && !line.failed)
+        (void)fprintf(w->options->history, "%s\n", line.data);
+    hd_text_free(&line);
+}
+
 /* A step that was not shown, because others were just before, is shown before what comes next. */
 static void show_lines(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
 {
@@ -282,6 +293,8 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
     } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP) {
         take_step(w, entry);
     }
+    if (show && w->options->history)
+        keep_history(w, entry);
     if (show && w->cli->format >= CLI_JSON)
         show_json(w, entry);
     else if (show)

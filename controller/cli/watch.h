@@ -9,13 +9,16 @@
 #ifndef HD_CLI_WATCH_H
 #define HD_CLI_WATCH_H
 
+#include <stdio.h>
+
 #include "controller/cli/cli.h"
 
 enum { WATCH_PATIENCE_MS = 120000 };
 
 struct watch_options {
     uint64_t job;
-    bool quiet; /* only the end is shown, and only the end is asked for */
+    bool quiet;    /* only the end is shown, and only the end is asked for */
+    FILE *history; /* gets what -o jsonl would print, whatever is shown; may be NULL */
     /* SIGINT, SIGTERM or SIGHUP, for the `count`-th time; true: go on watching. NULL: stop. */
     bool (*on_interrupt)(void *user, int signal, int count);
     void *user;
