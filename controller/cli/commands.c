@@ -37,7 +37,8 @@ static const char submit_help[] =
 static const char validate_help[] =
     "Usage: heddle validate FILE|- [--set KEY=VALUE]... [--controller ADDR]\n"
     "\n"
-    "Checks a job file and starts nothing. With --controller it also asks whether the job would\n"
+    "Checks a job file (docs/job-file.md) and starts nothing. With --controller it also asks "
+    "whether the job would\n"
     "start now.\n"
     "\n"
     "  --set KEY=VALUE    in place of what the file says\n"

@@ -579,7 +579,7 @@ static int64_t default_warmup(const Heddle__V1__TrainSpec *train)
 }
 
 /* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
- * they are absent. The README's table of keys states them. */
+ * they are absent. docs/job-file.md states them. */
 static void fill_absent(const struct reader *r, Heddle__V1__JobSpec *spec)
 {
     Heddle__V1__TrainSpec *train = spec->train;

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "heddle/v1/job.pb-c.h"
 #include "spec/spec.h"
+#include "spec/spec_internal.h"
 
 /* A complete small job; the tests change one thing at a time. Lines count from 1. */
 static const char good[] = "name: tiny\n"                             /*  1 */
@@ -766,6 +767,36 @@ static void the_json_form_reads_back_to_itself(void **state)
     hd_text_free(&b);
 }
 
+/* ---- the reference ---- */
+
+static void find_documented(const struct spec_section *section, const char *document)
+{
+    for (size_t i = 0; i < section->key_count; i++) {
+        const struct spec_key *key = &section->keys[i];
+        char row[128];
+
+        if (key->kind == SPEC_SECTION)
+            find_documented(key->section, document);
+        (void)snprintf(row, sizeof row, "\n| `%s%s%s` | ", section->path, *section->path ? "." : "",
+                       key->name);
+        if ((key->kind != SPEC_SECTION || key->section->short_key) && !strstr(document, row))
+            fail_msg("docs/job-file.md has no row for %s.%s", section->path, key->name);
+    }
+}
+
+static void every_key_is_in_the_reference(void **state)
+{
+    struct hd_text document = {0};
+    const char *source = getenv("HEDDLE_SOURCE_DIR");
+    char path[512];
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/docs/job-file.md", source ? source : ".");
+    assert_int_equal(hd_file_read(path, 1 << 20, &document), HD_OK);
+    find_documented(&spec_root, document.data);
+    hd_text_free(&document);
+}
+
 static void the_nearest_word_is_what_was_meant(void **state)
 {
     static const char *const words[] = {"submit", "show", "watch", "wait"};
@@ -801,6 +832,7 @@ int main(void)
         cmocka_unit_test(validation_at_both_ends_is_not_lost),
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
         cmocka_unit_test(the_json_form_reads_back_to_itself),
+        cmocka_unit_test(every_key_is_in_the_reference),
         cmocka_unit_test(the_nearest_word_is_what_was_meant),
     };
 
