@@ -175,6 +175,7 @@ enum hd_status harness_processes(const struct hd_job *job, int world, void *shar
     pid_t pids[HARNESS_WORLD_MAX];
     struct hd_shm_control *ctl;
     enum hd_status st = hd_shm_control_new(world, &ctl);
+    char reason[64];
     int failed = -1;
 
     if (st)
@@ -190,14 +191,20 @@ enum hd_status harness_processes(const struct hd_job *job, int world, void *shar
             _exit(mine ? 1 : 0);
         }
     }
-    for (int i = 0; i < world; i++) {
-        int status;
+    for (int left = world; left > 0; left--) {
+        int rank = 0, status;
+        pid_t pid = wait(&status); /* in the order in which they end, as a supervisor would */
 
-        (void)waitpid(pids[i], &status, 0);
-        if (!WIFEXITED(status) || WEXITSTATUS(status)) {
-            hd_shm_control_mark_dead(ctl, i, "a test's process failed");
-            failed = i;
-        }
+        while (rank < world && pids[rank] != pid)
+            rank++;
+        assert(rank < world);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            continue;
+        (void)snprintf(reason, sizeof reason,
+                       WIFSIGNALED(status) ? "killed by signal %d" : "exited with %d",
+                       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        hd_shm_control_mark_dead(ctl, rank, reason);
+        failed = rank;
     }
     hd_shm_control_free(ctl);
     return failed < 0 ? HD_OK : hd_err(HD_ABORTED, "rank %d failed", failed);
