@@ -16,7 +16,8 @@
 enum { ROOM_START = 256, LOG_INTERVAL_MS = 1000 };
 
 /* gRPC writes a line per failed handshake or accept, from any of its threads: pass on one a second
- * at most, so that a port scanner cannot fill the journal. */
+ * at most, so that a port scanner cannot fill the journal. What it says before it aborts, always.
+ */
 static void log_grpc(gpr_log_func_args *args)
 {
     static _Atomic int64_t next_ms; /* the one log of the process has one rate */
@@ -24,8 +25,9 @@ static void log_grpc(gpr_log_func_args *args)
 
     if (args->severity < GPR_LOG_SEVERITY_ERROR)
         hd_log(HD_LOG_DEBUG, "gRPC: %s", args->message);
-    else if (now_ms >= due_ms &&
-             atomic_compare_exchange_strong(&next_ms, &due_ms, now_ms + LOG_INTERVAL_MS))
+    else if (strstr(args->message, "assertion failed") ||
+             (now_ms >= due_ms &&
+              atomic_compare_exchange_strong(&next_ms, &due_ms, now_ms + LOG_INTERVAL_MS)))
         hd_log(HD_LOG_WARN, "gRPC: %s", args->message);
 }
 
