@@ -58,7 +58,8 @@ struct hd_link;
 enum hd_status hd_link_worker_open(int fd, int64_t rank, int64_t world, struct hd_link **ret_link);
 void hd_link_close(struct hd_link *link);
 
-/* Steps and validations are about all ranks: rank 0's are kept, of the others they are a sign of life.
+/* Steps and validations are about all ranks: rank 0's are kept, of the others they are a sign of
+ * life.
  */
 void hd_link_report_step(struct hd_link *link, const struct hd_link_step *step);
 void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens);
