@@ -59,6 +59,7 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
     args->record[HD_EXCHANGE_LOSS] = args->block->loss_sum;
     args->record[HD_EXCHANGE_TARGETS] = (double)args->block->target_count;
     args->record[HD_EXCHANGE_OVERFLOW] = args->block->overflow ? 1 : 0;
+    args->record[HD_EXCHANGE_REQUEST] = (double)args->block->request; /* exact below 2^53 */
     return HD_OK;
 }
 
