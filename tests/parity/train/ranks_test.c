@@ -151,6 +151,7 @@ static void compare_run(struct hd_job job, int dp, const struct run *reference)
     compare_gradients(&job, mine->first_grad, reference->first_grad, fp32_bound);
     if (!(change_distance(&job, mine, reference) <= 1e-4))
         fail_msg("weight changes are %g apart", change_distance(&job, mine, reference));
+    assert_true(fabs(mine->grad_norm[0] / reference->grad_norm[0] - 1) <= 1e-5);
     for (int s = 0; s < STEPS; s++)
         assert_true(fabs(mine->loss[s] - reference->loss[s]) <= 1e-4);
 
