@@ -6,8 +6,7 @@ enum { GRAIN = 16 * 1024 }; /* elements of a piece */
 
 INLINE void swiglu_row(const struct hd_swiglu_forward_args *a, int64_t r, enum hd_dtype dtype)
 {
-    for (int64_t f = 0; f < a->F; f += VL) {
-        const int n = lanes(a->F - f);
+    FOR_VECTORS (f, n, 0, a->F) {
         const vf gate = vf_load(a->inp, r * 2 * a->F + f, n, dtype);
         const vf up = vf_load(a->inp, r * 2 * a->F + a->F + f, n, dtype);
 
@@ -44,8 +43,7 @@ INLINE void swiglu_backward_row(const struct hd_swiglu_backward_args *a, int64_t
 {
     const int64_t gate_at = r * 2 * a->F, up_at = gate_at + a->F;
 
-    for (int64_t f = 0; f < a->F; f += VL) {
-        const int n = lanes(a->F - f);
+    FOR_VECTORS (f, n, 0, a->F) {
         const vf dout = vf_load(a->dout, r * a->F + f, n, dtype);
         const vf gate = vf_load(a->inp, gate_at + f, n, dtype);
         const vf up = vf_load(a->inp, up_at + f, n, dtype);
@@ -90,8 +88,7 @@ INLINE vf gelu_gate(vf x)
 INLINE void gelu_piece(const struct hd_gelu_forward_args *a, int64_t begin, int64_t end,
                        enum hd_dtype dtype)
 {
-    for (int64_t i = begin; i < end; i += VL) {
-        const int n = lanes(end - i);
+    FOR_VECTORS (i, n, begin, end) {
         const vf x = vf_load(a->inp, i, n, dtype);
 
         vf_store(a->out, i, n, x * gelu_gate(x), dtype);
@@ -122,8 +119,7 @@ enum hd_status KERNEL(gelu_forward)(struct hd_backend *cpu, const struct hd_gelu
 INLINE void gelu_backward_piece(const struct hd_gelu_backward_args *a, int64_t begin, int64_t end,
                                 enum hd_dtype dtype)
 {
-    for (int64_t i = begin; i < end; i += VL) {
-        const int n = lanes(end - i);
+    FOR_VECTORS (i, n, begin, end) {
         const vf x = vf_load(a->inp, i, n, dtype);
         const vf s = gelu_gate(x);
         const vf slope = two_c * (1.0f + 0.134145f * x * x);

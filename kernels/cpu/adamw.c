@@ -18,8 +18,7 @@ INLINE void update_range(const struct update *u, int64_t begin, int64_t end, flo
     const float b1 = block->beta1, b2 = block->beta2, eps = block->adam_eps;
     const float rest1 = 1.0f - b1, rest2 = 1.0f - b2;
 
-    for (int64_t i = begin; i < end; i += VL) {
-        const int n = lanes(end - i);
+    FOR_VECTORS (i, n, begin, end) {
         const vf g = vf_load_f32(a->grad + i, n) * block->grad_factor;
         const vf m = vf_load_f32(a->m + i, n) * b1 + g * rest1;
         const vf v = vf_load_f32(a->v + i, n) * b2 + g * g * rest2;

@@ -138,9 +138,7 @@ INLINE void store_block(const struct hd_attention_forward_args *a, const struct 
         const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
         const float factor = s->sum[i] > 0 || s->sum[i] != s->sum[i] ? 1.0f / s->sum[i] : 0.0f;
 
-        for (int64_t d = 0; d < a->D; d += VL) {
-            const int n = lanes(a->D - d);
-
+        FOR_VECTORS (d, n, 0, a->D) {
             vf_store(a->out, query * a->ldo + head * a->D + d, n,
                      vf_load_f32(s->out + i * t->width + d, n) * factor, dtype);
         }

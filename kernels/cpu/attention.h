@@ -108,12 +108,10 @@ INLINE void load_rows(const struct task *t, float *rows, const void *from, int64
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = task_query(t, first + i) * ld + task_head(t, first + i) * t->D;
 
-        for (int64_t d = 0; d < t->width; d += VL) {
-            const int n = t->D - d > 0 ? lanes(t->D - d) : 0;
-
-            vf_store_f32(rows + i * t->width + d, lanes(t->width - d),
-                         vf_load(from, at + d, n, dtype) * scale);
-        }
+        FOR_VECTORS (d, n, 0, t->D)
+            vf_store_f32(rows + i * t->width + d, n, vf_load(from, at + d, n, dtype) * scale);
+        FOR_VECTORS (d, n, t->D, t->width)
+            vf_store_f32(rows + i * t->width + d, n, (vf){0});
     }
 }
 

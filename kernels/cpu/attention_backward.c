@@ -124,9 +124,7 @@ INLINE void load_block(const struct hd_attention_backward_args *a, const struct 
         const float lse = a->lse[head * a->B * a->q_len + query];
         vf products = {0};
 
-        for (int64_t d = 0; d < a->D; d += VL) {
-            const int n = lanes(a->D - d);
-
+        FOR_VECTORS (d, n, 0, a->D) {
             products += vf_load_f32(s->dout + i * t->width + d, n) *
                         vf_load(a->out, query * a->ldo + head * a->D + d, n, dtype);
         }
@@ -139,8 +137,7 @@ INLINE void load_block(const struct hd_attention_backward_args *a, const struct 
 INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
                       bool accumulate, enum hd_dtype dtype)
 {
-    for (int64_t d = 0; d < D; d += VL) {
-        const int n = lanes(D - d);
+    FOR_VECTORS (d, n, 0, D) {
         vf x = vf_load_f32(row + d, n) * scale;
 
         if (accumulate)

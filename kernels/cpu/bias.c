@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/row_sums.h"
 
-INLINE vf bias_term(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype)
+INLINE vf bias_term(const void *args, int64_t r, int64_t c, int64_t n, enum hd_dtype dtype)
 {
     const struct hd_bias_backward_args *a = args;
 

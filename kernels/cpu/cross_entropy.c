@@ -12,19 +12,15 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
     float max, sum, scale, target_logit, gradient;
 
     if (target < 0 || target >= a->V) { /* masked, or refused when the losses are added */
-        for (int64_t v = 0; a->dlogits && v < a->Vp; v += VL)
-            vf_store(a->dlogits, row + v, lanes(a->Vp - v), (vf){0}, dtype);
+        FOR_VECTORS (v, n, 0, a->dlogits ? a->Vp : 0)
+            vf_store(a->dlogits, row + v, n, (vf){0}, dtype);
         return;
     }
-    for (int64_t v = 0; v < a->V; v += VL) {
-        const int n = lanes(a->V - v);
-
+    FOR_VECTORS (v, n, 0, a->V) {
         lane_max = vf_max(lane_max, vf_keep(vf_load(a->logits, row + v, n, dtype), n, -INFINITY));
     }
     max = vf_max_lane(lane_max);
-    for (int64_t v = 0; v < a->V; v += VL) {
-        const int n = lanes(a->V - v);
-
+    FOR_VECTORS (v, n, 0, a->V) {
         sums += vf_exp(vf_keep(vf_load(a->logits, row + v, n, dtype) - max, n, -INFINITY));
     }
     sum = vf_sum(sums);
@@ -34,15 +30,13 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
         return;
     scale = a->block->loss_scale / sum;
     gradient = vf_exp(vf_set(target_logit - max))[0] * scale - a->block->loss_scale;
-    for (int64_t v = 0; v < a->V; v += VL) {
-        const int n = lanes(a->V - v);
-
+    FOR_VECTORS (v, n, 0, a->V) {
         vf_store(a->dlogits, row + v, n,
                  vf_exp(vf_load(a->logits, row + v, n, dtype) - max) * scale, dtype);
     }
     vf_store(a->dlogits, row + target, 1, vf_set(gradient), dtype);
-    for (int64_t v = a->V; v < a->Vp; v += VL)
-        vf_store(a->dlogits, row + v, lanes(a->Vp - v), (vf){0}, dtype);
+    FOR_VECTORS (v, n, a->V, a->Vp)
+        vf_store(a->dlogits, row + v, n, (vf){0}, dtype);
 }
 
 static void cross_entropy_rows(const void *args, int64_t begin, int64_t end, int thread)

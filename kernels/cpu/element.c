@@ -6,9 +6,7 @@ enum { GRAIN = 16 * 1024, GRAIN_BYTES = 64 * 1024 }; /* of a piece */
 
 INLINE void add_piece(const struct hd_add_args *a, int64_t begin, int64_t end, enum hd_dtype dtype)
 {
-    for (int64_t i = begin; i < end; i += VL) {
-        const int n = lanes(end - i);
-
+    FOR_VECTORS (i, n, begin, end) {
         vf_store(a->out, i, n, vf_load(a->a, i, n, dtype) + vf_load(a->b, i, n, dtype), dtype);
     }
 }
@@ -36,9 +34,7 @@ enum hd_status KERNEL(add)(struct hd_backend *cpu, const struct hd_add_args *arg
 INLINE void cast_piece(const struct hd_cast_args *a, int64_t begin, int64_t end, enum hd_dtype out,
                        enum hd_dtype inp)
 {
-    for (int64_t i = begin; i < end; i += VL) {
-        const int n = lanes(end - i);
-
+    FOR_VECTORS (i, n, begin, end) {
         vf_store(a->out, i, n, vf_load(a->inp, i, n, inp), out);
     }
 }

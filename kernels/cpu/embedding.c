@@ -12,8 +12,7 @@ INLINE void embedding_row(const struct hd_embedding_forward_args *a, int64_t r, 
     const bool first = in_table(a->index[r], a->V);
     const bool second = a->index2 && in_table(a->index2[r], a->V2);
 
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
+    FOR_VECTORS (c, n, 0, a->C) {
         vf x = {0};
 
         if (first)
@@ -83,8 +82,7 @@ INLINE void embedding_gradient(const struct sorted *s, int64_t v, enum hd_dtype 
 
     if (s->begin[v] == s->begin[v + 1] && a->accumulate)
         return;
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
+    FOR_VECTORS (c, n, 0, a->C) {
         vf sum = a->accumulate ? vf_load_f32(a->dweight + v * a->C + c, n) : (vf){0};
 
         for (int64_t i = s->begin[v]; i < s->begin[v + 1]; i++)

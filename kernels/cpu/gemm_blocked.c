@@ -63,9 +63,8 @@ INLINE void store_block(const struct hd_gemm_args *a, const float *sums, int64_t
                         int64_t rows, int64_t column, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j += VL) {
+        FOR_VECTORS (j, n, 0, columns) {
             const int64_t at = (row + i) * a->ldc + column + j;
-            const int n = lanes(columns - j);
             vf x = vf_load_f32(sums + i * ld + j, n);
 
             if (a->bias)

@@ -8,9 +8,7 @@
 INLINE void add_row(void *sum, const void *inp, const void *add, int64_t row, int64_t C,
                     enum hd_dtype dtype)
 {
-    for (int64_t c = 0; c < C; c += VL) {
-        const int n = lanes(C - c);
-
+    FOR_VECTORS (c, n, 0, C) {
         vf_store(sum, row + c, n, vf_load(inp, row + c, n, dtype) + vf_load(add, row + c, n, dtype),
                  dtype);
     }
@@ -25,16 +23,14 @@ INLINE void rmsnorm_row(const struct hd_rmsnorm_forward_args *a, int64_t r, enum
 
     if (a->add)
         add_row(a->sum, a->inp, a->add, row, a->C, dtype);
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const vf v = vf_load(x, row + c, lanes(a->C - c), dtype);
+    FOR_VECTORS (c, n, 0, a->C) {
+        const vf v = vf_load(x, row + c, n, dtype);
 
         squares += v * v;
     }
     rstd = 1.0f / sqrtf(vf_sum(squares) / (float)a->C + a->eps);
     a->rstd[r] = rstd;
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
-
+    FOR_VECTORS (c, n, 0, a->C) {
         vf_store(a->out, row + c, n,
                  vf_load(x, row + c, n, dtype) * rstd * vf_load(a->weight, c, n, dtype), dtype);
     }
@@ -71,15 +67,12 @@ INLINE void rmsnorm_backward_row(const struct hd_rmsnorm_backward_args *a, int64
     vf products = {0};
     float mean;
 
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
-
+    FOR_VECTORS (c, n, 0, a->C) {
         products += vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype) *
                     vf_load(a->inp, row + c, n, dtype);
     }
     mean = vf_sum(products) * rstd / (float)a->C;
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
+    FOR_VECTORS (c, n, 0, a->C) {
         const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
         const vf xhat = vf_load(a->inp, row + c, n, dtype) * rstd;
         vf d = (g - xhat * mean) * rstd;
@@ -113,7 +106,8 @@ enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
 }
 
 /* The terms of a weight's gradient in one row. */
-INLINE vf rmsnorm_weight_term(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype)
+INLINE vf rmsnorm_weight_term(const void *args, int64_t r, int64_t c, int64_t n,
+                              enum hd_dtype dtype)
 {
     const struct hd_rmsnorm_backward_weight_args *a = args;
     const int64_t i = r * a->C + c;
@@ -157,11 +151,10 @@ INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, 
 
     if (a->add)
         add_row(a->sum, a->inp, a->add, row, a->C, dtype);
-    for (int64_t c = 0; c < a->C; c += VL)
-        sum += vf_load(x, row + c, lanes(a->C - c), dtype);
+    FOR_VECTORS (c, n, 0, a->C)
+        sum += vf_load(x, row + c, n, dtype);
     mean = vf_sum(sum) / (float)a->C;
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
+    FOR_VECTORS (c, n, 0, a->C) {
         const vf d = vf_keep(vf_load(x, row + c, n, dtype) - mean, n, 0.0f);
 
         squares += d * d;
@@ -169,8 +162,7 @@ INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, 
     rstd = 1.0f / sqrtf(vf_sum(squares) / (float)a->C + a->eps);
     a->mean[r] = mean;
     a->rstd[r] = rstd;
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
+    FOR_VECTORS (c, n, 0, a->C) {
         const vf xhat = (vf_load(x, row + c, n, dtype) - mean) * rstd;
 
         vf_store(a->out, row + c, n,
@@ -208,8 +200,7 @@ INLINE void layernorm_backward_row(const struct hd_layernorm_backward_args *a, i
     vf sum = {0}, products = {0};
     float mean_g, mean_gx;
 
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
+    FOR_VECTORS (c, n, 0, a->C) {
         const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
 
         sum += g; /* g is 0 in lanes past the row, so both sums are */
@@ -217,8 +208,7 @@ INLINE void layernorm_backward_row(const struct hd_layernorm_backward_args *a, i
     }
     mean_g = vf_sum(sum) / (float)a->C;
     mean_gx = vf_sum(products) / (float)a->C;
-    for (int64_t c = 0; c < a->C; c += VL) {
-        const int n = lanes(a->C - c);
+    FOR_VECTORS (c, n, 0, a->C) {
         const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
         const vf xhat = (vf_load(a->inp, row + c, n, dtype) - mean) * rstd;
         vf d = (g - mean_g - xhat * mean_gx) * rstd;
@@ -251,7 +241,8 @@ enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,
     return st;
 }
 
-INLINE vf layernorm_weight_term(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype)
+INLINE vf layernorm_weight_term(const void *args, int64_t r, int64_t c, int64_t n,
+                                enum hd_dtype dtype)
 {
     const struct hd_layernorm_backward_weight_args *a = args;
     const int64_t i = r * a->C + c;
@@ -260,7 +251,8 @@ INLINE vf layernorm_weight_term(const void *args, int64_t r, int64_t c, int n, e
            ((vf_load(a->inp, i, n, dtype) - a->mean[r]) * a->rstd[r]);
 }
 
-INLINE vf layernorm_bias_term(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype)
+INLINE vf layernorm_bias_term(const void *args, int64_t r, int64_t c, int64_t n,
+                              enum hd_dtype dtype)
 {
     const struct hd_layernorm_backward_weight_args *a = args;
 

@@ -2,7 +2,7 @@
 #include "kernels/cpu/vec.h"
 
 /* The table of one position as two vectors: it holds {cos, sin} side by side. */
-INLINE void load_angles(const float *table, int n, vf *ret_cos, vf *ret_sin)
+INLINE void load_angles(const float *table, int64_t n, vf *ret_cos, vf *ret_sin)
 {
     const vf first = vf_load_f32(table, 2 * n < VL ? 2 * n : VL);
     const vf second = 2 * n > VL ? vf_load_f32(table + VL, 2 * n - VL) : (vf){0};
@@ -20,8 +20,7 @@ INLINE void rope_row(const struct hd_rope_args *a, int64_t r, enum hd_dtype dtyp
     const int64_t half = a->D / 2;
     const float *table = a->table + a->position[r] * a->D;
 
-    for (int64_t i = 0; i < half; i += VL) {
-        const int n = lanes(half - i);
+    FOR_VECTORS (i, n, 0, half) {
         vf cosine, sine;
 
         load_angles(table + 2 * i, n, &cosine, &sine);

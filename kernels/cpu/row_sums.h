@@ -26,26 +26,22 @@ struct row_sums {
 /* sums[c] = sum over r in [begin, end) of term(args, r, c): in four rows at a time, so that the
  * sums are read and written once for four rows. `term` and `dtype` are constants where this is
  * inlined. */
-INLINE void sum_rows(vf (*term)(const void *args, int64_t r, int64_t c, int n, enum hd_dtype dtype),
-                     const void *args, float *sums, int64_t begin, int64_t end, int64_t N,
-                     enum hd_dtype dtype)
+INLINE void
+sum_rows(vf (*term)(const void *args, int64_t r, int64_t c, int64_t n, enum hd_dtype dtype),
+         const void *args, float *sums, int64_t begin, int64_t end, int64_t N, enum hd_dtype dtype)
 {
     int64_t r = begin;
 
     memset(sums, 0, (size_t)N * sizeof *sums);
     for (; r + 4 <= end; r += 4)
-        for (int64_t c = 0; c < N; c += VL) {
-            const int n = lanes(N - c);
-
+        FOR_VECTORS (c, n, 0, N) {
             vf_store_f32(sums + c, n,
                          vf_load_f32(sums + c, n) +
                              ((term(args, r, c, n, dtype) + term(args, r + 1, c, n, dtype)) +
                               (term(args, r + 2, c, n, dtype) + term(args, r + 3, c, n, dtype))));
         }
     for (; r < end; r++)
-        for (int64_t c = 0; c < N; c += VL) {
-            const int n = lanes(N - c);
-
+        FOR_VECTORS (c, n, 0, N) {
             vf_store_f32(sums + c, n, vf_load_f32(sums + c, n) + term(args, r, c, n, dtype));
         }
 }
@@ -73,8 +69,7 @@ static void row_sums_columns(const void *args, int64_t begin, int64_t end, int t
 
     (void)thread;
     for (int o = 0; o < 2 && s->out[o]; o++)
-        for (int64_t c = begin; c < end; c += VL) {
-            const int n = lanes(end - c);
+        FOR_VECTORS (c, n, begin, end) {
             vf sum = s->accumulate ? vf_load_f32(s->out[o] + c, n) : (vf){0};
 
             for (int64_t i = 0; i < count; i++)

@@ -23,8 +23,8 @@ static void square_chunks(const void *args, int64_t begin, int64_t end, int thre
         vd low = {0}, high = {0};
         double sum = 0;
 
-        for (int64_t i = first; i < last; i += VL) {
-            const vf x = vf_load_f32(a->grad + i, lanes(last - i));
+        FOR_VECTORS (i, n, first, last) {
+            const vf x = vf_load_f32(a->grad + i, n);
             vf_half half[2];
             vd wide;
 

@@ -11,13 +11,12 @@
 INLINE void pack_rows(float *to, int64_t ld_to, const void *from, int64_t at, int64_t ld,
                       int64_t rows, int64_t columns, int64_t width, enum hd_dtype dtype)
 {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < width; j += VL) {
-            const int n = columns - j > 0 ? lanes(columns - j) : 0;
-
-            vf_store_f32(to + i * ld_to + j, lanes(width - j),
-                         vf_load(from, at + i * ld + j, n, dtype));
-        }
+    for (int64_t i = 0; i < rows; i++) {
+        FOR_VECTORS (j, n, 0, columns)
+            vf_store_f32(to + i * ld_to + j, n, vf_load(from, at + i * ld + j, n, dtype));
+        FOR_VECTORS (j, n, columns, width)
+            vf_store_f32(to + i * ld_to + j, n, (vf){0});
+    }
 }
 
 /* Interleaves the lanes of two vectors by blocks of `s`: the steps of a transposition. */
@@ -58,18 +57,20 @@ INLINE void transpose_square(vf x[VL])
 INLINE void pack_transposed(float *to, int64_t ld_to, const void *from, int64_t at, int64_t ld,
                             int64_t rows, int64_t columns, int64_t width, enum hd_dtype dtype)
 {
-    for (int64_t i = 0; i < width; i += VL)
-        for (int64_t j = 0; j < columns; j += VL) {
-            const int n = lanes(columns - j);
+    for (int64_t i = 0; i < width; i += VL) {
+        const int64_t stored = width - i < VL ? width - i : VL;
+
+        FOR_VECTORS (j, n, 0, columns) {
             vf x[VL];
 
             UNROLL
             for (int k = 0; k < VL; k++)
-                x[k] = vf_load(from, at + (i + k) * ld + j, i + k < rows ? n : 0, dtype);
+                x[k] = i + k < rows ? vf_load(from, at + (i + k) * ld + j, n, dtype) : (vf){0};
             transpose_square(x);
             for (int k = 0; k < n; k++)
-                vf_store_f32(to + (j + k) * ld_to + i, lanes(width - i), x[k]);
+                vf_store_f32(to + (j + k) * ld_to + i, stored, x[k]);
         }
+    }
 }
 
 #endif

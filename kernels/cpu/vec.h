@@ -5,8 +5,9 @@
  * is written with the vector extensions of gcc and clang; intrinsics stand only where those have no
  * word: masked loads, maxima, square roots.
  *
- * Loops have one body for whole vectors and for the rest of a row: vf_load() and vf_store() take a
- * count of lanes. So an element's result does not depend on where in a row or in a shard it lies.
+ * Loops (FOR_VECTORS) have one body for whole vectors and for the rest of a row: vf_load() and
+ * vf_store() take a count of lanes. So an element's result does not depend on where in a row or in
+ * a shard it lies.
  *
  * Used by: the kernels in this folder.   Uses: base (dtype).   Threads: any.
  */
@@ -59,10 +60,14 @@ typedef double vd __attribute__((vector_size(VEC_BYTES)));         /* VL/2 doubl
 #define LANES(X) LANES4(X, 0)
 #endif
 
-INLINE int lanes(int64_t rest) /* how many of VL lanes a row with `rest` elements left fills */
-{
-    return rest < VL ? (int)rest : VL;
-}
+/* The loop over elements [begin, end) by vectors: first whole ones with n = VL, which is a constant
+ * to the compiler in that copy of the body, then once with n = what is left. */
+#define FOR_VECTORS(i, n, begin, end)                                             \
+    UNROLL                                                                        \
+    for (int tail_ = 0; tail_ < 2; tail_++)                                       \
+        for (int64_t whole_ = (begin) + ((end) - (begin)) / VL * VL,              \
+                     n = tail_ ? (end)-whole_ : VL, i = tail_ ? whole_ : (begin); \
+             i < (tail_ ? (end) : whole_); i += VL)
 
 INLINE vf vf_set(float x)
 {
@@ -92,12 +97,12 @@ INLINE vf vf_select(vi mask, vf a, vf b)
 }
 
 /* The first n lanes of x, `fill` in the others. */
-INLINE vf vf_keep(vf x, int n, float fill)
+INLINE vf vf_keep(vf x, int64_t n, float fill)
 {
 #define LANE(i) (i)
     const vi number = {LANES(LANE)};
 #undef LANE
-    return n == VL ? x : vf_select(number < n, x, vf_set(fill));
+    return n == VL ? x : vf_select(number < (int32_t)n, x, vf_set(fill));
 }
 
 INLINE vf vf_max(vf a, vf b) /* b where either is NaN */
@@ -108,6 +113,17 @@ INLINE vf vf_max(vf a, vf b) /* b where either is NaN */
     return (vf)_mm256_max_ps((__m256)a, (__m256)b);
 #else
     return vf_select(a > b, a, b);
+#endif
+}
+
+INLINE vf vf_min(vf a, vf b) /* b where either is NaN */
+{
+#if defined(__AVX512F__)
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return vf_select(a < b, a, b);
 #endif
 }
 
@@ -124,40 +140,56 @@ INLINE vf vf_sqrt(vf x)
 #endif
 }
 
-/* Sum and maximum over the lanes, in a fixed order. */
+/* Sum and maximum over the lanes, in a fixed order: halves, quarters, ... */
+#define SWAP8(i) ((i) ^ 8)
+#define SWAP4(i) ((i) ^ 4)
+#define SWAP2(i) ((i) ^ 2)
+#define SWAP1(i) ((i) ^ 1)
 INLINE float vf_sum(vf x)
 {
-    float lane[VL];
-
-    memcpy(lane, &x, sizeof lane);
-    for (int step = VL / 2; step > 0; step /= 2)
-        for (int i = 0; i < step; i++)
-            lane[i] += lane[i + step];
-    return lane[0];
+#if VEC_BYTES == 64
+    x += __builtin_shufflevector(x, x, LANES(SWAP8));
+#endif
+#if VEC_BYTES >= 32
+    x += __builtin_shufflevector(x, x, LANES(SWAP4));
+#endif
+    x += __builtin_shufflevector(x, x, LANES(SWAP2));
+    x += __builtin_shufflevector(x, x, LANES(SWAP1));
+    return x[0];
 }
 
 INLINE float vf_max_lane(vf x)
 {
-    float lane[VL];
-
-    memcpy(lane, &x, sizeof lane);
-    for (int step = VL / 2; step > 0; step /= 2)
-        for (int i = 0; i < step; i++)
-            lane[i] = lane[i] > lane[i + step] ? lane[i] : lane[i + step];
-    return lane[0];
+#if VEC_BYTES == 64
+    x = vf_max(x, __builtin_shufflevector(x, x, LANES(SWAP8)));
+#endif
+#if VEC_BYTES >= 32
+    x = vf_max(x, __builtin_shufflevector(x, x, LANES(SWAP4)));
+#endif
+    x = vf_max(x, __builtin_shufflevector(x, x, LANES(SWAP2)));
+    x = vf_max(x, __builtin_shufflevector(x, x, LANES(SWAP1)));
+    return x[0];
 }
 
+#if defined(__AVX512F__) /* and, here, BW, DQ and VL: see CMakeLists.txt */
+INLINE __mmask16 vf_mask(int64_t n)
+{
+    return (__mmask16)((1u << n) - 1u);
+}
+#endif
+
 /* n floats from p on, zero in the other lanes. */
-INLINE vf vf_load_f32(const float *p, int n)
+INLINE vf vf_load_f32(const float *p, int64_t n)
 {
     vf x;
 
-#if defined(__AVX512F__)
-    x = (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1u), p);
-#else
-    if (n == VL) {
+    if (n == VL)
         memcpy(&x, p, sizeof x);
-    } else {
+#if defined(__AVX512F__)
+    else
+        x = (vf)_mm512_maskz_loadu_ps(vf_mask(n), p);
+#else
+    else {
         x = (vf){0};
         for (int i = 0; i < n; i++)
             x[i] = p[i];
@@ -166,13 +198,14 @@ INLINE vf vf_load_f32(const float *p, int n)
     return x;
 }
 
-INLINE void vf_store_f32(float *p, int n, vf x)
+INLINE void vf_store_f32(float *p, int64_t n, vf x)
 {
-#if defined(__AVX512F__)
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1u), (__m512)x);
-#else
     if (n == VL)
         memcpy(p, &x, sizeof x);
+#if defined(__AVX512F__)
+    else
+        _mm512_mask_storeu_ps(p, vf_mask(n), (__m512)x);
+#else
     else
         for (int i = 0; i < n; i++)
             p[i] = x[i];
@@ -190,25 +223,31 @@ INLINE vf vf_from_bf16(vh half)
 
 INLINE vh vf_to_bf16(vf x) /* to nearest even; NaN stays NaN: hd_f32_to_bf16 on every lane */
 {
-    vu bits, rounded, quiet, nan;
+    vu bits, rounded, quiet;
 
     memcpy(&bits, &x, sizeof bits);
     rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     quiet = (bits >> 16) | 0x40u;
-    nan = (vu)((bits & 0x7fffffffu) > 0x7f800000u);
-    return __builtin_convertvector((nan & quiet) | (~nan & rounded), vh);
+#if defined(__AVX512F__)
+    rounded = (vu)_mm512_mask_mov_epi32(
+        (__m512i)rounded, _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), (__m512i)quiet);
+#else
+    rounded = ((vu)(x != x) & quiet) | (~(vu)(x != x) & rounded);
+#endif
+    return __builtin_convertvector(rounded, vh);
 }
 
-INLINE vf vf_load_bf16(const uint16_t *p, int n)
+INLINE vf vf_load_bf16(const uint16_t *p, int64_t n)
 {
     vh half;
 
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-    half = (vh)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1u), p);
-#else
-    if (n == VL) {
+    if (n == VL)
         memcpy(&half, p, sizeof half);
-    } else {
+#if defined(__AVX512F__)
+    else
+        half = (vh)_mm256_maskz_loadu_epi16(vf_mask(n), p);
+#else
+    else {
         half = (vh){0};
         for (int i = 0; i < n; i++)
             half[i] = p[i];
@@ -217,15 +256,16 @@ INLINE vf vf_load_bf16(const uint16_t *p, int n)
     return vf_from_bf16(half);
 }
 
-INLINE void vf_store_bf16(uint16_t *p, int n, vf x)
+INLINE void vf_store_bf16(uint16_t *p, int64_t n, vf x)
 {
     const vh half = vf_to_bf16(x);
 
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-    _mm256_mask_storeu_epi16(p, (__mmask16)((1u << n) - 1u), (__m256i)half);
-#else
     if (n == VL)
         memcpy(p, &half, sizeof half);
+#if defined(__AVX512F__)
+    else
+        _mm256_mask_storeu_epi16(p, vf_mask(n), (__m256i)half);
+#else
     else
         for (int i = 0; i < n; i++)
             p[i] = half[i];
@@ -233,13 +273,13 @@ INLINE void vf_store_bf16(uint16_t *p, int n, vf x)
 }
 
 /* Elements [i, i + n) of a tensor of `dtype`, which is a constant where this is inlined. */
-INLINE vf vf_load(const void *tensor, int64_t i, int n, enum hd_dtype dtype)
+INLINE vf vf_load(const void *tensor, int64_t i, int64_t n, enum hd_dtype dtype)
 {
     return dtype == HD_BF16 ? vf_load_bf16((const uint16_t *)tensor + i, n)
                             : vf_load_f32((const float *)tensor + i, n);
 }
 
-INLINE void vf_store(void *tensor, int64_t i, int n, vf x, enum hd_dtype dtype)
+INLINE void vf_store(void *tensor, int64_t i, int64_t n, vf x, enum hd_dtype dtype)
 {
     if (dtype == HD_BF16)
         vf_store_bf16((uint16_t *)tensor + i, n, x);

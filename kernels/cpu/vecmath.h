@@ -14,13 +14,14 @@
 /* e^x = 2^n e^r with n the integer nearest to x / ln 2 and |r| <= ln 2 / 2. Adding 1.5 * 2^23
  * rounds to that integer and leaves it in the low bits; ln 2 is subtracted in two parts, the first
  * of which times n is exact. e^r = 1 + r + r^2 g(r) with a minimax polynomial g (error of e^r
- * 8e-9). 2^n goes straight into the exponent. */
+ * 8e-9). */
 INLINE vf vf_exp(vf x)
 {
-    const float round = 12582912.0f;
-    const vf shifted = x * 1.44269504f + round;
+    const float round = 12582912.0f, low = -87.3365402f, high = 88.7228394f;
+    const vf bounded = vf_min(vf_set(100.0f), x); /* 100 for infinity, NaN for NaN */
+    const vf shifted = bounded * 1.44269504f + round;
     const vf n = shifted - round;
-    const vf r = (x - n * 0.693145751953125f) - n * 1.428606765e-6f;
+    const vf r = (bounded - n * 0.693145751953125f) - n * 1.428606765e-6f;
     vf g = vf_set(1.39262135e-3f);
     vf y;
 
@@ -29,10 +30,16 @@ INLINE vf vf_exp(vf x)
     g = g * r + 1.66665768e-1f;
     g = g * r + 0.5f;
     y = (g * r) * r + r + 1.0f;
+#if defined(__AVX512F__) /* times 2^n with overflow to infinity; zero where x < low */
+    (void)high;
+    return (vf)_mm512_maskz_scalef_ps(
+        _mm512_cmp_ps_mask((__m512)x, (__m512)vf_set(low), _CMP_NLT_UQ), (__m512)y, (__m512)n);
+#else /* 2^n straight into the exponent, which is right between the two bounds */
     y = vf_from_bits((vi)((vu)vf_bits(y) + ((vu)vf_bits(shifted) << 23)));
-    y = vf_select(x > 88.7228394f, vf_set(INFINITY), y);
-    y = vf_select(x < -87.3365402f, vf_set(0.0f), y);
+    y = vf_select(x > high, vf_set(INFINITY), y);
+    y = vf_select(x < low, vf_set(0.0f), y);
     return vf_select(x != x, x, y);
+#endif
 }
 
 INLINE vf vf_sigmoid(vf x) /* 1 / (1 + e^-x) */
