@@ -25,7 +25,8 @@ static void write_corpus(const char *path, int64_t bytes)
 
     for (uint64_t i = 0; (int64_t)text.len_bytes < bytes; i++)
         hd_text_add(&text, "%s", words[hd_random_u64(5, i) % (sizeof words / sizeof words[0])]);
-    assert(!hd_file_write_atomic(path, text.data, (size_t)bytes, 0600));
+    if (hd_file_write_atomic(path, text.data, (size_t)bytes, 0600))
+        abort();
     hd_text_free(&text);
 }
 
