@@ -26,30 +26,31 @@ enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                   job->lr_decay);
 }
 
-/* How far from `first` to `last` the step is, in [0, 1]. */
-static double progress(int64_t step, int64_t first, int64_t last)
+/* How much of the fall lies behind the step, in [0, 1]. */
+static double fallen(const struct hd_lr_schedule *s, int64_t step)
 {
-    if (step >= last)
-        return 1;
-    return step <= first ? 0 : (double)(step - first) / (double)(last - first);
+    int64_t first = s->warmup_steps, length = s->decay_steps;
+
+    if (s->decay == HD_LR_WSD)
+        first = s->total_steps - length;
+    else if (!length)
+        length = s->total_steps - first;
+    if (step <= first)
+        return 0;
+    return step - first >= length ? 1 : (double)(step - first) / (double)length;
 }
 
 double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
 {
-    double x;
-
     if (step <= s->warmup_steps)
         return s->peak * (double)step / (double)s->warmup_steps;
     switch (s->decay) {
     case HD_LR_COSINE:
-        x = progress(step, s->warmup_steps, s->total_steps);
-        return s->min + (s->peak - s->min) * 0.5 * (1 + cos(3.14159265358979323846 * x));
+        return s->min +
+               (s->peak - s->min) * 0.5 * (1 + cos(3.14159265358979323846 * fallen(s, step)));
     case HD_LR_LINEAR:
-        x = progress(step, s->warmup_steps, s->total_steps);
-        return s->peak + (s->min - s->peak) * x;
     case HD_LR_WSD:
-        x = progress(step, s->total_steps - s->decay_steps, s->total_steps);
-        return s->peak + (s->min - s->peak) * x;
+        return s->peak + (s->min - s->peak) * fallen(s, step);
     case HD_LR_CONSTANT:
         break;
     }

@@ -59,6 +59,45 @@ static void linear_and_wsd_fall_where_they_say(void **state)
     near(hd_lr_at(&wsd, 100), 0.5);
 }
 
+/* decay_steps ends the fall of cosine and linear before the last step; then the minimum stays. */
+static void a_fall_takes_as_long_as_it_says(void **state)
+{
+    struct hd_lr_schedule s = {.decay = HD_LR_COSINE,
+                               .peak = 1,
+                               .min = 0.2,
+                               .warmup_steps = 10,
+                               .decay_steps = 40,
+                               .total_steps = 110};
+
+    (void)state;
+    near(hd_lr_at(&s, 30), 0.6); /* half of 40 behind the warm-up */
+    near(hd_lr_at(&s, 50), 0.2);
+    near(hd_lr_at(&s, 110), 0.2);
+    s.decay = HD_LR_LINEAR;
+    near(hd_lr_at(&s, 20), 0.8); /* a quarter of the way from 1 to 0.2 */
+    near(hd_lr_at(&s, 51), 0.2);
+}
+
+/* Where a schedule has no room for one of its phases, no rate is divided by zero or falls early. */
+static void phases_of_no_length_are_left_out(void **state)
+{
+    struct hd_lr_schedule s = {.peak = 1, .min = 0.2, .warmup_steps = 8, .total_steps = 4};
+
+    (void)state;
+    for (int d = HD_LR_CONSTANT; d <= HD_LR_WSD; d++) {
+        s.decay = (enum hd_lr_decay)d;
+        near(hd_lr_at(&s, 4), 0.5); /* the run ends half way up */
+    }
+    s.warmup_steps = 0;
+    s.decay = HD_LR_WSD;
+    near(hd_lr_at(&s, 1), 1);
+    near(hd_lr_at(&s, 4), 1); /* no fall was asked for */
+    s.decay = HD_LR_LINEAR;
+    near(hd_lr_at(&s, 1), 0.8); /* a fourth of the fall behind it */
+    s.warmup_steps = s.total_steps;
+    near(hd_lr_at(&s, 4), 1);
+}
+
 static void schedules_have_names(void **state)
 {
     struct hd_job job = {.lr_peak = 1, .steps = 10};
@@ -127,6 +166,8 @@ int main(void)
         cmocka_unit_test(warm_up_rises_linearly_to_the_peak),
         cmocka_unit_test(cosine_falls_to_the_minimum),
         cmocka_unit_test(linear_and_wsd_fall_where_they_say),
+        cmocka_unit_test(a_fall_takes_as_long_as_it_says),
+        cmocka_unit_test(phases_of_no_length_are_left_out),
         cmocka_unit_test(schedules_have_names),
         cmocka_unit_test(plans_name_program_micro_batch_and_slot),
     };
