@@ -321,6 +321,20 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
     return HD_OK;
 }
 
+/* Rank 0 reads every byte for all: a bit that turned over on the disk must not become a model. */
+static enum hd_status verify(struct hd_trainer *t, const char *dir)
+{
+    struct outcome all[HD_COMM_WORLD_MAX], mine = {0};
+    enum hd_status st;
+
+    if (t->layout.rank == 0)
+        mine = outcome_of(hd_ckpt_verify(dir));
+    hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS);
+    st = agree(t, &mine, all);
+    hd_comm_set_deadline(t->comm, STEP_DEADLINE_MS);
+    return st;
+}
+
 enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char *expected_hash,
                                struct hd_text *ret_note)
 {
@@ -334,6 +348,8 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
     if (strcmp(expected_hash, "-") != 0 && strcmp(expected_hash, hash) != 0)
         st = hd_err(HD_CORRUPT, "%s: the manifest's hash is %s, the attempt was to start from %s",
                     dir, hash, expected_hash);
+    if (!st)
+        st = verify(t, dir);
     if (!st)
         st = hd_ckpt_counter(ckpt, "step", &t->steps_done);
     if (!st)

@@ -48,9 +48,10 @@ struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests an
 /* Weights by the init rules, moments zero, step 0. */
 enum hd_status hd_trainer_init(struct hd_trainer *trainer);
 
-/* Weights, moments and counters from a checkpoint directory, whatever layout wrote it. When the
- * facts that equal bits depend on differ from this run's, ret_note (may be NULL) gets a sentence
- * that says which. expected_hash: hex of the manifest's hash, or "-" for any. */
+/* Weights, moments and counters from a checkpoint directory, whatever layout wrote it; every byte
+ * is checked against its hash, and a failure of that reaches all ranks (HD_CORRUPT). When the facts
+ * that equal bits depend on differ from this run's, ret_note (may be NULL) gets a sentence that
+ * says which. expected_hash: hex of the manifest's hash, or "-" for any. */
 enum hd_status hd_trainer_load(struct hd_trainer *trainer, const char *dir,
                                const char *expected_hash, struct hd_text *ret_note);
 
