@@ -32,7 +32,10 @@ static void write_corpus(const char *path, int64_t bytes)
 
 void harness_setup(struct harness *h, int64_t corpus_bytes)
 {
-    (void)snprintf(h->dir, sizeof h->dir, "/tmp/heddle-train-XXXXXX");
+    const char *const place = getenv("TMPDIR");
+
+    (void)snprintf(h->dir, sizeof h->dir, "%s/heddle-train-XXXXXX",
+                   place && strlen(place) < sizeof h->dir - 32 ? place : "/tmp");
     if (!mkdtemp(h->dir))
         abort();
     (void)snprintf(h->corpus, sizeof h->corpus, "%s/corpus.txt", h->dir);

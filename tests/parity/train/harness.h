@@ -10,7 +10,7 @@ enum { HARNESS_WORLD_MAX = 8 };
 /* A directory for one test, with a corpus of `corpus_bytes` bytes of text that a model can learn.
  */
 struct harness {
-    char dir[64], corpus[96];
+    char dir[160], corpus[192];
     struct hd_job_file file;
 };
 void harness_setup(struct harness *h, int64_t corpus_bytes);
