@@ -405,8 +405,10 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
         core_set(core, &attempt->rec.end.message, end->message);
         core_dirty_attempt(core, job, attempt);
         describe_end(end, text, sizeof text);
-        core_event(core, job, hd_end_cause_name((int)end->cause), attempt->rec.attempt, end->rank,
-                   end->node, "attempt %d: %s", attempt->rec.attempt, text);
+        core_event(core, job,
+                   end->cause == HD_END_CAUSE_USER ? "attempt_stopped" : "attempt_failed",
+                   attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
+                   attempt->rec.attempt, text);
     }
     if (end->cause != HD_END_CAUSE_USER) /* others may still be writing the last checkpoint */
         attempt->kill = true;

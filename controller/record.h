@@ -93,16 +93,16 @@ enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };
 
 /* Limits of the controller. What exceeds one is refused by its name. */
 enum {
-    HD_CTL_JOBS_LIVE_MAX = 20000,        /* jobs that have not ended */
-    HD_CTL_NODES_MAX = 10000,            /* nodes known */
-    HD_CTL_DEVICES_PER_NODE_MAX = 256,   /* devices of one node */
-    HD_CTL_ATTEMPTS_MAX = 10000,         /* attempts of one job */
-    HD_CTL_CHECKPOINTS_MAX = 4096,       /* checkpoints of one job that are not deleted */
-    HD_CTL_WORLD_MAX = 65536,            /* ranks of one attempt */
-    HD_CTL_SPEC_BYTES_MAX = 1024 * 1024, /* one packed JobSpec */
-    HD_CTL_NAME_BYTES_MAX = 128,         /* names, owners, ids */
-    HD_CTL_PATH_BYTES_MAX = 4096,        /* paths */
-    HD_CTL_MESSAGE_BYTES_MAX = 2048,     /* one message of a daemon or rank; longer ones are cut */
+    HD_CTL_JOBS_LIVE_MAX = 20000,       /* jobs that have not ended */
+    HD_CTL_NODES_MAX = 10000,           /* nodes known */
+    HD_CTL_DEVICES_PER_NODE_MAX = 256,  /* devices of one node */
+    HD_CTL_ATTEMPTS_MAX = 10000,        /* attempts of one job */
+    HD_CTL_CHECKPOINTS_MAX = 4096,      /* checkpoints of one job that are not deleted */
+    HD_CTL_WORLD_MAX = 65536,           /* ranks of one attempt */
+    HD_CTL_SPEC_BYTES_MAX = 256 * 1024, /* one packed JobSpec */
+    HD_CTL_NAME_BYTES_MAX = 128,        /* names, owners, ids */
+    HD_CTL_PATH_BYTES_MAX = 4096,       /* paths */
+    HD_CTL_MESSAGE_BYTES_MAX = 2048,    /* one message of a daemon or rank; longer ones are cut */
 };
 
 /* A string that is NULL counts as "". Times are wall-clock milliseconds, 0: not yet. */

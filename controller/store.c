@@ -4,7 +4,7 @@
  *   hd_store_commit, hd_store_query
  *        |  todo (mutex, wake)  ------>  take all
  *                                        BEGIN, every batch taken, COMMIT (fsync)
- *                                        failed: ROLLBACK, tell the trouble, wait, again
+ *                                        failed: ROLLBACK, queries, tell the trouble, wait, again
  *                                        queries
  *   on_wake  <------  done (mutex, async)
  *        |
@@ -143,10 +143,10 @@ static void answer_queries(struct hd_store *store, const struct items *items)
     }
 }
 
-/* Sets what the loop should hear about; returns whether to try again. */
-static bool after_failure(struct hd_store *store, const struct hd_error *error)
+/* Sets what the loop should hear about, and waits a little; returns whether to try again. What has
+ * queued up meanwhile joins `items`. */
+static bool after_failure(struct hd_store *store, const struct hd_error *error, struct items *items)
 {
-    const int64_t pause_ms = store->options.retry_ms;
     bool again = error->status == HD_IO;
 
     uv_mutex_lock(&store->mutex);
@@ -158,7 +158,9 @@ static bool after_failure(struct hd_store *store, const struct hd_error *error)
         again = false;
     (void)uv_async_send(&store->async);
     if (again)
-        (void)uv_cond_timedwait(&store->wake, &store->mutex, (uint64_t)pause_ms * 1000000);
+        (void)uv_cond_timedwait(&store->wake, &store->mutex,
+                                (uint64_t)store->options.retry_ms * 1000000);
+    append(items, &store->todo);
     uv_mutex_unlock(&store->mutex);
     return again;
 }
@@ -171,8 +173,26 @@ static void give_up(struct items *items, const struct hd_error *error)
     }
 }
 
-/* One turn: everything that is queued, as one transaction. Items that arrive while a transaction
- * cannot be written wait for the next turn, so order is kept. */
+/* While nothing can be written, what is durable can still be read: queries do not wait. */
+static void answer_queries_now(struct hd_store *store, struct items *items)
+{
+    struct items batches = {0}, queries = {0};
+
+    while (items->first) {
+        struct item *item = items->first;
+
+        items->first = item->next;
+        put(item->query ? &queries : &batches, item);
+    }
+    *items = batches;
+    answer_queries(store, &queries);
+    uv_mutex_lock(&store->mutex);
+    append(&store->done, &queries);
+    uv_mutex_unlock(&store->mutex);
+    (void)uv_async_send(&store->async);
+}
+
+/* One turn: everything that is queued, as one transaction, as often as it takes. */
 static void turn(struct hd_store *store, struct items *items)
 {
     struct hd_error error;
@@ -183,7 +203,8 @@ static void turn(struct hd_store *store, struct items *items)
         if (!st)
             break;
         hd_err_save(st, &error);
-        if (after_failure(store, &error))
+        answer_queries_now(store, items);
+        if (after_failure(store, &error, items))
             continue;
         give_up(items, &error);
         return;

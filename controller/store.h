@@ -9,8 +9,9 @@
  * not write and tries again every second; hd_store_trouble says so meanwhile. Errors that trying
  * again cannot mend (a damaged database, a broken rule of the schema) end in on_fatal.
  *
- * Queries run on the same thread behind the batches queued before them, so they see durable state
- * only, and see everything that was committed before they were asked.
+ * Queries run on the same thread behind the batches queued before them: they see durable state
+ * only, and all that was committed before they were asked. In trouble they do not wait for batches
+ * that cannot be written.
  *
  * Used by: services, tests.   Uses: record, base, libuv, SQLite (nobody else includes sqlite3.h).
  * Threads: all functions and callbacks on the loop's thread.

@@ -110,6 +110,17 @@ static void run_until_reported(struct bench *bench, int count)
     }
 }
 
+static void run_until_trouble(struct bench *bench, int count)
+{
+    const int64_t end_ms = hd_clock_now_ms() + 20000;
+
+    while (bench->troubles < count) {
+        (void)uv_run(&bench->loop, UV_RUN_ONCE);
+        assert_int_equal(bench->fatal.status, HD_OK);
+        assert_true(hd_clock_now_ms() < end_ms);
+    }
+}
+
 static void add_job(struct hd_batch *batch, uint64_t job)
 {
     char request[32];
@@ -192,6 +203,35 @@ static struct census load(struct bench *bench)
 
     assert_int_equal(hd_store_load(bench->store, &loader), HD_OK);
     return census;
+}
+
+/* ---- asking -----------------------------------------------------------------------------------*/
+
+struct answer {
+    struct hd_query *query;
+    enum hd_status st;
+    bool there;
+};
+
+static void on_answer(struct hd_query *query, enum hd_status st)
+{
+    struct answer *answer = query->user;
+
+    answer->query = query;
+    answer->st = st;
+    answer->there = true;
+}
+
+static struct answer ask(struct bench *bench, struct hd_query *query)
+{
+    struct answer answer = {0};
+
+    query->done = on_answer;
+    query->user = &answer;
+    hd_store_query(bench->store, query);
+    while (!answer.there)
+        (void)uv_run(&bench->loop, UV_RUN_ONCE);
+    return answer;
 }
 
 /* ---- durability -------------------------------------------------------------------------------*/
@@ -342,8 +382,7 @@ static void a_full_disk_is_told_and_waited_out(void **state)
     disk_set_full(true);
     for (uint64_t job = 2; job <= 40; job++) /* more than one page's worth: files must grow */
         commit_job(&bench, job);
-    while (!bench.troubles)
-        (void)uv_run(&bench.loop, UV_RUN_ONCE);
+    run_until_trouble(&bench, 1);
     assert_non_null(strstr(bench.trouble, "the disk is full"));
     assert_non_null(hd_store_trouble(bench.store));
     assert_int_equal(bench.done, 1);
@@ -368,10 +407,7 @@ static void a_failing_disk_is_tried_again_in_order(void **state)
         disk_set_broken(job % 2);
         commit_job(&bench, job);
         if (job % 2) {
-            const int before = bench.troubles;
-
-            while (bench.troubles == before)
-                (void)uv_run(&bench.loop, UV_RUN_ONCE);
+            run_until_trouble(&bench, bench.troubles + 1);
             disk_set_broken(false);
         }
         run_until_reported(&bench, (int)job);
@@ -380,6 +416,28 @@ static void a_failing_disk_is_tried_again_in_order(void **state)
     disk_power_cut(DISK_KEEPS_NOTHING, 1);
     assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
     expect_whole(&bench, 20, 20);
+    finish(&bench);
+}
+
+/* Nothing can be written, but what is durable can be read: people still see their jobs. */
+static void a_full_disk_does_not_stop_queries(void **state)
+{
+    struct bench bench;
+    struct hd_query *query = hd_query_new(HD_QUERY_JOBS);
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, DISK_VFS), HD_OK);
+    commit_job(&bench, 1);
+    run_until_reported(&bench, 1);
+    disk_set_broken(true);
+    commit_job(&bench, 2);
+    run_until_trouble(&bench, 1);
+    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(query->job_count, 1);
+    hd_query_free(query);
+    disk_set_broken(false);
+    run_until_reported(&bench, 2);
     finish(&bench);
 }
 
@@ -485,33 +543,6 @@ static void a_broken_rule_of_the_schema_is_fatal(void **state)
 }
 
 /* ---- queries ----------------------------------------------------------------------------------*/
-
-struct answer {
-    struct hd_query *query;
-    enum hd_status st;
-    bool there;
-};
-
-static void on_answer(struct hd_query *query, enum hd_status st)
-{
-    struct answer *answer = query->user;
-
-    answer->query = query;
-    answer->st = st;
-    answer->there = true;
-}
-
-static struct answer ask(struct bench *bench, struct hd_query *query)
-{
-    struct answer answer = {0};
-
-    query->done = on_answer;
-    query->user = &answer;
-    hd_store_query(bench->store, query);
-    while (!answer.there)
-        (void)uv_run(&bench->loop, UV_RUN_ONCE);
-    return answer;
-}
 
 static void lists_come_in_pages_newest_first(void **state)
 {
@@ -838,6 +869,7 @@ int main(void)
         cmocka_unit_test(a_disk_that_ignores_syncs_is_noticed_by_this_test),
         cmocka_unit_test(a_full_disk_is_told_and_waited_out),
         cmocka_unit_test(a_failing_disk_is_tried_again_in_order),
+        cmocka_unit_test(a_full_disk_does_not_stop_queries),
         cmocka_unit_test(closing_with_a_broken_disk_gives_up_and_says_so),
         cmocka_unit_test(a_directory_has_one_controller),
         cmocka_unit_test(a_damaged_database_is_refused),
