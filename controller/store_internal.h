@@ -107,6 +107,7 @@
                     " ifnull((SELECT max(seq) FROM step_metrics WHERE job=?1), 0),"                \
                     " ifnull((SELECT max(seq) FROM validations WHERE job=?1), 0),"                 \
                     " ifnull((SELECT max(seq) FROM checkpoints WHERE job=?1), 0))")                \
+    X(HAS_JOB, "SELECT 1 FROM jobs WHERE job=?")                                                   \
     X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")
 
 #define STORE_JOB_COLUMNS                                                                     \

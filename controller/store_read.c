@@ -314,6 +314,19 @@ static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
     return st;
 }
 
+static enum hd_status expect_job(struct store_db *db, uint64_t job)
+{
+    sqlite3_stmt *s = store_db_bind(db, STORE_HAS_JOB, "i", (int64_t)job);
+    bool row = false;
+    enum hd_status st = s ? store_db_step(db, s, &row) : HD_INTERNAL;
+
+    if (row)
+        (void)sqlite3_reset(s);
+    if (!st && !row)
+        st = hd_err(HD_NOT_FOUND, "there is no job %" PRIu64, job);
+    return st;
+}
+
 /* One of the four tables that make up a history, as a row at a time. */
 struct cursor {
     enum hd_op_kind kind;
@@ -411,15 +424,25 @@ static enum hd_status query_history(struct store_db *db, struct hd_query *query)
         {.kind = HD_OP_CHECKPOINT, .statement = STORE_GET_CHECKPOINTS_AFTER, .sequence_column = 9},
     };
 
+    if (query->job || query->kind == HD_QUERY_HISTORY) { /* 0 is the cluster */
+        enum hd_status st = expect_job(db, query->job);
+
+        if (st)
+            return st;
+    }
     return query_entries(db, query, cursors, query->kind == HD_QUERY_EVENTS ? 1 : 4);
 }
 
 static enum hd_status query_checkpoints(struct store_db *db, struct hd_query *query)
 {
-    sqlite3_stmt *s = store_db_bind(db, STORE_GET_CHECKPOINTS, "in", (int64_t)query->job, 0);
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
+    enum hd_status st = expect_job(db, query->job);
+    sqlite3_stmt *s;
     bool row = true;
 
+    if (st)
+        return st;
+    s = store_db_bind(db, STORE_GET_CHECKPOINTS, "in", (int64_t)query->job, 0);
+    st = s ? HD_OK : HD_INTERNAL;
     while (!st) {
         st = store_db_step(db, s, &row);
         if (st || !row)

@@ -1,0 +1,281 @@
+/* heddle-controller: accepts jobs and sees them through. See services/controller.h. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "controller/services/controller.h"
+#include "rpc/find.h"
+
+enum { EXIT_USAGE = 2, EXIT_CANNOT = 6 };
+enum { PARENT_CHECK_MS = 500 };
+
+static const char usage[] =
+    "heddle-controller: accepts jobs, places them on nodes, restarts them, remembers everything\n"
+    "\n"
+    "  heddle-controller --state-dir DIR [options]\n"
+    "\n"
+    "  --state-dir DIR     what must not be lost (SQLite; never on NFS); one controller uses it\n"
+    "  --listen ADDR       unix:PATH or HOST:PORT (default: the system's socket for root, else\n"
+    "                      the user's)\n"
+    "  --jobs-dir DIR      logs and checkpoints of jobs, the same path on every node of a job\n"
+    "                      (default: jobs in the state directory)\n"
+    "  --token-file FILE   the cluster's token; HOST:PORT needs it\n"
+    "  --tls-cert FILE, --tls-key FILE\n"
+    "                      PEM; needed to listen beyond loopback\n"
+    "  --tls-ca FILE       PEM; clients must show a certificate that it signed\n"
+    "  --ephemeral         end when the parent process ends\n"
+    "  --help, --version\n"
+    "\n"
+    "Running jobs do not need the controller: they go on while it is away, and report afterwards.\n"
+    "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
+    "\n"
+    "example: heddle-controller --state-dir /var/lib/heddle --jobs-dir /shared/heddle\n";
+
+enum option_key {
+    OPT_STATE_DIR = 256,
+    OPT_LISTEN,
+    OPT_JOBS_DIR,
+    OPT_TOKEN_FILE,
+    OPT_TLS_CERT,
+    OPT_TLS_KEY,
+    OPT_TLS_CA,
+    OPT_EPHEMERAL,
+};
+
+struct program {
+    uv_loop_t loop;
+    struct controller *controller;
+    struct controller_options options;
+    const char *token_file;
+    char token[HD_RPC_TOKEN_MAX + 1];
+    struct hd_rpc_tls tls;
+    struct hd_text listen;
+    bool ephemeral, stopping;
+    pid_t parent;
+    uv_signal_t terminate, interrupt;
+    uv_timer_t parent_check;
+    int exit_code;
+};
+
+/* ---- the command line -------------------------------------------------------------------------*/
+
+static enum hd_status take_option(int key, const char *value, struct program *p)
+{
+    switch (key) {
+    case OPT_STATE_DIR:
+        p->options.state_dir = value;
+        return HD_OK;
+    case OPT_LISTEN:
+        p->options.listen = value;
+        return HD_OK;
+    case OPT_JOBS_DIR:
+        p->options.jobs_dir = value;
+        return HD_OK;
+    case OPT_TOKEN_FILE:
+        p->token_file = value;
+        return HD_OK;
+    case OPT_TLS_CERT:
+        p->tls.cert_path = value;
+        return HD_OK;
+    case OPT_TLS_KEY:
+        p->tls.key_path = value;
+        return HD_OK;
+    case OPT_TLS_CA:
+        p->tls.ca_path = value;
+        return HD_OK;
+    case OPT_EPHEMERAL:
+        p->ephemeral = true;
+        return HD_OK;
+    default: /* getopt has told */
+        return hd_err(HD_INVALID, "see heddle-controller --help");
+    }
+}
+
+static enum hd_status read_options(int argc, char **argv, struct program *p)
+{
+    static const struct option longs[] = {
+        {"state-dir", required_argument, NULL, OPT_STATE_DIR},
+        {"listen", required_argument, NULL, OPT_LISTEN},
+        {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
+        {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
+        {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
+        {"tls-key", required_argument, NULL, OPT_TLS_KEY},
+        {"tls-ca", required_argument, NULL, OPT_TLS_CA},
+        {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
+        {NULL, 0, NULL, 0},
+    };
+    enum hd_status st = HD_OK;
+    int key;
+
+    while (!st && (key = getopt_long(argc, argv, "", longs, NULL)) != -1)
+        st = take_option(key, optarg, p);
+    if (!st && optind != argc)
+        st = hd_err(HD_INVALID, "\"%s\" is one word too many; see heddle-controller --help",
+                    argv[optind]);
+    if (!st && !p->options.state_dir)
+        st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddle-controller --help");
+    if (!st && !p->options.listen) {
+        st = hd_rpc_default_listen(&p->listen);
+        p->options.listen = p->listen.data;
+    }
+    if (!st)
+        st = hd_rpc_check_address(p->options.listen);
+    if (!st && p->token_file) {
+        st = hd_rpc_read_token(p->token_file, p->token);
+        p->options.token = p->token;
+    }
+    if (p->tls.cert_path || p->tls.key_path || p->tls.ca_path)
+        p->options.tls = &p->tls;
+    return st;
+}
+
+/* ---- systemd ----------------------------------------------------------------------------------*/
+
+/* One datagram to the socket that NOTIFY_SOCKET names; whoever does not listen does not mind. */
+static void notify(const char *text)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *name = getenv("NOTIFY_SOCKET");
+    const size_t length = name ? strlen(name) : 0;
+    int fd;
+
+    if (length < 2 || length >= sizeof address.sun_path || (name[0] != '/' && name[0] != '@'))
+        return;
+    memcpy(address.sun_path, name, length);
+    if (name[0] == '@')
+        address.sun_path[0] = '\0'; /* a name outside the file system */
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    (void)!sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&address,
+                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+    (void)close(fd);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------*/
+
+static void close_handles(struct program *p)
+{
+    uv_close((uv_handle_t *)&p->terminate, NULL);
+    uv_close((uv_handle_t *)&p->interrupt, NULL);
+    uv_close((uv_handle_t *)&p->parent_check, NULL);
+}
+
+static void on_stopped(void *user)
+{
+    close_handles(user);
+}
+
+static void stop(struct program *p, int exit_code)
+{
+    if (p->stopping)
+        return;
+    p->stopping = true;
+    p->exit_code = exit_code;
+    notify("STOPPING=1");
+    controller_stop(p->controller, on_stopped, p);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    hd_log(HD_LOG_INFO, "stopping on %s; running jobs go on", strsignal(number));
+    stop(handle->data, EXIT_SUCCESS);
+}
+
+static void on_fatal(void *user, const struct hd_error *error)
+{
+    hd_log(HD_LOG_ERROR, "%s", error->message);
+    stop(user, EXIT_CANNOT);
+}
+
+/* Beside the death signal, which is lost when the parent ends before it was asked for. */
+static void check_parent(uv_timer_t *timer)
+{
+    struct program *p = timer->data;
+
+    if (getppid() == p->parent)
+        return;
+    hd_log(HD_LOG_INFO, "stopping: the parent process has ended");
+    stop(p, EXIT_SUCCESS);
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------*/
+
+static void watch_signals(struct program *p)
+{
+    p->terminate.data = p->interrupt.data = p->parent_check.data = p;
+    (void)uv_signal_init(&p->loop, &p->terminate);
+    (void)uv_signal_init(&p->loop, &p->interrupt);
+    (void)uv_timer_init(&p->loop, &p->parent_check);
+    (void)uv_signal_start(&p->terminate, on_signal, SIGTERM);
+    (void)uv_signal_start(&p->interrupt, on_signal, SIGINT);
+    if (!p->ephemeral)
+        return;
+    p->parent = getppid();
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    (void)uv_timer_start(&p->parent_check, check_parent, PARENT_CHECK_MS, PARENT_CHECK_MS);
+}
+
+static enum hd_status run(struct program *p)
+{
+    enum hd_status st;
+
+    if (uv_loop_init(&p->loop) != 0)
+        return hd_err(HD_INTERNAL, "cannot make an event loop");
+    (void)signal(SIGPIPE, SIG_IGN);
+    watch_signals(p);
+    p->options.build = HD_BUILD;
+    p->options.on_fatal = on_fatal;
+    p->options.user = p;
+    st = controller_new(&p->loop, &p->options, &p->controller);
+    if (st) {
+        struct hd_error error;
+
+        hd_err_save(st, &error);
+        close_handles(p);
+        (void)uv_run(&p->loop, UV_RUN_DEFAULT);
+        st = hd_err_restore(&error);
+    } else {
+        hd_log(HD_LOG_INFO, "ready on %s, jobs in %s", p->options.listen,
+               controller_jobs_dir(p->controller));
+        notify("READY=1");
+        (void)uv_run(&p->loop, UV_RUN_DEFAULT);
+    }
+    (void)uv_loop_close(&p->loop);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    static struct program program;
+    enum hd_status st;
+
+    hd_log_init("heddle-controller", HD_LOG_INFO);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0)
+        return fputs(usage, stdout) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0)
+        return puts("heddle-controller " HD_BUILD) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+    st = read_options(argc, argv, &program);
+    if (st) {
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        return EXIT_USAGE;
+    }
+    (void)umask(0022);
+    st = run(&program);
+    hd_text_free(&program.listen);
+    if (!st)
+        return program.exit_code;
+    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    return st == HD_INVALID || st == HD_DENIED ? EXIT_USAGE : EXIT_CANNOT;
+}

@@ -1,0 +1,682 @@
+/* control: people's unary calls.
+ *
+ * Everything that changes something becomes a core event; its reply leaves when the event is on
+ * disk. Everything that only looks is read from the store, so nobody sees what could still be lost.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "controller/services/internal.h"
+#include "spec/spec.h"
+
+enum { REQUEST_ID_MIN = 16, REQUEST_ID_MAX = 64 };
+
+/* ---- who may ----------------------------------------------------------------------------------*/
+
+static const char *caller_of(const struct hd_rpc_call *call)
+{
+    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
+
+    return principal ? principal->name : "";
+}
+
+/* A job belongs to who submitted it. Root and the controller's own user may touch all. */
+static enum hd_status check_owner(const struct hd_rpc_call *call, const char *owner, uint64_t job)
+{
+    const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
+
+    if (!principal)
+        return hd_err(HD_DENIED, "nobody in particular asked");
+    if (strcmp(principal->name, owner) == 0)
+        return HD_OK;
+    if (principal->door == HD_RPC_DOOR_UNIX && (principal->uid == 0 || principal->uid == geteuid()))
+        return HD_OK;
+    return hd_err(HD_DENIED, "job %" PRIu64 " belongs to %s; you are %s", job, owner,
+                  principal->name);
+}
+
+/* While the disk cannot be written nothing may change; saying so beats letting people wait. */
+static enum hd_status check_disk(const struct controller *c)
+{
+    const char *trouble = hd_store_trouble(c->store);
+
+    return trouble ? hd_err(HD_LIMIT, "the controller cannot write its state now: %s", trouble)
+                   : HD_OK;
+}
+
+static uint64_t number_of(int64_t value)
+{
+    return value > 0 ? (uint64_t)value : 0;
+}
+
+static int32_t page_size(int32_t asked)
+{
+    if (asked <= 0)
+        return PAGE_DEFAULT;
+    return asked < PAGE_MAX ? asked : PAGE_MAX;
+}
+
+static void fail(struct hd_rpc_call *call, enum hd_status st)
+{
+    hd_rpc_call_fail(call, st);
+}
+
+/* ---- answers about one job --------------------------------------------------------------------*/
+
+enum answer_kind { ANSWER_SUBMIT, ANSWER_CANCEL, ANSWER_GET };
+
+struct job_answer {
+    struct controller *c;
+    struct hd_rpc_call *call; /* referenced */
+    enum answer_kind kind;
+    bool repeated;
+};
+
+static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
+{
+    Heddle__V1__SubmitJobResponse submit = HEDDLE__V1__SUBMIT_JOB_RESPONSE__INIT;
+    Heddle__V1__CancelJobResponse cancel = HEDDLE__V1__CANCEL_JOB_RESPONSE__INIT;
+    Heddle__V1__GetJobResponse get = HEDDLE__V1__GET_JOB_RESPONSE__INIT;
+
+    switch (answer->kind) {
+    case ANSWER_SUBMIT:
+        submit.job = status;
+        submit.repeated = answer->repeated;
+        (void)hd_rpc_call_reply(answer->call, &submit.base);
+        break;
+    case ANSWER_CANCEL:
+        cancel.job = status;
+        (void)hd_rpc_call_reply(answer->call, &cancel.base);
+        break;
+    case ANSWER_GET:
+        get.job = status;
+        (void)hd_rpc_call_reply(answer->call, &get.base);
+        break;
+    }
+}
+
+static void on_job(struct hd_query *query, enum hd_status st)
+{
+    struct job_answer *answer = query->user;
+    Heddle__V1__JobStatus *status = NULL;
+
+    if (!st) {
+        status = convert_job(&query->arena, answer->c, &query->jobs[0]);
+        if (!status)
+            st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+    }
+    if (!st && answer->kind == ANSWER_GET)
+        st = convert_job_details(&query->arena, query, status);
+    if (st)
+        fail(answer->call, st);
+    else
+        send_job(answer, status);
+    if (status && status->spec)
+        heddle__v1__job_spec__free_unpacked(status->spec, NULL);
+    hd_rpc_call_unref(answer->call);
+    free(answer);
+    hd_query_free(query);
+}
+
+static void answer_job(struct controller *c, struct hd_rpc_call *call, uint64_t job,
+                       enum answer_kind kind, bool repeated)
+{
+    struct job_answer *answer = calloc(1, sizeof *answer);
+    struct hd_query *query = hd_query_new(HD_QUERY_JOB);
+
+    if (!answer || !query) {
+        free(answer);
+        hd_query_free(query);
+        fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        return;
+    }
+    *answer = (struct job_answer){
+        .c = c, .call = hd_rpc_call_ref(call), .kind = kind, .repeated = repeated};
+    query->job = job;
+    query->done = on_job;
+    query->user = answer;
+    hd_store_query(c->store, query);
+}
+
+/* ---- replies that wait for the disk -----------------------------------------------------------*/
+
+struct reply {
+    struct effect effect;
+    struct hd_rpc_call *call; /* referenced; NULL: answered already, with the trouble */
+    enum answer_kind kind;
+    uint64_t job; /* 0: about a node */
+    bool repeated, undrain;
+    char node[HD_CTL_NAME_BYTES_MAX + 1];
+    struct reply *next; /* in controller.replies */
+};
+
+static void answer_node(struct controller *c, struct reply *reply)
+{
+    Heddle__V1__DrainNodeResponse drain = HEDDLE__V1__DRAIN_NODE_RESPONSE__INIT;
+    Heddle__V1__UndrainNodeResponse undrain = HEDDLE__V1__UNDRAIN_NODE_RESPONSE__INIT;
+    Heddle__V1__NodeStatus *node = NULL;
+    struct hd_arena arena;
+    size_t index;
+
+    hd_arena_init(&arena, 0);
+    if (hd_core_node_find(c->core, reply->node, &index))
+        node = convert_node(&arena, c, index);
+    drain.node = undrain.node = node;
+    if (!node)
+        fail(reply->call, hd_err(HD_NOT_FOUND, "there is no node %s any more", reply->node));
+    else
+        (void)hd_rpc_call_reply(reply->call, reply->undrain ? &undrain.base : &drain.base);
+    hd_arena_done(&arena);
+}
+
+static void run_reply(struct effect *effect, struct controller *c, enum hd_status st)
+{
+    struct reply *reply = (struct reply *)(void *)effect, **at = &c->replies;
+
+    while (*at && *at != reply)
+        at = &(*at)->next;
+    if (*at)
+        *at = reply->next;
+    if (reply->call && st)
+        fail(reply->call,
+             hd_err(HD_UNAVAILABLE, "the controller stopped before this was on disk; ask again"));
+    else if (reply->call && reply->job)
+        answer_job(c, reply->call, reply->job, reply->kind, reply->repeated);
+    else if (reply->call)
+        answer_node(c, reply);
+    if (reply->call)
+        hd_rpc_call_unref(reply->call);
+    free(reply);
+}
+
+static struct reply *new_reply(struct controller *c, struct hd_rpc_call *call)
+{
+    struct reply *reply = calloc(1, sizeof *reply);
+
+    if (!reply) {
+        fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        return NULL;
+    }
+    reply->effect.run = run_reply;
+    reply->call = hd_rpc_call_ref(call);
+    reply->next = c->replies;
+    c->replies = reply;
+    return reply;
+}
+
+void control_trouble(struct controller *c, const char *message)
+{
+    for (struct reply *reply = c->replies; reply; reply = reply->next) {
+        if (!reply->call)
+            continue;
+        fail(reply->call,
+             hd_err(HD_LIMIT,
+                    "the controller cannot write its state now: %s; it keeps trying, so this may "
+                    "yet happen (repeat the same request to learn the outcome)",
+                    message));
+        hd_rpc_call_unref(reply->call);
+        reply->call = NULL;
+    }
+}
+
+/* ---- specs ------------------------------------------------------------------------------------*/
+
+/* A filled and checked copy of what came, and its bytes. */
+struct prepared {
+    Heddle__V1__JobSpec *spec;
+    uint8_t *bytes;
+    size_t count;
+};
+
+static void free_prepared(struct prepared *prepared)
+{
+    hd_spec_free(prepared->spec);
+    free(prepared->bytes);
+}
+
+static enum hd_status pack(struct prepared *prepared)
+{
+    prepared->count = heddle__v1__job_spec__get_packed_size(prepared->spec);
+    if (prepared->count > HD_CTL_SPEC_BYTES_MAX)
+        return hd_err(HD_LIMIT,
+                      "the job has %zu bytes (most of it names of files), the limit is %d; use "
+                      "fewer, larger files",
+                      prepared->count, HD_CTL_SPEC_BYTES_MAX);
+    prepared->bytes = malloc(prepared->count + 1);
+    if (!prepared->bytes)
+        return hd_err(HD_NO_MEMORY, "no memory for a job");
+    (void)heddle__v1__job_spec__pack(prepared->spec, prepared->bytes);
+    return HD_OK;
+}
+
+static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared *ret_prepared)
+{
+    size_t count = given ? heddle__v1__job_spec__get_packed_size(given) : 0;
+    uint8_t *bytes;
+    enum hd_status st;
+
+    *ret_prepared = (struct prepared){0};
+    if (!given)
+        return hd_err(HD_INVALID, "spec: is missing");
+    bytes = malloc(count + 1);
+    if (!bytes)
+        return hd_err(HD_NO_MEMORY, "no memory for a job");
+    (void)heddle__v1__job_spec__pack(given, bytes);
+    st = convert_unpack_spec(bytes, count, &ret_prepared->spec);
+    free(bytes);
+    if (!st)
+        st = hd_spec_fill_defaults(ret_prepared->spec);
+    if (!st)
+        st = hd_spec_check(ret_prepared->spec);
+    if (!st)
+        st = pack(ret_prepared);
+    if (st) {
+        free_prepared(ret_prepared);
+        *ret_prepared = (struct prepared){0};
+    }
+    /* What is not built is as wrong, to the caller, as what is misspelt. */
+    return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
+}
+
+static enum hd_status check_request_id(const char *id)
+{
+    const size_t length = strlen(id);
+
+    if (length >= REQUEST_ID_MIN && length <= REQUEST_ID_MAX &&
+        strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") == length)
+        return HD_OK;
+    return hd_err(HD_INVALID, "request_id: %d to %d letters, digits, '-' or '_' are needed",
+                  REQUEST_ID_MIN, REQUEST_ID_MAX);
+}
+
+/* ---- calls about jobs -------------------------------------------------------------------------*/
+
+static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, const char *request_id,
+                             const struct prepared *prepared)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
+                                        .submit = {.request_id = request_id,
+                                                   .owner = caller_of(call),
+                                                   .ask = convert_ask(prepared->spec),
+                                                   .spec = prepared->bytes,
+                                                   .spec_bytes = prepared->count}};
+    struct reply *reply;
+    enum hd_status st;
+
+    turn_begin(c);
+    st = turn_step(c, &event);
+    reply = st ? NULL : new_reply(c, call);
+    if (reply) {
+        reply->kind = ANSWER_SUBMIT;
+        reply->job = c->out.job;
+        reply->repeated = c->out.repeated;
+        turn_then(c, &reply->effect);
+    }
+    turn_end(c);
+    return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
+}
+
+static void submit_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__SubmitJobRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    struct prepared prepared = {0};
+    enum hd_status st = check_disk(c);
+
+    if (!st)
+        st = check_request_id(m->request_id);
+    if (!st)
+        st = prepare(m->spec, &prepared);
+    if (!st)
+        st = submit(c, call, m->request_id, &prepared);
+    if (st)
+        fail(call, st);
+    free_prepared(&prepared);
+}
+
+static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ValidateJobRequest *m = (const void *)message;
+    Heddle__V1__ValidateJobResponse response = HEDDLE__V1__VALIDATE_JOB_RESPONSE__INIT;
+    struct controller *c = hd_rpc_call_user(call);
+    struct prepared prepared = {0};
+    struct hd_text reason = {0};
+    struct hd_ask ask;
+    bool fits_now = false;
+    enum hd_status st = prepare(m->spec, &prepared);
+
+    if (!st) {
+        ask = convert_ask(prepared.spec);
+        st = hd_core_explain_ask(c->core, &ask, controller_now(), &fits_now, &reason);
+    }
+    response.fits_now = fits_now;
+    response.reason = convert_text(reason.data);
+    if (st == HD_UNSUPPORTED)
+        st = hd_err(HD_INVALID, "%s", hd_err_message());
+    if (st)
+        fail(call, st);
+    else
+        (void)hd_rpc_call_reply(call, &response.base);
+    hd_text_free(&reason);
+    free_prepared(&prepared);
+}
+
+static void get_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__GetJobRequest *m = (const void *)message;
+
+    answer_job(hd_rpc_call_user(call), call, m->job, ANSWER_GET, false);
+}
+
+static enum hd_status cancel(struct controller *c, struct hd_rpc_call *call,
+                             const struct hd_core_event *event)
+{
+    struct reply *reply;
+    enum hd_status st;
+
+    turn_begin(c);
+    st = turn_step(c, event);
+    reply = st ? NULL : new_reply(c, call);
+    if (reply) {
+        reply->kind = ANSWER_CANCEL;
+        reply->job = event->cancel.job;
+        turn_then(c, &reply->effect);
+    }
+    turn_end(c);
+    return st;
+}
+
+static void cancel_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__CancelJobRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_job_record *job = hd_core_job(c->core, m->job);
+    const struct hd_core_event event = {
+        .kind = HD_CORE_CANCEL, .cancel = {.job = m->job, .now = m->now, .by = caller_of(call)}};
+    enum hd_status st;
+
+    if (!job) { /* it has ended, or there is none: the store knows */
+        answer_job(c, call, m->job, ANSWER_CANCEL, false);
+        return;
+    }
+    st = check_owner(call, job->owner, m->job);
+    if (!st)
+        st = check_disk(c);
+    if (!st)
+        st = cancel(c, call, &event);
+    if (st)
+        fail(call, st);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------*/
+
+struct list_answer {
+    struct controller *c;
+    struct hd_rpc_call *call; /* referenced */
+};
+
+static void finish_list(struct hd_query *query, struct list_answer *answer)
+{
+    hd_rpc_call_unref(answer->call);
+    free(answer);
+    hd_query_free(query);
+}
+
+/* Sends the query; `done` answers and then calls finish_list. */
+static void ask_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
+                     void (*done)(struct hd_query *query, enum hd_status st))
+{
+    struct list_answer *answer = calloc(1, sizeof *answer);
+
+    if (!answer || !query) {
+        free(answer);
+        hd_query_free(query);
+        fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        return;
+    }
+    answer->c = c;
+    answer->call = hd_rpc_call_ref(call);
+    query->done = done;
+    query->user = answer;
+    hd_store_query(c->store, query);
+}
+
+static void on_jobs(struct hd_query *query, enum hd_status st)
+{
+    struct list_answer *answer = query->user;
+    Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
+
+    response.jobs = hd_arena_array(&query->arena, query->job_count + 1, sizeof *response.jobs);
+    for (size_t i = 0; !st && response.jobs && i < query->job_count; i++) {
+        response.jobs[i] = convert_job(&query->arena, answer->c, &query->jobs[i]);
+        response.n_jobs += response.jobs[i] != NULL;
+    }
+    if (!st && query->more)
+        response.next_page = convert_text(hd_arena_printf(
+            &query->arena, "%" PRIu64, query->jobs[query->job_count - 1].record.job));
+    if (!st && hd_arena_failed(&query->arena))
+        st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+    if (st)
+        fail(answer->call, st);
+    else
+        (void)hd_rpc_call_reply(answer->call, &response.base);
+    finish_list(query, answer);
+}
+
+static void list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ListJobsRequest *m = (const void *)message;
+    struct hd_query *query;
+    int64_t before = 0;
+
+    if (*m->page && hd_text_to_int64(m->page, 1, INT64_MAX, &before)) {
+        fail(call, hd_err(HD_INVALID, "page: \"%s\" did not come from this list", m->page));
+        return;
+    }
+    query = hd_query_new(HD_QUERY_JOBS);
+    if (query) {
+        query->before_job = number_of(before);
+        query->owner = m->owner;
+        query->limit = page_size(m->limit);
+        for (size_t i = 0; i < m->n_states; i++)
+            query->states |= (unsigned)m->states[i] < 32 ? 1u << (unsigned)m->states[i] : 0;
+    }
+    ask_list(hd_rpc_call_user(call), call, query, on_jobs);
+}
+
+static void on_events(struct hd_query *query, enum hd_status st)
+{
+    struct list_answer *answer = query->user;
+    Heddle__V1__ListEventsResponse response = HEDDLE__V1__LIST_EVENTS_RESPONSE__INIT;
+
+    response.events =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response.events);
+    for (size_t i = 0; !st && response.events && i < query->entry_count; i++) {
+        response.events[i] = convert_event(&query->arena, &query->entries[i].event);
+        response.n_events += response.events[i] != NULL;
+    }
+    response.more = query->more;
+    if (!st && hd_arena_failed(&query->arena))
+        st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+    if (st)
+        fail(answer->call, st);
+    else
+        (void)hd_rpc_call_reply(answer->call, &response.base);
+    finish_list(query, answer);
+}
+
+static void list_events(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ListEventsRequest *m = (const void *)message;
+    struct hd_query *query = hd_query_new(HD_QUERY_EVENTS);
+
+    if (query) {
+        query->job = m->job;
+        query->after = m->after_sequence;
+        query->limit = page_size(m->limit);
+    }
+    ask_list(hd_rpc_call_user(call), call, query, on_events);
+}
+
+static void on_checkpoints(struct hd_query *query, enum hd_status st)
+{
+    struct list_answer *answer = query->user;
+    Heddle__V1__ListCheckpointsResponse response = HEDDLE__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+
+    response.checkpoints =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response.checkpoints);
+    for (size_t i = 0; !st && response.checkpoints && i < query->entry_count; i++) {
+        response.checkpoints[i] = convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
+        response.n_checkpoints += response.checkpoints[i] != NULL;
+    }
+    if (!st && hd_arena_failed(&query->arena))
+        st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+    if (st)
+        fail(answer->call, st);
+    else
+        (void)hd_rpc_call_reply(answer->call, &response.base);
+    finish_list(query, answer);
+}
+
+static void list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ListCheckpointsRequest *m = (const void *)message;
+    struct hd_query *query = hd_query_new(HD_QUERY_CHECKPOINTS);
+
+    if (query)
+        query->job = m->job;
+    ask_list(hd_rpc_call_user(call), call, query, on_checkpoints);
+}
+
+/* ---- calls about nodes ------------------------------------------------------------------------*/
+
+static void list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__ListNodesResponse response = HEDDLE__V1__LIST_NODES_RESPONSE__INIT;
+    const struct controller *c = hd_rpc_call_user(call);
+    const size_t count = hd_core_node_count(c->core);
+    struct hd_arena arena;
+
+    (void)message;
+    hd_arena_init(&arena, 0);
+    response.nodes = hd_arena_array(&arena, count + 1, sizeof *response.nodes);
+    for (size_t i = 0; response.nodes && i < count; i++) {
+        response.nodes[i] = convert_node(&arena, c, i);
+        response.n_nodes += response.nodes[i] != NULL;
+    }
+    if (hd_arena_failed(&arena))
+        fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+    else
+        (void)hd_rpc_call_reply(call, &response.base);
+    hd_arena_done(&arena);
+}
+
+static void change_drain(struct hd_rpc_call *call, const struct hd_core_event *event)
+{
+    struct controller *c = hd_rpc_call_user(call);
+    struct reply *reply;
+    enum hd_status st = check_disk(c);
+
+    if (st) {
+        fail(call, st);
+        return;
+    }
+    turn_begin(c);
+    st = turn_step(c, event);
+    reply = st ? NULL : new_reply(c, call);
+    if (reply) {
+        reply->undrain = event->kind == HD_CORE_UNDRAIN;
+        (void)snprintf(reply->node, sizeof reply->node, "%s", event->drain.node);
+        turn_then(c, &reply->effect);
+    }
+    turn_end(c);
+    if (st)
+        fail(call, st);
+}
+
+static void drain_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__DrainNodeRequest *m = (const void *)message;
+    const struct hd_core_event event = {.kind = HD_CORE_DRAIN,
+                                        .drain = {.node = m->node, .reason = m->reason}};
+
+    change_drain(call, &event);
+}
+
+static void undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__UndrainNodeRequest *m = (const void *)message;
+    const struct hd_core_event event = {.kind = HD_CORE_UNDRAIN, .drain = {.node = m->node}};
+
+    change_drain(call, &event);
+}
+
+static void get_server_info(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__GetServerInfoResponse response = HEDDLE__V1__GET_SERVER_INFO_RESPONSE__INIT;
+    struct controller *c = hd_rpc_call_user(call);
+
+    (void)message;
+    response.protocol_min = HEDDLE__V1__PROTOCOL__PROTOCOL_MIN;
+    response.protocol_max = HEDDLE__V1__PROTOCOL__PROTOCOL_MAX;
+    response.build = convert_text(c->options.build);
+    response.jobs_dir = c->jobs_dir;
+    response.time_unix_ms = hd_clock_wall_ms();
+    response.owner = convert_text(caller_of(call));
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+/* ---- the service ------------------------------------------------------------------------------*/
+
+#define UNARY(name, request_type, response_type, function)                                        \
+    {                                                                                             \
+        .path = "/heddle.v1.Control/" name, .kind = HD_RPC_UNARY,                                 \
+        .request = &heddle__v1__##request_type##__descriptor,                                     \
+        .response = &heddle__v1__##response_type##__descriptor, .handler = {.on_open = function}, \
+    }
+
+enum hd_status control_register(struct controller *c)
+{
+    struct hd_rpc_method methods[] = {
+        UNARY("SubmitJob", submit_job_request, submit_job_response, submit_job),
+        UNARY("ValidateJob", validate_job_request, validate_job_response, validate_job),
+        UNARY("GetJob", get_job_request, get_job_response, get_job),
+        UNARY("ListJobs", list_jobs_request, list_jobs_response, list_jobs),
+        UNARY("CancelJob", cancel_job_request, cancel_job_response, cancel_job),
+        UNARY("ListEvents", list_events_request, list_events_response, list_events),
+        UNARY("ListNodes", list_nodes_request, list_nodes_response, list_nodes),
+        UNARY("DrainNode", drain_node_request, drain_node_response, drain_node),
+        UNARY("UndrainNode", undrain_node_request, undrain_node_response, undrain_node),
+        UNARY("ListCheckpoints", list_checkpoints_request, list_checkpoints_response,
+              list_checkpoints),
+        UNARY("GetServerInfo", get_server_info_request, get_server_info_response, get_server_info),
+        {
+            .path = "/heddle.v1.Control/WatchJob",
+            .kind = HD_RPC_SERVER_STREAM,
+            .request = &heddle__v1__watch_job_request__descriptor,
+            .response = &heddle__v1__watch_job_response__descriptor,
+            .handler = {.on_open = watch_open, .on_drain = watch_drain, .on_done = watch_done},
+        },
+        {
+            .path = "/heddle.v1.Control/ReadLog",
+            .kind = HD_RPC_SERVER_STREAM,
+            .request = &heddle__v1__read_log_request__descriptor,
+            .response = &heddle__v1__read_log_response__descriptor,
+            .handler = {.on_open = read_log_open,
+                        .on_drain = read_log_drain,
+                        .on_done = read_log_done},
+        },
+    };
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < sizeof methods / sizeof methods[0]; i++) {
+        methods[i].user = c;
+        st = hd_rpc_server_add_method(c->server, &methods[i]);
+    }
+    return st;
+}

@@ -1,0 +1,351 @@
+#include "controller/services/controller.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "controller/services/internal.h"
+
+enum {
+    FILES_NEEDED = 256,    /* descriptors besides those of calls */
+    STOP_WRITE_MS = 5000,  /* to get the last batches on disk */
+    SELF_CHECK_MS = 30000, /* between two looks whether the own door still opens */
+    SELF_CHECK_WAIT_MS = 10000,
+    SELF_CHECK_FAILURES = 3 /* in a row: a fresh start is the remedy */
+};
+
+/* ---- the core from the store ------------------------------------------------------------------*/
+
+struct loading {
+    struct controller *c;
+    uint64_t last_dir; /* highest job number that has a folder in jobs_dir */
+};
+
+static enum hd_status load_node(void *user, const struct hd_node_record *node)
+{
+    return hd_core_restore_node(((struct loading *)user)->c->core, node);
+}
+
+static enum hd_status load_request(void *user, const char *request_id, uint64_t job)
+{
+    return hd_core_restore_request(((struct loading *)user)->c->core, request_id, job);
+}
+
+static enum hd_status load_job(void *user, const struct hd_job_record *job, uint64_t sequence)
+{
+    struct loading *loading = user;
+    Heddle__V1__JobSpec *spec;
+    struct hd_ask ask;
+    enum hd_status st = convert_unpack_spec(job->spec, job->spec_bytes, &spec);
+
+    if (st)
+        return hd_err_prefix(st, "job %" PRIu64, job->job);
+    ask = convert_ask(spec);
+    st = hd_core_restore_job(loading->c->core, job, &ask, sequence);
+    heddle__v1__job_spec__free_unpacked(spec, NULL);
+    return st;
+}
+
+static enum hd_status load_attempt(void *user, const struct hd_attempt_record *attempt)
+{
+    return hd_core_restore_attempt(((struct loading *)user)->c->core, attempt);
+}
+
+static enum hd_status load_checkpoint(void *user, const struct hd_checkpoint_record *checkpoint)
+{
+    return hd_core_restore_checkpoint(((struct loading *)user)->c->core, checkpoint);
+}
+
+static enum hd_status load_position(void *user, const struct hd_position_record *position)
+{
+    return hd_core_restore_position(((struct loading *)user)->c->core, position);
+}
+
+static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_sequence)
+{
+    struct loading *loading = user;
+
+    if (loading->last_dir > last_job)
+        last_job = loading->last_dir;
+    return hd_core_restored(loading->c->core, last_job, cluster_sequence, controller_now());
+}
+
+/* Folders that another cluster left are never written into again: numbers go on above them. */
+static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last)
+{
+    const struct dirent *entry;
+    DIR *dir = opendir(jobs_dir);
+    int64_t number;
+
+    *ret_last = 0;
+    if (!dir)
+        return hd_err(HD_IO, "cannot read %s: %s", jobs_dir, strerror(errno));
+    while ((entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+            hd_text_to_int64(entry->d_name, 1, INT64_MAX / 2, &number) == HD_OK &&
+            (uint64_t)number > *ret_last)
+            *ret_last = (uint64_t)number;
+    }
+    (void)closedir(dir);
+    return HD_OK;
+}
+
+static enum hd_status load_core(struct controller *c)
+{
+    struct loading loading = {.c = c};
+    const struct hd_store_loader loader = {.node = load_node,
+                                           .request = load_request,
+                                           .job = load_job,
+                                           .attempt = load_attempt,
+                                           .checkpoint = load_checkpoint,
+                                           .position = load_position,
+                                           .end = load_end,
+                                           .user = &loading};
+    enum hd_status st = find_last_dir(c->jobs_dir, &loading.last_dir);
+
+    c->core =
+        hd_core_new(c->options.core_config ? c->options.core_config : &hd_core_config_default);
+    if (!c->core)
+        return hd_err(HD_NO_MEMORY, "no memory for the controller's state");
+    return st ? st : hd_store_load(c->store, &loader);
+}
+
+/* ---- folders ----------------------------------------------------------------------------------*/
+
+/* A node sees the jobs directory if it reads the same words in it as the controller wrote. */
+static enum hd_status write_probe(struct controller *c)
+{
+    unsigned char bytes[16];
+    struct hd_text path = {0};
+    size_t used = 0;
+    enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
+
+    if (st)
+        return st;
+    used += (size_t)snprintf(c->probe, sizeof c->probe, "heddle-");
+    for (size_t i = 0; i < sizeof bytes; i++)
+        used += (size_t)snprintf(c->probe + used, sizeof c->probe - used, "%02x", bytes[i]);
+    hd_file_join(&path, c->jobs_dir, ".heddle-probe");
+    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                     : hd_file_write_atomic(path.data, c->probe, strlen(c->probe), 0644);
+    hd_text_free(&path);
+    return st;
+}
+
+static enum hd_status make_absolute(const char *path, char *ret_path, size_t size)
+{
+    char *cwd = getcwd(NULL, 0);
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+
+    if (!cwd)
+        return hd_err(HD_IO, "cannot tell the working directory: %s", strerror(errno));
+    hd_file_join(&text, cwd, path);
+    if (text.failed || text.len_bytes + 64 > size)
+        st = hd_err(HD_INVALID, "the path %s is too long", path);
+    else
+        (void)snprintf(ret_path, size, "%s", text.data);
+    hd_text_free(&text);
+    free(cwd);
+    return st;
+}
+
+static enum hd_status make_folders(struct controller *c)
+{
+    char beside[HD_CTL_PATH_BYTES_MAX + 8];
+    enum hd_status st = make_absolute(c->options.state_dir, c->state_dir, sizeof c->state_dir);
+
+    if (!st)
+        st = hd_file_make_dirs(c->state_dir, 0700);
+    if (st)
+        return st;
+    (void)snprintf(beside, sizeof beside, "%s/jobs", c->state_dir);
+    st = make_absolute(c->options.jobs_dir ? c->options.jobs_dir : beside, c->jobs_dir,
+                       sizeof c->jobs_dir);
+    if (!st)
+        st = hd_file_make_dirs(c->jobs_dir, 0755);
+    return st;
+}
+
+/* ---- the server -------------------------------------------------------------------------------*/
+
+static void on_self_check(void *user, int in_a_row, const char *message)
+{
+    struct controller *c = user;
+
+    hd_log(HD_LOG_ERROR, "the controller's own door does not open: %s", message);
+    if (in_a_row >= SELF_CHECK_FAILURES)
+        controller_fail(c,
+                        hd_err(HD_UNAVAILABLE, "no connection is accepted any more: %s", message));
+}
+
+static enum hd_status start_server(struct controller *c)
+{
+    const struct hd_rpc_server_options options = {.token = c->options.token, .tls = c->options.tls};
+    enum hd_status st = hd_rpc_new(c->loop, &c->rpc);
+
+    if (!st)
+        st = hd_rpc_server_new(c->rpc, &options, &c->server);
+    if (!st)
+        st = control_register(c);
+    if (!st)
+        st = fleet_register(c);
+    if (!st)
+        st = hd_rpc_server_listen(c->server, c->options.listen, &c->port);
+    if (!st)
+        st = hd_rpc_server_start(c->server);
+    if (!st)
+        st = hd_rpc_server_self_check(c->server, SELF_CHECK_MS, SELF_CHECK_WAIT_MS, on_self_check,
+                                      c);
+    return st;
+}
+
+/* ---- time -------------------------------------------------------------------------------------*/
+
+static void on_tick(uv_timer_t *timer)
+{
+    const struct hd_core_event event = {.kind = HD_CORE_TICK};
+    struct controller *c = timer->data;
+
+    if (c->stopping)
+        return;
+    turn_begin(c);
+    (void)turn_step(c, &event);
+    turn_end(c);
+    rendezvous_tick(c);
+    watch_tick(c);
+}
+
+static void on_trouble(void *user, const char *message)
+{
+    struct controller *c = user;
+
+    if (message) {
+        hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
+        control_trouble(c, message);
+    } else {
+        hd_log(HD_LOG_INFO, "the state can be written again");
+    }
+}
+
+static void on_store_fatal(void *user, const struct hd_error *error)
+{
+    controller_fail(user, hd_err_restore(error));
+}
+
+/* ---- coming and going -------------------------------------------------------------------------*/
+
+static void free_controller(struct controller *c)
+{
+    void (*on_stopped)(void *user) = c->on_stopped;
+    void *user = c->stopped_user;
+
+    rendezvous_free_all(c);
+    hd_core_free(c->core);
+    hd_core_out_done(&c->out);
+    free(c);
+    if (on_stopped)
+        on_stopped(user);
+}
+
+static void on_store_closed(void *user)
+{
+    free_controller(user);
+}
+
+/* The timer is the last of the controller's own handles. */
+static void on_tick_closed(uv_handle_t *handle)
+{
+    struct controller *c = handle->data;
+
+    if (c->store)
+        hd_store_close(c->store, STOP_WRITE_MS, on_store_closed, c);
+    else
+        free_controller(c);
+}
+
+static void on_rpc_closed(void *user)
+{
+    struct controller *c = user;
+
+    uv_close((uv_handle_t *)&c->tick, on_tick_closed);
+}
+
+static void on_server_closed(void *user)
+{
+    struct controller *c = user;
+
+    hd_rpc_close(c->rpc, on_rpc_closed, c);
+}
+
+void controller_stop(struct controller *c, void (*on_stopped)(void *user), void *user)
+{
+    c->stopping = true;
+    c->on_stopped = on_stopped;
+    c->stopped_user = user;
+    (void)uv_timer_stop(&c->tick);
+    if (c->server)
+        hd_rpc_server_close(c->server, 0, on_server_closed, c);
+    else if (c->rpc)
+        hd_rpc_close(c->rpc, on_rpc_closed, c);
+    else
+        on_rpc_closed(c);
+}
+
+enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *options,
+                              struct controller **ret_controller)
+{
+    struct controller *c = calloc(1, sizeof *c);
+    struct hd_error error;
+    enum hd_status st;
+
+    if (!c)
+        return hd_err(HD_NO_MEMORY, "no memory for the controller");
+    c->loop = loop;
+    c->options = *options;
+    (void)uv_timer_init(loop, &c->tick);
+    c->tick.data = c;
+    st = hd_rpc_raise_file_limit(FILES_NEEDED);
+    if (!st)
+        st = make_folders(c);
+    if (!st) {
+        const struct hd_store_options store = {.dir = c->state_dir,
+                                               .vfs = options->vfs,
+                                               .on_trouble = on_trouble,
+                                               .on_fatal = on_store_fatal,
+                                               .user = c};
+
+        st = hd_store_open(loop, &store, &c->store);
+    }
+    if (!st)
+        st = write_probe(c);
+    if (!st)
+        st = load_core(c);
+    if (!st)
+        st = start_server(c);
+    if (st) {
+        hd_err_save(st, &error);
+        controller_stop(c, NULL, NULL); /* the loop must run until it is empty */
+        return hd_err_restore(&error);
+    }
+    (void)uv_timer_start(&c->tick, on_tick, TICK_MS, TICK_MS);
+    *ret_controller = c;
+    return HD_OK;
+}
+
+int controller_port(const struct controller *c)
+{
+    return c->port;
+}
+
+const char *controller_jobs_dir(const struct controller *c)
+{
+    return c->jobs_dir;
+}

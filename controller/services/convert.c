@@ -1,0 +1,440 @@
+/* convert: between the controller's records and the messages of proto/heddle/v1. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/services/internal.h"
+
+/* The numbers of record.h are those of the messages; a new state is added on both sides. */
+#define SAME(record, message) _Static_assert((int)(record) == (int)(message), #record)
+SAME(HD_JOB_STATE_QUEUED, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
+SAME(HD_JOB_STATE_RUNNING, HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING);
+SAME(HD_JOB_STATE_STOPPING, HEDDLE__V1__JOB_STATE__JOB_STATE_STOPPING);
+SAME(HD_JOB_STATE_SUCCEEDED, HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
+SAME(HD_JOB_STATE_FAILED, HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED);
+SAME(HD_JOB_STATE_CANCELLED, HEDDLE__V1__JOB_STATE__JOB_STATE_CANCELLED);
+SAME(HD_ATTEMPT_STATE_STARTING, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STARTING);
+SAME(HD_ATTEMPT_STATE_RUNNING, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING);
+SAME(HD_ATTEMPT_STATE_STOPPING, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STOPPING);
+SAME(HD_ATTEMPT_STATE_ENDED, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED);
+SAME(HD_END_CAUSE_COMPLETED, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+SAME(HD_END_CAUSE_RANK_EXIT, HEDDLE__V1__END_CAUSE__END_CAUSE_RANK_EXIT);
+SAME(HD_END_CAUSE_NODE_LOST, HEDDLE__V1__END_CAUSE__END_CAUSE_NODE_LOST);
+SAME(HD_END_CAUSE_HANG, HEDDLE__V1__END_CAUSE__END_CAUSE_HANG);
+SAME(HD_END_CAUSE_USER, HEDDLE__V1__END_CAUSE__END_CAUSE_USER);
+SAME(HD_END_CAUSE_PREEMPTED, HEDDLE__V1__END_CAUSE__END_CAUSE_PREEMPTED);
+SAME(HD_END_CAUSE_LAUNCH_FAILED, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
+SAME(HD_NODE_STATE_READY, HEDDLE__V1__NODE_STATE__NODE_STATE_READY);
+SAME(HD_NODE_STATE_UNREACHABLE, HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE);
+SAME(HD_NODE_STATE_LOST, HEDDLE__V1__NODE_STATE__NODE_STATE_LOST);
+SAME(HD_NODE_STATE_DRAINING, HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING);
+SAME(HD_NODE_STATE_DRAINED, HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED);
+SAME(HD_DEVICE_KIND_ANY, HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_UNSPECIFIED);
+SAME(HD_DEVICE_KIND_CPU, HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU);
+SAME(HD_DEVICE_KIND_CUDA, HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA);
+SAME(HD_PRECISION_FP32, HEDDLE__V1__PRECISION__PRECISION_FP32);
+SAME(HD_PRECISION_BF16, HEDDLE__V1__PRECISION__PRECISION_BF16);
+SAME(HD_WANTED_RUNNING, HEDDLE__V1__WANTED__WANTED_RUNNING);
+SAME(HD_WANTED_STOPPING, HEDDLE__V1__WANTED__WANTED_STOPPING);
+SAME(HD_WANTED_STOPPED, HEDDLE__V1__WANTED__WANTED_STOPPED);
+#undef SAME
+
+char *convert_text(const char *text)
+{
+    return (char *)(uintptr_t)(text ? text : "");
+}
+
+/* ---- folders ----------------------------------------------------------------------------------*/
+
+const char *convert_job_dir(struct hd_arena *arena, const struct controller *c, uint64_t job)
+{
+    return hd_arena_printf(arena, "%s/%" PRIu64, c->jobs_dir, job);
+}
+
+const char *convert_attempt_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
+                                int32_t attempt)
+{
+    return hd_arena_printf(arena, "%s/%" PRIu64 "/attempt-%" PRId32, c->jobs_dir, job, attempt);
+}
+
+const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
+                                   int32_t attempt)
+{
+    return hd_arena_printf(arena, "%s/%" PRIu64 "/attempt-%" PRId32 "/checkpoints", c->jobs_dir,
+                           job, attempt);
+}
+
+/* ---- records to messages ----------------------------------------------------------------------*/
+
+/* A new message of `type` in the arena, initialised; NULL: out of memory. */
+#define NEW(pointer, arena, init)                             \
+    do {                                                      \
+        (pointer) = hd_arena_alloc(arena, sizeof *(pointer)); \
+        if (pointer)                                          \
+            init(pointer);                                    \
+    } while (0)
+
+Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_record *plan)
+{
+    Heddle__V1__Plan *m;
+
+    NEW(m, arena, heddle__v1__plan__init);
+    if (!m)
+        return NULL;
+    m->pp = plan->pp;
+    m->dp = plan->dp;
+    m->cp = plan->cp;
+    m->tp = plan->tp;
+    m->ep = plan->ep;
+    m->zero = plan->zero;
+    m->micro_batch = plan->micro_batch;
+    m->micro_batches = plan->micro_batches;
+    m->schedule = convert_text(plan->schedule);
+    m->recompute = convert_text(plan->recompute);
+    m->precision = (Heddle__V1__Precision)plan->precision;
+    m->device = (Heddle__V1__DeviceKind)plan->device;
+    m->threads_per_device = plan->threads_per_device;
+    m->ranks = hd_arena_array(arena, (size_t)plan->rank_count + 1, sizeof *m->ranks);
+    for (int32_t rank = 0; m->ranks && rank < plan->rank_count; rank++) {
+        Heddle__V1__RankPlacement *place;
+
+        NEW(place, arena, heddle__v1__rank_placement__init);
+        if (!place)
+            return NULL;
+        place->rank = rank;
+        place->node = convert_text(plan->ranks[rank].node_name);
+        place->node_uuid = convert_text(plan->ranks[rank].node_uuid);
+        place->device = plan->ranks[rank].device;
+        m->ranks[m->n_ranks++] = place;
+    }
+    return m->ranks ? m : NULL;
+}
+
+Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct hd_end_record *end)
+{
+    Heddle__V1__EndReport *m;
+
+    NEW(m, arena, heddle__v1__end_report__init);
+    if (!m)
+        return NULL;
+    m->cause = (Heddle__V1__EndCause)end->cause;
+    m->rank = end->rank;
+    m->node = convert_text(end->node);
+    m->message = convert_text(end->message);
+    m->exit_code = end->exit_code;
+    m->signal = end->signal;
+    m->bad_input = end->bad_input;
+    return m;
+}
+
+Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
+                                               const struct hd_checkpoint_record *checkpoint)
+{
+    Heddle__V1__CheckpointInfo *m;
+
+    NEW(m, arena, heddle__v1__checkpoint_info__init);
+    if (!m)
+        return NULL;
+    m->attempt = checkpoint->attempt;
+    m->step = checkpoint->step;
+    m->path = convert_text(checkpoint->path);
+    m->manifest_hash = convert_text(checkpoint->hash);
+    m->time_unix_ms = checkpoint->time_ms;
+    m->size_bytes = checkpoint->size_bytes;
+    return m;
+}
+
+Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct hd_event_record *event)
+{
+    Heddle__V1__Event *m;
+
+    NEW(m, arena, heddle__v1__event__init);
+    if (!m)
+        return NULL;
+    m->time_unix_ms = event->time_ms;
+    m->kind = convert_text(event->kind);
+    m->job = event->job;
+    m->attempt = event->attempt;
+    m->node = convert_text(event->node);
+    m->rank = event->rank;
+    m->message = convert_text(event->message);
+    m->sequence = event->sequence;
+    return m;
+}
+
+Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_step_record *step)
+{
+    Heddle__V1__StepReport *m;
+
+    NEW(m, arena, heddle__v1__step_report__init);
+    if (!m)
+        return NULL;
+    m->step = step->step;
+    m->loss = step->loss;
+    m->grad_norm = step->grad_norm;
+    m->lr = step->lr;
+    m->tokens = step->tokens;
+    m->tokens_per_s = step->tokens_per_s;
+    m->step_ms = step->step_ms;
+    m->mfu = step->mfu;
+    m->time_unix_ms = step->time_ms;
+    return m;
+}
+
+Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
+                                                 const struct hd_validation_record *validation)
+{
+    Heddle__V1__ValidationReport *m;
+
+    NEW(m, arena, heddle__v1__validation_report__init);
+    if (!m)
+        return NULL;
+    m->step = validation->step;
+    m->loss = validation->loss;
+    m->tokens = validation->tokens;
+    m->time_unix_ms = validation->time_ms;
+    return m;
+}
+
+/* A waiting job's reason is made fresh, an ended one's is stored. */
+static const char *reason_of(struct hd_arena *arena, const struct controller *c,
+                             const struct hd_job_record *job)
+{
+    struct hd_text text = {0};
+    const char *copy;
+
+    if (job->state != HD_JOB_STATE_QUEUED)
+        return job->reason;
+    hd_core_explain(c->core, job->job, controller_now(), &text);
+    copy = text.data && !text.failed ? hd_arena_strdup(arena, text.data) : "";
+    hd_text_free(&text);
+    return copy;
+}
+
+/* The nodes of the running attempt, each once. */
+static void add_nodes(struct hd_arena *arena, const struct controller *c,
+                      const struct hd_job_record *job, Heddle__V1__JobStatus *m)
+{
+    const struct hd_attempt_record *attempt = hd_core_attempt(c->core, job->job, 0);
+
+    if (!attempt || attempt->state == HD_ATTEMPT_STATE_ENDED ||
+        (job->state != HD_JOB_STATE_RUNNING && job->state != HD_JOB_STATE_STOPPING))
+        return;
+    m->nodes = hd_arena_array(arena, (size_t)attempt->plan.rank_count, sizeof *m->nodes);
+    for (int32_t rank = 0; m->nodes && rank < attempt->plan.rank_count; rank++) {
+        const char *name = attempt->plan.ranks[rank].node_name;
+        size_t i = 0;
+
+        while (i < m->n_nodes && strcmp(m->nodes[i], name) != 0)
+            i++;
+        if (i == m->n_nodes) /* copied: the core's string may go before the message is packed */
+            m->nodes[m->n_nodes++] = convert_text(hd_arena_strdup(arena, name));
+    }
+}
+
+Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
+                                   const struct hd_job_row *row)
+{
+    const struct hd_job_record *job = &row->record;
+    Heddle__V1__JobStatus *m;
+
+    NEW(m, arena, heddle__v1__job_status__init);
+    if (!m)
+        return NULL;
+    m->job = job->job;
+    m->name = convert_text(job->name);
+    m->owner = convert_text(job->owner);
+    m->state = (Heddle__V1__JobState)job->state;
+    m->reason = convert_text(reason_of(arena, c, job));
+    m->attempt = job->attempt_count;
+    m->steps = job->steps;
+    if (row->has_step) {
+        m->step = row->step.step;
+        m->loss = row->step.loss;
+        m->tokens_per_s = row->step.tokens_per_s;
+        m->mfu = row->step.mfu;
+    }
+    m->checkpoint_step = row->checkpoint_step;
+    m->restarts = job->attempt_count > 1 ? job->attempt_count - 1 : 0;
+    m->submitted_unix_ms = job->submitted_ms;
+    m->started_unix_ms = job->started_ms;
+    m->ended_unix_ms = job->ended_ms;
+    m->devices = job->devices;
+    m->directory = convert_text(convert_job_dir(arena, c, job->job));
+    m->sequence = row->sequence;
+    add_nodes(arena, c, job, m);
+    return hd_arena_failed(arena) ? NULL : m;
+}
+
+static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena,
+                                                  const struct hd_attempt_record *attempt)
+{
+    Heddle__V1__AttemptStatus *m;
+    const struct hd_checkpoint_record base = {.attempt = attempt->base_attempt,
+                                              .step = attempt->base_step,
+                                              .path = attempt->base_path,
+                                              .hash = attempt->base_hash};
+
+    NEW(m, arena, heddle__v1__attempt_status__init);
+    if (!m)
+        return NULL;
+    m->attempt = attempt->attempt;
+    m->state = (Heddle__V1__AttemptState)attempt->state;
+    m->plan = convert_plan(arena, &attempt->plan);
+    if (attempt->base_attempt)
+        m->base_checkpoint = convert_checkpoint(arena, &base);
+    if (attempt->state == HD_ATTEMPT_STATE_ENDED)
+        m->end = convert_end(arena, &attempt->end);
+    m->created_unix_ms = attempt->created_ms;
+    m->running_unix_ms = attempt->running_ms;
+    m->ended_unix_ms = attempt->ended_ms;
+    return m;
+}
+
+enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query *query,
+                                   Heddle__V1__JobStatus *status)
+{
+    const struct hd_job_record *job = &query->jobs[0].record;
+    enum hd_status st = convert_unpack_spec(job->spec, job->spec_bytes, &status->spec);
+
+    if (st)
+        return st;
+    status->attempts = hd_arena_array(arena, query->attempt_count + 1, sizeof *status->attempts);
+    for (size_t i = 0; status->attempts && i < query->attempt_count; i++) {
+        status->attempts[i] = convert_attempt(arena, &query->attempts[i]);
+        if (!status->attempts[i])
+            break;
+        status->n_attempts++;
+    }
+    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for an answer") : HD_OK;
+}
+
+static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena,
+                                              const struct hd_device_record *device,
+                                              const struct hd_device_hold *hold)
+{
+    Heddle__V1__DeviceInfo *m;
+
+    NEW(m, arena, heddle__v1__device_info__init);
+    if (!m)
+        return NULL;
+    m->index = device->index;
+    m->kind = (Heddle__V1__DeviceKind)device->kind;
+    m->name = convert_text(device->name);
+    m->memory_bytes = device->memory_bytes;
+    m->threads = device->threads;
+    m->uuid = convert_text(device->uuid);
+    m->native_precisions = hd_arena_array(arena, 32, sizeof *m->native_precisions);
+    for (int p = 0; m->native_precisions && p < 32; p++) {
+        if (device->precisions & (1u << p))
+            m->native_precisions[m->n_native_precisions++] = (Heddle__V1__Precision)p;
+    }
+    m->job = hold->job;
+    m->attempt = hold->attempt;
+    return m;
+}
+
+Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
+                                     size_t index)
+{
+    Heddle__V1__NodeStatus *m;
+    struct hd_node_view view;
+    struct hd_text reason = {0};
+
+    NEW(m, arena, heddle__v1__node_status__init);
+    if (!m)
+        return NULL;
+    hd_core_node_at(c->core, index, &view);
+    hd_core_node_reason(c->core, index, controller_now(), &reason);
+    m->name = convert_text(view.record->name);
+    m->node_uuid = convert_text(view.record->uuid);
+    m->state = (Heddle__V1__NodeState)view.record->state;
+    m->reason = convert_text(reason.data ? hd_arena_strdup(arena, reason.data) : "");
+    m->build = convert_text(view.record->build);
+    m->jobs_dir_visible = view.jobs_dir_visible;
+    m->jobs_dir_problem = convert_text(view.jobs_dir_problem);
+    m->seen_unix_ms = view.record->seen_ms;
+    m->devices = hd_arena_array(arena, (size_t)view.record->device_count + 1, sizeof *m->devices);
+    for (int32_t d = 0; m->devices && d < view.record->device_count; d++) {
+        m->devices[d] = convert_device(arena, &view.record->devices[d], &view.holds[d]);
+        if (!m->devices[d])
+            break;
+        m->n_devices++;
+    }
+    hd_text_free(&reason);
+    return hd_arena_failed(arena) ? NULL : m;
+}
+
+/* ---- messages to records ----------------------------------------------------------------------*/
+
+enum hd_status convert_unpack_spec(const void *bytes, size_t count, Heddle__V1__JobSpec **ret_spec)
+{
+    Heddle__V1__JobSpec *spec = heddle__v1__job_spec__unpack(NULL, count, bytes);
+
+    if (!spec)
+        return hd_err(HD_CORRUPT, "a stored job cannot be read");
+    *ret_spec = spec;
+    return HD_OK;
+}
+
+struct hd_ask convert_ask(const Heddle__V1__JobSpec *spec)
+{
+    const Heddle__V1__ParallelSpec *p = spec->parallel;
+    struct hd_ask ask = {.name = spec->name, .zero = -1};
+
+    if (spec->train) {
+        ask.global_batch = spec->train->global_batch;
+        ask.steps = spec->train->steps;
+        ask.precision = (int32_t)spec->train->precision;
+    }
+    if (spec->resources) {
+        ask.device = (enum hd_device_kind)spec->resources->device;
+        ask.devices_min = spec->resources->devices_min;
+        ask.devices_max = spec->resources->devices_max;
+    }
+    if (spec->checkpoint)
+        ask.keep = spec->checkpoint->keep;
+    if (spec->restart)
+        ask.restart_max = spec->restart->max;
+    if (!p)
+        return ask;
+    ask.tp = p->tp;
+    ask.pp = p->pp;
+    ask.dp = p->dp;
+    ask.cp = p->cp;
+    ask.ep = p->ep;
+    ask.micro_batch = p->micro_batch;
+    ask.schedule = p->schedule;
+    ask.recompute = p->recompute;
+    if (p->_zero_case == HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO)
+        ask.zero = p->zero;
+    return ask;
+}
+
+struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
+{
+    struct hd_end_record record = {.cause = HD_END_CAUSE_RANK_EXIT, .rank = -1};
+
+    if (!end)
+        return record;
+    if (end->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
+        end->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED)
+        record.cause = (enum hd_end_cause)end->cause; /* one that is not known is a failed rank */
+    record.rank = end->rank;
+    record.node = end->node;
+    record.message = end->message;
+    record.exit_code = end->exit_code;
+    record.signal = end->signal;
+    record.bad_input = end->bad_input;
+    return record;
+}
+
+struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info)
+{
+    return (struct hd_checkpoint_record){.attempt = info->attempt,
+                                         .step = info->step,
+                                         .path = info->path,
+                                         .hash = info->manifest_hash,
+                                         .time_ms = info->time_unix_ms,
+                                         .size_bytes = info->size_bytes};
+}

@@ -1,0 +1,715 @@
+/* fleet: one stream per daemon.
+ *
+ *   opened --Hello, known protocol--> greeted --durable--> welcomed --...--> done
+ *
+ * Whatever a daemon says renews its lease and becomes a core event; what the core wants of it comes
+ * back as its complete desired set, once that is durable.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "controller/services/internal.h"
+
+struct node_stream {
+    struct controller *c;
+    struct hd_rpc_call *call, *logs;
+    char uuid[HD_CTL_NAME_BYTES_MAX + 1], name[HD_CTL_NAME_BYTES_MAX + 1];
+    uint64_t number; /* of the stream, for the core; 0: no Hello yet */
+    struct node_stream *next;
+};
+
+/* ---- the streams ------------------------------------------------------------------------------*/
+
+static struct node_stream *find_stream(const struct controller *c, uint64_t number)
+{
+    for (struct node_stream *s = c->streams; s; s = s->next) {
+        if (s->number == number)
+            return s;
+    }
+    return NULL;
+}
+
+static struct node_stream *find_node(const struct controller *c, const char *uuid)
+{
+    for (struct node_stream *s = c->streams; s; s = s->next) {
+        if (s->number && strcmp(s->uuid, uuid) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid)
+{
+    const struct node_stream *s = find_node(c, uuid);
+
+    return s ? s->logs : NULL;
+}
+
+/* A daemon that does not read is no better than one that is away: it connects again. */
+static void say(struct node_stream *s, const Heddle__V1__ControllerMessage *message)
+{
+    enum hd_status st = hd_rpc_call_write(s->call, &message->base);
+
+    if (st == HD_LIMIT)
+        hd_rpc_call_fail(s->call, hd_err(HD_UNAVAILABLE, "%s reads too slowly", s->name));
+}
+
+/* ---- desired sets -----------------------------------------------------------------------------*/
+
+struct desired_effect {
+    struct effect effect;
+    uint64_t stream;
+    struct hd_arena arena;
+    Heddle__V1__DesiredState state;
+};
+
+static void free_desired(struct desired_effect *d)
+{
+    for (size_t i = 0; i < d->state.n_attempts; i++) {
+        if (d->state.attempts[i]->spec)
+            heddle__v1__job_spec__free_unpacked(d->state.attempts[i]->spec, NULL);
+    }
+    hd_arena_done(&d->arena);
+    free(d);
+}
+
+static void run_desired(struct effect *effect, struct controller *c, enum hd_status st)
+{
+    struct desired_effect *d = (struct desired_effect *)(void *)effect;
+    struct node_stream *s = find_stream(c, d->stream);
+    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
+
+    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_DESIRED;
+    message.desired = &d->state;
+    if (!st && s)
+        say(s, &message);
+    free_desired(d);
+}
+
+static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct controller *c,
+                                                const struct hd_desired_attempt *desired)
+{
+    const struct hd_attempt_record record = hd_record_copy_attempt(&d->arena, desired->attempt);
+    const struct hd_checkpoint_record base = {.attempt = record.base_attempt,
+                                              .step = record.base_step,
+                                              .path = record.base_path,
+                                              .hash = record.base_hash};
+    Heddle__V1__DesiredAttempt *m = hd_arena_alloc(&d->arena, sizeof *m);
+
+    if (!m)
+        return NULL;
+    heddle__v1__desired_attempt__init(m);
+    m->job = record.job;
+    m->attempt = record.attempt;
+    m->wanted = (Heddle__V1__Wanted)desired->wanted;
+    m->attempt_dir = convert_text(convert_attempt_dir(&d->arena, c, record.job, record.attempt));
+    m->checkpoint_dir =
+        convert_text(convert_checkpoint_dir(&d->arena, c, record.job, record.attempt));
+    if (desired->wanted == HD_WANTED_STOPPED)
+        return m;
+    m->plan = convert_plan(&d->arena, &record.plan);
+    if (record.base_attempt)
+        m->base_checkpoint = convert_checkpoint(&d->arena, &base);
+    if (!m->plan || convert_unpack_spec(desired->job->spec, desired->job->spec_bytes, &m->spec))
+        return NULL;
+    return m;
+}
+
+static void copy_deletions(struct desired_effect *d, const struct hd_desired *desired)
+{
+    d->state.deletions =
+        hd_arena_array(&d->arena, desired->deletion_count + 1, sizeof *d->state.deletions);
+    for (size_t i = 0; d->state.deletions && i < desired->deletion_count; i++) {
+        Heddle__V1__CheckpointDeletion *m = hd_arena_alloc(&d->arena, sizeof *m);
+        const struct hd_deletion *deletion = &desired->deletions[i];
+
+        if (!m)
+            return;
+        heddle__v1__checkpoint_deletion__init(m);
+        m->job = deletion->job;
+        m->attempt = deletion->attempt;
+        m->step = deletion->step;
+        m->path = convert_text(hd_arena_strdup(&d->arena, deletion->path));
+        m->manifest_hash = convert_text(hd_arena_strdup(&d->arena, deletion->hash));
+        d->state.deletions[d->state.n_deletions++] = m;
+    }
+}
+
+static enum hd_status fill_desired(struct desired_effect *d, struct controller *c, const char *uuid)
+{
+    struct hd_desired desired;
+    enum hd_status st = hd_core_desired(c->core, uuid, &d->arena, &desired);
+
+    if (st)
+        return st;
+    d->state.generation = desired.generation;
+    d->state.attempts =
+        hd_arena_array(&d->arena, desired.attempt_count + 1, sizeof *d->state.attempts);
+    for (size_t i = 0; d->state.attempts && i < desired.attempt_count; i++) {
+        d->state.attempts[i] = copy_attempt(d, c, &desired.attempts[i]);
+        if (!d->state.attempts[i])
+            return hd_err(HD_NO_MEMORY, "no memory for a desired set");
+        d->state.n_attempts++;
+    }
+    copy_deletions(d, &desired);
+    return hd_arena_failed(&d->arena) ? hd_err(HD_NO_MEMORY, "no memory for a desired set") : HD_OK;
+}
+
+void fleet_send_desired(struct controller *c, const char *uuid)
+{
+    struct node_stream *s = find_node(c, uuid);
+    struct desired_effect *d;
+
+    if (!s)
+        return; /* it hears all when it comes back */
+    d = calloc(1, sizeof *d);
+    if (!d) {
+        hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
+        return;
+    }
+    hd_arena_init(&d->arena, 0);
+    heddle__v1__desired_state__init(&d->state);
+    d->effect.run = run_desired;
+    d->stream = s->number;
+    if (fill_desired(d, c, uuid)) {
+        free_desired(d);
+        hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
+        return;
+    }
+    turn_then(c, &d->effect);
+}
+
+/* ---- Hello ------------------------------------------------------------------------------------*/
+
+struct welcome_effect {
+    struct effect effect;
+    uint64_t stream;
+};
+
+static void run_welcome(struct effect *effect, struct controller *c, enum hd_status st)
+{
+    struct welcome_effect *w = (struct welcome_effect *)(void *)effect;
+    struct node_stream *s = find_stream(c, w->stream);
+    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
+    Heddle__V1__Welcome welcome = HEDDLE__V1__WELCOME__INIT;
+
+    free(w);
+    if (st || !s)
+        return;
+    welcome.protocol = HEDDLE__V1__PROTOCOL__PROTOCOL_MAX;
+    welcome.build = convert_text(c->options.build);
+    welcome.cluster_id = convert_text(hd_store_cluster_id(c->store));
+    welcome.jobs_dir = c->jobs_dir;
+    welcome.jobs_dir_probe = convert_text(".heddle-probe");
+    welcome.heartbeat_ms = HEARTBEAT_MS;
+    welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;
+    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
+    message.welcome = &welcome;
+    say(s, &message);
+}
+
+static enum hd_status check_protocol(const Heddle__V1__Hello *hello, const struct controller *c)
+{
+    if (hello->protocol_min <= HEDDLE__V1__PROTOCOL__PROTOCOL_MAX &&
+        hello->protocol_max >= HEDDLE__V1__PROTOCOL__PROTOCOL_MIN)
+        return HD_OK;
+    return hd_err(HD_CONFLICT,
+                  "this controller (build %s) speaks protocol %d to %d, the daemon (build %s) "
+                  "%d to %d; upgrade the older one",
+                  c->options.build, HEDDLE__V1__PROTOCOL__PROTOCOL_MIN,
+                  HEDDLE__V1__PROTOCOL__PROTOCOL_MAX, hello->build, hello->protocol_min,
+                  hello->protocol_max);
+}
+
+static uint32_t precision_set(const Heddle__V1__DeviceInfo *device)
+{
+    uint32_t set = 0;
+
+    for (size_t i = 0; i < device->n_native_precisions; i++) {
+        if ((unsigned)device->native_precisions[i] < 32)
+            set |= 1u << (unsigned)device->native_precisions[i];
+    }
+    return set;
+}
+
+/* Older streams of the same daemon have no part in it any more. */
+static void drop_older(struct node_stream *s)
+{
+    for (struct node_stream *other = s->c->streams; other; other = other->next) {
+        if (other == s || !other->number || strcmp(other->uuid, s->uuid) != 0)
+            continue;
+        other->number = 0;
+        hd_rpc_call_fail(other->call,
+                         hd_err(HD_CONFLICT, "another stream of %s took its place", s->name));
+    }
+}
+
+static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hello)
+{
+    struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
+    struct welcome_effect *welcome;
+    struct hd_core_event event = {.kind = HD_CORE_HELLO,
+                                  .hello = {.uuid = hello->node_uuid,
+                                            .name = hello->node_name,
+                                            .boot_id = hello->boot_id,
+                                            .build = hello->build,
+                                            .stream = ++s->c->last_stream,
+                                            .devices = devices,
+                                            .device_count = (int32_t)hello->n_devices}};
+    enum hd_status st = check_protocol(hello, s->c);
+
+    if (!st && hello->n_devices > HD_CTL_DEVICES_PER_NODE_MAX)
+        st = hd_err(HD_LIMIT, "%zu devices on one node, the limit is %d", hello->n_devices,
+                    HD_CTL_DEVICES_PER_NODE_MAX);
+    for (size_t i = 0; !st && i < hello->n_devices; i++) {
+        const Heddle__V1__DeviceInfo *d = hello->devices[i];
+
+        devices[i] = (struct hd_device_record){.index = d->index,
+                                               .kind = (enum hd_device_kind)d->kind,
+                                               .name = d->name,
+                                               .uuid = d->uuid,
+                                               .memory_bytes = d->memory_bytes,
+                                               .threads = d->threads,
+                                               .precisions = precision_set(d)};
+        if (d->kind != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU &&
+            d->kind != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA)
+            st = hd_err(HD_INVALID, "device %d of %s has the unknown kind %d", d->index,
+                        hello->node_name, (int)d->kind);
+    }
+    if (!st)
+        st = turn_step(s->c, &event);
+    if (st)
+        return st;
+    (void)snprintf(s->uuid, sizeof s->uuid, "%s", hello->node_uuid);
+    (void)snprintf(s->name, sizeof s->name, "%s", hello->node_name);
+    s->number = event.hello.stream;
+    drop_older(s);
+    welcome = calloc(1, sizeof *welcome);
+    if (!welcome)
+        return hd_err(HD_NO_MEMORY, "no memory for a node");
+    welcome->effect.run = run_welcome;
+    welcome->stream = s->number;
+    turn_then(s->c, &welcome->effect);
+    hd_log(HD_LOG_INFO, "node %s connected (%zu devices, build %s)", s->name, hello->n_devices,
+           hello->build);
+    return HD_OK;
+}
+
+/* ---- what a daemon says -----------------------------------------------------------------------*/
+
+/* A checkpoint outside its attempt's folder is none of ours: it must not be started from, and above
+ * all not be deleted. */
+static bool is_in_place(struct node_stream *s, uint64_t job, int32_t attempt, const char *path)
+{
+    struct hd_arena arena;
+    const char *dir;
+    bool in_place;
+
+    hd_arena_init(&arena, 0);
+    dir = convert_checkpoint_dir(&arena, s->c, job, attempt);
+    in_place = dir && strncmp(path, dir, strlen(dir)) == 0 && path[strlen(dir)] == '/' &&
+               !strstr(path, "/../") && strlen(path) < HD_CTL_PATH_BYTES_MAX;
+    hd_arena_done(&arena);
+    if (!in_place)
+        hd_log(HD_LOG_WARN, "node %s reports a checkpoint of job %" PRIu64 " at %s; ignored",
+               s->name, job, path);
+    return in_place;
+}
+
+static void take_checkpoints(struct node_stream *s, struct hd_arena *arena,
+                             const Heddle__V1__ObservedAttempt *m, struct hd_observed *observed)
+{
+    observed->checkpoints =
+        hd_arena_array(arena, m->n_checkpoints + 1, sizeof *observed->checkpoints);
+    for (size_t i = 0; observed->checkpoints && i < m->n_checkpoints; i++) {
+        if (is_in_place(s, m->job, m->attempt, m->checkpoints[i]->path))
+            observed->checkpoints[observed->checkpoint_count++] =
+                convert_checkpoint_record(m->checkpoints[i]);
+    }
+}
+
+static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__ObservedState *m)
+{
+    struct hd_core_event event = {
+        .kind = HD_CORE_OBSERVED,
+        .observed = {.uuid = s->uuid,
+                     .stream = s->number,
+                     .generation = m->generation,
+                     .jobs_dir_visible = strcmp(m->jobs_dir_probe, s->c->probe) == 0,
+                     .jobs_dir_problem = m->jobs_dir_problem}};
+    struct hd_observed *attempts;
+    struct hd_deletion *deleted;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    if (!event.observed.jobs_dir_visible && !*m->jobs_dir_problem)
+        event.observed.jobs_dir_problem = "it is another folder of the same name";
+    hd_arena_init(&arena, 0);
+    attempts = hd_arena_array(&arena, m->n_attempts + 1, sizeof *attempts);
+    deleted = hd_arena_array(&arena, m->n_deleted + 1, sizeof *deleted);
+    for (size_t i = 0; attempts && i < m->n_attempts; i++) {
+        const Heddle__V1__ObservedAttempt *a = m->attempts[i];
+
+        attempts[i] = (struct hd_observed){.job = a->job,
+                                           .attempt = a->attempt,
+                                           .state = (enum hd_attempt_state)a->state,
+                                           .end = convert_end_record(a->end)};
+        take_checkpoints(s, &arena, a, &attempts[i]);
+    }
+    for (size_t i = 0; deleted && i < m->n_deleted; i++)
+        deleted[i] = (struct hd_deletion){.job = m->deleted[i]->job,
+                                          .attempt = m->deleted[i]->attempt,
+                                          .step = m->deleted[i]->step};
+    event.observed.attempts = attempts;
+    event.observed.attempt_count = m->n_attempts;
+    event.observed.deleted = deleted;
+    event.observed.deleted_count = m->n_deleted;
+    st = hd_arena_failed(&arena) ? hd_err(HD_NO_MEMORY, "no memory for an observed set")
+                                 : turn_step(s->c, &event);
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* ---- reports ----------------------------------------------------------------------------------*/
+
+/* Positions to acknowledge when the turn is durable: the last of each (job, attempt, rank). */
+struct ack_effect {
+    struct effect effect;
+    uint64_t stream;
+    size_t count;
+    struct hd_position_record positions[];
+};
+
+static void run_ack(struct effect *effect, struct controller *c, enum hd_status st)
+{
+    struct ack_effect *ack = (struct ack_effect *)(void *)effect;
+    struct node_stream *s = find_stream(c, ack->stream);
+    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
+    Heddle__V1__ReportAck body = HEDDLE__V1__REPORT_ACK__INIT;
+    Heddle__V1__ReportPosition *items = calloc(ack->count + 1, sizeof *items);
+    Heddle__V1__ReportPosition **pointers = calloc(ack->count + 1, sizeof(void *));
+
+    for (size_t i = 0; items && pointers && i < ack->count; i++) {
+        heddle__v1__report_position__init(&items[i]);
+        items[i].job = ack->positions[i].job;
+        items[i].attempt = ack->positions[i].attempt;
+        items[i].rank = ack->positions[i].rank;
+        items[i].seq = ack->positions[i].seq;
+        pointers[i] = &items[i];
+    }
+    body.n_positions = ack->count;
+    body.positions = pointers;
+    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REPORT_ACK;
+    message.report_ack = &body;
+    if (!st && s && items && pointers)
+        say(s, &message);
+    free(items);
+    free(pointers);
+    free(ack);
+}
+
+static void acknowledge(struct ack_effect *ack, const Heddle__V1__Report *r)
+{
+    for (size_t i = 0; i < ack->count; i++) {
+        struct hd_position_record *p = &ack->positions[i];
+
+        if (p->job == r->job && p->attempt == r->attempt && p->rank == r->rank) {
+            p->seq = r->seq > p->seq ? r->seq : p->seq;
+            return;
+        }
+    }
+    ack->positions[ack->count++] = (struct hd_position_record){
+        .job = r->job, .attempt = r->attempt, .rank = r->rank, .seq = r->seq};
+}
+
+static void describe_exit(const Heddle__V1__Report *r, char *ret_text, size_t size)
+{
+    const Heddle__V1__RankExit *e = r->rank_exit;
+
+    if (e->signal)
+        (void)snprintf(ret_text, size, "rank %d was killed by signal %d%s%s", r->rank, e->signal,
+                       *e->message ? ": " : "", e->message);
+    else if (e->exit_code)
+        (void)snprintf(ret_text, size, "rank %d ended with exit code %d%s%s", r->rank, e->exit_code,
+                       *e->message ? ": " : "", e->message);
+    else
+        (void)snprintf(ret_text, size, "rank %d is done", r->rank);
+}
+
+/* False: a body of a later version. Its number still counts as taken in. */
+static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
+                        struct hd_core_event *event, char *text, size_t size)
+{
+    switch (r->body_case) {
+    case HEDDLE__V1__REPORT__BODY_STEP:
+        event->report.kind = HD_REPORT_STEP;
+        event->report.step = (struct hd_step_record){.step = r->step->step,
+                                                     .tokens = r->step->tokens,
+                                                     .time_ms = r->step->time_unix_ms,
+                                                     .loss = r->step->loss,
+                                                     .grad_norm = r->step->grad_norm,
+                                                     .lr = r->step->lr,
+                                                     .tokens_per_s = r->step->tokens_per_s,
+                                                     .step_ms = r->step->step_ms,
+                                                     .mfu = r->step->mfu};
+        return true;
+    case HEDDLE__V1__REPORT__BODY_VALIDATION:
+        event->report.kind = HD_REPORT_VALIDATION;
+        event->report.validation =
+            (struct hd_validation_record){.step = r->validation->step,
+                                          .tokens = r->validation->tokens,
+                                          .time_ms = r->validation->time_unix_ms,
+                                          .loss = r->validation->loss};
+        return true;
+    case HEDDLE__V1__REPORT__BODY_CHECKPOINT:
+        event->report.kind = HD_REPORT_CHECKPOINT;
+        event->report.checkpoint = convert_checkpoint_record(r->checkpoint);
+        return is_in_place(s, r->job, r->attempt, r->checkpoint->path);
+    case HEDDLE__V1__REPORT__BODY_EVENT:
+        event->report.kind = HD_REPORT_EVENT;
+        event->report.event = (struct hd_event_record){.time_ms = r->event->time_unix_ms,
+                                                       .kind = r->event->kind,
+                                                       .message = r->event->message};
+        return true;
+    case HEDDLE__V1__REPORT__BODY_RANK_EXIT:
+        describe_exit(r, text, size);
+        event->report.kind = HD_REPORT_EVENT;
+        event->report.event = (struct hd_event_record){
+            .time_ms = r->rank_exit->time_unix_ms, .kind = "rank_exit", .message = text};
+        return true;
+    default:
+        return false;
+    }
+}
+
+static enum hd_status take_report(struct node_stream *s, const Heddle__V1__Report *r)
+{
+    char text[HD_CTL_MESSAGE_BYTES_MAX];
+    struct hd_core_event event = {.kind = HD_CORE_REPORT,
+                                  .report = {.uuid = s->uuid,
+                                             .stream = s->number,
+                                             .job = r->job,
+                                             .attempt = r->attempt,
+                                             .rank = r->rank,
+                                             .seq = r->seq}};
+    enum hd_status st;
+
+    if (!fill_report(s, r, &event, text, sizeof text))
+        return HD_OK;
+    st = turn_step(s->c, &event);
+    if (st == HD_NOT_FOUND || st == HD_INVALID) {
+        hd_log(HD_LOG_DEBUG, "a report of %s is dropped: %s", s->name, hd_err_message());
+        return HD_OK; /* nobody wants it any more, so the daemon need not keep it */
+    }
+    return st;
+}
+
+static enum hd_status take_reports(struct node_stream *s, const Heddle__V1__Reports *m)
+{
+    struct ack_effect *ack = calloc(1, sizeof *ack + (m->n_reports + 1) * sizeof ack->positions[0]);
+    enum hd_status st = HD_OK;
+
+    if (!ack)
+        return hd_err(HD_NO_MEMORY, "no memory for reports");
+    ack->effect.run = run_ack;
+    ack->stream = s->number;
+    for (size_t i = 0; !st && i < m->n_reports; i++) {
+        st = take_report(s, m->reports[i]);
+        if (!st)
+            acknowledge(ack, m->reports[i]);
+    }
+    turn_then(s->c, &ack->effect);
+    return st;
+}
+
+/* ---- the stream's callbacks -------------------------------------------------------------------*/
+
+static void answer_heartbeat(struct node_stream *s, const Heddle__V1__Heartbeat *m)
+{
+    Heddle__V1__ControllerMessage message = HEDDLE__V1__CONTROLLER_MESSAGE__INIT;
+    Heddle__V1__Heartbeat body = HEDDLE__V1__HEARTBEAT__INIT;
+
+    body.nonce = m->nonce;
+    message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT;
+    message.heartbeat = &body;
+    say(s, &message);
+}
+
+static enum hd_status take_message(struct node_stream *s, const Heddle__V1__NodeMessage *m)
+{
+    const struct hd_core_event alive = {.kind = HD_CORE_ALIVE,
+                                        .node = {.uuid = s->uuid, .stream = s->number}};
+    enum hd_status st;
+
+    if (!s->number && m->body_case != HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
+        return hd_err(HD_INVALID, "a daemon's first message must be Hello");
+    if (s->number && m->body_case == HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
+        return hd_err(HD_INVALID, "a daemon says Hello only once");
+    if (!s->number)
+        return greet(s, m->hello);
+    st = turn_step(s->c, &alive);
+    if (st)
+        return st;
+    switch (m->body_case) {
+    case HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED:
+        return take_observed(s, m->observed);
+    case HEDDLE__V1__NODE_MESSAGE__BODY_REPORTS:
+        return take_reports(s, m->reports);
+    case HEDDLE__V1__NODE_MESSAGE__BODY_RENDEZVOUS_PUT:
+        return rendezvous_put(s->c, s->call, s->uuid, m->rendezvous_put);
+    case HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT:
+        answer_heartbeat(s, m->heartbeat);
+        return HD_OK;
+    default:
+        return HD_OK; /* of a later version */
+    }
+}
+
+static void on_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    struct controller *c = hd_rpc_call_user(call);
+    struct node_stream *s = calloc(1, sizeof *s);
+
+    (void)request;
+    hd_rpc_call_set_user(call, s);
+    if (!s) {
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "no memory for a node"));
+        return;
+    }
+    s->c = c;
+    s->call = call;
+    s->next = c->streams;
+    c->streams = s;
+}
+
+static void on_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    struct node_stream *s = hd_rpc_call_user(call);
+    struct controller *c;
+    enum hd_status st;
+
+    if (!s)
+        return;
+    c = s->c;
+    turn_begin(c);
+    st = take_message(s, (const Heddle__V1__NodeMessage *)(const void *)message);
+    if (st) {
+        hd_log(HD_LOG_WARN, "the stream of %s ends: %s", *s->name ? s->name : "a daemon",
+               hd_err_message());
+        hd_rpc_call_fail(call, st);
+    }
+    turn_end(c);
+}
+
+static void on_half_close(struct hd_rpc_call *call)
+{
+    hd_rpc_call_finish(call);
+}
+
+static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+{
+    struct node_stream *s = hd_rpc_call_user(call), **at;
+    struct hd_core_event gone = {.kind = HD_CORE_GONE};
+    struct controller *c;
+
+    if (!s)
+        return;
+    c = s->c;
+    for (at = &c->streams; *at != s; at = &(*at)->next)
+        ;
+    *at = s->next;
+    if (s->number && !c->stopping) {
+        hd_log(HD_LOG_INFO, "node %s disconnected%s%s", s->name, status ? ": " : "",
+               status ? message : "");
+        gone.node.uuid = s->uuid;
+        gone.node.stream = s->number;
+        turn_begin(c);
+        (void)turn_step(c, &gone);
+        turn_end(c);
+    }
+    if (s->logs) {
+        hd_rpc_call_cancel(s->logs);
+        read_log_node_gone(c, s->uuid);
+    }
+    free(s);
+}
+
+/* ---- the streams of logs ----------------------------------------------------------------------*/
+
+static void on_logs_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__LogChunk *m = (const Heddle__V1__LogChunk *)(const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    struct node_stream *s;
+
+    if (m->request) {
+        read_log_chunk(c, m);
+        return;
+    }
+    s = find_node(c, m->node_uuid);
+    if (!s) {
+        hd_rpc_call_fail(call, hd_err(HD_CONFLICT, "say Hello on the other stream first"));
+        return;
+    }
+    if (s->logs && s->logs != call)
+        hd_rpc_call_cancel(s->logs);
+    s->logs = call;
+}
+
+static void on_logs_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+{
+    struct controller *c = hd_rpc_call_user(call);
+
+    (void)status;
+    (void)message;
+    for (struct node_stream *s = c->streams; s; s = s->next) {
+        if (s->logs != call)
+            continue;
+        s->logs = NULL;
+        read_log_node_gone(c, s->uuid);
+    }
+}
+
+/* ---- the service ------------------------------------------------------------------------------*/
+
+void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record *attempt,
+                           const Heddle__V1__ControllerMessage *message)
+{
+    for (struct node_stream *s = c->streams; s; s = s->next) {
+        for (int32_t rank = 0; s->number && rank < attempt->plan.rank_count; rank++) {
+            if (strcmp(attempt->plan.ranks[rank].node_uuid, s->uuid) == 0) {
+                say(s, message);
+                break;
+            }
+        }
+    }
+}
+
+enum hd_status fleet_register(struct controller *c)
+{
+    const struct hd_rpc_method connect = {
+        .path = "/heddle.v1.Fleet/Connect",
+        .kind = HD_RPC_BIDI,
+        .request = &heddle__v1__node_message__descriptor,
+        .response = &heddle__v1__controller_message__descriptor,
+        .handler = {.on_open = on_open,
+                    .on_msg = on_msg,
+                    .on_half_close = on_half_close,
+                    .on_done = on_done},
+        .user = c,
+    };
+    const struct hd_rpc_method logs = {
+        .path = "/heddle.v1.Fleet/Logs",
+        .kind = HD_RPC_BIDI,
+        .request = &heddle__v1__log_chunk__descriptor,
+        .response = &heddle__v1__log_request__descriptor,
+        .handler = {.on_msg = on_logs_msg, .on_half_close = on_half_close, .on_done = on_logs_done},
+        .user = c,
+    };
+    enum hd_status st = hd_rpc_server_add_method(c->server, &connect);
+
+    return st ? st : hd_rpc_server_add_method(c->server, &logs);
+}

@@ -1,0 +1,147 @@
+/* internal: the running controller, shared by the files of services and nobody else. */
+#ifndef HD_CONTROLLER_SERVICES_INTERNAL_H
+#define HD_CONTROLLER_SERVICES_INTERNAL_H
+
+#include "controller/services/controller.h"
+#include "controller/store.h"
+#include "heddle/v1/control.pb-c.h"
+#include "heddle/v1/fleet.pb-c.h"
+#include "heddle/v1/job.pb-c.h"
+
+enum {
+    HEARTBEAT_MS = 3000,          /* a daemon's longest silence */
+    TICK_MS = 500,                /* the core's clock */
+    LOG_CHUNK_BYTES = 256 * 1024, /* of a log in one message */
+    PAGE_DEFAULT = 100,           /* items of a list */
+    PAGE_MAX = 1000,
+    RENDEZVOUS_VALUE_MAX = 4096, /* bytes of one rank's card */
+    RENDEZVOUS_ROUNDS_MAX = 16,  /* of one attempt */
+};
+
+/* Something that must not leave before the turn's batch is durable. `run` frees it. st: HD_OK when
+ * it is; else the batch was given up, and nothing of it happened. */
+struct effect {
+    void (*run)(struct effect *effect, struct controller *c, enum hd_status st);
+    struct effect *next;
+};
+
+/* One or several core steps and what follows from them. */
+struct turn {
+    struct controller *c;
+    struct hd_batch *batch;
+    struct effect *first, **end;
+    uint64_t *jobs; /* changed */
+    size_t job_count, job_size;
+};
+
+struct node_stream;
+struct watcher;
+struct log_reader;
+struct rendezvous;
+struct reply;
+
+struct controller {
+    uv_loop_t *loop;
+    struct controller_options options;
+    char state_dir[HD_CTL_PATH_BYTES_MAX], jobs_dir[HD_CTL_PATH_BYTES_MAX];
+    char probe[80]; /* content of the probe file in jobs_dir */
+    int port;
+    struct hd_rpc *rpc;
+    struct hd_rpc_server *server;
+    struct hd_store *store;
+    struct hd_core *core;
+    struct hd_core_out out; /* of the last step */
+    struct turn *turn;      /* open; NULL: none */
+    int turn_depth;
+    uv_timer_t tick;
+    uint64_t last_stream, last_log_request;
+    struct node_stream *streams;
+    struct watcher *watchers;
+    struct log_reader *log_readers;
+    struct rendezvous *rendezvous;
+    struct reply *replies; /* wait for the disk */
+    bool stopping;
+    void (*on_stopped)(void *user);
+    void *stopped_user;
+};
+
+struct hd_now controller_now(void);
+/* Reports what cannot be survived to the program, once. */
+void controller_fail(struct controller *c, enum hd_status st);
+
+/* ---- turn.c -----------------------------------------------------------------------------------*/
+
+/* Turns nest; the outermost end commits. Between begin and end any number of steps. */
+void turn_begin(struct controller *c);
+enum hd_status turn_step(struct controller *c, const struct hd_core_event *event);
+void turn_then(struct controller *c, struct effect *effect);
+void turn_end(struct controller *c);
+
+/* ---- convert.c --------------------------------------------------------------------------------*/
+
+/* Messages live in `arena` and point into the records: both must stay until they are packed. NULL:
+ * out of memory. */
+Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
+                                   const struct hd_job_row *row);
+enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query *query,
+                                   Heddle__V1__JobStatus *status);
+Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_record *plan);
+Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct hd_end_record *end);
+Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
+                                               const struct hd_checkpoint_record *checkpoint);
+Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct hd_event_record *event);
+Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_step_record *step);
+Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
+                                                 const struct hd_validation_record *validation);
+Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
+                                     size_t index);
+
+/* A packed JobSpec; freed with heddle__v1__job_spec__free_unpacked(spec, NULL). */
+enum hd_status convert_unpack_spec(const void *bytes, size_t count, Heddle__V1__JobSpec **ret_spec);
+/* What the core must know; strings point into the spec. */
+struct hd_ask convert_ask(const Heddle__V1__JobSpec *spec);
+/* Back from messages; strings point into the message. */
+struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end);
+struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info);
+char *convert_text(const char *text); /* protobuf-c wants char *, and never writes to it */
+
+/* <jobs_dir>/<job>, <jobs_dir>/<job>/attempt-<k>, and the folder below it that holds checkpoints */
+const char *convert_job_dir(struct hd_arena *arena, const struct controller *c, uint64_t job);
+const char *convert_attempt_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
+                                int32_t attempt);
+const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
+                                   int32_t attempt);
+
+/* ---- the services -----------------------------------------------------------------------------*/
+
+enum hd_status control_register(struct controller *c);
+enum hd_status fleet_register(struct controller *c);
+
+void control_trouble(struct controller *c,
+                     const char *message); /* replies that wait for the disk */
+
+void watch_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
+void watch_drain(struct hd_rpc_call *call);
+void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
+void watch_announce(struct controller *c, uint64_t job); /* something of it became durable */
+void watch_tick(struct controller *c);                   /* reasons change without events */
+
+void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
+void read_log_drain(struct hd_rpc_call *call);
+void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
+void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk);
+void read_log_node_gone(struct controller *c, const char *uuid); /* its Logs stream broke */
+
+/* Fleet streams by node; NULL: not connected. */
+struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
+/* After a step: the node's desired set as it is now leaves when the turn is durable. */
+void fleet_send_desired(struct controller *c, const char *uuid);
+void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record *attempt,
+                           const Heddle__V1__ControllerMessage *message);
+
+enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, const char *node_uuid,
+                              const Heddle__V1__RendezvousPut *put);
+void rendezvous_tick(struct controller *c); /* forgets those of ended attempts */
+void rendezvous_free_all(struct controller *c);
+
+#endif

@@ -1,0 +1,143 @@
+/* turn: a core step, the disk, and only then the world.
+ *
+ *   turn_begin  turn_step..  turn_then..  turn_end
+ *                   |            |            |
+ *                 batch       effects       commit ----> (writer thread) ----> effects run, in
+ * order
+ *
+ * A turn without anything to write still waits for the turns before it: an answer that rests on
+ * what a step has decided is as durable as that step.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/services/internal.h"
+
+struct hd_now controller_now(void)
+{
+    return (struct hd_now){.mono_ms = hd_clock_now_ms(), .wall_ms = hd_clock_wall_ms()};
+}
+
+void controller_fail(struct controller *c, enum hd_status st)
+{
+    struct hd_error error;
+
+    hd_err_save(st, &error);
+    if (c->stopping)
+        return;
+    c->stopping = true;
+    if (c->options.on_fatal)
+        c->options.on_fatal(c->options.user, &error);
+}
+
+void turn_begin(struct controller *c)
+{
+    struct turn *turn;
+
+    if (c->turn_depth++)
+        return;
+    turn = calloc(1, sizeof *turn);
+    if (turn)
+        turn->batch = hd_batch_new();
+    if (!turn || !turn->batch) {
+        free(turn);
+        controller_fail(c, hd_err(HD_NO_MEMORY, "no memory left for the controller's state"));
+        return;
+    }
+    turn->c = c;
+    turn->end = &turn->first;
+    c->turn = turn;
+}
+
+static void add_job(struct controller *c, uint64_t job)
+{
+    struct turn *turn = c->turn;
+    size_t bigger;
+    uint64_t *moved;
+
+    for (size_t i = 0; i < turn->job_count; i++) {
+        if (turn->jobs[i] == job)
+            return;
+    }
+    if (turn->job_count == turn->job_size) {
+        bigger = turn->job_size ? turn->job_size * 2 : 8;
+        moved = realloc(turn->jobs, bigger * sizeof *moved);
+        if (!moved)
+            return; /* a watcher hears of it with the next change */
+        turn->jobs = moved;
+        turn->job_size = bigger;
+    }
+    turn->jobs[turn->job_count++] = job;
+}
+
+enum hd_status turn_step(struct controller *c, const struct hd_core_event *event)
+{
+    enum hd_status st;
+
+    if (!c->turn || c->stopping)
+        return hd_err(HD_UNAVAILABLE, "the controller is stopping");
+    hd_core_out_clear(&c->out);
+    c->out.batch = c->turn->batch;
+    st = hd_core_step(c->core, event, controller_now(), &c->out);
+    if (st == HD_NO_MEMORY)
+        controller_fail(c, st);
+    if (st)
+        return st;
+    for (size_t i = 0; i < c->out.job_count; i++)
+        add_job(c, c->out.jobs[i]);
+    for (size_t i = 0; i < c->out.node_count; i++)
+        fleet_send_desired(c, c->out.nodes[i]);
+    return HD_OK;
+}
+
+void turn_then(struct controller *c, struct effect *effect)
+{
+    if (!c->turn) { /* the turn could not begin: the controller has failed */
+        effect->run(effect, c, HD_ABORTED);
+        return;
+    }
+    effect->next = NULL;
+    *c->turn->end = effect;
+    c->turn->end = &effect->next;
+}
+
+static void on_durable(void *user, enum hd_status st)
+{
+    struct turn *turn = user;
+    struct controller *c = turn->c;
+
+    while (turn->first) {
+        struct effect *effect = turn->first;
+
+        turn->first = effect->next;
+        effect->run(effect, c, st);
+    }
+    for (size_t i = 0; !st && i < turn->job_count; i++)
+        watch_announce(c, turn->jobs[i]);
+    free(turn->jobs);
+    free(turn);
+}
+
+void turn_end(struct controller *c)
+{
+    struct turn *turn = c->turn;
+    struct hd_batch *batch;
+
+    if (--c->turn_depth || !turn)
+        return;
+    c->turn = NULL;
+    batch = turn->batch;
+    turn->batch = NULL;
+    if (!batch->count && !turn->first && !turn->job_count) { /* heartbeats, mostly */
+        hd_batch_free(batch);
+        free(turn);
+        return;
+    }
+    if (hd_batch_failed(batch)) { /* turn_step has told */
+        hd_batch_free(batch);
+        on_durable(turn, HD_ABORTED);
+        return;
+    }
+    hd_store_commit(c->store, batch, on_durable, turn);
+}

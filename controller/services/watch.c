@@ -1,0 +1,314 @@
+/* watch: a job's history, from anywhere on, and then as it grows.
+ *
+ *   reading the job -> status if it is news -> reading history -> entries -> more: again
+ *         ^                                                        |
+ *         '------ something became durable (watch_announce) <-- waiting, or the end if the job has
+ *                                                                        ended
+ *
+ * The job is read before its history: when the job has ended, the history read after it is whole.
+ * A slow reader is waited for (on_drain), nothing is kept for it but its position.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/services/internal.h"
+
+enum { ENTRIES_A_TIME = 200, REASON_MAX = 1024 };
+
+struct watcher {
+    struct controller *c;
+    struct hd_rpc_call *call; /* NULL: the call is over, a query is still out */
+    uint64_t job, after;
+    bool new_only;
+    bool busy;    /* a query is out */
+    bool again;   /* something happened meanwhile */
+    bool blocked; /* the peer reads slowly */
+    bool ended;   /* as the job was read last */
+    enum hd_job_state state;
+    char reason[REASON_MAX];
+    Heddle__V1__JobEnd end;
+    Heddle__V1__EndReport end_report;
+    char end_reason[REASON_MAX], end_node[HD_CTL_NAME_BYTES_MAX + 1], end_message[REASON_MAX];
+    struct watcher *next;
+};
+
+static void free_watcher(struct watcher *w)
+{
+    struct watcher **at = &w->c->watchers;
+
+    while (*at && *at != w)
+        at = &(*at)->next;
+    if (*at)
+        *at = w->next;
+    free(w);
+}
+
+static void read_job(struct watcher *w);
+static void read_history(struct watcher *w);
+
+/* ---- what is sent -----------------------------------------------------------------------------*/
+
+/* False: the peer is slow or gone; the message must be made again later. */
+static bool put(struct watcher *w, const Heddle__V1__WatchJobResponse *message)
+{
+    enum hd_status st = hd_rpc_call_write(w->call, &message->base);
+
+    if (st == HD_LIMIT)
+        w->blocked = true;
+    return st == HD_OK;
+}
+
+static bool send_entry(struct watcher *w, struct hd_arena *arena,
+                       const struct hd_history_entry *entry)
+{
+    Heddle__V1__WatchJobResponse m = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+
+    m.sequence = entry->sequence;
+    switch (entry->kind) {
+    case HD_OP_STEP:
+        m.attempt = entry->step.attempt;
+        m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP;
+        m.step = convert_step(arena, &entry->step);
+        break;
+    case HD_OP_VALIDATION:
+        m.attempt = entry->validation.attempt;
+        m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION;
+        m.validation = convert_validation(arena, &entry->validation);
+        break;
+    case HD_OP_CHECKPOINT:
+        m.attempt = entry->checkpoint.attempt;
+        m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT;
+        m.checkpoint = convert_checkpoint(arena, &entry->checkpoint);
+        break;
+    default:
+        m.attempt = entry->event.attempt;
+        m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT;
+        m.event = convert_event(arena, &entry->event);
+        break;
+    }
+    return !hd_arena_failed(arena) && put(w, &m);
+}
+
+static bool send_status(struct watcher *w, Heddle__V1__JobStatus *status)
+{
+    Heddle__V1__WatchJobResponse m = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+
+    m.attempt = status->attempt;
+    m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS;
+    m.status = status;
+    if (!put(w, &m))
+        return false;
+    w->state = (enum hd_job_state)status->state;
+    (void)snprintf(w->reason, sizeof w->reason, "%s", status->reason);
+    return true;
+}
+
+static void send_end(struct watcher *w)
+{
+    Heddle__V1__WatchJobResponse m = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+
+    m.attempt = w->end.attempts;
+    m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END;
+    m.end = &w->end;
+    if (put(w, &m))
+        hd_rpc_call_finish(w->call);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------*/
+
+/* What JobEnd will say, kept until the history is through. */
+static void keep_end(struct watcher *w, const struct hd_query *query)
+{
+    const struct hd_job_row *row = &query->jobs[0];
+    const struct hd_end_record *end =
+        query->attempt_count ? &query->attempts[query->attempt_count - 1].end : NULL;
+
+    heddle__v1__job_end__init(&w->end);
+    (void)snprintf(w->end_reason, sizeof w->end_reason, "%s", row->record.reason);
+    w->end.state = (Heddle__V1__JobState)row->record.state;
+    w->end.reason = w->end_reason;
+    w->end.attempts = row->record.attempt_count;
+    w->end.step = row->has_step ? row->step.step : 0;
+    if (!end)
+        return;
+    heddle__v1__end_report__init(&w->end_report);
+    (void)snprintf(w->end_node, sizeof w->end_node, "%s", end->node);
+    (void)snprintf(w->end_message, sizeof w->end_message, "%s", end->message);
+    w->end_report.cause = (Heddle__V1__EndCause)end->cause;
+    w->end_report.rank = end->rank;
+    w->end_report.node = w->end_node;
+    w->end_report.message = w->end_message;
+    w->end_report.exit_code = end->exit_code;
+    w->end_report.signal = end->signal;
+    w->end_report.bad_input = end->bad_input;
+    w->end.end = &w->end_report;
+}
+
+/* Back from a query; false: the watcher is gone, or the query failed and the call with it. */
+static bool came_back(struct watcher *w, enum hd_status st)
+{
+    w->busy = false;
+    if (!w->call) {
+        free_watcher(w);
+        return false;
+    }
+    if (st)
+        hd_rpc_call_fail(w->call, st);
+    return !st;
+}
+
+static void on_job(struct hd_query *query, enum hd_status st)
+{
+    struct watcher *w = query->user;
+    Heddle__V1__JobStatus *status;
+    const struct hd_job_row *row;
+
+    if (!came_back(w, st)) {
+        hd_query_free(query);
+        return;
+    }
+    row = &query->jobs[0];
+    w->ended = row->record.state > HD_JOB_STATE_STOPPING;
+    if (w->ended)
+        keep_end(w, query);
+    if (w->new_only) {
+        w->after = row->sequence;
+        w->new_only = false;
+    }
+    status = convert_job(&query->arena, w->c, row);
+    if (status &&
+        ((enum hd_job_state)status->state != w->state || strcmp(status->reason, w->reason) != 0))
+        (void)send_status(w, status);
+    hd_query_free(query);
+    if (!w->blocked)
+        read_history(w);
+}
+
+static void on_history(struct hd_query *query, enum hd_status st)
+{
+    struct watcher *w = query->user;
+    bool more;
+
+    if (!came_back(w, st)) {
+        hd_query_free(query);
+        return;
+    }
+    for (size_t i = 0; i < query->entry_count; i++) {
+        if (!send_entry(w, &query->arena, &query->entries[i]))
+            break;
+        w->after = query->entries[i].sequence;
+    }
+    more = query->more;
+    hd_query_free(query);
+    if (w->blocked)
+        return; /* watch_drain goes on */
+    if (more)
+        read_history(w);
+    else if (w->ended)
+        send_end(w);
+    else if (w->again)
+        read_job(w);
+}
+
+static void ask(struct watcher *w, enum hd_query_kind kind,
+                void (*done)(struct hd_query *query, enum hd_status st))
+{
+    struct hd_query *query = hd_query_new(kind);
+
+    if (!query) {
+        hd_rpc_call_fail(w->call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        return;
+    }
+    query->job = w->job;
+    query->after = w->after;
+    query->limit = ENTRIES_A_TIME;
+    query->done = done;
+    query->user = w;
+    w->busy = true;
+    hd_store_query(w->c->store, query);
+}
+
+static void read_job(struct watcher *w)
+{
+    w->again = false;
+    ask(w, HD_QUERY_JOB, on_job);
+}
+
+static void read_history(struct watcher *w)
+{
+    ask(w, HD_QUERY_HISTORY, on_history);
+}
+
+/* ---- the call ---------------------------------------------------------------------------------*/
+
+void watch_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
+{
+    const Heddle__V1__WatchJobRequest *m = (const void *)request;
+    struct controller *c = hd_rpc_call_user(call);
+    struct watcher *w = calloc(1, sizeof *w);
+
+    hd_rpc_call_set_user(call, w);
+    if (!w) {
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "no memory for a watcher"));
+        return;
+    }
+    w->c = c;
+    w->call = call;
+    w->job = m->job;
+    w->after = m->after_sequence;
+    w->new_only = m->new_only;
+    w->next = c->watchers;
+    c->watchers = w;
+    read_job(w);
+}
+
+void watch_drain(struct hd_rpc_call *call)
+{
+    struct watcher *w = hd_rpc_call_user(call);
+
+    if (!w || !w->blocked)
+        return;
+    w->blocked = false;
+    if (!w->busy)
+        read_job(w);
+}
+
+void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+{
+    struct watcher *w = hd_rpc_call_user(call);
+
+    (void)status;
+    (void)message;
+    if (!w)
+        return;
+    w->call = NULL;
+    if (!w->busy)
+        free_watcher(w);
+}
+
+void watch_announce(struct controller *c, uint64_t job)
+{
+    for (struct watcher *w = c->watchers; w; w = w->next) {
+        if (w->job != job || !w->call)
+            continue;
+        w->again = true;
+        if (!w->busy && !w->blocked)
+            read_job(w);
+    }
+}
+
+void watch_tick(struct controller *c)
+{
+    for (struct watcher *w = c->watchers; w; w = w->next) {
+        struct hd_text reason = {0};
+
+        if (!w->call || w->busy || w->blocked || w->state != HD_JOB_STATE_QUEUED)
+            continue;
+        hd_core_explain(c->core, w->job, controller_now(), &reason);
+        if (reason.data && strncmp(reason.data, w->reason, sizeof w->reason - 1) != 0)
+            read_job(w);
+        hd_text_free(&reason);
+    }
+}
