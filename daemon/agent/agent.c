@@ -270,6 +270,7 @@ static void on_tick(uv_timer_t *timer)
     }
     stream_tick(agent);
     logs_tick(agent);
+    deletion_tick(agent);
     agent_soon(agent); /* a spool may have grown without a word */
 }
 

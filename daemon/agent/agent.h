@@ -45,6 +45,7 @@ struct agent_deletion {
     char *path, *hash;
     bool wanted; /* by the newest desired state */
     bool busy, done;
+    int64_t tried_ms;
     uv_work_t work;
     struct hd_error error;
 };
@@ -119,6 +120,7 @@ void logs_tick(struct agent *agent);
 /* ---- deletion.c: checkpoints that may go ---- */
 
 void deletion_take(struct agent *agent, const Heddle__V1__DesiredState *desired);
+void deletion_tick(struct agent *agent); /* tries again what failed */
 void deletion_free_all(struct agent *agent);
 /* What is at stake, for tests: removes the checkpoint at `path` if its manifest has the hash, or is
  * gone. HD_CONFLICT: another checkpoint is there; HD_INVALID: the path is not a checkpoint's. */

@@ -7,12 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
 
-enum { MANIFEST_BYTES_MAX = 64 << 20 };
+enum { MANIFEST_BYTES_MAX = 64 << 20, TRY_AGAIN_MS = 30000 };
 
 static enum hd_status check_manifest(const char *path, const char *hash)
 {
@@ -98,7 +99,8 @@ static struct agent_deletion *find(struct agent *agent,
 {
     for (struct agent_deletion *d = agent->deletions; d; d = d->next)
         if (d->job == (int64_t)wanted->job && d->attempt == wanted->attempt &&
-            d->step == wanted->step && strcmp(d->path, wanted->path) == 0)
+            d->step == wanted->step && strcmp(d->path, wanted->path) == 0 &&
+            strcmp(d->hash, wanted->manifest_hash) == 0)
             return d;
     return NULL;
 }
@@ -125,6 +127,21 @@ static struct agent_deletion *add(struct agent *agent, const Heddle__V1__Checkpo
     return d;
 }
 
+static void begin(struct agent_deletion *d)
+{
+    if (d->busy || d->done)
+        return;
+    d->tried_ms = hd_clock_now_ms();
+    d->busy = uv_queue_work(d->agent->loop, &d->work, remove_one, removed_one) == 0;
+}
+
+void deletion_tick(struct agent *agent)
+{
+    for (struct agent_deletion *d = agent->deletions; d; d = d->next)
+        if (d->wanted && hd_clock_now_ms() - d->tried_ms >= TRY_AGAIN_MS)
+            begin(d);
+}
+
 void deletion_take(struct agent *agent, const Heddle__V1__DesiredState *desired)
 {
     struct agent_deletion **at = &agent->deletions;
@@ -139,8 +156,7 @@ void deletion_take(struct agent *agent, const Heddle__V1__DesiredState *desired)
         if (!d)
             continue; /* it will be asked for again */
         d->wanted = true;
-        if (!d->busy && !d->done)
-            d->busy = uv_queue_work(agent->loop, &d->work, remove_one, removed_one) == 0;
+        begin(d);
     }
     while (*at) {
         struct agent_deletion *d = *at;

@@ -39,12 +39,13 @@ static void wake(uv_timer_t *timer)
     (void)timer;
 }
 
+/* The timer repeats: one that is due before the loop polls would be over, and nothing wake it. */
 void stub_turn(struct stub *stub)
 {
     uv_timer_t timer;
 
     assert_int_equal(uv_timer_init(&stub->loop, &timer), 0);
-    assert_int_equal(uv_timer_start(&timer, wake, 20, 0), 0);
+    assert_int_equal(uv_timer_start(&timer, wake, 20, 20), 0);
     (void)uv_run(&stub->loop, UV_RUN_ONCE);
     uv_close((uv_handle_t *)&timer, NULL);
     (void)uv_run(&stub->loop, UV_RUN_NOWAIT);
