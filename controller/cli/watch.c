@@ -57,6 +57,13 @@ static void add_step_line(struct hd_text *out, int64_t steps, const Heddle__V1__
         hd_text_add(out, "  mfu %.1f%%", 100 * s->mfu);
 }
 
+/* The end is told by the entry that follows. */
+static bool says_the_end(const Heddle__V1__Event *e)
+{
+    return strcmp(e->kind, "succeeded") == 0 || strcmp(e->kind, "failed") == 0 ||
+           strcmp(e->kind, "cancelled") == 0;
+}
+
 static void add_event_line(struct hd_text *out, const Heddle__V1__Event *e)
 {
     hd_text_add(out, "%s: ", e->kind);
@@ -106,7 +113,8 @@ void watch_add_line(struct hd_text *out, uint64_t job, int64_t steps,
         cli_add_clean(out, entry->checkpoint->path);
         break;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT:
-        add_event_line(out, entry->event);
+        if (!says_the_end(entry->event))
+            add_event_line(out, entry->event);
         break;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
         hd_text_add(out, "job %llu %s", (unsigned long long)job,

@@ -1,0 +1,72 @@
+#!/bin/bash
+# heddle local: a cluster for one job, which leaves nothing behind however it ends.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+unset HEDDLE_CONTROLLER
+file=$(job_file here)
+# what belongs to this scenario's runs: their folders are below $work
+left() { pgrep -f "$work/heddle-runs" | wc -l; }
+none_left() { [ "$(left)" = 0 ]; }
+private() { find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'heddle-??????' | wc -l; }
+
+privates=$(private)
+heddle local "$file" -o jsonl >"$work/run.jsonl" 2>"$work/run.err"
+check_equal it_ends_like_the_job 0 $?
+check_equal its_output_is_steps 30 "$(grep -c '^{"type":"step"' "$work/run.jsonl")"
+check_equal nothing_but_json_on_stdout 0 "$(grep -vc '^{"type":"' "$work/run.jsonl")"
+check_equal nothing_runs_on 0 "$(left)"
+check_equal no_private_folder_stays "$privates" "$(private)"
+run=$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1)
+check_equal the_run_keeps_its_checkpoints 3 "$(heddle checkpoint ls "$run" -o jsonl | wc -l)"
+check the_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
+
+heddle local "$file" >"$work/a.out" 2>"$work/a.err" &
+first=$!
+heddle local "$file" >"$work/b.out" 2>"$work/b.err"
+second_status=$?
+wait $first
+check_equal two_runs_in_one_folder_both_succeed "0 0" "$? $second_status"
+check_equal each_has_a_folder_of_its_own 3 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | wc -l)"
+
+check_status a_bad_file_is_2 2 heddle local "$file" --set model.layers=0
+check_status a_file_with_bad_data_is_2 2 heddle local "$file" --set 'data.train=[none.txt]'
+check_equal and_starts_nothing 3 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | wc -l)"
+
+# steps_in FILE COUNT
+steps_in() { [ "$(grep -c '^{"type":"step"' "$1")" -ge "$2" ]; }
+start_long() { # OUTPUT [KEY=VALUE]: starts a run without end and awaits its fifth step
+    "$HEDDLE_BIN/heddle" local "$file" -o jsonl --set train.steps=100000 --set checkpoint.every=0 \
+        ${2:+--set "$2"} >"$1" 2>"$1.err" &
+    runner=$!
+    await 60 steps_in "$1" 5 || not_ok a_long_run_begins "no five steps: $(tail -n 2 "$1.err")"
+}
+start_long "$work/c"
+kill -INT $runner
+wait $runner
+check_equal ctrl_c_is_130 130 $?
+newest=$(ls -td "$work"/heddle-runs/*/ | head -n 1)
+check_equal and_writes_a_checkpoint_first 1 "$(heddle checkpoint ls "$newest" -o jsonl | wc -l)"
+check_equal after_ctrl_c_nothing_runs_on 0 "$(left)"
+
+# ranks that stand still cannot stop gracefully: only the second Ctrl-C ends this
+start_long "$work/d"
+kill -STOP $(ranks_below $runner)
+kill -INT $runner
+sleep 1
+check_equal one_ctrl_c_waits_for_the_ranks 1 "$(kill -0 $runner 2>/dev/null && echo 1)"
+kill -INT $runner
+wait $runner
+check_equal a_second_ctrl_c_is_130_too 130 $?
+check_equal after_two_nothing_runs_on 0 "$(left)"
+
+start_long "$work/f" restart.max=0
+kill -KILL $(ranks_below $runner | head -n 1)
+wait $runner
+check_equal a_job_that_fails_is_1 1 $?
+check_equal the_end_names_the_cause 1 "$(tail -n 1 "$work/f" | grep -c '"state":"failed".*"cause":"rank_exit".*"signal":9')"
+
+start_long "$work/e"
+kill -KILL $runner
+wait $runner 2>/dev/null
+check after_kill_9_nothing_runs_on await 10 none_left
+finish

@@ -1,0 +1,53 @@
+#!/bin/bash
+# One job's way, as its user sees it: submitted, watched, finished, read back.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+file=$(job_file tiny)
+check_status no_controller_is_3 3 heddle submit "$file"
+start_controller
+
+waiting=$(submit "$file" --request-id 0123456789abcdef)
+check_equal a_job_without_a_node_is_queued queued "$(state_of "$waiting")"
+check_equal and_says_why 1 "$(heddle jobs | awk -v j="$waiting" '$1 == j && NF > 9' | wc -l)"
+check_equal a_repeated_request_is_the_same_job "$waiting" "$(submit "$file" --request-id 0123456789abcdef)"
+check_equal and_makes_no_second_one 1 "$(heddle jobs -o jsonl | wc -l)"
+check_status an_unknown_job_is_4 4 heddle show 4711
+check_status also_to_watch 4 heddle watch 4711
+check_status also_to_cancel 4 heddle cancel 4711
+check_status also_for_logs 4 heddle logs 4711
+
+start_node n1 cpu:2
+check_status wait_is_0_when_it_succeeds 0 heddle wait "$waiting"
+check_equal the_job_has_succeeded succeeded "$(state_of "$waiting")"
+
+heddle submit "$file" --watch -o jsonl >"$work/watch.jsonl" 2>/dev/null
+check_equal submit_watch_ends_like_the_job 0 $?
+check_equal a_line_for_each_step 30 "$(grep -c '^{"type":"step",' "$work/watch.jsonl")"
+check_equal steps_come_in_order "$(seq 30 | tr '\n' ' ')" \
+    "$(sed -nE 's/^\{"type":"step".*"step":([0-9]+),"loss".*/\1/p' "$work/watch.jsonl" | tr '\n' ' ')"
+# validation: before the first step, at 10, 20, and after the last, 30
+check_equal validations_where_the_file_says "0 10 20 30 " \
+    "$(sed -nE 's/^\{"type":"validation".*"step":([0-9]+),.*/\1/p' "$work/watch.jsonl" | tr '\n' ' ')"
+check_equal the_last_line_is_the_end 1 "$(tail -n 1 "$work/watch.jsonl" | grep -c '^{"type":"end",.*"state":"succeeded"')"
+for key in step loss grad_norm lr tokens tokens_per_s step_ms mfu; do
+    check_equal "a_step_has_$key" 30 "$(grep '^{"type":"step",' "$work/watch.jsonl" | grep -c "\"$key\":")"
+done
+
+job=$(tail -n 1 "$work/watch.jsonl" | member job)
+check checkpoints_are_listed heddle checkpoint ls "$job"
+check_equal one_for_each_ten_steps "10 20 30 " "$(heddle checkpoint ls "$job" -o jsonl | sed -nE 's/.*"step":([0-9]+),.*/\1/p' | tr '\n' ' ')"
+check every_byte_of_them_is_right heddle checkpoint verify "$job"
+check_equal the_folder_tells_the_same "10 20 30 " \
+    "$(heddle checkpoint ls "$work/jobs/$job" -o jsonl | sed -nE 's/.*"step":([0-9]+),.*/\1/p' | tr '\n' ' ')"
+check a_trained_model_writes heddle generate "$job" --prompt 'The ' --max-tokens 40 --seed 3
+cp "$work/check.out" "$work/text"
+heddle generate "$work/jobs/$job" --prompt 'The ' --max-tokens 40 --seed 3 >"$work/again" 2>/dev/null
+check_equal the_same_seed_the_same_text "$(cksum <"$work/text")" "$(cksum <"$work/again")"
+check events_tell_the_story heddle events "$job"
+check show_shows_it heddle show "$job"
+check_equal the_spec_is_a_job_file 0 "$(heddle show "$job" -o json | sed -nE 's/.*"spec":(\{.*\})\}\].*/\1/p' >"$work/spec.json"; heddle validate "$work/spec.json" >/dev/null 2>&1; echo $?)"
+check_status cancelling_what_has_ended_is_no_error 0 heddle cancel "$job"
+check_equal and_changes_nothing succeeded "$(state_of "$job")"
+heddle jobs | head -n 1 >/dev/null
+check_equal a_reader_that_leaves_is_no_error 0 "${PIPESTATUS[0]}"
+finish
