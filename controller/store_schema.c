@@ -97,6 +97,7 @@ enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 enum hd_status store_db_error(struct store_db *db, const char *what)
 {
     const int code = sqlite3_errcode(db->sqlite) & 0xff;
+    const int system_error = sqlite3_system_errno(db->sqlite);
     const char *message = sqlite3_errmsg(db->sqlite);
 
     switch (code) {
@@ -110,8 +111,8 @@ enum hd_status store_db_error(struct store_db *db, const char *what)
     case SQLITE_LOCKED:
     case SQLITE_PERM:
     case SQLITE_NOMEM:
-        return hd_err(HD_IO, "%s: %s: %s (system error %d: %s)", db->path, what, message,
-                      sqlite3_system_errno(db->sqlite), strerror(sqlite3_system_errno(db->sqlite)));
+        return hd_err(HD_IO, "%s: %s: %s%s%s", db->path, what, message, system_error ? ": " : "",
+                      system_error ? strerror(system_error) : "");
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         return hd_err(HD_CORRUPT, "%s: %s: %s; restore the file from a backup", db->path, what,

@@ -443,6 +443,8 @@ static void describe_exit(const Heddle__V1__Report *r, char *ret_text, size_t si
 static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
                         struct hd_core_event *event, char *text, size_t size)
 {
+    bool clean;
+
     switch (r->body_case) {
     case HEDDLE__V1__REPORT__BODY_STEP:
         event->report.kind = HD_REPORT_STEP;
@@ -476,9 +478,11 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
         return true;
     case HEDDLE__V1__REPORT__BODY_RANK_EXIT:
         describe_exit(r, text, size);
+        clean = !r->rank_exit->signal && !r->rank_exit->exit_code;
         event->report.kind = HD_REPORT_EVENT;
-        event->report.event = (struct hd_event_record){
-            .time_ms = r->rank_exit->time_unix_ms, .kind = "rank_exit", .message = text};
+        event->report.event = (struct hd_event_record){.time_ms = r->rank_exit->time_unix_ms,
+                                                       .kind = clean ? "rank_done" : "rank_exit",
+                                                       .message = text};
         return true;
     default:
         return false;

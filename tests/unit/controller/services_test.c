@@ -1,0 +1,1141 @@
+/* services: the whole controller behind its socket, with a client for people and a daemon that says
+ * what the test wants, all on one loop. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "controller/services/controller.h"
+#include "disk_vfs.h"
+#include "heddle/v1/control.pb-c.h"
+#include "heddle/v1/fleet.pb-c.h"
+#include "rpc/rpc.h"
+#include "spec/spec.h"
+
+enum { WAIT_MS = 20000, ENTRIES_MAX = 256 };
+
+/* ---- the bench --------------------------------------------------------------------------------*/
+
+struct bench {
+    uv_loop_t loop;
+    uv_timer_t beat; /* so that a wait sees the clock */
+    char dir[64], address[96], train[96];
+    const char *vfs;
+    struct controller *controller;
+    struct hd_error fatal;
+    struct hd_rpc *rpc;
+    struct hd_rpc_client *client;
+    bool stopped, closed;
+};
+
+static void on_fatal(void *user, const struct hd_error *error)
+{
+    ((struct bench *)user)->fatal = *error;
+}
+
+static void on_beat(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+static enum hd_status start_controller(struct bench *b)
+{
+    char state[96];
+    const struct controller_options options = {.state_dir = state,
+                                               .listen = b->address,
+                                               .build = "test",
+                                               .vfs = b->vfs,
+                                               .on_fatal = on_fatal,
+                                               .user = b};
+
+    (void)snprintf(state, sizeof state, "%s/state", b->dir);
+    return controller_new(&b->loop, &options, &b->controller);
+}
+
+static void on_stopped(void *user)
+{
+    ((struct bench *)user)->stopped = true;
+}
+
+static void stop_controller(struct bench *b)
+{
+    b->stopped = false;
+    controller_stop(b->controller, on_stopped, b);
+    while (!b->stopped)
+        (void)uv_run(&b->loop, UV_RUN_ONCE);
+    b->controller = NULL;
+}
+
+static void start(struct bench *b, const char *vfs)
+{
+    *b = (struct bench){.vfs = vfs};
+    disk_register();
+    disk_wipe();
+    assert_int_equal(uv_loop_init(&b->loop), 0);
+    assert_int_equal(uv_timer_init(&b->loop, &b->beat), 0);
+    assert_int_equal(uv_timer_start(&b->beat, on_beat, 20, 20), 0);
+    (void)snprintf(b->dir, sizeof b->dir, "/tmp/heddle-ctl-XXXXXX");
+    assert_non_null(mkdtemp(b->dir));
+    (void)snprintf(b->address, sizeof b->address, "unix:%s/sock/c", b->dir);
+    (void)snprintf(b->train, sizeof b->train, "%s/train.txt", b->dir);
+    assert_int_equal(hd_file_write_atomic(b->train, "some text", 9, 0644), HD_OK);
+    if (start_controller(b))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(hd_rpc_new(&b->loop, &b->rpc), HD_OK);
+    const struct hd_rpc_client_options options = {.reconnect_max_ms = 300};
+
+    assert_int_equal(hd_rpc_client_new(b->rpc, b->address, &options, &b->client), HD_OK);
+}
+
+static void on_closed(void *user)
+{
+    ((struct bench *)user)->closed = true;
+}
+
+static void finish(struct bench *b)
+{
+    hd_rpc_close(b->rpc, on_closed, b);
+    while (!b->closed)
+        (void)uv_run(&b->loop, UV_RUN_ONCE);
+    if (b->controller)
+        stop_controller(b);
+    uv_close((uv_handle_t *)&b->beat, NULL);
+    (void)uv_run(&b->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&b->loop), 0);
+    assert_int_equal(hd_file_remove_tree(b->dir), HD_OK);
+    disk_wipe();
+}
+
+/* Runs the loop until `what` holds. */
+#define WAIT_FOR(b, what)                                                     \
+    do {                                                                      \
+        const int64_t end_ms = hd_clock_now_ms() + WAIT_MS;                   \
+                                                                              \
+        while (!(what)) {                                                     \
+            (void)uv_run(&(b)->loop, UV_RUN_ONCE);                            \
+            if (hd_clock_now_ms() > end_ms)                                   \
+                fail_msg("line %d: waited in vain for: %s", __LINE__, #what); \
+        }                                                                     \
+    } while (0)
+
+/* One unary call; the response is the caller's. */
+static enum hd_status call(struct bench *b, const char *method,
+                           const ProtobufCMessageDescriptor *response,
+                           const ProtobufCMessage *request, void *ret_response)
+{
+    char path[96];
+    ProtobufCMessage *message = NULL;
+    enum hd_status st;
+
+    (void)snprintf(path, sizeof path, "/heddle.v1.Control/%s", method);
+    st = hd_rpc_call_wait(b->client, path, response, WAIT_MS, request, &message);
+    if (!st)
+        memcpy(ret_response, &message, sizeof message);
+    return st;
+}
+
+/* ---- jobs -------------------------------------------------------------------------------------*/
+
+static Heddle__V1__JobSpec *new_spec(struct bench *b, int devices, const char *more)
+{
+    char text[2048];
+    const struct hd_spec_source source = {
+        .name = "job.yaml", .folder = b->dir, .bytes = text, .size_bytes = 0};
+    struct hd_spec_source filled = source;
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)snprintf(text, sizeof text,
+                   "name: tiny\n"
+                   "model: {family: llama, layers: 1, hidden: 16, heads: 2, kv_heads: 2,"
+                   " ffn_hidden: 16, vocab: 256, context: 8}\n"
+                   "data: {train: [%s], split: 0.5, tokenizer: bytes}\n"
+                   "train: {steps: 10, global_batch: 8, lr: 1e-3, precision: fp32}\n"
+                   "resources: {device: cpu, devices: %d}\n"
+                   "%s",
+                   b->train, devices, more);
+    filled.size_bytes = strlen(text);
+    if (hd_spec_read_yaml(&filled, &spec))
+        fail_msg("%s", hd_err_message());
+    return spec;
+}
+
+static enum hd_status submit_as(struct bench *b, const char *request_id, Heddle__V1__JobSpec *spec,
+                                uint64_t *ret_job, bool *ret_repeated)
+{
+    Heddle__V1__SubmitJobRequest request = HEDDLE__V1__SUBMIT_JOB_REQUEST__INIT;
+    Heddle__V1__SubmitJobResponse *response = NULL;
+    enum hd_status st;
+
+    request.request_id = (char *)(uintptr_t)request_id;
+    request.spec = spec;
+    st = call(b, "SubmitJob", &heddle__v1__submit_job_response__descriptor, &request.base,
+              &response);
+    if (st)
+        return st;
+    *ret_job = response->job->job;
+    *ret_repeated = response->repeated;
+    hd_rpc_message_free(&response->base);
+    return HD_OK;
+}
+
+static uint64_t submit(struct bench *b, int devices)
+{
+    static int number;
+    Heddle__V1__JobSpec *spec = new_spec(b, devices, "");
+    char request_id[40];
+    uint64_t job;
+    bool repeated;
+
+    (void)snprintf(request_id, sizeof request_id, "request-%020d", ++number);
+    assert_int_equal(submit_as(b, request_id, spec, &job, &repeated), HD_OK);
+    assert_false(repeated);
+    hd_spec_free(spec);
+    return job;
+}
+
+static Heddle__V1__GetJobResponse *get_job(struct bench *b, uint64_t job)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__GetJobResponse *response = NULL;
+
+    request.job = job;
+    assert_int_equal(
+        call(b, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base, &response),
+        HD_OK);
+    return response;
+}
+
+static Heddle__V1__JobState state_of(struct bench *b, uint64_t job)
+{
+    Heddle__V1__GetJobResponse *response = get_job(b, job);
+    Heddle__V1__JobState state = response->job->state;
+
+    hd_rpc_message_free(&response->base);
+    return state;
+}
+
+/* ---- a daemon ---------------------------------------------------------------------------------*/
+
+struct daemon {
+    struct bench *b;
+    struct hd_rpc_call *call, *logs;
+    char uuid[32], name[16];
+    Heddle__V1__Welcome *welcome; /* inside `kept` */
+    Heddle__V1__ControllerMessage *kept, *desired, *set;
+    int desired_count, sets;
+    uint64_t acked;
+    uint64_t answered; /* nonce of the last heartbeat */
+    bool done;
+    enum hd_status end;
+    char message[HD_ERR_MAX];
+    Heddle__V1__LogRequest log_request;
+    int log_requests;
+};
+
+static void daemon_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
+{
+    struct daemon *d = hd_rpc_call_user(c);
+    const Heddle__V1__ControllerMessage *m = (const void *)message;
+
+    switch (m->body_case) {
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME:
+        d->kept = (void *)hd_rpc_call_take(c);
+        d->welcome = d->kept->welcome;
+        break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_DESIRED:
+        if (d->desired)
+            hd_rpc_message_free(&d->desired->base);
+        d->desired = (void *)hd_rpc_call_take(c);
+        d->desired_count++;
+        break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REPORT_ACK:
+        d->acked = m->report_ack->positions[0]->seq;
+        break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_RENDEZVOUS_SET:
+        if (d->set)
+            hd_rpc_message_free(&d->set->base);
+        d->set = (void *)hd_rpc_call_take(c);
+        d->sets++;
+        break;
+    case HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT:
+        d->answered = m->heartbeat->nonce;
+        break;
+    default:
+        fail_msg("message %d", (int)m->body_case);
+    }
+}
+
+static void daemon_done(struct hd_rpc_call *c, enum hd_status status, const char *message)
+{
+    struct daemon *d = hd_rpc_call_user(c);
+
+    d->done = true;
+    d->call = NULL;
+    d->end = status;
+    (void)snprintf(d->message, sizeof d->message, "%s", message);
+}
+
+static void say(struct daemon *d, int body, void *part)
+{
+    Heddle__V1__NodeMessage m = HEDDLE__V1__NODE_MESSAGE__INIT;
+
+    m.body_case = (Heddle__V1__NodeMessage__BodyCase)body;
+    m.hello = part; /* all members of the union are pointers */
+    assert_int_equal(hd_rpc_call_write(d->call, &m.base), HD_OK);
+}
+
+static void connect_as(struct daemon *d, struct bench *b, const char *name, const char *uuid,
+                       int protocol)
+{
+    const struct hd_rpc_call_options options = {
+        .path = "/heddle.v1.Fleet/Connect",
+        .kind = HD_RPC_BIDI,
+        .response = &heddle__v1__controller_message__descriptor,
+        .wait_for_ready = true,
+        .handler = {.on_msg = daemon_msg, .on_done = daemon_done},
+        .user = d};
+    Heddle__V1__DeviceInfo devices[2] = {HEDDLE__V1__DEVICE_INFO__INIT,
+                                         HEDDLE__V1__DEVICE_INFO__INIT};
+    Heddle__V1__DeviceInfo *pointers[2] = {&devices[0], &devices[1]};
+    Heddle__V1__Hello hello = HEDDLE__V1__HELLO__INIT;
+
+    if (!d->b)
+        *d = (struct daemon){.b = b};
+    d->done = false;
+    (void)snprintf(d->name, sizeof d->name, "%s", name);
+    (void)snprintf(d->uuid, sizeof d->uuid, "%s", uuid);
+    assert_int_equal(hd_rpc_client_call(b->client, &options, NULL, &d->call), HD_OK);
+    for (int i = 0; i < 2; i++) {
+        devices[i].index = i;
+        devices[i].kind = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+        devices[i].threads = 3;
+    }
+    hello.protocol_min = hello.protocol_max = protocol;
+    hello.build = (char *)"fake";
+    hello.node_uuid = d->uuid;
+    hello.node_name = d->name;
+    hello.boot_id = (char *)"boot";
+    hello.instance_id = (char *)"instance";
+    hello.n_devices = 2;
+    hello.devices = pointers;
+    say(d, HEDDLE__V1__NODE_MESSAGE__BODY_HELLO, &hello);
+}
+
+static void connect_daemon(struct daemon *d, struct bench *b, const char *name, int protocol)
+{
+    connect_as(d, b, name, "uuid-1", protocol);
+}
+
+static void free_daemon(struct daemon *d)
+{
+    if (d->call) {
+        hd_rpc_call_cancel(d->call);
+        WAIT_FOR(d->b, d->done);
+    }
+    if (d->kept)
+        hd_rpc_message_free(&d->kept->base);
+    if (d->desired)
+        hd_rpc_message_free(&d->desired->base);
+    if (d->set)
+        hd_rpc_message_free(&d->set->base);
+    *d = (struct daemon){0};
+}
+
+/* What the daemon has: at most one attempt. */
+static void observe(struct daemon *d, uint64_t job, Heddle__V1__AttemptState state,
+                    Heddle__V1__EndReport *end)
+{
+    Heddle__V1__ObservedState observed = HEDDLE__V1__OBSERVED_STATE__INIT;
+    Heddle__V1__ObservedAttempt attempt = HEDDLE__V1__OBSERVED_ATTEMPT__INIT;
+    Heddle__V1__ObservedAttempt *pointer = &attempt;
+    struct hd_text path = {0}, probe = {0};
+
+    attempt.job = job;
+    attempt.attempt = 1;
+    attempt.state = state;
+    attempt.end = end;
+    observed.n_attempts = job != 0;
+    observed.attempts = &pointer;
+    observed.generation = d->desired ? d->desired->desired->generation : 0;
+    hd_file_join(&path, d->welcome->jobs_dir, d->welcome->jobs_dir_probe);
+    assert_int_equal(hd_file_read(path.data, 4096, &probe), HD_OK);
+    observed.jobs_dir_probe = probe.data;
+    say(d, HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED, &observed);
+    hd_text_free(&path);
+    hd_text_free(&probe);
+}
+
+/* A daemon that is welcome and has said that it is empty. */
+static void join(struct daemon *d, struct bench *b, const char *name)
+{
+    connect_daemon(d, b, name, HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(b, d->welcome || d->done);
+    assert_false(d->done);
+    observe(d, 0, 0, NULL);
+    WAIT_FOR(b, d->desired);
+}
+
+static void send_report(struct daemon *d, Heddle__V1__Report *report, uint64_t job, int32_t rank,
+                        uint64_t seq)
+{
+    Heddle__V1__Reports reports = HEDDLE__V1__REPORTS__INIT;
+
+    report->job = job;
+    report->attempt = 1;
+    report->rank = rank;
+    report->seq = seq;
+    reports.n_reports = 1;
+    reports.reports = &report;
+    say(d, HEDDLE__V1__NODE_MESSAGE__BODY_REPORTS, &reports);
+}
+
+static void send_step(struct daemon *d, uint64_t job, uint64_t seq, int64_t step)
+{
+    Heddle__V1__Report report = HEDDLE__V1__REPORT__INIT;
+    Heddle__V1__StepReport body = HEDDLE__V1__STEP_REPORT__INIT;
+
+    body.step = step;
+    body.loss = 1.0 / (double)step;
+    report.body_case = HEDDLE__V1__REPORT__BODY_STEP;
+    report.step = &body;
+    send_report(d, &report, job, 0, seq);
+}
+
+static void send_checkpoint(struct daemon *d, uint64_t job, uint64_t seq, int64_t step,
+                            const char *dir)
+{
+    Heddle__V1__Report report = HEDDLE__V1__REPORT__INIT;
+    Heddle__V1__CheckpointInfo body = HEDDLE__V1__CHECKPOINT_INFO__INIT;
+    char path[256];
+
+    (void)snprintf(path, sizeof path, "%s/step-%08lld", dir, (long long)step);
+    body.step = step;
+    body.path = path;
+    body.manifest_hash = (char *)"c0ffee";
+    report.body_case = HEDDLE__V1__REPORT__BODY_CHECKPOINT;
+    report.checkpoint = &body;
+    send_report(d, &report, job, 0, seq);
+}
+
+/* ---- a watcher --------------------------------------------------------------------------------*/
+
+struct watch {
+    struct hd_rpc_call *call;
+    uint64_t sequences[ENTRIES_MAX];
+    int bodies[ENTRIES_MAX];
+    int64_t steps[ENTRIES_MAX];
+    int count;
+    Heddle__V1__JobState status, end;
+    bool ended, done;
+    enum hd_status st;
+};
+
+static void watch_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
+{
+    struct watch *w = hd_rpc_call_user(c);
+    const Heddle__V1__WatchJobResponse *m = (const void *)message;
+
+    if (m->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS) {
+        w->status = m->status->state;
+        return;
+    }
+    if (m->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END) {
+        w->end = m->end->state;
+        w->ended = true;
+        return;
+    }
+    assert_true(w->count < ENTRIES_MAX);
+    w->sequences[w->count] = m->sequence;
+    w->bodies[w->count] = (int)m->body_case;
+    if (m->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP)
+        w->steps[w->count] = m->step->step;
+    w->count++;
+}
+
+static void watch_done(struct hd_rpc_call *c, enum hd_status status, const char *message)
+{
+    struct watch *w = hd_rpc_call_user(c);
+
+    (void)message;
+    w->done = true;
+    w->st = status;
+}
+
+static void watch(struct watch *w, struct bench *b, uint64_t job, uint64_t after, bool new_only)
+{
+    const struct hd_rpc_call_options options = {
+        .path = "/heddle.v1.Control/WatchJob",
+        .kind = HD_RPC_SERVER_STREAM,
+        .response = &heddle__v1__watch_job_response__descriptor,
+        .handler = {.on_msg = watch_msg, .on_done = watch_done},
+        .user = w};
+    Heddle__V1__WatchJobRequest request = HEDDLE__V1__WATCH_JOB_REQUEST__INIT;
+
+    *w = (struct watch){0};
+    request.job = job;
+    request.after_sequence = after;
+    request.new_only = new_only;
+    assert_int_equal(hd_rpc_client_call(b->client, &options, &request.base, &w->call), HD_OK);
+}
+
+/* ---- people -----------------------------------------------------------------------------------*/
+
+static void a_request_id_is_one_job(void **state)
+{
+    struct bench b;
+    Heddle__V1__JobSpec *spec;
+    uint64_t first, again;
+    bool repeated;
+
+    (void)state;
+    start(&b, NULL);
+    spec = new_spec(&b, 2, "");
+    assert_int_equal(submit_as(&b, "0123456789abcdef", spec, &first, &repeated), HD_OK);
+    assert_false(repeated);
+    assert_int_equal(submit_as(&b, "0123456789abcdef", spec, &again, &repeated), HD_OK);
+    assert_true(repeated);
+    assert_int_equal(again, first);
+    stop_controller(&b);
+    assert_int_equal(start_controller(&b), HD_OK);
+    WAIT_FOR(&b, submit_as(&b, "0123456789abcdef", spec, &again, &repeated) == HD_OK);
+    assert_true(repeated);
+    assert_int_equal(again, first);
+    assert_int_equal(submit_as(&b, "short", spec, &again, &repeated), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "request_id"));
+    hd_spec_free(spec);
+    finish(&b);
+}
+
+/* The same words as the job file's reader uses, as INVALID_ARGUMENT. */
+static void a_bad_job_is_refused_in_the_same_words(void **state)
+{
+    struct bench b;
+    Heddle__V1__JobSpec *spec;
+    Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
+    Heddle__V1__ValidateJobResponse *response = NULL;
+    char expected[HD_ERR_MAX];
+    uint64_t job;
+    bool repeated;
+
+    (void)state;
+    start(&b, NULL);
+    spec = new_spec(&b, 2, "");
+    spec->model->heads = 3; /* does not divide hidden = 16 */
+    assert_int_not_equal(hd_spec_check(spec), HD_OK);
+    (void)snprintf(expected, sizeof expected, "%s", hd_err_message());
+    assert_int_equal(submit_as(&b, "0123456789abcdef", spec, &job, &repeated), HD_INVALID);
+    assert_string_equal(hd_err_message(), expected);
+    request.spec = spec;
+    assert_int_equal(call(&b, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
+                          &request.base, &response),
+                     HD_INVALID);
+    assert_string_equal(hd_err_message(), expected);
+    hd_spec_free(spec);
+    spec = new_spec(&b, 2, "");
+    request.spec = spec;
+    assert_int_equal(call(&b, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
+                          &request.base, &response),
+                     HD_OK);
+    assert_false(response->fits_now);
+    assert_non_null(strstr(response->reason, "no node has joined yet"));
+    hd_rpc_message_free(&response->base);
+    hd_spec_free(spec);
+    finish(&b);
+}
+
+static void what_is_not_there_is_not_found(void **state)
+{
+    struct bench b;
+    Heddle__V1__GetJobRequest get = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__CancelJobRequest cancel = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
+    Heddle__V1__ListEventsRequest events = HEDDLE__V1__LIST_EVENTS_REQUEST__INIT;
+    Heddle__V1__ListCheckpointsRequest checkpoints = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    Heddle__V1__DrainNodeRequest drain = HEDDLE__V1__DRAIN_NODE_REQUEST__INIT;
+    ProtobufCMessage *response = NULL;
+    struct watch w;
+
+    (void)state;
+    start(&b, NULL);
+    get.job = cancel.job = events.job = checkpoints.job = 7;
+    drain.node = (char *)"n9";
+    assert_int_equal(
+        call(&b, "GetJob", &heddle__v1__get_job_response__descriptor, &get.base, &response),
+        HD_NOT_FOUND);
+    assert_string_equal(hd_err_message(), "there is no job 7");
+    assert_int_equal(call(&b, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
+                          &cancel.base, &response),
+                     HD_NOT_FOUND);
+    assert_int_equal(call(&b, "ListEvents", &heddle__v1__list_events_response__descriptor,
+                          &events.base, &response),
+                     HD_NOT_FOUND);
+    assert_int_equal(call(&b, "ListCheckpoints", &heddle__v1__list_checkpoints_response__descriptor,
+                          &checkpoints.base, &response),
+                     HD_NOT_FOUND);
+    assert_int_equal(
+        call(&b, "DrainNode", &heddle__v1__drain_node_response__descriptor, &drain.base, &response),
+        HD_NOT_FOUND);
+    watch(&w, &b, 7, 0, false);
+    WAIT_FOR(&b, w.done);
+    assert_int_equal(w.st, HD_NOT_FOUND);
+    finish(&b);
+}
+
+static void lists_are_paged(void **state)
+{
+    struct bench b;
+    Heddle__V1__ListJobsRequest request = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
+    Heddle__V1__ListJobsResponse *response = NULL;
+    char page[32] = "";
+    uint64_t expected = 7;
+
+    (void)state;
+    start(&b, NULL);
+    for (int i = 0; i < 7; i++)
+        (void)submit(&b, 2);
+    request.limit = 3;
+    for (int i = 0; i < 3; i++) {
+        request.page = page;
+        assert_int_equal(call(&b, "ListJobs", &heddle__v1__list_jobs_response__descriptor,
+                              &request.base, &response),
+                         HD_OK);
+        for (size_t k = 0; k < response->n_jobs; k++) {
+            assert_int_equal(response->jobs[k]->job, expected--);
+            assert_int_not_equal(strlen(response->jobs[k]->reason), 0);
+            assert_string_equal(response->jobs[k]->name, "tiny");
+        }
+        (void)snprintf(page, sizeof page, "%s", response->next_page);
+        hd_rpc_message_free(&response->base);
+    }
+    assert_int_equal(expected, 0);
+    assert_string_equal(page, "");
+    request.page = (char *)"nonsense";
+    assert_int_equal(
+        call(&b, "ListJobs", &heddle__v1__list_jobs_response__descriptor, &request.base, &response),
+        HD_INVALID);
+    finish(&b);
+}
+
+/* A cluster that was forgotten left folders 1 .. 41: the first new job does not write into them. */
+static void new_jobs_do_not_meet_old_folders(void **state)
+{
+    struct bench b;
+    char path[128];
+
+    (void)state;
+    start(&b, NULL);
+    stop_controller(&b);
+    (void)snprintf(path, sizeof path, "%s/state/jobs/41", b.dir);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    assert_int_equal(start_controller(&b), HD_OK);
+    assert_int_equal(submit(&b, 2), 42);
+    finish(&b);
+}
+
+/* ---- a job's whole way ------------------------------------------------------------------------*/
+
+static void a_job_goes_its_way_and_its_watcher_sees_it(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    struct watch w, late, fresh;
+    Heddle__V1__EndReport end = HEDDLE__V1__END_REPORT__INIT;
+    Heddle__V1__GetJobResponse *job_response = NULL;
+    const Heddle__V1__DesiredAttempt *attempt;
+    uint64_t job;
+    int middle;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    job = submit(&b, 2);
+    watch(&w, &b, job, 0, false);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    attempt = d.desired->desired->attempts[0];
+    assert_int_equal(attempt->wanted, HEDDLE__V1__WANTED__WANTED_RUNNING);
+    assert_string_equal(attempt->spec->name, "tiny");
+    assert_int_equal(attempt->plan->dp, 2);
+    assert_int_equal(attempt->plan->micro_batch, 4);
+    assert_int_equal(attempt->plan->threads_per_device, 3);
+    assert_int_equal(attempt->plan->n_ranks, 2);
+    assert_string_equal(attempt->plan->ranks[1]->node_uuid, d.uuid);
+    assert_int_equal(attempt->plan->ranks[1]->device, 1);
+    assert_null(attempt->base_checkpoint);
+
+    observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING, NULL);
+    for (uint64_t seq = 1; seq <= 10; seq++)
+        send_step(&d, job, seq, (int64_t)seq);
+    send_checkpoint(&d, job, 11, 10, attempt->checkpoint_dir);
+    send_step(&d, job, 5, 5); /* resent: acknowledged, taken in once */
+    WAIT_FOR(&b, d.acked == 5);
+    WAIT_FOR(&b, w.count >= 14);
+    assert_int_equal(w.status, HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING);
+
+    end.cause = HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED;
+    end.rank = -1;
+    observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED, &end);
+    WAIT_FOR(&b, w.done);
+    assert_int_equal(w.st, HD_OK);
+    assert_true(w.ended);
+    assert_int_equal(w.end, HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 0);
+
+    /* submitted, starting, running, 10 steps, checkpoint, ended, succeeded: numbered 1, 2, 3 .. */
+    assert_int_equal(w.count, 3 + 10 + 1 + 2);
+    for (int i = 0, step = 0; i < w.count; i++) {
+        assert_int_equal(w.sequences[i], i + 1);
+        if (w.bodies[i] == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP)
+            assert_int_equal(w.steps[i], ++step);
+    }
+    /* From the middle on, and only what is new. */
+    middle = w.count / 2;
+    watch(&late, &b, job, (uint64_t)middle, false);
+    WAIT_FOR(&b, late.done);
+    assert_int_equal(late.count, w.count - middle);
+    assert_int_equal(late.sequences[0], middle + 1);
+    watch(&fresh, &b, job, 0, true);
+    WAIT_FOR(&b, fresh.done);
+    assert_int_equal(fresh.count, 0);
+    assert_true(fresh.ended);
+
+    job_response = get_job(&b, job);
+    assert_int_equal(job_response->job->step, 10);
+    assert_true(job_response->job->loss == 0.1);
+    assert_int_equal(job_response->job->checkpoint_step, 10);
+    assert_int_equal(job_response->job->n_attempts, 1);
+    assert_int_equal(job_response->job->attempts[0]->end->cause,
+                     HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+    assert_string_equal(job_response->job->spec->name, "tiny");
+    hd_rpc_message_free(&job_response->base);
+    free_daemon(&d);
+    finish(&b);
+}
+
+/* The controller is stopped and started between every two reports. */
+static void a_controller_that_comes_and_goes_loses_nothing(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    struct watch w;
+    Heddle__V1__EndReport end = HEDDLE__V1__END_REPORT__INIT;
+    uint64_t job;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    job = submit(&b, 2);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING, NULL);
+    for (uint64_t seq = 1; seq <= 4; seq++) {
+        send_step(&d, job, seq, (int64_t)seq);
+        WAIT_FOR(&b, d.acked == seq);
+        stop_controller(&b);
+        WAIT_FOR(&b, d.done);
+        free_daemon(&d);
+        assert_int_equal(start_controller(&b), HD_OK);
+        connect_daemon(&d, &b, "n1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+        WAIT_FOR(&b, d.welcome);
+        observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING, NULL);
+        WAIT_FOR(&b, d.desired);
+        assert_int_equal(d.desired->desired->n_attempts, 1);
+        assert_int_equal(d.desired->desired->attempts[0]->attempt, 1);
+    }
+    end.cause = HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED;
+    end.rank = -1;
+    observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED, &end);
+    WAIT_FOR(&b, state_of(&b, job) == HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
+    watch(&w, &b, job, 0, false);
+    WAIT_FOR(&b, w.done);
+    assert_int_equal(w.count, 3 + 4 + 2);
+    for (int i = 0; i < w.count; i++)
+        assert_int_equal(w.sequences[i], i + 1);
+    free_daemon(&d);
+    finish(&b);
+}
+
+static void cancel_reaches_the_daemon(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
+    Heddle__V1__CancelJobResponse *response = NULL;
+    Heddle__V1__EndReport end = HEDDLE__V1__END_REPORT__INIT;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    request.job = submit(&b, 2);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    for (int now = 0; now < 2; now++) {
+        request.now = now;
+        assert_int_equal(call(&b, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
+                              &request.base, &response),
+                         HD_OK);
+        assert_int_equal(response->job->state, HEDDLE__V1__JOB_STATE__JOB_STATE_STOPPING);
+        hd_rpc_message_free(&response->base);
+        WAIT_FOR(&b, d.desired->desired->attempts[0]->wanted ==
+                         (now ? HEDDLE__V1__WANTED__WANTED_STOPPED
+                              : HEDDLE__V1__WANTED__WANTED_STOPPING));
+    }
+    end.cause = HEDDLE__V1__END_CAUSE__END_CAUSE_USER;
+    end.rank = -1;
+    observe(&d, request.job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED, &end);
+    WAIT_FOR(&b, state_of(&b, request.job) == HEDDLE__V1__JOB_STATE__JOB_STATE_CANCELLED);
+    /* Once more: it is over, so nothing changes. */
+    assert_int_equal(call(&b, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
+                          &request.base, &response),
+                     HD_OK);
+    assert_int_equal(response->job->state, HEDDLE__V1__JOB_STATE__JOB_STATE_CANCELLED);
+    hd_rpc_message_free(&response->base);
+    free_daemon(&d);
+    finish(&b);
+}
+
+/* ---- daemons ----------------------------------------------------------------------------------*/
+
+static void a_daemon_of_another_protocol_hears_both_versions(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+
+    (void)state;
+    start(&b, NULL);
+    connect_daemon(&d, &b, "n1", 99);
+    WAIT_FOR(&b, d.done);
+    assert_int_equal(d.end, HD_CONFLICT);
+    assert_non_null(strstr(d.message, "protocol 1 to 1"));
+    assert_non_null(strstr(d.message, "99 to 99"));
+    free_daemon(&d);
+    finish(&b);
+}
+
+static void a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream(void **state)
+{
+    struct bench b;
+    struct daemon d = {0}, other = {0};
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    connect_as(&other, &b, "n1", "uuid-2", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(&b, other.done);
+    assert_int_equal(other.end, HD_EXISTS);
+    assert_false(d.done);
+    free_daemon(&other);
+    connect_as(&other, &b, "n1", "uuid-1", HEDDLE__V1__PROTOCOL__PROTOCOL_MAX);
+    WAIT_FOR(&b, other.welcome);
+    WAIT_FOR(&b, d.done);
+    assert_int_equal(d.end, HD_CONFLICT);
+    free_daemon(&d);
+    free_daemon(&other);
+    finish(&b);
+}
+
+static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    Heddle__V1__Heartbeat beat = HEDDLE__V1__HEARTBEAT__INIT;
+    Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
+    Heddle__V1__ListNodesResponse *response = NULL;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    beat.nonce = 77;
+    say(&d, HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT, &beat);
+    WAIT_FOR(&b, d.answered == 77);
+    assert_int_equal(call(&b, "ListNodes", &heddle__v1__list_nodes_response__descriptor,
+                          &request.base, &response),
+                     HD_OK);
+    assert_int_equal(response->n_nodes, 1);
+    assert_string_equal(response->nodes[0]->name, "n1");
+    assert_int_equal(response->nodes[0]->state, HEDDLE__V1__NODE_STATE__NODE_STATE_READY);
+    assert_true(response->nodes[0]->jobs_dir_visible);
+    assert_int_equal(response->nodes[0]->n_devices, 2);
+    hd_rpc_message_free(&response->base);
+    free_daemon(&d);
+    finish(&b);
+}
+
+static void put(struct daemon *d, uint64_t job, int32_t rank, const char *value)
+{
+    Heddle__V1__RendezvousPut m = HEDDLE__V1__RENDEZVOUS_PUT__INIT;
+
+    m.job = job;
+    m.attempt = 1;
+    m.rank = rank;
+    m.value.data = (uint8_t *)(uintptr_t)value;
+    m.value.len = strlen(value);
+    say(d, HEDDLE__V1__NODE_MESSAGE__BODY_RENDEZVOUS_PUT, &m);
+}
+
+static void ranks_meet_when_the_last_one_is_there(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    Heddle__V1__Heartbeat beat = HEDDLE__V1__HEARTBEAT__INIT;
+    char large[5000];
+    uint64_t job;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    job = submit(&b, 2);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    put(&d, job, 1, "card of 1");
+    beat.nonce = 1;
+    say(&d, HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT, &beat);
+    WAIT_FOR(&b, d.answered == 1);
+    assert_int_equal(d.sets, 0);
+    put(&d, job, 0, "card of 0");
+    WAIT_FOR(&b, d.sets == 1);
+    assert_int_equal(d.set->rendezvous_set->n_values, 2);
+    assert_memory_equal(d.set->rendezvous_set->values[0].data, "card of 0", 9);
+    assert_memory_equal(d.set->rendezvous_set->values[1].data, "card of 1", 9);
+    put(&d, job, 0, "card of 0"); /* after a reconnect: answered again */
+    WAIT_FOR(&b, d.sets == 2);
+    memset(large, 'x', sizeof large - 1);
+    large[sizeof large - 1] = 0;
+    put(&d, job, 0, large);
+    WAIT_FOR(&b, d.done);
+    assert_int_equal(d.end, HD_LIMIT);
+    free_daemon(&d);
+    finish(&b);
+}
+
+/* A checkpoint outside its attempt's folder would be deleted one day. */
+static void a_checkpoint_elsewhere_is_ignored(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    Heddle__V1__ListCheckpointsResponse *response = NULL;
+    char dir[256];
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    request.job = submit(&b, 2);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    observe(&d, request.job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING, NULL);
+    send_checkpoint(&d, request.job, 1, 1, "/etc");
+    (void)snprintf(dir, sizeof dir, "%s/../../../..",
+                   d.desired->desired->attempts[0]->checkpoint_dir);
+    send_checkpoint(&d, request.job, 2, 2, dir);
+    send_checkpoint(&d, request.job, 3, 3, d.desired->desired->attempts[0]->checkpoint_dir);
+    WAIT_FOR(&b, d.acked == 3);
+    assert_int_equal(call(&b, "ListCheckpoints", &heddle__v1__list_checkpoints_response__descriptor,
+                          &request.base, &response),
+                     HD_OK);
+    assert_int_equal(response->n_checkpoints, 1);
+    assert_int_equal(response->checkpoints[0]->step, 3);
+    hd_rpc_message_free(&response->base);
+    free_daemon(&d);
+    finish(&b);
+}
+
+/* ---- logs -------------------------------------------------------------------------------------*/
+
+struct reading {
+    char text[256];
+    size_t length;
+    bool done;
+    enum hd_status st;
+};
+
+static void reading_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
+{
+    struct reading *r = hd_rpc_call_user(c);
+    const Heddle__V1__ReadLogResponse *m = (const void *)message;
+
+    assert_int_equal(m->offset_bytes, r->length);
+    memcpy(r->text + r->length, m->data.data, m->data.len);
+    r->length += m->data.len;
+}
+
+static void reading_done(struct hd_rpc_call *c, enum hd_status status, const char *message)
+{
+    struct reading *r = hd_rpc_call_user(c);
+
+    (void)message;
+    r->done = true;
+    r->st = status;
+}
+
+static void read_log(struct reading *r, struct bench *b, uint64_t job, int32_t rank, bool follow)
+{
+    const struct hd_rpc_call_options options = {
+        .path = "/heddle.v1.Control/ReadLog",
+        .kind = HD_RPC_SERVER_STREAM,
+        .response = &heddle__v1__read_log_response__descriptor,
+        .handler = {.on_msg = reading_msg, .on_done = reading_done},
+        .user = r};
+    Heddle__V1__ReadLogRequest request = HEDDLE__V1__READ_LOG_REQUEST__INIT;
+
+    *r = (struct reading){0};
+    request.job = job;
+    request.rank = rank;
+    request.follow = follow;
+    assert_int_equal(hd_rpc_client_call(b->client, &options, &request.base, NULL), HD_OK);
+}
+
+static void logs_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
+{
+    struct daemon *d = hd_rpc_call_user(c);
+
+    d->log_request = *(const Heddle__V1__LogRequest *)(const void *)message;
+    d->log_request.attempt_dir = NULL;
+    d->log_requests++;
+}
+
+static void logs_done(struct hd_rpc_call *c, enum hd_status status, const char *message)
+{
+    (void)status;
+    (void)message;
+    ((struct daemon *)hd_rpc_call_user(c))->logs = NULL;
+}
+
+static void open_logs(struct daemon *d)
+{
+    const struct hd_rpc_call_options options = {
+        .path = "/heddle.v1.Fleet/Logs",
+        .kind = HD_RPC_BIDI,
+        .response = &heddle__v1__log_request__descriptor,
+        .handler = {.on_msg = logs_msg, .on_done = logs_done},
+        .user = d};
+    Heddle__V1__LogChunk first = HEDDLE__V1__LOG_CHUNK__INIT;
+
+    first.node_uuid = d->uuid;
+    assert_int_equal(hd_rpc_client_call(d->b->client, &options, &first.base, &d->logs), HD_OK);
+}
+
+static void answer_log(struct daemon *d, const char *text)
+{
+    Heddle__V1__LogChunk chunk = HEDDLE__V1__LOG_CHUNK__INIT;
+
+    chunk.request = d->log_request.request;
+    chunk.offset_bytes = d->log_request.offset_bytes;
+    chunk.data.data = (uint8_t *)(uintptr_t)text;
+    chunk.data.len = strlen(text);
+    assert_int_equal(hd_rpc_call_write(d->logs, &chunk.base), HD_OK);
+}
+
+static void a_log_comes_piece_by_piece_and_is_followed(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    struct reading r;
+    Heddle__V1__EndReport end = HEDDLE__V1__END_REPORT__INIT;
+    uint64_t job;
+
+    (void)state;
+    start(&b, NULL);
+    join(&d, &b, "n1");
+    open_logs(&d);
+    job = submit(&b, 2);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    read_log(&r, &b, job, 2, false);
+    WAIT_FOR(&b, r.done);
+    assert_int_equal(r.st, HD_NOT_FOUND); /* ranks 0 and 1 only */
+
+    read_log(&r, &b, job, 1, true);
+    WAIT_FOR(&b, d.log_requests == 1);
+    assert_int_equal(d.log_request.rank, 1);
+    assert_true(d.log_request.wait_ms > 0);
+    answer_log(&d, "first ");
+    WAIT_FOR(&b, d.log_requests == 2);
+    assert_int_equal(d.log_request.offset_bytes, 6);
+    answer_log(&d, ""); /* nothing yet: asked again */
+    WAIT_FOR(&b, d.log_requests == 3);
+    end.cause = HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED;
+    end.rank = -1;
+    observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED, &end);
+    WAIT_FOR(&b, state_of(&b, job) == HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
+    answer_log(&d, ""); /* asked before the end: the last words may still be to come */
+    WAIT_FOR(&b, d.log_requests == 4);
+    answer_log(&d, "last");
+    WAIT_FOR(&b, d.log_requests == 5);
+    assert_false(r.done);
+    answer_log(&d, "");
+    WAIT_FOR(&b, r.done);
+    assert_int_equal(r.st, HD_OK);
+    assert_string_equal(r.text, "first last");
+
+    hd_rpc_call_cancel(d.logs);
+    WAIT_FOR(&b, !d.logs);
+    free_daemon(&d);
+    read_log(&r, &b, job, 0, false);
+    WAIT_FOR(&b, r.done);
+    assert_int_equal(r.st, HD_UNAVAILABLE); /* the node is away, and its log with it */
+    finish(&b);
+}
+
+/* ---- the disk ---------------------------------------------------------------------------------*/
+
+static void a_full_disk_refuses_jobs_and_still_shows_them(void **state)
+{
+    struct bench b;
+    struct daemon d = {0};
+    Heddle__V1__JobSpec *spec;
+    uint64_t first, job;
+    bool repeated;
+
+    (void)state;
+    start(&b, DISK_VFS);
+    join(&d, &b, "n1");
+    first = submit(&b, 2);
+    WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
+    spec = new_spec(&b, 2, "");
+    disk_set_broken(true);
+    /* the first hears it when the disk is found broken, the second at once; neither waits */
+    assert_int_equal(submit_as(&b, "0123456789abcdef", spec, &job, &repeated), HD_LIMIT);
+    assert_non_null(strstr(hd_err_message(), "state.db"));
+    assert_int_equal(submit_as(&b, "fedcba9876543210", spec, &job, &repeated), HD_LIMIT);
+    assert_int_equal(state_of(&b, first), HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING);
+    send_step(&d, first, 1, 1);
+    for (int i = 0; i < 10; i++)
+        (void)uv_run(&b.loop, UV_RUN_ONCE);
+    assert_int_equal(d.acked, 0); /* not on disk, not acknowledged; and the daemon stays */
+    assert_false(d.done);
+    disk_set_broken(false);
+    WAIT_FOR(&b, d.acked == 1);
+    WAIT_FOR(&b, submit_as(&b, "0123456789abcdef", spec, &job, &repeated) == HD_OK);
+    assert_true(repeated); /* it did happen */
+    hd_spec_free(spec);
+    free_daemon(&d);
+    finish(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_id_is_one_job),
+        cmocka_unit_test(a_bad_job_is_refused_in_the_same_words),
+        cmocka_unit_test(what_is_not_there_is_not_found),
+        cmocka_unit_test(lists_are_paged),
+        cmocka_unit_test(new_jobs_do_not_meet_old_folders),
+        cmocka_unit_test(a_job_goes_its_way_and_its_watcher_sees_it),
+        cmocka_unit_test(a_controller_that_comes_and_goes_loses_nothing),
+        cmocka_unit_test(cancel_reaches_the_daemon),
+        cmocka_unit_test(a_daemon_of_another_protocol_hears_both_versions),
+        cmocka_unit_test(a_name_belongs_to_one_daemon_and_a_daemon_has_one_stream),
+        cmocka_unit_test(a_heartbeat_is_answered_and_a_node_is_listed),
+        cmocka_unit_test(ranks_meet_when_the_last_one_is_there),
+        cmocka_unit_test(a_checkpoint_elsewhere_is_ignored),
+        cmocka_unit_test(a_log_comes_piece_by_piece_and_is_followed),
+        cmocka_unit_test(a_full_disk_refuses_jobs_and_still_shows_them),
+    };
+
+    hd_log_init("controller", HD_LOG_ERROR);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
