@@ -36,15 +36,16 @@ static enum hd_status read_request(int argc, char **argv, struct request *ret_re
     if (!st)
         st = hd_flag_real(&f[3], 0, 100, 0.8, &r.sampling.temperature);
     if (!st)
-        st = hd_flag_int(&f[4], 0, 1 << 22, 0, &r.sampling.top_k);
+        st = hd_flag_int(&f[4], 0, 1 << 24, 0, &r.sampling.top_k);
     if (!st)
         st = hd_flag_real(&f[5], 0, 1, 1, &r.sampling.top_p);
     if (!st)
         st = hd_flag_int(&f[7], 0, INT64_MAX, 1, &seed);
     if (!st)
         st = hd_flag_int(&f[8], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &r.threads);
-    if (!st && f[6].value && f[3].value)
-        st = hd_err(HD_INVALID, "--greedy and --temperature exclude each other");
+    if (!st && f[6].value && (f[3].value || f[4].value || f[5].value))
+        st = hd_err(HD_INVALID, "--greedy takes the most likely token; without --temperature, "
+                                "--top-k and --top-p");
     if (st)
         return st;
     if (f[6].value)
@@ -79,7 +80,10 @@ static enum hd_status write_text(struct hd_generator *g, const struct request *r
 {
     struct hd_utf8_printer printer = {0};
     struct hd_text rest = {0};
-    int32_t *order = calloc((size_t)hd_generator_vocab(g), sizeof *order);
+    /* a vocabulary may be larger than its tokenizer: what has no text is never drawn */
+    const int64_t vocab = hd_generator_vocab(g) < tokenizer->vocab ? hd_generator_vocab(g)
+                                                                   : (int64_t)tokenizer->vocab;
+    int32_t *order = calloc((size_t)vocab, sizeof *order);
     const float *logits = NULL;
     enum hd_status st = order ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to sample");
 
@@ -88,7 +92,7 @@ static enum hd_status write_text(struct hd_generator *g, const struct request *r
     if (!st)
         st = hd_generator_prompt(g, prompt, (int64_t)count, &logits);
     for (int64_t i = 0; !st && i < r->max_tokens; i++) {
-        int32_t token = hd_sample(logits, hd_generator_vocab(g), &r->sampling, (uint64_t)i, order);
+        int32_t token = hd_sample(logits, vocab, &r->sampling, (uint64_t)i, order);
 
         st = print(tokenizer, &printer, &token, 1);
         if (!st && i + 1 < r->max_tokens)
@@ -135,8 +139,5 @@ int hd_worker_generate(int argc, char **argv)
 
     if (!st)
         st = generate(&r);
-    if (!st)
-        return HD_WORKER_OK;
-    (void)fprintf(stderr, "heddle-worker generate: %s\n", hd_err_message());
-    return st == HD_INVALID ? HD_WORKER_USAGE : HD_WORKER_FAILED;
+    return hd_worker_finish("generate", st);
 }

@@ -7,16 +7,7 @@
 #include "worker/flags.h"
 #include "worker/worker.h"
 
-static int finish(const char *verb, enum hd_status st)
-{
-    if (!st)
-        return HD_WORKER_OK;
-    (void)fprintf(stderr, "heddle-worker %s: %s\n", verb, hd_err_message());
-    return st == HD_INVALID ? HD_WORKER_USAGE : HD_WORKER_FAILED;
-}
-
-/* ---- bigram
- * ----------------------------------------------------------------------------------------- */
+/* ---- bigram ---- */
 
 static enum hd_status open_files(const struct hd_job_file *files, int64_t count,
                                  struct hd_arena *arena, struct hd_corpus **ret_corpus)
@@ -93,11 +84,10 @@ int hd_worker_bigram(int argc, char **argv)
     if (!st)
         st = print_bigram(&job, &arena);
     hd_arena_done(&arena);
-    return finish("bigram", st);
+    return hd_worker_finish("bigram", st);
 }
 
-/* ---- memory and program
- * ----------------------------------------------------------------------------- */
+/* ---- memory and program ---- */
 
 static void print_memory(const struct hd_memory *m)
 {
@@ -109,7 +99,7 @@ static void print_memory(const struct hd_memory *m)
                  (long long)m->visible_bytes);
 }
 
-static void print_programs(const struct hd_layout *l)
+static enum hd_status print_programs(const struct hd_layout *l)
 {
     struct hd_text text = {0};
 
@@ -119,8 +109,13 @@ static void print_programs(const struct hd_layout *l)
     hd_chunk_list(l->eval, &text);
     hd_text_add(&text, "# update\n");
     hd_chunk_list(l->update, &text);
+    if (text.failed) {
+        hd_text_free(&text);
+        return hd_err(HD_NO_MEMORY, "no memory to list the programs");
+    }
     (void)fputs(text.data, stdout);
     hd_text_free(&text);
+    return HD_OK;
 }
 
 static int with_layout(const char *verb, int argc, char **argv, bool programs)
@@ -145,11 +140,11 @@ static int with_layout(const char *verb, int argc, char **argv, bool programs)
                              &layout);
     }
     if (!st && programs)
-        print_programs(&layout);
+        st = print_programs(&layout);
     else if (!st)
         print_memory(&layout.memory);
     hd_arena_done(&arena);
-    return finish(verb, st);
+    return hd_worker_finish(verb, st);
 }
 
 int hd_worker_memory(int argc, char **argv)

@@ -1,3 +1,5 @@
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,6 +36,20 @@ static void print_help(FILE *out)
                   "step-00000100 --prompt 'The '\n");
 }
 
+int hd_worker_finish(const char *verb, enum hd_status st)
+{
+    const bool lost = fflush(stdout) != 0 || ferror(stdout) != 0;
+
+    if (!st && lost)
+        st = hd_err(HD_IO, "cannot write the result: %s", strerror(errno));
+    if (!st)
+        return HD_WORKER_OK;
+    (void)fprintf(stderr, "heddle-worker %s: %s\n", verb, hd_err_message());
+    if (st == HD_NOT_FOUND)
+        return HD_WORKER_NOT_FOUND;
+    return st == HD_INVALID || st == HD_UNSUPPORTED ? HD_WORKER_USAGE : HD_WORKER_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     hd_log_init("heddle-worker", HD_LOG_INFO);
@@ -44,6 +60,8 @@ int main(int argc, char **argv)
     for (int i = 0; argc >= 2 && i < VERBS; i++)
         if (strcmp(argv[1], verbs[i].name) == 0)
             return verbs[i].run(argc - 2, argv + 2);
+    if (argc >= 2)
+        (void)fprintf(stderr, "heddle-worker: there is no verb '%s'\n\n", argv[1]);
     print_help(stderr);
     return HD_WORKER_USAGE;
 }

@@ -20,7 +20,6 @@
 #include "worker/worker.h"
 
 enum {
-    COMM_DEADLINE_MS = 120 * 1000,
     RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
     SKIPS_MAX = 20 /* steps in a row without an update before the run is given up */
 };
@@ -40,13 +39,13 @@ struct rank {
     enum request request; /* of this rank */
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
     int64_t skips;        /* in a row */
+    bool data_changed;    /* and said so */
     bool stopped;
 };
 
-/* ---- set-up
- * ----------------------------------------------------------------------------------------- */
+/* ---- set-up ---- */
 
-static enum hd_status read_flags(struct rank *r, int argc, char **argv)
+static enum hd_status read_flags(struct rank *r, int argc, char **argv, const char **ret_job_path)
 {
     struct hd_flag f[] = {{"--job", true, false, NULL},         {"--rank", true, false, NULL},
                           {"--world", true, false, NULL},       {"--link-fd", true, false, NULL},
@@ -70,7 +69,14 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv)
         st = hd_err(HD_INVALID, "--shm-ranks names %d ranks, --world %lld", r->fds.world,
                     (long long)r->world);
     if (!st)
-        st = hd_job_read_file(f[0].value, &r->arena, &r->job);
+        *ret_job_path = f[0].value;
+    return st;
+}
+
+static enum hd_status read_job(struct rank *r, const char *path)
+{
+    enum hd_status st = hd_job_read_file(path, &r->arena, &r->job);
+
     if (!st && r->job.pp * r->job.dp * r->job.cp * r->job.tp != r->world)
         st =
             hd_err(HD_INVALID, "the plan is for %lld ranks, --world says %lld",
@@ -92,7 +98,8 @@ static enum hd_status meet(struct rank *r)
     return st;
 }
 
-static enum hd_status connect(struct rank *r)
+/* The link comes first: whatever fails from then on is told to the supervisor in words. */
+static enum hd_status connect(struct rank *r, const char *job_path)
 {
     enum hd_status st = hd_link_worker_open(r->link_fd, r->rank, r->world, &r->link);
 
@@ -100,7 +107,9 @@ static enum hd_status connect(struct rank *r)
         return st;
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = hd_comm_open_shm(r->fds.control_fd, r->fds.rank_fds, (int)r->rank, (int)r->world,
-                          COMM_DEADLINE_MS, &r->comm);
+                          HD_STEP_DEADLINE_MS, &r->comm);
+    if (!st)
+        st = read_job(r, job_path);
     return st ? st : meet(r);
 }
 
@@ -151,8 +160,7 @@ static enum hd_status set_up(struct rank *r)
     return load_weights(r);
 }
 
-/* ---- the run
- * ---------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static enum hd_status validate(struct rank *r)
 {
@@ -172,6 +180,15 @@ static enum hd_status validate(struct rank *r)
     return HD_OK;
 }
 
+/* Changed data does not undo the work so far, but no run will repeat it: a word is due. */
+static void check_data(struct rank *r)
+{
+    if (!r->data_changed && hd_trainer_check_data(r->trainer)) {
+        r->data_changed = true;
+        say(r, HD_LINK_LEVEL_WARN, hd_err_message());
+    }
+}
+
 /* must: the last checkpoint, without which the work would be lost. A periodic one that fails is
  * said and tried again at its next turn; training goes on. */
 static enum hd_status save(struct rank *r, bool must)
@@ -183,6 +200,7 @@ static enum hd_status save(struct rank *r, bool must)
     if (r->saved_step == step)
         return HD_OK;
     hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, step);
+    check_data(r);
     st = hd_trainer_save(r->trainer, &saved);
     if (st && (must || hd_comm_failure(r->comm)))
         return st;
@@ -297,8 +315,7 @@ static enum hd_status run(struct rank *r)
     return st;
 }
 
-/* ---- the end
- * ---------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 static int exit_status(enum hd_status st, bool stopped)
 {
@@ -330,12 +347,13 @@ static void report_failure(struct rank *r, enum hd_status st)
 int hd_worker_rank(int argc, char **argv)
 {
     struct rank r = {.link_fd = -1, .saved_step = -1};
+    const char *job_path = NULL;
     enum hd_status st;
 
     hd_arena_init(&r.arena, 0);
-    st = read_flags(&r, argc, argv);
+    st = read_flags(&r, argc, argv, &job_path);
     if (!st)
-        st = connect(&r);
+        st = connect(&r, job_path);
     if (!st)
         st = set_up(&r);
     if (!st)

@@ -2,10 +2,13 @@
  * supervisor; the other verbs are the work that the command line hands over, since it links no
  * compute.
  *
- * Used by: main.c of this folder only.
+ * Used by: the files of this folder only.
+ * Threads: every verb runs on the main thread.
  */
-#ifndef HD_WORKER_H
-#define HD_WORKER_H
+#ifndef HD_WORKER_WORKER_H
+#define HD_WORKER_WORKER_H
+
+#include "base/status.h"
 
 /* Each takes the arguments behind the verb and returns the exit status. */
 int hd_worker_rank(int argc, char **argv);
@@ -14,7 +17,11 @@ int hd_worker_bigram(int argc, char **argv);
 int hd_worker_memory(int argc, char **argv);
 int hd_worker_program(int argc, char **argv);
 
-/* Exit statuses of the verbs for people (rank has those of link.h). */
-enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_FAILED = 6 };
+/* Exit statuses of the verbs for people, those of the heddle command (rank has those of link.h). */
+enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER_FAILED = 6 };
+
+/* Ends a verb for people: what it printed reaches stdout or that is the failure; says the failure
+ * and returns the exit status. */
+int hd_worker_finish(const char *verb, enum hd_status st);
 
 #endif

@@ -27,8 +27,7 @@ struct hd_generator {
 
 enum { PREFILL, ONE };
 
-/* ---- opening
- * ---------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 static enum hd_status compile(struct hd_generator *g, int which, const struct hd_traits *traits)
 {
@@ -198,8 +197,7 @@ int64_t hd_generator_step(const struct hd_generator *g)
     return g->step;
 }
 
-/* ---- running
- * ---------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 static int32_t *batch(const struct hd_generator *g, int which, enum hd_batch_field field)
 {

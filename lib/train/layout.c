@@ -36,6 +36,21 @@ static enum hd_status check_plan(const struct hd_job *job)
     return HD_OK;
 }
 
+/* No tensor of a call may be so large that sizes and offsets overflow. */
+static enum hd_status check_sizes(const struct hd_job *job, const struct hd_model_config *c)
+{
+    const double widest = (double)(3 * c->F > 3 * c->C ? 3 * c->F : 3 * c->C);
+    const double bytes = (double)job->micro_batch * (double)job->context * widest * 4;
+
+    if (bytes < 0x1p46)
+        return HD_OK;
+    return hd_err(
+        HD_LIMIT,
+        "micro_batch %lld x model.context %lld: one activation alone would take %.0f TiB; "
+        "lower them",
+        (long long)job->micro_batch, (long long)job->context, bytes / 0x1p40);
+}
+
 static enum hd_status compile(struct hd_layout *layout, enum hd_record_mode mode,
                               const struct hd_compile_options *options, struct hd_arena *arena,
                               struct hd_chunk **ret_chunk)
@@ -68,8 +83,7 @@ static enum hd_status compile_all(struct hd_layout *layout, const struct hd_trai
     return st;
 }
 
-/* ---- memory
- * ----------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static void add_state(const struct hd_registry *r, struct hd_memory *m)
 {
@@ -149,6 +163,8 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
                                                             .tp = (int32_t)job->tp});
     if (!st)
         st = hd_model_config_from_job(job, &config);
+    if (!st)
+        st = check_sizes(job, &config);
     if (st)
         return st;
     l->coord = hd_mesh_coord(&l->mesh, rank);

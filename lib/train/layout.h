@@ -14,7 +14,7 @@
 #include "pipeline/pipeline.h"
 #include "program/program.h"
 
-enum { HD_EXCHANGE_SLOT_BYTES = 256 }; /* what one rank says in an exchange between hosts */
+enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* what one rank says in an exchange between hosts */
 
 /* Bytes of one rank, by purpose. */
 #define HD_MEMORY_LIST(X)                                                         \
@@ -33,8 +33,7 @@ struct hd_memory {
 #define X(name, meaning) int64_t name;
     HD_MEMORY_LIST(X)
 #undef X
-    int64_t private_bytes,
-        visible_bytes; /* the two reservations; their sum is the sum of the parts */
+    int64_t private_bytes, visible_bytes; /* the two reservations; together the sum of all parts */
 };
 
 struct hd_layout_options {

@@ -13,14 +13,13 @@
 #include "checkpoint/checkpoint.h"
 #include "train/trainer.h"
 
-enum { KINDS = 3, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000, STEP_DEADLINE_MS = 120 * 1000 };
+enum { KINDS = 3, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000 };
 
 static const enum hd_state_kind kinds[KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
                                                 HD_STATE_MOMENT2};
 static const char *const prefixes[KINDS] = {"", "adamw.m.", "adamw.v."};
 
-/* ---- initial weights
- * -------------------------------------------------------------------------------- */
+/* ---- initial weights ---- */
 
 /* The compute copies of all parts, from the masters. */
 static enum hd_status refresh_copies(struct hd_trainer *t)
@@ -54,8 +53,7 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
     return refresh_copies(t);
 }
 
-/* ---- entries
- * ---------------------------------------------------------------------------------------- */
+/* ---- entries ---- */
 
 struct names {
     char text[HD_CKPT_NAME_MAX];
@@ -116,8 +114,7 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
     return HD_OK;
 }
 
-/* ---- saving
- * ----------------------------------------------------------------------------------------- */
+/* ---- saving ---- */
 
 /* What the ranks tell each other: a failure with its story, or the shard. */
 struct outcome {
@@ -223,20 +220,16 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
 
 static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct hd_saved *ret_saved)
 {
-    struct outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all), mine;
+    struct outcome all[HD_COMM_WORLD_MAX], mine;
     struct hd_saved saved = {.bytes = 0};
     uint64_t hash = 0;
     enum hd_status st =
         hd_ckpt_format_dir(t->layout.job.attempt_dir, t->steps_done, saved.path, sizeof saved.path);
 
-    if (!st && !all)
-        st = hd_err(HD_NO_MEMORY, "no memory to save a checkpoint");
     if (st)
         mine = outcome_of(st);
     else
         (void)write_shard(t, saved.path, arena, &mine); /* its failure travels in the outcome */
-    if (!all)
-        return st;
     st = agree(t, &mine, all);
     if (st)
         return st;
@@ -265,38 +258,47 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
     hd_arena_init(&arena, 0);
     hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS); /* disks are slower than steps */
     st = save(t, &arena, ret_saved);
-    hd_comm_set_deadline(t->comm, STEP_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
     hd_arena_done(&arena);
     return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)t->steps_done) : HD_OK;
 }
 
-/* ---- loading
- * ---------------------------------------------------------------------------------------- */
+/* ---- loading ---- */
 
-static void compare_fact(const struct hd_ckpt *ckpt, const char *name, const char *now,
-                         struct hd_text *ret_note)
+static void compare(const char *name, const char *then, const char *now, struct hd_text *ret_note)
 {
-    const char *then = hd_ckpt_determinism(ckpt, name);
-
     if (ret_note && then && strcmp(then, now) != 0)
         hd_text_add(ret_note, "%s%s was %s, is %s", ret_note->len_bytes ? "; " : "", name, then,
                     now);
 }
 
+static void compare_fact(const struct hd_ckpt *ckpt, const char *name, const char *now,
+                         struct hd_text *ret_note)
+{
+    compare(name, hd_ckpt_determinism(ckpt, name), now, ret_note);
+}
+
+static void compare_size(const struct hd_ckpt *ckpt, const char *name, int64_t size,
+                         struct hd_text *ret_note)
+{
+    char now[24];
+
+    number_text(size, now);
+    compare(name, hd_ckpt_layout(ckpt, name), now, ret_note);
+}
+
 static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt,
                           struct hd_text *ret_note)
 {
-    const char *dp = hd_ckpt_layout(ckpt, "dp");
-    char threads[24], now[24];
+    char threads[24];
 
     number_text(t->layout.job.threads, threads);
-    number_text(t->layout.job.dp, now);
     compare_fact(ckpt, "backend", t->traits.backend, ret_note);
     compare_fact(ckpt, "isa", t->traits.isa, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", t->layout.job.precision, ret_note);
-    if (ret_note && dp && strcmp(dp, now) != 0)
-        hd_text_add(ret_note, "%sdp was %s, is %s", ret_note->len_bytes ? "; " : "", dp, now);
+    compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
+    compare_size(ckpt, "micro_batch", t->layout.job.micro_batch, ret_note);
     if (ret_note && ret_note->len_bytes)
         hd_text_add(ret_note, ": the run goes on, but not to the same bits");
 }
@@ -331,7 +333,7 @@ static enum hd_status verify(struct hd_trainer *t, const char *dir)
         mine = outcome_of(hd_ckpt_verify(dir));
     hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS);
     st = agree(t, &mine, all);
-    hd_comm_set_deadline(t->comm, STEP_DEADLINE_MS);
+    hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
     return st;
 }
 

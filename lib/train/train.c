@@ -12,8 +12,7 @@
 
 enum { VARIANTS = 4 }; /* first, last */
 
-/* ---- memory
- * ----------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static enum hd_status check_reservation(const char *half, int64_t given, int64_t needed)
 {
@@ -99,8 +98,7 @@ static struct hd_bases make_bases(const struct hd_trainer *t, int slot, int64_t 
     return f;
 }
 
-/* ---- binding
- * ---------------------------------------------------------------------------------------- */
+/* ---- binding ---- */
 
 static struct hd_bound **bound_at(struct hd_trainer *t, int slot, enum hd_call call, bool first,
                                   bool last)
@@ -165,8 +163,7 @@ static enum hd_status bind_all(struct hd_trainer *t)
     return HD_OK;
 }
 
-/* ---- data
- * ------------------------------------------------------------------------------------------- */
+/* ---- data ---- */
 
 static enum hd_status open_corpus(struct hd_trainer *t, const struct hd_job_file *files,
                                   int64_t count, struct hd_corpus **ret_corpus)
@@ -186,8 +183,15 @@ static enum hd_status open_data(struct hd_trainer *t)
     const enum hd_data_order order =
         strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
     struct hd_data_range train, val = {0};
-    enum hd_status st = open_corpus(t, job->train, job->train_count, &t->corpus);
+    const struct hd_tokenizer *tokenizer;
+    enum hd_status st = hd_tokenizer_find(job->tokenizer, &tokenizer);
 
+    if (st)
+        return st;
+    if (job->vocab < tokenizer->vocab)
+        return hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
+                      (long long)job->vocab, (int)tokenizer->vocab, tokenizer->name);
+    st = open_corpus(t, job->train, job->train_count, &t->corpus);
     if (st)
         return hd_err_prefix(st, "data.train");
     train = hd_corpus_all(t->corpus);
@@ -210,8 +214,7 @@ static enum hd_status open_data(struct hd_trainer *t)
     return st;
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------- */
+/* ---- life ---- */
 
 static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
                              const struct hd_trainer_options *options)
@@ -299,6 +302,13 @@ bool hd_trainer_can_validate(const struct hd_trainer *t)
     return t->can_validate;
 }
 
+enum hd_status hd_trainer_check_data(const struct hd_trainer *t)
+{
+    enum hd_status st = hd_corpus_check(t->corpus);
+
+    return !st && t->val_corpus ? hd_corpus_check(t->val_corpus) : st;
+}
+
 float *hd_trainer_state(struct hd_trainer *t, int param, enum hd_state_kind kind)
 {
     const struct hd_param *p = &t->layout.registry.params[param];
@@ -309,8 +319,7 @@ float *hd_trainer_state(struct hd_trainer *t, int param, enum hd_state_kind kind
     return (float *)(base + part->offset[kind]) + p->offset;
 }
 
-/* ---- a step
- * ----------------------------------------------------------------------------------------- */
+/* ---- a step ---- */
 
 static void *batch_address(const struct hd_chunk *chunk, const struct hd_bases *bases,
                            enum hd_batch_field field)
@@ -423,8 +432,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     return HD_OK;
 }
 
-/* ---- validation
- * ------------------------------------------------------------------------------------- */
+/* ---- validation ---- */
 
 enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_t size_bytes,
                                    const char **ret_all)

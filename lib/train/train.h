@@ -1,8 +1,9 @@
 /* train: one rank's training: memory, weights, steps, validation, checkpoints.
  *
  * A trainer reserves its memory once, binds every program to it, and then steps; a step allocates
- * nothing. All ranks of a job make the same calls in the same order. The first failure of a rank
- * sticks, aborts its peers, and is returned by every later call.
+ * nothing. All ranks of a job make the same calls in the same order. The first failure of a step or
+ * of a validation sticks, aborts the peers, and is returned by every later call; a rank that gives
+ * up after any other failure tells its peers by hd_comm_abort.
  *
  * Used by: worker, tests.   Uses: layout, program, comm, data, checkpoint.
  * Threads: a trainer belongs to the thread of its rank.
@@ -21,12 +22,15 @@
 #include "program/run.h"
 #include "train/layout.h"
 
+/* How long a rank of a running step waits while nothing moves. A save, being slower, has a longer
+ * deadline of its own and sets this one again. */
+enum { HD_STEP_DEADLINE_MS = 120 * 1000 };
+
 struct hd_trainer;
 
 struct hd_trainer_options {
     const struct hd_backend_table *backend;
-    struct hd_comm
-        *comm; /* this rank's endpoint, with nothing visible yet; the trainer borrows it */
+    struct hd_comm *comm; /* this rank's endpoint, nothing visible yet; the trainer borrows it */
     int rank;
     struct hd_layout_options layout;
     bool force_plain; /* tests: the portable kernels */
@@ -76,6 +80,10 @@ int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
+
+/* Are the data files still those that were opened? HD_INVALID or HD_NOT_FOUND names one that is
+ * not. */
+enum hd_status hd_trainer_check_data(const struct hd_trainer *trainer);
 
 struct hd_saved {
     char path[HD_JOB_PATH_MAX];
