@@ -54,8 +54,7 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
     return HD_OK;
 }
 
-/* ---- declaring
- * -------------------------------------------------------------------------------------- */
+/* ---- declaring ---- */
 
 /* Names are PREFIX.what; the prefix is the unit's. */
 struct declare {

@@ -5,8 +5,8 @@
  * equal blocks and the head.
  *
  *   gpt2   Radford et al. 2019: LayerNorm, learned positions, GELU MLP, biases, tied head
- *   llama  Touvron et al. 2023: RMSNorm, rotary positions, SwiGLU MLP, grouped-query attention, no
- * biases
+ *   llama  Touvron et al. 2023: RMSNorm, rotary positions, SwiGLU MLP, grouped-query attention,
+ *          no biases
  *
  * Used by: train, generation, plan.   Uses: program, link (the resolved job).
  * Threads: a model is immutable after hd_model_declare.

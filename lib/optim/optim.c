@@ -57,8 +57,7 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
     return s->peak;
 }
 
-/* ---- the program U
- * ---------------------------------------------------------------------------------- */
+/* ---- the program U ---- */
 
 static void emit_squares(struct hd_emit *e, int part)
 {

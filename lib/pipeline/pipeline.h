@@ -4,8 +4,8 @@
  * many slots of kept and deferred memory are in use at once.
  *
  *   sequential   F0 B0 W0  F1 B1 W1 ...               one slot of each
- *   gpipe        F0 F1 ..  B0 B1 ..  W0 W1 ..         all micro-batches in flight (Huang et al.
- * 2019)
+ *   gpipe        F0 F1 ..  B0 B1 ..  W0 W1 ..         all micro-batches in flight
+ *                                                     (Huang et al. 2019)
  *
  * Used by: train, plan, tests.   Uses: base, program (call kinds).   Threads: pure.
  */

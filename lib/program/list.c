@@ -1,9 +1,10 @@
 /* list: a chunk as text. How people debug programs and how tests pin them.
  *
  *     F
- *       # op                 outs                       args           region+offset  bytes  stream
- * group 0 rmsnorm_forward    normed f32[8,16], ...      x, weight:2    kept+0x000000  512 compute
+ *        # op                outs                     args           region+offset   bytes  stream
+ *        0 rmsnorm_forward   normed.3 f32[8,16], ...  x.0, weight:2  kept+0x000000   512    compute
  *
+ * A collective has its group behind the stream.
  * A store is printed as name dtype[shape] where it is written and as name where it is read; state
  * of a part as kind:unit. The region, offset and bytes are those of the first output. `first` and
  * `last` mark nodes of the first or last micro-batch, `+` a kernel that adds to a gradient, `wait

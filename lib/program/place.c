@@ -1,12 +1,14 @@
 /* place: every store gets a region and an offset, so that memory is known before anything runs.
  *
  * A store's region follows from which programs touch it:
- *   F and then B or W, or a batch field of a training step   -> kept, one slot per micro-batch in
- * flight B and then W                                             -> deferred, one slot per
- * postponed W one program                                              -> work, shared by all Kept
- * and deferred stores are alive together, so they lie one behind the other. In work, stores whose
- * lifetimes do not meet share memory: largest first, each at the lowest offset that is free for its
- * whole life. What a collective touches stays alive until a compute node has waited for it.
+ *
+ *   F and then B or W, or a batch field of training  ->  kept, one slot per micro-batch in flight
+ *   B and then W                                     ->  deferred, one slot per postponed W
+ *   one program                                      ->  work, shared by all
+ *
+ * Kept and deferred stores are alive together, so they lie one behind the other. In work, stores
+ * whose lifetimes do not meet share memory: largest first, each at the lowest offset that is free
+ * for its whole life. What a collective touches stays alive until a compute node has waited for it.
  */
 #include <stdlib.h>
 #include <string.h>

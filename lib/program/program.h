@@ -1,8 +1,7 @@
 /* program: record a model once, compile the recording, run it. The heart of the engine.
  *
  *     model forward --record--> ops --precision--> --derive--> F, B, W --fuse--> --shard-->
- * --stream-->
- *                   --place--> a chunk: programs with every tensor at a known offset
+ *         --stream--> --place--> a chunk: programs with every tensor at a known offset
  *
  * Running the model's forward function does not compute, it records *ops* on *tensors* (record.c,
  * one constructor per op). The passes, each a small file, turn the recording into *programs*: lists
@@ -10,19 +9,21 @@
  *
  *   precision.c  a table (op class -> encoding) gives every tensor its dtype and inserts casts
  *   derive.c     each op's row (ops_*.c) emits the nodes of its forward, of its backward for inputs
- * and of its backward for weights; needs_grad prunes both fuse.c       joins neighbours that one
- * kernel can do in one pass over memory shard.c      places the reduction of each part's gradient
- * behind its last contribution stream.c     gives nodes their streams, and the edges between
- * streams place.c      liveness -> offsets in the regions; sizes scratch by the target's traits
+ *                and of its backward for weights; needs_grad prunes both
+ *   fuse.c       joins neighbours that one kernel can do in one pass over memory
+ *   shard.c      places the reduction of each part's gradient behind its last contribution
+ *   stream.c     gives nodes their streams, and the edges between streams
+ *   place.c      liveness -> offsets in the regions; sizes scratch by the target's traits
  *
  * A *chunk* is what is compiled together for a range of units: either the training programs F, B
  * and W, which share the tensors that F leaves behind, or one of E and D. Addresses are bound later
  * (run.h), per slot, so that one chunk serves many micro-batches in flight. hd_chunk_list prints it
  * (list.c), the folds of dry.h add it up; neither needs a device.
  *
- * Used by: model (records), optim, pipeline, train, plan.   Uses: base, mesh, comm (kinds),
- * kernels. Threads: a recording and a chunk belong to one thread while they are built; a chunk is
- * immutable after.
+ * Used by: model (records), optim, pipeline, train, plan.
+ * Uses: base, mesh, comm (kinds), kernels.
+ * Threads: a recording and a chunk belong to one thread while they are built; a chunk is immutable
+ * after.
  */
 #ifndef HD_PROGRAM_PROGRAM_H
 #define HD_PROGRAM_PROGRAM_H
@@ -39,19 +40,18 @@
 #include "mesh/mesh.h"
 #include "program/registry.h"
 
-/* ---- Recording
- * ------------------------------------------------------------------------------------- */
+/* ---- Recording ---- */
 
 enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 2 };
 
 /* The fields of a batch, one entry per row unless said otherwise; all of them device tensors. A
  * program has only those that its ops take. Targets are shifted before any split. */
-#define HD_BATCH_FIELD_LIST(X)                                                                \
-    X(TOKENS, "tokens", I32)                                                                  \
-    X(TARGETS, "targets", I32)                                                                \
-    X(POSITIONS, "positions", I32) /* what RoPE or the position table reads */                \
-    X(INDEX, "index", I32)   /* place in the sample: what masks compare                    */ \
-    X(FILLED, "filled", I32) /* D only, two values: rows in the cache before and after     */
+#define HD_BATCH_FIELD_LIST(X)                                                   \
+    X(TOKENS, "tokens", I32)                                                     \
+    X(TARGETS, "targets", I32)                                                   \
+    X(POSITIONS, "positions", I32) /* what RoPE or the position table reads */   \
+    X(INDEX, "index", I32)         /* place in the sample: what masks compare */ \
+    X(FILLED, "filled", I32)       /* D only, two values: rows in the cache before and after */
 
 enum hd_batch_field {
 #define X(code, name, dtype) HD_BATCH_##code,
@@ -203,8 +203,7 @@ void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
 struct hd_tensor *op_tp_enter(struct hd_rec *rec, struct hd_tensor *x);
 struct hd_tensor *op_tp_leave(struct hd_rec *rec, struct hd_tensor *x);
 
-/* ---- Programs
- * --------------------------------------------------------------------------------------- */
+/* ---- Programs ---- */
 
 /* The call kinds of DESIGN: training's three, forward only, decode, update. */
 #define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(U)
@@ -216,12 +215,11 @@ enum hd_call {
 };
 
 enum hd_region {
-    HD_REGION_STATE,    /* parameters, moments, gradients, step block: the registry's layout, then
-                           constants and caches of the chunk                                   */
-    HD_REGION_KEPT,     /* one slot per micro-batch in flight: what F leaves for B and W         */
-    HD_REGION_DEFERRED, /* one slot per postponed W: what B leaves for W                          */
-    HD_REGION_WORK,     /* scratch and temporaries, shared by all calls                         */
-    HD_REGION_GATHERED, /* ring of unit buffers for gathered weights                            */
+    HD_REGION_STATE,    /* the registry's layout, then constants and caches of the chunk */
+    HD_REGION_KEPT,     /* a slot per micro-batch in flight: what F leaves for B and W */
+    HD_REGION_DEFERRED, /* a slot per postponed W: what B leaves for W */
+    HD_REGION_WORK,     /* scratch and temporaries, shared by all calls */
+    HD_REGION_GATHERED, /* a ring of unit buffers for gathered weights; empty without ZeRO-3 */
     HD_REGION_COUNT
 };
 
@@ -258,7 +256,7 @@ struct hd_store {
     enum hd_global global;          /* HD_STORE_GLOBAL */
     enum hd_batch_field field;      /* HD_STORE_BATCH */
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
-    double theta;                   /* ROPE_TABLE */
+    double theta;                   /* ROPE_TABLE: base; IOTA: period */
     int unit;                       /* HD_STORE_CACHE */
 };
 
@@ -286,9 +284,8 @@ struct hd_node {
     enum hd_dtype dtype;
 
     /* variants of the program */
-    bool first_contribution; /* stores into a gradient in the first micro-batch, adds in later ones
-                              */
-    bool contribution;       /* always adds, or stores: to a parameter's gradient */
+    bool contribution;       /* goes to a parameter's gradient */
+    bool first_contribution; /* of a micro-batch: stores in the step's first one, else adds */
     bool only_first;         /* runs in the first micro-batch of a step only */
     bool only_last;          /* runs in the last one only */
 

@@ -165,8 +165,7 @@ struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op)
     return &list[rec->op_count++];
 }
 
-/* ---- repetition of units
- * ---------------------------------------------------------------------------- */
+/* ---- repetition of units ---- */
 
 static const struct hd_fragment *find_fragment(const struct hd_rec *rec, int unit,
                                                const struct hd_tensor *x)
@@ -266,8 +265,7 @@ struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
     return out;
 }
 
-/* ---- constructors
- * ----------------------------------------------------------------------------------- */
+/* ---- constructors ---- */
 
 static const struct hd_param *param_at(const struct hd_rec *rec, int param)
 {

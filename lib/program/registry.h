@@ -44,8 +44,7 @@ struct hd_param_spec {
     double init_std; /* HD_INIT_NORMAL */
     bool decay;      /* weight decay applies: matrices */
     bool frozen;     /* gets no gradient and no update */
-    bool joined; /* lies directly behind the unit's previous parameter, so that one GEMM serves both
-                  */
+    bool joined;     /* directly behind the unit's previous parameter: one GEMM serves both */
 };
 
 struct hd_param {

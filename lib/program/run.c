@@ -78,8 +78,7 @@ void hd_runner_observe(struct hd_runner *runner,
     runner->observer_context = context;
 }
 
-/* ---- binding
- * ---------------------------------------------------------------------------------------- */
+/* ---- binding ---- */
 
 void *hd_store_address(const struct hd_chunk *chunk, const struct hd_bases *bases, int store)
 {
@@ -195,8 +194,7 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
     return HD_OK;
 }
 
-/* ---- running
- * ---------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 static enum hd_status fail(struct hd_runner *runner, enum hd_status st, const struct hd_node *node)
 {
@@ -268,8 +266,7 @@ enum hd_status hd_runner_join(struct hd_runner *runner)
     return st ? fail(runner, st, NULL) : HD_OK;
 }
 
-/* ---- constants
- * -------------------------------------------------------------------------------------- */
+/* ---- constants ---- */
 
 static void fill_angles(float *table, int64_t P, int64_t D, double theta)
 {

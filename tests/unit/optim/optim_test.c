@@ -112,8 +112,7 @@ static void schedules_have_names(void **state)
     assert_non_null(strstr(hd_err_message(), "train.lr.decay"));
 }
 
-/* ---- step plans
- * ------------------------------------------------------------------------------------- */
+/* ---- step plans ---- */
 
 /* "F0 B0 W0 .. join update" */
 static void print_plan(const struct hd_step_plan *plan, char *ret_text, size_t size)
