@@ -477,12 +477,12 @@ uint64_t hd_kernel_list_hash(void);
 struct hd_traits {
     char backend[16]; /* "cpu" */
     char isa[32];     /* "avx512_bf16", "avx2", ...: part of the determinism facts */
+    char library[32]; /* that multiplies: "oneDNN-2.6.0", or "own"; part of them too */
     int threads;      /* that share a launch */
     int vector_bytes;
-    bool bf16_fast;     /* bf16 GEMMs are faster than fp32: what precision `auto` asks */
-    int64_t page_bytes; /* granule of a reservation */
-    int64_t
-        gemm_scratch_bytes; /* budget a GEMM library may ask for per launch, besides conversions */
+    bool bf16_fast;             /* bf16 GEMMs are faster than fp32: what precision `auto` asks */
+    int64_t page_bytes;         /* granule of a reservation */
+    int64_t gemm_scratch_bytes; /* what a GEMM library may ask for per launch; 0: there is none */
 };
 
 /* Scratch that a launch with these arguments needs on such a device; 0 for most. Pointers in args

@@ -96,9 +96,12 @@ static void describe(const struct hd_backend_options *options, struct hd_traits 
     t->threads = 1;
 #endif
     t->page_bytes = sysconf(_SC_PAGESIZE);
+    (void)snprintf(t->library, sizeof t->library, "own");
 #ifdef HEDDLE_HAVE_DNNL
-    if (!options->force_plain)
+    if (!options->force_plain) {
         t->gemm_scratch_bytes = (int64_t)t->threads * GEMM_BUDGET_BYTES;
+        hd_cpu_gemm_library_name(t->library, sizeof t->library);
+    }
 #endif
     if (!t->gemm_scratch_bytes)
         t->bf16_fast = false; /* own code converts bf16 factors to fp32 */

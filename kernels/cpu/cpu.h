@@ -62,6 +62,7 @@ int64_t hd_cpu_row_grain(int64_t row_bytes);
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype);
 
 /* cpu/gemm_dnnl.c: the one owner of dnnl.h. */
+void hd_cpu_gemm_library_name(char *ret_name, size_t size_bytes); /* with its version */
 enum hd_status hd_cpu_gemm_library_open(int threads, struct hd_cpu_gemm_library **ret_library);
 void hd_cpu_gemm_library_close(struct hd_cpu_gemm_library *library);
 /* Makes the library's objects for this shape; HD_OK also when it refuses the shape. */

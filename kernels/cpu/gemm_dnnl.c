@@ -15,6 +15,7 @@
  */
 #include <dnnl.h>
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,6 +274,14 @@ static enum hd_status find_product(struct hd_cpu_gemm_library *library,
     }
     *ret_product = p;
     return HD_OK;
+}
+
+void hd_cpu_gemm_library_name(char *ret_name, size_t size_bytes)
+{
+    const dnnl_version_t *version = dnnl_version();
+
+    (void)snprintf(ret_name, size_bytes, "oneDNN-%d.%d.%d", version->major, version->minor,
+                   version->patch);
 }
 
 enum hd_status hd_cpu_gemm_library_open(int threads, struct hd_cpu_gemm_library **ret_library)

@@ -7,8 +7,10 @@ enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk)
 
     if (!chunk)
         return hd_err(HD_NO_MEMORY, "no memory to compile a program");
-    hd_pass_stream(e);
-    hd_pass_place(e, chunk);
+    if (!e->error.status)
+        hd_pass_stream(e);
+    if (!e->error.status)
+        hd_pass_place(e, chunk);
     if (e->error.status)
         return hd_err_restore(&e->error);
 
@@ -39,9 +41,10 @@ enum hd_status hd_compile(struct hd_rec *rec, const struct hd_compile_options *o
     e = hd_pass_derive(rec, options);
     if (!e)
         return hd_err(HD_NO_MEMORY, "no memory to compile a program");
-    if (!options->no_fuse)
+    if (!options->no_fuse && !e->error.status)
         hd_pass_fuse(e);
-    hd_pass_shard(e);
+    if (!e->error.status)
+        hd_pass_shard(e);
     return hd_emit_finish(e, ret_chunk);
 }
 

@@ -182,7 +182,6 @@ static struct hd_node *append_node(struct hd_emit *e)
 struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
                                const struct hd_operand *operands)
 {
-    static struct hd_node nowhere; /* written and never read, after a failure */
     const struct hd_kernel_info *info = hd_kernel_info(kernel);
     struct hd_node *node = append_node(e);
 
@@ -190,7 +189,7 @@ struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const v
         node->args = hd_arena_alloc(e->arena, info->args_size_bytes);
     if (!node || !node->args) {
         hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to compile a program"));
-        return &nowhere;
+        return &e->nowhere;
     }
     node->kernel = kernel;
     memcpy(node->args, args, info->args_size_bytes);
@@ -287,9 +286,12 @@ struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, boo
 
 void hd_emit_contributes(struct hd_node *node, bool first)
 {
+    bool *accumulate = node->args ? hd_node_accumulate(node) : NULL; /* no args after a failure */
+
     node->contribution = true;
     node->first_contribution = first;
-    *hd_node_accumulate(node) = true; /* a variant of the first micro-batch clears it where first */
+    if (accumulate)
+        *accumulate = true; /* a variant of the first micro-batch clears it where first */
 }
 
 /* ---- the pass ---- */

@@ -28,6 +28,7 @@ struct hd_emit {
     const struct hd_compile_options *options;
     struct hd_arena *arena;
     struct hd_error error;
+    struct hd_node nowhere; /* handed out after a failure: written, never read */
 
     struct hd_store *stores;
     int store_count, store_room;

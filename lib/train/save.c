@@ -188,6 +188,7 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
         {"dp", dp}, {"tp", "1"}, {"pp", "1"}, {"cp", "1"}, {"micro_batch", micro}};
     const struct hd_ckpt_fact determinism[] = {{"backend", t->traits.backend},
                                                {"isa", t->traits.isa},
+                                               {"library", t->traits.library},
                                                {"threads", threads},
                                                {"precision", job->precision}};
     const struct hd_ckpt_counter counters[] = {{"step", t->steps_done},
@@ -295,6 +296,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     number_text(t->layout.job.threads, threads);
     compare_fact(ckpt, "backend", t->traits.backend, ret_note);
     compare_fact(ckpt, "isa", t->traits.isa, ret_note);
+    compare_fact(ckpt, "library", t->traits.library, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", t->layout.job.precision, ret_note);
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
