@@ -4,10 +4,12 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -25,11 +27,12 @@ struct report {
 
 struct failure {
     int victim;
-    int64_t at;      /* the launch of a step that fails */
-    bool killed;     /* the process, by a signal */
-    int64_t died_ms; /* when */
-    int64_t seen;    /* launches so far */
-    char op[64];     /* the victim's operation */
+    int64_t at;       /* the launch of a step that fails */
+    bool killed;      /* the process, by a signal */
+    int64_t died_ms;  /* when */
+    int64_t seen;     /* launches so far */
+    char op[64];      /* the victim's operation */
+    atomic_int ready; /* ranks that are about to step */
     struct report report[HARNESS_WORLD_MAX];
 };
 
@@ -64,6 +67,14 @@ static void step_until_failure(struct hd_trainer *t, struct report *report)
     report->next_status = hd_trainer_step(t, 0, &result);
 }
 
+/* Nobody fails before everybody has left the last collective of the beginning. */
+static void wait_for_all(struct harness_rank *r, struct failure *f)
+{
+    atomic_fetch_add(&f->ready, 1);
+    while (atomic_load(&f->ready) < r->world && !hd_comm_failure(r->comm))
+        (void)usleep(100);
+}
+
 static enum hd_status meet_failure(struct harness_rank *r)
 {
     struct failure *f = r->shared ? r->shared : r->context;
@@ -72,6 +83,7 @@ static enum hd_status meet_failure(struct harness_rank *r)
 
     if (st)
         return st;
+    wait_for_all(r, f);
     if (r->rank == f->victim) {
         hd_runner_observe(hd_trainer_runner(t), note_victim, f);
         if (!f->killed)
@@ -179,7 +191,9 @@ static void kill_case(int world, int victim, int64_t at)
     struct hd_job job;
     char rank[32];
 
-    *f = (struct failure){.victim = victim, .at = at, .killed = true};
+    f->victim = victim;
+    f->at = at;
+    f->killed = true;
     harness_setup(&h, 20000);
     job = failure_job(&h, world);
     assert_int_equal(harness_processes(&job, world, f, meet_failure), HD_ABORTED);
