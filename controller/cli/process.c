@@ -40,11 +40,14 @@ enum hd_status process_adopt_orphans(void)
     return HD_OK;
 }
 
-/* In the child: nothing here allocates or takes a lock. Says why through the log. */
-static void exec_child(const struct process *process, int log_fd, char *const *argv)
+/* In the child: nothing here allocates or takes a lock. Says why through the log. The child ends
+ * with `parent`, even if that ends before the program can see to it by itself. */
+static void exec_child(const struct process *process, pid_t parent, int log_fd, char *const *argv)
 {
     sigset_t none;
 
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
+        _exit(127);
     (void)setpgid(0, 0);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -58,6 +61,7 @@ static void exec_child(const struct process *process, int log_fd, char *const *a
 enum hd_status process_start(struct process *process, char *const *argv)
 {
     int log_fd = open(process->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    const pid_t parent = getpid();
     int null_fd;
     pid_t pid;
 
@@ -69,7 +73,7 @@ enum hd_status process_start(struct process *process, char *const *argv)
         null_fd = open("/dev/null", O_RDONLY);
         if (null_fd >= 0)
             (void)dup2(null_fd, STDIN_FILENO);
-        exec_child(process, log_fd, argv);
+        exec_child(process, parent, log_fd, argv);
     }
     (void)close(log_fd);
     if (pid < 0)

@@ -29,7 +29,8 @@ enum hd_status process_find(const char *name, struct hd_text *ret_path);
 /* Orphans of children become children of this process. */
 enum hd_status process_adopt_orphans(void);
 
-/* argv is closed by NULL; argv[0] is the path of the program. */
+/* argv is closed by NULL; argv[0] is the path of the program. The child gets SIGTERM when this
+ * process ends in whatever way. */
 enum hd_status process_start(struct process *process, char *const *argv);
 
 /* True when it is gone; the story says how it ended and quotes the end of its log. */
