@@ -1,0 +1,35 @@
+#!/bin/bash
+# Who may come in: a port needs the token, also on this machine; the socket is its owner's.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+(umask 077 && head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$work/token" &&
+    head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' >"$work/wrong")
+cp "$work/token" "$work/open" && chmod 0644 "$work/open"
+
+start_controller
+check_equal the_socket_is_its_owners 600 "$(stat -c %a "$work/c.sock")"
+kill -TERM "$controller_pid"
+wait "$controller_pid"
+controller_pid=
+
+# a free port: the first that takes the controller
+for try in 1 2 3 4 5; do
+    export HEDDLE_CONTROLLER=127.0.0.1:$((20000 + RANDOM % 20000)) HEDDLE_TOKEN_FILE=$work/token
+    "$HEDDLE_BIN/heddle-controller" --state-dir "$work/controller" --listen "$HEDDLE_CONTROLLER" \
+        --token-file "$work/token" --ephemeral >>"$work/controller.log" 2>&1 &
+    controller_pid=$!
+    await 10 heddle jobs && break
+    kill "$controller_pid" 2>/dev/null
+done
+check with_the_token_the_port_answers heddle jobs
+check_status with_another_token_it_is_5 5 heddle jobs --token-file "$work/wrong"
+check_status without_a_token_it_is_5 5 env -u HEDDLE_TOKEN_FILE "$HEDDLE_BIN/heddle" jobs
+check_status a_token_that_others_can_read_is_5 5 heddle jobs --token-file "$work/open"
+check_status beyond_loopback_there_must_be_tls 5 heddle jobs --controller 192.0.2.1:5
+check_status an_address_that_is_none_is_2 2 heddle jobs --controller nonsense
+start_node n1 cpu:1 --token-file "$work/token"
+check a_node_comes_in_by_the_port heddle nodes
+"$HEDDLE_BIN/heddle-controller" --state-dir "$work/other" --listen 127.0.0.1:0 --ephemeral \
+    >"$work/other.log" 2>&1
+check_equal a_port_without_a_token_is_not_opened 1 "$(grep -c token "$work/other.log")"
+finish

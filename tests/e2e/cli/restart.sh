@@ -1,0 +1,36 @@
+#!/bin/bash
+# The controller is killed and comes back: watching, waiting and following logs go on, nothing is
+# shown twice and nothing is missing.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+start_controller
+start_node n1 cpu:2
+file=$(job_file survivor)
+job=$(submit "$file" --set train.steps=400 --set validate.every=0)
+"$HEDDLE_BIN/heddle" watch "$job" -o jsonl >"$work/watch.jsonl" 2>"$work/watch.err" &
+watcher=$!
+"$HEDDLE_BIN/heddle" wait "$job" >"$work/wait.out" 2>&1 &
+waiter=$!
+"$HEDDLE_BIN/heddle" logs -f "$job" >"$work/follow" 2>"$work/follow.err" &
+follower=$!
+for round in 1 2; do
+    seen=$(grep -c '^{"type":"step"' "$work/watch.jsonl")
+    more_steps() { [ "$(grep -c '^{"type":"step"' "$work/watch.jsonl")" -gt $((seen + 20)) ]; }
+    await 30 more_steps || not_ok "steps_come_in_round_$round" "no 20 further steps in 30 s"
+    kill -KILL "$controller_pid"
+    wait "$controller_pid" 2>/dev/null
+    check_status "meanwhile_there_is_no_controller_$round" 3 heddle jobs
+    start_controller
+done
+wait $watcher
+check_equal watch_ends_like_the_job 0 $?
+wait $waiter
+check_equal wait_ends_like_the_job 0 $?
+wait $follower
+check_equal logs_end_with_the_job 0 $?
+check_equal every_step_is_shown_once_and_in_order "$(seq 400 | cksum)" \
+    "$(sed -nE 's/^\{"type":"step".*"step":([0-9]+),"loss".*/\1/p' "$work/watch.jsonl" | cksum)"
+check_equal the_job_was_not_restarted 1 "$(heddle show "$job" -o jsonl | member attempt)"
+heddle logs "$job" >"$work/whole"
+check_equal the_log_is_whole "$(cksum <"$work/whole")" "$(cksum <"$work/follow")"
+finish
