@@ -107,10 +107,105 @@ static void every_combination_is_right(void **state)
     }
 }
 
+/* Goal: own code gives the same bits on any number of threads, and both give the same bits again
+ * when asked again. Method: a product of several blocks and slices of the depth, on 1 and 3 threads
+ * of the portable path, twice each; then the library twice. */
+static void results_repeat_bit_for_bit(void **state)
+{
+    enum { M = 400, N = 300, K = 500 };
+    static const int ways[][2] = {{3, 4}, {5, 5}, {1, 1}}; /* settings that must agree */
+    const struct tensor *a = tensor_random(M * K, HD_BF16, 1, 1);
+    const struct tensor *b = tensor_random(K * N, HD_BF16, 1, 2);
+
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        struct tensor *c[4];
+
+        for (int i = 0; i < 4; i++) {
+            struct device device = device_open(&settings[ways[way][i / 2]]);
+            struct hd_gemm_args args = {.a = a->data,
+                                        .b = b->data,
+                                        .M = M,
+                                        .N = N,
+                                        .K = K,
+                                        .lda = K,
+                                        .ldb = N,
+                                        .ldc = N,
+                                        .ab_dtype = HD_BF16,
+                                        .c_dtype = HD_F32};
+
+            c[i] = tensor_new(M * N, HD_F32);
+            args.c = c[i]->data;
+            assert_int_equal(hd_backend_cpu()->prepare(device.backend, HD_K_gemm, &args), HD_OK);
+            device_launch(&device, HD_K_gemm, &args);
+            device_close(&device);
+            assert_same_bits("c", c[i], c[0]);
+        }
+    }
+    tensors_free();
+}
+
+/* Nothing to add up is a product of zeros, or of what was there. */
+static void an_empty_depth_stores_the_bias_or_keeps_c(void **state)
+{
+    (void)state;
+    for (int s = 0; s < SETTING_COUNT; s++) {
+        struct device device = device_open(&settings[s]);
+        const struct tensor *bias = tensor_random(5, HD_F32, 1, 1);
+        struct tensor *c = tensor_new(3 * 5, HD_F32);
+        double want[15];
+        struct hd_gemm_args args = {.c = c->data,
+                                    .bias = bias->data,
+                                    .M = 3,
+                                    .N = 5,
+                                    .K = 0,
+                                    .lda = 1,
+                                    .ldb = 5,
+                                    .ldc = 5,
+                                    .ab_dtype = HD_F32,
+                                    .c_dtype = HD_F32};
+
+        for (int i = 0; i < 15; i++)
+            want[i] = bias->values[i % 5];
+        device_launch(&device, HD_K_gemm, &args);
+        assert_close("c", c, want, 0);
+        args.bias = NULL;
+        args.accumulate = true;
+        device_launch(&device, HD_K_gemm, &args);
+        assert_close("c", c, want, 0);
+        tensors_free();
+        device_close(&device);
+    }
+}
+
+static void a_bias_cannot_accumulate(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    float x = 0;
+    struct hd_gemm_args args = {.c = &x,
+                                .a = &x,
+                                .b = &x,
+                                .bias = &x,
+                                .M = 1,
+                                .N = 1,
+                                .K = 1,
+                                .lda = 1,
+                                .ldb = 1,
+                                .ldc = 1,
+                                .accumulate = true};
+
+    (void)state;
+    assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
+    device_close(&device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_combination_is_right),
+        cmocka_unit_test(results_repeat_bit_for_bit),
+        cmocka_unit_test(an_empty_depth_stores_the_bias_or_keeps_c),
+        cmocka_unit_test(a_bias_cannot_accumulate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

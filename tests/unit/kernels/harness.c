@@ -6,11 +6,19 @@
 #include <string.h>
 
 #include "base/random.h"
+#include "kernels/cpu/cpu.h"
 
 enum { GUARD_BYTES = 64, TENSORS_MAX = 4096, GUARD = 0xa5 };
 
 const struct setting settings[SETTING_COUNT] = {
-    {1, false}, {2, false}, {3, false}, {1, true}, {3, true}};
+    {.threads = 1},
+    {.threads = 2},
+    {.threads = 3},
+    {.threads = 1, .force_plain = true},
+    {.threads = 3, .force_plain = true},
+    {.threads = 2, .own_gemm = true},
+    {.threads = 2, .own_gemm = true, .avx2 = true},
+};
 
 static struct tensor *live[TENSORS_MAX];
 static double *live_doubles[TENSORS_MAX];
@@ -21,17 +29,27 @@ struct device device_open(const struct setting *setting)
     const struct hd_backend_options options = {.threads = setting->threads,
                                                .force_plain = setting->force_plain};
     const struct hd_backend_table *table = hd_backend_cpu();
-    struct device device;
+    struct device device = {0};
 
     assert_int_equal(hd_backend_check(table), HD_OK);
     table->describe(&options, &device.traits);
     assert_int_equal(table->open(&options, &device.backend), HD_OK);
     assert_int_equal(table->stream_open(device.backend, &device.stream), HD_OK);
+    if (setting->own_gemm) {
+        device.library = device.backend->gemm_library;
+        device.backend->gemm_library = NULL;
+    }
+#ifdef HEDDLE_CPU_X86
+    if (setting->avx2 && device.traits.vector_bytes >= 32)
+        device.backend->kernels = &hd_cpu_kernels_avx2;
+#endif
     return device;
 }
 
 void device_close(struct device *device)
 {
+    if (device->library)
+        device->backend->gemm_library = device->library;
     hd_backend_cpu()->stream_close(device->stream);
     hd_backend_cpu()->close(device->backend);
 }

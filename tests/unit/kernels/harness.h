@@ -15,16 +15,20 @@
 
 #include "kernels/kernels.h"
 
-/* One backend setting: every kernel must be right in each. */
+/* One backend setting: every kernel must be right in each. The first three are what a user gets,
+ * and differ in threads alone. */
 struct setting {
     int threads;
     bool force_plain;
+    bool own_gemm; /* without the library, though it is there */
+    bool avx2;     /* this narrower set, if the machine has it */
 };
-enum { SETTING_COUNT = 5 };
+enum { SETTING_COUNT = 7 };
 extern const struct setting settings[SETTING_COUNT];
 
 struct device {
     struct hd_backend *backend;
+    struct hd_cpu_gemm_library *library; /* put aside by own_gemm */
     struct hd_stream *stream;
     struct hd_traits traits;
 };
