@@ -389,6 +389,18 @@ static void describe_end(const struct hd_end_record *end, char *ret_text, size_t
     hd_text_free(&text);
 }
 
+static void set_end(struct hd_core *core, struct core_attempt *attempt,
+                    const struct hd_end_record *end)
+{
+    const char *node = attempt->rec.end.node, *message = attempt->rec.end.message;
+
+    core_set(core, &node, end->node);
+    core_set(core, &message, end->message);
+    attempt->rec.end = *end;
+    attempt->rec.end.node = node;
+    attempt->rec.end.message = message;
+}
+
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end)
 {
@@ -396,13 +408,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
 
     if (!attempt->failed) { /* what follows a first failure is its consequence */
         attempt->failed = true;
-        attempt->rec.end = (struct hd_end_record){.cause = end->cause,
-                                                  .rank = end->rank,
-                                                  .exit_code = end->exit_code,
-                                                  .signal = end->signal,
-                                                  .bad_input = end->bad_input};
-        core_set(core, &attempt->rec.end.node, end->node);
-        core_set(core, &attempt->rec.end.message, end->message);
+        set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);
         describe_end(end, text, sizeof text);
         core_event(core, job,
@@ -499,8 +505,10 @@ static void release_devices(struct hd_core *core, const struct core_attempt *att
 
 static void attempt_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
+    const struct hd_end_record completed = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
+
     if (!attempt->failed)
-        attempt->rec.end = (struct hd_end_record){.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
+        set_end(core, attempt, &completed);
     attempt->rec.state = HD_ATTEMPT_STATE_ENDED;
     attempt->rec.ended_ms = core->now.wall_ms;
     core_dirty_attempt(core, job, attempt);

@@ -251,7 +251,10 @@ static enum hd_status first_failed_exit(const char *run_dir, struct hd_link_repo
         if (sscanf(entry->d_name, "rank-%" SCNd64 ".exi%c", &rank, &tail) != 2 || tail != 't' ||
             hd_attempt_read_exit(run_dir, rank, &exit))
             continue;
-        if (!exit.exit.message[0] || (!st && exit.wall_ms >= ret_exit->wall_ms))
+        if (!exit.exit.signal &&
+            (exit.exit.code == HD_LINK_EXIT_COMPLETED || exit.exit.code == HD_LINK_EXIT_STOPPED))
+            continue;
+        if (!st && exit.wall_ms >= ret_exit->wall_ms)
             continue;
         *ret_exit = exit;
         st = HD_OK;

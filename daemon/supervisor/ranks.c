@@ -142,7 +142,7 @@ enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
     return st ? hd_err_prefix(st, "rank %" PRId64, rank->rank) : HD_OK;
 }
 
-/* Tells a failed end in words: what the rank said last, or what the kernel says. */
+/* For its peers, who say why they gave up. */
 static void describe_exit(const struct sup_rank *rank, char *ret_text, size_t size_bytes)
 {
     if (rank->has_failure && rank->failure.message[0])
@@ -150,17 +150,29 @@ static void describe_exit(const struct sup_rank *rank, char *ret_text, size_t si
     else if (rank->signal)
         (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " was killed by signal %d (%s)",
                        rank->rank, rank->signal, strsignal(rank->signal));
-    else if (rank->code)
-        (void)snprintf(ret_text, size_bytes,
-                       "rank %" PRId64 " ended with status %d and said nothing; see its log",
-                       rank->rank, rank->code);
     else
-        ret_text[0] = '\0';
+        (void)snprintf(ret_text, size_bytes, "rank %" PRId64 " ended with status %d", rank->rank,
+                       rank->code);
+}
+
+/* What a person may do about the end of a rank that left no words; who, status and signal are told
+ * beside it. */
+static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
+                   size_t size_bytes)
+{
+    if (rank->signal == SIGKILL)
+        (void)snprintf(ret_text, size_bytes,
+                       "if nobody did that, the machine ran out of memory: see the kernel's log");
+    else
+        (void)snprintf(ret_text, size_bytes,
+                       "it left no reason; see %.900s/logs/rank-%" PRId64 ".log",
+                       sup->job.attempt_dir, rank->rank);
 }
 
 static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
 {
     struct hd_link_report report = {.kind = HD_LINK_EXIT};
+    char reason[HD_LINK_TEXT_MAX];
 
     sup_hear_rank(sup, rank); /* its last words may still be on the way */
     rank->pid = 0;
@@ -175,11 +187,12 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
     report.wall_ms = hd_clock_wall_ms();
     report.exit.code = rank->code;
     report.exit.signal = rank->signal;
-    (void)snprintf(report.exit.operation, sizeof report.exit.operation, "%s",
-                   rank->failure.operation);
-    if (rank->gone_bad)
-        describe_exit(rank, rank->exit_text, sizeof rank->exit_text);
-    memcpy(report.exit.message, rank->exit_text, sizeof report.exit.message);
+    memcpy(report.exit.operation, rank->failure.operation, sizeof report.exit.operation);
+    memcpy(report.exit.message, rank->failure.message, sizeof report.exit.message);
+    if (rank->gone_bad && rank->has_failure)
+        memcpy(rank->exit_text, rank->failure.message, sizeof rank->exit_text);
+    else if (rank->gone_bad)
+        advise(sup, rank, rank->exit_text, sizeof rank->exit_text);
     if (hd_attempt_write_exit(sup->options.run_dir, &report))
         hd_log(HD_LOG_ERROR, "rank %" PRId64 ": %s", rank->rank, hd_err_message());
     sup_report(sup, rank, &report);
@@ -188,8 +201,9 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
            report.exit.message);
     if (!rank->gone_bad)
         return;
-    hd_shm_control_mark_dead(sup->shm, (int)(rank - sup->ranks), report.exit.message);
-    sup_begin_end(sup, HD_LINK_CAUSE_RANK_EXIT, -1, false, "%s", report.exit.message);
+    describe_exit(rank, reason, sizeof reason);
+    hd_shm_control_mark_dead(sup->shm, (int)(rank - sup->ranks), reason);
+    sup_begin_end(sup, HD_LINK_CAUSE_RANK_EXIT, -1, false, "%s", reason);
 }
 
 void sup_reap(struct sup *sup)

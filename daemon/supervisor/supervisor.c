@@ -319,6 +319,8 @@ static void sup_finish(struct sup *sup, int left)
     const struct sup_rank *blamed = NULL;
     const char *message = sup->reason;
 
+    if (!sup->ending && quiet_cause(sup) == HD_LINK_CAUSE_USER)
+        message = "stopped after a checkpoint, as told";
     report.job = sup->job.job_id;
     report.attempt = sup->job.attempt;
     report.wall_ms = hd_clock_wall_ms();

@@ -63,7 +63,7 @@ struct sup_rank {
     int link_fd; /* -1: closed */
     bool greeted, exited, gone_bad;
     int code, signal;
-    char exit_text[HD_LINK_TEXT_MAX]; /* how a failed one ended, in words */
+    char exit_text[HD_LINK_TEXT_MAX]; /* of a failed one: its last words, or advice */
     enum hd_link_phase phase;
     int64_t seq;
     int64_t heard_ms, longest_silence_ms, heard_count; /* longest and count: while training */

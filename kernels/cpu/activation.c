@@ -4,12 +4,16 @@
 
 enum { GRAIN = 16 * 1024 }; /* elements of a piece */
 
+/* A row is two halves far apart: the hardware starts anew at each of them, so the same place of the
+ * next row is asked for while this one is computed. */
 INLINE void swiglu_row(const struct hd_swiglu_forward_args *a, int64_t r, enum hd_dtype dtype)
 {
     FOR_VECTORS (f, n, 0, a->F) {
         const vf gate = vf_load(a->inp, r * 2 * a->F + f, n, dtype);
         const vf up = vf_load(a->inp, r * 2 * a->F + a->F + f, n, dtype);
 
+        vf_prefetch(a->inp, (r + 1) * 2 * a->F + f, dtype);
+        vf_prefetch(a->inp, (r + 1) * 2 * a->F + a->F + f, dtype);
         vf_store(a->out, r * a->F + f, n, gate * vf_sigmoid(gate) * up, dtype);
     }
 }
@@ -49,6 +53,9 @@ INLINE void swiglu_backward_row(const struct hd_swiglu_backward_args *a, int64_t
         const vf up = vf_load(a->inp, up_at + f, n, dtype);
         const vf s = vf_sigmoid(gate);
 
+        vf_prefetch(a->dout, (r + 1) * a->F + f, dtype);
+        vf_prefetch(a->inp, gate_at + 2 * a->F + f, dtype);
+        vf_prefetch(a->inp, up_at + 2 * a->F + f, dtype);
         vf_store(a->dinp, gate_at + f, n, dout * up * s * (1.0f + gate * (1.0f - s)), dtype);
         vf_store(a->dinp, up_at + f, n, dout * (gate * s), dtype);
     }

@@ -108,6 +108,8 @@ INLINE void load_rows(const struct task *t, float *rows, const void *from, int64
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = task_query(t, first + i) * ld + task_head(t, first + i) * t->D;
 
+        if (i + PREFETCH_ROWS < count)
+            prefetch_row(from, at + PREFETCH_ROWS * ld, t->D, dtype); /* of this head as a rule */
         FOR_VECTORS (d, n, 0, t->D)
             vf_store_f32(rows + i * t->width + d, n, vf_load(from, at + d, n, dtype) * scale);
         FOR_VECTORS (d, n, t->D, t->width)

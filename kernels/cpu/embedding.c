@@ -79,15 +79,18 @@ static void sort_rows(const struct sorted *s)
 INLINE void embedding_gradient(const struct sorted *s, int64_t v, enum hd_dtype dtype)
 {
     const struct hd_embedding_backward_args *a = s->args;
+    float *sums = a->dweight + v * a->C;
 
-    if (s->begin[v] == s->begin[v + 1] && a->accumulate)
-        return;
-    FOR_VECTORS (c, n, 0, a->C) {
-        vf sum = a->accumulate ? vf_load_f32(a->dweight + v * a->C + c, n) : (vf){0};
+    if (!a->accumulate)
+        memset(sums, 0, (size_t)a->C * sizeof *sums);
+    for (int64_t i = s->begin[v]; i < s->begin[v + 1]; i++) {
+        const int64_t row = s->rows[i] * a->C;
 
-        for (int64_t i = s->begin[v]; i < s->begin[v + 1]; i++)
-            sum += vf_load(a->dout, s->rows[i] * a->C + c, n, dtype);
-        vf_store_f32(a->dweight + v * a->C + c, n, sum);
+        if (i + 1 < s->begin[a->V]) /* also when it belongs to the next index */
+            vf_prefetch(a->dout, s->rows[i + 1] * a->C, dtype);
+        FOR_VECTORS (c, n, 0, a->C)
+            vf_store_f32(sums + c, n,
+                         vf_load_f32(sums + c, n) + vf_load(a->dout, row + c, n, dtype));
     }
 }
 

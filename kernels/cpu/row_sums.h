@@ -23,27 +23,16 @@ struct row_sums {
     bool accumulate;
 };
 
-/* sums[c] = sum over r in [begin, end) of term(args, r, c): in four rows at a time, so that the
- * sums are read and written once for four rows. `term` and `dtype` are constants where this is
- * inlined. */
+/* sums[c] = sum over r in [begin, end) of term(args, r, c). The sums stay in cache, the rows stream
+ * by one after the other. `term` and `dtype` are constants where this is inlined. */
 INLINE void
 sum_rows(vf (*term)(const void *args, int64_t r, int64_t c, int64_t n, enum hd_dtype dtype),
          const void *args, float *sums, int64_t begin, int64_t end, int64_t N, enum hd_dtype dtype)
 {
-    int64_t r = begin;
-
     memset(sums, 0, (size_t)N * sizeof *sums);
-    for (; r + 4 <= end; r += 4)
-        FOR_VECTORS (c, n, 0, N) {
-            vf_store_f32(sums + c, n,
-                         vf_load_f32(sums + c, n) +
-                             ((term(args, r, c, n, dtype) + term(args, r + 1, c, n, dtype)) +
-                              (term(args, r + 2, c, n, dtype) + term(args, r + 3, c, n, dtype))));
-        }
-    for (; r < end; r++)
-        FOR_VECTORS (c, n, 0, N) {
+    for (int64_t r = begin; r < end; r++)
+        FOR_VECTORS (c, n, 0, N)
             vf_store_f32(sums + c, n, vf_load_f32(sums + c, n) + term(args, r, c, n, dtype));
-        }
 }
 
 static void row_sums_chunks(const void *args, int64_t begin, int64_t end, int thread)

@@ -21,21 +21,18 @@ struct hd_lr_schedule {
     enum hd_lr_decay decay;
     double peak, min;
     int64_t warmup_steps; /* the rate rises linearly to the peak */
-    int64_t decay_steps;  /* length of the fall; 0: cosine and linear fall until the last step */
+    int64_t decay_steps;  /* length of the fall: right behind the warm-up (cosine, linear; 0: up to
+                             the  last step), or at the end (WSD) */
     int64_t total_steps;
 };
 
 enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                                        struct hd_lr_schedule *ret_schedule);
 
-/* The rate of update `step`, 1-based. With w warm-up steps, d decay steps, T total:
- *
- *   step <= w   peak * step / w
- *   cosine      min + (peak - min)(1 + cos(pi x)) / 2    x = (step - w) / d, at most 1
- *   linear      peak + (min - peak) x                    the same x
- *   wsd         peak + (min - peak) x                    x = (step - (T - d)) / d, at least 0
- *
- * (WSD, warm-up, stable, decay: Hu et al. 2024.) */
+/* The rate of update `step`, 1-based. With w warm-up steps, d decay steps and x = (step - w) / d in
+ * [0, 1]: step <= w: peak * step / w;   cosine: min + (peak - min) (1 + cos(pi x)) / 2; linear:
+ * peak + (min - peak) x;   WSD (Hu et al. 2024): peak, then linear to min over the last d steps.
+ */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
 /* Records and compiles U for all trainable parts of the registry. */

@@ -13,7 +13,7 @@
 #include "heddle/v1/fleet.pb-c.h"
 #include "rpc/rpc.h"
 
-enum { STUB_NODES_MAX = 2, STUB_RANKS_MAX = 4, STUB_SEQ_MAX = 4096, STUB_SLOW_MS = 20000 };
+enum { STUB_NODES_MAX = 2, STUB_RANKS_MAX = 4, STUB_SEQ_MAX = 4096, STUB_SLOW_MS = 60000 };
 
 struct stub_node {
     pid_t daemon; /* heddled; 0: not running */

@@ -83,9 +83,10 @@ static void a_rank_that_dies_ends_its_peers_and_is_named(void **state)
     run_failure("killself", &bench, &end);
     assert_int_equal(end.end.signal, SIGKILL);
     assert_int_equal(end.end.code, 0);
-    assert_non_null(strstr(end.end.message, "rank 1 was killed by signal 9"));
+    assert_non_null(strstr(end.end.message, "out of memory"));
     bench_exit(&bench, 1, &exit);
     assert_int_equal(exit.exit.signal, SIGKILL);
+    assert_string_equal(exit.exit.message, ""); /* it left no words of its own */
     bench_exit(&bench, 0, &exit);
     assert_int_equal(exit.exit.signal, SIGTERM);
     bench_exit(&bench, 2, &exit);
@@ -102,6 +103,7 @@ static void a_status_other_than_zero_is_a_failure(void **state)
     run_failure("exit3", &bench, &end);
     assert_int_equal(end.end.code, 3);
     assert_int_equal(end.end.signal, 0);
+    assert_non_null(strstr(end.end.message, "/logs/rank-1.log"));
     assert_int_equal(end.end.bad_input, 0);
     bench_done(&bench);
 }
@@ -212,7 +214,7 @@ static void a_runaway_is_killed_after_a_good_end_too(void **state)
     bench_send(fd, HD_LINK_MSG_STOP, 10000);
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
     bench_end(&bench, &end);
-    assert_string_equal(end.end.message, "");
+    assert_string_equal(end.end.message, "stopped after a checkpoint, as told");
     (void)close(fd);
     bench_done(&bench);
 }

@@ -52,7 +52,16 @@ static void linear_and_wsd_fall_where_they_say(void **state)
                                        .decay_steps = 20,
                                        .total_steps = 100};
 
+    const struct hd_lr_schedule early = {.decay = HD_LR_LINEAR,
+                                         .peak = 1,
+                                         .min = 0.5,
+                                         .warmup_steps = 10,
+                                         .decay_steps = 20,
+                                         .total_steps = 100};
+
     (void)state;
+    near(hd_lr_at(&early, 20), 0.75); /* half way behind the warm-up */
+    near(hd_lr_at(&early, 31), 0.5);  /* and the minimum from there on */
     near(hd_lr_at(&linear, 25), 0.75);
     near(hd_lr_at(&wsd, 80), 1);
     near(hd_lr_at(&wsd, 90), 0.75);
