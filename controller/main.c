@@ -227,6 +227,18 @@ static void watch_signals(struct program *p)
     (void)uv_timer_start(&p->parent_check, check_parent, PARENT_CHECK_MS, PARENT_CHECK_MS);
 }
 
+/* HOST:0 took some port: say which. */
+static void tell_ready(const struct program *p)
+{
+    const char *address = p->options.listen, *colon = strrchr(address, ':');
+
+    if (hd_rpc_address_is_unix(address))
+        hd_log(HD_LOG_INFO, "ready on %s, jobs in %s", address, controller_jobs_dir(p->controller));
+    else
+        hd_log(HD_LOG_INFO, "ready on %.*s:%d, jobs in %s", (int)(colon - address), address,
+               controller_port(p->controller), controller_jobs_dir(p->controller));
+}
+
 static enum hd_status run(struct program *p)
 {
     enum hd_status st;
@@ -247,8 +259,7 @@ static enum hd_status run(struct program *p)
         (void)uv_run(&p->loop, UV_RUN_DEFAULT);
         st = hd_err_restore(&error);
     } else {
-        hd_log(HD_LOG_INFO, "ready on %s, jobs in %s", p->options.listen,
-               controller_jobs_dir(p->controller));
+        tell_ready(p);
         notify("READY=1");
         (void)uv_run(&p->loop, UV_RUN_DEFAULT);
     }

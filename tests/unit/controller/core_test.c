@@ -900,8 +900,37 @@ static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
     event.report.uuid = "uuid-1";
     event.report.stream = sim->nodes[0].stream;
     assert_int_equal(sim_event(sim, &event), HD_OK);
-    assert_int_equal(sim_event(sim, &event), HD_OK); /* resent */
-    assert_int_equal(sim_count_steps(sim, job, 0), 1);
+    free_sim(sim);
+}
+
+/* After a break the daemon sends again what was not acknowledged, known or not. */
+static void a_resent_report_is_taken_in_once(void **state)
+{
+    struct sim *sim = joined();
+    struct hd_ask ask = sim_ask(2, 100);
+    uint64_t job = submitted(sim, &ask);
+    struct hd_core_event event = {.kind = HD_CORE_REPORT,
+                                  .report = {.uuid = "uuid-1",
+                                             .stream = sim->nodes[0].stream,
+                                             .job = job,
+                                             .attempt = 1,
+                                             .rank = 1,
+                                             .kind = HD_REPORT_STEP}};
+
+    (void)state;
+    for (int again = 0; again < 3; again++) {
+        for (uint64_t seq = 1; seq <= 5; seq++) {
+            event.report.seq = seq;
+            event.report.step.step = 1000 + (int64_t)seq;
+            assert_int_equal(sim_event(sim, &event), HD_OK);
+        }
+    }
+    sim_controller_crash(sim); /* what was taken in is remembered on disk */
+    sim_run(sim, 3);
+    event.report.stream = sim->nodes[0].stream;
+    assert_int_equal(sim_event(sim, &event), HD_OK);
+    for (int64_t step = 1001; step <= 1005; step++)
+        assert_int_equal(sim_count_steps(sim, job, step), 1);
     free_sim(sim);
 }
 
@@ -1095,6 +1124,7 @@ int main(void)
         cmocka_unit_test(an_attempt_that_vanished_is_not_started_twice),
         cmocka_unit_test(nothing_leaves_before_it_is_durable),
         cmocka_unit_test(reports_of_a_rank_that_does_not_exist_are_refused),
+        cmocka_unit_test(a_resent_report_is_taken_in_once),
         cmocka_unit_test(plans_divide_the_batch),
         cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(random_worlds_keep_every_rule),
