@@ -481,11 +481,14 @@ int cli_cancel(struct cli *cli, int argc, char **argv)
     sink.format = cli->format;
     if (cli->format >= CLI_JSON)
         sink_begin(&sink, cli->format);
-    for (int i = 0; i < cli->arg_count && code == CLI_CONTINUE; i++)
-        code = cancel_one(cli, cli->args[i], now, &sink);
+    for (int i = 0; i < cli->arg_count; i++) { /* one that fails does not save the others */
+        int one = cancel_one(cli, cli->args[i], now, &sink);
+
+        code = one == CLI_CONTINUE ? code : one;
+    }
     if (cli->format >= CLI_JSON)
         show_list_end(&sink.list);
-    (void)cli_out(&sink.out); /* also after a failure: what was cancelled before it */
+    (void)cli_out(&sink.out);
     hd_text_free(&sink.out);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }

@@ -1,6 +1,13 @@
 /* The table of verbs, with what --help says of each. What is not built is not here. */
 #include "controller/cli/cli.h"
 
+/* hd_model_flops_per_token in model/model.h is the other place that says it. */
+#define MFU_HELP                                                                                   \
+    "In step lines, mfu = F x tokens_per_s / peak, where F, the model's FLOPs per token, is\n"     \
+    "6 x (weights of matrices that multiply) + 6 x layers x hidden x (context + 1), and peak is\n" \
+    "what all devices together were measured to reach in matrix products of the compute\n"         \
+    "precision before the first step.\n"
+
 static const char local_help[] =
     "Usage: heddle local FILE [--set KEY=VALUE]... [--state-dir DIR] [-o FORMAT]\n"
     "\n"
@@ -14,10 +21,7 @@ static const char local_help[] =
     "\n"
     "Each run has a folder of its own with logs, checkpoints and history.jsonl (what -o jsonl\n"
     "prints). Ctrl-C writes a checkpoint and stops; a second Ctrl-C kills.\n"
-    "\n"
-    "In step lines, mfu is the model's FLOPs per second / the device's measured peak of matrix\n"
-    "products in the compute precision, both over all devices.\n"
-    "\n"
+    "\n" MFU_HELP "\n"
     "Example:\n"
     "  heddle local job.yaml --set train.steps=100\n";
 
@@ -80,10 +84,7 @@ static const char watch_help[] =
     "\n"
     "  -o jsonl           a line of JSON for each step, validation and event, and the end;\n"
     "                     \"type\" tells which\n"
-    "\n"
-    "In step lines, mfu is the model's FLOPs per second / the device's measured peak of matrix\n"
-    "products in the compute precision, both over all devices.\n"
-    "\n"
+    "\n" MFU_HELP "\n"
     "Example:\n"
     "  heddle watch 7 -o jsonl | jq 'select(.type == \"validation\").loss'\n";
 

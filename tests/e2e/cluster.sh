@@ -128,14 +128,15 @@ ranks_below() {
 
 finish() {
     local pid
-    for pid in ${node_pids[@]+"${node_pids[@]}"} $controller_pid; do
+    # the controller first: it would start again what the nodes give up
+    for pid in $controller_pid ${node_pids[@]+"${node_pids[@]}"}; do
         kill -TERM "$pid" 2>/dev/null
         wait "$pid" 2>/dev/null
     done
     if [ $failures != 0 ]; then
         tail -n 20 "$work"/*.log 2>/dev/null
     fi
-    rm -rf "$work"
+    await 10 rm -rf "$work" || not_ok finish "$work is still written to"
     [ $failures = 0 ]
     exit
 }

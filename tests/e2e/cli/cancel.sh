@@ -11,7 +11,7 @@ last_checkpoint() { heddle checkpoint ls "$1" -o jsonl | tail -n 1 | sed -nE 's/
 job=$(submit "$file" "${long[@]}")
 await 30 steps_at_least "$job" 5 || not_ok the_job_runs "no five steps in 30 s"
 queued=$(submit "$file" "${long[@]}")
-check cancel_of_a_waiting_job heddle cancel "$queued"
+check_status cancelling_several_goes_on_after_a_wrong_one 4 heddle cancel 4711 "$queued"
 check_equal it_is_cancelled_at_once cancelled "$(state_of "$queued")"
 
 check cancel_is_accepted heddle cancel "$job"
