@@ -178,8 +178,8 @@ static void on_job(struct hd_query *query, enum hd_status st)
         w->new_only = false;
     }
     status = convert_job(&query->arena, w->c, row);
-    if (status &&
-        ((enum hd_job_state)status->state != w->state || strcmp(status->reason, w->reason) != 0))
+    if (status && ((enum hd_job_state)status->state != w->state ||
+                   strncmp(status->reason, w->reason, sizeof w->reason - 1) != 0))
         (void)send_status(w, status);
     hd_query_free(query);
     if (!w->blocked)
