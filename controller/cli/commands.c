@@ -1,12 +1,13 @@
 /* The table of verbs, with what --help says of each. What is not built is not here. */
 #include "controller/cli/cli.h"
 
-/* hd_model_flops_per_token in model/model.h is the other place that says it. */
-#define MFU_HELP                                                                                   \
-    "In step lines, mfu = F x tokens_per_s / peak, where F, the model's FLOPs per token, is\n"     \
-    "6 x (weights of matrices that multiply) + 6 x layers x hidden x (context + 1), and peak is\n" \
-    "what all devices together were measured to reach in matrix products of the compute\n"         \
-    "precision before the first step.\n"
+/* The formula is hd_model_flops_per_token's, the peak the backend's measure_peak. */
+#define MFU_HELP                                                                               \
+    "In step lines, mfu = FLOPs per token x tokens per second / (peak x devices), where\n"     \
+    "  FLOPs per token = 6 x weights in matrices (the embedding's look-up is none)\n"          \
+    "                    + 6 x layers x hidden x (context + 1) for causal attention,\n"        \
+    "  peak = the multiply-add rate in the compute precision that each rank measures at its\n" \
+    "         start on its own threads, in 50 ms.\n"
 
 static const char local_help[] =
     "Usage: heddle local FILE [--set KEY=VALUE]... [--state-dir DIR] [-o FORMAT]\n"

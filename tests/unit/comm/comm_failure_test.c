@@ -169,9 +169,11 @@ static void a_rank_that_never_enters_is_named_at_the_deadline(void **state)
 
         ranks.as = (enum ranks_as)as;
         reports = ranks_run(&ranks, false);
+        /* whoever waits first reaches the deadline; the other is told, however late it came */
+        assert_true(reports[0].took_ms >= 300 || reports[1].took_ms >= 300);
         for (int r = 0; r < 2; r++) {
             assert_int_equal(reports[r].status, HD_TIMEOUT);
-            assert_true(reports[r].took_ms >= 300 && reports[r].took_ms < 2000);
+            assert_true(reports[r].took_ms < 10000);
             assert_says(&reports[r], "nothing moved for 3");
             assert_says(&reports[r], "all_reduce #2 of group world");
             assert_says(&reports[r], "rank 2 has not entered");
