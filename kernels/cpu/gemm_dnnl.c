@@ -205,6 +205,14 @@ static dnnl_status_t make_tensors(struct product *p, dnnl_engine_t engine,
     return failed;
 }
 
+/* A matrix of one column whose elements are apart. oneDNN 3.7 reads, and writes, what lies between
+ * them: NaN there is NaN in the product. Own code takes these shapes. */
+static bool has_scattered_vector(const struct shape *s)
+{
+    return (s->M == 1 && s->trans_a && s->lda != 1) || (s->N == 1 && !s->trans_b && s->ldb != 1) ||
+           (s->N == 1 && s->ldc != 1);
+}
+
 /* Fills p->primitive, or leaves it NULL when oneDNN cannot or should not compute this shape. */
 static void make_primitive(struct hd_cpu_gemm_library *library, struct product *p,
                            int64_t scratch_bytes)
@@ -216,6 +224,8 @@ static void make_primitive(struct hd_cpu_gemm_library *library, struct product *
     desc a = NULL, b = NULL, c = NULL, bias = NULL;
     dnnl_status_t failed;
 
+    if (has_scattered_vector(s))
+        return;
     failed = make_attr(s, &attr);
     if (failed)
         return;
