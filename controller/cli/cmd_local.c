@@ -7,6 +7,7 @@
  *     Ctrl-C once    cancel: the ranks write a checkpoint and stop
  *     Ctrl-C twice   kill
  */
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -64,21 +65,58 @@ static void catch_early_signals(void)
 
 /* ---- folders ---- */
 
+/* In the private folder: no other folder has a file of this name. */
+#define LOCK_NAME "heddle-local.lock"
+
+/* Folders of commands that were killed: they hold a lock that died with their owner. */
+static void remove_abandoned_dirs(const char *base)
+{
+    DIR *dir = opendir(base);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        char path[PRIVATE_DIR_MAX], lock[PRIVATE_DIR_MAX + 32];
+        struct stat info;
+        int fd;
+
+        if (!hd_text_starts(entry->d_name, "heddle-") || strlen(entry->d_name) != 13)
+            continue;
+        (void)snprintf(path, sizeof path, "%.40s/%.13s", base, entry->d_name);
+        (void)snprintf(lock, sizeof lock, "%s/" LOCK_NAME, path);
+        if (lstat(path, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
+            !hd_file_exists(lock) || hd_file_lock(lock, &fd))
+            continue;
+        (void)hd_file_remove_tree(path); /* best effort: the next run tries again */
+        (void)close(fd);
+    }
+    if (dir)
+        (void)closedir(dir);
+}
+
+/* The lock is held as long as the process lives. Somebody who just cleans up may hold it for a
+ * moment: then this folder is theirs to remove, and another one is made. */
 static enum hd_status make_private_dir(struct local *l)
 {
     const char *base = getenv("TMPDIR");
+    char lock[PRIVATE_DIR_MAX + 32];
+    enum hd_status st;
+    int fd;
 
     if (!base || base[0] != '/' || strlen(base) > PRIVATE_DIR_MAX - 20)
         base = "/tmp";
-    (void)snprintf(l->private_dir, sizeof l->private_dir, "%.40s/heddle-XXXXXX", base);
-    if (!mkdtemp(l->private_dir)) {
-        enum hd_status st = hd_err(HD_IO, "cannot make a folder in %s: %s", base, strerror(errno));
-
-        l->private_dir[0] = '\0';
-        return st;
-    }
+    remove_abandoned_dirs(base);
+    do {
+        (void)snprintf(l->private_dir, sizeof l->private_dir, "%.40s/heddle-XXXXXX", base);
+        if (!mkdtemp(l->private_dir)) {
+            st = hd_err(HD_IO, "cannot make a folder in %s: %s", base, strerror(errno));
+            l->private_dir[0] = '\0';
+            return st;
+        }
+        (void)snprintf(lock, sizeof lock, "%s/" LOCK_NAME, l->private_dir);
+        st = hd_file_lock(lock, &fd);
+    } while (st == HD_CONFLICT);
     (void)snprintf(l->address, sizeof l->address, "unix:%s/c.sock", l->private_dir);
-    return HD_OK;
+    return st;
 }
 
 /* The folder in which runs are kept: --state-dir, or heddle-runs beside the job file. */

@@ -69,4 +69,6 @@ start_long "$work/e"
 kill -KILL $runner
 wait $runner 2>/dev/null
 check after_kill_9_nothing_runs_on await 10 none_left
+check the_next_run_works heddle local "$file"
+check_equal and_clears_away_what_the_killed_one_left "$privates" "$(private)"
 finish
