@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/agent/device.h"
 #include "daemon/agent/notify.h"
 #include "daemon/agent/reconcile.h"
 #include "rpc/find.h"
@@ -369,6 +370,28 @@ static enum hd_status tie_to_parent(pid_t parent)
     return HD_OK;
 }
 
+/* Without an answer the node is as good as before, but for precision `auto`, which then means fp32.
+ */
+static void ask_devices(struct agent *agent)
+{
+    char beside[PATH_MAX + 16], *end;
+    struct agent_device device;
+    enum hd_status st;
+
+    (void)snprintf(beside, sizeof beside, "%s", agent->locals.supervisor);
+    end = strrchr(beside, '/');
+    (void)snprintf(end, sizeof beside - (size_t)(end - beside), "/heddle-worker");
+    st = agent_device_ask(agent->locals.worker[0] ? agent->locals.worker : beside,
+                          agent->identity.threads, &device);
+    if (st) {
+        hd_log(HD_LOG_WARN, "precision auto will be fp32 on this node: %s", hd_err_message());
+        return;
+    }
+    agent->identity.bf16 = device.bf16;
+    hd_log(HD_LOG_INFO, "%d devices of %d threads, %s, bf16 %s", agent->identity.device_count,
+           agent->identity.threads, device.isa, device.bf16 ? "native" : "slower than fp32");
+}
+
 enum hd_status agent_open(struct agent *agent)
 {
     const pid_t parent = getppid();
@@ -385,6 +408,7 @@ enum hd_status agent_open(struct agent *agent)
                                  agent->options.devices, &agent->identity);
     if (st)
         return st;
+    ask_devices(agent);
     agent->locals.loop = agent->loop;
     agent->locals.tied = agent->options.ephemeral;
     agent->locals.on_change = local_changed;

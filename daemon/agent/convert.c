@@ -206,6 +206,19 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
     return hd_arena_failed(arena) ? NULL : e;
 }
 
+/* fp32 always; bf16 where it is faster, which is what precision `auto` asks. */
+static void add_precisions(struct hd_arena *arena, bool bf16, Heddle__V1__DeviceInfo *device)
+{
+    device->native_precisions = hd_arena_array(arena, 2, sizeof *device->native_precisions);
+    if (!device->native_precisions)
+        return;
+    device->native_precisions[device->n_native_precisions++] =
+        HEDDLE__V1__PRECISION__PRECISION_FP32;
+    if (bf16)
+        device->native_precisions[device->n_native_precisions++] =
+            HEDDLE__V1__PRECISION__PRECISION_BF16;
+}
+
 Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_identity *identity)
 {
     Heddle__V1__Hello *hello = hd_arena_alloc(arena, sizeof *hello);
@@ -232,6 +245,7 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
         device->name = (char *)identity->processor;
         device->memory_bytes = identity->memory_bytes;
         device->threads = identity->threads;
+        add_precisions(arena, identity->bf16, device);
         hello->devices[hello->n_devices++] = device;
     }
     return hd_arena_failed(arena) ? NULL : hello;

@@ -11,6 +11,7 @@
 #define HD_DAEMON_AGENT_IDENTITY_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -28,6 +29,7 @@ struct agent_identity {
     int threads;      /* of each */
     char processor[96];
     int64_t memory_bytes; /* of each: the machine's, shared out */
+    bool bf16;            /* set by the agent, from device.h */
 };
 
 /* `node_name` NULL: the host's; `devices` NULL: one device of all usable cores, else "cpu:N[:T]".

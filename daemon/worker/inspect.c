@@ -156,3 +156,22 @@ int hd_worker_program(int argc, char **argv)
 {
     return with_layout("program", argc, argv, true);
 }
+
+/* ---- device ---- */
+
+int hd_worker_device(int argc, char **argv)
+{
+    struct hd_flag f[] = {{"--threads", false, false, NULL}};
+    struct hd_traits traits;
+    int64_t threads = 1;
+    enum hd_status st = hd_flags_read(argc, argv, f, 1);
+
+    if (!st)
+        st = hd_flag_int(&f[0], 1, 4096, 1, &threads);
+    if (!st) {
+        hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
+        (void)printf("backend %s\nisa %s\nthreads %d\nbf16_fast %d\n", traits.backend, traits.isa,
+                     traits.threads, traits.bf16_fast);
+    }
+    return hd_worker_finish("device", st);
+}

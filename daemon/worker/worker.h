@@ -16,6 +16,7 @@ int hd_worker_generate(int argc, char **argv);
 int hd_worker_bigram(int argc, char **argv);
 int hd_worker_memory(int argc, char **argv);
 int hd_worker_program(int argc, char **argv);
+int hd_worker_device(int argc, char **argv);
 
 /* Exit statuses of the verbs for people, those of the heddle command (rank has those of link.h). */
 enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER_FAILED = 6 };

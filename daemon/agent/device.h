@@ -1,0 +1,23 @@
+/* device: what this node's devices compute fast, as the program that will compute says it.
+ *
+ * heddled links no compute; `heddle-worker device` knows the processor's instruction sets and what
+ * the kernels make of them.
+ *
+ * Used by: agent.   Uses: base.   Threads: the agent's.
+ */
+#ifndef HD_DAEMON_AGENT_DEVICE_H
+#define HD_DAEMON_AGENT_DEVICE_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+
+struct agent_device {
+    char isa[32]; /* "avx512_bf16" */
+    bool bf16;    /* matrix products in bf16 are faster than in fp32 */
+};
+
+/* Runs the worker and reads what it prints, at most 30 s. */
+enum hd_status agent_device_ask(const char *worker, int threads, struct agent_device *ret_device);
+
+#endif
