@@ -8,9 +8,9 @@ set -u
 export LC_ALL=C
 : "${HEDDLE_BIN:=${HEDDLE_BUILD_DIR:?}/bin}"
 
-PATIENCE=90 # seconds for anything that should take a moment; sanitizers and a busy machine are slow
-STEPS=120   # of the usual job: some seconds on one core
-EVERY=20    # its steps between checkpoints
+PATIENCE=90     # seconds for anything that should take a moment; sanitizers and a busy machine are slow
+: "${STEPS:=120}" # of the usual job: some seconds on one core
+EVERY=20        # its steps between checkpoints
 
 work=$TMPDIR
 failures=0
@@ -66,7 +66,7 @@ declare -A daemon=()
 start_daemon() { # NAME [OPTION...]
     local name=$1
     shift
-    "$HEDDLE_BIN/heddled" --state-dir "$dir/$name" --node-name "$name" --devices cpu:2:1 "$@" \
+    "$HEDDLE_BIN/heddled" --state-dir "$dir/node-$name" --node-name "$name" --devices cpu:2:1 "$@" \
         >>"$dir/heddled-$name.log" 2>&1 &
     daemon[$name]=$!
 }
@@ -134,12 +134,12 @@ has_checkpoint() { [ "$(newest_step "$1")" -ge "$2" ]; }
 await_checkpoint() { await $PATIENCE "the checkpoint of step $2" has_checkpoint "$1" "$2"; }
 checkpoint_dir() { printf '%s/attempt-%s/checkpoints/step-%08d' "$(job_dir "$1")" "$2" "$3"; }
 
-succeed() { # JOB ATTEMPTS: waits for the end and checks it
+succeed() { # JOB ATTEMPTS|any: waits for the end and checks it
     local out status
     out=$(timeout $((PATIENCE * 2)) "$HEDDLE_BIN/heddle" wait "$1" 2>&1)
     status=$?
     [ $status = 0 ] || fail "job $1 did not succeed (heddle wait: status $status): $out"
-    [ "$(attempts "$1")" = "$2" ] || fail "job $1 took $(attempts "$1") attempts, not $2"
+    [ "$2" = any ] || [ "$(attempts "$1")" = "$2" ] || fail "job $1 took $(attempts "$1") attempts, not $2"
 }
 # The shards of a job's last checkpoint are those of the undisturbed run, byte for byte.
 same_weights() { # JOB

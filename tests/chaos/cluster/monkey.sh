@@ -1,0 +1,53 @@
+#!/bin/bash
+# monkey.sh KILLS SEED: whoever is killed, whenever, and in whatever order: the job succeeds, and what it
+# has learned is what an undisturbed run learns.
+. "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
+
+heddled_lives() { gone "${daemon[a]}" && return 1 || return 0; }
+controller_lives() { gone "$controller" && return 1 || return 0; }
+revive() {
+    controller_lives || start_controller
+    heddled_lives || start_daemon a
+}
+strike() { # kills one of those that are there
+    local victims=()
+    case $((RANDOM % 6)) in
+    0) what=rank-0 victims=($(rank_pid 0)) ;;
+    1) what=rank-1 victims=($(rank_pid 1)) ;;
+    2) what=supervisor victims=($(processes 'heddle-supervisor ')) ;;
+    3) what=heddled victims=("${daemon[a]}") ;;
+    4) what=controller victims=("$controller") ;;
+    5) what=everybody victims=($(processes "$programs")) ;;
+    esac
+    [ ${#victims[@]} -gt 0 ] || return 1
+    note "$what at step $(step_of "$job" "$(attempts "$job")") of attempt $(attempts "$job")"
+    kill -KILL "${victims[@]}" 2>/dev/null
+    gone "$controller" && wait "$controller" 2>/dev/null
+    gone "${daemon[a]}" && wait "${daemon[a]}" 2>/dev/null
+    return 0
+}
+
+killing_anybody_at_any_time_changes_no_weight() {
+    local job struck=0
+    start_cluster
+    job=$(submit --set restart.max=1000 --set checkpoint.every=3) || exit
+    RANDOM=$seed
+    while [ $struck -lt "$kills" ] && ! has_checkpoint "$job" $STEPS; do
+        sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+        strike && struck=$((struck + 1))
+        sleep "0.$((RANDOM % 5))"
+        revive
+    done
+    [ $struck -ge $((kills / 2)) ] || fail "only $struck were killed before it was done"
+    succeed "$job" any
+    same_weights "$job"
+    # Whatever was sent again was counted once.
+    "$HEDDLE_BIN/heddle" watch "$job" -o jsonl | sed -nE 's/^\{"type": *"step",.*"attempt": *([0-9]+).*"step": *([0-9]+),.*/\1 \2/p' >"$dir/steps"
+    [ -s "$dir/steps" ] || fail "there is no history"
+    [ -z "$(sort "$dir/steps" | uniq -d)" ] || fail "attempt and step were counted twice: $(sort "$dir/steps" | uniq -d | head -n 5)"
+}
+
+kills=$1 seed=$2
+scenario an_undisturbed_run_succeeds
+scenario killing_anybody_at_any_time_changes_no_weight
+finish
