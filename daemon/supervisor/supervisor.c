@@ -383,7 +383,33 @@ static void describe_flight(const struct sup *sup, const struct sup_rank *rank, 
         }
 }
 
-/* The one that is silent for longest is the one to blame: the others wait for it. */
+/* How far a rank has come: its first collective that is not complete, and how far that is. */
+static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
+{
+    struct hd_shm_flight records[HD_SHM_FLIGHT_MAX];
+    const int n = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
+    int i = 0;
+
+    while (i + 1 < n && records[i].state == HD_SHM_FLIGHT_COMPLETE)
+        i++;
+    return n ? records[i].launch * (HD_SHM_FLIGHT_COMPLETE + 1) + (uint64_t)records[i].state : 0;
+}
+
+/* All fall silent when one stands still. To blame is the one that is behind in its collectives, for
+ * which the others wait; of several, the one that was silent first. */
+static const struct sup_rank *rank_to_blame(const struct sup *sup, const struct sup_rank *silent,
+                                            int64_t now_ms)
+{
+    const int64_t long_ms = (now_ms - silent->heard_ms) / 2;
+    const struct sup_rank *blamed = silent;
+
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].pid && now_ms - sup->ranks[i].heard_ms >= long_ms &&
+            progress_of(sup, &sup->ranks[i]) < progress_of(sup, blamed))
+            blamed = &sup->ranks[i];
+    return blamed;
+}
+
 static void look_for_hang(struct sup *sup, int64_t now_ms)
 {
     const struct sup_rank *silent = NULL;
@@ -394,6 +420,7 @@ static void look_for_hang(struct sup *sup, int64_t now_ms)
             silent = &sup->ranks[i];
     if (!silent || sup->ending || now_ms - silent->heard_ms < silence_limit_ms(sup, silent))
         return;
+    silent = rank_to_blame(sup, silent, now_ms);
     describe_flight(sup, silent, flight, sizeof flight);
     sup_begin_end(sup, HD_LINK_CAUSE_HANG, silent->rank, false,
                   "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s",
