@@ -39,11 +39,13 @@ static enum hd_status make_request_id(char ret_id[CLI_REQUEST_ID_MAX])
     return st;
 }
 
-int cli_submit_spec(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id,
-                    Heddle__V1__SubmitJobResponse **ret_response)
+/* ret_id: what the controller knows the request by. */
+static int submit_spec(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id,
+                       char ret_id[CLI_REQUEST_ID_MAX],
+                       Heddle__V1__SubmitJobResponse **ret_response)
 {
     Heddle__V1__SubmitJobRequest request = HEDDLE__V1__SUBMIT_JOB_REQUEST__INIT;
-    char id[CLI_REQUEST_ID_MAX];
+    char *id = ret_id;
     enum hd_status st = HD_OK;
 
     if (!request_id)
@@ -61,6 +63,14 @@ int cli_submit_spec(struct cli *cli, Heddle__V1__JobSpec *spec, const char *requ
         st = HD_OK; /* the same request id again */
     }
     return cli_fail(st);
+}
+
+int cli_submit_spec(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id,
+                    Heddle__V1__SubmitJobResponse **ret_response)
+{
+    char id[CLI_REQUEST_ID_MAX];
+
+    return submit_spec(cli, spec, request_id, id, ret_response);
 }
 
 static void print_submitted(struct cli *cli, const Heddle__V1__JobStatus *job, bool quiet)
@@ -96,8 +106,13 @@ static int submit(struct cli *cli, Heddle__V1__JobSpec *spec, const char *reques
 {
     Heddle__V1__SubmitJobResponse *response = NULL;
     struct watch_options options = {0};
-    int code = cli_submit_spec(cli, spec, request_id, &response);
+    char id[CLI_REQUEST_ID_MAX];
+    int code = submit_spec(cli, spec, request_id, id, &response);
 
+    if ((code == CLI_UNREACHABLE || code == CLI_FAILED) && !request_id)
+        cli_note("  the job may have been accepted all the same; submitted again with\n"
+                 "  --request-id %s  it is never a second one",
+                 id);
     if (code != CLI_CONTINUE)
         return code;
     options.job = response->job->job;
