@@ -8,9 +8,9 @@ if [ "${1-}" != inside ]; then
 fi
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
-is_accepted() { "$HEDDLE_BIN/heddle" submit "$work/job.yaml" -q >"$dir/accepted" 2>&1; }
+is_accepted() { "$HEDDLE_BIN/heddle" submit "$work/job.yaml" -q --request-id "$id" >"$dir/accepted" 2>&1; }
 a_controller_with_a_full_disk_refuses_jobs_and_loses_no_report() {
-    local job later step status
+    local job later step status id
     mkdir "$dir/c"
     mount -t tmpfs -o size=16m,mode=0700 tmpfs "$dir/c" || fail "cannot mount a tmpfs"
     start_cluster
@@ -25,6 +25,9 @@ a_controller_with_a_full_disk_refuses_jobs_and_loses_no_report() {
     step=$(step_of "$job" 1)
     await_step "$job" 1 $((step + 5))
     rm "$dir/c/filler"
+    # It may have been kept for later; the refusal says how to ask again without a second job.
+    id=$(sed -nE 's/.*--request-id ([0-9a-f]{32}) .*/\1/p' "$dir/refused")
+    [ -n "$id" ] || fail "the refusal tells no request id: $(cat "$dir/refused")"
     await 30 "a submission that is accepted" is_accepted
     later=$(cat "$dir/accepted")
     succeed "$job" 1
@@ -32,7 +35,7 @@ a_controller_with_a_full_disk_refuses_jobs_and_loses_no_report() {
     every_step_once "$dir/history"
     same_weights "$job"
     succeed "$later" 1
-    [ "$("$HEDDLE_BIN/heddle" jobs -o jsonl | wc -l)" = 2 ] || fail "the refused submission made a job"
+    [ "$("$HEDDLE_BIN/heddle" jobs -o jsonl | wc -l)" = 2 ] || fail "the refused submission made a job of its own"
     kill_all
     umount "$dir/c"
 }
