@@ -96,7 +96,7 @@ struct hd_bias_backward_args {
 };
 
 /* out[r,:] = weight[index[r],:] (+ weight2[index2[r],:], the learned positions of GPT-2).
- * An index outside its table gives a row of zeros; the data room never makes one. */
+ * An index outside its table counts as a row of zeros; the data room never makes one. */
 struct hd_embedding_forward_args {
     void *out;             /* [R, C]   dtype */
     const int32_t *index;  /* [R]            */
@@ -344,7 +344,8 @@ struct hd_zero_args {
  *   loss_sum += sum_r -log softmax(logits[r,:])[target[r]],  target_count += number of targets >=
  * 0; with dlogits: dlogits[r,v] = loss_scale * (softmax(logits[r,:])[v] - [v == target[r]]), 0 in
  * padding and in rows whose target is negative (masked: no loss, no gradient). dlogits may alias
- * logits. Rows are added in ascending order in double. */
+ * logits. Rows are added in ascending order in double. A target from V on is nobody's: no loss, no
+ * gradient, and overflow is set. */
 struct hd_cross_entropy_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL */
     struct hd_step_block *block;
