@@ -27,6 +27,10 @@ void hd_arena_done(struct hd_arena *arena); /* frees all; the arena may be initi
 /* Zeroed memory, aligned for any type. NULL when memory or the limit is used up. */
 void *hd_arena_alloc(struct hd_arena *arena, size_t size_bytes);
 void *hd_arena_array(struct hd_arena *arena, size_t count, size_t item_bytes); /* overflow: NULL */
+/* Room for one more item behind `count`: `items` itself, or a copy in an array of twice the room
+ * (64 at first); the old copy stays behind until the arena goes. NULL without memory, *room then as
+ * it was. */
+void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *room, size_t item_bytes);
 char *hd_arena_strdup(struct hd_arena *arena, const char *text);
 char *hd_arena_printf(struct hd_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -44,7 +44,4 @@ const char *hd_op_name(enum hd_op_kind kind);
 /* precision.c */
 enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *precision);
 
-/* Grows an array in an arena; NULL (and the recording fails) without memory. */
-void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *room, size_t item_bytes);
-
 #endif

@@ -4,21 +4,6 @@
 
 #include "program/rec.h"
 
-void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *room, size_t item_bytes)
-{
-    void *more;
-
-    if (count < *room)
-        return items;
-    more = hd_arena_array(arena, (size_t)(*room ? 2 * *room : 64), item_bytes);
-    if (!more)
-        return NULL;
-    *room = *room ? 2 * *room : 64;
-    if (count)
-        memcpy(more, items, (size_t)count * item_bytes);
-    return more;
-}
-
 struct hd_tensor *hd_rec_fail(struct hd_rec *rec, enum hd_status st)
 {
     if (!rec->error.status)

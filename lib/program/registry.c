@@ -19,24 +19,14 @@ static void fail(struct hd_registry *registry, enum hd_status st)
     (void)snprintf(registry->error, sizeof registry->error, "%s", hd_err_message());
 }
 
-/* One more item of an array that lives in the arena; old copies stay behind until the arena goes.
- */
+/* Room for one more entry; NULL, and the failure sticks, without memory. */
 static void *grow(struct hd_registry *registry, void *items, int count, int *room,
                   size_t item_bytes)
 {
-    void *more;
+    void *more = hd_arena_grow(registry->arena, items, count, room, item_bytes);
 
-    if (count < *room)
-        return items;
-    *room = *room ? 2 * *room : 32;
-    more = hd_arena_array(registry->arena, (size_t)*room, item_bytes);
-    if (!more) {
-        fail(registry, hd_err(HD_NO_MEMORY, "no memory for %d entries of the registry", *room));
-        *room = count;
-        return NULL;
-    }
-    if (count)
-        memcpy(more, items, (size_t)count * item_bytes);
+    if (!more)
+        fail(registry, hd_err(HD_NO_MEMORY, "no memory for %d entries of the registry", count + 1));
     return more;
 }
 
