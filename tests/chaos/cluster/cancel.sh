@@ -5,7 +5,7 @@
 # The only checkpoint of these jobs is one that the cancel asks for.
 start_job() {
     start_cluster
-    job=$(submit --set checkpoint.every=100000) || exit
+    job=$(submit --set train.steps=100000 --set checkpoint.every=100000) || exit
     await_step "$job" 1 5
 }
 cancel() { # [--now]
@@ -24,7 +24,7 @@ is_cancelled() {
 saved_its_last_step() {
     local step
     step=$(newest_step "$job")
-    [ "$step" -gt 5 ] && [ "$step" -lt $STEPS ] || fail "the newest checkpoint is of step $step"
+    [ "$step" -gt 5 ] || fail "the newest checkpoint is of step $step"
     [ "$step" = "$(step_of "$job" 1)" ] || fail "the checkpoint is of step $step, the last step was $(step_of "$job" 1)"
     "$HEDDLE_BIN/heddle" checkpoint verify "$(checkpoint_dir "$job" 1 "$step")" >"$dir/verify.log" 2>&1 || fail "the checkpoint is damaged"
 }
@@ -49,7 +49,6 @@ a_cancel_at_once_reaches_the_ranks_of_a_heddled_that_was_dead() {
     start_daemon a
     is_cancelled
     [ "$(newest_step "$job")" = 0 ] || fail "there is a checkpoint, though it was to be killed at once"
-    [ "$(step_of "$job" 1)" -lt $STEPS ] || fail "it trained to its end"
 }
 
 an_acknowledged_cancel_outlives_the_controller() {

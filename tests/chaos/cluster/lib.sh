@@ -9,7 +9,7 @@ export LC_ALL=C
 : "${HEDDLE_BIN:=${HEDDLE_BUILD_DIR:?}/bin}"
 
 PATIENCE=90     # seconds for anything that should take a moment; sanitizers and a busy machine are slow
-: "${STEPS:=120}" # of the usual job: some seconds on one core
+: "${STEPS:=200}" # of the usual job: some seconds on one core
 EVERY=20        # its steps between checkpoints
 
 work=$TMPDIR
