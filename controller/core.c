@@ -69,7 +69,8 @@ void core_unset(const char **slot)
 
 void core_set(struct hd_core *core, const char **slot, const char *text)
 {
-    char *copy = strndup(text ? text : "", HD_CTL_PATH_BYTES_MAX);
+    const char *given = text ? text : "";
+    char *copy = strndup(given, hd_record_fit(given, HD_CTL_PATH_BYTES_MAX));
 
     if (!copy)
         core->no_memory = true;
@@ -187,7 +188,7 @@ void core_announce(struct hd_core *core, const struct core_job *job)
 void core_event(struct hd_core *core, struct core_job *job, const char *kind, int32_t attempt,
                 int32_t rank, const char *node, const char *fmt, ...)
 {
-    char message[HD_CTL_MESSAGE_BYTES_MAX];
+    char message[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* a whole character more than is kept */
     struct hd_event_record event = {.time_ms = core->now.wall_ms,
                                     .attempt = attempt,
                                     .rank = rank,
@@ -199,6 +200,7 @@ void core_event(struct hd_core *core, struct core_job *job, const char *kind, in
     va_start(args, fmt);
     (void)vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
+    message[hd_record_fit(message, HD_CTL_MESSAGE_BYTES_MAX)] = '\0';
     if (job) {
         event.job = job->rec.job;
         event.sequence = ++job->sequence;

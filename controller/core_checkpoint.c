@@ -1,4 +1,5 @@
 /* core_checkpoint: what ranks report, which checkpoints exist, and which may go. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,7 +171,16 @@ static void take_event(struct hd_core *core, struct core_job *job,
                        const struct hd_core_event *event, const struct core_node *node)
 {
     struct hd_event_record record = event->report.event;
+    const char *message = record.message ? record.message : "";
+    const char *kind = record.kind ? record.kind : "";
+    char message_kept[HD_CTL_MESSAGE_BYTES_MAX + 1], kind_kept[HD_CTL_NAME_BYTES_MAX + 1];
 
+    (void)snprintf(message_kept, sizeof message_kept, "%.*s",
+                   (int)hd_record_fit(message, sizeof message_kept - 1), message);
+    (void)snprintf(kind_kept, sizeof kind_kept, "%.*s",
+                   (int)hd_record_fit(kind, sizeof kind_kept - 1), kind);
+    record.message = message_kept;
+    record.kind = kind_kept;
     record.job = job->rec.job;
     record.attempt = event->report.attempt;
     record.rank = event->report.rank;

@@ -373,6 +373,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job, struct core_
 static void describe_end(const struct hd_end_record *end, char *ret_text, size_t size)
 {
     struct hd_text text = {0};
+    const char *whole;
 
     hd_text_add(&text, "%s", hd_end_cause_name((int)end->cause));
     if (end->rank >= 0)
@@ -385,7 +386,8 @@ static void describe_end(const struct hd_end_record *end, char *ret_text, size_t
         hd_text_add(&text, ": exit code %d", end->exit_code);
     if (end->message && *end->message)
         hd_text_add(&text, ": %s", end->message);
-    (void)snprintf(ret_text, size, "%s", text.data && !text.failed ? text.data : "");
+    whole = text.data && !text.failed ? text.data : "";
+    (void)snprintf(ret_text, size, "%.*s", (int)hd_record_fit(whole, size - 1), whole);
     hd_text_free(&text);
 }
 

@@ -25,6 +25,19 @@ NAME_FUNCTION(hd_device_kind_name, HD_DEVICE_KIND_LIST)
 #undef NAME_FUNCTION
 #undef X
 
+/* ---- texts ------------------------------------------------------------------------------------*/
+
+size_t hd_record_fit(const char *text, size_t bytes_max)
+{
+    size_t count = strnlen(text, bytes_max + 1);
+
+    if (count <= bytes_max)
+        return count;
+    for (count = bytes_max; count && ((unsigned char)text[count] & 0xC0) == 0x80; count--)
+        ; /* the byte behind the cut goes on a character */
+    return count;
+}
+
 /* ---- copies -----------------------------------------------------------------------------------*/
 
 static const char *copy_text(struct hd_arena *arena, const char *text)

@@ -105,6 +105,10 @@ enum {
     HD_CTL_MESSAGE_BYTES_MAX = 2048,    /* one message of a daemon or rank; longer ones are cut */
 };
 
+/* How many bytes of a text, at most bytes_max, can be kept without cutting a character: half of one
+ * would make every message that carries the text unreadable to its receiver. */
+size_t hd_record_fit(const char *text, size_t bytes_max);
+
 /* A string that is NULL counts as "". Times are wall-clock milliseconds, 0: not yet. */
 struct hd_job_record {
     uint64_t job;

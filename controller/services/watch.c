@@ -126,7 +126,9 @@ static void keep_end(struct watcher *w, const struct hd_query *query)
         query->attempt_count ? &query->attempts[query->attempt_count - 1].end : NULL;
 
     heddle__v1__job_end__init(&w->end);
-    (void)snprintf(w->end_reason, sizeof w->end_reason, "%s", row->record.reason);
+    (void)snprintf(w->end_reason, sizeof w->end_reason, "%.*s",
+                   (int)hd_record_fit(row->record.reason, sizeof w->end_reason - 1),
+                   row->record.reason);
     w->end.state = (Heddle__V1__JobState)row->record.state;
     w->end.reason = w->end_reason;
     w->end.attempts = row->record.attempt_count;
@@ -135,7 +137,8 @@ static void keep_end(struct watcher *w, const struct hd_query *query)
         return;
     heddle__v1__end_report__init(&w->end_report);
     (void)snprintf(w->end_node, sizeof w->end_node, "%s", end->node);
-    (void)snprintf(w->end_message, sizeof w->end_message, "%s", end->message);
+    (void)snprintf(w->end_message, sizeof w->end_message, "%.*s",
+                   (int)hd_record_fit(end->message, sizeof w->end_message - 1), end->message);
     w->end_report.cause = (Heddle__V1__EndCause)end->cause;
     w->end_report.rank = end->rank;
     w->end_report.node = w->end_node;

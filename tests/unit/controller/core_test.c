@@ -934,6 +934,49 @@ static void a_resent_report_is_taken_in_once(void **state)
     free_sim(sim);
 }
 
+/* "x" and two-byte characters: each character begins at an odd byte, so a cut at an even one halves
+ * it. A receiver refuses every message with half a character, a whole list of nodes for one reason.
+ */
+static void a_text_too_long_is_cut_between_characters(void **state)
+{
+    enum { CHARACTERS = 4000 };
+    struct sim *sim = joined();
+    struct hd_ask ask = sim_ask(2, 100);
+    uint64_t job = submitted(sim, &ask);
+    char text[1 + 2 * CHARACTERS + 1] = "x";
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = text}};
+    struct hd_core_event report = {.kind = HD_CORE_REPORT,
+                                   .report = {.uuid = "uuid-1",
+                                              .stream = sim->nodes[0].stream,
+                                              .job = job,
+                                              .attempt = 1,
+                                              .rank = 1,
+                                              .seq = 1,
+                                              .kind = HD_REPORT_EVENT,
+                                              .event = {.kind = text, .message = text}}};
+    struct hd_core_out out = {.batch = hd_batch_new()};
+    const struct hd_event_record *kept = NULL;
+    struct hd_node_view view;
+
+    (void)state;
+    for (int i = 0; i < CHARACTERS; i++)
+        memcpy(text + 1 + 2 * i, "\xc3\xa9", 2);
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(strlen(view.record->drain_reason), HD_CTL_PATH_BYTES_MAX - 1);
+    assert_int_equal(hd_core_step(sim->core, &report, sim->now, &out), HD_OK);
+    for (const struct hd_op *op = out.batch->first; op; op = op->next)
+        kept = op->kind == HD_OP_EVENT ? &op->event : kept;
+    assert_non_null(kept);
+    assert_int_equal(strlen(kept->message), HD_CTL_MESSAGE_BYTES_MAX - 1);
+    assert_int_equal(strlen(kept->kind), HD_CTL_NAME_BYTES_MAX - 1);
+    assert_true(hd_text_is_utf8(view.record->drain_reason, HD_CTL_PATH_BYTES_MAX - 1));
+    assert_true(hd_text_is_utf8(kept->message, HD_CTL_MESSAGE_BYTES_MAX - 1));
+    hd_batch_free(out.batch);
+    hd_core_out_done(&out);
+    free_sim(sim);
+}
+
 /* ---- plans ------------------------------------------------------------------------------------*/
 
 static void plans_divide_the_batch(void **state)
@@ -1125,6 +1168,7 @@ int main(void)
         cmocka_unit_test(nothing_leaves_before_it_is_durable),
         cmocka_unit_test(reports_of_a_rank_that_does_not_exist_are_refused),
         cmocka_unit_test(a_resent_report_is_taken_in_once),
+        cmocka_unit_test(a_text_too_long_is_cut_between_characters),
         cmocka_unit_test(plans_divide_the_batch),
         cmocka_unit_test(what_can_never_run_is_refused),
         cmocka_unit_test(random_worlds_keep_every_rule),
