@@ -48,6 +48,47 @@ static bool is_known(const struct core_job *job, const struct hd_checkpoint_reco
     return false;
 }
 
+/* I6: the base of the newest attempt stays while the job lives: a rank may still have to read it,
+ * and until the attempt has written one of its own the next attempt needs it as well. */
+static bool is_base(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    const struct core_attempt *newest = core_newest(job);
+
+    return newest && !job->over && checkpoint->attempt == newest->rec.base_attempt &&
+           checkpoint->step == newest->rec.base_step;
+}
+
+static void forget(struct core_job *job, size_t index)
+{
+    struct hd_checkpoint_record *c = &job->checkpoints[index];
+
+    core_unset(&c->path);
+    core_unset(&c->hash);
+    core_unset(&c->node_uuid);
+    job->checkpoint_count--;
+    memmove(c, c + 1, (job->checkpoint_count - index) * sizeof *c);
+}
+
+/* At the limit the oldest is forgotten: it stays on disk and in the store, but no attempt starts
+ * from it any more. False: `checkpoint` would be the one to forget. */
+static bool make_room(struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    const struct hd_checkpoint_record *all = job->checkpoints;
+    size_t oldest = job->checkpoint_count;
+
+    if (job->checkpoint_count < HD_CTL_CHECKPOINTS_MAX)
+        return true;
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        if (all[i].state == HD_CHECKPOINT_STATE_PRESENT && !is_base(job, &all[i]) &&
+            (oldest == job->checkpoint_count || is_newer(&all[oldest], &all[i])))
+            oldest = i;
+    }
+    if (oldest == job->checkpoint_count || !is_newer(checkpoint, &all[oldest]))
+        return false;
+    forget(job, oldest);
+    return true;
+}
+
 void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                           const struct core_node *node,
                           const struct hd_checkpoint_record *checkpoint)
@@ -60,10 +101,9 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     record.attempt = attempt->rec.attempt;
     if (record.step < 1 || !record.path || !*record.path || is_known(job, &record))
         return;
-    if (job->checkpoint_count >= HD_CTL_CHECKPOINTS_MAX ||
-        !core_reserve(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
-                      sizeof record))
-        return; /* it stays on disk, but is not offered for a restart */
+    if (!make_room(job, &record) || !core_reserve(core, &job->checkpoints, job->checkpoint_count,
+                                                  &job->checkpoint_size, sizeof record))
+        return;
     record.path = record.hash = record.node_uuid = NULL;
     core_set(core, &record.path, checkpoint->path);
     core_set(core, &record.hash, checkpoint->hash);
@@ -87,16 +127,6 @@ static size_t count_newer(const struct core_job *job, const struct hd_checkpoint
         count += job->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT &&
                  is_newer(&job->checkpoints[i], than);
     return count;
-}
-
-/* I6: the base of the newest attempt stays while the job lives: a rank may still have to read it,
- * and until the attempt has written one of its own the next attempt needs it as well. */
-static bool is_base(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
-{
-    const struct core_attempt *newest = core_newest(job);
-
-    return newest && !job->over && checkpoint->attempt == newest->rec.base_attempt &&
-           checkpoint->step == newest->rec.base_step;
 }
 
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
@@ -130,11 +160,7 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETED;
         hd_batch_add_checkpoint(core->out->batch, c);
-        core_unset(&c->path);
-        core_unset(&c->hash);
-        core_unset(&c->node_uuid);
-        job->checkpoint_count--;
-        memmove(c, c + 1, (job->checkpoint_count - i) * sizeof *c);
+        forget(job, i);
         core_dirty_job(core, job); /* an ended job may be forgotten now */
         core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
         return;

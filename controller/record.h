@@ -97,7 +97,7 @@ enum {
     HD_CTL_NODES_MAX = 10000,           /* nodes known */
     HD_CTL_DEVICES_PER_NODE_MAX = 256,  /* devices of one node */
     HD_CTL_ATTEMPTS_MAX = 10000,        /* attempts of one job */
-    HD_CTL_CHECKPOINTS_MAX = 4096,      /* checkpoints of one job that are not deleted */
+    HD_CTL_CHECKPOINTS_MAX = 4096,      /* newest ones of a job that it may go on from */
     HD_CTL_WORLD_MAX = 65536,           /* ranks of one attempt */
     HD_CTL_SPEC_BYTES_MAX = 256 * 1024, /* one packed JobSpec */
     HD_CTL_NAME_BYTES_MAX = 128,        /* names, owners, ids */

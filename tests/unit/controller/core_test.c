@@ -789,6 +789,43 @@ static void the_base_in_use_is_not_deleted(void **state)
     free_sim(sim);
 }
 
+/* All are kept, and there are more than the core remembers: it is the oldest that it forgets, so
+ * that the job goes on from the newest. */
+static void beyond_the_limit_the_newest_checkpoints_count(void **state)
+{
+    struct sim *sim = joined();
+    struct hd_ask ask = sim_ask(2, 2 * HD_CTL_CHECKPOINTS_MAX);
+    uint64_t job = submitted(sim, &ask);
+    struct hd_core_event report = {.kind = HD_CORE_REPORT,
+                                   .report = {.uuid = "uuid-1",
+                                              .stream = sim->nodes[0].stream,
+                                              .job = job,
+                                              .attempt = 1,
+                                              .kind = HD_REPORT_CHECKPOINT,
+                                              .checkpoint = {.path = "/step", .hash = "h"}}};
+    const struct hd_observed ended = {.job = job,
+                                      .attempt = 1,
+                                      .state = HD_ATTEMPT_STATE_ENDED,
+                                      .end = {.cause = HD_END_CAUSE_RANK_EXIT, .rank = 1}};
+    const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                           .observed = {.uuid = "uuid-1",
+                                                        .stream = sim->nodes[0].stream,
+                                                        .attempts = &ended,
+                                                        .attempt_count = 1}};
+
+    (void)state;
+    for (int64_t step = 1; step <= HD_CTL_CHECKPOINTS_MAX + 2; step++) {
+        report.report.seq = (uint64_t)step;
+        report.report.checkpoint.step = step;
+        assert_int_equal(sim_event(sim, &report), HD_OK);
+    }
+    sim->slow_store = true; /* attempt 2 is decided; the simulated ranks of 1 know of no end */
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_non_null(hd_core_attempt(sim->core, job, 2));
+    assert_int_equal(hd_core_attempt(sim->core, job, 2)->base_step, HD_CTL_CHECKPOINTS_MAX + 2);
+    free_sim(sim);
+}
+
 /* ---- the controller away ----------------------------------------------------------------------*/
 
 static void a_controller_restart_does_not_touch_training(void **state)
@@ -1162,6 +1199,7 @@ int main(void)
         cmocka_unit_test(a_repeated_request_is_the_same_job),
         cmocka_unit_test(old_checkpoints_go_and_the_newest_stay),
         cmocka_unit_test(the_base_in_use_is_not_deleted),
+        cmocka_unit_test(beyond_the_limit_the_newest_checkpoints_count),
         cmocka_unit_test(a_controller_restart_does_not_touch_training),
         cmocka_unit_test(a_restarted_controller_is_patient),
         cmocka_unit_test(an_attempt_that_vanished_is_not_started_twice),
