@@ -31,6 +31,7 @@ enum {
     START_MS = 30000, /* until the controller must answer */
     STOP_MS = 10000,
     PATH_MAX_BYTES = 4096,
+    TEMP_DIR_MAX = 40,   /* a longer $TMPDIR is not used */
     PRIVATE_DIR_MAX = 64 /* leaves room for socket names: such a path has at most 107 bytes */
 };
 
@@ -81,7 +82,7 @@ static void remove_abandoned_dirs(const char *base)
 
         if (!hd_text_starts(entry->d_name, "heddle-") || strlen(entry->d_name) != 13)
             continue;
-        (void)snprintf(path, sizeof path, "%.40s/%.13s", base, entry->d_name);
+        (void)snprintf(path, sizeof path, "%.*s/%.13s", TEMP_DIR_MAX, base, entry->d_name);
         (void)snprintf(lock, sizeof lock, "%s/" LOCK_NAME, path);
         if (lstat(path, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
             !hd_file_exists(lock) || hd_file_lock(lock, &fd))
@@ -102,11 +103,12 @@ static enum hd_status make_private_dir(struct local *l)
     enum hd_status st;
     int fd;
 
-    if (!base || base[0] != '/' || strlen(base) > PRIVATE_DIR_MAX - 20)
+    if (!base || base[0] != '/' || strlen(base) > TEMP_DIR_MAX)
         base = "/tmp";
     remove_abandoned_dirs(base);
     do {
-        (void)snprintf(l->private_dir, sizeof l->private_dir, "%.40s/heddle-XXXXXX", base);
+        (void)snprintf(l->private_dir, sizeof l->private_dir, "%.*s/heddle-XXXXXX", TEMP_DIR_MAX,
+                       base);
         if (!mkdtemp(l->private_dir)) {
             st = hd_err(HD_IO, "cannot make a folder in %s: %s", base, strerror(errno));
             l->private_dir[0] = '\0';

@@ -28,6 +28,12 @@ wait $first
 check_equal two_runs_in_one_folder_both_succeed "0 0" "$? $second_status"
 check_equal each_has_a_folder_of_its_own 3 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | wc -l)"
 
+# 43 bytes: with them the paths of sockets would be too long
+long=$(mktemp -d "/tmp/heddle.$(printf 'x%.0s' {1..24}).XXXXXX")
+TMPDIR=$long check_status a_long_name_of_the_temporary_folder_is_no_harm 0 heddle local "$file" \
+    --set train.steps=1 --state-dir "$work/elsewhere"
+rmdir "$long"
+
 check_status a_bad_file_is_2 2 heddle local "$file" --set model.layers=0
 check_status a_file_with_bad_data_is_2 2 heddle local "$file" --set 'data.train=[none.txt]'
 check_equal and_starts_nothing 3 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 | wc -l)"
