@@ -69,7 +69,10 @@ static enum hd_status open_client(struct cli *cli)
         st = hd_rpc_read_token(token_file, token);
         options.token = token;
     }
-    return st ? st : hd_rpc_client_new(cli->rpc, cli->address, &options, &cli->client);
+    if (!st)
+        st = hd_rpc_client_new(cli->rpc, cli->address, &options, &cli->client);
+    /* "not found" is for jobs and nodes; a file that was named wrongly is bad input */
+    return st == HD_NOT_FOUND ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
 }
 
 int cli_connect(struct cli *cli)

@@ -24,6 +24,7 @@ done
 check with_the_token_the_port_answers heddle jobs
 check_status with_another_token_it_is_5 5 heddle jobs --token-file "$work/wrong"
 check_status without_a_token_it_is_5 5 env -u HEDDLE_TOKEN_FILE "$HEDDLE_BIN/heddle" jobs
+check_status a_token_file_that_is_not_there_is_2 2 heddle jobs --token-file "$work/none"
 check_status a_token_that_others_can_read_is_5 5 heddle jobs --token-file "$work/open"
 check_status beyond_loopback_there_must_be_tls 5 heddle jobs --controller 192.0.2.1:5
 check_status an_address_that_is_none_is_2 2 heddle jobs --controller nonsense
