@@ -48,13 +48,16 @@ struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid)
     return s ? s->logs : NULL;
 }
 
-/* A daemon that does not read is no better than one that is away: it connects again. */
+/* A daemon that does not read is no better than one that is away: it connects again. A message that
+ * is too large to be sent is told in the log: connecting again would not make it smaller. */
 static void say(struct node_stream *s, const Heddle__V1__ControllerMessage *message)
 {
     enum hd_status st = hd_rpc_call_write(s->call, &message->base);
 
     if (st == HD_LIMIT)
         hd_rpc_call_fail(s->call, hd_err(HD_UNAVAILABLE, "%s reads too slowly", s->name));
+    else if (st && st != HD_ABORTED) /* then the call has ended, and on_done follows */
+        hd_log(HD_LOG_ERROR, "node %s is not told: %s", s->name, hd_err_message());
 }
 
 /* ---- desired sets -----------------------------------------------------------------------------*/

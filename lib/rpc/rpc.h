@@ -133,8 +133,8 @@ enum hd_status hd_rpc_call_reply(struct hd_rpc_call *call, const ProtobufCMessag
 void hd_rpc_call_fail(struct hd_rpc_call *call, enum hd_status st);
 
 /* Streams: queues a message. HD_ABORTED: the call has ended or was finished; HD_LIMIT: the queue is
- * full (bound it meets: queue_len_max or queue_bytes_max), nothing was queued, on_drain will come.
- */
+ * full (bound it meets: queue_len_max or queue_bytes_max), nothing was queued, on_drain will come;
+ * HD_INVALID: the message is larger than receive_bytes_max, nothing was queued. */
 enum hd_status hd_rpc_call_write(struct hd_rpc_call *call, const ProtobufCMessage *msg);
 
 /* Streams, after all that was queued: a server ends the call with HD_OK, a client says that it
