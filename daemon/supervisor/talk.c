@@ -335,6 +335,11 @@ static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd
         rank->failure = report.failure;
         break;
     case HD_LINK_STEP:
+        /* after a checkpoint or a validation it is the word that training goes on */
+        rank_moves_on(sup, rank, HD_LINK_PHASE_TRAINING);
+        if (rank->rank == 0)
+            sup_report(sup, rank, &report);
+        break;
     case HD_LINK_VALIDATION:
     case HD_LINK_GAP:
         if (rank->rank == 0) /* they are about all ranks: one says them for all */

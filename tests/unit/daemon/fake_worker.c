@@ -8,6 +8,7 @@
  *   exit3      ends with status 3        badinput  ends with status 2
  *   fail       says why, ends with 1     killself  dies by SIGKILL
  *   stubborn   ignores SIGTERM           silent    trains without a word
+ *   saved      trains on after a checkpoint, without a word after the first step
  *   parent     starts a process of its own session that ignores SIGTERM, then as wait
  */
 #include <signal.h>
@@ -115,9 +116,13 @@ static int behave(struct hd_link *link, const char *rank, const char *mode)
         start_runaway();
         return wait_for_stop(link);
     }
+    if (strcmp(mode, "saved") == 0) {
+        hd_link_report_phase(link, HD_LINK_PHASE_CHECKPOINTING, 1);
+        report_step(link, 2);
+    }
     for (;;) {
         (void)usleep(PAUSE_US);
-        if (strcmp(mode, "silent") != 0)
+        if (strcmp(mode, "silent") != 0 && strcmp(mode, "saved") != 0)
             hd_link_report_phase(link, HD_LINK_PHASE_TRAINING, 1);
     }
 }

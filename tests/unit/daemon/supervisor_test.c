@@ -238,6 +238,23 @@ static void a_silent_rank_hangs(void **state)
     bench_done(&bench);
 }
 
+/* Else the long patience that a checkpoint needs would stay for all of the training after it. */
+static void a_step_ends_the_patience_of_a_checkpoint(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "saved");
+    bench_start(&bench, 1, "--silence-limit-ms", "700", NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    bench_end(&bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
+    assert_non_null(strstr(end.end.message, "while training"));
+    bench_done(&bench);
+}
+
 static void a_worker_that_is_not_there_is_a_failed_launch(void **state)
 {
     struct hd_link_report end;
@@ -435,6 +452,7 @@ int main(void)
         cmocka_unit_test(a_kill_takes_what_ranks_started_along),
         cmocka_unit_test(a_runaway_is_killed_after_a_good_end_too),
         cmocka_unit_test(a_silent_rank_hangs),
+        cmocka_unit_test(a_step_ends_the_patience_of_a_checkpoint),
         cmocka_unit_test(a_worker_that_is_not_there_is_a_failed_launch),
         cmocka_unit_test(an_attempt_runs_once),
         cmocka_unit_test(the_supervisor_outlives_those_who_listen),
