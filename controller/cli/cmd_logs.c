@@ -18,7 +18,7 @@ struct logs {
     int32_t attempt, rank;
     int64_t offset_bytes;
     bool follow, fixed_attempt, to_terminal;
-    bool ever_read, done;
+    bool reached, done; /* reached: the controller has taken a call of ours at least once */
     enum hd_status status;
     char message[HD_ERR_MAX];
     struct hd_text out;
@@ -43,6 +43,14 @@ static void add_bytes(struct logs *l, const unsigned char *bytes, size_t count)
     }
 }
 
+static void on_open(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    struct logs *l = hd_rpc_call_user(call);
+
+    (void)message;
+    l->reached = true;
+}
+
 static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__ReadLogResponse *chunk = (const Heddle__V1__ReadLogResponse *)message;
@@ -50,7 +58,6 @@ static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
     l->attempt = chunk->attempt;
     l->offset_bytes = chunk->offset_bytes + (int64_t)chunk->data.len;
-    l->ever_read = true;
     add_bytes(l, chunk->data.data, chunk->data.len);
     if (!cli_out(&l->out)) /* nobody reads any more */
         hd_rpc_call_cancel(call);
@@ -91,7 +98,7 @@ static enum hd_status read_once(struct logs *l)
         .path = cli_method_path("ReadLog", path),
         .kind = HD_RPC_SERVER_STREAM,
         .response = &heddle__v1__read_log_response__descriptor,
-        .handler = {.on_msg = on_chunk, .on_done = on_done},
+        .handler = {.on_open = on_open, .on_msg = on_chunk, .on_done = on_done},
         .user = l,
     };
     enum hd_status st;
@@ -173,7 +180,8 @@ static int read_logs(struct logs *l)
             continue;
         if (!down_since_ms)
             down_since_ms = hd_clock_now_ms();
-        if (!l->ever_read || (st != HD_UNAVAILABLE && st != HD_ABORTED && st != HD_TIMEOUT) ||
+        if (!l->follow || !l->reached ||
+            (st != HD_UNAVAILABLE && st != HD_ABORTED && st != HD_TIMEOUT) ||
             hd_clock_now_ms() - down_since_ms > WATCH_PATIENCE_MS)
             return cli_fail(st);
         pause_loop(l, POLL_MS); /* then on at the next byte */
