@@ -161,10 +161,12 @@ every_step_once() { # FILE: what `heddle watch -o jsonl` printed
 
 # ---- scenarios ----
 
+logs() { find "$dir" -name '*.log' -size +0; }
+# In a build with sanitizers, what they found.
+sanitizers_say() { logs | xargs -rd '\n' grep -hE 'ERROR: [A-Za-z]+Sanitizer|runtime error: ' /dev/null | head -n 1; }
 show_logs() {
     local log
-    for log in "$dir"/*.log "$dir"/jobs/*/attempt-*/nodes/*/supervisor.log "$dir"/jobs/*/attempt-*/logs/*.log; do
-        [ -s "$log" ] || continue
+    logs | sort | while read -r log; do
         printf '    --- %s\n' "${log#"$dir"/}"
         grep -vE ': step [0-9]+: loss' "$log" | tail -n 12 | cut -c 1-400 | sed 's/^/    /'
     done
@@ -188,6 +190,10 @@ scenario() { # NAME
     ("$1")
     status=$?
     kill_all
+    if [ $status = 0 ] && [ -n "$(sanitizers_say)" ]; then
+        sanitizers_say >"$work/why"
+        status=1
+    fi
     if [ $status = 0 ]; then
         printf 'ok %s\n' "$1"
         note "in $((SECONDS - began)) s"
