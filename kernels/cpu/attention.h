@@ -29,6 +29,19 @@ struct task {
     enum hd_dtype dtype;
 };
 
+/* Task (b_, g_) of either direction's arguments, whose members are named alike. */
+#define TASK_OF(a, b_, g_, kv_len_, width_)                                                        \
+    (struct task)                                                                                  \
+    {                                                                                              \
+        .q = (a)->q, .k = (a)->k, .v = (a)->v, .q_index = (a)->q_index, .kv_index = (a)->kv_index, \
+        .q_bound = (a)->q_bound, .slopes = (a)->slopes, .b = (b_), .g = (g_),                      \
+        .heads = (a)->H / (a)->G, .q_len = (a)->q_len, .kv_len = (kv_len_),                        \
+        .kv_stride = (a)->kv_stride, .D = (a)->D, .width = (width_), .ldq = (a)->ldq,              \
+        .ldk = (a)->ldk, .ldv = (a)->ldv,                                                          \
+        .window = (a)->window > 0 ? (int32_t)at_most((a)->window, INT32_MAX) : INT32_MAX,          \
+        .scale = (a)->scale, .causal = (a)->causal, .dtype = (a)->dtype                            \
+    }
+
 /* What each row of a block sees, and the extremes over some rows. */
 struct sight {
     int32_t *index, *bound;

@@ -17,31 +17,7 @@ struct tiles {
 
 static struct task task_of(const struct backward *f, int64_t b, int64_t g)
 {
-    const struct hd_attention_backward_args *a = f->args;
-
-    return (struct task){.q = a->q,
-                         .k = a->k,
-                         .v = a->v,
-                         .q_index = a->q_index,
-                         .kv_index = a->kv_index,
-                         .q_bound = a->q_bound,
-                         .slopes = a->slopes,
-                         .b = b,
-                         .g = g,
-                         .heads = a->H / a->G,
-                         .q_len = a->q_len,
-                         .kv_len = a->kv_len,
-                         .kv_stride = a->kv_stride,
-                         .D = a->D,
-                         .width = f->layout.width,
-                         .ldq = a->ldq,
-                         .ldk = a->ldk,
-                         .ldv = a->ldv,
-                         .window =
-                             a->window > 0 ? (int32_t)at_most(a->window, INT32_MAX) : INT32_MAX,
-                         .scale = a->scale,
-                         .causal = a->causal,
-                         .dtype = a->dtype};
+    return TASK_OF(f->args, b, g, f->args->kv_len, f->layout.width);
 }
 
 static struct tiles tiles_of(const struct backward *f, int thread)

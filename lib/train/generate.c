@@ -1,6 +1,7 @@
 #include "train/generate.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -215,6 +216,17 @@ static void set_field(const struct hd_generator *g, int which, enum hd_batch_fie
         values[i] = (int32_t)(g->filled + i);
 }
 
+/* A weight that is not a number makes every logit one. */
+static enum hd_status check_finite(const float *logits, int64_t V)
+{
+    for (int64_t v = 0; v < V; v++)
+        if (!isfinite(logits[v]))
+            return hd_err(HD_CORRUPT,
+                          "the model's output is not finite; its weights are damaged: see "
+                          "heddle checkpoint verify, or take an older checkpoint");
+    return HD_OK;
+}
+
 /* Runs the next rows of the history through one of the programs. */
 static enum hd_status advance(struct hd_generator *g, int which, const float **ret_logits)
 {
@@ -237,7 +249,7 @@ static enum hd_status advance(struct hd_generator *g, int which, const float **r
     g->filled += rows;
     *ret_logits = (const float *)hd_store_address(g->chunk[which], &g->bases, logits) +
                   (rows - 1) * g->job.vocab;
-    return HD_OK;
+    return check_finite(*ret_logits, g->job.vocab);
 }
 
 /* The first `count` tokens of the history, from empty caches. */
@@ -251,6 +263,17 @@ static enum hd_status read_history(struct hd_generator *g, int64_t count, const 
     return st;
 }
 
+static bool is_token(const struct hd_generator *g, int32_t token)
+{
+    return token >= 0 && token < g->job.vocab;
+}
+
+static enum hd_status no_token(const struct hd_generator *g, int32_t token)
+{
+    return hd_err(HD_INVALID, "token %d is outside the vocabulary of %lld", token,
+                  (long long)g->job.vocab);
+}
+
 enum hd_status hd_generator_prompt(struct hd_generator *g, const int32_t *tokens, int64_t count,
                                    const float **ret_logits)
 {
@@ -259,9 +282,8 @@ enum hd_status hd_generator_prompt(struct hd_generator *g, const int32_t *tokens
     if (count < 1)
         return hd_err(HD_INVALID, "a prompt needs at least one token");
     for (int64_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || tokens[i] >= g->job.vocab)
-            return hd_err(HD_INVALID, "token %d is outside the vocabulary of %lld", tokens[i],
-                          (long long)g->job.vocab);
+        if (!is_token(g, tokens[i]))
+            return no_token(g, tokens[i]);
     if (count > context) { /* only what can be seen matters */
         tokens += count - context;
         count = context;
@@ -274,6 +296,8 @@ enum hd_status hd_generator_next(struct hd_generator *g, int32_t token, const fl
 {
     const int64_t context = g->job.context, half = context / 2;
 
+    if (!is_token(g, token))
+        return no_token(g, token);
     if (g->filled < context) {
         g->history[g->filled] = token;
         return advance(g, ONE, ret_logits);

@@ -21,6 +21,7 @@ enum { CONTEXT = 256, VOCAB = 256, WINDOWS = 3, CORPUS_BYTES = 20000 };
 /* ---- a checkpoint to generate from ---- */
 
 struct model {
+    bool damaged; /* one weight of the head is NaN */
     struct harness h;
     struct hd_job job;
     struct hd_saved saved;
@@ -51,6 +52,8 @@ static enum hd_status make_checkpoint(struct harness_rank *r)
         for (int64_t k = 0; k < p->count; k++)
             w[k] += 0.2f * hd_random_normal(hd_random_hash(p->name), (uint64_t)k);
     }
+    if (m->damaged)
+        hd_trainer_state(t, registry->param_count - 1, HD_STATE_WEIGHT)[0] = NAN;
     if (!st)
         st = hd_trainer_save(t, &m->saved);
     if (!st)
@@ -299,8 +302,26 @@ static void prompts_and_places_that_make_no_sense_are_refused(void **state)
     assert_int_equal(hd_generator_prompt(g, bad, 2, &logits), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "token 256 is outside the vocabulary of 256"));
     assert_int_equal(hd_generator_prompt(g, negative, 1, &logits), HD_INVALID);
+    assert_int_equal(hd_generator_next(g, VOCAB, &logits), HD_INVALID);
     hd_generator_close(g);
     assert_int_equal(hd_generator_open(m.h.dir, hd_backend_cpu(), 1, &g), HD_NOT_FOUND);
+    harness_teardown(&m.h);
+}
+
+/* Goal: no garbage without a word. Method: one weight of the head is not a number. */
+static void a_model_that_is_not_finite_says_so(void **state)
+{
+    static const int32_t prompt[] = {65};
+    struct model m = {.damaged = true};
+    struct hd_generator *g;
+    const float *logits;
+
+    (void)state;
+    model_setup(&m, "llama", "fp32");
+    g = open_model(&m);
+    assert_int_equal(hd_generator_prompt(g, prompt, 1, &logits), HD_CORRUPT);
+    assert_non_null(strstr(hd_err_message(), "not finite"));
+    hd_generator_close(g);
     harness_teardown(&m.h);
 }
 
@@ -463,6 +484,7 @@ int main(void)
         cmocka_unit_test(generation_goes_on_behind_the_context),
         cmocka_unit_test(a_long_prompt_is_read_from_where_it_can_be_seen),
         cmocka_unit_test(prompts_and_places_that_make_no_sense_are_refused),
+        cmocka_unit_test(a_model_that_is_not_finite_says_so),
         cmocka_unit_test(draws_follow_the_odds_of_the_settings),
         cmocka_unit_test(draws_are_independent),
         cmocka_unit_test(greedy_takes_the_most_likely_and_the_smaller_id),
