@@ -3,6 +3,7 @@
  *
  * The controller is a Control service with a script, on a loop in a thread of this process; the
  * program under test is the real one, in a process of its own. */
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,8 @@ static struct fake {
     uv_loop_t loop;
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;
-    uv_async_t stop;
+    uv_async_t stop, meet;
+    sem_t met;
     uv_timer_t timer;
     struct hd_rpc_call *broken; /* fails when the timer says so */
     pthread_t thread;
@@ -226,7 +228,22 @@ static void on_stop(uv_async_t *stop)
 {
     hd_rpc_close(fake.rpc, NULL, NULL);
     uv_close((uv_handle_t *)stop, NULL);
+    uv_close((uv_handle_t *)&fake.meet, NULL);
     uv_close((uv_handle_t *)&fake.timer, NULL);
+}
+
+static void on_meet(uv_async_t *meet)
+{
+    (void)meet;
+    (void)sem_post(&fake.met);
+}
+
+/* Both threads have seen what the other wrote before. */
+static void meet(void)
+{
+    (void)uv_async_send(&fake.meet);
+    while (sem_wait(&fake.met) < 0) /* a signal came in between */
+        ;
 }
 
 static void *run_loop(void *unused)
@@ -282,6 +299,8 @@ static int start_fake(void **state)
     assert_int_equal(hd_rpc_server_start(fake.server), HD_OK);
     assert_int_equal(uv_timer_init(&fake.loop, &fake.timer), 0);
     assert_int_equal(uv_async_init(&fake.loop, &fake.stop, on_stop), 0);
+    assert_int_equal(uv_async_init(&fake.loop, &fake.meet, on_meet), 0);
+    assert_int_equal(sem_init(&fake.met, 0, 0), 0);
     return pthread_create(&fake.thread, NULL, run_loop, NULL);
 }
 
@@ -341,6 +360,7 @@ static struct run heddle(const char *words, int signal_number)
     pid_t pid;
 
     assert_true(out >= 0 && err >= 0);
+    meet();
     pid = fork();
     if (pid == 0)
         exec_heddle(words, out, err);
@@ -354,6 +374,7 @@ static struct run heddle(const char *words, int signal_number)
             (void)kill(pid, SIGKILL);
         (void)usleep(5000);
     }
+    meet();
     run.code = WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
     read_back(out, run.out, sizeof run.out);
     read_back(err, run.err, sizeof run.err);
@@ -531,6 +552,7 @@ static void on_a_terminal_there_is_a_bar_that_fits(void **state)
 
     (void)state;
     fake.hold = true;
+    meet();
     seen[0] = '\0';
     pid = forkpty(&terminal, NULL, NULL, &size);
     if (pid < 0) {
