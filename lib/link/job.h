@@ -28,6 +28,7 @@
 #include "base/text.h"
 
 enum { HD_JOB_WORD_MAX = 64, HD_JOB_PATH_MAX = 4096, HD_JOB_FILE_BYTES_MAX = 4 << 20 };
+enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
 
 /* kind, member, key in the text, smallest, largest (numbers only)
  * WORD: a name without blanks; PATH: one line, may be empty; INT: int64_t; REAL: double; BOOL: 0 or
@@ -62,6 +63,8 @@ enum { HD_JOB_WORD_MAX = 64, HD_JOB_PATH_MAX = 4096, HD_JOB_FILE_BYTES_MAX = 4 <
     X(REAL, clip, "train.clip", 0, 1e9)         /* largest gradient norm; 0: no clipping */       \
     X(WORD, precision, "train.precision", 0, 0) /* fp32 | bf16 */                                 \
     X(INT, seed, "train.seed", 0, INT64_MAX)                                                      \
+    X(INT, profile_first, "train.profile.first", 0, INT64_C(1) << 40) /* 0: no trace */           \
+    X(INT, profile_last, "train.profile.last", 0, INT64_C(1) << 40)                               \
     X(INT, validate_every, "validate.every", 0, INT64_C(1) << 40) /* 0: never */                  \
     X(INT, validate_batches, "validate.batches", 0, 1 << 20)      /* of global_batch sequences */ \
     X(INT, checkpoint_every, "checkpoint.every", 0, INT64_C(1) << 40) /* 0: only at the end */    \

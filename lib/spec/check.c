@@ -223,8 +223,30 @@ static enum hd_status check_lr(const Heddle__V1__TrainSpec *t)
     return HD_OK;
 }
 
+/* Absent is 0 and 0; steps beyond the end are simply never reached. */
+static enum hd_status check_profile(const Heddle__V1__ProfileSpec *p)
+{
+    if (!p->first_step && !p->last_step)
+        return HD_OK;
+    if (p->first_step < 1 || p->last_step < p->first_step)
+        return hd_err(HD_INVALID,
+                      "train.profile.steps: from %lld to %lld is no interval of steps; write the "
+                      "first and the last, such as [10, 12]",
+                      (long long)p->first_step, (long long)p->last_step);
+    if (p->last_step - p->first_step >= HD_JOB_PROFILE_STEPS_MAX)
+        return hd_err(HD_INVALID,
+                      "train.profile.steps: from %lld to %lld is more than %d steps; a few tell "
+                      "the same",
+                      (long long)p->first_step, (long long)p->last_step, HD_JOB_PROFILE_STEPS_MAX);
+    return HD_OK;
+}
+
 static enum hd_status check_train(const Heddle__V1__TrainSpec *t)
 {
+    enum hd_status st = check_profile(t->profile);
+
+    if (st)
+        return st;
     if (t->precision == HEDDLE__V1__PRECISION__PRECISION_FP16)
         return unsupported("train.precision", "fp16", "use auto, fp32 or bf16");
     if (t->precision == HEDDLE__V1__PRECISION__PRECISION_FP8)

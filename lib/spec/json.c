@@ -40,6 +40,17 @@ static void add_devices(struct hd_json_writer *w, const struct spec_key *key,
     hd_json_end(w, '}');
 }
 
+static void add_steps(struct hd_json_writer *w, const struct spec_key *key,
+                      const int64_t interval[2])
+{
+    if (!interval[0] && !interval[1])
+        return; /* a key that is not there */
+    hd_json_begin(w, key->name, '[');
+    hd_json_add_int64(w, NULL, interval[0]);
+    hd_json_add_int64(w, NULL, interval[1]);
+    hd_json_end(w, ']');
+}
+
 static void add_section(struct hd_json_writer *w, const struct spec_section *section,
                         const ProtobufCMessage *message);
 
@@ -94,6 +105,9 @@ static void add_value(struct hd_json_writer *w, const struct spec_key *key,
         break;
     case SPEC_DEVICES:
         add_devices(w, key, (const Heddle__V1__ResourceSpec *)message);
+        break;
+    case SPEC_STEPS:
+        add_steps(w, key, member);
         break;
     case SPEC_SECTION:
         if (!*spec_member_message((ProtobufCMessage *)message, key))

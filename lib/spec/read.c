@@ -271,6 +271,33 @@ static enum hd_status read_devices(struct reader *r, const struct spec_key *key,
     return st;
 }
 
+/* steps: [10, 12]   or   steps: 10 */
+static enum hd_status read_steps(struct reader *r, const struct spec_key *key,
+                                 const struct yaml_node *node, int64_t interval[2])
+{
+    size_t count = 0, len = strlen(r->path);
+    enum hd_status st = HD_OK;
+
+    if (node->kind != YAML_KIND_LIST) {
+        st = read_int(r, key, node, &interval[0]);
+        interval[1] = interval[0];
+        return st;
+    }
+    for (const struct yaml_node *c = node->first; c; c = c->next)
+        count++;
+    if (count != 2)
+        return hd_err(HD_INVALID, "%s: expected the first and the last step, such as [10, 12]",
+                      r->path);
+    count = 0;
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next, count++) {
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%zu]", count);
+        r->here = c;
+        st = read_int(r, key, c, &interval[count]);
+        path_pop(r, len);
+    }
+    return st;
+}
+
 struct file_list { /* protobuf-c's two members of a repeated field */
     size_t count;
     Heddle__V1__DataFile **items;
@@ -385,6 +412,8 @@ static enum hd_status read_value(struct reader *r, const struct spec_key *key,
         return read_files(r, node, member);
     case SPEC_DEVICES:
         return read_devices(r, key, node, (Heddle__V1__ResourceSpec *)message);
+    case SPEC_STEPS:
+        return read_steps(r, key, node, member);
     case SPEC_SECTION:
         return read_subsection(r, key, node, message);
     }
@@ -393,7 +422,7 @@ static enum hd_status read_value(struct reader *r, const struct spec_key *key,
 
 static enum hd_status unknown_key(const struct spec_section *section, const char *name)
 {
-    const char *names[16];
+    const char *names[64];
     char list[256] = "", quoted[SPEC_QUOTE_MAX];
     const char *nearest, *where = *section->path ? section->path : "a job file";
     const char *dot = *section->path ? "." : "";

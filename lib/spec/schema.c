@@ -81,6 +81,15 @@ static const struct spec_key lr_keys[] = {
 static const struct spec_section lr_section = {"train.lr", &heddle__v1__learning_rate__descriptor,
                                                lr_keys, COUNT(lr_keys), "peak"};
 
+static const struct spec_key profile_keys[] = {
+    {"steps", SPEC_STEPS, M(ProfileSpec, first_step), 1, steps_max, NULL, NULL},
+};
+static const struct spec_section profile_section = {"train.profile",
+                                                    &heddle__v1__profile_spec__descriptor,
+                                                    profile_keys, COUNT(profile_keys), NULL};
+_Static_assert(M(ProfileSpec, last_step) == M(ProfileSpec, first_step) + sizeof(int64_t),
+               "SPEC_STEPS finds the last step behind the first");
+
 static const struct spec_key train_keys[] = {
     {"steps", SPEC_INT, M(TrainSpec, steps), 1, steps_max, NULL, NULL},
     {"global_batch", SPEC_INT, M(TrainSpec, global_batch), 1, 1 << 24, NULL, NULL},
@@ -92,6 +101,7 @@ static const struct spec_key train_keys[] = {
     {"beta2", SPEC_REAL, M(TrainSpec, beta2), 0, 0.999999, NULL, NULL},
     {"eps", SPEC_REAL, M(TrainSpec, eps), 1e-30, 1, NULL, NULL},
     {"clip", SPEC_REAL, M(TrainSpec, clip), 0, 1e9, NULL, NULL},
+    {"profile", SPEC_SECTION, M(TrainSpec, profile), 0, 0, NULL, &profile_section},
 };
 static const struct spec_section train_section = {"train", &heddle__v1__train_spec__descriptor,
                                                   train_keys, COUNT(train_keys), NULL};

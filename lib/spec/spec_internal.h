@@ -33,6 +33,7 @@ enum spec_kind {
     SPEC_WORD,    /* an enum, by words */
     SPEC_FILES,   /* DataFile ** with its count in front of it (protobuf-c's n_ member) */
     SPEC_DEVICES, /* devices_min and devices_max, by a number or {min, max} */
+    SPEC_STEPS,   /* two int64_t side by side: [first, last], or one number for both */
     SPEC_SECTION  /* a message of its own */
 };
 

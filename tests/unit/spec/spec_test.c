@@ -242,6 +242,16 @@ static const struct mistake mistakes[] = {
      "job.yaml:16: resources.devices: needs both min and max; or give one whole number"},
     {16, "resources: {devices: {min: 4, max: 2}}",
      "job.yaml:16: resources.devices: min = 4 is above max = 2; swap them"},
+    {13, "  global_batch: 8\n  profile: {steps: [3]}",
+     "job.yaml:14: train.profile.steps: expected the first and the last step, such as [10, 12]"},
+    {13, "  global_batch: 8\n  profile: {steps: [3, x]}",
+     "job.yaml:14: train.profile.steps[1]: 'x' is not a whole number; write digits only, such as "
+     "1000"},
+    {13, "  global_batch: 8\n  profile: {steps: [5, 4]}",
+     "job.yaml:14: train.profile.steps: from 5 to 4 is no interval of steps; write the first and "
+     "the last, such as [10, 12]"},
+    {13, "  global_batch: 8\n  profile: {steps: [1, 101]}",
+     "job.yaml:14: train.profile.steps: from 1 to 101 is more than 100 steps; a few tell the same"},
 };
 
 /* Sensible wishes: another status, words of their own. */
@@ -695,6 +705,34 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
     free(job);
 }
 
+/* Goal: the ranks hear which steps to trace. Method: both forms, and none. */
+static void steps_to_trace_reach_the_ranks(void **state)
+{
+    static const struct {
+        const char *override;
+        int64_t first, last;
+    } cases[] = {{"train.profile.steps=[2,3]", 2, 3}, {"train.profile={steps: 7}", 7, 7}, {0}};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    struct hd_job *job = calloc(1, sizeof *job);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        Heddle__V1__JobSpec *spec = read_good(cases[i].override);
+        Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+        struct hd_arena arena;
+        Heddle__V1__Plan plan;
+
+        hd_arena_init(&arena, 0);
+        fill_plan(&plan, ranks, 2);
+        assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+        assert_int_equal(job->profile_first, cases[i].first);
+        assert_int_equal(job->profile_last, cases[i].last);
+        hd_arena_done(&arena);
+        hd_spec_free(spec);
+    }
+    free(job);
+}
+
 /* `every: 0` is "before the first and after the last step"; the ranks' word for never is 0 too. */
 static void validation_at_both_ends_is_not_lost(void **state)
 {
@@ -748,7 +786,9 @@ static void a_plan_that_does_not_fit_is_refused(void **state)
 /* Goal: what `show -o json` prints is a job file. Method: print, read, print again. */
 static void the_json_form_reads_back_to_itself(void **state)
 {
-    Heddle__V1__JobSpec *first = read_good("train.lr={peak: 3e-4, min: 1e-5, decay: linear}");
+    Heddle__V1__JobSpec *first =
+        read_good("train={steps: 100, global_batch: 8, profile: {steps: 9}, "
+                  "lr: {peak: 3e-4, min: 1e-5, decay: linear}}");
     Heddle__V1__JobSpec *second = NULL;
     struct hd_text a = {0}, b = {0};
     struct hd_json_writer writer_a = {.out = &a}, writer_b = {.out = &b};
@@ -760,6 +800,7 @@ static void the_json_form_reads_back_to_itself(void **state)
     hd_spec_add_json(second, NULL, &writer_b);
     assert_string_equal(a.data, b.data);
     assert_non_null(strstr(a.data, "\"peak\":0.0003,"));
+    assert_non_null(strstr(a.data, "\"profile\":{\"steps\":[9,9]}"));
     assert_non_null(strstr(a.data, "\"parallel\":{\"tp\":\"auto\","));
     hd_spec_free(first);
     hd_spec_free(second);
@@ -829,6 +870,7 @@ int main(void)
         cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
         cmocka_unit_test(a_message_with_holes_is_completed_or_refused),
         cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
+        cmocka_unit_test(steps_to_trace_reach_the_ranks),
         cmocka_unit_test(validation_at_both_ends_is_not_lost),
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
         cmocka_unit_test(the_json_form_reads_back_to_itself),
