@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "controller/services/internal.h"
+#include "rpc/standard.h"
 
 enum {
     FILES_NEEDED = 256,    /* descriptors besides those of calls */
@@ -174,6 +175,10 @@ static enum hd_status make_folders(struct controller *c)
     return st;
 }
 
+/* What reflection answers from: all of proto/ (proto/CMakeLists.txt). */
+extern const unsigned char hd_proto_descriptors[];
+extern const size_t hd_proto_descriptors_bytes;
+
 /* ---- the server -------------------------------------------------------------------------------*/
 
 static void on_self_check(void *user, int in_a_row, const char *message)
@@ -197,6 +202,9 @@ static enum hd_status start_server(struct controller *c)
         st = control_register(c);
     if (!st)
         st = fleet_register(c);
+    if (!st)
+        st =
+            hd_rpc_server_add_standard(c->server, hd_proto_descriptors, hd_proto_descriptors_bytes);
     if (!st)
         st = hd_rpc_server_listen(c->server, c->options.listen, &c->port);
     if (!st)

@@ -14,6 +14,8 @@
 #include "rpc/channel_args.h"
 #include "rpc/credentials.h"
 #include "rpc/server_internal.h"
+#include "rpc/standard.h"
+#include "rpc/standard_internal.h"
 
 enum {
     METADATA_BYTES_MAX = 8 * 1024,
@@ -298,6 +300,8 @@ void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
     server->closing = true;
     server->on_closed = on_closed;
     server->on_closed_user = user;
+    if (server->standard && hd_rpc_health_end(server->standard) && grace_ms < HD_RPC_FAREWELL_MS)
+        grace_ms = HD_RPC_FAREWELL_MS; /* else the last word would be cut off */
     if (server->check)
         hd_rpc_self_check_close(server->check);
     server->check = NULL;
@@ -358,6 +362,7 @@ void hd_rpc_server_release(struct hd_rpc_server *server)
     if (server->next)
         server->next->link = server->link;
     free(server->uids);
+    free(server->standard);
     free(server);
     if (on_closed)
         on_closed(user);

@@ -8,6 +8,7 @@
 
 struct hd_rpc_slot;
 struct hd_rpc_self_check;
+struct hd_rpc_standard;
 
 struct hd_rpc_registration {
     struct hd_rpc_registration *next;
@@ -51,6 +52,7 @@ struct hd_rpc_server {
     uid_t *uids; /* of the peers at the Unix doors, by descriptor; gRPC names such a peer "fd:N" */
     size_t uids_count;
     struct hd_rpc_self_check *check;
+    struct hd_rpc_standard *standard; /* NULL: without health and reflection */
 
     struct hd_rpc_op on_shutdown;
     uv_timer_t grace;

@@ -1,0 +1,36 @@
+/* descriptor: finds files and symbols in a serialised google.protobuf.FileDescriptorSet, as it
+ * stands. Only for lib/rpc.
+ *
+ * The set is part of the program, made by the compiler of .proto files: what is malformed in it is
+ * simply not found.
+ */
+#ifndef HD_RPC_DESCRIPTOR_H
+#define HD_RPC_DESCRIPTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct hd_rpc_bytes {
+    const uint8_t *data;
+    size_t size_bytes;
+};
+
+/* The next file of the set, from the beginning while *at is {0}; false after the last. */
+bool hd_rpc_descriptor_next(struct hd_rpc_bytes set, struct hd_rpc_bytes *at,
+                            struct hd_rpc_bytes *ret_file);
+
+bool hd_rpc_descriptor_find_file(struct hd_rpc_bytes set, const char *name,
+                                 struct hd_rpc_bytes *ret_file);
+
+/* What a name stands for. */
+enum hd_rpc_symbol { HD_RPC_SYMBOL_NONE, HD_RPC_SYMBOL_MESSAGE, HD_RPC_SYMBOL_OTHER };
+
+/* The file that declares a message, field, enum, enum value, service or method by its full name. */
+enum hd_rpc_symbol hd_rpc_descriptor_find_symbol(struct hd_rpc_bytes set, const char *symbol,
+                                                 struct hd_rpc_bytes *ret_file);
+
+/* The index-th import of a file; false behind the last. */
+bool hd_rpc_descriptor_import(struct hd_rpc_bytes file, size_t index, char ret_name[256]);
+
+#endif

@@ -1,0 +1,117 @@
+/* grpc.health.v1.Health: the server and each registered service are SERVING as long as the server
+ * takes calls. There is nothing in between: while the controller cannot write its state it still
+ * answers, and says why it refuses what would change something.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "grpc/health/v1/health.pb-c.h"
+#include "rpc/standard.h"
+#include "rpc/standard_internal.h"
+
+#define STATUS(name) GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__##name
+
+struct hd_rpc_watcher {
+    struct hd_rpc_standard *standard;
+    struct hd_rpc_watcher *next, **link;
+    struct hd_rpc_call *call;
+    bool known; /* the service is there */
+};
+
+static bool is_known(const struct hd_rpc_standard *standard, const char *service)
+{
+    return !*service || hd_rpc_has_service(standard->server, service);
+}
+
+static void check(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Grpc__Health__V1__HealthCheckRequest *request = (const void *)message;
+    Grpc__Health__V1__HealthCheckResponse response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+    const struct hd_rpc_standard *standard = hd_rpc_call_user(call);
+
+    if (!is_known(standard, request->service)) {
+        hd_rpc_call_fail(call,
+                         hd_err(HD_NOT_FOUND, "there is no service %s here", request->service));
+        return;
+    }
+    response.status = standard->server->closing ? STATUS(NOT_SERVING) : STATUS(SERVING);
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+static void tell(const struct hd_rpc_watcher *watcher)
+{
+    Grpc__Health__V1__HealthCheckResponse response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
+
+    response.status = !watcher->known                      ? STATUS(SERVICE_UNKNOWN)
+                      : watcher->standard->server->closing ? STATUS(NOT_SERVING)
+                                                           : STATUS(SERVING);
+    (void)hd_rpc_call_write(watcher->call, &response.base);
+}
+
+static void watch(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Grpc__Health__V1__HealthCheckRequest *request = (const void *)message;
+    struct hd_rpc_standard *standard = hd_rpc_call_user(call);
+    struct hd_rpc_watcher *watcher = calloc(1, sizeof *watcher);
+
+    hd_rpc_call_set_user(call, watcher);
+    if (!watcher) {
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "no memory to watch"));
+        return;
+    }
+    *watcher = (struct hd_rpc_watcher){.standard = standard,
+                                       .next = standard->watchers,
+                                       .link = &standard->watchers,
+                                       .call = call,
+                                       .known = is_known(standard, request->service)};
+    if (watcher->next)
+        watcher->next->link = &watcher->next;
+    standard->watchers = watcher;
+    tell(watcher);
+}
+
+static void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+{
+    struct hd_rpc_watcher *watcher = hd_rpc_call_user(call);
+
+    (void)status;
+    (void)message;
+    if (!watcher)
+        return;
+    *watcher->link = watcher->next;
+    if (watcher->next)
+        watcher->next->link = watcher->link;
+    free(watcher);
+}
+
+size_t hd_rpc_health_end(struct hd_rpc_standard *standard)
+{
+    size_t count = 0;
+
+    for (struct hd_rpc_watcher *w = standard->watchers; w; w = w->next, count++) {
+        tell(w);
+        hd_rpc_call_finish(w->call);
+    }
+    return count;
+}
+
+enum hd_status hd_rpc_health_add(struct hd_rpc_standard *standard)
+{
+    const struct hd_rpc_method methods[] = {
+        {.path = "/grpc.health.v1.Health/Check",
+         .kind = HD_RPC_UNARY,
+         .request = &grpc__health__v1__health_check_request__descriptor,
+         .response = &grpc__health__v1__health_check_response__descriptor,
+         .handler = {.on_open = check},
+         .user = standard},
+        {.path = "/grpc.health.v1.Health/Watch",
+         .kind = HD_RPC_SERVER_STREAM,
+         .request = &grpc__health__v1__health_check_request__descriptor,
+         .response = &grpc__health__v1__health_check_response__descriptor,
+         .handler = {.on_open = watch, .on_done = watch_done},
+         .user = standard},
+    };
+    enum hd_status st = hd_rpc_server_add_method(standard->server, &methods[0]);
+
+    return st ? st : hd_rpc_server_add_method(standard->server, &methods[1]);
+}

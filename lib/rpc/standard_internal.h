@@ -1,0 +1,28 @@
+/* standard_internal: what health.c and reflection.c share with the server that owns them. Only for
+ * lib/rpc.
+ */
+#ifndef HD_RPC_STANDARD_INTERNAL_H
+#define HD_RPC_STANDARD_INTERNAL_H
+
+#include "rpc/descriptor.h"
+#include "rpc/server_internal.h"
+
+struct hd_rpc_watcher;
+
+struct hd_rpc_standard {
+    struct hd_rpc_server *server;
+    struct hd_rpc_bytes descriptors;
+    struct hd_rpc_watcher *watchers; /* of health */
+};
+
+/* The service of a method's path: "/heddle.v1.Control/ListJobs" -> "heddle.v1.Control". */
+struct hd_rpc_bytes hd_rpc_service_of(const char *path);
+bool hd_rpc_has_service(const struct hd_rpc_server *server, const char *service);
+
+enum hd_status hd_rpc_health_add(struct hd_rpc_standard *standard);
+/* Tells everybody who watches that it is over. How many that were. */
+size_t hd_rpc_health_end(struct hd_rpc_standard *standard);
+
+enum hd_status hd_rpc_reflection_add(struct hd_rpc_standard *standard);
+
+#endif
