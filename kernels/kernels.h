@@ -504,9 +504,17 @@ void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const voi
 struct hd_backend; /* one per rank */
 struct hd_stream;  /* belongs to a backend instance */
 
+/* Tests and measurements: who multiplies. */
+enum hd_gemm_by {
+    HD_GEMM_BY_BEST,   /* own code or the library, by what was measured to be faster */
+    HD_GEMM_BY_OWN,    /* own code alone */
+    HD_GEMM_BY_LIBRARY /* the library wherever it takes the shape */
+};
+
 struct hd_backend_options {
     int threads;      /* >= 1 */
     bool force_plain; /* tests: no library, no wide vectors; the portable paths */
+    enum hd_gemm_by gemm_by;
 };
 
 struct hd_backend_table {

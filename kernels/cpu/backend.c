@@ -98,7 +98,7 @@ static void describe(const struct hd_backend_options *options, struct hd_traits 
     t->page_bytes = sysconf(_SC_PAGESIZE);
     (void)snprintf(t->library, sizeof t->library, "own");
 #ifdef HEDDLE_HAVE_DNNL
-    if (!options->force_plain) {
+    if (!options->force_plain && options->gemm_by != HD_GEMM_BY_OWN) {
         t->gemm_scratch_bytes = (int64_t)t->threads * GEMM_BUDGET_BYTES;
         hd_cpu_gemm_library_name(t->library, sizeof t->library);
     }

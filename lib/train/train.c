@@ -219,7 +219,8 @@ static enum hd_status open_data(struct hd_trainer *t)
 static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
                              const struct hd_trainer_options *options)
 {
-    const struct hd_backend_options backend = {(int)job->threads, options->force_plain};
+    const struct hd_backend_options backend = {.threads = (int)job->threads,
+                                               .force_plain = options->force_plain};
     enum hd_status st = hd_backend_check(t->table);
 
     if (st)

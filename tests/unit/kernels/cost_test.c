@@ -277,7 +277,7 @@ static void a_foreign_table_is_refused(void **state)
 /* The traits are known without opening, and a backend that is forced to be plain says so. */
 static void traits_say_what_will_run(void **state)
 {
-    const struct hd_backend_options options = {.threads = 2}, plain = {2, true};
+    const struct hd_backend_options options = {.threads = 2}, plain = {.threads = 2, .force_plain = true};
     struct hd_traits traits;
 
     (void)state;

@@ -1,0 +1,381 @@
+/* train_cpu: our training step beside PyTorch's and beside its own floor, in one go.
+ *
+ *   train_cpu [--case a|b] [--precision fp32|bf16] [--runs 5] [--ops]
+ *             [--peer torch --python PYTHON [--compile]]
+ *
+ * Cases, one rank of 2 threads, GPT-2 models, AdamW, clipping at 1:
+ *   a   6 layers x 384 x 6 heads, vocabulary 256, 16 sequences of 256 tokens a step
+ *   b   GPT-2 124M, 4 sequences of 256 tokens a step
+ *
+ * Every run takes a few steps of each peer in turn (ours, the floor, PyTorch), all of them kept
+ * warm; the table gives the median over the runs with the smallest and largest, the median of the
+ * ratios within a run, and the peak resident memory of each process. On a busy machine ratios
+ * within a run are what to look at. --ops adds where our time goes. --compile adds torch.compile.
+ *
+ * The figures of docs/PERFORMANCE.md come from here. Run by hand; nothing depends on PyTorch.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "tests/bench/train_cpu.h"
+
+enum { RUNS_MAX = 64, PEERS_MAX = 4, CORPUS_BYTES = 1 << 20, ARGS_MAX = 16, STEPS_MAX = 16 };
+
+static const struct train_case cases[] = {
+    {"a", "6 layers x 384, vocabulary 256, S 256, B 16", 6, 384, 6, 256, 256, 16, 4},
+    {"b", "GPT-2 124M, S 256, B 4", 12, 768, 12, 50257, 256, 4, 2},
+};
+
+const struct train_case *train_case_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (!strcmp(cases[i].name, name))
+            return &cases[i];
+    return NULL;
+}
+
+static void word(char *ret_word, const char *text)
+{
+    (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
+}
+
+struct hd_job train_case_job(const struct train_case *c, const char *precision,
+                             struct hd_job_file *file)
+{
+    struct hd_job j = {.layers = c->layers,
+                       .hidden = c->hidden,
+                       .heads = c->heads,
+                       .kv_heads = c->heads,
+                       .ffn_hidden = 4 * c->hidden,
+                       .vocab = c->vocab,
+                       .context = c->context,
+                       .rope_theta = 10000,
+                       .norm_eps = 1e-5,
+                       .tie_embeddings = true,
+                       .steps = 1000000,
+                       .global_batch = c->batch,
+                       .lr_peak = 6e-4,
+                       .lr_min = 6e-4,
+                       .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .adam_eps = 1e-8,
+                       .weight_decay = 0.1,
+                       .clip = 1,
+                       .seed = 1,
+                       .threads = TRAIN_CPU_THREADS,
+                       .pp = 1,
+                       .dp = 1,
+                       .cp = 1,
+                       .tp = 1,
+                       .micro_batch = c->batch,
+                       .job_id = 1,
+                       .attempt = 1,
+                       .train = file,
+                       .train_count = 1};
+
+    word(j.name, "bench");
+    word(j.family, "gpt2");
+    word(j.tokenizer, "bytes");
+    word(j.order, "shuffled");
+    word(j.lr_decay, "constant");
+    word(j.precision, precision);
+    word(j.device, "cpu");
+    word(j.base_manifest_hash, "-");
+    return j;
+}
+
+static _Noreturn void die(const char *what, const char *why)
+{
+    fprintf(stderr, "train_cpu: %s: %s\n", what, why);
+    exit(1);
+}
+
+/* ---- peers ---- */
+
+struct peer {
+    const char *name;
+    pid_t pid;
+    FILE *to, *from;
+    double ms[RUNS_MAX], parts[RUNS_MAX][3]; /* parts: of the floor */
+};
+
+static void start(struct peer *p, const char *name, const char *const *argv)
+{
+    char about[512];
+    int to[2], from[2];
+
+    p->name = name;
+    if (pipe2(to, O_CLOEXEC) < 0 || pipe2(from, O_CLOEXEC) < 0)
+        die("pipe", strerror(errno));
+    p->pid = fork();
+    if (p->pid < 0)
+        die("fork", strerror(errno));
+    if (!p->pid) {
+        (void)dup2(to[0], 0);
+        (void)dup2(from[1], 1);
+        (void)execvp(argv[0], (char *const *)argv);
+        die(argv[0], strerror(errno));
+    }
+    (void)close(to[0]);
+    (void)close(from[1]);
+    p->to = fdopen(to[1], "w");
+    p->from = fdopen(from[0], "r");
+    if (!p->to || !p->from || !fgets(about, sizeof about, p->from))
+        die(name, "did not start");
+    printf("%-14s %s", name, about);
+    (void)fflush(stdout);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double median(const double *values, int count)
+{
+    double sorted[RUNS_MAX];
+
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+static int ask(struct peer *p, int steps, double *ret_numbers)
+{
+    char line[1024], *rest = line;
+    int count = 0;
+
+    fprintf(p->to, "run %d\n", steps);
+    (void)fflush(p->to);
+    if (!fgets(line, sizeof line, p->from))
+        die(p->name, "ended early");
+    for (char *end; count < STEPS_MAX; rest = end) {
+        ret_numbers[count] = strtod(rest, &end);
+        if (end == rest)
+            break;
+        count++;
+    }
+    return count;
+}
+
+static void run(struct peer *p, int round, int steps, bool is_floor)
+{
+    double numbers[STEPS_MAX];
+    const int count = ask(p, steps, numbers);
+
+    if (is_floor) {
+        p->ms[round] = numbers[0];
+        memcpy(p->parts[round], numbers + 1, sizeof p->parts[round]);
+    } else {
+        p->ms[round] = median(numbers, count);
+    }
+}
+
+static double peak_mib(const struct peer *p)
+{
+    char path[64], line[256];
+    long long kib = 0;
+    FILE *status;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)p->pid);
+    status = fopen(path, "re");
+    while (status && fgets(line, sizeof line, status))
+        if (sscanf(line, "VmHWM: %lld", &kib) == 1)
+            break;
+    if (status)
+        (void)fclose(status);
+    return (double)kib / 1024;
+}
+
+static void stop(struct peer *p)
+{
+    int status;
+
+    (void)fclose(p->to);
+    (void)waitpid(p->pid, &status, 0);
+    (void)fclose(p->from);
+}
+
+/* ---- the table ---- */
+
+static double ratio(const struct peer *above, const struct peer *below, int runs)
+{
+    double ratios[RUNS_MAX];
+
+    for (int i = 0; i < runs; i++)
+        ratios[i] = above->ms[i] / below->ms[i];
+    return median(ratios, runs);
+}
+
+static void print_peer(const struct train_case *c, const struct peer *p, int runs)
+{
+    const double tokens = (double)(c->batch * c->context);
+    double sorted[RUNS_MAX];
+
+    memcpy(sorted, p->ms, sizeof sorted);
+    qsort(sorted, (size_t)runs, sizeof *sorted, by_size);
+    printf("  %-14s %9.1f ms a step (%.1f .. %.1f) %9.0f tokens/s  peak %6.0f MiB\n", p->name,
+           median(p->ms, runs), sorted[0], sorted[runs - 1], tokens / median(p->ms, runs) * 1e3,
+           peak_mib(p));
+}
+
+struct setting {
+    const char *python, *script;
+    int runs;
+    bool compile, ops;
+};
+
+static void start_torch(struct peer *p, const struct setting *s, const struct train_case *c,
+                        const char *precision, bool compile)
+{
+    char text[6][24], threads[24];
+    const int64_t sizes[6] = {c->layers, c->hidden, c->heads, c->vocab, c->context, c->batch};
+    const char *argv[ARGS_MAX] = {s->python, s->script};
+
+    for (int i = 0; i < 6; i++) {
+        (void)snprintf(text[i], sizeof text[i], "%lld", (long long)sizes[i]);
+        argv[2 + i] = text[i];
+    }
+    (void)snprintf(threads, sizeof threads, "%d", TRAIN_CPU_THREADS);
+    argv[8] = precision;
+    argv[9] = threads;
+    argv[10] = compile ? "compile" : "eager";
+    start(p, compile ? "torch.compile" : "torch", argv);
+}
+
+static void run_case(const struct setting *s, const struct train_case *c, const char *precision,
+                     const char *corpus)
+{
+    const char *ours[] = {"/proc/self/exe", "--serve",           "ours", c->name, precision,
+                          corpus,           s->ops ? "ops" : "", NULL};
+    const char *bottom[] = {"/proc/self/exe", "--serve",           "floor", c->name, precision,
+                            corpus,           s->ops ? "ops" : "", NULL};
+    struct peer peers[PEERS_MAX];
+    double parts[3];
+    int count = 2;
+
+    printf("\ncase %s, %s, %s\n", c->name, precision, c->what);
+    start(&peers[0], "ours", ours);
+    start(&peers[1], "floor", bottom);
+    if (s->python)
+        start_torch(&peers[count++], s, c, precision, false);
+    if (s->python && s->compile)
+        start_torch(&peers[count++], s, c, precision, true);
+    for (int i = 0; i < s->runs; i++)
+        for (int p = 0; p < count; p++)
+            run(&peers[p], i, c->steps, p == 1);
+    for (int p = 0; p < count; p++)
+        print_peer(c, &peers[p], s->runs);
+    for (int k = 0; k < 3; k++) {
+        double values[RUNS_MAX];
+
+        for (int i = 0; i < s->runs; i++)
+            values[i] = peers[1].parts[i][k];
+        parts[k] = median(values, s->runs);
+    }
+    printf("  the floor: products %.1f ms, attention's products %.1f ms, bytes %.1f ms\n", parts[0],
+           parts[1], parts[2]);
+    printf("  floor / ours %.2f", ratio(&peers[1], &peers[0], s->runs));
+    for (int p = 2; p < count; p++)
+        printf("   %s / ours %.2f", peers[p].name, ratio(&peers[p], &peers[0], s->runs));
+    printf("\n");
+    (void)fflush(stdout);
+    for (int p = 0; p < count; p++)
+        stop(&peers[p]);
+}
+
+/* ---- the command ---- */
+
+static int serve(char **argv)
+{
+    struct hd_job_file file = {argv[3], CORPUS_BYTES};
+    const struct train_case *c = train_case_find(argv[1]);
+    const struct hd_job job = train_case_job(c, argv[2], &file);
+
+    return !strcmp(argv[0], "ours") ? train_cpu_ours(&job, argv[4][0]) : train_cpu_floor(&job);
+}
+
+static void write_corpus(char *ret_dir, char *ret_corpus, size_t size_bytes)
+{
+    static char bytes[CORPUS_BYTES];
+    uint32_t x = 1;
+
+    for (int i = 0; i < CORPUS_BYTES; i++) {
+        x = x * 1664525u + 1013904223u;
+        bytes[i] = (char)(x >> 24);
+    }
+    if (!mkdtemp(ret_dir))
+        die("temporary folder", strerror(errno));
+    (void)snprintf(ret_corpus, size_bytes, "%s/corpus", ret_dir);
+    if (hd_file_write_atomic(ret_corpus, bytes, sizeof bytes, 0600))
+        die(ret_corpus, hd_err_message());
+}
+
+/* The same for all peers; the allocator's part helps PyTorch, ours allocates nothing in a step. */
+static void set_environment(void)
+{
+    char threads[24];
+
+    (void)snprintf(threads, sizeof threads, "%d", TRAIN_CPU_THREADS);
+    (void)setenv("OMP_NUM_THREADS", threads, 1);
+    (void)setenv("OMP_PROC_BIND", "close", 1);
+    (void)setenv("OMP_PLACES", "cores", 1);
+    (void)setenv("MALLOC_MMAP_MAX_", "0", 1);
+    (void)setenv("MALLOC_TRIM_THRESHOLD_", "20000000000", 1);
+    (void)setenv("MALLOC_TOP_PAD_", "268435456", 1);
+}
+
+static const char *value_of(int argc, char **argv, const char *name, const char *otherwise)
+{
+    for (int i = 1; i + 1 < argc; i++)
+        if (!strcmp(argv[i], name))
+            return argv[i + 1];
+    return otherwise;
+}
+
+static bool has(int argc, char **argv, const char *name)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], name))
+            return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const precisions[] = {"fp32", "bf16"};
+    char dir[] = "/tmp/heddle-bench-XXXXXX", corpus[64];
+    const char *only_case = value_of(argc, argv, "--case", NULL);
+    const char *only_precision = value_of(argc, argv, "--precision", NULL);
+    struct setting s = {.python = value_of(argc, argv, "--python", NULL),
+                        .script = HEDDLE_BENCH_TORCH,
+                        .runs = atoi(value_of(argc, argv, "--runs", "5")),
+                        .compile = has(argc, argv, "--compile"),
+                        .ops = has(argc, argv, "--ops")};
+
+    if (argc == 7 && !strcmp(argv[1], "--serve"))
+        return serve(argv + 2);
+    if (s.runs < 1 || s.runs > RUNS_MAX)
+        die("--runs", "give 1 to 64");
+    if (!strcmp(value_of(argc, argv, "--peer", ""), "torch") && !s.python)
+        s.python = "python3";
+    (void)signal(SIGPIPE, SIG_IGN);
+    set_environment();
+    write_corpus(dir, corpus, sizeof corpus);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t k = 0; k < sizeof precisions / sizeof precisions[0]; k++)
+            if ((!only_case || !strcmp(only_case, cases[i].name)) &&
+                (!only_precision || !strcmp(only_precision, precisions[k])))
+                run_case(&s, &cases[i], precisions[k], corpus);
+    (void)hd_file_remove_tree(dir);
+    return 0;
+}

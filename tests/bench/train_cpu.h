@@ -1,0 +1,30 @@
+/* train_cpu: what its three files share: the driver, which starts the peers and prints the table;
+ * our peer, which trains; and the floor, which measures what a step cannot do without.
+ *
+ * A peer is a process that says one line about itself and then answers each line `run N` by one
+ * line of numbers, so that runs of all of them are interleaved while each keeps what it has warm.
+ */
+#ifndef HD_TESTS_BENCH_TRAIN_CPU_H
+#define HD_TESTS_BENCH_TRAIN_CPU_H
+
+#include "link/job.h"
+
+enum { TRAIN_CPU_THREADS = 2 };
+
+/* What is trained; `name` is a or b. */
+struct train_case {
+    const char *name, *what;
+    int64_t layers, hidden, heads, vocab, context, batch;
+    int steps; /* per run */
+};
+const struct train_case *train_case_find(const char *name);
+
+/* The job of a case; its one file lives in `file`. */
+struct hd_job train_case_job(const struct train_case *c, const char *precision,
+                             struct hd_job_file *file);
+
+/* Peers: serve until their input ends; the exit status. */
+int train_cpu_ours(const struct hd_job *job, bool ops);
+int train_cpu_floor(const struct hd_job *job);
+
+#endif
