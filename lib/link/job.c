@@ -60,10 +60,13 @@ static enum hd_status write_field(const struct hd_job *job, const struct field *
     return HD_OK;
 }
 
+/* `weights`: of a mixture's sources; NULL: the files are no mixture. */
 static enum hd_status write_files(const char *key, const struct hd_job_file *files, int64_t count,
-                                  struct hd_text *ret_text)
+                                  const double *weights, struct hd_text *ret_text)
 {
     for (int64_t i = 0; i < count; i++) {
+        if (weights && (i == 0 || files[i].source != files[i - 1].source))
+            hd_text_add(ret_text, "data.source %.17g\n", weights[files[i].source]);
         if (!is_one_line(files[i].path))
             return hd_err(HD_INVALID, "%s: a path may not contain a line break", key);
         hd_text_add(ret_text, "%s %lld %s\n", key, (long long)files[i].size_bytes, files[i].path);
@@ -79,9 +82,10 @@ enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text)
     for (int i = 0; !st && i < FIELD_COUNT; i++)
         st = write_field(job, &fields[i], ret_text);
     if (!st)
-        st = write_files("data.train", job->train, job->train_count, ret_text);
+        st = write_files("data.train", job->train, job->train_count,
+                         job->weight_count ? job->weights : NULL, ret_text);
     if (!st)
-        st = write_files("data.val", job->val, job->val_count, ret_text);
+        st = write_files("data.val", job->val, job->val_count, NULL, ret_text);
     hd_text_add(ret_text, "end\n");
     if (!st && ret_text->failed)
         st = hd_err(HD_NO_MEMORY, "no memory to write the resolved job");
@@ -129,7 +133,8 @@ struct file_list {
     int64_t count, room;
 };
 
-static enum hd_status add_file(struct file_list *list, struct hd_arena *arena, char *value)
+static enum hd_status add_file(struct file_list *list, struct hd_arena *arena, int64_t source,
+                               char *value)
 {
     char *blank = strchr(value, ' ');
     enum hd_status st;
@@ -152,7 +157,8 @@ static enum hd_status add_file(struct file_list *list, struct hd_arena *arena, c
         list->items = items;
         list->room = room;
     }
-    list->items[list->count++] = (struct hd_job_file){hd_arena_strdup(arena, blank + 1), size};
+    list->items[list->count++] =
+        (struct hd_job_file){hd_arena_strdup(arena, blank + 1), size, source};
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
@@ -160,8 +166,26 @@ struct reader {
     struct hd_arena *arena;
     struct hd_job *job;
     struct file_list train, val;
+    double *weights; /* [HD_JOB_SOURCES_MAX], once there is one */
+    int64_t weight_count;
     bool seen[FIELD_COUNT];
 };
+
+/* The files that follow belong to this source; the one before has files, or there is none. */
+static enum hd_status add_source(struct reader *r, const char *value)
+{
+    const int64_t last = r->train.count ? r->train.items[r->train.count - 1].source : -1;
+
+    if (r->weight_count ? last != r->weight_count - 1 : last != -1)
+        return hd_err(HD_INVALID, "a source without files, or files before the first source");
+    if (!r->weights)
+        r->weights = hd_arena_array(r->arena, HD_JOB_SOURCES_MAX, sizeof *r->weights);
+    if (!r->weights)
+        return hd_err(HD_NO_MEMORY, "no memory for the weights of a mixture");
+    if (r->weight_count == HD_JOB_SOURCES_MAX)
+        return hd_err(HD_LIMIT, "more than %d sources", HD_JOB_SOURCES_MAX);
+    return hd_text_to_double(value, 1e-9, 1e9, &r->weights[r->weight_count++]);
+}
 
 static enum hd_status read_line(struct reader *r, char *line)
 {
@@ -171,9 +195,11 @@ static enum hd_status read_line(struct reader *r, char *line)
         return hd_err(HD_INVALID, "'%s' has no value", line);
     *value++ = '\0';
     if (strcmp(line, "data.train") == 0)
-        return add_file(&r->train, r->arena, value);
+        return add_file(&r->train, r->arena, r->weight_count ? r->weight_count - 1 : 0, value);
+    if (strcmp(line, "data.source") == 0)
+        return add_source(r, value);
     if (strcmp(line, "data.val") == 0)
-        return add_file(&r->val, r->arena, value);
+        return add_file(&r->val, r->arena, 0, value);
     for (int i = 0; i < FIELD_COUNT; i++) {
         enum hd_status st;
 
@@ -227,6 +253,11 @@ enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena 
     ret_job->train_count = r.train.count;
     ret_job->val = r.val.items;
     ret_job->val_count = r.val.count;
+    ret_job->weights = r.weights;
+    ret_job->weight_count = r.weight_count;
+    if (r.weight_count &&
+        (!r.train.count || r.train.items[r.train.count - 1].source != r.weight_count - 1))
+        return hd_err(HD_INVALID, "the resolved job's last data.source has no files");
     return HD_OK;
 }
 

@@ -11,7 +11,8 @@
  *     data.train 1048576 /data/corpus/a.txt
  *     end
  *
- * Every scalar key stands exactly once, lists stand once per item, in order. Unknown, missing or
+ * Every scalar key stands exactly once, lists stand once per item, in order. In a mixture a line
+ * "data.source WEIGHT" stands before each source's files. Unknown, missing or
  * repeated keys are HD_INVALID: writer and reader are one build.
  *
  * Used by: spec (writes), heddled (writes), worker, train, checkpoint tools (read).   Uses: base.
@@ -27,7 +28,12 @@
 #include "base/status.h"
 #include "base/text.h"
 
-enum { HD_JOB_WORD_MAX = 64, HD_JOB_PATH_MAX = 4096, HD_JOB_FILE_BYTES_MAX = 4 << 20 };
+enum {
+    HD_JOB_WORD_MAX = 64,
+    HD_JOB_PATH_MAX = 4096,
+    HD_JOB_FILE_BYTES_MAX = 4 << 20,
+    HD_JOB_SOURCES_MAX = 64
+};
 enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
 
 /* kind, member, key in the text, smallest, largest (numbers only)
@@ -46,9 +52,11 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(REAL, rope_theta, "model.rope_theta", 1, 1e12)                                              \
     X(REAL, norm_eps, "model.norm_eps", 1e-12, 1)                                                 \
     X(BOOL, tie_embeddings, "model.tie_embeddings", 0, 1)                                         \
-    X(WORD, tokenizer, "data.tokenizer", 0, 0) /* bytes */                                        \
-    X(WORD, order, "data.order", 0, 0)         /* shuffled | sequential */                        \
-    X(REAL, val_split, "data.split", 0, 0.9)   /* share of the corpus held out; 0: own files */   \
+    X(WORD, tokenizer, "data.tokenizer", 0, 0)             /* bytes */                            \
+    X(WORD, order, "data.order", 0, 0)                     /* shuffled | sequential */            \
+    X(WORD, documents, "data.documents", 0, 0)             /* bounded | joined */                 \
+    X(INT, end_of_text, "data.end_of_text", -2, INT32_MAX) /* -1: none, -2: tokenizer's */        \
+    X(REAL, val_split, "data.split", 0, 0.9) /* share of the corpus held out; 0: own files */     \
     X(INT, steps, "train.steps", 1, INT64_C(1) << 40)                                             \
     X(INT, global_batch, "train.global_batch", 1, 1 << 24) /* sequences per step */               \
     X(REAL, lr_peak, "train.lr.peak", 0, 1e3)                                                     \
@@ -85,6 +93,7 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
 struct hd_job_file {
     const char *path; /* absolute */
     int64_t size_bytes;
+    int64_t source; /* training: of a mixture, the place of its weight; else 0. Never falls. */
 };
 
 struct hd_job {
@@ -98,6 +107,8 @@ struct hd_job {
 #undef X
     struct hd_job_file *train, *val; /* in the arena given to the reader, or the filler's */
     int64_t train_count, val_count;
+    double *weights;      /* of a mixture's sources, each with a file at least */
+    int64_t weight_count; /* 0: one source */
 };
 
 /* Adds the text form. Doubles are written so that they read back to the same bits. HD_INVALID when

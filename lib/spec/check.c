@@ -178,9 +178,63 @@ static enum hd_status check_tokenizer(const Heddle__V1__DataSpec *d)
     return unsupported("data.tokenizer", spec_quote(d->tokenizer, quoted), "use bytes");
 }
 
+/* Every source has a weight and files, which stand together. */
+static enum hd_status check_sources(const Heddle__V1__DataSpec *d)
+{
+    const struct spec_key *key = spec_find_key(spec_find_key(&spec_root, "data")->section, "train");
+    const size_t sources = d->n_train_weights ? d->n_train_weights : 1;
+    size_t source = 0;
+    char path[64];
+
+    for (size_t i = 0; i < d->n_train; i++) {
+        const int64_t next = d->train[i]->source;
+
+        if (next != (int64_t)source && (next != (int64_t)source + 1 || i == 0))
+            return hd_err(HD_INVALID, "data.train: file %zu is of source %lld after one of %zu", i,
+                          (long long)next, source);
+        source = (size_t)next;
+    }
+    if (source + 1 != sources || sources > HD_JOB_SOURCES_MAX)
+        return hd_err(HD_INVALID,
+                      "data.train: %zu weights for the files of %zu sources; at most %d",
+                      d->n_train_weights, source + 1, HD_JOB_SOURCES_MAX);
+    for (size_t k = 0; k < d->n_train_weights; k++)
+        if (!spec_number_in_range(key, d->train_weights[k])) {
+            (void)snprintf(path, sizeof path, "data.train[%zu].weight", k);
+            return spec_err_range(path, key, d->train_weights[k]);
+        }
+    if (d->n_train_weights && d->val_split > 0)
+        return hd_err(HD_INVALID, "data.split: cannot cut a mixture; give data.val instead");
+    return HD_OK;
+}
+
+/* "" (the tokenizer's), none, or an id that the model has. */
+static enum hd_status check_end_of_text(const Heddle__V1__JobSpec *spec)
+{
+    const char *text = spec->data->end_of_text;
+    char quoted[SPEC_QUOTE_MAX];
+    int64_t id;
+
+    if (!*text || strcmp(text, "none") == 0 ||
+        !hd_text_to_int64(text, 0, spec->model->vocab - 1, &id))
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "data.end_of_text: %s is no token; write an id from 0 to %lld, none, or auto",
+                  spec_quote(text, quoted), (long long)spec->model->vocab - 1);
+}
+
+static bool has_text(const Heddle__V1__DataSpec *d)
+{
+    for (size_t i = 0; i < d->n_train; i++)
+        if (!spec_is_token_file(d->train[i]->path))
+            return true;
+    return !d->n_train;
+}
+
 static enum hd_status check_data(const Heddle__V1__JobSpec *spec)
 {
     const Heddle__V1__DataSpec *d = spec->data;
+    enum hd_status st;
 
     if (!d->n_train)
         return hd_err(HD_INVALID,
@@ -188,7 +242,12 @@ static enum hd_status check_data(const Heddle__V1__JobSpec *spec)
     if (d->n_val && d->val_split > 0)
         return hd_err(HD_INVALID,
                       "data.split: cannot stand beside data.val; remove one of the two");
-    if (spec->model->vocab != 256)
+    st = check_sources(d);
+    if (!st)
+        st = check_end_of_text(spec);
+    if (st)
+        return st;
+    if (spec->model->vocab != 256 && has_text(d))
         return hd_err(HD_INVALID,
                       "model.vocab: %lld does not fit data.tokenizer = bytes, which has 256 "
                       "tokens; write 256 or remove the line",

@@ -26,6 +26,19 @@ static void fill_model(Heddle__V1__ModelSpec *m, bool bytes)
         m->norm_eps = 1e-5;
 }
 
+/* Where something may tell where a document ends, it is listened to. Plain bytes have no ends. */
+static void fill_documents(Heddle__V1__DataSpec *d)
+{
+    bool knows = strcmp(d->tokenizer, "bytes") != 0 ||
+                 (*d->end_of_text && strcmp(d->end_of_text, "none") != 0);
+
+    for (size_t i = 0; i < d->n_train; i++)
+        knows = knows || spec_is_token_file(d->train[i]->path);
+    if (d->documents == HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_UNSPECIFIED)
+        d->documents = knows ? HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED
+                             : HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_JOINED;
+}
+
 static void fill_lr(Heddle__V1__LearningRate *lr, int64_t steps)
 {
     int64_t after_warmup = steps > lr->warmup_steps ? steps - lr->warmup_steps : 0;
@@ -47,6 +60,7 @@ enum hd_status hd_spec_fill_defaults(struct Heddle__V1__JobSpec *spec)
         return hd_err(HD_NO_MEMORY, "no memory for a job");
     if (spec->data->order == HEDDLE__V1__DATA_ORDER__DATA_ORDER_UNSPECIFIED)
         spec->data->order = HEDDLE__V1__DATA_ORDER__DATA_ORDER_SHUFFLED;
+    fill_documents(spec->data);
     fill_model(spec->model, strcmp(spec->data->tokenizer, "bytes") == 0);
     fill_lr(spec->train->lr, spec->train->steps);
     if (spec->train->beta2 == 0)

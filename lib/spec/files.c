@@ -20,6 +20,8 @@ struct list {
     bool *found;
     size_t count, room;
     size_t *path_bytes; /* of the whole job */
+    bool mixture;
+    int32_t source; /* that what is added belongs to */
 };
 
 static void list_done(struct list *list)
@@ -64,6 +66,7 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
     list->found[list->count] = found;
     list->items[list->count++] = file;
     file->size_bytes = size_bytes;
+    file->source = list->source;
     return spec_set_text(&file->path, path) ? HD_OK : no_memory();
 }
 
@@ -72,6 +75,17 @@ static bool ends_with(const char *text, const char *end)
     size_t len = strlen(text), end_len = strlen(end);
 
     return len >= end_len && strcmp(text + len - end_len, end) == 0;
+}
+
+bool spec_is_token_file(const char *path)
+{
+    return ends_with(path, ".npy") || ends_with(path, ".bin");
+}
+
+/* The index beside a Megatron .bin: read with it, not a file of data. */
+static bool is_index(const char *path)
+{
+    return ends_with(path, ".idx");
 }
 
 /* One file by its absolute path. */
@@ -103,6 +117,11 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
     if (ends_with(path, ".jsonl"))
         return hd_err(HD_UNSUPPORTED, "%s: %s: JSON Lines are not supported yet; give plain text",
                       key, path);
+    if (is_index(path)) {
+        if (found)
+            return HD_OK;
+        return hd_err(HD_INVALID, "%s: %s is an index; name the .bin file beside it", key, path);
+    }
     if (access(path, R_OK) < 0)
         return hd_err(HD_INVALID, "%s: cannot read %s: %s; change its permissions", key, path,
                       strerror(errno));
@@ -147,7 +166,9 @@ static enum hd_status expand(struct list *list, const char *name, const char *fo
         struct hd_text path = {0};
         char key[64];
 
-        (void)snprintf(key, sizeof key, "%s[%zu]", name, i);
+        list->source = files[i]->source;
+        (void)snprintf(key, sizeof key, "%s[%zu]", name,
+                       list->mixture ? (size_t)files[i]->source : i);
         hd_file_join(&path, folder, files[i]->path);
         if (path.failed)
             st = no_memory();
@@ -165,6 +186,19 @@ static int by_path(const void *a, const void *b)
 {
     return strcmp((*(Heddle__V1__DataFile *const *)a)->path,
                   (*(Heddle__V1__DataFile *const *)b)->path);
+}
+
+/* Each source of a mixture still has a file. */
+static enum hd_status need_files(const struct list *list, const char *key)
+{
+    int32_t source = 0;
+
+    for (size_t i = 0; i < list->count && list->items[i]->source <= source + 1; i++)
+        source = list->items[i]->source;
+    if (source == list->source)
+        return HD_OK;
+    return hd_err(HD_INVALID, "%s[%d]: every file of it is in data.val; give other files", key,
+                  source + 1);
 }
 
 /* Drops from `list` what a pattern found and `others` (sorted by path) has; a file that is in both
@@ -192,7 +226,7 @@ static enum hd_status drop_others(struct list *list, const char *key,
     list->count = kept;
     if (!st && !kept)
         st = hd_err(HD_INVALID, "%s: every file of it is in data.val; give other files", key);
-    return st;
+    return st ? st : need_files(list, key);
 }
 
 static enum hd_status part_from_val(struct list *train, const struct list *val)
@@ -210,12 +244,16 @@ static enum hd_status part_from_val(struct list *train, const struct list *val)
     return st;
 }
 
+/* Of text with one token per byte. The ranks find out what is in the others. */
 static enum hd_status need_bytes(const struct list *list, const char *key, int64_t context)
 {
     int64_t total = 0;
 
-    for (size_t i = 0; i < list->count; i++)
+    for (size_t i = 0; i < list->count; i++) {
+        if (spec_is_token_file(list->items[i]->path))
+            return HD_OK;
         total += list->items[i]->size_bytes;
+    }
     if (total > context) /* one sequence and the token after it */
         return HD_OK;
     return hd_err(
@@ -241,7 +279,8 @@ enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder)
 {
     Heddle__V1__DataSpec *data = spec->data;
     size_t path_bytes = 0;
-    struct list train = {.path_bytes = &path_bytes}, val = {.path_bytes = &path_bytes};
+    struct list train = {.path_bytes = &path_bytes, .mixture = data->n_train_weights > 0};
+    struct list val = {.path_bytes = &path_bytes};
     enum hd_status st;
 
     st = expand(&train, "data.train", folder, data->train, data->n_train);

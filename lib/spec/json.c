@@ -27,6 +27,28 @@ static void add_files(struct hd_json_writer *w, const struct spec_key *key, size
     hd_json_end(w, ']');
 }
 
+static void add_sources(struct hd_json_writer *w, const struct spec_key *key,
+                        const Heddle__V1__DataSpec *d)
+{
+    size_t file = 0;
+
+    if (!d->n_train_weights) {
+        add_files(w, key, d->n_train, d->train);
+        return;
+    }
+    hd_json_begin(w, key->name, '[');
+    for (size_t k = 0; k < d->n_train_weights; k++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_begin(w, "path", '[');
+        for (; file < d->n_train && d->train[file]->source <= (int32_t)k; file++)
+            hd_json_add_string(w, NULL, d->train[file]->path);
+        hd_json_end(w, ']');
+        hd_json_add_real(w, "weight", d->train_weights[k]);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
 static void add_devices(struct hd_json_writer *w, const struct spec_key *key,
                         const Heddle__V1__ResourceSpec *r)
 {
@@ -102,6 +124,9 @@ static void add_value(struct hd_json_writer *w, const struct spec_key *key,
     case SPEC_FILES:
         add_files(w, key, *(const size_t *)member,
                   *(Heddle__V1__DataFile * *const *)((const char *)member + sizeof(size_t)));
+        break;
+    case SPEC_SOURCES:
+        add_sources(w, key, (const Heddle__V1__DataSpec *)message);
         break;
     case SPEC_DEVICES:
         add_devices(w, key, (const Heddle__V1__ResourceSpec *)message);

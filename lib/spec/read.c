@@ -344,6 +344,94 @@ static enum hd_status read_files(struct reader *r, const struct yaml_node *node,
     return st;
 }
 
+/* The files of a source join the list of the whole mixture; on failure they are let go. */
+static enum hd_status take_source(Heddle__V1__DataSpec *data, struct file_list *list,
+                                  struct file_list *found, enum hd_status st)
+{
+    Heddle__V1__DataFile **items =
+        st ? NULL : realloc(list->items, (list->count + found->count) * sizeof *items);
+
+    if (!st && !items)
+        st = hd_err(HD_NO_MEMORY, "no memory for the job file");
+    if (items)
+        list->items = items;
+    for (size_t i = 0; i < found->count; i++) {
+        if (st) {
+            heddle__v1__data_file__free_unpacked(found->items[i], NULL);
+            continue;
+        }
+        found->items[i]->source = (int32_t)data->n_train_weights;
+        list->items[list->count++] = found->items[i];
+    }
+    free(found->items);
+    data->n_train_weights += !st;
+    return st;
+}
+
+/* One entry of a mixture: {path: a.txt, weight: 0.7}; path: may be a list. */
+static enum hd_status read_source(struct reader *r, const struct spec_key *key,
+                                  const struct yaml_node *node, Heddle__V1__DataSpec *data)
+{
+    static const char *const names[] = {"path", "weight"};
+    struct file_list *list = (struct file_list *)&data->n_train;
+    const struct yaml_node *path = spec_yaml_find(node, "path");
+    const struct yaml_node *weight = spec_yaml_find(node, "weight");
+    struct file_list found = {0};
+    enum hd_status st = HD_OK;
+    size_t len;
+
+    for (const struct yaml_node *c = node->first; c; c = c->next) {
+        r->here = c;
+        len = path_push(r, c->key);
+        if (c == weight)
+            st = read_real(r, key, c, &data->train_weights[data->n_train_weights]);
+        else if (c == path)
+            st = read_files(r, c, &found);
+        else if (strcmp(c->key, "path") == 0 || strcmp(c->key, "weight") == 0)
+            st = hd_err(HD_INVALID, "%s: stands twice; remove one", r->path);
+        else
+            st = unknown_word(r->path, c->key, names, 2);
+        path_pop(r, len);
+        if (st)
+            break;
+    }
+    r->here = st ? r->here : node;
+    if (!st && (!path || !weight || !found.count))
+        st = hd_err(HD_INVALID, "%s: needs path and weight, such as {path: a/*.txt, weight: 0.7}",
+                    r->path);
+    return take_source(data, list, &found, st);
+}
+
+/* train: a.txt   or   [a.txt, b/x.txt]   or   [{path: a.txt, weight: 0.7}, ...] */
+static enum hd_status read_sources(struct reader *r, const struct spec_key *key,
+                                   const struct yaml_node *node, Heddle__V1__DataSpec *data)
+{
+    const bool mixed =
+        node->kind == YAML_KIND_LIST && node->first && node->first->kind == YAML_KIND_MAP;
+    const size_t len = strlen(r->path);
+    enum hd_status st = HD_OK;
+
+    if (!mixed)
+        return read_files(r, node, (struct file_list *)&data->n_train);
+    data->train_weights = calloc(HD_JOB_SOURCES_MAX, sizeof *data->train_weights);
+    if (!data->train_weights)
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next) {
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%zu]", data->n_train_weights);
+        r->here = c;
+        if (c->kind != YAML_KIND_MAP)
+            st = hd_err(HD_INVALID, "%s: has no weight; write {path: .., weight: ..} as the first",
+                        r->path);
+        else if (data->n_train_weights == HD_JOB_SOURCES_MAX)
+            st = hd_err(HD_INVALID, "%s: more than %d sources; join some", r->path,
+                        HD_JOB_SOURCES_MAX);
+        else
+            st = read_source(r, key, c, data);
+        path_pop(r, len);
+    }
+    return st;
+}
+
 /* ---- sections ---- */
 
 static enum hd_status read_section(struct reader *r, const struct spec_section *section,
@@ -410,6 +498,8 @@ static enum hd_status read_value(struct reader *r, const struct spec_key *key,
         return read_word(r, key, node, member);
     case SPEC_FILES:
         return read_files(r, node, member);
+    case SPEC_SOURCES:
+        return read_sources(r, key, node, (Heddle__V1__DataSpec *)message);
     case SPEC_DEVICES:
         return read_devices(r, key, node, (Heddle__V1__ResourceSpec *)message);
     case SPEC_STEPS:
@@ -661,6 +751,10 @@ static enum hd_status read_spec(struct reader *r, const struct hd_spec_source *s
         st = hd_spec_check(spec);
     if (!st)
         st = spec_find_files(spec, r->folder);
+    if (!st && !has(r, "data", "documents")) { /* now that patterns are expanded */
+        spec->data->documents = HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_UNSPECIFIED;
+        st = hd_spec_fill_defaults(spec);
+    }
     return st ? at_story(r, st) : HD_OK;
 }
 

@@ -1,5 +1,6 @@
 /* JobSpec + Plan + attempt -> the resolved job. Each member of struct hd_job is set here, once. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "spec_internal.h"
@@ -60,14 +61,35 @@ static enum hd_status resolve_files(Heddle__V1__DataFile *const *files, size_t c
     for (size_t i = 0; i < count; i++) {
         (*ret_files)[i].path = hd_arena_strdup(arena, files[i]->path);
         (*ret_files)[i].size_bytes = files[i]->size_bytes;
+        (*ret_files)[i].source = files[i]->source;
     }
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for %zu data files", count)
                                   : HD_OK;
 }
 
+/* -2: the tokenizer knows; -1: nothing ends a document; else the id that hd_spec_check saw. */
+static int64_t end_of_text(const char *text)
+{
+    return !*text ? -2 : strcmp(text, "none") == 0 ? -1 : strtoll(text, NULL, 10);
+}
+
+static enum hd_status resolve_weights(const Heddle__V1__DataSpec *d, struct hd_arena *arena,
+                                      struct hd_job *job)
+{
+    job->weight_count = (int64_t)d->n_train_weights;
+    if (!job->weight_count)
+        return HD_OK;
+    job->weights = hd_arena_array(arena, d->n_train_weights, sizeof *job->weights);
+    if (!job->weights)
+        return hd_err(HD_NO_MEMORY, "no memory for the weights of a mixture");
+    memcpy(job->weights, d->train_weights, d->n_train_weights * sizeof *job->weights);
+    return HD_OK;
+}
+
 static enum hd_status resolve_data(const Heddle__V1__DataSpec *d, struct hd_arena *arena,
                                    struct hd_job *job)
 {
+    bool bounded = d->documents == HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED;
     bool sequential = d->order == HEDDLE__V1__DATA_ORDER__DATA_ORDER_SEQUENTIAL;
     enum hd_status st;
 
@@ -77,6 +99,11 @@ static enum hd_status resolve_data(const Heddle__V1__DataSpec *d, struct hd_aren
     st = set_word(job->tokenizer, "data.tokenizer", d->tokenizer);
     if (!st)
         st = set_word(job->order, "data.order", sequential ? "sequential" : "shuffled");
+    if (!st)
+        st = set_word(job->documents, "data.documents", bounded ? "bounded" : "joined");
+    job->end_of_text = end_of_text(d->end_of_text);
+    if (!st)
+        st = resolve_weights(d, arena, job);
     if (!st)
         st = resolve_files(d->train, d->n_train, arena, &job->train);
     if (!st)

@@ -38,6 +38,11 @@ static const struct spec_word order_words[] = {
     {"sequential", HEDDLE__V1__DATA_ORDER__DATA_ORDER_SEQUENTIAL},
     {NULL, 0},
 };
+static const struct spec_word document_words[] = {
+    {"bounded", HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED},
+    {"joined", HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_JOINED},
+    {NULL, 0},
+};
 
 #define M(type, member) offsetof(Heddle__V1__##type, member)
 
@@ -59,11 +64,13 @@ static const struct spec_section model_section = {"model", &heddle__v1__model_sp
                                                   model_keys, COUNT(model_keys), NULL};
 
 static const struct spec_key data_keys[] = {
-    {"train", SPEC_FILES, M(DataSpec, n_train), 0, 0, NULL, NULL},
+    {"train", SPEC_SOURCES, M(DataSpec, n_train), 1e-9, 1e9, NULL, NULL},
     {"val", SPEC_FILES, M(DataSpec, n_val), 0, 0, NULL, NULL},
     {"split", SPEC_REAL, M(DataSpec, val_split), 0, 0.9, NULL, NULL},
     {"tokenizer", SPEC_TEXT, M(DataSpec, tokenizer), 0, 0, NULL, NULL},
     {"order", SPEC_WORD, M(DataSpec, order), 0, 0, order_words, NULL},
+    {"documents", SPEC_WORD, M(DataSpec, documents), 0, 0, document_words, NULL},
+    {"end_of_text", SPEC_CHOICE, M(DataSpec, end_of_text), 0, 0, NULL, NULL},
 };
 static const struct spec_section data_section = {"data", &heddle__v1__data_spec__descriptor,
                                                  data_keys, COUNT(data_keys), NULL};
@@ -248,7 +255,8 @@ bool spec_set_text(char **member, const char *text)
 /* "a whole number from 1 to 16" */
 static const char *range_text(const struct spec_key *key, char ret_text[96])
 {
-    const char *what = key->kind == SPEC_REAL ? "a number" : "a whole number";
+    const char *what =
+        key->kind == SPEC_REAL || key->kind == SPEC_SOURCES ? "a number" : "a whole number";
     const char *also = key->kind == SPEC_AUTO || key->kind == SPEC_ZERO ? "auto or " : "";
 
     if (key->kind == SPEC_SEED)

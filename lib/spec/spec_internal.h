@@ -32,6 +32,8 @@ enum spec_kind {
     SPEC_BOOL,    /* protobuf_c_boolean */
     SPEC_WORD,    /* an enum, by words */
     SPEC_FILES,   /* DataFile ** with its count in front of it (protobuf-c's n_ member) */
+    SPEC_SOURCES, /* the same for data.train, whose entries may be {path, weight}; min, max: of
+                     weights */
     SPEC_DEVICES, /* devices_min and devices_max, by a number or {min, max} */
     SPEC_STEPS,   /* two int64_t side by side: [first, last], or one number for both */
     SPEC_SECTION  /* a message of its own */
@@ -119,6 +121,9 @@ struct yaml_node *spec_yaml_new(struct hd_arena *arena, enum yaml_kind kind, con
 void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child);
 
 /* ---- paths ---- */
+
+/* Do the name's last letters say that it holds token ids, not text (.npy, .bin)? */
+bool spec_is_token_file(const char *path);
 
 /* Expands what data.train and data.val say and makes every path absolute against `folder`. */
 enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder);

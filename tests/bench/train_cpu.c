@@ -297,7 +297,7 @@ static void run_case(const struct setting *s, const struct train_case *c, const 
 
 static int serve(char **argv)
 {
-    struct hd_job_file file = {argv[3], CORPUS_BYTES};
+    struct hd_job_file file = {.path = argv[3], .size_bytes = CORPUS_BYTES};
     const struct train_case *c = train_case_find(argv[1]);
     const struct hd_job job = train_case_job(c, argv[2], &file);
 

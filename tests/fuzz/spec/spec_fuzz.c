@@ -65,6 +65,9 @@ static const char *const sound[] = {
     "{\"name\":\"t\",\"model\":{\"family\":\"gpt2\",\"layers\":1,\"hidden\":16,\"heads\":2,"
     "\"context\":8},\"data\":{\"train\":[\"./LICENSE\"]},\"train\":{\"steps\":1,"
     "\"global_batch\":4,\"lr\":0.5},\"parallel\":{\"tp\":\"auto\",\"zero\":0}}",
+    "name: mix\nmodel: {family: llama, layers: 1, hidden: 16, heads: 2, context: 8}\n"
+    "data:\n  train:\n  - {path: LICENSE, weight: 0.7}\n  - {weight: 2, path: [./LICENSE]}\n"
+    "  end_of_text: 10\n  documents: bounded\ntrain: {steps: 1, global_batch: 4, lr: 1}\n",
 };
 
 /* Bytes that mean something to YAML come more often than others. */
@@ -83,7 +86,7 @@ static void changed_job_files_are_read_or_refused(void **state)
 
     (void)state;
     for (int round = 0; round < 20000; round++) {
-        const char *base = sound[round % 2];
+        const char *base = sound[round % 3];
         size_t n = strlen(base), cut;
         uint8_t *input = malloc(n + 1);
         struct Heddle__V1__JobSpec *spec = NULL;

@@ -40,7 +40,7 @@ void harness_setup(struct harness *h, int64_t corpus_bytes)
         abort();
     (void)snprintf(h->corpus, sizeof h->corpus, "%s/corpus.txt", h->dir);
     write_corpus(h->corpus, corpus_bytes);
-    h->file = (struct hd_job_file){h->corpus, corpus_bytes};
+    h->file = (struct hd_job_file){.path = h->corpus, .size_bytes = corpus_bytes};
 }
 
 void harness_teardown(struct harness *h)
@@ -65,6 +65,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .rope_theta = 10000,
                        .norm_eps = 1e-5,
                        .tie_embeddings = strcmp(family, "gpt2") == 0,
+                       .end_of_text = -1,
                        .val_split = 0.1,
                        .steps = 20,
                        .global_batch = 8,
@@ -94,6 +95,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.family, family);
     word(j.tokenizer, "bytes");
     word(j.order, "shuffled");
+    word(j.documents, "joined");
     word(j.lr_decay, "cosine");
     word(j.precision, "fp32");
     word(j.device, "cpu");

@@ -23,8 +23,8 @@ static void fill(struct hd_job *job, struct hd_job_file *files)
     job->vocab = 256;
     job->rope_theta = 1e4 / 3;
     job->seed = INT64_MAX;
-    files[0] = (struct hd_job_file){"/x y.txt", 12};
-    files[1] = (struct hd_job_file){"/z.txt", INT64_MAX};
+    files[0] = (struct hd_job_file){"/x y.txt", 12, 0};
+    files[1] = (struct hd_job_file){"/z.txt", INT64_MAX, 0};
     job->train = files;
     job->train_count = 2;
 }
@@ -51,6 +51,62 @@ static void what_is_written_is_read_back(void **state)
     hd_text_free(&first);
     hd_text_free(&second);
     hd_arena_done(&arena);
+}
+
+/* Goal: each file of a mixture keeps its source. Method: two sources, weights that are no binary
+ * fractions. */
+static void a_mixture_is_read_back(void **state)
+{
+    struct hd_text text = {0};
+    struct hd_job_file files[3];
+    double weights[] = {0.7, 1.0 / 3};
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill(&job, files);
+    files[2] = (struct hd_job_file){"/w.npy", 2, 1};
+    job.train_count = 3;
+    job.weights = weights;
+    job.weight_count = 2;
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_OK);
+    assert_int_equal(back.weight_count, 2);
+    assert_true(back.weights[0] == weights[0] && back.weights[1] == weights[1]);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(back.train[i].source, i / 2);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
+static void expect_refusal(const char *files)
+{
+    struct hd_text text = {0};
+    struct hd_job_file none[2];
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    hd_arena_init(&arena, 0);
+    fill(&job, none);
+    job.train_count = 0;
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    text.data[text.len_bytes - 4] = '\0'; /* without "end\n" */
+    text.len_bytes -= 4;
+    hd_text_add(&text, "%send\n", files);
+    assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_INVALID);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
+static void a_source_without_files_is_refused(void **state)
+{
+    (void)state;
+    expect_refusal("data.source 1\n");
+    expect_refusal("data.source 1\ndata.source 1\ndata.train 1 /a\n");
+    expect_refusal("data.source 1\ndata.train 1 /a\ndata.source 1\n");
+    expect_refusal("data.train 1 /a\ndata.source 1\ndata.train 1 /b\n");
+    expect_refusal("data.source 0\ndata.train 1 /a\n");
 }
 
 /* Goal: a cut or edited file is never half understood. Method: every prefix and three edits. */
@@ -90,6 +146,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(a_mixture_is_read_back),
+        cmocka_unit_test(a_source_without_files_is_refused),
         cmocka_unit_test(anything_else_is_refused),
     };
     return cmocka_run_group_tests_name("job", tests, NULL, NULL);

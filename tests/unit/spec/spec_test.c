@@ -215,6 +215,20 @@ static const struct mistake mistakes[] = {
     {6, "  heads: 8\n  vocab: 300",
      "job.yaml:7: model.vocab: 300 does not fit data.tokenizer = bytes, which has 256 tokens; "
      "write 256 or remove the line"},
+    {9, "  train: [{path: short.txt, weight: 0}]",
+     "job.yaml:9: data.train[0].weight: 0 is not possible; give a number from 1e-09 to 1000000000"},
+    {9, "  train: [{path: short.txt}]",
+     "job.yaml:9: data.train[0]: needs path and weight, such as {path: a/*.txt, weight: 0.7}"},
+    {9, "  train: [{path: short.txt, weigth: 1}]",
+     "job.yaml:9: data.train[0].weigth: 'weigth' is not one of path, weight; did you mean weight?"},
+    {9, "  train: [{path: short.txt, weight: 1}, short.txt]",
+     "job.yaml:9: data.train[1]: has no weight; write {path: .., weight: ..} as the first"},
+    {9, "  train:\n  - {path: short.txt, weight: 1}\n  - {path: corpus/v*.txt, weight: 2}",
+     "job.yaml:11: data.train[1]: every file of it is in data.val; give other files"},
+    {9, "  train: [short.txt]\n  end_of_text: 256",
+     "job.yaml:10: data.end_of_text: '256' is no token; write an id from 0 to 255, none, or auto"},
+    {9, "  train: [short.txt]\n  documents: cut",
+     "job.yaml:10: data.documents: 'cut' is not one of bounded, joined; use one of them"},
     {10, "  val: [corpus/val.txt]\n  split: 0.1",
      "job.yaml:11: data.split: cannot stand beside data.val; remove one of the two"},
     {10, "validate: {every: 5}",
@@ -705,6 +719,38 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
     free(job);
 }
 
+/* Goal: a mixture reaches the ranks file by file. Method: two sources, one of two files, one of
+ * which a pattern finds and data.val has; through JSON and the resolved job. */
+static void a_mixture_reaches_the_ranks(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    Heddle__V1__JobSpec *spec = read_good("data.train=[{path: [short.txt, corpus/*.txt], weight: "
+                                          "0.7}, {weight: 3, path: short.txt}]");
+    Heddle__V1__RankPlacement *ranks[1] = {NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+    size_t first = 0;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 1);
+    if (hd_spec_resolve(spec, &plan, &attempt, &arena, job))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(job->weight_count, 2);
+    assert_true(job->weights[0] == 0.7 && job->weights[1] == 3);
+    assert_int_equal(job->train_count, 5); /* short B a b, without val; short */
+    while (first < 5 && job->train[first].source == 0)
+        first++;
+    assert_int_equal(first, 4);
+    assert_int_equal(job->train[4].source, 1);
+    assert_string_equal(job->documents, "joined");
+    assert_int_equal(job->end_of_text, -2);
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
 /* Goal: the ranks hear which steps to trace. Method: both forms, and none. */
 static void steps_to_trace_reach_the_ranks(void **state)
 {
@@ -870,6 +916,7 @@ int main(void)
         cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
         cmocka_unit_test(a_message_with_holes_is_completed_or_refused),
         cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
+        cmocka_unit_test(a_mixture_reaches_the_ranks),
         cmocka_unit_test(steps_to_trace_reach_the_ranks),
         cmocka_unit_test(validation_at_both_ends_is_not_lost),
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
