@@ -3,7 +3,7 @@
 # Each becomes one ctest test with its group as label, and one line in <build>/tests/list, which is
 # what tests/run reads:   KIND NAME GROUP short|long TIMEOUT shared|alone SCRIPT [ARG...]
 
-# heddle_test(NAME GROUP unit|parity|e2e|chaos|fuzz|gpu SOURCES x_test.c [USES lib...]
+# heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [USES lib...]
 #             [TIMEOUT seconds] [LONG] [ALONE])
 # A cmocka program. LONG runs only with `tests/run --full`; ALONE has the machine to itself.
 function(heddle_test name)
@@ -23,7 +23,7 @@ function(heddle_test name)
     heddle_list_test(${name} program "" ${name} ${ARGN})
 endfunction()
 
-# heddle_scenario(NAME GROUP unit|parity|e2e|chaos|fuzz|gpu SCRIPT file [ARGS arg...]
+# heddle_scenario(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SCRIPT file [ARGS arg...]
 #                 [TIMEOUT seconds] [LONG] [ALONE])
 # A script that speaks the protocol of tests/README.md; no argument of it contains a space.
 function(heddle_scenario name)
@@ -40,10 +40,10 @@ endfunction()
 # The part both share: the ctest test and the line in the list.
 function(heddle_list_test name kind script command)
     cmake_parse_arguments(arg "LONG;ALONE" "GROUP;TIMEOUT" "ARGS;SOURCES;USES;SCRIPT" ${ARGN})
-    if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|chaos|fuzz|gpu)$")
-        message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e chaos fuzz gpu")
+    if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu)$")
+        message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu")
     endif()
-    if(HEDDLE_ENGINE_ONLY AND arg_GROUP MATCHES "^(e2e|chaos)$") # no controller, no daemon
+    if(HEDDLE_ENGINE_ONLY AND arg_GROUP MATCHES "^(e2e|interop|chaos)$") # no controller, no daemon
         return()
     endif()
     set(length short)
@@ -56,7 +56,7 @@ function(heddle_list_test name kind script command)
         set(length long)
         list(APPEND labels long)
     endif()
-    if(arg_ALONE OR arg_GROUP MATCHES "^(e2e|chaos|gpu)$") # they start whole clusters of processes
+    if(arg_ALONE OR arg_GROUP MATCHES "^(e2e|interop|chaos|gpu)$") # they start whole clusters of processes
         set(neighbours alone)
     endif()
     set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_LIST
