@@ -71,6 +71,8 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(REAL, clip, "train.clip", 0, 1e9)         /* largest gradient norm; 0: no clipping */       \
     X(WORD, precision, "train.precision", 0, 0) /* fp32 | bf16 */                                 \
     X(INT, seed, "train.seed", 0, INT64_MAX)                                                      \
+    X(PATH, init_from, "train.init_from", 0, 0) /* weights of step 0; empty: by the seed */       \
+    X(PATH, init_identity, "train.init_identity", 0, 0) /* what they are: 16 hex digits */        \
     X(INT, profile_first, "train.profile.first", 0, INT64_C(1) << 40) /* 0: no trace */           \
     X(INT, profile_last, "train.profile.last", 0, INT64_C(1) << 40)                               \
     X(INT, validate_every, "validate.every", 0, INT64_C(1) << 40) /* 0: never */                  \

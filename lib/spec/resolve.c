@@ -114,6 +114,7 @@ static enum hd_status resolve_data(const Heddle__V1__DataSpec *d, struct hd_aren
 static enum hd_status resolve_train(const Heddle__V1__JobSpec *spec, struct hd_job *job)
 {
     const Heddle__V1__TrainSpec *t = spec->train;
+    enum hd_status st;
 
     job->steps = t->steps;
     job->global_batch = t->global_batch;
@@ -136,7 +137,10 @@ static enum hd_status resolve_train(const Heddle__V1__JobSpec *spec, struct hd_j
     if (!job->validate_batches)
         job->validate_every = 0;
     job->checkpoint_every = spec->checkpoint->every;
-    return set_word(job->lr_decay, "train.lr.decay", decay_name(t->lr->decay));
+    st = set_path(job->init_from, "train.init_from", t->init_from);
+    if (!st)
+        st = set_path(job->init_identity, "train.init_identity", t->init_identity);
+    return st ? st : set_word(job->lr_decay, "train.lr.decay", decay_name(t->lr->decay));
 }
 
 static enum hd_status resolve_plan(const Heddle__V1__JobSpec *spec, const Heddle__V1__Plan *plan,
