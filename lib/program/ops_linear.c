@@ -146,21 +146,24 @@ const struct hd_op_row hd_op_row_linear = {linear_forward, linear_backward_input
  * dW += dlogits^T x.  The gradients are formed in F: when the loss is known, so is its gradient,
  * and the logits need not be kept.
  */
-enum { HEAD_CHUNK_BYTES = 8 << 20, HEAD_CHUNK_ROWS_MIN = 64 };
+enum { HEAD_CHUNK_BYTES = 64 << 20, HEAD_CHUNK_ROWS_MIN = 64, HEAD_COLUMNS = 32 };
 
-static int64_t head_chunk_rows(int64_t R, int64_t V, enum hd_dtype dtype)
+/* Every chunk reads and writes the whole dW once, so chunks are few and large: with less than some
+ * 200 rows that traffic takes longer than the product. Chunks are as equal as they can be. */
+static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype)
 {
-    int64_t rows = HEAD_CHUNK_BYTES / (V * (int64_t)hd_dtype_size(dtype));
+    int64_t rows = HEAD_CHUNK_BYTES / (Vp * (int64_t)hd_dtype_size(dtype)), chunks;
 
     if (rows < HEAD_CHUNK_ROWS_MIN)
         rows = HEAD_CHUNK_ROWS_MIN;
-    return rows < R ? rows : R;
+    chunks = (R + rows - 1) / rows;
+    return (R + chunks - 1) / chunks;
 }
 
 struct head {
     const struct hd_op *op;
     struct hd_operand logits, dx;
-    int64_t V, C, first_row, rows;
+    int64_t V, Vp, C, first_row, rows; /* Vp: V rounded up, so that rows of logits are aligned */
     enum hd_dtype dtype;
     bool train_x, train_w;
 };
@@ -186,14 +189,14 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
                                                 .K = h->C,
                                                 .lda = h->C,
                                                 .ldb = h->C,
-                                                .ldc = h->V,
+                                                .ldc = h->Vp,
                                                 .trans_b = true,
                                                 .ab_dtype = h->dtype,
                                                 .c_dtype = h->dtype},
                          (struct hd_operand[]){h->logits, rows, weight, hd_emit_none()});
     (void)hd_emit_kernel(
         e, HD_K_cross_entropy,
-        &(struct hd_cross_entropy_args){.R = h->rows, .V = h->V, .Vp = h->V, .dtype = h->dtype},
+        &(struct hd_cross_entropy_args){.R = h->rows, .V = h->V, .Vp = h->Vp, .dtype = h->dtype},
         (struct hd_operand[]){h->train_x || h->train_w ? h->logits : hd_emit_none(),
                               hd_emit_global(e, HD_GLOBAL_BLOCK), h->logits, target});
     if (h->train_x)
@@ -202,7 +205,7 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
             &(struct hd_gemm_args){.M = h->rows,
                                    .N = h->C,
                                    .K = h->V,
-                                   .lda = h->V,
+                                   .lda = h->Vp,
                                    .ldb = h->C,
                                    .ldc = h->C,
                                    .ab_dtype = h->dtype,
@@ -216,7 +219,7 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
                            &(struct hd_gemm_args){.M = h->V,
                                                   .N = h->C,
                                                   .K = h->rows,
-                                                  .lda = h->V,
+                                                  .lda = h->Vp,
                                                   .ldb = h->C,
                                                   .ldc = h->C,
                                                   .trans_a = true,
@@ -237,9 +240,12 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
                      .dtype = x->dtype,
                      .train_x = train && x->needs_grad,
                      .train_w = train && hd_op_trains_param(e->registry, op, 0)};
-    const int64_t R = x->dim[0], step = head_chunk_rows(R, h.V, h.dtype);
+    const int64_t R = x->dim[0];
+    int64_t step;
 
-    h.logits = hd_emit_temp(e, "logits", h.dtype, step, h.V);
+    h.Vp = (h.V + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
+    step = head_chunk_rows(R, h.Vp, h.dtype);
+    h.logits = hd_emit_temp(e, "logits", h.dtype, step, h.Vp);
     if (h.train_x)
         h.dx = hd_emit_temp(e, "grad", h.dtype, R, h.C);
     for (; h.first_row < R; h.first_row += step) {
