@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "comm/shm_control.h"
 #include "link/link.h"
+#include "metrics/tensorboard.h"
 #include "train/train.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
@@ -36,10 +37,12 @@ struct rank {
     struct hd_link *link;
     struct hd_comm *comm;
     struct hd_trainer *trainer;
-    enum request request; /* of this rank */
-    int64_t saved_step;   /* of the newest checkpoint; -1: none */
-    int64_t skips;        /* in a row */
-    bool data_changed;    /* and said so */
+    struct hd_tensorboard *board; /* rank 0 */
+    enum request request;         /* of this rank */
+    int64_t saved_step;           /* of the newest checkpoint; -1: none */
+    int64_t skips;                /* in a row */
+    bool data_changed;            /* and said so */
+    bool board_failed;            /* and said so */
     bool stopped;
 };
 
@@ -160,6 +163,46 @@ static enum hd_status set_up(struct rank *r)
     return load_weights(r);
 }
 
+/* ---- numbers for TensorBoard ---- */
+
+/* Beside the attempts' folders: one run of one job. */
+static enum hd_status open_board(struct rank *r)
+{
+    const char *slash = strrchr(r->job.attempt_dir, '/');
+    struct hd_text dir = {0};
+    enum hd_status st;
+
+    if (r->rank != 0 || !slash)
+        return HD_OK;
+    hd_text_add(&dir, "%.*s/tensorboard", (int)(slash - r->job.attempt_dir), r->job.attempt_dir);
+    st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                    : hd_tensorboard_open(dir.data, r->job.attempt,
+                                          hd_trainer_steps_done(r->trainer), &r->board);
+    hd_text_free(&dir);
+    return st;
+}
+
+/* Numbers that cannot be written are said once; training goes on. */
+static void show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count)
+{
+    if (!r->board || !hd_tensorboard_add(r->board, step, scalars, count))
+        return;
+    if (!r->board_failed)
+        say(r, HD_LINK_LEVEL_WARN, hd_err_message());
+    r->board_failed = true;
+}
+
+static void show_step(struct rank *r, const struct hd_step_result *s)
+{
+    const struct hd_scalar scalars[] = {
+        {"train/loss", s->loss}, {"train/grad_norm", s->grad_norm},
+        {"train/lr", s->lr},     {"train/tokens_per_s", s->tokens_per_s},
+        {"train/mfu", s->mfu},
+    };
+
+    show(r, s->step, scalars, sizeof scalars / sizeof scalars[0]);
+}
+
 /* ---- the run ---- */
 
 static enum hd_status validate(struct rank *r)
@@ -177,6 +220,7 @@ static enum hd_status validate(struct rank *r)
            (long long)targets);
     if (r->rank == 0)
         hd_link_report_validation(r->link, step, loss, targets);
+    show(r, step, &(struct hd_scalar){"validation/loss", loss}, 1);
     return HD_OK;
 }
 
@@ -284,6 +328,7 @@ static enum hd_status one_step(struct rank *r)
     if (st)
         return st;
     report_step(r, &s);
+    show_step(r, &s);
     st = check_skip(r, &s);
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
         hd_trainer_can_validate(r->trainer))
@@ -357,9 +402,12 @@ int hd_worker_rank(int argc, char **argv)
     if (!st)
         st = set_up(&r);
     if (!st)
+        st = open_board(&r);
+    if (!st)
         st = run(&r);
     if (st)
         report_failure(&r, st);
+    hd_tensorboard_close(r.board);
     hd_trainer_free(r.trainer);
     hd_comm_free(r.comm);
     hd_link_close(r.link);

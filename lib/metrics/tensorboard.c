@@ -1,0 +1,280 @@
+#include "metrics/tensorboard.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+
+enum {
+    FRAME_BYTES = 16, /* of a record besides its content */
+    EVENT_BYTES_MAX = 64 + HD_TENSORBOARD_SCALARS_MAX * (HD_TENSORBOARD_TAG_MAX + 16),
+    BEGIN_BYTES_MAX = 256 /* the first records of a file */
+};
+
+/* Field numbers of event.proto and summary.proto; types on the wire. */
+enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
+enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_NUMBER = 2, SESSION_STATUS = 1, SESSION_START = 1 };
+enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5 };
+
+struct hd_tensorboard {
+    char dir[PATH_MAX], path[PATH_MAX];
+    int64_t start_step; /* of what is written here; later steps of earlier attempts are void */
+    int fd;             /* -1: not open yet */
+    off_t size_bytes;   /* whole records */
+    bool torn;          /* a part of one may stand behind them */
+    size_t used;
+    uint8_t buffer[BEGIN_BYTES_MAX + EVENT_BYTES_MAX + FRAME_BYTES];
+};
+
+/* ---- protobuf, by hand ---- */
+
+static void put(struct hd_tensorboard *b, const void *bytes, size_t size_bytes)
+{
+    assert(b->used + size_bytes <= sizeof b->buffer);
+    memcpy(b->buffer + b->used, bytes, size_bytes);
+    b->used += size_bytes;
+}
+
+static void put_le(struct hd_tensorboard *b, uint64_t value, int bytes)
+{
+    uint8_t out[8];
+
+    for (int i = 0; i < bytes; i++)
+        out[i] = (uint8_t)(value >> (8 * i));
+    put(b, out, (size_t)bytes);
+}
+
+static void put_varint(struct hd_tensorboard *b, uint64_t value)
+{
+    uint8_t out[10];
+    size_t n = 0;
+
+    do {
+        out[n] = (uint8_t)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
+        value >>= 7;
+        n++;
+    } while (value);
+    put(b, out, n);
+}
+
+static void put_tag(struct hd_tensorboard *b, int field, int wire)
+{
+    put_varint(b, (uint64_t)(field << 3 | wire));
+}
+
+static void put_bytes(struct hd_tensorboard *b, int field, const void *bytes, size_t size_bytes)
+{
+    put_tag(b, field, WIRE_BYTES);
+    put_varint(b, size_bytes);
+    put(b, bytes, size_bytes);
+}
+
+/* What every event begins with. */
+static void put_when(struct hd_tensorboard *b, int64_t step)
+{
+    double seconds = (double)hd_clock_wall_ms() * 1e-3;
+    uint64_t bits;
+
+    memcpy(&bits, &seconds, sizeof bits);
+    put_tag(b, EVENT_TIME, WIRE_DOUBLE);
+    put_le(b, bits, 8);
+    put_tag(b, EVENT_STEP, WIRE_VARINT);
+    put_varint(b, (uint64_t)step);
+}
+
+/* Bytes of the two members of a summary's value. */
+static size_t value_bytes(const struct hd_scalar *s)
+{
+    return 2 + strlen(s->tag) + 5; /* tags are short: one byte of length */
+}
+
+static void put_summary(struct hd_tensorboard *b, const struct hd_scalar *scalars, size_t count)
+{
+    size_t size_bytes = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        assert(strlen(scalars[i].tag) <= HD_TENSORBOARD_TAG_MAX);
+        size_bytes += 2 + value_bytes(&scalars[i]);
+    }
+    put_tag(b, EVENT_SUMMARY, WIRE_BYTES);
+    put_varint(b, size_bytes);
+    for (size_t i = 0; i < count; i++) {
+        const float value = (float)scalars[i].value;
+        uint32_t bits;
+
+        memcpy(&bits, &value, sizeof bits);
+        put_tag(b, SUMMARY_VALUE, WIRE_BYTES);
+        put_varint(b, value_bytes(&scalars[i]));
+        put_bytes(b, VALUE_TAG, scalars[i].tag, strlen(scalars[i].tag));
+        put_tag(b, VALUE_NUMBER, WIRE_FLOAT);
+        put_le(b, bits, 4);
+    }
+}
+
+/* ---- records ---- */
+
+/* CRC-32C (Castagnoli), four bits at a time: records are short. */
+static uint32_t crc32c(const uint8_t *bytes, size_t size_bytes)
+{
+    static const uint32_t table[16] = {
+        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3,
+        0x61c69362, 0x7198540d, 0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
+        0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75,
+    };
+    uint32_t crc = ~UINT32_C(0);
+
+    for (size_t i = 0; i < size_bytes; i++) {
+        crc ^= bytes[i];
+        crc = (crc >> 4) ^ table[crc & 15];
+        crc = (crc >> 4) ^ table[crc & 15];
+    }
+    return ~crc;
+}
+
+/* A checksum of data that holds checksums would be weak; TFRecord turns them first. */
+static uint32_t masked_crc(const uint8_t *bytes, size_t size_bytes)
+{
+    const uint32_t crc = crc32c(bytes, size_bytes);
+
+    return ((crc >> 15) | (crc << 17)) + UINT32_C(0xa282ead8);
+}
+
+/* Leaves room for length and its checksum, which record_end fills in. */
+static size_t record_begin(struct hd_tensorboard *b)
+{
+    const size_t at = b->used;
+
+    put_le(b, 0, 8);
+    put_le(b, 0, 4);
+    return at;
+}
+
+static void record_end(struct hd_tensorboard *b, size_t at)
+{
+    const size_t content = at + 12, end = b->used;
+
+    b->used = at;
+    put_le(b, end - content, 8);
+    put_le(b, masked_crc(b->buffer + at, 8), 4);
+    b->used = end;
+    put_le(b, masked_crc(b->buffer + content, end - content), 4);
+}
+
+static void put_begin(struct hd_tensorboard *b)
+{
+    static const char version[] = "brain.Event:2";
+    const uint8_t start[] = {SESSION_STATUS << 3 | WIRE_VARINT, SESSION_START};
+    size_t at = record_begin(b);
+
+    put_when(b, 0);
+    put_bytes(b, EVENT_VERSION, version, sizeof version - 1);
+    record_end(b, at);
+    at = record_begin(b);
+    put_when(b, b->start_step);
+    put_bytes(b, EVENT_SESSION, start, sizeof start);
+    record_end(b, at);
+}
+
+/* ---- the file ---- */
+
+static enum hd_status open_file(struct hd_tensorboard *b)
+{
+    enum hd_status st = hd_file_make_dirs(b->dir, 0755);
+
+    if (st)
+        return st;
+    b->fd = open(b->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (b->fd < 0)
+        return hd_err(HD_IO, "cannot create %s: %s", b->path, strerror(errno));
+    b->size_bytes = 0;
+    return HD_OK;
+}
+
+static enum hd_status cut_torn(struct hd_tensorboard *b)
+{
+    if (b->torn &&
+        (ftruncate(b->fd, b->size_bytes) < 0 || lseek(b->fd, b->size_bytes, SEEK_SET) < 0))
+        return hd_err(HD_IO, "cannot shorten %s: %s", b->path, strerror(errno));
+    b->torn = false;
+    return HD_OK;
+}
+
+/* All of the buffer or nothing of it. */
+static enum hd_status write_buffer(struct hd_tensorboard *b)
+{
+    enum hd_status st = hd_file_write_all(b->fd, b->buffer, b->used);
+    struct hd_error error;
+
+    if (st)
+        st = hd_err_prefix(st, "%s", b->path);
+    if (!st) {
+        b->size_bytes += (off_t)b->used;
+        return HD_OK;
+    }
+    hd_err_save(st, &error);
+    b->torn = true;
+    (void)cut_torn(b); /* or the next call does */
+    return hd_err_restore(&error);
+}
+
+enum hd_status hd_tensorboard_open(const char *dir, int64_t attempt, int64_t steps_done,
+                                   struct hd_tensorboard **ret_board)
+{
+    struct hd_tensorboard *b = calloc(1, sizeof *b);
+    char host[64] = "";
+    int len;
+
+    if (!b)
+        return hd_err(HD_NO_MEMORY, "no memory for the event file");
+    (void)gethostname(host, sizeof host - 1);
+    b->fd = -1;
+    b->start_step = steps_done ? steps_done + 1 : 0; /* before step 1 the loss was measured at 0 */
+    (void)snprintf(b->dir, sizeof b->dir, "%s", dir);
+    /* TensorBoard reads the files of a folder in the order of their names */
+    len = snprintf(b->path, sizeof b->path, "%s/events.out.tfevents.%010lld.%s.attempt-%04lld", dir,
+                   (long long)(hd_clock_wall_ms() / 1000), host, (long long)attempt);
+    if (len >= (int)sizeof b->path) {
+        free(b);
+        return hd_err(HD_INVALID, "the path %s is too long", dir);
+    }
+    *ret_board = b;
+    return HD_OK;
+}
+
+enum hd_status hd_tensorboard_add(struct hd_tensorboard *b, int64_t step,
+                                  const struct hd_scalar *scalars, size_t count)
+{
+    enum hd_status st = b->fd < 0 ? open_file(b) : HD_OK;
+    size_t at;
+
+    assert(count <= HD_TENSORBOARD_SCALARS_MAX);
+    if (!st)
+        st = cut_torn(b);
+    if (st)
+        return st;
+    b->used = 0;
+    if (!b->size_bytes)
+        put_begin(b);
+    at = record_begin(b);
+    put_when(b, step);
+    put_summary(b, scalars, count);
+    record_end(b, at);
+    return write_buffer(b);
+}
+
+void hd_tensorboard_close(struct hd_tensorboard *b)
+{
+    if (!b)
+        return;
+    if (b->fd >= 0)
+        (void)close(b->fd);
+    free(b);
+}

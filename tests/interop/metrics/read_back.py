@@ -1,0 +1,31 @@
+"""read_back.py DIR STEPS JOB_DIR: reads event files with TensorBoard's own reader and compares with the ranks' logs."""
+import glob
+import re
+import sys
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+folder, steps, job = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+seen = EventAccumulator(folder, size_guidance={"scalars": 0})
+seen.Reload()
+tags = sorted(seen.Tags()["scalars"])
+assert tags == ["train/grad_norm", "train/loss", "train/lr", "train/mfu", "train/tokens_per_s",
+                "validation/loss"], tags
+
+loss, validation = {}, {}
+for log in sorted(glob.glob(f"{job}/attempt-*/logs/rank-0.log")):  # the later attempt overwrites
+    for line in open(log):
+        if m := re.search(r"step (\d+): loss ([0-9.]+) ", line):
+            loss[int(m[1])] = float(m[2])
+        if m := re.search(r"step (\d+): val_loss ([0-9.]+) ", line):
+            validation[int(m[1])] = float(m[2])
+
+for tag, expected in (("train/loss", loss), ("validation/loss", validation)):
+    events = seen.Scalars(tag)
+    assert [e.step for e in events] == sorted(expected), (tag, [e.step for e in events])
+    assert all(abs(e.value - expected[e.step]) <= 0.51e-4 for e in events), tag
+    assert all(a.wall_time <= b.wall_time for a, b in zip(events, events[1:])), tag
+    print(tag, len(events))
+assert sorted(loss) == list(range(1, steps + 1))
+for tag in tags[:5]:
+    assert len(seen.Scalars(tag)) == steps, tag

@@ -1,0 +1,384 @@
+/* Event files, read back by a reader of their own: other checksum code, another walk over the wire
+ * format. What TensorBoard itself makes of them is for tests/interop. */
+#include <dirent.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "metrics/tensorboard.h"
+
+static char folder[64], dir[96];
+
+static int make_folder(void **state)
+{
+    const char *parent = getenv("TMPDIR");
+
+    (void)state;
+    (void)snprintf(folder, sizeof folder, "%s/heddle-tb-XXXXXX", parent ? parent : "/tmp");
+    if (!mkdtemp(folder))
+        return -1;
+    (void)snprintf(dir, sizeof dir, "%s/job/tensorboard", folder);
+    return 0;
+}
+
+static int drop_folder(void **state)
+{
+    (void)state;
+    return hd_file_remove_tree(folder) ? -1 : 0;
+}
+
+/* ---- the reader ---- */
+
+/* CRC-32C bit by bit: polynomial 0x1EDC6F41, here with its bits in reverse. */
+static uint32_t slow_crc(const uint8_t *bytes, size_t n)
+{
+    uint32_t crc = 0xffffffff;
+
+    for (size_t i = 0; i < n; i++)
+        for (int bit = 0; bit < 8; bit++) {
+            uint32_t in = (bytes[i] >> bit & 1) ^ (crc & 1);
+
+            crc >>= 1;
+            if (in)
+                crc ^= 0x82f63b78;
+        }
+    return ~crc;
+}
+
+static uint32_t turned(uint32_t crc)
+{
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+struct value {
+    int64_t step;
+    double time;
+    char tag[80];
+    float number;
+};
+
+/* What a file says. */
+struct events {
+    char version[32];
+    int64_t start_step; /* -1: none */
+    struct value values[256];
+    int count, records;
+};
+
+static uint64_t little(const uint8_t *p, int bytes)
+{
+    uint64_t v = 0;
+
+    for (int i = 0; i < bytes; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
+static uint64_t varint(const uint8_t **p)
+{
+    uint64_t v = 0;
+
+    for (int shift = 0;; shift += 7) {
+        v |= (uint64_t)(**p & 0x7f) << shift;
+        if (!(*(*p)++ & 0x80))
+            return v;
+    }
+}
+
+static void read_value(const uint8_t *p, const uint8_t *end, struct value *v)
+{
+    while (p < end) {
+        uint64_t key = varint(&p);
+
+        if (key == (1 << 3 | 2)) { /* tag */
+            uint64_t n = varint(&p);
+
+            (void)snprintf(v->tag, sizeof v->tag, "%.*s", (int)n, (const char *)p);
+            p += n;
+        } else {
+            uint32_t bits = (uint32_t)little(p, 4);
+
+            assert_int_equal(key, 2 << 3 | 5); /* simple_value */
+            memcpy(&v->number, &bits, 4);
+            p += 4;
+        }
+    }
+    assert_ptr_equal(p, end);
+}
+
+static void read_summary(const uint8_t *p, const uint8_t *end, const struct value *common,
+                         struct events *e)
+{
+    while (p < end) {
+        uint64_t key = varint(&p), n = varint(&p);
+
+        assert_int_equal(key, 1 << 3 | 2); /* value */
+        assert_in_range(e->count, 0, 255);
+        e->values[e->count] = *common;
+        read_value(p, p + n, &e->values[e->count++]);
+        p += n;
+    }
+    assert_ptr_equal(p, end);
+}
+
+static void read_event(const uint8_t *p, const uint8_t *end, struct events *e)
+{
+    struct value common = {0};
+
+    while (p < end) {
+        uint64_t key = varint(&p), n;
+
+        if (key == (1 << 3 | 1)) { /* wall_time */
+            uint64_t bits = little(p, 8);
+
+            memcpy(&common.time, &bits, 8);
+            p += 8;
+            continue;
+        }
+        n = varint(&p);
+        if (key == (2 << 3 | 0)) { /* step */
+            common.step = (int64_t)n;
+            continue;
+        }
+        assert_true(n <= (uint64_t)(end - p));
+        if (key == (3 << 3 | 2)) {
+            (void)snprintf(e->version, sizeof e->version, "%.*s", (int)n, (const char *)p);
+        } else if (key == (7 << 3 | 2)) {
+            assert_true(n == 2 && p[0] == (1 << 3 | 0) && p[1] == 1); /* status START */
+            e->start_step = common.step;
+        } else {
+            assert_int_equal(key, 5 << 3 | 2);
+            read_summary(p, p + n, &common, e);
+        }
+        p += n;
+    }
+}
+
+static void read_events(const char *path, struct events *e)
+{
+    struct hd_text bytes = {0};
+    const uint8_t *p, *end;
+
+    *e = (struct events){.start_step = -1};
+    assert_int_equal(hd_file_read(path, 1 << 20, &bytes), HD_OK);
+    p = (const uint8_t *)bytes.data;
+    end = p + bytes.len_bytes;
+    while (p < end) {
+        uint64_t n;
+
+        assert_true(end - p >= 16);
+        n = little(p, 8);
+        assert_int_equal(little(p + 8, 4), turned(slow_crc(p, 8)));
+        assert_true(n <= (uint64_t)(end - p - 16));
+        assert_int_equal(little(p + 12 + n, 4), turned(slow_crc(p + 12, n)));
+        read_event(p + 12, p + 12 + n, e);
+        e->records++;
+        p += 16 + n;
+    }
+    hd_text_free(&bytes);
+}
+
+/* The file that TensorBoard reads last. */
+static const char *last_file(void)
+{
+    static char path[512];
+    struct dirent **list;
+    int count = scandir(dir, &list, NULL, alphasort);
+
+    assert_true(count > 2);
+    (void)snprintf(path, sizeof path, "%s/%s", dir, list[count - 1]->d_name);
+    for (int i = 0; i < count; i++)
+        free(list[i]);
+    free(list);
+    return path;
+}
+
+/* ---- tests ---- */
+
+static struct hd_tensorboard *open_board(int64_t attempt, int64_t steps_done)
+{
+    struct hd_tensorboard *board = NULL;
+
+    assert_int_equal(hd_tensorboard_open(dir, attempt, steps_done, &board), HD_OK);
+    return board;
+}
+
+static void the_reader_of_this_test_knows_the_published_checksum(void **state)
+{
+    (void)state;
+    /* the check value of CRC-32C in the catalogues */
+    assert_int_equal(slow_crc((const uint8_t *)"123456789", 9), 0xe3069283);
+}
+
+static void what_is_added_is_read_back_with_step_and_time(void **state)
+{
+    const int64_t steps[] = {1, 127, 128, 16384, INT64_C(1) << 40}; /* several lengths of varint */
+    const double before = (double)hd_clock_wall_ms() * 1e-3;
+    struct hd_tensorboard *board = open_board(1, 0);
+    struct events e;
+
+    (void)state;
+    for (size_t i = 0; i < 5; i++) {
+        const struct hd_scalar scalars[] = {{"train/loss", 5.5 - (double)i}, {"train/lr", 1e-3}};
+
+        assert_int_equal(hd_tensorboard_add(board, steps[i], scalars, 2), HD_OK);
+    }
+    read_events(last_file(), &e); /* while it is open: what was added is there */
+    hd_tensorboard_close(board);
+    assert_string_equal(e.version, "brain.Event:2");
+    assert_int_equal(e.start_step, 0);
+    assert_int_equal(e.records, 2 + 5);
+    assert_int_equal(e.count, 10);
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(e.values[i].step, steps[i / 2]);
+        assert_string_equal(e.values[i].tag, i % 2 ? "train/lr" : "train/loss");
+        assert_true(e.values[i].number == (i % 2 ? 1e-3f : 5.5f - (float)(i / 2)));
+        assert_true(e.values[i].time >= before && e.values[i].time < before + 60);
+    }
+}
+
+static void the_largest_call_fits_and_odd_numbers_survive(void **state)
+{
+    struct hd_scalar scalars[HD_TENSORBOARD_SCALARS_MAX];
+    char tag[HD_TENSORBOARD_TAG_MAX + 1];
+    struct hd_tensorboard *board = open_board(1, 0);
+    struct events e;
+
+    (void)state;
+    memset(tag, 't', sizeof tag);
+    tag[sizeof tag - 1] = '\0';
+    for (int i = 0; i < HD_TENSORBOARD_SCALARS_MAX; i++)
+        scalars[i] = (struct hd_scalar){tag, i == 0 ? NAN : i == 1 ? INFINITY : -1e30};
+    assert_int_equal(hd_tensorboard_add(board, 1, scalars, HD_TENSORBOARD_SCALARS_MAX), HD_OK);
+    hd_tensorboard_close(board);
+    read_events(last_file(), &e);
+    assert_int_equal(e.count, HD_TENSORBOARD_SCALARS_MAX);
+    assert_true(isnan(e.values[0].number) && isinf(e.values[1].number));
+    assert_true(e.values[15].number == -1e30f);
+    assert_string_equal(e.values[15].tag, tag);
+}
+
+/* Goal: TensorBoard drops what the attempt before wrote behind its checkpoint, and reads the files
+ * in the order of attempts, 10 behind 9, also when all begin within one second. */
+static void a_later_attempt_says_where_it_starts_and_is_read_later(void **state)
+{
+    const struct hd_scalar loss = {"train/loss", 1};
+    struct events e;
+
+    (void)state;
+    for (int64_t attempt = 1; attempt <= 10; attempt++) {
+        struct hd_tensorboard *board = open_board(attempt, attempt * 20);
+
+        assert_int_equal(hd_tensorboard_add(board, attempt * 20 + 1, &loss, 1), HD_OK);
+        hd_tensorboard_close(board);
+        read_events(last_file(), &e);
+        assert_int_equal(e.start_step, attempt * 20 + 1); /* step 20's values are kept */
+        assert_int_equal(e.values[0].step, attempt * 20 + 1);
+    }
+}
+
+static void a_killed_rank_loses_nothing_that_was_added(void **state)
+{
+    struct events e;
+    int status;
+    pid_t pid = fork();
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct hd_tensorboard *board = NULL;
+
+        if (hd_tensorboard_open(dir, 1, 0, &board))
+            _exit(1);
+        for (int64_t step = 1; step <= 50; step++)
+            if (hd_tensorboard_add(board, step, &(struct hd_scalar){"train/loss", 2}, 1))
+                _exit(1);
+        (void)raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    read_events(last_file(), &e);
+    assert_int_equal(e.count, 50);
+    assert_int_equal(e.values[49].step, 50);
+}
+
+/* Goal: a disk that is full for a while costs the numbers of that while. Method: a limit on the
+ * size of files cuts a record in two; then it goes. */
+static void a_full_disk_tears_no_record(void **state)
+{
+    struct hd_tensorboard *board = open_board(1, 0);
+    const struct hd_scalar loss = {"train/loss", 3};
+    struct rlimit old, small;
+    struct hd_text bytes = {0};
+    struct events e;
+
+    (void)state;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(hd_tensorboard_add(board, 1, &loss, 1), HD_OK);
+    assert_int_equal(hd_file_read(last_file(), 1 << 20, &bytes), HD_OK);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = (struct rlimit){.rlim_cur = bytes.len_bytes + 30, .rlim_max = old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (int64_t step = 2; step <= 5; step++) {
+        assert_int_equal(hd_tensorboard_add(board, step, &loss, 1), HD_IO);
+        assert_non_null(strstr(hd_err_message(), "events.out.tfevents."));
+    }
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    read_events(last_file(), &e);
+    assert_int_equal(e.count, 1);
+    assert_int_equal(hd_tensorboard_add(board, 6, &loss, 1), HD_OK);
+    hd_tensorboard_close(board);
+    read_events(last_file(), &e);
+    assert_int_equal(e.count, 2);
+    assert_int_equal(e.values[1].step, 6);
+    hd_text_free(&bytes);
+}
+
+static void a_folder_that_cannot_be_made_is_tried_again(void **state)
+{
+    const struct hd_scalar loss = {"train/loss", 3};
+    struct hd_tensorboard *board = open_board(1, 0);
+    struct events e;
+    char job[96];
+
+    (void)state;
+    (void)snprintf(job, sizeof job, "%s/job", folder);
+    assert_int_equal(hd_file_write_atomic(job, "", 0, 0644), HD_OK); /* a file in its place */
+    assert_int_not_equal(hd_tensorboard_add(board, 1, &loss, 1), HD_OK);
+    assert_int_equal(unlink(job), 0);
+    assert_int_equal(hd_tensorboard_add(board, 2, &loss, 1), HD_OK);
+    hd_tensorboard_close(board);
+    read_events(last_file(), &e);
+    assert_string_equal(e.version, "brain.Event:2");
+    assert_int_equal(e.count, 1);
+}
+
+#define IN_A_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, drop_folder)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_reader_of_this_test_knows_the_published_checksum),
+        IN_A_FOLDER(what_is_added_is_read_back_with_step_and_time),
+        IN_A_FOLDER(the_largest_call_fits_and_odd_numbers_survive),
+        IN_A_FOLDER(a_later_attempt_says_where_it_starts_and_is_read_later),
+        IN_A_FOLDER(a_killed_rank_loses_nothing_that_was_added),
+        IN_A_FOLDER(a_full_disk_tears_no_record),
+        IN_A_FOLDER(a_folder_that_cannot_be_made_is_tried_again),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
