@@ -60,7 +60,7 @@ static enum hd_status print_bigram(const struct hd_job *job, struct hd_arena *ar
         st = hd_validation_init(&validation, s.val, job->context,
                                 job->validate_batches * job->global_batch);
     if (!st)
-        st = hd_bigram_fit(s.train, &model);
+        st = hd_bigram_fit(s.train, job->vocab, &model);
     if (!st)
         st = hd_bigram_entropy(model, &validation, &nats);
     if (!st)

@@ -16,7 +16,7 @@ static const struct verb {
      "--checkpoint DIR --prompt TEXT [--max-tokens N] [--temperature T] [--top-k K]\n"
      "             [--top-p P] [--greedy] [--seed S] [--threads N]",
      "text from a checkpoint", hd_worker_generate},
-    {"bigram", "--job FILE", "entropy of a byte bigram model on a resolved job's validation bytes",
+    {"bigram", "--job FILE", "entropy of a bigram model on a resolved job's validation data",
      hd_worker_bigram},
     {"memory", "--job FILE [--rank R]", "what a rank of a resolved job will reserve, part by part",
      hd_worker_memory},

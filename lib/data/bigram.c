@@ -1,92 +1,172 @@
+/* bigram: the pairs that occur, in a table that grows with them. A vocabulary has the square of its
+ * size of possible pairs; a text has few. */
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "data/data_internal.h"
 
-enum { BYTES = 256 };
+enum { READ_TOKENS = 4096, FIRST_ROOM = 1 << 12 };
 
-struct hd_bigram {
-    int64_t pair[BYTES][BYTES]; /* n(a,b): b follows a */
-    int64_t before[BYTES];      /* n(a) = sum_b n(a,b) */
-    int64_t single[BYTES];      /* n(b) */
-    int64_t total;              /* N    */
+struct pair {
+    uint64_t key;  /* before << 32 | token */
+    int64_t count; /* 0: this place is free */
 };
 
-/* pair[a][b] += 1 for each neighbouring a, b of [first, first + count). */
-static void count_pairs(struct hd_data_range range, int64_t pair[BYTES][BYTES])
+struct hd_bigram {
+    struct pair *pairs;   /* n(a,b), open addressing */
+    size_t room, used;    /* room: a power of two */
+    int64_t *before;      /* n(a) = sum_b n(a,b), [V] */
+    int64_t *single;      /* n(b), [V]                */
+    int64_t total, vocab; /* N, V                   */
+};
+
+static struct pair *find(struct pair *pairs, size_t room, uint64_t key)
 {
-    int64_t done = 0;
-    int before = -1;
+    uint64_t hash = key * UINT64_C(0x9E3779B97F4A7C15); /* Fibonacci hashing */
+    size_t at = (size_t)(hash >> 20) & (room - 1);
 
-    while (done < range.count) {
-        int64_t n;
-        const unsigned char *bytes =
-            hd_corpus_span(range.corpus, range.first + done, range.count - done, &n);
-
-        for (int64_t i = 0; i < n; i++) {
-            if (before >= 0)
-                pair[before][bytes[i]]++;
-            before = bytes[i];
-        }
-        done += n;
-    }
+    while (pairs[at].count && pairs[at].key != key)
+        at = (at + 1) & (room - 1);
+    return &pairs[at];
 }
 
-enum hd_status hd_bigram_fit(struct hd_data_range train, struct hd_bigram **ret_bigram)
+static enum hd_status grow(struct hd_bigram *m)
 {
-    struct hd_bigram *model;
-    int64_t n;
+    const size_t room = 2 * m->room;
+    struct pair *pairs = calloc(room, sizeof *pairs);
+
+    if (!pairs)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu pairs of tokens", m->used);
+    for (size_t i = 0; i < m->room; i++)
+        if (m->pairs[i].count)
+            *find(pairs, room, m->pairs[i].key) = m->pairs[i];
+    free(m->pairs);
+    m->pairs = pairs;
+    m->room = room;
+    return HD_OK;
+}
+
+static enum hd_status count_pair(struct hd_bigram *m, int32_t before, int32_t token)
+{
+    const uint64_t key = (uint64_t)before << 32 | (uint32_t)token;
+    struct pair *p = find(m->pairs, m->room, key);
+    enum hd_status st;
+
+    if (!p->count) {
+        st = 4 * ++m->used > 3 * m->room ? grow(m) : HD_OK;
+        if (st)
+            return st;
+        p = find(m->pairs, m->room, key);
+        p->key = key;
+    }
+    p->count++;
+    m->before[before]++;
+    return HD_OK;
+}
+
+/* Counts each token, and each pair that a sample could have as token and target. */
+static enum hd_status count_range(struct hd_bigram *m, struct hd_data_range range)
+{
+    struct hd_document_walk walk = hd_document_walk(range.corpus, range.first);
+    int32_t tokens[READ_TOKENS], before = -1;
+    enum hd_status st = HD_OK;
+
+    for (int64_t done = 0; !st && done < range.count; done += READ_TOKENS) {
+        const int64_t left = range.count - done, n = left < READ_TOKENS ? left : READ_TOKENS;
+
+        st = hd_corpus_read(range.corpus, range.first + done, n, tokens);
+        for (int64_t i = 0; !st && i < n; i++) {
+            if (tokens[i] >= m->vocab)
+                return hd_err(HD_INVALID, "token id %d is outside 0 to %" PRId64, (int)tokens[i],
+                              m->vocab - 1);
+            m->single[tokens[i]]++;
+            if (before >= 0)
+                st = count_pair(m, before, tokens[i]);
+            before = hd_document_walk_ends(&walk, tokens[i]) ? -1 : tokens[i];
+        }
+    }
+    return st;
+}
+
+enum hd_status hd_bigram_fit(struct hd_data_range train, int64_t vocab,
+                             struct hd_bigram **ret_bigram)
+{
+    struct hd_bigram *m;
+    enum hd_status st = HD_OK;
 
     if (train.count < 1)
-        return hd_err(HD_INVALID, "a bigram model needs at least one byte of text");
-    model = calloc(1, sizeof *model);
-    if (!model)
-        return hd_err(HD_NO_MEMORY, "no memory for the counts of a bigram model");
-    count_pairs(train, model->pair);
-    for (int a = 0; a < BYTES; a++)
-        for (int b = 0; b < BYTES; b++) {
-            model->before[a] += model->pair[a][b];
-            model->single[b] += model->pair[a][b];
-        }
-    model->single[*hd_corpus_span(train.corpus, train.first, 1, &n)]++; /* it follows nothing */
-    model->total = train.count;
-    *ret_bigram = model;
-    return HD_OK;
+        return hd_err(HD_INVALID, "a bigram model needs at least one token of text");
+    m = calloc(1, sizeof *m);
+    if (!m)
+        return hd_err(HD_NO_MEMORY, "no memory for a bigram model");
+    *m = (struct hd_bigram){.pairs = calloc(FIRST_ROOM, sizeof *m->pairs),
+                            .room = FIRST_ROOM,
+                            .before = calloc((size_t)vocab, sizeof *m->before),
+                            .single = calloc((size_t)vocab, sizeof *m->single),
+                            .total = train.count,
+                            .vocab = vocab};
+    if (!m->pairs || !m->before || !m->single)
+        st = hd_err(HD_NO_MEMORY, "no memory for the counts of a bigram model");
+    if (!st)
+        st = count_range(m, train);
+    if (st)
+        hd_bigram_free(m);
+    else
+        *ret_bigram = m;
+    return st;
 }
 
-void hd_bigram_free(struct hd_bigram *bigram)
+void hd_bigram_free(struct hd_bigram *m)
 {
-    free(bigram);
+    if (!m)
+        return;
+    free(m->pairs);
+    free(m->before);
+    free(m->single);
+    free(m);
 }
 
-double hd_bigram_probability(const struct hd_bigram *bigram, unsigned char before,
-                             unsigned char byte)
+double hd_bigram_probability(const struct hd_bigram *m, int32_t before, int32_t token)
 {
-    const double single = ((double)bigram->single[byte] + 1) / ((double)bigram->total + BYTES);
+    const double single = ((double)m->single[token] + 1) / ((double)m->total + (double)m->vocab);
+    const struct pair *p = find(m->pairs, m->room, (uint64_t)before << 32 | (uint32_t)token);
 
-    return ((double)bigram->pair[before][byte] + single) / ((double)bigram->before[before] + 1);
+    return ((double)p->count + single) / ((double)m->before[before] + 1);
 }
 
-/* The targets of all windows are one stretch of text, each seen after the byte before it; so the
- * counts of its pairs say all, and each pair's logarithm is taken once. */
-enum hd_status hd_bigram_entropy(const struct hd_bigram *bigram,
-                                 const struct hd_validation *validation, double *ret_nats)
+enum hd_status hd_bigram_entropy(const struct hd_bigram *m, const struct hd_validation *validation,
+                                 double *ret_nats)
 {
-    struct hd_data_range range = validation->range;
-    int64_t(*seen)[BYTES] = calloc(BYTES, sizeof *seen);
+    const int64_t S = validation->context;
+    struct hd_data_batch row = {.tokens = calloc((size_t)S, sizeof *row.tokens),
+                                .targets = calloc((size_t)S, sizeof *row.targets)};
+    enum hd_status st = HD_OK;
+    int64_t targets = 0;
     double sum = 0;
 
-    if (!seen)
-        return hd_err(HD_NO_MEMORY, "no memory for the pairs of the validation text");
-    range.count = validation->window_count * validation->context + 1;
-    count_pairs(range, seen);
-    for (int a = 0; a < BYTES; a++)
-        for (int b = 0; b < BYTES; b++)
-            if (seen[a][b])
-                sum -= (double)seen[a][b] *
-                       log(hd_bigram_probability(bigram, (unsigned char)a, (unsigned char)b));
-    free(seen);
-    *ret_nats = sum / (double)(range.count - 1);
-    return HD_OK;
+    if (!row.tokens || !row.targets)
+        st = hd_err(HD_NO_MEMORY, "no memory for a validation window");
+    for (int64_t w = 0; !st && w < validation->window_count; w++) {
+        st = hd_validation_fill(validation, w, 1, &row);
+        for (int64_t j = 0; !st && j < S; j++) {
+            if (row.targets[j] == HD_DATA_TARGET_NONE)
+                continue;
+            if (row.tokens[j] >= m->vocab || row.targets[j] >= m->vocab) {
+                st = hd_err(HD_INVALID, "a token id of the validation data is not below %" PRId64,
+                            m->vocab);
+                break;
+            }
+            sum -= log(hd_bigram_probability(m, row.tokens[j], row.targets[j]));
+            targets++;
+        }
+    }
+    free(row.tokens);
+    free(row.targets);
+    if (!st && !targets)
+        st = hd_err(HD_INVALID, "the validation data has no target");
+    if (!st)
+        *ret_nats = sum / (double)targets;
+    return st;
 }

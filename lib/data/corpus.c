@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,21 +10,31 @@
 #include <unistd.h>
 
 #include "data/data_internal.h"
+#include "data/token_file.h"
 
-struct mapped_file {
+/* A file in memory, and what it was when it was mapped. */
+struct mapping {
     char *path;
     const unsigned char *bytes; /* NULL when empty */
-    int64_t first;              /* corpus token of byte 0 */
     int64_t size_bytes;
     dev_t device;
     ino_t inode;
     struct timespec modified;
 };
 
+struct token_file {
+    struct mapping data, index; /* index.path NULL: none */
+    struct hd_token_view view;
+    int64_t first; /* corpus token of its first */
+};
+
 struct hd_corpus {
     int64_t token_count;
+    int64_t vocab; /* ids must be below; INT64_MAX: any */
+    bool bounded;
+    int64_t end_of_text; /* -1: none */
     size_t file_count;
-    struct mapped_file files[]; /* rising `first`; empty files are not kept */
+    struct token_file files[]; /* rising `first`; files without a token are not kept */
 };
 
 /* ---- opening ---- */
@@ -41,49 +52,117 @@ static enum hd_status check_kind_and_size(const struct hd_corpus_file *file,
     return HD_OK;
 }
 
-static enum hd_status map_file(struct hd_corpus *corpus, const struct hd_corpus_file *file)
+static enum hd_status map_bytes(const struct hd_corpus_file *file, struct mapping *ret_mapping)
 {
-    struct mapped_file *slot = &corpus->files[corpus->file_count];
     enum hd_status st;
     struct stat info;
-    void *bytes;
+    void *bytes = NULL;
     int fd;
 
     fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not hang on a named pipe */
     if (fd < 0)
         return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open the data file %s: %s",
                       file->path, strerror(errno));
-    if (fstat(fd, &info) < 0) {
+    if (fstat(fd, &info) < 0)
         st = hd_err(HD_IO, "cannot examine %s: %s", file->path, strerror(errno));
-        goto out;
+    else
+        st = check_kind_and_size(file, &info);
+    if (!st && info.st_size > 0) {
+        bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (bytes == MAP_FAILED)
+            st = hd_err(HD_IO, "cannot map %s into memory: %s", file->path, strerror(errno));
     }
-    st = check_kind_and_size(file, &info);
-    if (st || info.st_size == 0)
-        goto out;
-    if (info.st_size > INT64_MAX / 2 - corpus->token_count) {
-        st = hd_err(HD_LIMIT, "%s: the data files together are too large", file->path);
-        goto out;
-    }
-    bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (bytes == MAP_FAILED) {
-        st = hd_err(HD_IO, "cannot map %s into memory: %s", file->path, strerror(errno));
-        goto out;
-    }
-    *slot = (struct mapped_file){.path = strdup(file->path),
-                                 .bytes = bytes,
-                                 .first = corpus->token_count,
-                                 .size_bytes = info.st_size,
-                                 .device = info.st_dev,
-                                 .inode = info.st_ino,
-                                 .modified = info.st_mtim};
-    corpus->file_count++;
-    corpus->token_count += info.st_size;
-    if (!slot->path)
-        st = hd_err(HD_NO_MEMORY, "no memory to remember %s", file->path);
-
-out:
     (void)close(fd);
+    if (st)
+        return st;
+    *ret_mapping = (struct mapping){.path = strdup(file->path),
+                                    .bytes = bytes,
+                                    .size_bytes = info.st_size,
+                                    .device = info.st_dev,
+                                    .inode = info.st_ino,
+                                    .modified = info.st_mtim};
+    return ret_mapping->path ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to remember %s", file->path);
+}
+
+static void unmap_bytes(struct mapping *m)
+{
+    if (m->bytes)
+        (void)munmap((void *)(uintptr_t)m->bytes, (size_t)m->size_bytes);
+    free(m->path);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* The .idx beside a .bin, if there is one. */
+static enum hd_status map_index(const struct mapping *data, struct mapping *ret_index)
+{
+    const size_t stem = strlen(data->path) - strlen("bin");
+    struct hd_corpus_file file = {.size_bytes = -1};
+    char *path = strdup(data->path);
+    enum hd_status st;
+    struct stat info;
+
+    if (!path)
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    memcpy(path + stem, "idx", 3);
+    file.path = path;
+    st = stat(path, &info) < 0 && errno == ENOENT ? HD_OK : map_bytes(&file, ret_index);
+    free(path);
     return st;
+}
+
+/* What the bytes are: by the name for .npy and .bin; whatever begins as an array is one. */
+static enum hd_status understand(struct token_file *f)
+{
+    static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+    const struct mapping *d = &f->data;
+    enum hd_status st = HD_OK;
+
+    if (ends_with(d->path, ".bin")) {
+        st = map_index(d, &f->index);
+        if (!st && f->index.path)
+            st = hd_token_view_megatron(d->bytes, d->size_bytes, f->index.bytes,
+                                        f->index.size_bytes, &f->view);
+        else if (!st)
+            st = hd_token_view_llmc(d->bytes, d->size_bytes, &f->view);
+    } else if (ends_with(d->path, ".npy") ||
+               (d->size_bytes >= 6 && memcmp(d->bytes, npy, sizeof npy) == 0)) {
+        st = hd_token_view_npy(d->bytes, d->size_bytes, &f->view);
+    } else {
+        f->view = hd_token_view_text(d->bytes, d->size_bytes);
+    }
+    return st ? hd_err_prefix(st, "%s", d->path) : HD_OK;
+}
+
+static void close_file(struct token_file *f)
+{
+    unmap_bytes(&f->data);
+    unmap_bytes(&f->index);
+}
+
+static enum hd_status add_file(struct hd_corpus *corpus, const struct hd_corpus_file *file)
+{
+    struct token_file *f = &corpus->files[corpus->file_count];
+    enum hd_status st = map_bytes(file, &f->data);
+
+    if (!st)
+        st = understand(f);
+    if (!st && f->view.count > INT64_MAX / 2 - corpus->token_count)
+        st = hd_err(HD_LIMIT, "%s: the data files together are too large", file->path);
+    if (st || f->view.count == 0) {
+        close_file(f);
+        *f = (struct token_file){.first = 0};
+        return st;
+    }
+    f->first = corpus->token_count;
+    corpus->token_count += f->view.count;
+    corpus->file_count++;
+    return HD_OK;
 }
 
 enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
@@ -100,8 +179,10 @@ enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
     corpus = calloc(1, sizeof *corpus + count * sizeof corpus->files[0]);
     if (!corpus)
         return hd_err(HD_NO_MEMORY, "no memory for the table of %zu data files", count);
+    corpus->vocab = INT64_MAX;
+    corpus->end_of_text = -1;
     for (size_t i = 0; !st && i < count; i++)
-        st = map_file(corpus, &files[i]);
+        st = add_file(corpus, &files[i]);
     if (st)
         hd_corpus_close(corpus);
     else
@@ -113,32 +194,39 @@ void hd_corpus_close(struct hd_corpus *corpus)
 {
     if (!corpus)
         return;
-    for (size_t i = 0; i < corpus->file_count; i++) {
-        (void)munmap((void *)(uintptr_t)corpus->files[i].bytes,
-                     (size_t)corpus->files[i].size_bytes);
-        free(corpus->files[i].path);
-    }
+    for (size_t i = 0; i < corpus->file_count; i++)
+        close_file(&corpus->files[i]);
     free(corpus);
+}
+
+static enum hd_status check_mapping(const struct mapping *m)
+{
+    struct stat info;
+
+    if (!m->path)
+        return HD_OK;
+    if (stat(m->path, &info) < 0)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot examine the data file %s: %s",
+                      m->path, strerror(errno));
+    if (info.st_size != m->size_bytes || info.st_dev != m->device || info.st_ino != m->inode ||
+        info.st_mtim.tv_sec != m->modified.tv_sec || info.st_mtim.tv_nsec != m->modified.tv_nsec)
+        return hd_err(HD_INVALID,
+                      "%s was changed while it was in use; put changed text under a new name "
+                      "and submit a new job",
+                      m->path);
+    return HD_OK;
 }
 
 enum hd_status hd_corpus_check(const struct hd_corpus *corpus)
 {
-    for (size_t i = 0; i < corpus->file_count; i++) {
-        const struct mapped_file *file = &corpus->files[i];
-        struct stat info;
+    enum hd_status st = HD_OK;
 
-        if (stat(file->path, &info) < 0)
-            return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO,
-                          "cannot examine the data file %s: %s", file->path, strerror(errno));
-        if (info.st_size != file->size_bytes || info.st_dev != file->device ||
-            info.st_ino != file->inode || info.st_mtim.tv_sec != file->modified.tv_sec ||
-            info.st_mtim.tv_nsec != file->modified.tv_nsec)
-            return hd_err(HD_INVALID,
-                          "%s was changed while it was in use; put changed text under a new name "
-                          "and submit a new job",
-                          file->path);
+    for (size_t i = 0; !st && i < corpus->file_count; i++) {
+        st = check_mapping(&corpus->files[i].data);
+        if (!st)
+            st = check_mapping(&corpus->files[i].index);
     }
-    return HD_OK;
+    return st;
 }
 
 /* ---- reading ---- */
@@ -148,41 +236,129 @@ int64_t hd_corpus_token_count(const struct hd_corpus *corpus)
     return corpus->token_count;
 }
 
-const unsigned char *hd_corpus_span(const struct hd_corpus *corpus, int64_t first, int64_t count,
-                                    int64_t *ret_count)
+bool hd_corpus_is_text(const struct hd_corpus *corpus)
 {
-    size_t lo = 0, hi = corpus->file_count; /* the file lies in [lo, hi) */
-    const struct mapped_file *file;
-    int64_t left;
+    for (size_t i = 0; i < corpus->file_count; i++)
+        if (strcmp(corpus->files[i].view.kind, "text") != 0)
+            return false;
+    return true;
+}
 
-    assert(first >= 0 && count > 0 && count <= corpus->token_count - first);
+/* The file that token `place` lies in. */
+static const struct token_file *file_at(const struct hd_corpus *corpus, int64_t place)
+{
+    size_t lo = 0, hi = corpus->file_count; /* it lies in [lo, hi) */
+
+    assert(place >= 0 && place < corpus->token_count);
     while (hi - lo > 1) {
         size_t middle = lo + (hi - lo) / 2;
 
-        if (corpus->files[middle].first <= first)
+        if (corpus->files[middle].first <= place)
             lo = middle;
         else
             hi = middle;
     }
-    file = &corpus->files[lo];
-    left = file->first + file->size_bytes - first;
-    *ret_count = count < left ? count : left;
-    return file->bytes + (first - file->first);
+    return &corpus->files[lo];
 }
 
-void hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int64_t count,
-                    int32_t *ret_tokens)
+/* Names the first id of a stretch that is outside the vocabulary. */
+static enum hd_status bad_id(const struct hd_corpus *corpus, const struct token_file *f,
+                             int64_t first, int64_t count)
 {
-    while (count > 0) {
-        int64_t n;
-        const unsigned char *bytes = hd_corpus_span(corpus, first, count, &n);
+    for (int64_t i = first; i < first + count; i++) {
+        const int64_t id = hd_token_at(&f->view, i);
 
-        for (int64_t i = 0; i < n; i++)
-            ret_tokens[i] = bytes[i];
+        if (id < 0 || id >= corpus->vocab)
+            return hd_err(HD_INVALID,
+                          "%s: token %" PRId64 " is %" PRId64
+                          ", but model.vocab allows 0 to %" PRId64
+                          "; it was made by another tokenizer, or model.vocab is too small",
+                          f->data.path, i, id, corpus->vocab - 1);
+    }
+    return hd_err(HD_INVALID, "%s was changed while it was in use", f->data.path);
+}
+
+enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int64_t count,
+                              int32_t *ret_tokens)
+{
+    assert(first >= 0 && count >= 0 && count <= corpus->token_count - first);
+    while (count > 0) {
+        const struct token_file *f = file_at(corpus, first);
+        const int64_t left = f->first + f->view.count - first, n = count < left ? count : left;
+
+        if (hd_token_read(&f->view, first - f->first, n, ret_tokens) >= corpus->vocab)
+            return bad_id(corpus, f, first - f->first, n);
         ret_tokens += n;
         first += n;
         count -= n;
     }
+    return HD_OK;
+}
+
+/* ---- what is known of the ids ---- */
+
+enum { LOOK_TOKENS = 4096, LOOKS_PER_FILE = 256 };
+
+/* A file from end to end when it is small, else stretches spread over it: a wrong tokenizer shows
+ * anywhere, and every id is looked at again when it is read. */
+static enum hd_status look_at(const struct hd_corpus *corpus, const struct token_file *f)
+{
+    int32_t ids[LOOK_TOKENS];
+    const int64_t looks = (f->view.count + LOOK_TOKENS - 1) / LOOK_TOKENS;
+    const int64_t stride = looks > LOOKS_PER_FILE ? looks / LOOKS_PER_FILE : 1;
+
+    for (int64_t i = 0; i < looks; i += stride) {
+        const int64_t first = i * LOOK_TOKENS, left = f->view.count - first;
+        const int64_t n = left < LOOK_TOKENS ? left : LOOK_TOKENS;
+
+        if (hd_token_read(&f->view, first, n, ids) >= corpus->vocab)
+            return bad_id(corpus, f, first, n);
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab)
+{
+    enum hd_status st = HD_OK;
+
+    corpus->vocab = vocab;
+    for (size_t i = 0; !st && i < corpus->file_count; i++)
+        st = look_at(corpus, &corpus->files[i]);
+    return st;
+}
+
+void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text)
+{
+    corpus->bounded = true;
+    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text; /* no id is that */
+}
+
+bool hd_corpus_is_bounded(const struct hd_corpus *corpus)
+{
+    return corpus->bounded;
+}
+
+/* The first token after `place` that begins a document, as far as files and their indexes tell. */
+static int64_t next_start(const struct hd_corpus *corpus, int64_t place)
+{
+    const struct token_file *f = file_at(corpus, place);
+
+    return f->first + hd_token_next_document(&f->view, place - f->first);
+}
+
+struct hd_document_walk hd_document_walk(const struct hd_corpus *corpus, int64_t first)
+{
+    return (struct hd_document_walk){corpus, first,
+                                     corpus->bounded ? next_start(corpus, first) : INT64_MAX};
+}
+
+bool hd_document_walk_ends(struct hd_document_walk *w, int32_t token)
+{
+    const bool bound = ++w->place == w->next;
+
+    if (bound && w->place < w->corpus->token_count)
+        w->next = next_start(w->corpus, w->place);
+    return bound || (w->corpus->bounded && token == w->corpus->end_of_text);
 }
 
 /* ---- ranges ---- */
@@ -212,9 +388,9 @@ enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, 
         const double enough = for_val > for_train ? for_val : for_train;
 
         return hd_err(HD_INVALID,
-                      "data.split %g cuts the %" PRId64 " bytes of text into %" PRId64
+                      "data.split %g cuts the %" PRId64 " tokens into %" PRId64
                       " for training and %" PRId64 " for validation; each needs at least "
-                      "%" PRId64 " (the context and one more): %.0f bytes of text are enough, or "
+                      "%" PRId64 " (the context and one more): %.0f tokens are enough, or "
                       "lower model.context",
                       fraction, total, cut, total - cut, context + 1, enough + 1);
     }

@@ -1,7 +1,12 @@
-/* data: text files as one sequence of tokens, and which of them each sample of a run gets.
+/* data: files as one sequence of tokens, and which of them each sample of a run gets.
  *
- * A corpus maps its files into memory and reads them as one sequence of byte tokens, in the order
- * given. A range is a part of that sequence. A range is cut into windows of `context` tokens that
+ * A corpus maps its files into memory and reads them as one sequence of tokens, in the order given:
+ * text by its bytes, token files (token_file.h) by the ids in them. It knows where documents end:
+ * at the end of a file, where Megatron's index says so, and behind the id that ends a text. Told to
+ * bound documents, it makes batches in which each stands alone: the bounds that attention honours,
+ * positions from 0 in each document, and no target in the next document.
+ *
+ * A range is a part of that sequence. A range is cut into windows of `context` tokens that
  * do not overlap; a sample is one window with its targets, the same tokens one place later, and so
  * reads context + 1 tokens. What is left at the end of the range is dropped.
  *
@@ -16,6 +21,7 @@
 #ifndef HD_DATA_DATA_H
 #define HD_DATA_DATA_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,8 +43,10 @@ struct hd_corpus_file {
     int64_t size_bytes; /* as recorded when the job was submitted; -1: not recorded */
 };
 
-/* Maps the files. A file that is missing, unreadable, no regular file, or of another size than
- * recorded is an error that names it. Empty files are allowed. The paths are copied. */
+/* Maps the files: .npy arrays, .bin token files of llm.c, or of Megatron where an .idx is beside
+ * them, and all others as text. A file that is damaged, missing, unreadable, no regular file, or of
+ * another size than recorded is an error that names it. Empty files are allowed. The paths are
+ * copied. */
 enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
                               struct hd_corpus **ret_corpus);
 void hd_corpus_close(struct hd_corpus *corpus); /* NULL is fine */
@@ -50,9 +58,21 @@ int64_t hd_corpus_token_count(const struct hd_corpus *corpus);
  * such as a checkpoint, where a clear word is still possible. */
 enum hd_status hd_corpus_check(const struct hd_corpus *corpus);
 
+bool hd_corpus_is_text(const struct hd_corpus *corpus); /* no token file among them */
+
+/* From now on an id that is not below `vocab` is HD_INVALID, naming file, place and id: at once for
+ * what is looked at here (files up to 1 Mi tokens whole, larger ones in 256 places), later where it
+ * is read. */
+enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab);
+
+/* From now on samples have bounds of documents. end_of_text: the id that is a document's last; -1:
+ * there is none. */
+void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text);
+bool hd_corpus_is_bounded(const struct hd_corpus *corpus);
+
 /* Tokens [first, first + count) as ids. The caller keeps within the corpus. */
-void hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int64_t count,
-                    int32_t *ret_tokens);
+enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int64_t count,
+                              int32_t *ret_tokens);
 
 struct hd_data_range {
     const struct hd_corpus *corpus;
@@ -86,13 +106,23 @@ enum hd_status hd_sampler_init(struct hd_sampler *ret_sampler, struct hd_data_ra
                                int64_t context, int64_t global_batch, enum hd_data_order order,
                                uint64_t seed);
 
+/* Rows of a batch; any may be NULL, but with bounded documents, tokens only when all others are. */
+struct hd_data_batch {
+    int32_t *tokens;     /* [count, S]                                                           */
+    int32_t *targets;    /* [count, S] the token after; HD_DATA_TARGET_NONE behind a bounded
+                            document and in padding                                              */
+    int32_t *positions;  /* [count, S] place in the sample; in the document where these are
+                            bounded                                                              */
+    int32_t *index;      /* [count, S] place in the sample: 0 .. S-1                             */
+    int32_t *bounds;     /* [count, S] index of the first token of the same document             */
+    int64_t *sample_ids; /* [count]    global sample ids                                         */
+};
+
 /* Samples first .. first + count - 1 of the global batch of `step` (the number of steps completed
- * before it, so the first step is 0). Any output may be NULL. Allocates nothing. */
-void hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first, int64_t count,
-                     int32_t *ret_tokens,    /* [count, S]                               */
-                     int32_t *ret_targets,   /* [count, S] targets[j] = the token after tokens[j] */
-                     int32_t *ret_positions, /* [count, S] 0 .. S-1; also the index in the sample */
-                     int64_t *ret_sample_ids); /* [count]    global sample ids            */
+ * before it, so the first step is 0). HD_INVALID: an id outside the vocabulary. Allocates nothing.
+ */
+enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
+                               int64_t count, const struct hd_data_batch *ret_batch);
 
 /* The window that a global sample id reads, 0 .. window_count - 1. */
 int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id);
@@ -110,27 +140,28 @@ enum hd_status hd_validation_init(struct hd_validation *ret_validation, struct h
                                   int64_t context, int64_t window_limit);
 
 /* Windows first .. first + count - 1. Rows past window_count are padding: tokens 0, targets
- * HD_DATA_TARGET_NONE. sample ids are the window numbers. Any output may be NULL. */
-void hd_validation_fill(const struct hd_validation *validation, int64_t first, int64_t count,
-                        int32_t *ret_tokens, int32_t *ret_targets, int32_t *ret_positions,
-                        int64_t *ret_sample_ids);
+ * HD_DATA_TARGET_NONE. sample ids are the window numbers. */
+enum hd_status hd_validation_fill(const struct hd_validation *validation, int64_t first,
+                                  int64_t count, const struct hd_data_batch *ret_batch);
 
-/* ---- the byte bigram model: what a trained model must beat ---- */
+/* ---- the bigram model: what a trained model must beat ---- */
 
-/* p(b | a) = (n(a,b) + p(b)) / (n(a) + 1),   p(b) = (n(b) + 1) / (N + 256)
+/* p(b | a) = (n(a,b) + p(b)) / (n(a) + 1),   p(b) = (n(b) + 1) / (N + V)
  *
- * n(a,b): how often b follows a in the training range; n(a) = sum_b n(a,b); n(b): how often b is in
- * the range, N its length. So a pair counts once more than seen, shared out by the smoothed
- * frequency of single bytes, and no byte has probability 0. */
+ * n(a,b): how often b follows a in the training range, within a document where these are bounded;
+ * n(a) = sum_b n(a,b); n(b): how often b is in the range, N its length, V the vocabulary. So a pair
+ * counts once more than seen, shared out by the smoothed frequency of single tokens, and no token
+ * has probability 0. */
 struct hd_bigram;
 
-enum hd_status hd_bigram_fit(struct hd_data_range train, struct hd_bigram **ret_bigram);
-void hd_bigram_free(struct hd_bigram *bigram);
+enum hd_status hd_bigram_fit(struct hd_data_range train, int64_t vocab,
+                             struct hd_bigram **ret_bigram);
+void hd_bigram_free(struct hd_bigram *bigram); /* NULL is fine */
 
-double hd_bigram_probability(const struct hd_bigram *bigram, unsigned char before,
-                             unsigned char byte);
+/* Both below the vocabulary. */
+double hd_bigram_probability(const struct hd_bigram *bigram, int32_t before, int32_t token);
 
-/* Nats per byte over exactly the targets of the validation windows. */
+/* Nats per token over exactly the targets of the validation windows. */
 enum hd_status hd_bigram_entropy(const struct hd_bigram *bigram,
                                  const struct hd_validation *validation, double *ret_nats);
 

@@ -4,9 +4,18 @@
 
 #include "data/data.h"
 
-/* The bytes from token `first` on that lie side by side in one file: at most count, at least 1. */
-const unsigned char *hd_corpus_span(const struct hd_corpus *corpus, int64_t first, int64_t count,
-                                    int64_t *ret_count);
+/* A walk over the tokens of a corpus that says where documents end. Start it at a token, then give
+ * it each token in turn. */
+struct hd_document_walk {
+    const struct hd_corpus *corpus;
+    int64_t place; /* of the token to come */
+    int64_t next;  /* the first later token that begins a document by file or index */
+};
+
+struct hd_document_walk hd_document_walk(const struct hd_corpus *corpus, int64_t first);
+/* Is `token`, the walk's next one, the last of its document? Never, unless documents are bounded.
+ */
+bool hd_document_walk_ends(struct hd_document_walk *walk, int32_t token);
 
 /* How many whole windows of `context` tokens, each with one more for its last target, a range
  * holds. */

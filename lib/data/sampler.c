@@ -19,8 +19,8 @@ static enum hd_status check_windows(const char *what, struct hd_data_range range
                       HD_DATA_CONTEXT_MAX);
     if (hd_data_window_count(range.count, context) < 1)
         return hd_err(HD_INVALID,
-                      "the %s text has %" PRId64 " bytes; a context of %" PRId64
-                      " tokens needs at least %" PRId64 ": add text or lower model.context",
+                      "the %s data has %" PRId64 " tokens; a context of %" PRId64
+                      " tokens needs at least %" PRId64 ": add data or lower model.context",
                       what, range.count, context, context + 1);
     return HD_OK;
 }
@@ -57,41 +57,72 @@ int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id)
                                       (uint64_t)sampler->window_count, (uint64_t)index);
 }
 
-/* One row: a window's tokens, its targets (the same one place later), its positions. */
-static void fill_row(struct hd_data_range range, int64_t context, int64_t window,
-                     int32_t *ret_tokens, int32_t *ret_targets, int32_t *ret_positions)
+/* Row i of a batch of windows of S tokens. */
+static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int64_t S)
 {
-    const int64_t first = range.first + window * context;
-
-    if (ret_tokens)
-        hd_corpus_read(range.corpus, first, context, ret_tokens);
-    if (ret_targets)
-        hd_corpus_read(range.corpus, first + 1, context, ret_targets);
-    for (int64_t j = 0; ret_positions && j < context; j++)
-        ret_positions[j] = (int32_t)j;
+    return (struct hd_data_batch){.tokens = b->tokens ? b->tokens + i * S : NULL,
+                                  .targets = b->targets ? b->targets + i * S : NULL,
+                                  .positions = b->positions ? b->positions + i * S : NULL,
+                                  .index = b->index ? b->index + i * S : NULL,
+                                  .bounds = b->bounds ? b->bounds + i * S : NULL,
+                                  .sample_ids = b->sample_ids ? b->sample_ids + i : NULL};
 }
 
-static int32_t *row(int32_t *base, int64_t index, int64_t context)
+/* Where each token stands; behind the last token of a bounded document begins another place 0, and
+ * it has no target. */
+static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_data_batch *row)
 {
-    return base ? base + index * context : NULL;
+    int64_t start = 0;
+
+    for (int64_t j = 0; j < S; j++) {
+        if (row->positions)
+            row->positions[j] = (int32_t)(j - start);
+        if (row->index)
+            row->index[j] = (int32_t)j;
+        if (row->bounds)
+            row->bounds[j] = (int32_t)start;
+        if (!hd_document_walk_ends(&walk, row->tokens ? row->tokens[j] : -1))
+            continue;
+        start = j + 1;
+        if (row->targets)
+            row->targets[j] = HD_DATA_TARGET_NONE;
+    }
 }
 
-void hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first, int64_t count,
-                     int32_t *ret_tokens, int32_t *ret_targets, int32_t *ret_positions,
-                     int64_t *ret_sample_ids)
+/* One row: a window's tokens, its targets (the same one place later), where each stands. */
+static enum hd_status fill_row(struct hd_data_range range, int64_t S, int64_t window,
+                               const struct hd_data_batch *row)
+{
+    const int64_t first = range.first + window * S;
+    enum hd_status st = HD_OK;
+
+    assert(row->tokens || !hd_corpus_is_bounded(range.corpus));
+    if (row->tokens)
+        st = hd_corpus_read(range.corpus, first, S, row->tokens);
+    if (!st && row->targets)
+        st = hd_corpus_read(range.corpus, first + 1, S, row->targets);
+    if (!st)
+        place_row(hd_document_walk(range.corpus, first), S, row);
+    return st;
+}
+
+enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
+                               int64_t count, const struct hd_data_batch *ret_batch)
 {
     const int64_t S = sampler->context;
+    enum hd_status st = HD_OK;
 
     assert(step >= 0 && step < INT64_MAX / sampler->global_batch);
     assert(first >= 0 && count >= 0 && count <= sampler->global_batch - first);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; !st && i < count; i++) {
         const int64_t id = step * sampler->global_batch + first + i;
+        const struct hd_data_batch row = row_of(ret_batch, i, S);
 
-        fill_row(sampler->range, S, hd_sampler_window(sampler, id), row(ret_tokens, i, S),
-                 row(ret_targets, i, S), row(ret_positions, i, S));
-        if (ret_sample_ids)
-            ret_sample_ids[i] = id;
+        st = fill_row(sampler->range, S, hd_sampler_window(sampler, id), &row);
+        if (row.sample_ids)
+            *row.sample_ids = id;
     }
+    return st;
 }
 
 /* ---- validation ---- */
@@ -112,35 +143,38 @@ enum hd_status hd_validation_init(struct hd_validation *ret_validation, struct h
     return HD_OK;
 }
 
-static void fill_padding(int64_t context, int32_t *ret_tokens, int32_t *ret_targets,
-                         int32_t *ret_positions)
+static void fill_padding(int64_t S, const struct hd_data_batch *row)
 {
-    for (int64_t j = 0; j < context; j++) {
-        if (ret_tokens)
-            ret_tokens[j] = 0;
-        if (ret_targets)
-            ret_targets[j] = HD_DATA_TARGET_NONE;
-        if (ret_positions)
-            ret_positions[j] = (int32_t)j;
+    for (int64_t j = 0; j < S; j++) {
+        if (row->tokens)
+            row->tokens[j] = 0;
+        if (row->targets)
+            row->targets[j] = HD_DATA_TARGET_NONE;
+        if (row->positions)
+            row->positions[j] = (int32_t)j;
+        if (row->index)
+            row->index[j] = (int32_t)j;
+        if (row->bounds)
+            row->bounds[j] = 0;
     }
 }
 
-void hd_validation_fill(const struct hd_validation *validation, int64_t first, int64_t count,
-                        int32_t *ret_tokens, int32_t *ret_targets, int32_t *ret_positions,
-                        int64_t *ret_sample_ids)
+enum hd_status hd_validation_fill(const struct hd_validation *validation, int64_t first,
+                                  int64_t count, const struct hd_data_batch *ret_batch)
 {
     const int64_t S = validation->context;
+    enum hd_status st = HD_OK;
 
     assert(first >= 0 && count >= 0);
-    for (int64_t i = 0; i < count; i++) {
-        int32_t *tokens = row(ret_tokens, i, S), *targets = row(ret_targets, i, S);
-        int32_t *positions = row(ret_positions, i, S);
+    for (int64_t i = 0; !st && i < count; i++) {
+        const struct hd_data_batch row = row_of(ret_batch, i, S);
 
         if (first + i < validation->window_count)
-            fill_row(validation->range, S, first + i, tokens, targets, positions);
+            st = fill_row(validation->range, S, first + i, &row);
         else
-            fill_padding(S, tokens, targets, positions);
-        if (ret_sample_ids)
-            ret_sample_ids[i] = first + i;
+            fill_padding(S, &row);
+        if (row.sample_ids)
+            *row.sample_ids = first + i;
     }
+    return st;
 }

@@ -165,16 +165,36 @@ static enum hd_status bind_all(struct hd_trainer *t)
 
 /* ---- data ---- */
 
+/* Text is read through the tokenizer, every token of which the model must know. */
+static enum hd_status check_tokenizer(const struct hd_job *job)
+{
+    const struct hd_tokenizer *tokenizer;
+    enum hd_status st = hd_tokenizer_find(job->tokenizer, &tokenizer);
+
+    if (!st && job->vocab < tokenizer->vocab)
+        st = hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
+                    (long long)job->vocab, (int)tokenizer->vocab, tokenizer->name);
+    return st;
+}
+
 static enum hd_status open_corpus(struct hd_trainer *t, const struct hd_job_file *files,
                                   int64_t count, struct hd_corpus **ret_corpus)
 {
     struct hd_corpus_file *list = hd_arena_array(&t->arena, (size_t)count + 1, sizeof *list);
+    enum hd_status st;
 
     if (!list)
         return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
     for (int64_t i = 0; i < count; i++)
         list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
-    return hd_corpus_open(list, (size_t)count, ret_corpus);
+    st = hd_corpus_open(list, (size_t)count, ret_corpus);
+    if (!st && hd_corpus_is_text(*ret_corpus))
+        st = check_tokenizer(&t->layout.job);
+    if (!st)
+        st = hd_corpus_set_vocab(*ret_corpus, t->layout.job.vocab);
+    if (!st && strcmp(t->layout.job.documents, "bounded") == 0)
+        hd_corpus_set_bounds(*ret_corpus, t->layout.job.end_of_text);
+    return st;
 }
 
 static enum hd_status open_data(struct hd_trainer *t)
@@ -183,14 +203,8 @@ static enum hd_status open_data(struct hd_trainer *t)
     const enum hd_data_order order =
         strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
     struct hd_data_range train, val = {0};
-    const struct hd_tokenizer *tokenizer;
-    enum hd_status st = hd_tokenizer_find(job->tokenizer, &tokenizer);
+    enum hd_status st;
 
-    if (st)
-        return st;
-    if (job->vocab < tokenizer->vocab)
-        return hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
-                      (long long)job->vocab, (int)tokenizer->vocab, tokenizer->name);
     st = open_corpus(t, job->train, job->train_count, &t->corpus);
     if (st)
         return hd_err_prefix(st, "data.train");
@@ -330,21 +344,28 @@ static void *batch_address(const struct hd_chunk *chunk, const struct hd_bases *
     return store < 0 ? NULL : hd_store_address(chunk, bases, store);
 }
 
-/* This rank's samples of a step are consecutive; micro-batch m takes B of them. */
-static void fill_batch(struct hd_trainer *t, const struct hd_instruction *in)
+static struct hd_data_batch batch_of(const struct hd_chunk *chunk, const struct hd_bases *bases)
 {
-    const struct hd_chunk *chunk = t->layout.train;
-    const struct hd_bases *bases = &t->bases[in->slot];
+    return (struct hd_data_batch){
+        .tokens = batch_address(chunk, bases, HD_BATCH_TOKENS),
+        .targets = batch_address(chunk, bases, HD_BATCH_TARGETS),
+        .positions = batch_address(chunk, bases, HD_BATCH_POSITIONS),
+        .index = batch_address(chunk, bases, HD_BATCH_INDEX),
+    };
+}
+
+/* This rank's samples of a step are consecutive; micro-batch m takes B of them. */
+static enum hd_status fill_batch(struct hd_trainer *t, const struct hd_instruction *in)
+{
+    const struct hd_data_batch batch = batch_of(t->layout.train, &t->bases[in->slot]);
     const int64_t B = t->layout.job.micro_batch;
     const int64_t first = (t->layout.coord.dp * t->layout.micro_batches + in->micro_batch) * B;
-    int32_t *positions = batch_address(chunk, bases, HD_BATCH_POSITIONS);
-    int32_t *index = batch_address(chunk, bases, HD_BATCH_INDEX);
 
-    hd_sampler_fill(&t->sampler, t->steps_done, first, B,
-                    batch_address(chunk, bases, HD_BATCH_TOKENS),
-                    batch_address(chunk, bases, HD_BATCH_TARGETS), index, NULL);
-    if (positions && index)
-        memcpy(positions, index, (size_t)(B * t->layout.job.context) * sizeof *positions);
+    const enum hd_status st = hd_sampler_fill(&t->sampler, t->steps_done, first, B, &batch);
+
+    if (st)
+        hd_comm_abort(t->comm, hd_err_message());
+    return st;
 }
 
 static void set_block(struct hd_trainer *t, int64_t request)
@@ -374,8 +395,9 @@ static enum hd_status follow_plan(struct hd_trainer *t)
         switch (in->kind) {
         case HD_DO_RUN:
             if (in->call == HD_CALL_F)
-                fill_batch(t, in);
-            st = hd_run(t->runner, *bound_at(t, in->slot, in->call, in->first, in->last));
+                st = fill_batch(t, in);
+            if (!st)
+                st = hd_run(t->runner, *bound_at(t, in->slot, in->call, in->first, in->last));
             break;
         case HD_DO_JOIN:
             st = hd_runner_join(t->runner);
@@ -457,21 +479,17 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
 
 static enum hd_status run_windows(struct hd_trainer *t)
 {
-    const struct hd_chunk *chunk = t->layout.eval;
-    const struct hd_bases *bases = &t->eval_bases;
+    const struct hd_data_batch batch = batch_of(t->layout.eval, &t->eval_bases);
     const int64_t B = t->layout.job.micro_batch, dp = t->layout.mesh.sizes.dp;
-    int32_t *positions = batch_address(chunk, bases, HD_BATCH_POSITIONS);
-    int32_t *index = batch_address(chunk, bases, HD_BATCH_INDEX);
 
     for (int64_t first = t->layout.coord.dp * B; first < t->validation.window_count;
          first += dp * B) {
-        enum hd_status st;
+        enum hd_status st = hd_validation_fill(&t->validation, first, B, &batch);
 
-        hd_validation_fill(&t->validation, first, B, batch_address(chunk, bases, HD_BATCH_TOKENS),
-                           batch_address(chunk, bases, HD_BATCH_TARGETS), index, NULL);
-        if (positions && index)
-            memcpy(positions, index, (size_t)(B * t->layout.job.context) * sizeof *positions);
-        st = hd_run(t->runner, t->eval);
+        if (st)
+            hd_comm_abort(t->comm, hd_err_message());
+        else
+            st = hd_run(t->runner, t->eval);
         if (st)
             return st;
     }

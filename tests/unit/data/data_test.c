@@ -91,7 +91,7 @@ static void files_read_as_one_sequence_in_the_given_order(void **state)
     assert_int_equal(hd_corpus_token_count(f->corpus), 10);
     for (int64_t first = 0; first < 10; first++)
         for (int64_t count = 1; count <= 10 - first; count++) {
-            hd_corpus_read(f->corpus, first, count, tokens);
+            assert_int_equal(hd_corpus_read(f->corpus, first, count, tokens), HD_OK);
             for (int64_t i = 0; i < count; i++)
                 assert_int_equal(tokens[i], (unsigned char)"abc\xff\0efghi"[first + i]);
         }
@@ -161,7 +161,12 @@ static void targets_are_the_tokens_one_place_later(void **state)
     assert_int_equal(hd_sampler_init(&s, hd_corpus_all(f->corpus), 4, 3, HD_DATA_SEQUENTIAL, 1),
                      HD_OK);
     assert_int_equal(s.window_count, 3); /* 13 targets / 4 */
-    hd_sampler_fill(&s, 5, 0, 3, tokens, targets, positions, ids);
+    assert_int_equal(hd_sampler_fill(&s, 5, 0, 3,
+                                     &(struct hd_data_batch){.tokens = tokens,
+                                                             .targets = targets,
+                                                             .positions = positions,
+                                                             .sample_ids = ids}),
+                     HD_OK);
     for (int i = 0; i < 12; i++) {
         assert_int_equal(tokens[i], 'a' + i);
         assert_int_equal(targets[i], 'a' + i + 1);
@@ -234,7 +239,10 @@ static void any_split_and_any_restart_give_the_same_samples(void **state)
     assert_int_equal(hd_sampler_init(&s, hd_corpus_all(f->corpus), S, BATCH, HD_DATA_SHUFFLED, 3),
                      HD_OK);
     for (int step = 0; step < STEPS; step++)
-        hd_sampler_fill(&s, step, 0, BATCH, whole[step][0], target[step][0], NULL, NULL);
+        assert_int_equal(hd_sampler_fill(&s, step, 0, BATCH,
+                                         &(struct hd_data_batch){.tokens = whole[step][0],
+                                                                 .targets = target[step][0]}),
+                         HD_OK);
 
     for (size_t r = 0; r < sizeof rank_counts / sizeof rank_counts[0]; r++)
         for (int step = STEPS - 1; step >= 0; step--) {
@@ -248,7 +256,11 @@ static void any_split_and_any_restart_give_the_same_samples(void **state)
                 for (int i = 0; i < per_rank; i++) {
                     const int at = rank * per_rank + i;
 
-                    hd_sampler_fill(&s, step, at, 1, tokens, targets, NULL, &id);
+                    assert_int_equal(hd_sampler_fill(&s, step, at, 1,
+                                                     &(struct hd_data_batch){.tokens = tokens,
+                                                                             .targets = targets,
+                                                                             .sample_ids = &id}),
+                                     HD_OK);
                     assert_memory_equal(tokens, whole[step][at], sizeof tokens);
                     assert_memory_equal(targets, target[step][at], sizeof targets);
                     assert_int_equal(id, step * BATCH + at);
@@ -265,10 +277,10 @@ static void too_little_text_says_how_much_is_needed(void **state)
     open_counting(f, 256);
     assert_int_equal(hd_sampler_init(&s, hd_corpus_all(f->corpus), 256, 1, HD_DATA_SHUFFLED, 1),
                      HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "training text has 256 bytes"));
+    assert_non_null(strstr(hd_err_message(), "training data has 256 tokens"));
     assert_non_null(strstr(hd_err_message(), "at least 257"));
     assert_int_equal(hd_validation_init(&v, hd_corpus_all(f->corpus), 256, 0), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "validation text"));
+    assert_non_null(strstr(hd_err_message(), "validation data"));
     assert_int_equal(hd_sampler_init(&s, hd_corpus_all(f->corpus), 255, 1, HD_DATA_SHUFFLED, 1),
                      HD_OK);
     assert_int_equal(s.window_count, 1);
@@ -340,7 +352,12 @@ static void validation_windows_are_fixed_and_padded_at_the_end(void **state)
     open_corpus(f);
     assert_int_equal(hd_validation_init(&v, hd_corpus_all(f->corpus), 3, 0), HD_OK);
     assert_int_equal(v.window_count, 3);
-    hd_validation_fill(&v, 1, 4, tokens[0], targets[0], positions[0], ids);
+    assert_int_equal(hd_validation_fill(&v, 1, 4,
+                                        &(struct hd_data_batch){.tokens = tokens[0],
+                                                                .targets = targets[0],
+                                                                .positions = positions[0],
+                                                                .sample_ids = ids}),
+                     HD_OK);
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 3; j++) {
             assert_int_equal(tokens[i][j], 'a' + 3 * (i + 1) + j);
@@ -355,7 +372,8 @@ static void validation_windows_are_fixed_and_padded_at_the_end(void **state)
     assert_int_equal(ids[3], 4);
     assert_int_equal(hd_validation_init(&v, hd_corpus_all(f->corpus), 3, 2), HD_OK);
     assert_int_equal(v.window_count, 2);
-    hd_validation_fill(&v, 2, 1, NULL, targets[0], NULL, NULL);
+    assert_int_equal(hd_validation_fill(&v, 2, 1, &(struct hd_data_batch){.targets = targets[0]}),
+                     HD_OK);
     assert_int_equal(targets[0][0], HD_DATA_TARGET_NONE);
 }
 
@@ -377,7 +395,8 @@ static void bigram_entropy_is_what_a_hand_computes(void **state)
     add_file(f, "abaz!", 5); /* "!" is in no window */
     open_corpus(f);
     assert_int_equal(
-        hd_bigram_fit((struct hd_data_range){.corpus = f->corpus, .first = 0, .count = 4}, &model),
+        hd_bigram_fit((struct hd_data_range){.corpus = f->corpus, .first = 0, .count = 4}, 256,
+                      &model),
         HD_OK);
     assert_true(fabs(hd_bigram_probability(model, 'a', 'b') - (2 + 3 / 260.0) / 3) < 1e-15);
     assert_true(fabs(hd_bigram_probability(model, 'b', 'a') - (1 + 3 / 260.0) / 2) < 1e-15);
@@ -400,7 +419,7 @@ static void bigram_probabilities_sum_to_one(void **state)
     struct hd_bigram *model = NULL;
 
     open_counting(f, 1000);
-    assert_int_equal(hd_bigram_fit(hd_corpus_all(f->corpus), &model), HD_OK);
+    assert_int_equal(hd_bigram_fit(hd_corpus_all(f->corpus), 256, &model), HD_OK);
     for (int a = 0; a < 256; a++) {
         double sum = 0;
 
@@ -429,12 +448,15 @@ static void bigram_sees_the_targets_of_the_validation_batches(void **state)
     add_file(f, text + 777, sizeof text - 777);
     open_corpus(f);
     assert_int_equal(hd_corpus_split(f->corpus, 0.7, 16, &train, &val), HD_OK);
-    assert_int_equal(hd_bigram_fit(train, &model), HD_OK);
+    assert_int_equal(hd_bigram_fit(train, 256, &model), HD_OK);
     assert_int_equal(hd_validation_init(&v, val, 16, 50), HD_OK);
     for (int64_t w = 0; w < 56; w += 7) { /* past the end on purpose */
         int32_t tokens[7 * 16], targets[7 * 16];
 
-        hd_validation_fill(&v, w, 7, tokens, targets, NULL, NULL);
+        assert_int_equal(
+            hd_validation_fill(&v, w, 7,
+                               &(struct hd_data_batch){.tokens = tokens, .targets = targets}),
+            HD_OK);
         for (int i = 0; i < 7 * 16; i++)
             if (targets[i] != HD_DATA_TARGET_NONE) {
                 sum -= log(hd_bigram_probability(model, (unsigned char)tokens[i],
