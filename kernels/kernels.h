@@ -486,6 +486,12 @@ struct hd_traits {
     int64_t gemm_scratch_bytes; /* what a GEMM library may ask for per launch; 0: there is none */
 };
 
+/* Traits as one word, for the program that plans and cannot look at the device itself. Both sides
+ * are one build: HD_INVALID for the word of another. */
+enum { HD_TRAITS_TEXT_MAX = 1024 };
+void hd_traits_write(const struct hd_traits *traits, char ret_text[HD_TRAITS_TEXT_MAX]);
+enum hd_status hd_traits_read(const char *text, struct hd_traits *ret_traits);
+
 /* Scratch that a launch with these arguments needs on such a device; 0 for most. Pointers in args
  * are not looked at, except for being NULL or not. */
 int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,

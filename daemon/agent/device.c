@@ -15,7 +15,7 @@
 
 extern char **environ;
 
-enum { ANSWER_MAX = 1024, ANSWER_TIMEOUT_MS = 30000 };
+enum { ANSWER_MAX = 4096, ANSWER_TIMEOUT_MS = 30000 };
 
 static enum hd_status start(const char *worker, int threads, int write_fd, pid_t *ret_pid)
 {

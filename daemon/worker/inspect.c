@@ -162,6 +162,7 @@ int hd_worker_program(int argc, char **argv)
 int hd_worker_device(int argc, char **argv)
 {
     struct hd_flag f[] = {{"--threads", false, false, NULL}};
+    char word[HD_TRAITS_TEXT_MAX];
     struct hd_traits traits;
     int64_t threads = 1;
     enum hd_status st = hd_flags_read(argc, argv, f, 1);
@@ -170,8 +171,9 @@ int hd_worker_device(int argc, char **argv)
         st = hd_flag_int(&f[0], 1, 4096, 1, &threads);
     if (!st) {
         hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
-        (void)printf("backend %s\nisa %s\nthreads %d\nbf16_fast %d\n", traits.backend, traits.isa,
-                     traits.threads, traits.bf16_fast);
+        hd_traits_write(&traits, word);
+        (void)printf("backend %s\nisa %s\nthreads %d\nbf16_fast %d\ntraits %s\n", traits.backend,
+                     traits.isa, traits.threads, traits.bf16_fast, word);
     }
     return hd_worker_finish("device", st);
 }

@@ -1,0 +1,45 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+/* The hash of the build's kernels, then the bytes as they are: a trait that is added travels too.
+ */
+enum { HASH_DIGITS = 16, TEXT_BYTES = HASH_DIGITS + 2 * sizeof(struct hd_traits) };
+_Static_assert((int)TEXT_BYTES < (int)HD_TRAITS_TEXT_MAX, "a word holds the traits");
+
+void hd_traits_write(const struct hd_traits *traits, char ret_text[HD_TRAITS_TEXT_MAX])
+{
+    const unsigned char *bytes = (const unsigned char *)traits;
+
+    (void)snprintf(ret_text, HASH_DIGITS + 1, "%016llx", (unsigned long long)hd_kernel_list_hash());
+    for (size_t i = 0; i < sizeof *traits; i++)
+        (void)snprintf(ret_text + HASH_DIGITS + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static int digit(char c)
+{
+    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c) : NULL;
+
+    return at ? (int)(at - digits) : -1;
+}
+
+enum hd_status hd_traits_read(const char *text, struct hd_traits *ret_traits)
+{
+    unsigned char bytes[sizeof *ret_traits];
+    char hash[HASH_DIGITS + 1];
+
+    (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hd_kernel_list_hash());
+    if (strlen(text) != TEXT_BYTES || memcmp(text, hash, HASH_DIGITS) != 0)
+        return hd_err(HD_INVALID, "the device is described by another build of Heddle; install one "
+                                  "version of all programs");
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        const char *two = text + HASH_DIGITS + 2 * i;
+
+        if (digit(two[0]) < 0 || digit(two[1]) < 0)
+            return hd_err(HD_INVALID, "the description of the device is damaged");
+        bytes[i] = (unsigned char)(digit(two[0]) << 4 | digit(two[1]));
+    }
+    memcpy(ret_traits, bytes, sizeof bytes);
+    return HD_OK;
+}
