@@ -304,11 +304,11 @@ static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
         return hd_err(
             HD_INTERNAL,
             "step %lld: no finite gradient for %d steps in a row; lower train.lr or look at the "
-            "data",
-            (long long)s->step, SKIPS_MAX);
-    (void)snprintf(text, sizeof text,
-                   "step %lld: a gradient was not finite; no weight was changed by this step",
-                   (long long)s->step);
+            "data (%lld targets in this step)",
+            (long long)s->step, SKIPS_MAX, (long long)s->targets);
+    (void)snprintf(text, sizeof text, "step %lld: %s; no weight was changed by this step",
+                   (long long)s->step,
+                   s->targets ? "a gradient was not finite" : "no token has a target");
     say(r, HD_LINK_LEVEL_WARN, text);
     return HD_OK;
 }

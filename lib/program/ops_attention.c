@@ -98,6 +98,14 @@ static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_op *
     return cache;
 }
 
+/* Where each row's document begins; absent in D and where documents are joined. */
+static struct hd_operand bounds_of(struct hd_emit *e, const struct hd_op *op)
+{
+    return e->rec->shape.bounded && e->rec->shape.mode != HD_RECORD_DECODE
+               ? hd_emit_value(e, op->in[2])
+               : hd_emit_none();
+}
+
 static void attention_forward(struct hd_emit *e, const struct hd_op *op)
 {
     struct attention a = describe(e, op, hd_emit_value(e, op->in[0]));
@@ -132,7 +140,7 @@ static void attention_forward(struct hd_emit *e, const struct hd_op *op)
     }
     (void)hd_emit_kernel(e, HD_K_attention_forward, &args,
                          (struct hd_operand[]){hd_emit_value(e, op->out), lse, a.q, a.k, a.v, index,
-                                               kv_index, hd_emit_none(), hd_emit_none(), filled});
+                                               kv_index, bounds_of(e, op), hd_emit_none(), filled});
 }
 
 static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -169,7 +177,7 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
                          (struct hd_operand[]){d.q, d.k, d.v, hd_emit_grad(e, op->out), a.q, a.k,
                                                a.v, hd_emit_value(e, op->out),
                                                hd_emit_at(e->kept_store[e->op_index], 0), index,
-                                               index, hd_emit_none(), hd_emit_none()});
+                                               index, bounds_of(e, op), hd_emit_none()});
     hd_emit_add_grad(e, x, grad, true);
 }
 

@@ -46,11 +46,12 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 2 };
 
 /* The fields of a batch, one entry per row unless said otherwise; all of them device tensors. A
  * program has only those that its ops take. Targets are shifted before any split. */
-#define HD_BATCH_FIELD_LIST(X)                                                   \
-    X(TOKENS, "tokens", I32)                                                     \
-    X(TARGETS, "targets", I32)                                                   \
-    X(POSITIONS, "positions", I32) /* what RoPE or the position table reads */   \
-    X(INDEX, "index", I32)         /* place in the sample: what masks compare */ \
+#define HD_BATCH_FIELD_LIST(X)                                                    \
+    X(TOKENS, "tokens", I32)                                                      \
+    X(TARGETS, "targets", I32)                                                    \
+    X(POSITIONS, "positions", I32) /* what RoPE or the position table reads */    \
+    X(INDEX, "index", I32)         /* place in the sample: what masks compare */  \
+    X(BOUNDS, "bounds", I32)       /* index at which the row's document begins */ \
     X(FILLED, "filled", I32)       /* D only, two values: rows in the cache before and after */
 
 enum hd_batch_field {
@@ -142,6 +143,7 @@ struct hd_rec_shape {
     int64_t B;       /* sequences per call                        */
     int64_t S;       /* rows per sequence; D: new tokens per call */
     int64_t context; /* longest sequence: rows of a cache, of the table of angles */
+    bool bounded;    /* attention stays within a document (BOUNDS); not in D */
 };
 
 /* Starts a recording for the parameters of `registry` (finished or not). */
@@ -185,8 +187,8 @@ struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weig
 /* Rotates the first `heads` heads of each row of x [R, >= heads*head_width], in place. */
 struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *positions,
                           int64_t heads, int64_t head_width, double theta);
-/* out[R, H*D] from rows [q: H*D | k: G*D | v: G*D]. In D mode k and v are appended to this unit's
- * cache first and the queries see the whole cache. */
+/* out[R, H*D] from rows [q: H*D | k: G*D | v: G*D]; within documents where these are bounded. In D
+ * mode k and v are appended to this unit's cache first and the queries see the whole cache. */
 struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_t heads,
                                int64_t kv_heads, int64_t head_width, bool causal, int64_t window);
 struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x); /* [R, 2F] -> [R, F] */

@@ -371,15 +371,17 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_
                                int64_t kv_heads, int64_t head_width, bool causal, int64_t window)
 {
     struct hd_tensor *index = hd_rec_batch(rec, HD_BATCH_INDEX);
-    struct hd_tensor *filled =
-        rec->shape.mode == HD_RECORD_DECODE ? hd_rec_batch(rec, HD_BATCH_FILLED) : NULL;
+    struct hd_tensor *limit = rec->shape.mode == HD_RECORD_DECODE
+                                  ? hd_rec_batch(rec, HD_BATCH_FILLED)
+                              : rec->shape.bounded ? hd_rec_batch(rec, HD_BATCH_BOUNDS)
+                                                   : NULL;
 
     if (!rec->error.status && qkv->dim[1] != (heads + 2 * kv_heads) * head_width)
         return wrong_width(rec, "attention", qkv, (heads + 2 * kv_heads) * head_width);
     return record(rec,
                   (struct hd_op){.kind = HD_OP_attention,
-                                 .in = {qkv, index, filled},
-                                 .in_count = filled ? 3 : 2,
+                                 .in = {qkv, index, limit},
+                                 .in_count = limit ? 3 : 2,
                                  .param = {-1, -1},
                                  .set = {.heads = heads,
                                          .kv_heads = kv_heads,

@@ -32,8 +32,10 @@ enum { PREFILL, ONE };
 
 static enum hd_status compile(struct hd_generator *g, int which, const struct hd_traits *traits)
 {
-    const struct hd_rec_shape shape = {HD_RECORD_DECODE, 1, which == PREFILL ? HD_PREFILL_ROWS : 1,
-                                       g->job.context};
+    const struct hd_rec_shape shape = {.mode = HD_RECORD_DECODE,
+                                       .B = 1,
+                                       .S = which == PREFILL ? HD_PREFILL_ROWS : 1,
+                                       .context = g->job.context};
     const struct hd_compile_options options = {
         .precision = hd_precision_uniform(hd_layout_compute_dtype(&g->job)),
         .mesh = &g->mesh,

@@ -55,8 +55,11 @@ static enum hd_status compile(struct hd_layout *layout, enum hd_record_mode mode
                               const struct hd_compile_options *options, struct hd_arena *arena,
                               struct hd_chunk **ret_chunk)
 {
-    const struct hd_rec_shape shape = {mode, layout->job.micro_batch, layout->job.context,
-                                       layout->job.context};
+    const struct hd_rec_shape shape = {.mode = mode,
+                                       .B = layout->job.micro_batch,
+                                       .S = layout->job.context,
+                                       .context = layout->job.context,
+                                       .bounded = strcmp(layout->job.documents, "bounded") == 0};
     struct hd_rec *rec = hd_rec_new(&layout->registry, &shape, arena);
 
     if (!rec)

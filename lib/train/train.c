@@ -351,6 +351,7 @@ static struct hd_data_batch batch_of(const struct hd_chunk *chunk, const struct 
         .targets = batch_address(chunk, bases, HD_BATCH_TARGETS),
         .positions = batch_address(chunk, bases, HD_BATCH_POSITIONS),
         .index = batch_address(chunk, bases, HD_BATCH_INDEX),
+        .bounds = batch_address(chunk, bases, HD_BATCH_BOUNDS),
     };
 }
 
@@ -449,6 +450,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .step_ms = seconds * 1e3,
         .mfu = hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds /
                (t->peak * (double)t->layout.mesh.world),
+        .targets = (int64_t)t->block->total_targets,
         .skipped = t->block->skip_update != 0,
         .request = largest_request(t),
     };
@@ -526,6 +528,9 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
         total.loss += one.loss;
         total.targets += one.targets;
     }
+    if (!total.targets)
+        return hd_err(HD_INVALID, "the validation data has no target: each of its tokens ends a "
+                                  "document; see data.documents and data.end_of_text");
     *ret_loss = total.loss / (double)total.targets;
     *ret_targets = total.targets;
     return HD_OK;

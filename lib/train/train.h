@@ -66,7 +66,8 @@ struct hd_step_result {
     double lr;
     int64_t tokens; /* seen since the job's beginning */
     double tokens_per_s, step_ms, mfu;
-    bool skipped;    /* a gradient was not finite: no weight changed */
+    int64_t targets; /* of this step, over all ranks: tokens whose next one counts */
+    bool skipped;    /* a gradient was not finite, or there was no target: no weight changed */
     int64_t request; /* the largest that any rank gave to this step */
 };
 
@@ -76,7 +77,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
 
-/* Mean loss over the validation windows; ret_targets: how many bytes that is. */
+/* Mean loss over the validation windows; ret_targets: how many tokens that is. */
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);

@@ -50,7 +50,7 @@ static struct hd_model_config config_of(const struct wish *w)
 
 static void build(struct built *b, const struct wish *w)
 {
-    const struct hd_rec_shape shape = {w->mode, B, S, S};
+    const struct hd_rec_shape shape = {.mode = w->mode, .B = B, .S = S, .context = S};
     const struct hd_model_config config = config_of(w);
     struct hd_compile_options options = {.precision = w->precision,
                                          .mesh = &b->mesh,

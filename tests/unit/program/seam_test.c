@@ -102,7 +102,7 @@ static struct hd_traits cpu_traits(void)
 static struct hd_chunk *compile(struct toy *toy, struct hd_arena *arena, const struct hd_mesh *mesh,
                                 bool split, bool no_fuse)
 {
-    const struct hd_rec_shape shape = {HD_RECORD_TRAIN, B, S, S};
+    const struct hd_rec_shape shape = {.mode = HD_RECORD_TRAIN, .B = B, .S = S, .context = S};
     const struct hd_compile_options options = {.precision = hd_precision_uniform(HD_F32),
                                                .mesh = mesh,
                                                .traits = cpu_traits(),
