@@ -121,6 +121,11 @@ static enum hd_status generate(const struct request *r)
     if (!prompt)
         return hd_err(HD_NO_MEMORY, "no memory for the prompt");
     st = hd_generator_open(r->checkpoint, hd_backend_cpu(), (int)r->threads, &g);
+    if (!st && !hd_generator_tokenizer(g)[0])
+        st = hd_err(HD_UNSUPPORTED,
+                    "%s does not say which tokenizer its model has; heddle-worker logits takes "
+                    "token ids",
+                    r->checkpoint);
     if (!st)
         st = hd_tokenizer_find(hd_generator_tokenizer(g), &tokenizer);
     if (!st)

@@ -16,6 +16,10 @@ static const struct verb {
      "--checkpoint DIR --prompt TEXT [--max-tokens N] [--temperature T] [--top-k K]\n"
      "             [--top-p P] [--greedy] [--seed S] [--threads N]",
      "text from a checkpoint", hd_worker_generate},
+    {"logits", "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]",
+     "what a model says of given tokens: JSON lines, and all logits as an array", hd_worker_logits},
+    {"export", "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--force]",
+     "a model directory that transformers loads, from a checkpoint", hd_worker_export},
     {"bigram", "--job FILE", "entropy of a bigram model on a resolved job's validation data",
      hd_worker_bigram},
     {"memory", "--job FILE [--rank R]", "what a rank of a resolved job will reserve, part by part",

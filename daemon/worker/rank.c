@@ -129,8 +129,14 @@ static enum hd_status load_weights(struct rank *r)
     char text[HD_JOB_PATH_MAX + 128];
     enum hd_status st;
 
-    if (!r->job.base_checkpoint[0])
-        return hd_trainer_init(r->trainer);
+    if (!r->job.base_checkpoint[0]) {
+        st = hd_trainer_init(r->trainer);
+        if (!st && r->job.init_from[0]) {
+            (void)snprintf(text, sizeof text, "starts from the weights of %s", r->job.init_from);
+            say(r, HD_LINK_LEVEL_INFO, text);
+        }
+        return st;
+    }
     st = hd_trainer_load(r->trainer, r->job.base_checkpoint, r->job.base_manifest_hash, &note);
     if (!st) {
         r->saved_step = hd_trainer_steps_done(r->trainer);

@@ -13,6 +13,8 @@
 /* Each takes the arguments behind the verb and returns the exit status. */
 int hd_worker_rank(int argc, char **argv);
 int hd_worker_generate(int argc, char **argv);
+int hd_worker_logits(int argc, char **argv);
+int hd_worker_export(int argc, char **argv);
 int hd_worker_bigram(int argc, char **argv);
 int hd_worker_memory(int argc, char **argv);
 int hd_worker_program(int argc, char **argv);

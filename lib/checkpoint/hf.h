@@ -78,6 +78,8 @@ enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64
 
 /* ---- config.json ---- */
 
+bool hd_hf_has_config(const char *dir);
+
 /* Reads DIR/config.json into the model.* members of `ret_job`; other members are left alone. Every
  * key is either used, known to say nothing about training, or required to have the one value that
  * is built; any other key is HD_UNSUPPORTED and named. ret_notes gets a sentence for each thing

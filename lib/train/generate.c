@@ -2,12 +2,14 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf.h"
 #include "program/run.h"
 #include "train/layout.h"
+#include "train/source.h"
 
 struct hd_generator {
     struct hd_arena arena;
@@ -82,23 +84,25 @@ static enum hd_status reserve(struct hd_generator *g)
     return HD_OK;
 }
 
-static enum hd_status read_weights(struct hd_generator *g, struct hd_ckpt *ckpt)
+static enum hd_status read_weights(struct hd_generator *g, const char *dir)
 {
-    for (int i = 0; i < g->registry.param_count; i++) {
+    struct hd_source *source = NULL;
+    enum hd_status st = hd_source_open(dir, &g->job, &g->registry, &source);
+
+    for (int i = 0; !st && i < g->registry.param_count; i++) {
         const struct hd_param *p = &g->registry.params[i];
         const struct hd_part *part = &g->registry.parts[p->part];
         const struct hd_ckpt_entry want =
             hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
         float *master = (float *)(g->memory + part->offset[HD_STATE_WEIGHT]) + p->offset;
         uint16_t *copy = (uint16_t *)(g->memory + part->offset[HD_STATE_COPY]) + p->offset;
-        enum hd_status st = hd_ckpt_read(ckpt, &want, master);
 
-        if (st)
-            return st;
-        for (int64_t k = 0; k < p->count && g->registry.compute_dtype != HD_F32; k++)
+        st = hd_source_read(source, i, &want, master);
+        for (int64_t k = 0; !st && k < p->count && g->registry.compute_dtype != HD_F32; k++)
             copy[k] = hd_f32_to_bf16(master[k]);
     }
-    return HD_OK;
+    hd_source_close(source);
+    return st;
 }
 
 static enum hd_status declare(struct hd_generator *g)
@@ -115,16 +119,45 @@ static enum hd_status declare(struct hd_generator *g)
     return st ? st : hd_registry_finish(&g->registry, hd_layout_compute_dtype(&g->job), false, 1);
 }
 
-static enum hd_status set_up(struct hd_generator *g, struct hd_ckpt *ckpt, int threads)
+/* The job of a checkpoint is stored in it. */
+static enum hd_status read_stored_job(struct hd_generator *g, const char *dir)
 {
-    const struct hd_backend_options options = {.threads = threads};
-    const char *config = hd_ckpt_manifest(ckpt)->config;
-    struct hd_traits traits;
-    enum hd_status st = hd_job_read(config, strlen(config), &g->arena, &g->job);
+    struct hd_ckpt *ckpt = NULL;
+    const char *config;
+    enum hd_status st = hd_ckpt_open(dir, &ckpt);
 
     if (st)
-        return hd_err_prefix(st, "the job stored in the checkpoint");
+        return st;
+    config = hd_ckpt_manifest(ckpt)->config;
     g->step = hd_ckpt_manifest(ckpt)->step;
+    st = hd_job_read(config, strlen(config), &g->arena, &g->job);
+    hd_ckpt_close(ckpt);
+    return st ? hd_err_prefix(st, "the job stored in the checkpoint") : HD_OK;
+}
+
+/* A model directory says what the model is, and we say the rest. */
+static enum hd_status make_job(struct hd_generator *g, const char *dir)
+{
+    enum hd_status st = hd_hf_read_config(dir, &g->job, NULL);
+
+    if (st)
+        return st;
+    (void)snprintf(g->job.precision, sizeof g->job.precision, "fp32");
+    if (g->job.context > HD_GENERATE_CONTEXT_MAX) /* its caches take memory for all of it */
+        g->job.context = HD_GENERATE_CONTEXT_MAX;
+    return HD_OK;
+}
+
+static enum hd_status set_up(struct hd_generator *g, const char *dir, int threads)
+{
+    const struct hd_backend_options options = {.threads = threads};
+    struct hd_traits traits;
+    enum hd_status st = hd_source_is_checkpoint(dir) || !hd_hf_has_config(dir)
+                            ? read_stored_job(g, dir)
+                            : make_job(g, dir);
+
+    if (st)
+        return st;
     g->table->describe(&options, &traits);
     st = declare(g);
     for (int i = 0; !st && i < 2; i++)
@@ -138,28 +171,24 @@ static enum hd_status set_up(struct hd_generator *g, struct hd_ckpt *ckpt, int t
     for (int i = 0; !st && i < 2; i++)
         st = bind(g, i);
     if (!st)
-        st = read_weights(g, ckpt);
+        st = read_weights(g, dir);
     g->history = hd_arena_array(&g->arena, (size_t)g->job.context, sizeof *g->history);
     if (!st && !g->history)
         st = hd_err(HD_NO_MEMORY, "no memory for the context");
     return st;
 }
 
-enum hd_status hd_generator_open(const char *checkpoint_dir, const struct hd_backend_table *backend,
+enum hd_status hd_generator_open(const char *dir, const struct hd_backend_table *backend,
                                  int threads, struct hd_generator **ret_generator)
 {
     struct hd_generator *g = calloc(1, sizeof *g);
-    struct hd_ckpt *ckpt = NULL;
     enum hd_status st;
 
     if (!g)
         return hd_err(HD_NO_MEMORY, "no memory for a generator");
     hd_arena_init(&g->arena, 0);
     g->table = backend;
-    st = hd_ckpt_open(checkpoint_dir, &ckpt);
-    if (!st)
-        st = set_up(g, ckpt, threads);
-    hd_ckpt_close(ckpt);
+    st = set_up(g, dir, threads);
     if (st) {
         hd_generator_close(g);
         return st;

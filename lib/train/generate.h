@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "kernels/kernels.h"
 
-enum { HD_PREFILL_ROWS = 64 };
+enum { HD_PREFILL_ROWS = 64, HD_GENERATE_CONTEXT_MAX = 4096 /* of a model directory */ };
 
 /* How the next token is chosen from logits. Applied in this order: temperature, top-k, top-p. */
 struct hd_sampling {
@@ -33,15 +33,17 @@ int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *samp
 
 struct hd_generator;
 
-/* Loads the weights of a checkpoint directory. */
-enum hd_status hd_generator_open(const char *checkpoint_dir, const struct hd_backend_table *backend,
+/* Loads the weights of a checkpoint, or of a model directory (checkpoint/hf.h), which runs in fp32.
+ */
+enum hd_status hd_generator_open(const char *dir, const struct hd_backend_table *backend,
                                  int threads, struct hd_generator **ret_generator);
 void hd_generator_close(struct hd_generator *generator);
 
 int64_t hd_generator_vocab(const struct hd_generator *generator);
 int64_t hd_generator_context(const struct hd_generator *generator);
-const char *hd_generator_tokenizer(const struct hd_generator *generator); /* name in the job */
-int64_t hd_generator_step(const struct hd_generator *generator);          /* of the checkpoint */
+const char *
+hd_generator_tokenizer(const struct hd_generator *generator);    /* name in the job; "": unknown */
+int64_t hd_generator_step(const struct hd_generator *generator); /* of the checkpoint */
 
 /* Forgets everything and reads `count` >= 1 tokens; ret_logits [V]: after the last one. */
 enum hd_status hd_generator_prompt(struct hd_generator *generator, const int32_t *tokens,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "train/source.h"
 #include "train/trainer.h"
 
 enum { KINDS = 3, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000 };
@@ -18,40 +19,6 @@ enum { KINDS = 3, CHECKPOINT_DEADLINE_MS = 15 * 60 * 1000 };
 static const enum hd_state_kind kinds[KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
                                                 HD_STATE_MOMENT2};
 static const char *const prefixes[KINDS] = {"", "adamw.m.", "adamw.v."};
-
-/* ---- initial weights ---- */
-
-/* The compute copies of all parts, from the masters. */
-static enum hd_status refresh_copies(struct hd_trainer *t)
-{
-    const struct hd_registry *r = &t->layout.registry;
-
-    for (int i = 0; i < r->part_count && r->compute_dtype != HD_F32; i++) {
-        const struct hd_part *p = &r->parts[i];
-        const float *master = (const float *)(t->private_base + p->offset[HD_STATE_WEIGHT]);
-        uint16_t *copy = (uint16_t *)(t->private_base + p->offset[HD_STATE_COPY]);
-
-        for (int64_t k = 0; k < p->count; k++)
-            copy[k] = hd_f32_to_bf16(master[k]);
-    }
-    return HD_OK;
-}
-
-enum hd_status hd_trainer_init(struct hd_trainer *t)
-{
-    const struct hd_registry *r = &t->layout.registry;
-
-    for (int i = 0; i < r->param_count; i++) {
-        const struct hd_param *p = &r->params[i];
-
-        hd_param_init_values(p, (uint64_t)t->layout.job.seed, 0, p->count,
-                             hd_trainer_state(t, i, HD_STATE_WEIGHT));
-        for (int k = 1; k < KINDS && p->trainable; k++)
-            memset(hd_trainer_state(t, i, kinds[k]), 0, (size_t)p->count * sizeof(float));
-    }
-    t->steps_done = 0;
-    return refresh_copies(t);
-}
 
 /* ---- entries ---- */
 
@@ -266,6 +233,22 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 
 /* ---- loading ---- */
 
+/* The compute copies of all parts, from the masters. */
+static enum hd_status refresh_copies(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    for (int i = 0; i < r->part_count && r->compute_dtype != HD_F32; i++) {
+        const struct hd_part *p = &r->parts[i];
+        const float *master = (const float *)(t->private_base + p->offset[HD_STATE_WEIGHT]);
+        uint16_t *copy = (uint16_t *)(t->private_base + p->offset[HD_STATE_COPY]);
+
+        for (int64_t k = 0; k < p->count; k++)
+            copy[k] = hd_f32_to_bf16(master[k]);
+    }
+    return HD_OK;
+}
+
 static void compare(const char *name, const char *then, const char *now, struct hd_text *ret_note)
 {
     if (ret_note && then && strcmp(then, now) != 0)
@@ -364,4 +347,64 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
         compare_facts(t, ckpt, ret_note);
     hd_ckpt_close(ckpt);
     return st;
+}
+
+/* ---- initial weights ---- */
+
+static enum hd_status init_by_seed(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    for (int i = 0; i < r->param_count; i++)
+        hd_param_init_values(&r->params[i], (uint64_t)t->layout.job.seed, 0, r->params[i].count,
+                             hd_trainer_state(t, i, HD_STATE_WEIGHT));
+    return HD_OK;
+}
+
+static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < r->param_count; i++) {
+        struct names name;
+        const struct hd_ckpt_entry want = entry_of(&r->params[i], 0, &name);
+
+        st = hd_source_read(source, i, &want, hd_trainer_state(t, i, HD_STATE_WEIGHT));
+    }
+    return st;
+}
+
+/* Each rank reads its own boxes; of a checkpoint rank 0 first reads every byte for all. */
+static enum hd_status init_from_source(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->layout.job;
+    struct hd_source *source = NULL;
+    enum hd_status st = hd_source_check_identity(job->init_from, job->init_identity);
+
+    if (!st && hd_source_is_checkpoint(job->init_from))
+        st = verify(t, job->init_from);
+    if (!st)
+        st = hd_source_open(job->init_from, job, &t->layout.registry, &source);
+    if (!st)
+        st = read_source(t, source);
+    hd_source_close(source);
+    return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
+}
+
+enum hd_status hd_trainer_init(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = t->layout.job.init_from[0] ? init_from_source(t) : init_by_seed(t);
+
+    if (st)
+        return st;
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+
+        for (int k = 1; k < KINDS && p->trainable; k++)
+            memset(hd_trainer_state(t, i, kinds[k]), 0, (size_t)p->count * sizeof(float));
+    }
+    t->steps_done = 0;
+    return refresh_copies(t);
 }

@@ -49,7 +49,8 @@ void hd_trainer_free(struct hd_trainer *trainer);
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *trainer);
 struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */
 
-/* Weights by the init rules, moments zero, step 0. */
+/* Step 0: weights by the init rules, or those of the job's init_from, which must still be what they
+ * were at submission; moments zero. */
 enum hd_status hd_trainer_init(struct hd_trainer *trainer);
 
 /* Weights, moments and counters from a checkpoint directory, whatever layout wrote it; every byte

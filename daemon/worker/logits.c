@@ -1,0 +1,186 @@
+/* logits: `heddle-worker logits`, what a model says of given tokens: for each position the
+ * probability of the token that follows and the most likely one, as JSON lines; with --out all
+ * logits as a .npy array [tokens, vocabulary] of fp32.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "train/generate.h"
+#include "worker/flags.h"
+#include "worker/worker.h"
+
+enum { TOKENS_MAX = 1 << 20, NPY_HEAD_BYTES = 128 };
+
+struct request {
+    const char *checkpoint, *out;
+    int32_t *tokens;
+    int64_t count, threads;
+};
+
+/* "12 7 255", or with commas. */
+static enum hd_status read_tokens(const char *text, struct request *r)
+{
+    const char *p = text;
+
+    r->tokens = calloc(strlen(text) / 2 + 1, sizeof *r->tokens);
+    if (!r->tokens)
+        return hd_err(HD_NO_MEMORY, "no memory for the tokens");
+    while (*(p += strspn(p, " ,"))) {
+        char *end;
+        long token;
+
+        errno = 0;
+        token = strtol(p, &end, 10);
+        if (end == p || errno || token < 0 || token > INT32_MAX || (*end && !strchr(" ,", *end)))
+            return hd_err(HD_INVALID,
+                          "--tokens: '%.20s' is no token; give numbers, such as '3 1 4'", p);
+        if (r->count == TOKENS_MAX)
+            return hd_err(HD_INVALID, "--tokens: more than %d", TOKENS_MAX);
+        r->tokens[r->count++] = (int32_t)token;
+        p = end;
+    }
+    if (!r->count)
+        return hd_err(HD_INVALID, "--tokens: needs at least one");
+    return HD_OK;
+}
+
+static enum hd_status read_request(int argc, char **argv, struct request *r)
+{
+    struct hd_flag f[] = {{"--checkpoint", true, false, NULL},
+                          {"--tokens", true, false, NULL},
+                          {"--out", false, false, NULL},
+                          {"--threads", false, false, NULL}};
+    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+
+    if (!st)
+        st = hd_flag_int(&f[3], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &r->threads);
+    if (st)
+        return st;
+    r->checkpoint = f[0].value;
+    r->out = f[2].value;
+    return read_tokens(f[1].value, r);
+}
+
+static enum hd_status write_failed(const char *path)
+{
+    return hd_err(HD_IO, "cannot write %s: %s", path, strerror(errno));
+}
+
+/* Version 1.0 of the format: magic, length of the text, text up to a multiple of 64. */
+static enum hd_status write_npy_head(FILE *out, const struct request *r, int64_t V)
+{
+    char head[NPY_HEAD_BYTES];
+    int n;
+
+    memset(head, ' ', sizeof head);
+    memcpy(head, "\x93NUMPY\x01\x00", 8);
+    head[8] = (char)(NPY_HEAD_BYTES - 10);
+    head[9] = 0;
+    n = snprintf(head + 10, sizeof head - 10,
+                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld, %lld), }",
+                 (long long)r->count, (long long)V);
+    head[10 + n] = ' ';
+    head[NPY_HEAD_BYTES - 1] = '\n';
+    return fwrite(head, 1, sizeof head, out) == sizeof head ? HD_OK : write_failed(r->out);
+}
+
+/* log of the sum of exp, without overflow */
+static double log_sum_exp(const float *logits, int64_t V, int64_t *ret_top)
+{
+    double sum = 0;
+
+    *ret_top = 0;
+    for (int64_t v = 1; v < V; v++)
+        if (logits[v] > logits[*ret_top])
+            *ret_top = v;
+    for (int64_t v = 0; v < V; v++)
+        sum += exp((double)logits[v] - (double)logits[*ret_top]);
+    return (double)logits[*ret_top] + log(sum);
+}
+
+static enum hd_status print_position(const struct request *r, int64_t i, const float *logits,
+                                     int64_t V)
+{
+    struct hd_text line = {0};
+    struct hd_json_writer w = {.out = &line};
+    int64_t top;
+    const double norm = log_sum_exp(logits, V, &top);
+    enum hd_status st = HD_OK;
+
+    hd_json_begin(&w, NULL, '{');
+    hd_json_add_int64(&w, "position", i);
+    hd_json_add_int64(&w, "token", r->tokens[i]);
+    if (i + 1 < r->count) {
+        hd_json_add_int64(&w, "next", r->tokens[i + 1]);
+        hd_json_add_real(&w, "next_log_probability", (double)logits[r->tokens[i + 1]] - norm);
+    }
+    hd_json_add_int64(&w, "top", top);
+    hd_json_add_real(&w, "top_log_probability", (double)logits[top] - norm);
+    hd_json_end(&w, '}');
+    if (line.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a line");
+    else if (printf("%s\n", line.data) < 0)
+        st = write_failed("the result");
+    hd_text_free(&line);
+    return st;
+}
+
+static enum hd_status run(struct hd_generator *g, const struct request *r, FILE *out)
+{
+    const int64_t V = hd_generator_vocab(g);
+    enum hd_status st = HD_OK;
+
+    if (r->count > hd_generator_context(g))
+        return hd_err(HD_INVALID, "--tokens: %lld are more than the context of %lld",
+                      (long long)r->count, (long long)hd_generator_context(g));
+    for (int64_t i = 0; i < r->count; i++)
+        if (r->tokens[i] >= V)
+            return hd_err(HD_INVALID, "--tokens: %d is outside the vocabulary of %lld",
+                          r->tokens[i], (long long)V);
+    if (out)
+        st = write_npy_head(out, r, V);
+    for (int64_t i = 0; !st && i < r->count; i++) {
+        const float *logits = NULL;
+
+        st = i ? hd_generator_next(g, r->tokens[i], &logits)
+               : hd_generator_prompt(g, r->tokens, 1, &logits);
+        if (!st && out && fwrite(logits, sizeof *logits, (size_t)V, out) != (size_t)V)
+            st = write_failed(r->out);
+        if (!st)
+            st = print_position(r, i, logits, V);
+    }
+    return st;
+}
+
+static enum hd_status logits(const struct request *r)
+{
+    struct hd_generator *g = NULL;
+    FILE *out = r->out ? fopen(r->out, "wb") : NULL;
+    enum hd_status st = HD_OK;
+
+    if (r->out && !out)
+        return hd_err(HD_INVALID, "--out: cannot write %s: %s", r->out, strerror(errno));
+    st = hd_generator_open(r->checkpoint, hd_backend_cpu(), (int)r->threads, &g);
+    if (!st)
+        st = run(g, r, out);
+    hd_generator_close(g);
+    if (out && fclose(out) != 0 && !st)
+        st = write_failed(r->out);
+    return st;
+}
+
+int hd_worker_logits(int argc, char **argv)
+{
+    struct request r = {0};
+    enum hd_status st = read_request(argc, argv, &r);
+
+    if (!st)
+        st = logits(&r);
+    free(r.tokens);
+    return hd_worker_finish("logits", st);
+}

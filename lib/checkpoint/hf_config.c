@@ -1,0 +1,634 @@
+/* config.json <-> the model of a resolved job. One table says of every key what it is to us. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "checkpoint/hf_internal.h"
+
+enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16, QUOTE_MAX = 80 };
+
+enum model_type { GPT2 = 1, LLAMA = 2, MISTRAL = 4, QWEN2 = 8, QWEN3 = 16 };
+enum { QWEN = QWEN2 | QWEN3, LIKE_LLAMA = LLAMA | MISTRAL | QWEN, ALL = GPT2 | LIKE_LLAMA };
+
+/* architecture: the class that trains; base: without a head, its weights have no prefix */
+static const struct type {
+    const char *name, *architecture, *base;
+    enum model_type type;
+} types[] = {
+    {"gpt2", "GPT2LMHeadModel", "GPT2Model", GPT2},
+    {"llama", "LlamaForCausalLM", "LlamaModel", LLAMA},
+    {"mistral", "MistralForCausalLM", "MistralModel", MISTRAL},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", QWEN2},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", QWEN3},
+};
+
+struct reading {
+    const struct hd_json *root;
+    const struct type *type;
+    struct hd_job *job;
+    struct hd_text *notes; /* may be NULL */
+    int64_t head_width, window;
+    bool has_window, has_tied;
+    struct hd_text dropout; /* "attn_pdrop = 0.1, .." */
+};
+
+enum rule {
+    SAYS_NOTHING, /* about training: `why` tells */
+    IS_INT,       /* int64_t member, from min to max */
+    IS_REAL,
+    IS_DROPOUT, /* 0, or a note */
+    MUST_BE,    /* the JSON text in `why`, or null */
+    READ_BY     /* a function */
+};
+
+struct key {
+    const char *name;
+    unsigned types;
+    enum rule rule;
+    const char *why;
+    size_t offset;
+    double min, max;
+    enum hd_status (*read)(struct reading *r, const struct hd_json *value);
+};
+
+/* ---- words for messages ---- */
+
+/* What a value is, short enough for a message and without control characters. */
+static const char *quote(const struct hd_json *v, char ret_text[QUOTE_MAX])
+{
+    static const char *const kinds[] = {"null", "false", "true", "", "", "a list", "an object"};
+
+    if (v->kind == HD_JSON_NUMBER || v->kind == HD_JSON_STRING)
+        (void)snprintf(ret_text, QUOTE_MAX, v->kind == HD_JSON_STRING ? "\"%.60s\"" : "%.60s",
+                       v->text);
+    else
+        (void)snprintf(ret_text, QUOTE_MAX, "%s", kinds[v->kind]);
+    for (char *p = ret_text; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = '?';
+    return ret_text;
+}
+
+static enum hd_status unsupported(const char *key, const struct hd_json *value, const char *instead)
+{
+    char text[QUOTE_MAX];
+
+    return hd_err(HD_UNSUPPORTED, "%s: %s is not supported; %s", key, quote(value, text), instead);
+}
+
+static enum hd_status to_real(const struct hd_json *v, const char *key, double min, double max,
+                              double *ret_value)
+{
+    char text[QUOTE_MAX];
+
+    if (v->kind != HD_JSON_NUMBER || hd_text_to_double(v->text, min, max, ret_value))
+        return hd_err(HD_INVALID, "%s: %s is no number from %g to %g", key, quote(v, text), min,
+                      max);
+    return HD_OK;
+}
+
+/* ---- keys with a form of their own ---- */
+
+static enum hd_status read_type(struct reading *r, const struct hd_json *value)
+{
+    (void)r; /* read first of all */
+    (void)value;
+    return HD_OK;
+}
+
+static enum hd_status read_architectures(struct reading *r, const struct hd_json *value)
+{
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_ARRAY)
+        return unsupported("architectures", value, "it is a list of class names");
+    for (const struct hd_json *v = value->first; v; v = v->next)
+        if (v->kind != HD_JSON_STRING ||
+            (strcmp(v->text, r->type->architecture) != 0 && strcmp(v->text, r->type->base) != 0))
+            return unsupported("architectures", v, "a language model is trained, no other task");
+    return HD_OK;
+}
+
+static enum hd_status read_kv_heads(struct reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 4096, &r->job->kv_heads);
+    return st ? hd_err_prefix(st, "num_key_value_heads") : HD_OK;
+}
+
+static enum hd_status read_head_width(struct reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 4096, &r->head_width);
+    return st ? hd_err_prefix(st, "head_dim") : HD_OK;
+}
+
+static enum hd_status read_inner(struct reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 22, &r->job->ffn_hidden);
+    return st ? hd_err_prefix(st, "n_inner") : HD_OK;
+}
+
+static enum hd_status read_activation(struct reading *r, const struct hd_json *value)
+{
+    /* both of these are the tanh form of GELU (Hendrycks & Gimpel 2016), swish is SiLU's other name
+     */
+    static const char *const gelu[] = {"gelu_new", "gelu_pytorch_tanh"};
+    static const char *const silu[] = {"silu", "swish"};
+    const char *const *names = r->type->type == GPT2 ? gelu : silu;
+
+    if (value->kind == HD_JSON_STRING &&
+        (strcmp(value->text, names[0]) == 0 || strcmp(value->text, names[1]) == 0))
+        return HD_OK;
+    return unsupported(r->type->type == GPT2 ? "activation_function" : "hidden_act", value,
+                       r->type->type == GPT2 ? "gelu_new is built" : "silu is built");
+}
+
+static enum hd_status read_window(struct reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    r->has_window = true;
+    st = hd_json_to_int64(value, 1, 1 << 24, &r->window);
+    return st ? hd_err_prefix(st, "sliding_window") : HD_OK;
+}
+
+static enum hd_status read_use_window(struct reading *r, const struct hd_json *value)
+{
+    (void)r; /* looked at when the window is judged */
+    if (value->kind == HD_JSON_TRUE || value->kind == HD_JSON_FALSE)
+        return HD_OK;
+    return unsupported("use_sliding_window", value, "it is true or false");
+}
+
+static enum hd_status read_layer_types(struct reading *r, const struct hd_json *value)
+{
+    (void)r;
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_ARRAY)
+        return unsupported("layer_types", value, "it is a list with a word for each layer");
+    for (const struct hd_json *v = value->first; v; v = v->next)
+        if (v->kind != HD_JSON_STRING ||
+            (strcmp(v->text, "full_attention") != 0 && strcmp(v->text, "sliding_attention") != 0))
+            return unsupported("layer_types", v, "full_attention is built");
+    return HD_OK;
+}
+
+/* rope_scaling (older) and rope_parameters (newer): {rope_type or type, rope_theta, ..} */
+static enum hd_status read_rope(struct reading *r, const struct hd_json *value)
+{
+    char key[QUOTE_MAX];
+
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_OBJECT)
+        return unsupported(value->key, value, "it is an object or null");
+    for (const struct hd_json *v = value->first; v; v = v->next) {
+        enum hd_status st;
+
+        (void)snprintf(key, sizeof key, "%s.%.40s", value->key, v->key);
+        if (strcmp(v->key, "rope_theta") == 0)
+            st = to_real(v, key, 1, 1e12, &r->job->rope_theta);
+        else if ((strcmp(v->key, "rope_type") == 0 || strcmp(v->key, "type") == 0) &&
+                 v->kind == HD_JSON_STRING && strcmp(v->text, "default") == 0)
+            st = HD_OK;
+        else
+            st = unsupported(key, v, "rotary positions are built without scaling (default)");
+        if (st)
+            return st;
+    }
+    return HD_OK;
+}
+
+/* Ours: the tokenizer that the model was trained with, where it has no tokenizer.json. */
+static enum hd_status read_tokenizer(struct reading *r, const struct hd_json *value)
+{
+    if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
+        return unsupported("heddle_tokenizer", value, "it is \"bytes\"");
+    (void)snprintf(r->job->tokenizer, sizeof r->job->tokenizer, "bytes");
+    return HD_OK;
+}
+
+static enum hd_status read_tied(struct reading *r, const struct hd_json *value)
+{
+    if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
+        return unsupported("tie_word_embeddings", value, "it is true or false");
+    r->has_tied = true;
+    r->job->tie_embeddings = value->kind == HD_JSON_TRUE;
+    return HD_OK;
+}
+
+/* ---- the table ---- */
+
+#define INT(name, types, member, low, high)                                         \
+    {                                                                               \
+        name, types, IS_INT, NULL, offsetof(struct hd_job, member), low, high, NULL \
+    }
+#define REAL(name, types, member, low, high)                                         \
+    {                                                                                \
+        name, types, IS_REAL, NULL, offsetof(struct hd_job, member), low, high, NULL \
+    }
+#define SPECIAL(name, types, function)                \
+    {                                                 \
+        name, types, READ_BY, NULL, 0, 0, 0, function \
+    }
+#define MUST(name, types, value)                   \
+    {                                              \
+        name, types, MUST_BE, value, 0, 0, 0, NULL \
+    }
+#define DROPOUT(name, types)                         \
+    {                                                \
+        name, types, IS_DROPOUT, NULL, 0, 0, 0, NULL \
+    }
+#define IGNORED(name, types, why)                     \
+    {                                                 \
+        name, types, SAYS_NOTHING, why, 0, 0, 0, NULL \
+    }
+
+static const struct key keys[] = {
+    SPECIAL("model_type", ALL, read_type),
+    SPECIAL("architectures", ALL, read_architectures),
+    INT("vocab_size", ALL, vocab, 2, 1 << 22),
+    SPECIAL("tie_word_embeddings", ALL, read_tied),
+    SPECIAL("heddle_tokenizer", ALL, read_tokenizer),
+
+    INT("n_layer", GPT2, layers, 1, 1024),
+    INT("n_embd", GPT2, hidden, 1, 1 << 20),
+    INT("n_head", GPT2, heads, 1, 4096),
+    INT("n_positions", GPT2, context, 1, 1 << 24),
+    SPECIAL("n_inner", GPT2, read_inner),
+    SPECIAL("activation_function", GPT2, read_activation),
+    REAL("layer_norm_epsilon", GPT2, norm_eps, 1e-12, 1),
+    MUST("scale_attn_weights", GPT2, "true"),
+    MUST("scale_attn_by_inverse_layer_idx", GPT2, "false"),
+    MUST("add_cross_attention", GPT2, "false"),
+    DROPOUT("attn_pdrop", GPT2),
+    DROPOUT("embd_pdrop", GPT2),
+    DROPOUT("resid_pdrop", GPT2),
+    IGNORED("n_ctx", GPT2, "an older name of n_positions"),
+    IGNORED("reorder_and_upcast_attn", GPT2, "how an implementation rounds"),
+    IGNORED("summary_activation", GPT2, "of a classifier's head"),
+    IGNORED("summary_first_dropout", GPT2, "of a classifier's head"),
+    IGNORED("summary_proj_to_labels", GPT2, "of a classifier's head"),
+    IGNORED("summary_type", GPT2, "of a classifier's head"),
+    IGNORED("summary_use_proj", GPT2, "of a classifier's head"),
+
+    INT("num_hidden_layers", LIKE_LLAMA, layers, 1, 1024),
+    INT("hidden_size", LIKE_LLAMA, hidden, 1, 1 << 20),
+    INT("num_attention_heads", LIKE_LLAMA, heads, 1, 4096),
+    SPECIAL("num_key_value_heads", LIKE_LLAMA, read_kv_heads),
+    SPECIAL("head_dim", LIKE_LLAMA, read_head_width),
+    INT("intermediate_size", LIKE_LLAMA, ffn_hidden, 1, 1 << 22),
+    INT("max_position_embeddings", LIKE_LLAMA, context, 1, 1 << 24),
+    SPECIAL("hidden_act", LIKE_LLAMA, read_activation),
+    REAL("rms_norm_eps", LIKE_LLAMA, norm_eps, 1e-12, 1),
+    REAL("rope_theta", LIKE_LLAMA, rope_theta, 1, 1e12),
+    SPECIAL("rope_scaling", LIKE_LLAMA, read_rope),
+    SPECIAL("rope_parameters", LIKE_LLAMA, read_rope),
+    SPECIAL("sliding_window", MISTRAL | QWEN, read_window),
+    SPECIAL("use_sliding_window", QWEN, read_use_window),
+    SPECIAL("layer_types", MISTRAL | QWEN, read_layer_types),
+    IGNORED("max_window_layers", QWEN, "of a sliding window, which layer_types states"),
+    MUST("attention_bias", LIKE_LLAMA, "false"),
+    MUST("mlp_bias", LLAMA, "false"),
+    DROPOUT("attention_dropout", LIKE_LLAMA),
+    IGNORED("pretraining_tp", LIKE_LLAMA, "how an implementation rounds"),
+
+    MUST("is_encoder_decoder", ALL, "false"),
+    IGNORED("_name_or_path", ALL, "where the file came from"),
+    IGNORED("transformers_version", ALL, "where the file came from"),
+    IGNORED("dtype", ALL, "each tensor says its own"),
+    IGNORED("torch_dtype", ALL, "each tensor says its own"),
+    IGNORED("initializer_range", ALL, "of new weights; these are read"),
+    IGNORED("use_cache", ALL, "of generation"),
+    IGNORED("bos_token_id", ALL, "of the tokenizer"),
+    IGNORED("eos_token_id", ALL, "of the tokenizer"),
+    IGNORED("pad_token_id", ALL, "of the tokenizer; sequences are never padded"),
+    IGNORED("output_attentions", ALL, "what a call returns"),
+    IGNORED("output_hidden_states", ALL, "what a call returns"),
+    IGNORED("return_dict", ALL, "what a call returns"),
+    IGNORED("chunk_size_feed_forward", ALL, "how an implementation saves memory"),
+    IGNORED("gradient_checkpointing", ALL, "how an implementation saves memory"),
+    IGNORED("attn_implementation", ALL, "how an implementation computes"),
+    IGNORED("_attn_implementation_autoset", ALL, "how an implementation computes"),
+    IGNORED("id2label", ALL, "of a classifier's head"),
+    IGNORED("label2id", ALL, "of a classifier's head"),
+    IGNORED("problem_type", ALL, "of a classifier's head"),
+    IGNORED("classifier_dropout", ALL, "of a classifier's head"),
+    IGNORED("task_specific_params", ALL, "of generation"),
+};
+enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
+
+/* ---- reading ---- */
+
+static enum hd_status read_number(struct reading *r, const struct key *k, const struct hd_json *v)
+{
+    void *member = (char *)r->job + k->offset;
+    enum hd_status st;
+
+    if (k->rule == IS_REAL)
+        return to_real(v, k->name, k->min, k->max, member);
+    st = hd_json_to_int64(v, (int64_t)k->min, (int64_t)k->max, member);
+    return st ? hd_err_prefix(st, "%s", k->name) : HD_OK;
+}
+
+static enum hd_status read_dropout(struct reading *r, const struct key *k, const struct hd_json *v)
+{
+    double value = 0;
+    enum hd_status st = to_real(v, k->name, 0, 1, &value);
+
+    if (!st && value > 0)
+        hd_text_add(&r->dropout, "%s%s = %g", r->dropout.len_bytes ? ", " : "", k->name, value);
+    return st;
+}
+
+static enum hd_status check_value(const struct key *k, const struct hd_json *v)
+{
+    char text[QUOTE_MAX], instead[64];
+
+    if (v->kind == HD_JSON_NULL || strcmp(quote(v, text), k->why) == 0)
+        return HD_OK;
+    (void)snprintf(instead, sizeof instead, "%s is built", k->why);
+    return unsupported(k->name, v, instead);
+}
+
+static enum hd_status read_key(struct reading *r, const struct key *k, const struct hd_json *v)
+{
+    switch (k->rule) {
+    case SAYS_NOTHING:
+        return HD_OK;
+    case IS_INT:
+    case IS_REAL:
+        return read_number(r, k, v);
+    case IS_DROPOUT:
+        return read_dropout(r, k, v);
+    case MUST_BE:
+        return check_value(k, v);
+    case READ_BY:
+        return k->read(r, v);
+    }
+    return HD_OK;
+}
+
+static enum hd_status read_member(struct reading *r, const struct hd_json *v)
+{
+    const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
+    char text[QUOTE_MAX];
+
+    for (int i = 0; i < KEY_COUNT; i++)
+        if ((keys[i].types & r->type->type) && strcmp(keys[i].name, v->key) == 0)
+            return read_key(r, &keys[i], v);
+    return hd_err(HD_UNSUPPORTED,
+                  "key %s of a %s model is not known to this build; if it does not matter for "
+                  "training, remove it from the file",
+                  quote(&name, text), r->type->name);
+}
+
+static enum hd_status find_type(struct reading *r)
+{
+    const struct hd_json *value = hd_json_member(r->root, "model_type");
+
+    if (!value)
+        return hd_err(HD_INVALID, "model_type is missing; gpt2, llama, mistral, qwen2 and qwen3 "
+                                  "are known");
+    for (size_t i = 0; !r->type && i < sizeof types / sizeof types[0]; i++)
+        if (value->kind == HD_JSON_STRING && strcmp(types[i].name, value->text) == 0)
+            r->type = &types[i];
+    if (!r->type)
+        return unsupported("model_type", value, "gpt2, llama, mistral, qwen2 and qwen3 are known");
+    return HD_OK;
+}
+
+/* What the class of transformers fills in where the file is silent. */
+static void fill_absent(struct reading *r)
+{
+    struct hd_job *job = r->job;
+    const bool gpt2 = r->type->type == GPT2;
+
+    if (!r->has_tied)
+        job->tie_embeddings = gpt2;
+    if (!job->kv_heads && (r->type->type & (GPT2 | LLAMA)))
+        job->kv_heads = job->heads;
+    if (gpt2 && !job->ffn_hidden && job->hidden)
+        job->ffn_hidden = 4 * job->hidden;
+    if (job->norm_eps == 0)
+        job->norm_eps = gpt2 ? 1e-5 : 1e-6;
+    if (job->rope_theta == 0)
+        job->rope_theta = 10000;
+}
+
+static enum hd_status check_present(const struct reading *r)
+{
+    static const struct {
+        size_t offset;
+        const char *gpt2, *other;
+    } needed[] = {
+        {offsetof(struct hd_job, layers), "n_layer", "num_hidden_layers"},
+        {offsetof(struct hd_job, hidden), "n_embd", "hidden_size"},
+        {offsetof(struct hd_job, heads), "n_head", "num_attention_heads"},
+        {offsetof(struct hd_job, kv_heads), "n_head", "num_key_value_heads"},
+        {offsetof(struct hd_job, ffn_hidden), "n_inner", "intermediate_size"},
+        {offsetof(struct hd_job, vocab), "vocab_size", "vocab_size"},
+        {offsetof(struct hd_job, context), "n_positions", "max_position_embeddings"},
+    };
+
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (*(const int64_t *)((const char *)r->job + needed[i].offset) == 0)
+            return hd_err(HD_INVALID, "%s is missing",
+                          r->type->type == GPT2 ? needed[i].gpt2 : needed[i].other);
+    return HD_OK;
+}
+
+/* A window that no position reaches past is none. Qwen's counts only where it is switched on. */
+static enum hd_status check_window(const struct reading *r)
+{
+    const struct hd_json *on = hd_json_member(r->root, "use_sliding_window");
+    const bool off = (r->type->type & QWEN) && (!on || on->kind != HD_JSON_TRUE);
+
+    if (!r->has_window || off || r->window >= r->job->context)
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED,
+                  "sliding_window: %" PRId64 " is less than the context of %" PRId64
+                  " and windows are not built yet; lower max_position_embeddings to it",
+                  r->window, r->job->context);
+}
+
+static enum hd_status check_built(const struct reading *r)
+{
+    const struct hd_job *job = r->job;
+
+    if (r->head_width && r->head_width * job->heads != job->hidden)
+        return hd_err(HD_UNSUPPORTED,
+                      "head_dim: %" PRId64 " is not hidden_size / num_attention_heads = %" PRId64
+                      " / %" PRId64 ", the only width that is built",
+                      r->head_width, job->hidden, job->heads);
+    if (r->type->type == QWEN2)
+        return hd_err(HD_UNSUPPORTED, "model_type: qwen2 has biases on q, k and v, which are not "
+                                      "built yet");
+    if (r->type->type == QWEN3)
+        return hd_err(HD_UNSUPPORTED, "model_type: qwen3 has norms of q and k, which are not built "
+                                      "yet");
+    return check_window(r);
+}
+
+static enum hd_status read_config(struct reading *r)
+{
+    enum hd_status st = find_type(r);
+
+    for (const struct hd_json *v = r->root->first; v && !st; v = v->next)
+        st = read_member(r, v);
+    if (st)
+        return st;
+    fill_absent(r);
+    st = check_present(r);
+    if (!st)
+        st = check_built(r);
+    if (!st && r->dropout.len_bytes && r->notes)
+        hd_text_add(r->notes, "%s: dropout is not built yet, training goes without it",
+                    r->dropout.data);
+    /* Mistral without a window is Llama by another name. */
+    (void)snprintf(r->job->family, sizeof r->job->family, "%s",
+                   r->type->type == GPT2 ? "gpt2" : "llama");
+    return st;
+}
+
+static void clear_model(struct hd_job *job)
+{
+    job->family[0] = '\0';
+    job->layers = job->hidden = job->heads = job->kv_heads = 0;
+    job->ffn_hidden = job->vocab = job->context = 0;
+    job->rope_theta = job->norm_eps = 0;
+    job->tie_embeddings = false;
+}
+
+enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd_job *ret_job,
+                                  struct hd_text *ret_notes)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
+    struct reading r = {.job = ret_job, .notes = ret_notes};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    clear_model(ret_job);
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse(&arena, text, text_bytes, &limits, &r.root);
+    if (!st && r.root->kind != HD_JSON_OBJECT)
+        st = hd_err(HD_INVALID, "it is no JSON object");
+    if (!st)
+        st = read_config(&r);
+    hd_text_free(&r.dropout);
+    hd_arena_done(&arena);
+    return st;
+}
+
+bool hd_hf_has_config(const char *dir)
+{
+    struct hd_text path = {0};
+    bool found;
+
+    hd_file_join(&path, dir, "config.json");
+    found = !path.failed && hd_file_exists(path.data);
+    hd_text_free(&path);
+    return found;
+}
+
+enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job, struct hd_text *ret_notes)
+{
+    struct hd_text path = {0}, text = {0};
+    enum hd_status st;
+
+    hd_file_join(&path, dir, "config.json");
+    if (path.failed) {
+        hd_text_free(&path);
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    }
+    st = hd_file_read(path.data, HD_HF_CONFIG_BYTES_MAX, &text);
+    if (!st) {
+        st = hd_hf_parse_config(text.data ? text.data : "", text.len_bytes, ret_job, ret_notes);
+        if (st)
+            st = hd_err_prefix(st, "%s", path.data);
+    }
+    hd_text_free(&path);
+    hd_text_free(&text);
+    return st;
+}
+
+/* ---- writing ---- */
+
+static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job)
+{
+    hd_json_add_int64(w, "n_layer", job->layers);
+    hd_json_add_int64(w, "n_embd", job->hidden);
+    hd_json_add_int64(w, "n_head", job->heads);
+    hd_json_add_int64(w, "n_positions", job->context);
+    hd_json_add_int64(w, "n_inner", job->ffn_hidden);
+    hd_json_add_string(w, "activation_function", "gelu_new");
+    hd_json_add_real(w, "layer_norm_epsilon", job->norm_eps);
+    hd_json_add_real(w, "attn_pdrop", 0);
+    hd_json_add_real(w, "embd_pdrop", 0);
+    hd_json_add_real(w, "resid_pdrop", 0);
+}
+
+static void add_llama(struct hd_json_writer *w, const struct hd_job *job)
+{
+    hd_json_add_int64(w, "num_hidden_layers", job->layers);
+    hd_json_add_int64(w, "hidden_size", job->hidden);
+    hd_json_add_int64(w, "num_attention_heads", job->heads);
+    hd_json_add_int64(w, "num_key_value_heads", job->kv_heads);
+    hd_json_add_int64(w, "head_dim", job->hidden / job->heads);
+    hd_json_add_int64(w, "intermediate_size", job->ffn_hidden);
+    hd_json_add_int64(w, "max_position_embeddings", job->context);
+    hd_json_add_string(w, "hidden_act", "silu");
+    hd_json_add_real(w, "rms_norm_eps", job->norm_eps);
+    hd_json_add_real(w, "rope_theta", job->rope_theta);
+    hd_json_add_bool(w, "attention_bias", false);
+    hd_json_add_bool(w, "mlp_bias", false);
+    hd_json_add_real(w, "attention_dropout", 0);
+}
+
+enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
+                                  struct hd_text *ret_text)
+{
+    struct hd_json_writer w = {.out = ret_text};
+    const struct type *type = NULL;
+
+    for (size_t i = 0; !type && i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(types[i].name, job->family) == 0)
+            type = &types[i];
+    if (!type || !(type->type & (GPT2 | LLAMA)))
+        return hd_err(HD_UNSUPPORTED, "model.family: transformers has no model type for %s",
+                      job->family);
+    hd_json_begin(&w, NULL, '{');
+    hd_json_begin(&w, "architectures", '[');
+    hd_json_add_string(&w, NULL, type->architecture);
+    hd_json_end(&w, ']');
+    hd_json_add_string(&w, "model_type", type->name);
+    hd_json_add_string(&w, "torch_dtype", dtype == HD_BF16 ? "bfloat16" : "float32");
+    hd_json_add_int64(&w, "vocab_size", job->vocab);
+    hd_json_add_bool(&w, "tie_word_embeddings", job->tie_embeddings);
+    if (type->type == GPT2)
+        add_gpt2(&w, job);
+    else
+        add_llama(&w, job);
+    if (strcmp(job->tokenizer, "bytes") == 0)
+        hd_json_add_string(&w, "heddle_tokenizer", "bytes");
+    hd_json_add_null(&w, "bos_token_id"); /* else transformers assumes ids of its own models */
+    hd_json_add_null(&w, "eos_token_id");
+    hd_json_end(&w, '}');
+    hd_text_add(ret_text, "\n");
+    return ret_text->failed ? hd_err(HD_NO_MEMORY, "no memory for config.json") : HD_OK;
+}

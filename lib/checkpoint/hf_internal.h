@@ -1,0 +1,29 @@
+/* hf_internal: what the files hf_*.c share.
+ *
+ *     hf_names     the table of names; parameters of ours found in their tensors
+ *     hf_config    config.json <-> a resolved job
+ *     hf_export    a model directory from a checkpoint
+ */
+#ifndef HD_CHECKPOINT_HF_INTERNAL_H
+#define HD_CHECKPOINT_HF_INTERNAL_H
+
+#include "checkpoint/checkpoint_internal.h"
+#include "checkpoint/hf.h"
+
+/* One line of the table: a parameter of ours in a tensor of theirs. '#' is the layer's number. */
+struct hd_hf_row {
+    const char *ours, *theirs;
+    bool top;        /* theirs stands outside the base model: no prefix */
+    bool transposed; /* theirs is [in, out] */
+    int place;       /* of parts joined in one tensor: 0 .. parts - 1 */
+    int parts;       /* 1: not joined */
+};
+
+/* The rows of a family; joined ones stand in a row. HD_UNSUPPORTED for a family without a table. */
+enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
+                          const char **ret_prefix);
+
+/* A name with the layer's number in place of '#'. */
+void hd_hf_format_name(const char *pattern, int64_t layer, char ret_name[HD_CKPT_NAME_MAX]);
+
+#endif

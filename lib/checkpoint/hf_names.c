@@ -1,0 +1,388 @@
+#include "checkpoint/hf_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LISTED_MAX = 4 }; /* names in one message */
+
+/* ---- the table ---- */
+
+#define JOINED(which, ours, theirs, transposed)   \
+    {                                             \
+        ours, theirs, false, transposed, which, 3 \
+    }
+#define PLAIN(ours, theirs)              \
+    {                                    \
+        ours, theirs, false, false, 0, 1 \
+    }
+#define TURNED(ours, theirs)            \
+    {                                   \
+        ours, theirs, false, true, 0, 1 \
+    }
+#define OUTSIDE(ours, theirs)           \
+    {                                   \
+        ours, theirs, true, false, 0, 1 \
+    }
+
+static const struct hd_hf_row gpt2_rows[] = {
+    PLAIN("embedding.weight", "wte.weight"),
+    PLAIN("embedding.positions", "wpe.weight"),
+    PLAIN("blocks.#.norm1.weight", "h.#.ln_1.weight"),
+    PLAIN("blocks.#.norm1.bias", "h.#.ln_1.bias"),
+    JOINED(0, "blocks.#.attention.q.weight", "h.#.attn.c_attn.weight", true),
+    JOINED(1, "blocks.#.attention.k.weight", "h.#.attn.c_attn.weight", true),
+    JOINED(2, "blocks.#.attention.v.weight", "h.#.attn.c_attn.weight", true),
+    JOINED(0, "blocks.#.attention.q.bias", "h.#.attn.c_attn.bias", false),
+    JOINED(1, "blocks.#.attention.k.bias", "h.#.attn.c_attn.bias", false),
+    JOINED(2, "blocks.#.attention.v.bias", "h.#.attn.c_attn.bias", false),
+    TURNED("blocks.#.attention.out.weight", "h.#.attn.c_proj.weight"),
+    PLAIN("blocks.#.attention.out.bias", "h.#.attn.c_proj.bias"),
+    PLAIN("blocks.#.norm2.weight", "h.#.ln_2.weight"),
+    PLAIN("blocks.#.norm2.bias", "h.#.ln_2.bias"),
+    TURNED("blocks.#.mlp.up.weight", "h.#.mlp.c_fc.weight"),
+    PLAIN("blocks.#.mlp.up.bias", "h.#.mlp.c_fc.bias"),
+    TURNED("blocks.#.mlp.down.weight", "h.#.mlp.c_proj.weight"),
+    PLAIN("blocks.#.mlp.down.bias", "h.#.mlp.c_proj.bias"),
+    PLAIN("head.norm.weight", "ln_f.weight"),
+    PLAIN("head.norm.bias", "ln_f.bias"),
+    OUTSIDE("head.weight", "lm_head.weight"),
+};
+
+/* Llama and those that share its names: Mistral, Qwen2 (q, k, v biases), Qwen3 (q, k norms). */
+static const struct hd_hf_row llama_rows[] = {
+    PLAIN("embedding.weight", "embed_tokens.weight"),
+    PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),
+    PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),
+    PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),
+    PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),
+    PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),
+    PLAIN("blocks.#.attention.q.bias", "layers.#.self_attn.q_proj.bias"),
+    PLAIN("blocks.#.attention.k.bias", "layers.#.self_attn.k_proj.bias"),
+    PLAIN("blocks.#.attention.v.bias", "layers.#.self_attn.v_proj.bias"),
+    PLAIN("blocks.#.attention.out.bias", "layers.#.self_attn.o_proj.bias"),
+    PLAIN("blocks.#.attention.q_norm.weight", "layers.#.self_attn.q_norm.weight"),
+    PLAIN("blocks.#.attention.k_norm.weight", "layers.#.self_attn.k_norm.weight"),
+    PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"),
+    PLAIN("blocks.#.mlp.gate.weight", "layers.#.mlp.gate_proj.weight"),
+    PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.up_proj.weight"),
+    PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight"),
+    PLAIN("blocks.#.mlp.gate.bias", "layers.#.mlp.gate_proj.bias"),
+    PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.up_proj.bias"),
+    PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.down_proj.bias"),
+    PLAIN("head.norm.weight", "norm.weight"),
+    OUTSIDE("head.weight", "lm_head.weight"),
+};
+
+/* Constants that older versions saved beside the weights: masks and rotary angles. */
+static const char *const constants[] = {"h.#.attn.bias", "h.#.attn.masked_bias",
+                                        "layers.#.self_attn.rotary_emb.inv_freq"};
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const struct {
+    const char *family, *prefix;
+    const struct hd_hf_row *rows;
+    size_t count;
+} families[] = {
+    {"gpt2", "transformer.", gpt2_rows, COUNT(gpt2_rows)},
+    {"llama", "model.", llama_rows, COUNT(llama_rows)},
+    {"mistral", "model.", llama_rows, COUNT(llama_rows)},
+    {"qwen2", "model.", llama_rows, COUNT(llama_rows)},
+    {"qwen3", "model.", llama_rows, COUNT(llama_rows)},
+};
+
+enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
+                          const char **ret_prefix)
+{
+    for (size_t i = 0; i < COUNT(families); i++)
+        if (strcmp(families[i].family, family) == 0) {
+            *ret_rows = families[i].rows;
+            *ret_count = families[i].count;
+            *ret_prefix = families[i].prefix;
+            return HD_OK;
+        }
+    return hd_err(HD_UNSUPPORTED, "model.family: there are no Hugging Face names for %s", family);
+}
+
+void hd_hf_format_name(const char *pattern, int64_t layer, char ret_name[HD_CKPT_NAME_MAX])
+{
+    const char *mark = strchr(pattern, '#');
+
+    if (mark)
+        (void)snprintf(ret_name, HD_CKPT_NAME_MAX, "%.*s%" PRId64 "%s", (int)(mark - pattern),
+                       pattern, layer, mark + 1);
+    else
+        (void)snprintf(ret_name, HD_CKPT_NAME_MAX, "%s", pattern);
+}
+
+/* Is `name` the pattern with a number for '#'? */
+static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
+{
+    const char *mark = strchr(pattern, '#');
+    size_t before, digits;
+
+    *ret_layer = 0;
+    if (!mark)
+        return strcmp(pattern, name) == 0;
+    before = (size_t)(mark - pattern);
+    if (strncmp(pattern, name, before) != 0)
+        return false;
+    digits = strspn(name + before, "0123456789");
+    if (digits < 1 || digits > 6 || strcmp(name + before + digits, mark + 1) != 0)
+        return false;
+    *ret_layer = strtoll(name + before, NULL, 10);
+    return true;
+}
+
+/* ---- the map ---- */
+
+struct found {
+    const struct hd_weight *weight;
+    bool transposed;
+    int64_t first; /* on our dimension 0, of a part of a joined tensor */
+};
+
+struct hd_hf_map {
+    struct hd_arena arena;
+    struct found *found; /* [wanted] */
+    const struct hd_ckpt_entry *wanted;
+    size_t count;
+    bool *used; /* [their tensors] */
+};
+
+struct search {
+    const struct hd_weights *weights;
+    const struct hd_job *job;
+    const struct hd_hf_row *rows;
+    size_t row_count;
+    const char *prefix; /* as this directory has it: files of a base model have none */
+    struct hd_text missing, unexpected;
+    size_t missing_count, unexpected_count;
+};
+
+static void list(struct hd_text *names, size_t *count, const char *name)
+{
+    if (++*count <= LISTED_MAX)
+        hd_text_add(names, "%s%s", *count > 1 ? ", " : "", name);
+}
+
+static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
+{
+    size_t n = 1;
+
+    (void)snprintf(ret_text, 96, "[");
+    for (int d = 0; d < dim_count; d++)
+        n += (size_t)snprintf(ret_text + n, 96 - n, "%s%" PRId64, d ? ", " : "", shape[d]);
+    (void)snprintf(ret_text + n, 96 - n, "]");
+}
+
+/* Their shape of this parameter. A context shorter than the table of positions takes its start. */
+static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
+                                  const struct hd_weight *w)
+{
+    const bool positions = strcmp(row->ours, "embedding.positions") == 0;
+    int64_t expected[HD_CKPT_DIMS_MAX] = {0};
+    char is[96], should[96];
+    bool same = w->dim_count == want->dim_count;
+
+    for (int d = 0; d < want->dim_count; d++) {
+        const int from = row->transposed ? want->dim_count - 1 - d : d;
+
+        expected[d] = want->shape[from] * (from == 0 ? row->parts : 1);
+    }
+    for (int d = 0; same && d < want->dim_count; d++)
+        same = w->shape[d] == expected[d] || (positions && d == 0 && w->shape[d] > expected[d]);
+    if (!same) {
+        format_shape(w->shape, w->dim_count, is);
+        format_shape(expected, want->dim_count, should);
+        return hd_err(HD_INVALID, "%s: tensor %s has the shape %s, the model needs %s", w->file,
+                      w->name, is, should);
+    }
+    if (w->dtype != HD_F32 && w->dtype != HD_F16 && w->dtype != HD_BF16 && w->dtype != HD_F64)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s: tensor %s is neither F32, F16, BF16 nor F64; convert the model to one "
+                      "of these",
+                      w->file, w->name);
+    return HD_OK;
+}
+
+static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t index)
+{
+    const struct hd_ckpt_entry *want = &map->wanted[index];
+    char pattern[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
+    const struct hd_hf_row *row = NULL;
+    const struct hd_weight *w;
+    int64_t layer = 0;
+    enum hd_status st;
+
+    for (size_t i = 0; !row && i < s->row_count; i++)
+        if (matches(s->rows[i].ours, want->name, &layer))
+            row = &s->rows[i];
+    if (!row)
+        return hd_err(HD_UNSUPPORTED, "%s: family %s has no such tensor in transformers",
+                      want->name, s->job->family);
+    hd_hf_format_name(row->theirs, layer, pattern);
+    (void)snprintf(name, sizeof name, "%s%s", row->top ? "" : s->prefix, pattern);
+    w = hd_weights_find(s->weights, name);
+    if (!w) {
+        list(&s->missing, &s->missing_count, name);
+        return HD_OK;
+    }
+    st = check_shape(row, want, w);
+    map->found[index] = (struct found){w, row->transposed, row->place * want->shape[0]};
+    map->used[w - hd_weights_at(s->weights, 0)] = true;
+    return st;
+}
+
+static bool may_stay_unused(const struct search *s, const char *name)
+{
+    int64_t layer;
+
+    if (s->job->tie_embeddings && strcmp(name, "lm_head.weight") == 0)
+        return true; /* config.json says that it is the embedding */
+    if (!hd_text_starts(name, s->prefix))
+        return false;
+    for (size_t i = 0; i < COUNT(constants); i++)
+        if (matches(constants[i], name + strlen(s->prefix), &layer))
+            return true;
+    return false;
+}
+
+static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
+{
+    for (size_t i = 0; i < hd_weights_count(s->weights); i++) {
+        const char *name = hd_weights_at(s->weights, i)->name;
+
+        if (!map->used[i] && !may_stay_unused(s, name))
+            list(&s->unexpected, &s->unexpected_count, name);
+    }
+    if (s->missing.failed || s->unexpected.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for names");
+    if (s->missing_count)
+        return hd_err(
+            HD_INVALID, "%zu of the tensors that config.json calls for are not there: %s%s",
+            s->missing_count, s->missing.data, s->missing_count > LISTED_MAX ? " and others" : "");
+    if (s->unexpected_count)
+        return hd_err(HD_INVALID, "%zu tensors have no place in the model of config.json: %s%s",
+                      s->unexpected_count, s->unexpected.data,
+                      s->unexpected_count > LISTED_MAX ? " and others" : "");
+    return HD_OK;
+}
+
+static enum hd_status search(struct search *s, struct hd_hf_map *map)
+{
+    char first[HD_CKPT_NAME_MAX];
+    enum hd_status st = hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
+
+    if (st)
+        return st;
+    (void)snprintf(first, sizeof first, "%s%s", s->prefix, s->rows[0].theirs);
+    if (!hd_weights_find(s->weights, first) && hd_weights_find(s->weights, s->rows[0].theirs))
+        s->prefix = "";
+    for (size_t i = 0; !st && i < map->count; i++)
+        st = find_one(s, map, i);
+    return st ? st : judge(s, map);
+}
+
+enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
+                              const struct hd_ckpt_entry *wanted, size_t count,
+                              struct hd_hf_map **ret_map)
+{
+    struct search s = {.weights = weights, .job = job};
+    struct hd_hf_map *map = calloc(1, sizeof *map);
+    enum hd_status st;
+
+    if (!map)
+        return hd_err(HD_NO_MEMORY, "no memory to find tensors");
+    hd_arena_init(&map->arena, 0);
+    map->wanted = wanted;
+    map->count = count;
+    map->found = hd_arena_array(&map->arena, count + 1, sizeof *map->found);
+    map->used = hd_arena_array(&map->arena, hd_weights_count(weights) + 1, sizeof *map->used);
+    st = hd_arena_failed(&map->arena) ? hd_err(HD_NO_MEMORY, "no memory to find tensors")
+                                      : search(&s, map);
+    hd_text_free(&s.missing);
+    hd_text_free(&s.unexpected);
+    if (st)
+        hd_hf_map_close(map);
+    else
+        *ret_map = map;
+    return st;
+}
+
+void hd_hf_map_close(struct hd_hf_map *map)
+{
+    if (!map)
+        return;
+    hd_arena_done(&map->arena);
+    free(map);
+}
+
+/* ---- reading ---- */
+
+/* `count` values at element `at`, at + stride, .. of a tensor; the bytes may lie at any address. */
+static void convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_t count,
+                    float *ret_values)
+{
+    const int64_t size = (int64_t)hd_dtype_size(w->dtype);
+    const char *p = (const char *)w->data + at * size;
+
+    if (w->dtype == HD_F32 && stride == 1) {
+        memcpy(ret_values, p, (size_t)count * sizeof *ret_values);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++, p += stride * size) {
+        uint16_t half;
+        double wide;
+
+        switch (w->dtype) {
+        case HD_F32:
+            memcpy(&ret_values[i], p, sizeof(float));
+            break;
+        case HD_F64:
+            memcpy(&wide, p, sizeof wide);
+            ret_values[i] = (float)wide;
+            break;
+        case HD_BF16:
+            memcpy(&half, p, sizeof half);
+            ret_values[i] = hd_bf16_to_f32(half);
+            break;
+        default: /* hd_hf_map_open lets no other in */
+            memcpy(&half, p, sizeof half);
+            ret_values[i] = hd_f16_to_f32(half);
+            break;
+        }
+    }
+}
+
+enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
+                          const struct hd_ckpt_entry *want, float *ret_values)
+{
+    const struct found *f = &map->found[index];
+    const bool flat = want->dim_count < 2;
+    const int64_t columns = flat ? hd_ckpt_box_elements(want) : want->extent[1];
+    const int64_t row0 = f->first + (flat ? 0 : want->start[0]);
+    const int64_t column0 = want->dim_count ? want->start[want->dim_count - 1] : 0;
+    enum hd_status st = hd_ckpt_check_entry(want);
+
+    if (st)
+        return st;
+    for (int64_t done = 0; done < want->flat_count;) {
+        const int64_t element = want->flat_first + done, r = element / columns;
+        const int64_t c = element % columns, left = want->flat_count - done;
+        const int64_t run = columns - c < left ? columns - c : left;
+
+        if (flat)
+            convert(f->weight, f->first + column0 + c, 1, run, ret_values + done);
+        else if (f->transposed)
+            convert(f->weight, (column0 + c) * f->weight->shape[1] + row0 + r, f->weight->shape[1],
+                    run, ret_values + done);
+        else
+            convert(f->weight, (row0 + r) * f->weight->shape[1] + column0 + c, 1, run,
+                    ret_values + done);
+        done += run;
+    }
+    return HD_OK;
+}

@@ -1,0 +1,104 @@
+#include "train/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+
+struct hd_source {
+    struct hd_arena arena;
+    struct hd_ckpt *ckpt; /* one of ours, or these two: */
+    struct hd_weights *weights;
+    struct hd_hf_map *map;
+};
+
+static enum hd_status open_checkpoint(struct hd_source *s, const char *dir,
+                                      const struct hd_registry *registry)
+{
+    enum hd_status st = hd_ckpt_open(dir, &s->ckpt);
+    size_t weights = 0;
+
+    for (size_t i = 0; !st && i < hd_ckpt_tensor_count(s->ckpt); i++)
+        weights += !hd_text_starts(hd_ckpt_tensor(s->ckpt, i)->name, "adamw.");
+    for (int i = 0; !st && i < registry->param_count; i++)
+        if (!hd_ckpt_find_tensor(s->ckpt, registry->params[i].name))
+            st = hd_err(HD_INVALID, "%s has no weight %s: it is of another model", dir,
+                        registry->params[i].name);
+    if (!st && weights != (size_t)registry->param_count)
+        st = hd_err(HD_INVALID, "%s has %zu weights, the model %d: it is of another model", dir,
+                    weights, registry->param_count);
+    return st;
+}
+
+static enum hd_status open_model(struct hd_source *s, const char *dir, const struct hd_job *job,
+                                 const struct hd_registry *registry)
+{
+    const size_t count = (size_t)registry->param_count;
+    struct hd_ckpt_entry *wanted = hd_arena_array(&s->arena, count, sizeof *wanted);
+    enum hd_status st = hd_weights_open(dir, &s->weights);
+
+    if (st)
+        return st;
+    if (!wanted)
+        return hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+    for (size_t i = 0; i < count; i++) {
+        const struct hd_param *p = &registry->params[i];
+
+        wanted[i] = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+    }
+    st = hd_hf_map_open(s->weights, job, wanted, count, &s->map);
+    return st ? hd_err_prefix(st, "%s", dir) : HD_OK;
+}
+
+enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
+                              const struct hd_registry *registry, struct hd_source **ret_source)
+{
+    struct hd_source *s = calloc(1, sizeof *s);
+    enum hd_status st;
+
+    if (!s)
+        return hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+    hd_arena_init(&s->arena, 0);
+    st = hd_source_is_checkpoint(dir) ? open_checkpoint(s, dir, registry)
+                                      : open_model(s, dir, job, registry);
+    if (st)
+        hd_source_close(s);
+    else
+        *ret_source = s;
+    return st;
+}
+
+void hd_source_close(struct hd_source *s)
+{
+    if (!s)
+        return;
+    hd_hf_map_close(s->map);
+    hd_weights_close(s->weights);
+    hd_ckpt_close(s->ckpt);
+    hd_arena_done(&s->arena);
+    free(s);
+}
+
+enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ckpt_entry *want,
+                              float *ret_values)
+{
+    return s->ckpt ? hd_ckpt_read(s->ckpt, want, ret_values)
+                   : hd_hf_read(s->map, (size_t)param, want, ret_values);
+}
+
+enum hd_status hd_source_check_identity(const char *dir, const char *identity)
+{
+    char is[HD_HASH_TEXT_MAX];
+    uint64_t hash = 0;
+    enum hd_status st = *identity ? hd_source_identity(dir, &hash) : HD_OK;
+
+    if (st || !*identity)
+        return st;
+    hd_hash_format(hash, is);
+    if (strcmp(is, identity) == 0)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "%s is not what it was when the job was submitted: it identifies as %s, then as "
+                  "%s; put the files back, or submit again",
+                  dir, is, identity);
+}

@@ -1,0 +1,345 @@
+/* A model goes out as a directory of transformers' form and comes back the same, bit for bit: as
+ * logits and as the weights that a new run starts from.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/random.h"
+#include "checkpoint/hf.h"
+#include "runs.h"
+#include "train/generate.h"
+
+enum { CORPUS_BYTES = 20000, TOKENS = 12, VOCAB = 256 };
+
+struct model {
+    struct harness h;
+    struct hd_job job;
+    struct hd_saved saved;
+    char out[256];
+};
+
+/* Two steps, and noise on every weight: biases and norms start as zeros and ones, which would fit
+ * anywhere. */
+static enum hd_status make_checkpoint(struct harness_rank *r)
+{
+    struct model *m = r->context;
+    struct hd_step_result result;
+    const struct hd_registry *registry;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    for (int s = 0; !st && s < 2; s++)
+        st = hd_trainer_step(t, 0, &result);
+    registry = &hd_trainer_layout(t)->registry;
+    for (int i = 0; i < registry->param_count; i++) {
+        const struct hd_param *p = &registry->params[i];
+        float *w = hd_trainer_state(t, i, HD_STATE_WEIGHT);
+
+        for (int64_t k = 0; k < p->count; k++)
+            w[k] += 0.2f * hd_random_normal(hd_random_hash(p->name), (uint64_t)k);
+    }
+    if (!st)
+        st = hd_trainer_save(t, &m->saved);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void must(enum hd_status st)
+{
+    if (st)
+        fail_msg("%s", hd_err_message());
+}
+
+static void model_setup(struct model *m, const char *family, bool tied)
+{
+    harness_setup(&m->h, CORPUS_BYTES);
+    m->job = harness_job(&m->h, family, 1);
+    m->job.tie_embeddings = tied;
+    must(harness_threads(&m->job, 1, m, make_checkpoint));
+    (void)snprintf(m->out, sizeof m->out, "%s/out", m->h.dir);
+}
+
+static struct hd_hf_export export_of(const struct model *m, enum hd_dtype dtype, int64_t shard)
+{
+    return (struct hd_hf_export){.checkpoint_dir = m->saved.path,
+                                 .out_dir = m->out,
+                                 .dtype = dtype,
+                                 .shard_bytes_max = shard};
+}
+
+static void read_logits(const char *dir, float *ret_logits)
+{
+    struct hd_generator *g = NULL;
+    const float *logits = NULL;
+
+    must(hd_generator_open(dir, hd_backend_cpu(), 1, &g));
+    assert_string_equal(hd_generator_tokenizer(g), "bytes");
+    for (int i = 0; i < TOKENS; i++) {
+        const int32_t token = (int32_t)(hd_random_hash("token") + (uint64_t)i * 37) & 0x7f;
+
+        must(i ? hd_generator_next(g, token, &logits) : hd_generator_prompt(g, &token, 1, &logits));
+        memcpy(ret_logits + (size_t)i * VOCAB, logits, VOCAB * sizeof *logits);
+    }
+    hd_generator_close(g);
+}
+
+static void round_trip(const char *family, bool tied, int64_t shard_bytes, bool has_index)
+{
+    struct model m = {.out = ""};
+    float *before = malloc(2 * TOKENS * VOCAB * sizeof *before), *after = before + TOKENS * VOCAB;
+    struct hd_hf_export options;
+    char index[300];
+
+    assert_non_null(before);
+    model_setup(&m, family, tied);
+    options = export_of(&m, HD_F32, shard_bytes);
+    must(hd_hf_export(&options));
+    (void)snprintf(index, sizeof index, "%s/model.safetensors.index.json", m.out);
+    assert_int_equal(hd_file_exists(index), has_index);
+    read_logits(m.saved.path, before);
+    read_logits(m.out, after);
+    assert_memory_equal(before, after, TOKENS * VOCAB * sizeof *before);
+    free(before);
+    harness_teardown(&m.h);
+}
+
+static void export_and_import_give_the_same_logits_bit_for_bit(void **state)
+{
+    (void)state;
+    round_trip("llama", false, 1 << 30, false);
+    round_trip("llama", true, 20000, true);
+    round_trip("gpt2", true, 1 << 30, false);
+    round_trip("gpt2", false, 1, true); /* a file for each tensor */
+}
+
+/* bf16 on disk: each weight is within half a unit of its last place (7 bits behind the leading
+ * one), 2^-8 of itself. */
+static void weights_exported_as_bf16_are_rounded_once(void **state)
+{
+    struct model m = {.out = ""};
+    struct hd_hf_export options;
+    const struct hd_ckpt_entry *whole;
+    struct hd_weights *w = NULL;
+    const struct hd_weight *t;
+    struct hd_ckpt *ckpt = NULL;
+    float *values;
+
+    (void)state;
+    model_setup(&m, "llama", false);
+    options = export_of(&m, HD_BF16, 1 << 30);
+    must(hd_hf_export(&options));
+    must(hd_weights_open(m.out, &w));
+    must(hd_ckpt_open(m.saved.path, &ckpt));
+    whole = hd_ckpt_find_tensor(ckpt, "blocks.1.mlp.down.weight");
+    t = hd_weights_find(w, "model.layers.1.mlp.down_proj.weight");
+    assert_non_null(whole);
+    assert_non_null(t);
+    assert_int_equal(t->dtype, HD_BF16);
+    values = malloc((size_t)hd_ckpt_entry_bytes(whole));
+    assert_non_null(values);
+    must(hd_ckpt_read(ckpt, whole, values));
+    for (int64_t i = 0; i < whole->flat_count; i++) {
+        uint16_t bits;
+        float error;
+
+        memcpy(&bits, (const char *)t->data + 2 * i, sizeof bits);
+        error = hd_bf16_to_f32(bits) - values[i];
+        assert_true(error <= 0x1p-8f * (values[i] < 0 ? -values[i] : values[i]));
+        assert_true(-error <= 0x1p-8f * (values[i] < 0 ? -values[i] : values[i]));
+    }
+    free(values);
+    hd_ckpt_close(ckpt);
+    hd_weights_close(w);
+    harness_teardown(&m.h);
+}
+
+/* ---- a new run from weights ---- */
+
+struct start {
+    const char *checkpoint; /* whose weights the new run must have */
+    bool differs;
+};
+
+static enum hd_status start_anew(struct harness_rank *r)
+{
+    struct start *s = r->context;
+    struct hd_ckpt *ckpt = NULL;
+    struct hd_trainer *t = NULL;
+    float *values = NULL;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (!st)
+        st = hd_ckpt_open(s->checkpoint, &ckpt);
+    for (int i = 0; !st && i < hd_trainer_layout(t)->registry.param_count; i++) {
+        const struct hd_param *p = &hd_trainer_layout(t)->registry.params[i];
+        const struct hd_ckpt_entry whole =
+            hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+
+        values = malloc((size_t)hd_ckpt_entry_bytes(&whole));
+        st = values ? hd_ckpt_read(ckpt, &whole, values) : HD_NO_MEMORY;
+        if (!st && memcmp(values, hd_trainer_state(t, i, HD_STATE_WEIGHT),
+                          (size_t)hd_ckpt_entry_bytes(&whole)) != 0)
+            s->differs = true;
+        for (int64_t k = 0; !st && k < p->count; k++)
+            if (hd_trainer_state(t, i, HD_STATE_MOMENT1)[k] != 0 ||
+                hd_trainer_state(t, i, HD_STATE_MOMENT2)[k] != 0)
+                s->differs = true;
+        free(values);
+    }
+    if (!st && hd_trainer_steps_done(t) != 0)
+        s->differs = true;
+    hd_ckpt_close(ckpt);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void set_source(struct hd_job *job, const char *dir)
+{
+    char text[HD_HASH_TEXT_MAX];
+    uint64_t identity = 0;
+
+    must(hd_source_identity(dir, &identity));
+    hd_hash_format(identity, text);
+    (void)snprintf(job->init_from, sizeof job->init_from, "%s", dir);
+    (void)snprintf(job->init_identity, sizeof job->init_identity, "%s", text);
+}
+
+static void a_new_run_starts_from_weights_with_fresh_moments(void **state)
+{
+    static const char *const names[] = {"llama", "gpt2"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct model m = {.out = ""};
+        struct start s = {.differs = false};
+        struct hd_hf_export options;
+        struct hd_job job;
+
+        model_setup(&m, names[i], i == 1);
+        options = export_of(&m, HD_F32, 1 << 30);
+        must(hd_hf_export(&options));
+        s.checkpoint = m.saved.path;
+        job = m.job;
+        job.dp = 2;
+        set_source(&job, m.out);
+        must(harness_threads(&job, 2, &s, start_anew));
+        assert_false(s.differs);
+        set_source(&job, m.saved.path); /* one of ours */
+        must(harness_threads(&job, 2, &s, start_anew));
+        assert_false(s.differs);
+        harness_teardown(&m.h);
+    }
+}
+
+static void a_source_that_changed_since_submission_is_refused(void **state)
+{
+    struct model m = {.out = ""};
+    struct start s = {.differs = false};
+    struct hd_hf_export options;
+    struct hd_job job;
+
+    (void)state;
+    model_setup(&m, "llama", false);
+    options = export_of(&m, HD_F32, 1 << 30);
+    must(hd_hf_export(&options));
+    s.checkpoint = m.saved.path;
+    job = m.job;
+    set_source(&job, m.out);
+    options.dtype = HD_BF16;
+    options.force = true;
+    must(hd_hf_export(&options));
+    assert_int_equal(harness_threads(&job, 1, &s, start_anew), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "is not what it was when the job was submitted"));
+    harness_teardown(&m.h);
+}
+
+static void another_model_is_refused_by_the_name_of_a_tensor(void **state)
+{
+    struct model m = {.out = ""};
+    struct start s = {.differs = false};
+    struct hd_hf_export options;
+    struct hd_job job;
+
+    (void)state;
+    model_setup(&m, "llama", false);
+    options = export_of(&m, HD_F32, 1 << 30);
+    must(hd_hf_export(&options));
+    s.checkpoint = m.saved.path;
+    job = m.job;
+    set_source(&job, m.out);
+    job.ffn_hidden += 8;
+    assert_int_equal(harness_threads(&job, 1, &s, start_anew), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "tensor model.layers.0.mlp.gate_proj.weight has the "
+                                             "shape [48, 32], the model needs [56, 32]"));
+    job = m.job;
+    set_source(&job, m.out);
+    job.layers = 3;
+    assert_int_equal(harness_threads(&job, 1, &s, start_anew), HD_INVALID);
+    /* 9 tensors of a block: 2 norms, q, k, v, out, gate, up, down */
+    assert_non_null(strstr(hd_err_message(), "9 of the tensors that config.json calls for are not "
+                                             "there: model.layers.2.input_layernorm.weight"));
+    job.layers = 1;
+    assert_int_equal(harness_threads(&job, 1, &s, start_anew), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "9 tensors have no place in the model of config.json: "
+                                             "model.layers.1.input_layernorm.weight"));
+    harness_teardown(&m.h);
+}
+
+/* ---- the directory ---- */
+
+static void an_export_is_whole_or_not_there(void **state)
+{
+    struct model m = {.out = ""};
+    struct hd_hf_export options;
+    struct hd_weights *w = NULL;
+    char path[300];
+
+    (void)state;
+    model_setup(&m, "llama", false);
+    options = export_of(&m, HD_F32, 1 << 30);
+    must(hd_hf_export(&options));
+    assert_int_equal(hd_hf_export(&options), HD_EXISTS);
+    options.force = true;
+    must(hd_hf_export(&options)); /* a model directory is replaced when asked for */
+    must(hd_weights_open(m.out, &w));
+    hd_weights_close(w);
+
+    (void)snprintf(path, sizeof path, "%s/config.json", m.out);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(hd_hf_export(&options), HD_EXISTS); /* any other folder is not */
+
+    /* a damaged checkpoint gets no new name */
+    (void)snprintf(path, sizeof path, "%s/rank-00000.safetensors", m.saved.path);
+    assert_int_equal(truncate(path, 1000), 0);
+    (void)snprintf(path, sizeof path, "%s/other", m.h.dir);
+    options.out_dir = path;
+    assert_int_equal(hd_hf_export(&options), HD_CORRUPT);
+    assert_false(hd_file_exists(path));
+    harness_teardown(&m.h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(export_and_import_give_the_same_logits_bit_for_bit),
+        cmocka_unit_test(weights_exported_as_bf16_are_rounded_once),
+        cmocka_unit_test(a_new_run_starts_from_weights_with_fresh_moments),
+        cmocka_unit_test(a_source_that_changed_since_submission_is_refused),
+        cmocka_unit_test(another_model_is_refused_by_the_name_of_a_tensor),
+        cmocka_unit_test(an_export_is_whole_or_not_there),
+    };
+
+    return cmocka_run_group_tests_name("model_dir", tests, NULL, NULL);
+}
