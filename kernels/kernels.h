@@ -204,9 +204,50 @@ struct hd_layernorm_backward_weight_args {
     enum hd_dtype dtype;
 };
 
+/* RMSNorm over the D channels of each head of q and k in rows [q: H*D | k: G*D | v: G*D]:
+ *   out[r,h,:] = inp[r,h,:] * rstd[r,h] * weight[:],  rstd[r,h] = 1 / sqrt(mean_d inp[r,h,d]^2 +
+ * eps) with q_weight for the first H heads and k_weight for the next G; v is copied. (Henry et al.
+ * 2020, "Query-Key Normalization for Transformers", with the norm of Qwen3.) */
+struct hd_head_norm_forward_args {
+    void *out;            /* [R, H+2G, D]  dtype */
+    float *rstd;          /* [R, H+G]            */
+    const void *inp;      /* [R, H+2G, D]  dtype */
+    const void *q_weight; /* [D]  dtype          */
+    const void *k_weight; /* [D]  dtype          */
+    int64_t R, H, G, D;
+    float eps;
+    enum hd_dtype dtype;
+};
+
+/* Per head as rmsnorm_backward; the gradient of v is that of its copy. dinp may alias dout. */
+struct hd_head_norm_backward_args {
+    void *dinp;           /* [R, H+2G, D]  dtype */
+    const void *dout;     /* [R, H+2G, D]  dtype */
+    const void *inp;      /* [R, H+2G, D]  dtype */
+    const float *rstd;    /* [R, H+G]            */
+    const void *q_weight; /* [D]  dtype          */
+    const void *k_weight; /* [D]  dtype          */
+    int64_t R, H, G, D;
+    enum hd_dtype dtype;
+};
+
+/* dq_weight[d] (+)= sum over r and h < H of dout[r,h,d] * inp[r,h,d] * rstd[r,h]; dk_weight over
+ * the next G heads. */
+struct hd_head_norm_backward_weight_args {
+    float *dq_weight, *dk_weight; /* [D]                 */
+    const void *dout;             /* [R, H+2G, D]  dtype */
+    const void *inp;              /* [R, H+2G, D]  dtype */
+    const float *rstd;            /* [R, H+G]            */
+    void *scratch;
+    int64_t R, H, G, D;
+    bool accumulate;
+    enum hd_dtype dtype;
+};
+
 /* Rotates, in place, each pair (x[r,h,i], x[r,h,i+D/2]), i < D/2, by the angle of its position:
- *   (a, b) -> (a cos - b sin, a sin + b cos),  angle = position[r] * theta^(-2i/D);
- * `inverse` turns back, which is the gradient. table[p, i] = {cos, sin} for position p.
+ *   (a, b) -> (a cos - b sin, a sin + b cos),  angle = position[r] * frequency[i];
+ * `inverse` turns back, which is the gradient. table[p, i] = {cos, sin} for position p, both times
+ * the factor of a scaling that has one.
  * (Su et al. 2021, "RoFormer"; halves paired as in the Llama checkpoints of Hugging Face.)
  * H heads stand side by side in a row from x on, so q and k of a fused row go in one launch. */
 struct hd_rope_args {
@@ -425,6 +466,9 @@ struct hd_adamw_args {
     K(layernorm_forward, W(out) W(sum) W(mean) W(rstd) R(inp) R(add) R(weight) R(bias))           \
     K(layernorm_backward, W(dinp) R(dout) R(inp) R(mean) R(rstd) R(weight) R(add))                \
     K(layernorm_backward_weight, W(dweight) W(dbias) R(dout) R(inp) R(mean) R(rstd) S(scratch))   \
+    K(head_norm_forward, W(out) W(rstd) R(inp) R(q_weight) R(k_weight))                           \
+    K(head_norm_backward, W(dinp) R(dout) R(inp) R(rstd) R(q_weight) R(k_weight))                 \
+    K(head_norm_backward_weight, W(dq_weight) W(dk_weight) R(dout) R(inp) R(rstd) S(scratch))     \
     K(rope, RW(x) R(position) R(table))                                                           \
     K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
                              R(kv_filled) S(scratch))                                             \

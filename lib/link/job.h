@@ -41,7 +41,7 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
  * 1 */
 #define HD_JOB_FIELDS(X)                                                                          \
     X(WORD, name, "name", 0, 0)                                                                   \
-    X(WORD, family, "model.family", 0, 0) /* llama | gpt2 */                                      \
+    X(WORD, family, "model.family", 0, 0) /* a name that model/ knows */                          \
     X(INT, layers, "model.layers", 1, 1024)                                                       \
     X(INT, hidden, "model.hidden", 1, 1 << 20)                                                    \
     X(INT, heads, "model.heads", 1, 4096)                                                         \
@@ -52,6 +52,21 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(REAL, rope_theta, "model.rope_theta", 1, 1e12)                                              \
     X(REAL, norm_eps, "model.norm_eps", 1e-12, 1)                                                 \
     X(BOOL, tie_embeddings, "model.tie_embeddings", 0, 1)                                         \
+    X(INT, head_width, "model.head_width", 1, 4096)                                               \
+    X(BOOL, qkv_bias, "model.qkv_bias", 0, 1)                                                     \
+    X(BOOL, out_bias, "model.out_bias", 0, 1)                                                     \
+    X(BOOL, mlp_bias, "model.mlp_bias", 0, 1)                                                     \
+    X(BOOL, qk_norm, "model.qk_norm", 0, 1)                                                       \
+    X(INT, window, "model.window", 0, 1 << 24)        /* 0: every earlier position is seen */     \
+    X(INT, window_from, "model.window_from", 0, 1024) /* first block that has the window */       \
+    X(WORD, rope_scaling, "model.rope_scaling", 0, 0) /* none | linear | llama3 | yarn */         \
+    X(REAL, rope_factor, "model.rope_scaling.factor", 1, 1e6)                                     \
+    X(INT, rope_original_context, "model.rope_scaling.original_context", 0, 1 << 24)              \
+    X(REAL, rope_low_freq_factor, "model.rope_scaling.low_freq_factor", 0, 1e6)                   \
+    X(REAL, rope_high_freq_factor, "model.rope_scaling.high_freq_factor", 0, 1e6)                 \
+    X(REAL, rope_beta_fast, "model.rope_scaling.beta_fast", 0, 1e6)                               \
+    X(REAL, rope_beta_slow, "model.rope_scaling.beta_slow", 0, 1e6)                               \
+    X(REAL, rope_attention_factor, "model.rope_scaling.attention_factor", 0, 1e6)                 \
     X(WORD, tokenizer, "data.tokenizer", 0, 0)             /* bytes */                            \
     X(WORD, order, "data.order", 0, 0)                     /* shuffled | sequential */            \
     X(WORD, documents, "data.documents", 0, 0)             /* bounded | joined */                 \

@@ -11,15 +11,17 @@ static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_
 
 /* x: [R, C] -> [R, C], partial sums, one a tp rank. Heads are shared out over tp. */
 static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
-                                           int tp, const struct hd_attention *w,
+                                           int tp, const struct hd_attention *w, int64_t window,
                                            struct hd_tensor *x)
 {
     const int64_t H = c->H / tp, G = c->G / tp;
     struct hd_tensor *qkv = op_linear(rec, x, w->qkv, w->qkv_bias, 3); /* [R, (H+2G)*D] */
 
+    if (c->qk_norm)
+        qkv = op_head_norm(rec, qkv, w->q_norm, w->k_norm, H, G, c->D, c->norm_eps);
     if (!c->family->learned_positions)
-        qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, c->rope_theta);
-    return op_linear(rec, op_attention(rec, qkv, H, G, c->D, true, 0), w->out, w->out_bias, 1);
+        qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, &c->rope);
+    return op_linear(rec, op_attention(rec, qkv, H, G, c->D, true, window), w->out, w->out_bias, 1);
 }
 
 /* x: [R, C] -> [R, C], partial sums, one a tp rank. */
@@ -48,7 +50,8 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     struct hd_tensor *h;
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm1));
-    h = attention_forward(rec, c, f->tp, &w->attention, h);
+    h = attention_forward(rec, c, f->tp, &w->attention,
+                          hd_model_window(c, unit - f->model->unit_first_block), h);
     x = op_add(rec, x, op_tp_leave(rec, h));
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm2));

@@ -6,7 +6,10 @@
 
 static const struct hd_family families[] = {
     {.name = "llama", .gated_mlp = true},
-    {.name = "gpt2", .layernorm = true, .learned_positions = true, .biases = true},
+    {.name = "gpt2", .layernorm = true, .learned_positions = true},
+    {.name = "mistral", .gated_mlp = true},
+    {.name = "qwen2", .gated_mlp = true},
+    {.name = "qwen3", .gated_mlp = true},
 };
 
 enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family)
@@ -16,8 +19,32 @@ enum hd_status hd_family_find(const char *name, const struct hd_family **ret_fam
             *ret_family = &families[i];
             return HD_OK;
         }
-    return hd_err(HD_UNSUPPORTED, "model.family: '%s' is not supported yet; use llama or gpt2",
-                  name);
+    return hd_err(
+        HD_UNSUPPORTED,
+        "model.family: '%s' is not supported yet; use llama, gpt2, mistral, qwen2 or qwen3", name);
+}
+
+static enum hd_status rope_from_job(const struct hd_job *job, struct hd_rope *ret_rope)
+{
+    static const char *const names[] = {"none", "linear", "llama3", "yarn"}; /* enum hd_rope_kind */
+
+    *ret_rope = (struct hd_rope){.theta = job->rope_theta,
+                                 .factor = job->rope_factor,
+                                 .original_context = (double)job->rope_original_context,
+                                 .low_freq_factor = job->rope_low_freq_factor,
+                                 .high_freq_factor = job->rope_high_freq_factor,
+                                 .beta_fast = job->rope_beta_fast,
+                                 .beta_slow = job->rope_beta_slow,
+                                 .attention_factor = job->rope_attention_factor};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(job->rope_scaling, names[i]) == 0) {
+            ret_rope->kind = (enum hd_rope_kind)i;
+            return HD_OK;
+        }
+    return hd_err(
+        HD_UNSUPPORTED,
+        "model.rope_scaling.type: '%s' is not supported; use none, linear, llama3 or yarn",
+        job->rope_scaling);
 }
 
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
@@ -30,28 +57,37 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .F = job->ffn_hidden,
                                 .V = job->vocab,
                                 .context = job->context,
-                                .rope_theta = job->rope_theta,
+                                .D = job->head_width,
+                                .window = job->window,
+                                .window_from = job->window_from,
+                                .qkv_bias = job->qkv_bias,
+                                .out_bias = job->out_bias,
+                                .mlp_bias = job->mlp_bias,
+                                .qk_norm = job->qk_norm,
                                 .norm_eps = job->norm_eps,
                                 .tied = job->tie_embeddings};
     enum hd_status st = hd_family_find(job->family, &c.family);
 
+    if (!st)
+        st = rope_from_job(job, &c.rope);
     if (st)
         return st;
-    if (c.C % c.H)
-        return hd_err(HD_INVALID, "model.heads: %lld does not divide model.hidden = %lld",
-                      (long long)c.H, (long long)c.C);
     if (c.H % c.G)
         return hd_err(HD_INVALID, "model.kv_heads: %lld does not divide model.heads = %lld",
                       (long long)c.G, (long long)c.H);
-    c.D = c.C / c.H;
-    if (c.D % 8 || c.D > 256)
+    if (c.D < 8 || c.D % 8 || c.D > 256)
         return hd_err(
             HD_INVALID,
-            "model.heads: a head of %lld channels; the attention kernels take multiples of 8 "
+            "model.head_width: a head of %lld channels; the attention kernels take multiples of 8 "
             "up to 256",
             (long long)c.D);
     *ret_config = c;
     return HD_OK;
+}
+
+int64_t hd_model_window(const struct hd_model_config *config, int64_t layer)
+{
+    return layer >= config->window_from ? config->window : 0;
 }
 
 /* ---- declaring ---- */
@@ -85,9 +121,10 @@ static int matrix(struct declare *d, const char *what, int64_t rows, int64_t col
     return param(d, what, rows, columns, tp_axis, HD_INIT_NORMAL, std, joined);
 }
 
-static int bias(struct declare *d, const char *what, int64_t rows, int tp_axis, bool joined)
+static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, int tp_axis,
+                bool joined)
 {
-    if (!d->config->family->biases)
+    if (!wanted)
         return -1;
     return param(d, what, rows, 0, tp_axis, HD_INIT_ZEROS, 0, joined);
 }
@@ -124,10 +161,15 @@ static struct hd_attention declare_attention(struct declare *d)
     (void)matrix(d, "attention.k.weight", K, c->C, 0, init_std, true);
     (void)matrix(d, "attention.v.weight", K, c->C, 0, init_std, true);
     a.out = matrix(d, "attention.out.weight", c->C, Q, 1, residual_std(c), false);
-    a.qkv_bias = bias(d, "attention.q.bias", Q, 0, false);
-    (void)bias(d, "attention.k.bias", K, 0, true);
-    (void)bias(d, "attention.v.bias", K, 0, true);
-    a.out_bias = bias(d, "attention.out.bias", c->C, -1, false);
+    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, 0, false);
+    (void)bias(d, c->qkv_bias, "attention.k.bias", K, 0, true);
+    (void)bias(d, c->qkv_bias, "attention.v.bias", K, 0, true);
+    a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, -1, false);
+    a.q_norm = a.k_norm = -1;
+    if (c->qk_norm) {
+        a.q_norm = param(d, "attention.q_norm.weight", c->D, 0, -1, HD_INIT_ONES, 0, false);
+        a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, -1, HD_INIT_ONES, 0, false);
+    }
     return a;
 }
 
@@ -143,8 +185,13 @@ static struct hd_mlp declare_mlp(struct declare *d)
         m.up = matrix(d, "mlp.up.weight", c->F, c->C, 0, init_std, false);
     }
     m.down = matrix(d, "mlp.down.weight", c->C, c->F, 1, residual_std(c), false);
-    m.up_bias = bias(d, "mlp.up.bias", c->F, 0, false);
-    m.down_bias = bias(d, "mlp.down.bias", c->C, -1, false);
+    if (c->family->gated_mlp) {
+        m.up_bias = bias(d, c->mlp_bias, "mlp.gate.bias", c->F, 0, false);
+        (void)bias(d, c->mlp_bias, "mlp.up.bias", c->F, 0, true);
+    } else {
+        m.up_bias = bias(d, c->mlp_bias, "mlp.up.bias", c->F, 0, false);
+    }
+    m.down_bias = bias(d, c->mlp_bias, "mlp.down.bias", c->C, -1, false);
     return m;
 }
 
@@ -162,12 +209,15 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
 
 static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
 {
+    const struct hd_model_config *c = d->config;
     struct hd_block *b = &m->blocks[layer];
     char name[32];
 
     (void)snprintf(name, sizeof name, "block.%lld", (long long)layer);
     (void)snprintf(d->prefix, sizeof d->prefix, "blocks.%lld", (long long)layer);
-    (void)hd_registry_unit(d->registry, "block", name);
+    /* blocks that see alike are one kind, recorded once */
+    (void)hd_registry_unit(d->registry, hd_model_window(c, layer) ? "windowed block" : "block",
+                           name);
     b->norm1 = declare_norm(d, "norm1");
     b->attention = declare_attention(d);
     b->norm2 = declare_norm(d, "norm2");
@@ -211,6 +261,13 @@ double hd_model_flops_per_token(const struct hd_model_config *c)
     const double C = (double)c->C, H = (double)c->H, G = (double)c->G, D = (double)c->D,
                  F = (double)c->F, L = (double)c->L;
     const double block = C * (2 * H + 2 * G) * D + C * F * (c->family->gated_mlp ? 3 : 2);
+    const double S = (double)c->context;
+    double seen = 0; /* positions per token, summed over the blocks */
 
-    return 6 * (L * block + C * (double)c->V) + 6 * L * H * D * (double)(c->context + 1);
+    for (int64_t i = 0; i < c->L; i++) {
+        const double W = (double)hd_model_window(c, i);
+
+        seen += W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
+    }
+    return 6 * (L * block + C * (double)c->V) + 12 * H * D * seen;
 }

@@ -4,9 +4,14 @@
  * A family is a choice among a few parts (norm, positions, MLP, biases); units are the embedding, L
  * equal blocks and the head.
  *
- *   gpt2   Radford et al. 2019: LayerNorm, learned positions, GELU MLP, biases, tied head
- *   llama  Touvron et al. 2023: RMSNorm, rotary positions, SwiGLU MLP, grouped-query attention,
- *          no biases
+ *   gpt2     Radford et al. 2019: LayerNorm, learned positions, GELU MLP, biases, tied head
+ *   llama    Touvron et al. 2023: RMSNorm, rotary positions, SwiGLU MLP, grouped-query attention
+ *   mistral  Jiang et al. 2023: llama with a sliding window
+ *   qwen2    Qwen team 2024: llama with biases on queries, keys and values
+ *   qwen3    Qwen team 2025: llama with a norm over each head of queries and keys
+ *
+ * Norm, positions and MLP are the family's; biases, head norms, window and the scaling of rotary
+ * angles are switches of the job, which the reader of job files sets by the family.
  *
  * Used by: train, generation, plan.   Uses: program, link (the resolved job).
  * Threads: a model is immutable after hd_model_declare.
@@ -25,7 +30,6 @@ struct hd_family {
     bool layernorm;         /* else RMSNorm */
     bool learned_positions; /* else rotary  */
     bool gated_mlp;         /* SwiGLU, else GELU */
-    bool biases;            /* on every projection of the blocks */
 };
 
 /* HD_UNSUPPORTED, with the list of names, when there is none of that name. */
@@ -35,13 +39,20 @@ enum hd_status hd_family_find(const char *name, const struct hd_family **ret_fam
 struct hd_model_config {
     const struct hd_family *family;
     int64_t L, C, H, G, D, F, V, context;
-    double rope_theta, norm_eps;
-    bool tied; /* the head uses the embedding's weight */
+    int64_t window, window_from; /* tokens that a row of block window_from and on sees; 0: all */
+    struct hd_rope rope;
+    double norm_eps;
+    bool tied;                         /* the head uses the embedding's weight */
+    bool qkv_bias, out_bias, mlp_bias; /* which projections add one */
+    bool qk_norm;                      /* RMSNorm over each head of q and k, before the rotation */
 };
 
 /* From a resolved job; checks what the kernels need and says what to change. */
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config);
+
+/* Tokens that a row of this block sees, itself included; 0: all before it. */
+int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
 
 /* Parameters by number in the registry; -1 where the family has none. */
 struct hd_norm {
@@ -50,6 +61,7 @@ struct hd_norm {
 struct hd_attention {
     int qkv, qkv_bias; /* q, k, v joined: the first of three */
     int out, out_bias;
+    int q_norm, k_norm; /* over a head's channels */
 };
 struct hd_mlp {
     int up, up_bias; /* gated: gate and up joined */
@@ -80,8 +92,9 @@ void hd_model_record(const struct hd_model *model, struct hd_rec *rec);
 
 /* Training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B, with causal
  * attention counted once per visible pair): 6 per weight of a matrix that multiplies, and for
- * attention 6 L H D (S+1): scores and mix are 4 H D per visible pair forward, twice that backward,
- * and a token sees (S+1)/2 positions on average. */
+ * attention 12 H D per visible pair and block: scores and mix are 4 H D forward, twice that
+ * backward. A token sees (S+1)/2 positions on average, and with a window of W < S of them
+ * W (2S - W + 1) / 2S. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 
 #endif

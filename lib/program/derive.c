@@ -124,26 +124,40 @@ struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
     return hd_emit_at(e->global_store[global], 0);
 }
 
-struct hd_operand hd_emit_constant(struct hd_emit *e, enum hd_constant_kind kind, int64_t rows,
-                                   int64_t columns, double theta)
+/* The constant store like this one, made at first use. */
+static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like)
 {
     for (int i = 0; i < e->store_count; i++) {
         const struct hd_store *s = &e->stores[i];
 
-        if (s->kind == HD_STORE_CONSTANT && s->constant == kind && s->rows == rows &&
-            s->columns == columns && s->theta == theta)
+        if (s->kind == HD_STORE_CONSTANT && s->constant == like->constant &&
+            s->rows == like->rows && s->columns == like->columns && s->period == like->period &&
+            hd_rope_equal(&s->rope, &like->rope))
             return hd_emit_at(i, 0);
     }
-    return hd_emit_at(
-        hd_emit_store(e,
-                      &(struct hd_store){.kind = HD_STORE_CONSTANT,
-                                         .name = kind == HD_CONSTANT_ROPE_TABLE ? "angles" : "iota",
-                                         .dtype = kind == HD_CONSTANT_ROPE_TABLE ? HD_F32 : HD_I32,
-                                         .rows = rows,
-                                         .columns = columns,
-                                         .constant = kind,
-                                         .theta = theta}),
-        0);
+    return hd_emit_at(hd_emit_store(e, like), 0);
+}
+
+struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
+                                 const struct hd_rope *rope)
+{
+    return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
+                                          .name = "angles",
+                                          .dtype = HD_F32,
+                                          .rows = positions,
+                                          .columns = head_width,
+                                          .constant = HD_CONSTANT_ROPE_TABLE,
+                                          .rope = *rope});
+}
+
+struct hd_operand hd_emit_iota(struct hd_emit *e, int64_t rows, int64_t period)
+{
+    return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
+                                          .name = "iota",
+                                          .dtype = HD_I32,
+                                          .rows = rows,
+                                          .constant = HD_CONSTANT_IOTA,
+                                          .period = period});
 }
 
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
@@ -230,6 +244,8 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_embedding_backward_args *)node->args)->accumulate;
     case HD_K_rmsnorm_backward_weight:
         return &((struct hd_rmsnorm_backward_weight_args *)node->args)->accumulate;
+    case HD_K_head_norm_backward_weight:
+        return &((struct hd_head_norm_backward_weight_args *)node->args)->accumulate;
     case HD_K_layernorm_backward_weight:
         return &((struct hd_layernorm_backward_weight_args *)node->args)->accumulate;
     default:

@@ -65,8 +65,10 @@ struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dty
 struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind,
                                int64_t offset);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
-struct hd_operand hd_emit_constant(struct hd_emit *e, enum hd_constant_kind kind, int64_t rows,
-                                   int64_t columns, double theta);
+/* Constants, each made once: angles[positions, head_width/2, 2] and i % period for i < rows. */
+struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
+                                 const struct hd_rope *rope);
+struct hd_operand hd_emit_iota(struct hd_emit *e, int64_t rows, int64_t period);
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                 int64_t rows, int64_t columns);
 

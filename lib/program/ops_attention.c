@@ -16,10 +16,9 @@ static void emit_rope(struct hd_emit *e, const struct hd_op *op, struct hd_opera
                                       .inverse = inverse,
                                       .dtype = op->in[0]->dtype};
 
-    (void)hd_emit_kernel(
-        e, HD_K_rope, &args,
-        (struct hd_operand[]){x, hd_emit_value(e, op->in[1]),
-                              hd_emit_constant(e, HD_CONSTANT_ROPE_TABLE, P, D, op->set.theta)});
+    (void)hd_emit_kernel(e, HD_K_rope, &args,
+                         (struct hd_operand[]){x, hd_emit_value(e, op->in[1]),
+                                               hd_emit_angles(e, P, D, &op->set.rope)});
 }
 
 static void rope_forward(struct hd_emit *e, const struct hd_op *op)
@@ -134,7 +133,7 @@ static void attention_forward(struct hd_emit *e, const struct hd_op *op)
         a.v = append_to_cache(e, op, &a, "values", a.v);
         args.kv_len = args.kv_stride = e->rec->shape.context;
         args.ldk = args.ldv = a.G * a.D;
-        kv_index = hd_emit_constant(e, HD_CONSTANT_IOTA, a.B * args.kv_len, 0, (double)args.kv_len);
+        kv_index = hd_emit_iota(e, a.B * args.kv_len, args.kv_len);
         filled = hd_emit_value(e, op->in[2]);
         filled.offset_bytes = sizeof(int32_t); /* [1]: rows valid after the append */
     }

@@ -123,3 +123,72 @@ static void layernorm_backward_weights(struct hd_emit *e, const struct hd_op *op
 
 const struct hd_op_row hd_op_row_layernorm = {layernorm_forward, layernorm_backward_inputs,
                                               layernorm_backward_weights};
+
+/* ---- RMSNorm over the heads of queries and keys ---- */
+
+static void head_norm_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    int *rstd = &e->kept_store[e->op_index];
+
+    *rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], op->set.heads + op->set.kv_heads).store;
+    (void)hd_emit_kernel(e, HD_K_head_norm_forward,
+                         &(struct hd_head_norm_forward_args){.R = x->dim[0],
+                                                             .H = op->set.heads,
+                                                             .G = op->set.kv_heads,
+                                                             .D = op->set.head_width,
+                                                             .eps = (float)op->set.eps,
+                                                             .dtype = x->dtype},
+                         (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_at(*rstd, 0),
+                                               hd_emit_value(e, x),
+                                               hd_emit_weight(e, op->param[0], x->dtype),
+                                               hd_emit_weight(e, op->param[1], x->dtype)});
+}
+
+static void head_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand dx;
+
+    if (!x->needs_grad)
+        return;
+    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
+    (void)hd_emit_kernel(e, HD_K_head_norm_backward,
+                         &(struct hd_head_norm_backward_args){.R = x->dim[0],
+                                                              .H = op->set.heads,
+                                                              .G = op->set.kv_heads,
+                                                              .D = op->set.head_width,
+                                                              .dtype = x->dtype},
+                         (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x),
+                                               hd_emit_at(e->kept_store[e->op_index], 0),
+                                               hd_emit_weight(e, op->param[0], x->dtype),
+                                               hd_emit_weight(e, op->param[1], x->dtype)});
+    hd_emit_add_grad(e, x, dx, true);
+}
+
+static void head_norm_backward_weights(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand dq, dk;
+    bool first, first_k;
+
+    if (!hd_op_trains_param(e->registry, op, 0))
+        return;
+    dq = hd_emit_param_grad(e, op->param[0], 1, &first);
+    dk = hd_emit_param_grad(e, op->param[1], 1, &first_k);
+    if (first != first_k)
+        hd_emit_fail(e, hd_err(HD_INTERNAL, "head_norm: one of two weights is shared"));
+    hd_emit_contributes(
+        hd_emit_kernel(e, HD_K_head_norm_backward_weight,
+                       &(struct hd_head_norm_backward_weight_args){.R = x->dim[0],
+                                                                   .H = op->set.heads,
+                                                                   .G = op->set.kv_heads,
+                                                                   .D = op->set.head_width,
+                                                                   .dtype = x->dtype},
+                       (struct hd_operand[]){dq, dk, hd_emit_grad(e, op->out), hd_emit_value(e, x),
+                                             hd_emit_at(e->kept_store[e->op_index], 0)}),
+        first);
+}
+
+const struct hd_op_row hd_op_row_head_norm = {head_norm_forward, head_norm_backward_inputs,
+                                              head_norm_backward_weights};

@@ -99,6 +99,7 @@ enum hd_op_class {
     X(linear, LINEAR)       \
     X(rmsnorm, NORM)        \
     X(layernorm, NORM)      \
+    X(head_norm, NORM)      \
     X(rope, ATTENTION)      \
     X(attention, ATTENTION) \
     X(swiglu, ACTIVATION)   \
@@ -117,11 +118,38 @@ enum hd_op_kind {
         HD_OP_COUNT
 };
 
+/* The angles of rotary positions: pair i of a head of D channels turns by frequency[i] per
+ * position, and the rotated values are multiplied by a factor that is 1 but for yarn. none
+ * theta^(-2i/D) linear  the same / factor (Chen et al. 2023, "Extending Context Window ...
+ * Interpolation") llama3  wave lengths 2 pi / frequency above original_context / low_freq_factor: /
+ * factor; below original_context / high_freq_factor: as they are; between: a straight line in
+ *           original_context / length (Llama 3.1, Grattafiori et al. 2024)
+ *   yarn    pairs that turn at least beta_fast times in original_context: as they are; at most
+ *           beta_slow times: / factor; a straight line in i between; rotated values are multiplied
+ *           by attention_factor, by default 0.1 ln(factor) + 1 (Peng et al. 2023, "YaRN") */
+enum hd_rope_kind { HD_ROPE_NONE, HD_ROPE_LINEAR, HD_ROPE_LLAMA3, HD_ROPE_YARN };
+struct hd_rope {
+    enum hd_rope_kind kind;
+    double theta, factor, original_context;
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn */
+    double attention_factor;                  /* yarn; 0: by the formula */
+};
+
+/* frequency[i] in radians per position, i < D/2; returns the factor on rotated values. */
+double hd_rope_frequencies(const struct hd_rope *rope, int64_t D, double *ret_frequency);
+bool hd_rope_equal(const struct hd_rope *a, const struct hd_rope *b);
+/* table[p, i] = {cos, sin} of the angle of pair i at position p, times the factor: [P, D/2, 2].
+ * D <= HD_ROPE_WIDTH_MAX. */
+enum { HD_ROPE_WIDTH_MAX = 4096 };
+void hd_rope_fill(const struct hd_rope *rope, int64_t P, int64_t D, float *ret_table);
+
 /* Settings of an op besides its tensors; each op reads its own few. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
-    double eps, theta, scale;
+    double eps, scale;
     bool causal;
+    struct hd_rope rope;
 };
 
 struct hd_op {
@@ -186,7 +214,12 @@ struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weig
                                double eps);
 /* Rotates the first `heads` heads of each row of x [R, >= heads*head_width], in place. */
 struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *positions,
-                          int64_t heads, int64_t head_width, double theta);
+                          int64_t heads, int64_t head_width, const struct hd_rope *rope);
+/* out[R, (H+2G)*D]: RMSNorm over the D channels of each head of q and of k in rows [q | k | v],
+ * with weights [D] for queries and for keys; v as it is. */
+struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_weight,
+                               int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
+                               double eps);
 /* out[R, H*D] from rows [q: H*D | k: G*D | v: G*D]; within documents where these are bounded. In D
  * mode k and v are appended to this unit's cache first and the queries see the whole cache. */
 struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_t heads,
@@ -258,7 +291,8 @@ struct hd_store {
     enum hd_global global;          /* HD_STORE_GLOBAL */
     enum hd_batch_field field;      /* HD_STORE_BATCH */
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
-    double theta;                   /* ROPE_TABLE: base; IOTA: period */
+    struct hd_rope rope;            /* ROPE_TABLE */
+    int64_t period;                 /* IOTA */
     int unit;                       /* HD_STORE_CACHE */
 };
 

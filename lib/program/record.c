@@ -349,8 +349,28 @@ struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weig
     return norm(rec, HD_OP_layernorm, x, weight, bias, eps);
 }
 
+struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_weight,
+                               int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
+                               double eps)
+{
+    const int64_t width = (heads + 2 * kv_heads) * head_width;
+
+    if (!rec->error.status && qkv->dim[1] != width)
+        return wrong_width(rec, "head_norm", qkv, width);
+    return record(
+        rec,
+        (struct hd_op){
+            .kind = HD_OP_head_norm,
+            .in = {qkv},
+            .in_count = 1,
+            .param = {q_weight, k_weight},
+            .span = 1,
+            .set = {.heads = heads, .kv_heads = kv_heads, .head_width = head_width, .eps = eps}},
+        "normed", qkv->dim[0], width);
+}
+
 struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *positions,
-                          int64_t heads, int64_t head_width, double theta)
+                          int64_t heads, int64_t head_width, const struct hd_rope *rope)
 {
     struct hd_tensor *out;
 
@@ -361,7 +381,7 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
                                 .in = {x, positions},
                                 .in_count = 2,
                                 .param = {-1, -1},
-                                .set = {.heads = heads, .head_width = head_width, .theta = theta}},
+                                .set = {.heads = heads, .head_width = head_width, .rope = *rope}},
                  "rotated", x->dim[0], x->dim[1]);
     out->same_store = x->id;
     return out;

@@ -268,17 +268,6 @@ enum hd_status hd_runner_join(struct hd_runner *runner)
 
 /* ---- constants ---- */
 
-static void fill_angles(float *table, int64_t P, int64_t D, double theta)
-{
-    for (int64_t p = 0; p < P; p++)
-        for (int64_t i = 0; i < D / 2; i++) {
-            double angle = (double)p * pow(theta, -2.0 * (double)i / (double)D);
-
-            table[p * D + 2 * i] = (float)cos(angle);
-            table[p * D + 2 * i + 1] = (float)sin(angle);
-        }
-}
-
 void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases *bases)
 {
     for (int i = 0; i < chunk->store_count; i++) {
@@ -287,12 +276,12 @@ void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases
         if (s->kind != HD_STORE_CONSTANT)
             continue;
         if (s->constant == HD_CONSTANT_ROPE_TABLE) {
-            fill_angles(hd_store_address(chunk, bases, i), s->rows, s->columns, s->theta);
-        } else { /* theta: the period, rows of one sequence */
+            hd_rope_fill(&s->rope, s->rows, s->columns, hd_store_address(chunk, bases, i));
+        } else {
             int32_t *values = hd_store_address(chunk, bases, i);
 
             for (int64_t r = 0; r < s->rows; r++)
-                values[r] = (int32_t)(r % (int64_t)s->theta);
+                values[r] = (int32_t)(r % s->period);
         }
     }
 }

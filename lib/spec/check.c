@@ -118,7 +118,9 @@ static enum hd_status check_name(const Heddle__V1__JobSpec *spec)
 
 static enum hd_status check_family(const Heddle__V1__ModelSpec *m)
 {
-    static const char *const families[] = {"llama", "gpt2", "mixtral"};
+    static const char *const families[] = {"llama", "gpt2", "mistral", "qwen2", "qwen3", "mixtral"};
+    enum { BUILT = sizeof families / sizeof families[0] - 1 };
+    static const char use[] = "use llama, gpt2, mistral, qwen2 or qwen3";
     char quoted[SPEC_QUOTE_MAX];
     const char *nearest;
 
@@ -126,35 +128,83 @@ static enum hd_status check_family(const Heddle__V1__ModelSpec *m)
         return unsupported("model.from", "starting from a Hugging Face checkpoint",
                            "give model.family and its sizes");
     if (!*m->family)
-        return hd_err(HD_INVALID, "model.family: is missing; use llama or gpt2");
-    if (strcmp(m->family, "llama") == 0 || strcmp(m->family, "gpt2") == 0)
-        return HD_OK;
+        return hd_err(HD_INVALID, "model.family: is missing; %s", use);
+    for (size_t i = 0; i < BUILT; i++)
+        if (strcmp(m->family, families[i]) == 0)
+            return HD_OK;
     if (strcmp(m->family, "mixtral") == 0)
-        return unsupported("model.family", "mixtral", "use llama or gpt2");
-    nearest = hd_spec_nearest(m->family, families, 2);
+        return unsupported("model.family", "mixtral", use);
+    nearest = hd_spec_nearest(m->family, families, BUILT);
     return hd_err(HD_INVALID, "model.family: %s is not a family; %s%s%s",
-                  spec_quote(m->family, quoted), nearest ? "did you mean " : "use llama or gpt2",
+                  spec_quote(m->family, quoted), nearest ? "did you mean " : use,
                   nearest ? nearest : "", nearest ? "?" : "");
+}
+
+/* A width of its own, or hidden / heads. */
+static enum hd_status check_head_width(const Heddle__V1__ModelSpec *m)
+{
+    char list[160];
+
+    if (m->hidden % m->heads && m->head_width == m->hidden / m->heads) {
+        spec_list_divisors(m->hidden, 1, 4096, m->heads, list);
+        return hd_err(HD_INVALID,
+                      "model.heads: %lld does not divide model.hidden = %lld; use %s, or give "
+                      "model.head_width",
+                      (long long)m->heads, (long long)m->hidden, list);
+    }
+    if (m->head_width % HEAD_WIDTH_MULTIPLE == 0 && m->head_width <= HEAD_WIDTH_MAX)
+        return HD_OK;
+    if (m->head_width != m->hidden / m->heads)
+        return hd_err(HD_INVALID,
+                      "model.head_width: %lld is not possible; use a multiple of %d up to %d",
+                      (long long)m->head_width, HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
+    return hd_err(HD_INVALID,
+                  "model.heads: %lld heads of model.hidden = %lld are %lld wide; choose both so "
+                  "that hidden / heads is a multiple of %d (rotary pairs and vector registers) "
+                  "and at most %d (the attention kernel's tile), such as 64",
+                  (long long)m->heads, (long long)m->hidden, (long long)m->head_width,
+                  HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
+}
+
+/* What the families cannot have together. */
+static enum hd_status check_features(const Heddle__V1__ModelSpec *m)
+{
+    const Heddle__V1__RopeScaling *s = m->rope_scaling;
+    const bool none = s->type == HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_NONE;
+    const bool linear = s->type == HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_LINEAR;
+    const bool gpt2 = strcmp(m->family, "gpt2") == 0;
+
+    if (gpt2 && !none)
+        return hd_err(HD_INVALID, "model.rope_scaling: gpt2 learns its positions and rotates "
+                                  "nothing; remove it");
+    if (gpt2 && m->qk_norm)
+        return hd_err(HD_INVALID, "model.qk_norm: gpt2 has no norms in attention; remove it");
+    if (m->window_from && (!m->window || m->window_from >= m->layers))
+        return hd_err(
+            HD_INVALID,
+            "model.window_from: %lld names no block with a window; give model.window, and "
+            "a block below model.layers = %lld",
+            (long long)m->window_from, (long long)m->layers);
+    if (!none && !linear && !s->original_context)
+        return hd_err(HD_INVALID, "model.rope_scaling.original_context: is missing; give the "
+                                  "context that the frequencies were made for");
+    if (s->low_freq_factor >= s->high_freq_factor)
+        return hd_err(HD_INVALID,
+                      "model.rope_scaling.low_freq_factor: %g is not below high_freq_factor = %g",
+                      s->low_freq_factor, s->high_freq_factor);
+    if (s->beta_slow >= s->beta_fast)
+        return hd_err(HD_INVALID, "model.rope_scaling.beta_slow: %g is not below beta_fast = %g",
+                      s->beta_slow, s->beta_fast);
+    return HD_OK;
 }
 
 static enum hd_status check_heads(const Heddle__V1__ModelSpec *m)
 {
-    int64_t width = m->hidden / m->heads;
     char list[160];
+    enum hd_status st = check_head_width(m);
 
-    if (m->hidden % m->heads) {
-        spec_list_divisors(m->hidden, 1, 4096, m->heads, list);
-        return hd_err(HD_INVALID, "model.heads: %lld does not divide model.hidden = %lld; use %s",
-                      (long long)m->heads, (long long)m->hidden, list);
-    }
-    if (width % HEAD_WIDTH_MULTIPLE || width > HEAD_WIDTH_MAX)
-        return hd_err(
-            HD_INVALID,
-            "model.heads: %lld heads of model.hidden = %lld are %lld wide; choose both so "
-            "that hidden / heads is a multiple of %d (rotary pairs and vector registers) "
-            "and at most %d (the attention kernel's tile), such as 64",
-            (long long)m->heads, (long long)m->hidden, (long long)width, HEAD_WIDTH_MULTIPLE,
-            HEAD_WIDTH_MAX);
+    if (st)
+        return st;
     if (m->heads % m->kv_heads) {
         spec_list_divisors(m->heads, 1, m->heads, m->kv_heads, list);
         return hd_err(HD_INVALID, "model.kv_heads: %lld does not divide model.heads = %lld; use %s",
@@ -422,6 +472,8 @@ enum hd_status hd_spec_check(const struct Heddle__V1__JobSpec *spec)
         st = check_section(&spec_root, &spec->base);
     if (!st)
         st = check_heads(spec->model);
+    if (!st)
+        st = check_features(spec->model);
     if (!st)
         st = check_data(spec);
     if (!st)

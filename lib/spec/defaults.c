@@ -10,6 +10,23 @@ static int64_t gated_ffn_width(int64_t hidden)
     return (8 * hidden + 3 * 32 - 1) / (3 * 32) * 32;
 }
 
+/* The values that the papers and the published checkpoints have. */
+static void fill_rope_scaling(Heddle__V1__RopeScaling *s)
+{
+    if (s->type == HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_UNSPECIFIED)
+        s->type = HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_NONE;
+    if (s->factor == 0)
+        s->factor = 1;
+    if (s->low_freq_factor == 0)
+        s->low_freq_factor = 1;
+    if (s->high_freq_factor == 0)
+        s->high_freq_factor = 4;
+    if (s->beta_fast == 0)
+        s->beta_fast = 32;
+    if (s->beta_slow == 0)
+        s->beta_slow = 1;
+}
+
 static void fill_model(Heddle__V1__ModelSpec *m, bool bytes)
 {
     bool in_range = m->hidden > 0 && m->hidden <= 1 << 20; /* else check tells, no overflow here */
@@ -24,6 +41,9 @@ static void fill_model(Heddle__V1__ModelSpec *m, bool bytes)
         m->rope_theta = 10000;
     if (m->norm_eps == 0)
         m->norm_eps = 1e-5;
+    if (!m->head_width && m->heads > 0)
+        m->head_width = m->hidden / m->heads;
+    fill_rope_scaling(m->rope_scaling);
 }
 
 /* Where something may tell where a document ends, it is listened to. Plain bytes have no ends. */

@@ -697,6 +697,24 @@ static int64_t default_warmup(const Heddle__V1__TrainSpec *train)
     return left < 0 ? 0 : left < steps ? left : steps;
 }
 
+/* What a family has where the file does not say: gpt2 biases everywhere and a tied head, qwen2
+ * biases on queries, keys and values, qwen3 their norms. */
+static void fill_absent_of_family(const struct reader *r, Heddle__V1__ModelSpec *m)
+{
+    bool gpt2 = strcmp(m->family, "gpt2") == 0;
+
+    if (!has(r, "model", "tie_embeddings"))
+        m->tie_embeddings = gpt2;
+    if (!has(r, "model", "qkv_bias"))
+        m->qkv_bias = gpt2 || strcmp(m->family, "qwen2") == 0;
+    if (!has(r, "model", "out_bias"))
+        m->out_bias = gpt2;
+    if (!has(r, "model", "mlp_bias"))
+        m->mlp_bias = gpt2;
+    if (!has(r, "model", "qk_norm"))
+        m->qk_norm = strcmp(m->family, "qwen3") == 0;
+}
+
 /* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
  * they are absent. docs/job-file.md states them. */
 static void fill_absent(const struct reader *r, Heddle__V1__JobSpec *spec)
@@ -704,8 +722,7 @@ static void fill_absent(const struct reader *r, Heddle__V1__JobSpec *spec)
     Heddle__V1__TrainSpec *train = spec->train;
     bool has_val_data = spec->data->n_val || spec->data->val_split > 0;
 
-    if (!has(r, "model", "tie_embeddings"))
-        spec->model->tie_embeddings = strcmp(spec->model->family, "gpt2") == 0;
+    fill_absent_of_family(r, spec->model);
     if (!has(r, "train", "seed"))
         train->seed = 1;
     if (!has(r, "train", "weight_decay"))

@@ -37,8 +37,37 @@ static const char *decay_name(Heddle__V1__DecayKind decay)
     }
 }
 
+static enum hd_status resolve_rope_scaling(const Heddle__V1__RopeScaling *s, struct hd_job *job)
+{
+    const char *name;
+
+    switch (s->type) {
+    case HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_LINEAR:
+        name = "linear";
+        break;
+    case HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_LLAMA3:
+        name = "llama3";
+        break;
+    case HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_YARN:
+        name = "yarn";
+        break;
+    default:
+        name = "none";
+    }
+    job->rope_factor = s->factor;
+    job->rope_original_context = s->original_context;
+    job->rope_low_freq_factor = s->low_freq_factor;
+    job->rope_high_freq_factor = s->high_freq_factor;
+    job->rope_beta_fast = s->beta_fast;
+    job->rope_beta_slow = s->beta_slow;
+    job->rope_attention_factor = s->attention_factor;
+    return set_word(job->rope_scaling, "model.rope_scaling.type", name);
+}
+
 static enum hd_status resolve_model(const Heddle__V1__ModelSpec *m, struct hd_job *job)
 {
+    enum hd_status st = set_word(job->family, "model.family", m->family);
+
     job->layers = m->layers;
     job->hidden = m->hidden;
     job->heads = m->heads;
@@ -49,7 +78,14 @@ static enum hd_status resolve_model(const Heddle__V1__ModelSpec *m, struct hd_jo
     job->rope_theta = m->rope_theta;
     job->norm_eps = m->norm_eps;
     job->tie_embeddings = m->tie_embeddings;
-    return set_word(job->family, "model.family", m->family);
+    job->head_width = m->head_width;
+    job->qkv_bias = m->qkv_bias;
+    job->out_bias = m->out_bias;
+    job->mlp_bias = m->mlp_bias;
+    job->qk_norm = m->qk_norm;
+    job->window = m->window;
+    job->window_from = m->window_from;
+    return st ? st : resolve_rope_scaling(m->rope_scaling, job);
 }
 
 static enum hd_status resolve_files(Heddle__V1__DataFile *const *files, size_t count,

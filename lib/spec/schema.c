@@ -38,6 +38,13 @@ static const struct spec_word order_words[] = {
     {"sequential", HEDDLE__V1__DATA_ORDER__DATA_ORDER_SEQUENTIAL},
     {NULL, 0},
 };
+static const struct spec_word rope_words[] = {
+    {"none", HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_NONE},
+    {"linear", HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_LINEAR},
+    {"llama3", HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_LLAMA3},
+    {"yarn", HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_YARN},
+    {NULL, 0},
+};
 static const struct spec_word document_words[] = {
     {"bounded", HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED},
     {"joined", HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_JOINED},
@@ -45,6 +52,20 @@ static const struct spec_word document_words[] = {
 };
 
 #define M(type, member) offsetof(Heddle__V1__##type, member)
+
+static const struct spec_key rope_scaling_keys[] = {
+    {"type", SPEC_WORD, M(RopeScaling, type), 0, 0, rope_words, NULL},
+    {"factor", SPEC_REAL, M(RopeScaling, factor), 1, 1e6, NULL, NULL},
+    {"original_context", SPEC_INT, M(RopeScaling, original_context), 0, 1 << 24, NULL, NULL},
+    {"low_freq_factor", SPEC_REAL, M(RopeScaling, low_freq_factor), 0, 1e6, NULL, NULL},
+    {"high_freq_factor", SPEC_REAL, M(RopeScaling, high_freq_factor), 0, 1e6, NULL, NULL},
+    {"beta_fast", SPEC_REAL, M(RopeScaling, beta_fast), 0, 1e6, NULL, NULL},
+    {"beta_slow", SPEC_REAL, M(RopeScaling, beta_slow), 0, 1e6, NULL, NULL},
+    {"attention_factor", SPEC_REAL, M(RopeScaling, attention_factor), 0, 1e6, NULL, NULL},
+};
+static const struct spec_section rope_scaling_section = {
+    "model.rope_scaling", &heddle__v1__rope_scaling__descriptor, rope_scaling_keys,
+    COUNT(rope_scaling_keys), NULL};
 
 static const struct spec_key model_keys[] = {
     {"family", SPEC_TEXT, M(ModelSpec, family), 0, 0, NULL, NULL},
@@ -59,6 +80,14 @@ static const struct spec_key model_keys[] = {
     {"rope_theta", SPEC_REAL, M(ModelSpec, rope_theta), 1, 1e12, NULL, NULL},
     {"norm_eps", SPEC_REAL, M(ModelSpec, norm_eps), 1e-12, 1, NULL, NULL},
     {"tie_embeddings", SPEC_BOOL, M(ModelSpec, tie_embeddings), 0, 1, NULL, NULL},
+    {"head_width", SPEC_INT, M(ModelSpec, head_width), 1, 4096, NULL, NULL},
+    {"qkv_bias", SPEC_BOOL, M(ModelSpec, qkv_bias), 0, 1, NULL, NULL},
+    {"out_bias", SPEC_BOOL, M(ModelSpec, out_bias), 0, 1, NULL, NULL},
+    {"mlp_bias", SPEC_BOOL, M(ModelSpec, mlp_bias), 0, 1, NULL, NULL},
+    {"qk_norm", SPEC_BOOL, M(ModelSpec, qk_norm), 0, 1, NULL, NULL},
+    {"window", SPEC_INT, M(ModelSpec, window), 0, 1 << 24, NULL, NULL},
+    {"window_from", SPEC_INT, M(ModelSpec, window_from), 0, 1024, NULL, NULL},
+    {"rope_scaling", SPEC_SECTION, M(ModelSpec, rope_scaling), 0, 0, NULL, &rope_scaling_section},
 };
 static const struct spec_section model_section = {"model", &heddle__v1__model_spec__descriptor,
                                                   model_keys, COUNT(model_keys), NULL};

@@ -53,6 +53,11 @@ struct hd_job train_case_job(const struct train_case *c, const char *precision,
                        .hidden = c->hidden,
                        .heads = c->heads,
                        .kv_heads = c->heads,
+                       .head_width = c->hidden / c->heads,
+                       .qkv_bias = true,
+                       .out_bias = true,
+                       .mlp_bias = true,
+                       .rope_factor = 1,
                        .ffn_hidden = 4 * c->hidden,
                        .vocab = c->vocab,
                        .context = c->context,
@@ -82,6 +87,7 @@ struct hd_job train_case_job(const struct train_case *c, const char *precision,
 
     word(j.name, "bench");
     word(j.family, "gpt2");
+    word(j.rope_scaling, "none");
     word(j.tokenizer, "bytes");
     word(j.order, "shuffled");
     word(j.lr_decay, "constant");

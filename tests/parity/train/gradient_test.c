@@ -168,9 +168,33 @@ static void gpt2_with_its_own_head_agrees_with_differences(void **state)
     difference_case("gpt2", 4, false, 2 + 2 * 16 + 3);
 }
 
+/* A window of 5 of 16 positions in both blocks. */
+static void mistral_backward_agrees_with_differences(void **state)
+{
+    (void)state;
+    difference_case("mistral", 2, false, 1 + 2 * 9 + 2);
+}
+
+/* Three biases a block. */
+static void qwen2_backward_agrees_with_differences(void **state)
+{
+    (void)state;
+    difference_case("qwen2", 2, true, 1 + 2 * 12 + 1);
+}
+
+/* Two norms of heads a block. */
+static void qwen3_backward_agrees_with_differences(void **state)
+{
+    (void)state;
+    difference_case("qwen3", 2, false, 1 + 2 * 11 + 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistral_backward_agrees_with_differences),
+        cmocka_unit_test(qwen2_backward_agrees_with_differences),
+        cmocka_unit_test(qwen3_backward_agrees_with_differences),
         cmocka_unit_test(llama_backward_agrees_with_differences),
         cmocka_unit_test(llama_with_one_kv_head_and_tied_head_agrees_with_differences),
         cmocka_unit_test(gpt2_backward_agrees_with_differences),

@@ -55,16 +55,24 @@ static void word(char *ret_word, const char *text)
 
 struct hd_job harness_job(const struct harness *h, const char *family, int dp)
 {
+    const bool gpt2 = strcmp(family, "gpt2") == 0;
     struct hd_job j = {.layers = 2,
                        .hidden = 32,
                        .heads = 4,
-                       .kv_heads = strcmp(family, "gpt2") == 0 ? 4 : 2,
+                       .kv_heads = gpt2 ? 4 : 2,
+                       .head_width = 8,
+                       .qkv_bias = gpt2 || strcmp(family, "qwen2") == 0,
+                       .out_bias = gpt2,
+                       .mlp_bias = gpt2,
+                       .qk_norm = strcmp(family, "qwen3") == 0,
+                       .window = strcmp(family, "mistral") == 0 ? 5 : 0,
+                       .rope_factor = 1,
                        .ffn_hidden = 48,
                        .vocab = 256,
                        .context = 16,
                        .rope_theta = 10000,
                        .norm_eps = 1e-5,
-                       .tie_embeddings = strcmp(family, "gpt2") == 0,
+                       .tie_embeddings = gpt2,
                        .end_of_text = -1,
                        .val_split = 0.1,
                        .steps = 20,
@@ -92,6 +100,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .train_count = 1};
 
     word(j.name, "test");
+    word(j.rope_scaling, "none");
     word(j.family, family);
     word(j.tokenizer, "bytes");
     word(j.order, "shuffled");

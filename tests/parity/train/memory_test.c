@@ -156,6 +156,7 @@ static struct hd_job sized_job(const struct harness *h, const struct size *s, co
     job.layers = s->layers;
     job.hidden = s->hidden;
     job.heads = s->heads;
+    job.head_width = s->hidden / s->heads;
     job.kv_heads = s->kv_heads;
     job.ffn_hidden = s->ffn;
     job.context = s->context;

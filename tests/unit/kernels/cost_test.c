@@ -91,6 +91,23 @@ static void layernorm_moves_each_byte_once(void **state)
           4 * 2 * 8);
 }
 
+static void head_norm_norms_queries_and_keys_and_copies_values(void **state)
+{
+    const struct hd_head_norm_forward_args a = {
+        .R = 5, .H = 3, .G = 2, .D = 8, .eps = 1e-5f, .dtype = HD_F32};
+    const struct hd_head_norm_backward_args b = {.R = 5, .H = 3, .G = 2, .D = 8, .dtype = HD_F32};
+    const struct hd_head_norm_backward_weight_args w = {
+        .R = 5, .H = 3, .G = 2, .D = 8, .accumulate = true, .dtype = HD_F32};
+
+    (void)state;
+    /* 5*5 heads of 8 are normed, 5*2 copied; two weights of 8; 25 rstd */
+    check(cost_of(HD_K_head_norm_forward, &a), 4 * 200, 4 * (280 + 16), 4 * (280 + 25));
+    /* dout of all, inp of the normed, weights and rstd in; dinp out */
+    check(cost_of(HD_K_head_norm_backward, &b), 7 * 200, 4 * (280 + 200 + 16 + 25), 4 * 280);
+    /* dout and inp of the normed, rstd and the two gradients in; the gradients out */
+    check(cost_of(HD_K_head_norm_backward_weight, &w), 3 * 200, 4 * (2 * 200 + 25 + 16), 4 * 16);
+}
+
 static void rope_reads_and_writes_x_and_a_table_row_per_row(void **state)
 {
     const struct hd_rope_args a = {.R = 5, .H = 3, .D = 4, .P = 100, .ldx = 20, .dtype = HD_BF16};
@@ -277,7 +294,8 @@ static void a_foreign_table_is_refused(void **state)
 /* The traits are known without opening, and a backend that is forced to be plain says so. */
 static void traits_say_what_will_run(void **state)
 {
-    const struct hd_backend_options options = {.threads = 2}, plain = {.threads = 2, .force_plain = true};
+    const struct hd_backend_options options = {.threads = 2},
+                                    plain = {.threads = 2, .force_plain = true};
     struct hd_traits traits;
 
     (void)state;
@@ -316,6 +334,7 @@ int main(void)
         cmocka_unit_test(embedding_touches_only_named_rows),
         cmocka_unit_test(rmsnorm_moves_each_byte_once),
         cmocka_unit_test(layernorm_moves_each_byte_once),
+        cmocka_unit_test(head_norm_norms_queries_and_keys_and_copies_values),
         cmocka_unit_test(rope_reads_and_writes_x_and_a_table_row_per_row),
         cmocka_unit_test(attention_counts_visible_pairs),
         cmocka_unit_test(cache_append_moves_the_new_rows),

@@ -306,6 +306,78 @@ static void layernorm_weight_gradients_are_the_reference(void **state)
     everywhere(check_layernorm_weight);
 }
 
+/* Goal: each head of q and of k is a row of RMSNorm with its weight, v is copied; the gradients
+ * likewise. Method: the reference row by row. R sequences of C rows: H, G and D come from them, so
+ * that D takes sizes with and without a tail. */
+static void check_head_norm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                            bool accumulate)
+{
+    enum { H = 3, G = 2 };
+    const int64_t D = C, heads = H + 2 * G, normed = H + G;
+    const struct tensor *inp = tensor_random(R * heads * D, dtype, 2, 1);
+    const struct tensor *dout = tensor_random(R * heads * D, dtype, 1, 4);
+    const struct tensor *weight[2] = {tensor_random(D, dtype, 1, 2), tensor_random(D, dtype, 1, 3)};
+    struct tensor *out = tensor_new(R * heads * D, dtype), *dinp = tensor_new(R * heads * D, dtype);
+    struct tensor *rstd = tensor_new(R * normed, HD_F32);
+    struct tensor *dweight[2] = {gradient(D, accumulate, 5), gradient(D, accumulate, 6)};
+    double *want = doubles(R * heads * D), *want_rstd = doubles(R * normed);
+    double *want_dinp = doubles(R * heads * D), *want_dweight[2] = {doubles(D), doubles(D)};
+    double *dweight_of_head = doubles(D);
+    struct hd_head_norm_forward_args f = {
+        out->data, rstd->data, inp->data, weight[0]->data, weight[1]->data, R, H, G,
+        D,         1e-3f,      dtype};
+    struct hd_head_norm_backward_args b = {
+        dinp->data, dout->data, inp->data, rstd->data, weight[0]->data, weight[1]->data, R,
+        H,          G,          D,         dtype};
+    struct hd_head_norm_backward_weight_args w = {.dq_weight = dweight[0]->data,
+                                                  .dk_weight = dweight[1]->data,
+                                                  .dout = dout->data,
+                                                  .inp = inp->data,
+                                                  .rstd = rstd->data,
+                                                  .R = R,
+                                                  .H = H,
+                                                  .G = G,
+                                                  .D = D,
+                                                  .accumulate = accumulate,
+                                                  .dtype = dtype};
+    double largest = 0;
+
+    for (int64_t r = 0; r < R; r++)
+        for (int64_t h = 0; h < heads; h++) {
+            const int64_t at = (r * heads + h) * D;
+            const int k = h >= H;
+
+            if (h >= normed) {
+                memcpy(want + at, inp->values + at, (size_t)D * sizeof *want);
+                memcpy(want_dinp + at, dout->values + at, (size_t)D * sizeof *want);
+                continue;
+            }
+            ref_rmsnorm(want + at, &want_rstd[r * normed + h], inp->values + at, weight[k]->values,
+                        1, D, (double)f.eps);
+            ref_rmsnorm_backward(want_dinp + at, dweight_of_head, dout->values + at,
+                                 inp->values + at, weight[k]->values, 1, D, (double)f.eps);
+            for (int64_t d = 0; d < D; d++)
+                want_dweight[k][d] += dweight_of_head[d];
+            for (int64_t d = 0; d < D; d++)
+                largest = fmax(largest, fabs(want_rstd[r * normed + h] * weight[k]->values[d] *
+                                             dout->values[at + d]));
+        }
+    device_launch(device, HD_K_head_norm_forward, &f);
+    assert_close("out", out, want, FP32_UNITS);
+    assert_close("rstd", rstd, want_rstd, FP32_UNITS);
+    device_launch(device, HD_K_head_norm_backward, &b);
+    assert_close_terms("dinp", dinp, want_dinp, FP32_UNITS, largest);
+    device_launch(device, HD_K_head_norm_backward_weight, &w);
+    check_gradient("dq_weight", dweight[0], want_dweight[0], accumulate);
+    check_gradient("dk_weight", dweight[1], want_dweight[1], accumulate);
+}
+
+static void head_norm_is_the_reference_head_by_head(void **state)
+{
+    (void)state;
+    everywhere(check_head_norm);
+}
+
 static void check_bias(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
                        bool accumulate)
 {
@@ -371,6 +443,7 @@ int main(void)
         cmocka_unit_test(layernorm_is_the_reference),
         cmocka_unit_test(layernorm_backward_is_the_reference),
         cmocka_unit_test(layernorm_weight_gradients_are_the_reference),
+        cmocka_unit_test(head_norm_is_the_reference_head_by_head),
         cmocka_unit_test(bias_gradient_is_the_sum_of_rows),
         cmocka_unit_test(threads_do_not_change_a_bit_of_a_sum_over_rows),
     };

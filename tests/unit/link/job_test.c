@@ -22,6 +22,7 @@ static void fill(struct hd_job *job, struct hd_job_file *files)
 #undef X
     job->vocab = 256;
     job->rope_theta = 1e4 / 3;
+    job->rope_factor = 4.0 / 3;
     job->seed = INT64_MAX;
     files[0] = (struct hd_job_file){"/x y.txt", 12, 0};
     files[1] = (struct hd_job_file){"/z.txt", INT64_MAX, 0};

@@ -40,11 +40,12 @@ static struct hd_model_config config_of(const struct wish *w)
                                 .F = 48,
                                 .V = V,
                                 .context = S,
-                                .rope_theta = 10000,
+                                .rope = {.theta = 10000},
                                 .norm_eps = 1e-5,
                                 .tied = w->tied};
 
     assert_int_equal(hd_family_find(w->family, &c.family), HD_OK);
+    c.qkv_bias = c.out_bias = c.mlp_bias = c.family->layernorm; /* gpt2 */
     return c;
 }
 

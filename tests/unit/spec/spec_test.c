@@ -125,6 +125,19 @@ struct mistake {
 };
 
 static const struct mistake mistakes[] = {
+    /* features of a model */
+    {6, "  heads: 8\n  head_width: 12",
+     "job.yaml:7: model.head_width: 12 is not possible; use a multiple of 8 up to 256"},
+    {6, "  heads: 8\n  window_from: 1",
+     "job.yaml:7: model.window_from: 1 names no block with a window; give model.window, and a "
+     "block "
+     "below model.layers = 2"},
+    {6, "  heads: 8\n  rope_scaling: {type: llama3, factor: 8}",
+     "job.yaml:7: model.rope_scaling.original_context: is missing; give the context that the "
+     "frequencies were made for"},
+    {6, "  heads: 8\n  rope_scaling: {type: cubic}",
+     "job.yaml:7: model.rope_scaling.type: 'cubic' is not one of none, linear, llama3, yarn; use "
+     "one of them"},
     /* the form */
     {1, "name: [",
      "job.yaml:3: not YAML: did not find expected ',' or ']', while parsing a flow sequence that "
@@ -192,7 +205,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:9: data.train[1]: expected a path, not a group of keys"},
     /* what is missing: at the line of its group */
     {1, "", "job.yaml:2: name: is missing; give the job a name, such as tiny-llama"},
-    {3, "", "job.yaml:2: model.family: is missing; use llama or gpt2"},
+    {3, "", "job.yaml:2: model.family: is missing; use llama, gpt2, mistral, qwen2 or qwen3"},
     {4, "", "job.yaml:2: model.layers: is missing; give a whole number from 1 to 1024"},
     {9, "",
      "job.yaml:8: data.train: is missing; give a list of text files, such as "
@@ -205,7 +218,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:1: name: 'my job' is not possible; use 1 to 63 letters, digits, '.', '_' and '-'"},
     {3, "  family: lama", "job.yaml:3: model.family: 'lama' is not a family; did you mean llama?"},
     {6, "  heads: 3",
-     "job.yaml:6: model.heads: 3 does not divide model.hidden = 64; use 1, 2, 4, 8, 16, 32 or 64"},
+     "job.yaml:6: model.heads: 3 does not divide model.hidden = 64; use 1, 2, 4, 8, 16, 32 or 64, "
+     "or give model.head_width"},
     {6, "  heads: 16",
      "job.yaml:6: model.heads: 16 heads of model.hidden = 64 are 4 wide; choose both so that "
      "hidden / heads is a multiple of 8 (rotary pairs and vector registers) and at most 256 (the "
@@ -271,7 +285,8 @@ static const struct mistake mistakes[] = {
 /* Sensible wishes: another status, words of their own. */
 static const struct mistake wishes[] = {
     {3, "  family: mixtral",
-     "job.yaml:3: model.family: mixtral is not supported yet; use llama or gpt2"},
+     "job.yaml:3: model.family: mixtral is not supported yet; use llama, gpt2, mistral, qwen2 or "
+     "qwen3"},
     {3, "  from: ../llama",
      "job.yaml:3: model.from: starting from a Hugging Face checkpoint is not "
      "supported yet; give model.family and its sizes"},
@@ -528,7 +543,7 @@ static void a_wrong_override_is_its_own_place(void **state)
          "parsing a flow node"},
         {"train.steps=", "--set train.steps=: nothing is written here"},
         {"model.heads=3", "--set model.heads=3: model.heads: 3 does not divide model.hidden = 64; "
-                          "use 1, 2, 4, 8, 16, 32 or 64"},
+                          "use 1, 2, 4, 8, 16, 32 or 64, or give model.head_width"},
         {"parallel.tp=2", "--set parallel.tp=2: parallel.tp: tensor parallelism is not supported "
                           "yet; use auto or 1; data parallelism works"},
     };
@@ -630,6 +645,7 @@ static void a_message_is_judged_in_the_words_of_the_file(void **state)
     assert_int_equal(hd_spec_check(spec), HD_OK);
     spec->model->heads = 3;
     spec->model->kv_heads = 3;
+    spec->model->head_width = 64 / 3;
     assert_int_equal(hd_spec_check(spec), HD_INVALID);
     assert_string_equal(message + strlen("job.yaml:6: "), hd_err_message());
     hd_spec_free(spec);

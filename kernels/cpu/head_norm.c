@@ -1,0 +1,175 @@
+/* head_norm: RMSNorm over the channels of each query and key head. A row is [q: H*D | k: G*D | v:
+ * G*D]; values pass through. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/row_sums.h"
+#include "kernels/cpu/vec.h"
+
+/* out[at..at+D) = inp[at..at+D) * rstd * weight; returns rstd. */
+INLINE float normalise(const struct hd_head_norm_forward_args *a, int64_t at, const void *weight,
+                       enum hd_dtype dtype)
+{
+    vf squares = {0};
+    float rstd;
+
+    FOR_VECTORS (c, n, 0, a->D) {
+        const vf x = vf_load(a->inp, at + c, n, dtype);
+
+        squares += x * x;
+    }
+    rstd = 1.0f / sqrtf(vf_sum(squares) / (float)a->D + a->eps);
+    FOR_VECTORS (c, n, 0, a->D) {
+        vf_store(a->out, at + c, n,
+                 vf_load(a->inp, at + c, n, dtype) * rstd * vf_load(weight, c, n, dtype), dtype);
+    }
+    return rstd;
+}
+
+INLINE void forward_row(const struct hd_head_norm_forward_args *a, int64_t r, enum hd_dtype dtype)
+{
+    const int64_t normed = a->H + a->G, row = r * (normed + a->G) * a->D;
+
+    for (int64_t h = 0; h < normed; h++)
+        a->rstd[r * normed + h] =
+            normalise(a, row + h * a->D, h < a->H ? a->q_weight : a->k_weight, dtype);
+    FOR_VECTORS (c, n, normed * a->D, (normed + a->G) * a->D)
+        vf_store(a->out, row + c, n, vf_load(a->inp, row + c, n, dtype), dtype);
+}
+
+static void forward_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_head_norm_forward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            forward_row(a, r, HD_BF16);
+        else
+            forward_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(head_norm_forward)(struct hd_backend *cpu,
+                                         const struct hd_head_norm_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("head_norm_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain((args->H + 2 * args->G) * args->D * 8),
+                        forward_rows, args);
+    return st;
+}
+
+/* Every element is read before it is written, at the same place: dinp may alias dout. */
+INLINE void backward_head(const struct hd_head_norm_backward_args *a, int64_t at, float rstd,
+                          const void *weight, enum hd_dtype dtype)
+{
+    vf products = {0};
+    float mean;
+
+    FOR_VECTORS (c, n, 0, a->D) {
+        products += vf_load(weight, c, n, dtype) * vf_load(a->dout, at + c, n, dtype) *
+                    vf_load(a->inp, at + c, n, dtype);
+    }
+    mean = vf_sum(products) * rstd / (float)a->D;
+    FOR_VECTORS (c, n, 0, a->D) {
+        const vf g = vf_load(weight, c, n, dtype) * vf_load(a->dout, at + c, n, dtype);
+        const vf xhat = vf_load(a->inp, at + c, n, dtype) * rstd;
+
+        vf_store(a->dinp, at + c, n, (g - xhat * mean) * rstd, dtype);
+    }
+}
+
+INLINE void backward_row(const struct hd_head_norm_backward_args *a, int64_t r, enum hd_dtype dtype)
+{
+    const int64_t normed = a->H + a->G, row = r * (normed + a->G) * a->D;
+
+    for (int64_t h = 0; h < normed; h++)
+        backward_head(a, row + h * a->D, a->rstd[r * normed + h],
+                      h < a->H ? a->q_weight : a->k_weight, dtype);
+    FOR_VECTORS (c, n, normed * a->D, (normed + a->G) * a->D)
+        vf_store(a->dinp, row + c, n, vf_load(a->dout, row + c, n, dtype), dtype);
+}
+
+static void backward_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_head_norm_backward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            backward_row(a, r, HD_BF16);
+        else
+            backward_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(head_norm_backward)(struct hd_backend *cpu,
+                                          const struct hd_head_norm_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("head_norm_backward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain((args->H + 2 * args->G) * args->D * 8),
+                        backward_rows, args);
+    return st;
+}
+
+/* The terms of heads [first, first + count) of row r, added in their order. */
+INLINE vf weight_term(const struct hd_head_norm_backward_weight_args *a, int64_t r, int64_t c,
+                      int64_t n, int64_t first, int64_t count, enum hd_dtype dtype)
+{
+    const int64_t normed = a->H + a->G, row = r * (normed + a->G) * a->D;
+    vf sum = {0};
+
+    for (int64_t h = first; h < first + count; h++) {
+        const int64_t i = row + h * a->D + c;
+
+        sum += vf_load(a->dout, i, n, dtype) *
+               (vf_load(a->inp, i, n, dtype) * a->rstd[r * normed + h]);
+    }
+    return sum;
+}
+
+INLINE vf q_weight_term(const void *args, int64_t r, int64_t c, int64_t n, enum hd_dtype dtype)
+{
+    const struct hd_head_norm_backward_weight_args *a = args;
+
+    return weight_term(a, r, c, n, 0, a->H, dtype);
+}
+
+INLINE vf k_weight_term(const void *args, int64_t r, int64_t c, int64_t n, enum hd_dtype dtype)
+{
+    const struct hd_head_norm_backward_weight_args *a = args;
+
+    return weight_term(a, r, c, n, a->H, a->G, dtype);
+}
+
+static void weight_rows(const void *args, float *sums, int64_t begin, int64_t end)
+{
+    const struct hd_head_norm_backward_weight_args *a = args;
+    float *q = sums, *k = sums + a->D;
+
+    if (a->dtype == HD_BF16) {
+        sum_rows(q_weight_term, a, q, begin, end, a->D, HD_BF16);
+        sum_rows(k_weight_term, a, k, begin, end, a->D, HD_BF16);
+    } else {
+        sum_rows(q_weight_term, a, q, begin, end, a->D, HD_F32);
+        sum_rows(k_weight_term, a, k, begin, end, a->D, HD_F32);
+    }
+}
+
+enum hd_status
+KERNEL(head_norm_backward_weight)(struct hd_backend *cpu,
+                                  const struct hd_head_norm_backward_weight_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("head_norm_backward_weight", args->dtype);
+    const struct row_sums sums = {.args = args,
+                                  .rows = weight_rows,
+                                  .out = {args->dq_weight, args->dk_weight},
+                                  .partial = args->scratch,
+                                  .R = args->R,
+                                  .N = args->D,
+                                  .accumulate = args->accumulate};
+
+    if (!st)
+        row_sums_run(cpu, &sums);
+    return st;
+}
