@@ -209,6 +209,19 @@ static void show_step(struct rank *r, const struct hd_step_result *s)
     show(r, s->step, scalars, sizeof scalars / sizeof scalars[0]);
 }
 
+/* ---- the profile ---- */
+
+static void write_profile(struct rank *r, bool ended)
+{
+    struct hd_text note = {0};
+
+    if (hd_trainer_write_profile(r->trainer, ended, &note))
+        say(r, HD_LINK_LEVEL_WARN, hd_err_message());
+    else if (note.len_bytes)
+        say(r, HD_LINK_LEVEL_INFO, note.data);
+    hd_text_free(&note);
+}
+
 /* ---- the run ---- */
 
 static enum hd_status validate(struct rank *r)
@@ -335,6 +348,7 @@ static enum hd_status one_step(struct rank *r)
         return st;
     report_step(r, &s);
     show_step(r, &s);
+    write_profile(r, false);
     st = check_skip(r, &s);
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
         hd_trainer_can_validate(r->trainer))
@@ -357,6 +371,8 @@ static enum hd_status run(struct rank *r)
     hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
     while (!st && !r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps)
         st = one_step(r);
+    if (!st)
+        write_profile(r, true);
     if (!st)
         st = save(r, true);
     if (!st && validates && !r->stopped)

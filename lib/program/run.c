@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "program/emit.h"
 
 struct bound_node {
@@ -35,6 +36,8 @@ struct hd_runner {
     int64_t fail_in; /* launches until an injected failure; -1: none */
     void (*observer)(void *context, const struct hd_launch_event *event);
     void *observer_context;
+    void (*profiler)(void *context, const struct hd_span *span);
+    void *profiler_context;
 };
 
 enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_backend *backend,
@@ -76,6 +79,13 @@ void hd_runner_observe(struct hd_runner *runner,
 {
     runner->observer = observer;
     runner->observer_context = context;
+}
+
+void hd_runner_profile(struct hd_runner *runner,
+                       void (*profiler)(void *context, const struct hd_span *span), void *context)
+{
+    runner->profiler = profiler;
+    runner->profiler_context = context;
 }
 
 /* ---- binding ---- */
@@ -226,6 +236,46 @@ static enum hd_status launch(struct hd_runner *runner, struct bound_node *b)
     return st;
 }
 
+static int64_t span_begin(const struct hd_runner *runner)
+{
+    return runner->profiler ? hd_clock_now_ns() : 0;
+}
+
+static void span_end(const struct hd_runner *runner, enum hd_span_kind kind,
+                     const struct bound_node *b, int64_t begin_ns)
+{
+    struct hd_span span = {.kind = kind, .begin_ns = begin_ns};
+
+    if (!runner->profiler)
+        return;
+    span.end_ns = hd_clock_now_ns();
+    if (b)
+        span.node = b->node;
+    if (b && b->node->is_comm) {
+        span.stream = b->stream;
+        span.ticket = b->ticket;
+    }
+    runner->profiler(runner->profiler_context, &span);
+}
+
+static enum hd_status wait_for(struct hd_runner *runner, const struct bound_node *waited)
+{
+    const int64_t begin_ns = span_begin(runner);
+    enum hd_status st = hd_comm_wait(waited->stream, waited->ticket);
+
+    span_end(runner, HD_SPAN_WAIT, waited, begin_ns);
+    return st;
+}
+
+static enum hd_status poll_comm(struct hd_runner *runner)
+{
+    const int64_t begin_ns = span_begin(runner);
+    enum hd_status st = hd_comm_poll(runner->comm);
+
+    span_end(runner, HD_SPAN_POLL, NULL, begin_ns);
+    return st;
+}
+
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
 {
     if (runner->error.status)
@@ -233,21 +283,22 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
     for (int i = 0; i < bound->count; i++) {
         struct bound_node *b = &bound->nodes[i];
         enum hd_status st = HD_OK;
+        int64_t begin_ns;
 
-        for (int w = 0; !st && w < b->wait_count; w++) {
-            struct bound_node *waited = &bound->nodes[b->waits[w]];
-
-            st = hd_comm_wait(waited->stream, waited->ticket);
-        }
+        for (int w = 0; !st && w < b->wait_count; w++)
+            st = wait_for(runner, &bound->nodes[b->waits[w]]);
         if (runner->observer)
             runner->observer(runner->observer_context,
                              &(struct hd_launch_event){bound->call, b->node});
         if (!st && runner->fail_in >= 0 && runner->fail_in-- == 0)
             st = hd_err(HD_INTERNAL, "injected failure");
+        begin_ns = span_begin(runner);
         if (!st)
             st = launch(runner, b);
+        if (!st)
+            span_end(runner, HD_SPAN_LAUNCH, b, begin_ns);
         if (!st && runner->comm)
-            st = hd_comm_poll(runner->comm);
+            st = poll_comm(runner);
         if (st)
             return fail(runner, st, b->node);
     }
@@ -257,12 +308,15 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
 enum hd_status hd_runner_join(struct hd_runner *runner)
 {
     enum hd_status st;
+    int64_t begin_ns;
 
     if (runner->error.status)
         return hd_err_restore(&runner->error);
+    begin_ns = span_begin(runner);
     st = runner->table->synchronize(runner->compute);
     if (!st && runner->comm)
         st = hd_comm_wait_all(runner->comm);
+    span_end(runner, HD_SPAN_JOIN, NULL, begin_ns);
     return st ? fail(runner, st, NULL) : HD_OK;
 }
 

@@ -63,4 +63,22 @@ void hd_runner_observe(struct hd_runner *runner,
                        void (*observer)(void *context, const struct hd_launch_event *event),
                        void *context);
 
+/* Where a rank's time went while programs ran, told after the fact. */
+enum hd_span_kind {
+    HD_SPAN_LAUNCH, /* of a kernel, which on the CPU is its run, or of a collective */
+    HD_SPAN_WAIT,   /* before a launch, for the collective `node` */
+    HD_SPAN_POLL,   /* communication that moved between two launches; node is NULL */
+    HD_SPAN_JOIN    /* in hd_runner_join; node is NULL */
+};
+struct hd_span {
+    enum hd_span_kind kind;
+    const struct hd_node *node;
+    int64_t begin_ns, end_ns;            /* hd_clock_now_ns */
+    const struct hd_comm_stream *stream; /* of a launched collective, */
+    uint64_t ticket;                     /* complete when this is */
+};
+/* Calls `profiler` for each span from now on; NULL: no more, and nothing looks at the clock. */
+void hd_runner_profile(struct hd_runner *runner,
+                       void (*profiler)(void *context, const struct hd_span *span), void *context);
+
 #endif

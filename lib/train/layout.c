@@ -113,6 +113,37 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
     m->step_state += r->private_bytes + r->visible_bytes - parts; /* the globals */
 }
 
+/* What running a program leaves at most: itself and its input, a launch and a poll per node, a wait
+ * per edge. */
+static int64_t program_records(const struct hd_program *p)
+{
+    int64_t records = 2;
+
+    for (int i = 0; i < p->count; i++)
+        records += 2 + p->nodes[i]->wait_count;
+    return records;
+}
+
+static int64_t profile_records(const struct hd_layout *l)
+{
+    const int64_t last = l->job.profile_last < l->job.steps ? l->job.profile_last : l->job.steps;
+    int64_t records = 2; /* the step, and the join that ends it */
+
+    if (!l->job.profile_first || last < l->job.profile_first)
+        return 0;
+    for (int i = 0; i < l->plan.count; i++) {
+        const struct hd_instruction *in = &l->plan.list[i];
+
+        if (in->kind == HD_DO_RUN)
+            records += program_records(&l->train->program[in->call]);
+        else if (in->kind == HD_DO_UPDATE)
+            records += program_records(&l->update->program[HD_CALL_U]);
+        else
+            records++;
+    }
+    return records * (last - l->job.profile_first + 1);
+}
+
 static void place_regions(struct hd_layout *l)
 {
     const struct hd_chunk *chunks[] = {l->train, l->eval, l->update};
@@ -144,6 +175,9 @@ static void place_regions(struct hd_layout *l)
         m->deferred += l->work[v] - l->deferred[v];
         m->work += work;
     }
+    l->profile = end[0];
+    m->profile = round_up(profile_records(l) * HD_PROFILE_RECORD_BYTES);
+    end[0] += m->profile;
     l->exchange = end[1];
     m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     m->private_bytes = end[0];

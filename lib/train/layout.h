@@ -15,6 +15,7 @@
 #include "program/program.h"
 
 enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* what one rank says in an exchange between hosts */
+enum { HD_PROFILE_RECORD_BYTES = 64 };  /* of one launch, wait or poll of a profiled step */
 
 /* Bytes of one rank, by purpose. */
 #define HD_MEMORY_LIST(X)                                                         \
@@ -27,6 +28,7 @@ enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* what one rank says in an exchange bet
     X(kept, "activations that forward leaves for backward, all slots")            \
     X(deferred, "what backward leaves for postponed weight gradients, all slots") \
     X(work, "temporaries and scratch")                                            \
+    X(profile, "records of the steps that train.profile names")                   \
     X(exchange, "messages between hosts (comm-visible)")
 
 struct hd_memory {
@@ -57,6 +59,7 @@ struct hd_layout {
     int64_t train_state, eval_state;        /* private: the chunks' own constants */
     int64_t kept[2], deferred[2], work[2];  /* [visible] */
     int64_t kept_slot[2], deferred_slot[2]; /* size of a slot */
+    int64_t profile;                        /* private: the records */
     int64_t exchange;                       /* visible: [world + 1, HD_EXCHANGE_SLOT_BYTES] */
 };
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "train/profile.h"
 #include "train/trainer.h"
 
 enum { VARIANTS = 4 }; /* first, last */
@@ -252,7 +253,11 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         st = hd_runner_new(t->table, t->backend, t->comm, &t->layout.mesh, &t->runner);
     if (!st)
+        st = hd_profile_new(&t->layout, t->table, t->backend, &t->profile);
+    if (!st)
         st = reserve(t, options);
+    if (!st)
+        hd_profile_attach(t->profile, t->private_base + t->layout.profile);
     if (!st)
         st = meet_peers(t);
     if (!st)
@@ -286,6 +291,7 @@ void hd_trainer_free(struct hd_trainer *t)
 {
     if (!t)
         return;
+    hd_profile_free(t->profile);
     hd_runner_free(t->runner);
     if (t->backend)
         t->table->close(t->backend);
@@ -393,10 +399,13 @@ static enum hd_status follow_plan(struct hd_trainer *t)
         const struct hd_instruction *in = &plan->list[i];
         enum hd_status st = HD_OK;
 
+        hd_profile_program_begin(t->profile, in);
         switch (in->kind) {
         case HD_DO_RUN:
-            if (in->call == HD_CALL_F)
+            if (in->call == HD_CALL_F) {
                 st = fill_batch(t, in);
+                hd_profile_batch_done(t->profile);
+            }
             if (!st)
                 st = hd_run(t->runner, *bound_at(t, in->slot, in->call, in->first, in->last));
             break;
@@ -407,10 +416,17 @@ static enum hd_status follow_plan(struct hd_trainer *t)
             st = hd_run(t->runner, t->update);
             break;
         }
+        hd_profile_program_end(t->profile);
         if (st)
             return st;
     }
     return hd_runner_join(t->runner);
+}
+
+enum hd_status hd_trainer_write_profile(struct hd_trainer *t, bool ended, struct hd_text *ret_note)
+{
+    return hd_profile_is_due(t->profile, ended) ? hd_profile_write(t->profile, t->peak, ret_note)
+                                                : HD_OK;
 }
 
 static int64_t largest_request(const struct hd_trainer *t)
@@ -435,7 +451,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     double seconds;
 
     set_block(t, request);
+    hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
     st = follow_plan(t);
+    hd_profile_step_end(t->profile, t->runner);
     if (st)
         return st;
     t->steps_done++;

@@ -78,6 +78,12 @@ enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
 
+/* Between steps: writes this rank's profile when the steps that train.profile names are done, or,
+ * with `ended`, when some of them are; once. ret_note then says where; else it stays as it is. A
+ * failure (disk full ...) leaves the trainer able to go on. */
+enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
+                                        struct hd_text *ret_note);
+
 /* Mean loss over the validation windows; ret_targets: how many tokens that is. */
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);

@@ -7,6 +7,8 @@
 #include "optim/optim.h"
 #include "train/train.h"
 
+struct hd_profile;
+
 struct hd_trainer {
     struct hd_arena arena;
     struct hd_layout layout;
@@ -32,6 +34,8 @@ struct hd_trainer {
     struct hd_validation validation;
     bool can_validate;
     struct hd_lr_schedule schedule;
+
+    struct hd_profile *profile; /* NULL: none was asked for */
 
     int64_t steps_done;
 };

@@ -20,6 +20,15 @@ run=$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1)
 check_equal the_run_keeps_its_checkpoints 3 "$(heddle checkpoint ls "$run" -o jsonl | wc -l)"
 check the_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
 
+heddle local "$file" -o jsonl --set 'train.profile.steps=[2,3]' --state-dir "$work/profiled" \
+    >"$work/profiled.jsonl" 2>/dev/null
+profile=$(dirname "$(find "$work/profiled" -path '*/attempt-1/profile/rank-1.json')")
+check_equal each_rank_writes_the_profile_that_was_asked_for "rank-0.json rank-0.txt rank-1.json rank-1.txt " \
+    "$(ls "$profile" | tr '\n' ' ')"
+check_equal of_just_these_steps "step 2 step 3 " \
+    "$(grep -o '"cat":"step","name":"step [0-9]*"' "$profile/rank-0.json" | grep -o 'step [0-9]*' | tr '\n' ' ')"
+check_equal and_says_where 1 "$(grep -cF "$profile/rank-*.txt" "$work/profiled.jsonl")"
+
 heddle local "$file" >"$work/a.out" 2>"$work/a.err" &
 first=$!
 heddle local "$file" >"$work/b.out" 2>"$work/b.err"

@@ -1,0 +1,253 @@
+#include "train/profile.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "train/profile_internal.h"
+
+enum { TRIAD_FLOATS = 8 << 20, TRIAD_TRIES = 4 }; /* three arrays of 32 MiB: beyond the caches */
+
+/* ---- bandwidth ---- */
+
+/* out = a + b over arrays that no cache holds: the best of a few, in bytes per second. */
+static enum hd_status measure_bandwidth(const struct hd_backend_table *table,
+                                        struct hd_backend *backend, double *ret_bandwidth)
+{
+    const size_t bytes = (size_t)TRIAD_FLOATS * sizeof(float);
+    char *pool = mmap(NULL, 3 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const struct hd_add_args args = {
+        .out = pool, .a = pool + bytes, .b = pool + 2 * bytes, .N = TRIAD_FLOATS, .dtype = HD_F32};
+    struct hd_stream *stream = NULL;
+    int64_t best_ns = INT64_MAX;
+    enum hd_status st;
+
+    if (pool == MAP_FAILED)
+        return hd_err(HD_NO_MEMORY, "no memory to measure the bandwidth: %s", strerror(errno));
+    memset(pool, 0, 3 * bytes);
+    st = table->stream_open(backend, &stream);
+    if (!st)
+        st = table->prepare(backend, HD_K_add, &args);
+    for (int i = 0; !st && i < TRIAD_TRIES; i++) {
+        const int64_t begin_ns = hd_clock_now_ns();
+
+        st = hd_launch(stream, HD_K_add, &args);
+        if (!st)
+            st = table->synchronize(stream);
+        if (hd_clock_now_ns() - begin_ns < best_ns)
+            best_ns = hd_clock_now_ns() - begin_ns;
+    }
+    if (stream)
+        table->stream_close(stream);
+    (void)munmap(pool, 3 * bytes);
+    *ret_bandwidth = 3.0 * (double)bytes / ((double)(best_ns > 0 ? best_ns : 1) * 1e-9);
+    return st;
+}
+
+/* ---- life ---- */
+
+enum hd_status hd_profile_new(const struct hd_layout *layout, const struct hd_backend_table *table,
+                              struct hd_backend *backend, struct hd_profile **ret_profile)
+{
+    struct hd_profile *p;
+    enum hd_status st;
+
+    *ret_profile = NULL;
+    if (!layout->memory.profile)
+        return HD_OK;
+    p = calloc(1, sizeof *p);
+    if (!p)
+        return hd_err(HD_NO_MEMORY, "no memory for a profile");
+    p->layout = layout;
+    p->room = layout->memory.profile / (int64_t)sizeof(struct record);
+    p->first_open = -1;
+    p->open_step = p->open_program = -1;
+    p->micro_batch = -1;
+    st = measure_bandwidth(table, backend, &p->bandwidth);
+    if (st)
+        free(p);
+    else
+        *ret_profile = p;
+    return st;
+}
+
+void hd_profile_free(struct hd_profile *p)
+{
+    free(p);
+}
+
+void hd_profile_attach(struct hd_profile *p, void *records)
+{
+    if (p)
+        p->records = records;
+}
+
+const struct hd_chunk *profile_chunk(const struct hd_profile *p, enum hd_call call)
+{
+    return call == HD_CALL_U ? p->layout->update : p->layout->train;
+}
+
+/* ---- recording ---- */
+
+/* NULL when the room is used up, which the layout's count makes impossible. */
+static struct record *add(struct hd_profile *p, enum record_kind kind)
+{
+    struct record *r = p->count < p->room ? &p->records[p->count] : NULL;
+
+    if (!r)
+        return NULL;
+    p->count++;
+    *r = (struct record){.kind = (uint8_t)kind,
+                         .call = (uint8_t)p->call,
+                         .micro_batch = p->micro_batch,
+                         .next_open = -1};
+    return r;
+}
+
+/* Collectives complete inside polls and waits, of whatever stream: each is looked at after them. */
+static void see_completions(struct hd_profile *p, int64_t now_ns)
+{
+    int32_t *link = &p->first_open;
+
+    while (*link >= 0) {
+        struct record *r = &p->records[*link];
+
+        if (hd_comm_done(r->stream, r->ticket)) {
+            r->done_ns = now_ns;
+            *link = r->next_open;
+            r->next_open = -1;
+        } else {
+            link = &r->next_open;
+        }
+    }
+}
+
+static void on_span(void *context, const struct hd_span *span)
+{
+    struct hd_profile *p = context;
+    struct record *r = add(p, RECORD_SPAN);
+
+    if (!r)
+        return;
+    r->node = span->node;
+    r->begin_ns = span->begin_ns;
+    r->end_ns = span->end_ns;
+    r->span = (uint8_t)span->kind;
+    if (span->kind == HD_SPAN_LAUNCH && span->node->is_comm) {
+        r->stream = span->stream;
+        r->ticket = span->ticket;
+        r->next_open = p->first_open;
+        p->first_open = (int32_t)(r - p->records);
+    }
+    see_completions(p, span->end_ns);
+}
+
+void hd_profile_step_begin(struct hd_profile *p, struct hd_runner *runner, int64_t step)
+{
+    struct record *r;
+
+    if (!p || !p->records || p->written || step < p->layout->job.profile_first ||
+        step > p->layout->job.profile_last)
+        return;
+    p->active = true;
+    p->step = step;
+    p->call = HD_CALL_F;
+    p->micro_batch = -1;
+    hd_runner_profile(runner, on_span, p);
+    r = add(p, RECORD_STEP);
+    p->open_step = r ? r - p->records : -1;
+    if (r) {
+        r->ticket = (uint64_t)step;
+        r->begin_ns = hd_clock_now_ns();
+    }
+}
+
+void hd_profile_step_end(struct hd_profile *p, struct hd_runner *runner)
+{
+    if (!p || !p->active)
+        return;
+    if (p->open_step >= 0)
+        p->records[p->open_step].end_ns = hd_clock_now_ns();
+    hd_runner_profile(runner, NULL, NULL);
+    p->active = false;
+    p->open_step = -1;
+    p->steps_recorded++;
+}
+
+void hd_profile_program_begin(struct hd_profile *p, const struct hd_instruction *in)
+{
+    struct record *r;
+
+    if (!p || !p->active)
+        return;
+    p->call = in->kind == HD_DO_UPDATE ? HD_CALL_U : in->call;
+    p->micro_batch = in->kind == HD_DO_RUN ? (int32_t)in->micro_batch : -1;
+    r = in->kind == HD_DO_JOIN ? NULL : add(p, RECORD_PROGRAM);
+    p->open_program = r ? r - p->records : -1;
+    if (r)
+        r->begin_ns = hd_clock_now_ns();
+}
+
+void hd_profile_program_end(struct hd_profile *p)
+{
+    if (!p || !p->active)
+        return;
+    if (p->open_program >= 0)
+        p->records[p->open_program].end_ns = hd_clock_now_ns();
+    p->open_program = -1;
+    p->micro_batch = -1;
+}
+
+void hd_profile_batch_done(struct hd_profile *p)
+{
+    struct record *r;
+
+    if (!p || !p->active || p->open_program < 0)
+        return;
+    r = add(p, RECORD_BATCH);
+    if (r) {
+        r->begin_ns = p->records[p->open_program].begin_ns;
+        r->end_ns = hd_clock_now_ns();
+    }
+}
+
+/* ---- the end ---- */
+
+bool hd_profile_is_due(const struct hd_profile *p, bool ended)
+{
+    return p && !p->written && p->steps_recorded &&
+           (ended || p->step == p->layout->job.profile_last);
+}
+
+enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_text *ret_note)
+{
+    const struct hd_job *job = &p->layout->job;
+    struct hd_text dir = {0}, path = {0};
+    enum hd_status st;
+
+    p->written = true; /* also when it fails: it is said once */
+    hd_text_add(&dir, "%s/profile", job->attempt_dir);
+    st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                    : hd_file_make_dirs(dir.data, 0755);
+    if (!st) {
+        hd_text_add(&path, "%s/rank-%d.json", dir.data, p->layout->rank);
+        st = profile_write_trace(p, path.data);
+        hd_text_clear(&path);
+    }
+    if (!st) {
+        hd_text_add(&path, "%s/rank-%d.txt", dir.data, p->layout->rank);
+        st = profile_write_table(p, peak, path.data);
+    }
+    if (!st)
+        hd_text_add(ret_note,
+                    "profile of %lld step%s up to %lld: %s/rank-*.txt is the time by op, "
+                    "rank-*.json beside it a trace for ui.perfetto.dev",
+                    (long long)p->steps_recorded, p->steps_recorded == 1 ? "" : "s",
+                    (long long)p->step, dir.data);
+    hd_text_free(&dir);
+    hd_text_free(&path);
+    return st;
+}

@@ -1,0 +1,50 @@
+/* profile_internal: the records, for profile.c (makes them) and profile_write.c (writes them).
+ */
+#ifndef HD_TRAIN_PROFILE_INTERNAL_H
+#define HD_TRAIN_PROFILE_INTERNAL_H
+
+#include "program/dry.h"
+#include "train/profile.h"
+
+/* What a record is; the first three contain others. */
+enum record_kind { RECORD_STEP, RECORD_PROGRAM, RECORD_BATCH, RECORD_SPAN };
+
+struct record {
+    const struct hd_node *node; /* of a span; NULL: none */
+    int64_t begin_ns, end_ns;
+    int64_t done_ns; /* a collective's launch: when it was seen complete; 0: not seen */
+    const struct hd_comm_stream *stream;
+    uint64_t ticket;
+    int32_t next_open;   /* collectives that are under way; -1: the last */
+    int32_t micro_batch; /* -1: of none */
+    uint8_t kind, span, call, unused[5];
+};
+_Static_assert(sizeof(struct record) <= HD_PROFILE_RECORD_BYTES, "the layout counts by this");
+
+struct hd_profile {
+    const struct hd_layout *layout;
+    double bandwidth; /* bytes per second, read and written, of all the rank's threads */
+    struct record *records;
+    int64_t count, room;
+    int32_t first_open; /* collectives under way; -1: none */
+    int64_t step, steps_recorded;
+    int64_t open_step, open_program; /* records that contain what comes; -1: none */
+    int32_t micro_batch;
+    enum hd_call call;
+    bool active, written;
+};
+
+/* The chunk whose program a call is in. */
+const struct hd_chunk *profile_chunk(const struct hd_profile *profile, enum hd_call call);
+
+enum hd_status profile_write_trace(const struct hd_profile *profile, const char *path);
+enum hd_status profile_write_table(const struct hd_profile *profile, double peak, const char *path);
+
+/* What a launch is in words, such as "gemm" and "512x384x1024 bf16"; its costs. */
+enum { PROFILE_SHAPE_MAX = 96 };
+const char *profile_op_name(const struct hd_node *node);
+void profile_op_shape(const struct hd_chunk *chunk, const struct hd_node *node,
+                      char ret_shape[PROFILE_SHAPE_MAX]);
+struct hd_costs profile_op_costs(const struct hd_chunk *chunk, const struct hd_node *node);
+
+#endif
