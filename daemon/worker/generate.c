@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "data/data.h"
+#include "data/tokenizer.h"
 #include "train/generate.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
@@ -62,7 +62,7 @@ static enum hd_status print(const struct hd_tokenizer *tokenizer, struct hd_utf8
                             const int32_t *tokens, size_t count)
 {
     struct hd_text bytes = {0}, text = {0};
-    enum hd_status st = tokenizer->decode(tokens, count, &bytes);
+    enum hd_status st = hd_tokenizer_decode(tokenizer, tokens, count, &bytes);
 
     if (!st)
         hd_utf8_printer_add(printer, bytes.data, bytes.len_bytes, &text);
@@ -75,22 +75,22 @@ static enum hd_status print(const struct hd_tokenizer *tokenizer, struct hd_utf8
 }
 
 static enum hd_status write_text(struct hd_generator *g, const struct request *r,
-                                 const struct hd_tokenizer *tokenizer, int32_t *prompt,
-                                 size_t count)
+                                 const struct hd_tokenizer *tokenizer,
+                                 const struct hd_id_list *prompt)
 {
     struct hd_utf8_printer printer = {0};
     struct hd_text rest = {0};
     /* a vocabulary may be larger than its tokenizer: what has no text is never drawn */
-    const int64_t vocab = hd_generator_vocab(g) < tokenizer->vocab ? hd_generator_vocab(g)
-                                                                   : (int64_t)tokenizer->vocab;
+    const int64_t known = hd_tokenizer_vocab(tokenizer);
+    const int64_t vocab = hd_generator_vocab(g) < known ? hd_generator_vocab(g) : known;
     int32_t *order = calloc((size_t)vocab, sizeof *order);
     const float *logits = NULL;
     enum hd_status st = order ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to sample");
 
     if (!st)
-        st = print(tokenizer, &printer, prompt, count);
+        st = print(tokenizer, &printer, prompt->ids, prompt->count);
     if (!st)
-        st = hd_generator_prompt(g, prompt, (int64_t)count, &logits);
+        st = hd_generator_prompt(g, prompt->ids, (int64_t)prompt->count, &logits);
     for (int64_t i = 0; !st && i < r->max_tokens; i++) {
         int32_t token = hd_sample(logits, vocab, &r->sampling, (uint64_t)i, order);
 
@@ -106,20 +106,33 @@ static enum hd_status write_text(struct hd_generator *g, const struct request *r
     return st;
 }
 
+/* The ids of the prompt, all of which the model must know. */
+static enum hd_status encode(const struct hd_tokenizer *tokenizer, const struct request *r,
+                             int64_t vocab, struct hd_id_list *ret_prompt)
+{
+    struct hd_encoder *encoder = NULL;
+    enum hd_status st = hd_encoder_new(tokenizer, &encoder);
+
+    if (!st)
+        st = hd_encoder_add(encoder, r->prompt, strlen(r->prompt), ret_prompt);
+    for (size_t i = 0; !st && i < ret_prompt->count; i++)
+        if (ret_prompt->ids[i] >= vocab)
+            st = hd_err(HD_INVALID, "token %d of %s is outside the model's vocabulary of %lld",
+                        (int)ret_prompt->ids[i], hd_tokenizer_name(tokenizer), (long long)vocab);
+    hd_encoder_free(encoder);
+    return st;
+}
+
 static enum hd_status generate(const struct request *r)
 {
     const size_t bytes = strlen(r->prompt);
-    const struct hd_tokenizer *tokenizer;
+    struct hd_tokenizer *tokenizer = NULL;
     struct hd_generator *g = NULL;
-    int32_t *prompt;
-    size_t count = 0;
+    struct hd_id_list prompt = {0};
     enum hd_status st;
 
     if (!bytes || bytes > PROMPT_BYTES_MAX)
         return hd_err(HD_INVALID, "--prompt takes 1 to %d bytes", PROMPT_BYTES_MAX);
-    prompt = calloc(bytes, sizeof *prompt);
-    if (!prompt)
-        return hd_err(HD_NO_MEMORY, "no memory for the prompt");
     st = hd_generator_open(r->checkpoint, hd_backend_cpu(), (int)r->threads, &g);
     if (!st && !hd_generator_tokenizer(g)[0])
         st = hd_err(HD_UNSUPPORTED,
@@ -127,13 +140,14 @@ static enum hd_status generate(const struct request *r)
                     "token ids",
                     r->checkpoint);
     if (!st)
-        st = hd_tokenizer_find(hd_generator_tokenizer(g), &tokenizer);
+        st = hd_tokenizer_open(hd_generator_tokenizer(g), &tokenizer);
     if (!st)
-        st = tokenizer->encode(r->prompt, bytes, prompt, bytes, &count);
+        st = encode(tokenizer, r, hd_generator_vocab(g), &prompt);
     if (!st)
-        st = write_text(g, r, tokenizer, prompt, count);
+        st = write_text(g, r, tokenizer, &prompt);
     hd_generator_close(g);
-    free(prompt);
+    hd_id_list_free(&prompt);
+    hd_tokenizer_close(tokenizer);
     return st;
 }
 

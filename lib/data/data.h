@@ -26,7 +26,6 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "base/text.h"
 
 enum {
     HD_CORPUS_FILES_MAX = 1 << 20,
@@ -164,33 +163,5 @@ double hd_bigram_probability(const struct hd_bigram *bigram, int32_t before, int
 /* Nats per token over exactly the targets of the validation windows. */
 enum hd_status hd_bigram_entropy(const struct hd_bigram *bigram,
                                  const struct hd_validation *validation, double *ret_nats);
-
-/* ---- tokenizers ---- */
-
-struct hd_tokenizer {
-    const char *name; /* data.tokenizer in a job file */
-    int32_t vocab;    /* ids are 0 .. vocab - 1 */
-    /* Ids of `text`; HD_LIMIT when there are more than id_max. */
-    enum hd_status (*encode)(const void *text, size_t text_bytes, int32_t *ret_ids, size_t id_max,
-                             size_t *ret_count);
-    /* Adds the raw bytes of the ids, which may be cut inside a character. HD_INVALID names an id
-     * outside the vocabulary. */
-    enum hd_status (*decode)(const int32_t *ids, size_t count, struct hd_text *ret_bytes);
-};
-
-/* HD_UNSUPPORTED, with the list of names, when there is none of that name. */
-enum hd_status hd_tokenizer_find(const char *name, const struct hd_tokenizer **ret_tokenizer);
-
-/* Turns a stream of raw bytes, in pieces of any size, into text that is safe to print: valid UTF-8,
- * ill-formed bytes as U+FFFD, control characters other than newline and tab as U+FFFD too, so that
- * what a model writes cannot drive a terminal. Start with {0}. */
-struct hd_utf8_printer {
-    unsigned char pending[4];
-    size_t pending_count;
-};
-
-void hd_utf8_printer_add(struct hd_utf8_printer *printer, const void *bytes, size_t count,
-                         struct hd_text *ret_text);
-void hd_utf8_printer_end(struct hd_utf8_printer *printer, struct hd_text *ret_text);
 
 #endif

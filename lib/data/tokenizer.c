@@ -1,25 +1,99 @@
+#include "data/tokenizer.h"
+
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "data/data.h"
+/* ---- ids ---- */
 
-/* ---- bytes: the id of a byte is its value ---- */
-
-static enum hd_status bytes_encode(const void *text, size_t text_bytes, int32_t *ret_ids,
-                                   size_t id_max, size_t *ret_count)
+static enum hd_status make_room(struct hd_id_list *list, size_t more)
 {
-    const unsigned char *bytes = text;
+    size_t room = list->room ? list->room : 256;
+    int32_t *ids;
 
-    if (text_bytes > id_max)
-        return hd_err(HD_LIMIT, "the text has %zu tokens; at most %zu fit", text_bytes, id_max);
-    for (size_t i = 0; i < text_bytes; i++)
-        ret_ids[i] = bytes[i];
-    *ret_count = text_bytes;
+    if (more <= list->room - list->count)
+        return HD_OK;
+    while (room - list->count < more)
+        room *= 2;
+    ids = realloc(list->ids, room * sizeof *ids);
+    if (!ids)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu token ids", room);
+    list->ids = ids;
+    list->room = room;
     return HD_OK;
 }
 
-static enum hd_status bytes_decode(const int32_t *ids, size_t count, struct hd_text *ret_bytes)
+void hd_id_list_free(struct hd_id_list *list)
 {
+    free(list->ids);
+    *list = (struct hd_id_list){0};
+}
+
+/* ---- bytes: the id of a byte is its value ---- */
+
+struct hd_tokenizer {
+    char name[8];
+};
+
+struct hd_encoder {
+    const struct hd_tokenizer *tokenizer;
+};
+
+enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer)
+{
+    struct hd_tokenizer *t;
+
+    if (strcmp(name, "bytes") != 0)
+        return hd_err(HD_UNSUPPORTED, "data.tokenizer: there is no tokenizer '%s'; there is: bytes",
+                      name);
+    t = calloc(1, sizeof *t);
+    if (!t)
+        return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
+    memcpy(t->name, "bytes", sizeof "bytes");
+    *ret_tokenizer = t;
+    return HD_OK;
+}
+
+void hd_tokenizer_close(struct hd_tokenizer *tokenizer)
+{
+    free(tokenizer);
+}
+
+const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer)
+{
+    return tokenizer->name;
+}
+
+int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer)
+{
+    (void)tokenizer;
+    return 256;
+}
+
+int32_t hd_tokenizer_end_of_text(const struct hd_tokenizer *tokenizer)
+{
+    (void)tokenizer;
+    return -1;
+}
+
+int32_t hd_tokenizer_find(const struct hd_tokenizer *tokenizer, const char *content)
+{
+    (void)tokenizer;
+    (void)content;
+    return -1;
+}
+
+const char *hd_tokenizer_content(const struct hd_tokenizer *tokenizer, int32_t id)
+{
+    (void)tokenizer;
+    (void)id;
+    return NULL;
+}
+
+enum hd_status hd_tokenizer_decode(const struct hd_tokenizer *tokenizer, const int32_t *ids,
+                                   size_t count, struct hd_text *ret_bytes)
+{
+    (void)tokenizer;
     for (size_t i = 0; i < count; i++) {
         unsigned char byte = (unsigned char)ids[i];
 
@@ -30,91 +104,30 @@ static enum hd_status bytes_decode(const int32_t *ids, size_t count, struct hd_t
     return ret_bytes->failed ? hd_err(HD_NO_MEMORY, "no memory for the decoded text") : HD_OK;
 }
 
-static const struct hd_tokenizer tokenizers[] = {
-    {.name = "bytes", .vocab = 256, .encode = bytes_encode, .decode = bytes_decode},
-};
-
-enum hd_status hd_tokenizer_find(const char *name, const struct hd_tokenizer **ret_tokenizer)
+enum hd_status hd_encoder_new(const struct hd_tokenizer *tokenizer, struct hd_encoder **ret_encoder)
 {
-    for (size_t i = 0; i < sizeof tokenizers / sizeof tokenizers[0]; i++)
-        if (strcmp(name, tokenizers[i].name) == 0) {
-            *ret_tokenizer = &tokenizers[i];
-            return HD_OK;
-        }
-    return hd_err(HD_UNSUPPORTED, "data.tokenizer: there is no tokenizer '%s'; there is: bytes",
-                  name);
+    struct hd_encoder *e = calloc(1, sizeof *e);
+
+    if (!e)
+        return hd_err(HD_NO_MEMORY, "no memory for an encoder");
+    e->tokenizer = tokenizer;
+    *ret_encoder = e;
+    return HD_OK;
 }
 
-/* ---- printing ---- */
-
-static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD */
-
-/* How the bytes so far stand: is a character whole, may it still become one, or never? */
-enum progress { WHOLE, OPEN, BROKEN };
-
-static enum progress progress_of(const unsigned char *p, size_t count)
+void hd_encoder_free(struct hd_encoder *encoder)
 {
-    static const unsigned char tails[] = {0x80, 0xBF};
-    unsigned char probe[4];
-    size_t need;
-
-    if (p[0] < 0x80)
-        return WHOLE;
-    need = p[0] >= 0xF0 ? 4 : p[0] >= 0xE0 ? 3 : 2;
-    if (p[0] < 0xC2 || p[0] > 0xF4)
-        return BROKEN;
-    if (count >= need)
-        return hd_text_is_utf8(p, need) ? WHOLE : BROKEN;
-    /* It is open if some ending makes it a character; the second byte alone has a narrower range,
-     * and either its lowest or its highest ordinary value lies inside. */
-    memcpy(probe, p, count);
-    for (size_t t = 0; t < 2; t++) {
-        memset(probe + count, tails[t], need - count);
-        if (hd_text_is_utf8(probe, need))
-            return OPEN;
-    }
-    return BROKEN;
+    free(encoder);
 }
 
-static bool is_safe(const unsigned char *p, size_t count)
+enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size_t text_bytes,
+                              struct hd_id_list *list)
 {
-    if (count == 1)
-        return (p[0] >= 0x20 && p[0] != 0x7F) || p[0] == '\n' || p[0] == '\t';
-    return !(count == 2 && p[0] == 0xC2 && p[1] < 0xA0); /* U+0080 .. U+009F */
-}
+    const unsigned char *bytes = text;
+    enum hd_status st = make_room(list, text_bytes);
 
-static void add_byte(struct hd_utf8_printer *printer, unsigned char byte, struct hd_text *ret_text)
-{
-    enum progress progress;
-
-    printer->pending[printer->pending_count++] = byte;
-    progress = progress_of(printer->pending, printer->pending_count);
-    if (progress == OPEN)
-        return;
-    if (progress == WHOLE && is_safe(printer->pending, printer->pending_count))
-        hd_text_add_bytes(ret_text, printer->pending, printer->pending_count);
-    else
-        hd_text_add_bytes(ret_text, replacement, 3);
-    if (progress == BROKEN && printer->pending_count > 1) {
-        printer->pending_count = 0; /* what was open is broken; this byte may begin something */
-        add_byte(printer, byte, ret_text);
-        return;
-    }
-    printer->pending_count = 0;
-}
-
-void hd_utf8_printer_add(struct hd_utf8_printer *printer, const void *bytes, size_t count,
-                         struct hd_text *ret_text)
-{
-    const unsigned char *p = bytes;
-
-    for (size_t i = 0; i < count; i++)
-        add_byte(printer, p[i], ret_text);
-}
-
-void hd_utf8_printer_end(struct hd_utf8_printer *printer, struct hd_text *ret_text)
-{
-    if (printer->pending_count)
-        hd_text_add_bytes(ret_text, replacement, 3);
-    printer->pending_count = 0;
+    (void)encoder;
+    for (size_t i = 0; !st && i < text_bytes; i++)
+        list->ids[list->count++] = bytes[i];
+    return st;
 }

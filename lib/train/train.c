@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "data/tokenizer.h"
 #include "train/profile.h"
 #include "train/trainer.h"
 
@@ -169,12 +170,13 @@ static enum hd_status bind_all(struct hd_trainer *t)
 /* Text is read through the tokenizer, every token of which the model must know. */
 static enum hd_status check_tokenizer(const struct hd_job *job)
 {
-    const struct hd_tokenizer *tokenizer;
-    enum hd_status st = hd_tokenizer_find(job->tokenizer, &tokenizer);
+    struct hd_tokenizer *tokenizer = NULL;
+    enum hd_status st = hd_tokenizer_open(job->tokenizer, &tokenizer);
 
-    if (!st && job->vocab < tokenizer->vocab)
+    if (!st && job->vocab < hd_tokenizer_vocab(tokenizer))
         st = hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
-                    (long long)job->vocab, (int)tokenizer->vocab, tokenizer->name);
+                    (long long)job->vocab, (int)hd_tokenizer_vocab(tokenizer), job->tokenizer);
+    hd_tokenizer_close(tokenizer);
     return st;
 }
 
