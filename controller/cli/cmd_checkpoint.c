@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/hf.h"
 #include "controller/cli/process.h"
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
@@ -65,6 +65,12 @@ static bool is_dir(const char *path)
     struct stat info;
 
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* A folder as transformers makes it, and no checkpoint of ours. */
+static bool is_model_dir(const char *dir)
+{
+    return is_dir(dir) && hd_hf_has_config(dir) && !hd_source_is_checkpoint(dir);
 }
 
 /* Reads the manifest only; the tensors are not touched. */
@@ -241,27 +247,146 @@ static int verify_checkpoints(const struct found *f)
     return code;
 }
 
+/* ---- checkpoint export ---- */
+
+/* The flags of `checkpoint`; export's have the names that heddle-worker takes. */
+struct checkpoint_flags {
+    int64_t step; /* 0: all of them, or the newest */
+    const char *out, *dtype, *max_shard_size;
+    bool force;
+};
+
+/* Replaces this process; returns only with a failure. argv is closed by NULL, its first place free.
+ */
+static enum hd_status exec_worker(const char **argv)
+{
+    struct hd_text program = {0};
+    enum hd_status st = process_find("heddle-worker", &program);
+
+    if (st)
+        return st;
+    argv[0] = program.data;
+    (void)execvp(program.data, (char *const *)argv);
+    st = hd_err(HD_IO, "cannot start %s: %s", program.data, strerror(errno));
+    hd_text_free(&program);
+    return st;
+}
+
+static int export_checkpoint(const struct checkpoint_flags *flags, const char *checkpoint)
+{
+    const char *argv[16] = {NULL, "export", "--checkpoint", checkpoint, "--out", flags->out};
+    size_t n = 6;
+
+    if (flags->dtype) {
+        argv[n++] = "--dtype";
+        argv[n++] = flags->dtype;
+    }
+    if (flags->max_shard_size) {
+        argv[n++] = "--max-shard-size";
+        argv[n++] = flags->max_shard_size;
+    }
+    if (flags->force)
+        argv[n++] = "--force";
+    return cli_fail(exec_worker(argv));
+}
+
+/* ---- checkpoint ---- */
+
+enum checkpoint_verb { VERB_LS, VERB_VERIFY, VERB_EXPORT, VERB_NONE };
+
+static enum checkpoint_verb find_verb(const char *name)
+{
+    static const char *const names[] = {"ls", "verify", "export"};
+    int verb = VERB_LS;
+
+    while (verb < VERB_NONE && strcmp(names[verb], name) != 0)
+        verb++;
+    return (enum checkpoint_verb)verb;
+}
+
+static int check_flags(enum checkpoint_verb verb, const struct checkpoint_flags *f)
+{
+    const bool has_export_flag = f->out || f->dtype || f->max_shard_size || f->force;
+    int64_t mb;
+
+    if (verb == VERB_EXPORT && !f->out)
+        return cli_usage("checkpoint: export needs --out DIR, the folder to make");
+    if (verb != VERB_EXPORT && has_export_flag)
+        return cli_usage("checkpoint: --out, --dtype, --max-shard-size and --force are of export");
+    if (f->dtype && strcmp(f->dtype, "fp32") != 0 && strcmp(f->dtype, "bf16") != 0)
+        return cli_usage("checkpoint: --dtype is fp32 or bf16");
+    if (f->max_shard_size && hd_text_to_int64(f->max_shard_size, 1, 1 << 20, &mb))
+        return cli_usage("checkpoint: --max-shard-size: %s", hd_err_message());
+    return CLI_CONTINUE;
+}
+
+/* Only the checkpoint of that step, the newest attempt's where several have one. */
+static enum hd_status keep_step(struct found *f, const char *name, int64_t step)
+{
+    size_t at = f->count;
+
+    for (size_t i = 0; i < f->count; i++)
+        if (f->items[i].step == step)
+            at = i;
+    if (at == f->count)
+        return hd_err(HD_NOT_FOUND,
+                      "%s has no checkpoint of step %lld; heddle checkpoint ls lists "
+                      "those there are",
+                      name, (long long)step);
+    f->items[0] = f->items[at];
+    f->count = 1;
+    return HD_OK;
+}
+
+static int run_verb(struct cli *cli, enum checkpoint_verb verb,
+                    const struct checkpoint_flags *flags, struct found *f)
+{
+    enum hd_status st = HD_OK;
+
+    if (flags->step)
+        st = keep_step(f, cli->args[1], flags->step);
+    else if (verb != VERB_LS && !f->count)
+        st = hd_err(HD_NOT_FOUND, "there is no checkpoint of %s", cli->args[1]);
+    if (st)
+        return cli_fail(st);
+    if (verb == VERB_EXPORT) { /* the newest stands last */
+        cli_disconnect(cli);
+        return export_checkpoint(flags, f->items[f->count - 1].path);
+    }
+    if (verb == VERB_VERIFY)
+        return verify_checkpoints(f);
+    list_checkpoints(cli, f);
+    return CLI_CONTINUE;
+}
+
 int cli_checkpoint(struct cli *cli, int argc, char **argv)
 {
-    struct found f = {.items = NULL};
-    bool verify;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 2, 2);
+    struct checkpoint_flags f = {.step = 0};
+    const struct cli_flag flags[] = {
+        {"step", 0, CLI_FLAG_INT, &f.step, 1, INT64_C(1) << 40},
+        {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
+        {"dtype", 0, CLI_FLAG_TEXT, &f.dtype, 0, 0},
+        {"max-shard-size", 0, CLI_FLAG_TEXT, &f.max_shard_size, 0, 0},
+        {"force", 0, CLI_FLAG_BOOL, &f.force, 0, 0},
+    };
+    struct found found = {.items = NULL};
+    enum checkpoint_verb verb;
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 2, 2);
 
     if (code != CLI_CONTINUE)
         return code;
-    verify = strcmp(cli->args[0], "verify") == 0;
-    if (!verify && strcmp(cli->args[0], "ls") != 0)
-        return cli_usage("checkpoint: %s is not ls or verify; see heddle checkpoint --help",
+    verb = find_verb(cli->args[0]);
+    if (verb == VERB_NONE)
+        return cli_usage("checkpoint: %s is not ls, verify or export; see heddle checkpoint --help",
                          cli->args[0]);
-    hd_arena_init(&f.arena, 0);
-    code = find_checkpoints(cli, cli->args[1], &f);
-    if (code == CLI_CONTINUE && verify && !f.count)
-        code = cli_fail(hd_err(HD_NOT_FOUND, "there is no checkpoint of %s", cli->args[1]));
-    if (code == CLI_CONTINUE && verify)
-        code = verify_checkpoints(&f);
-    else if (code == CLI_CONTINUE)
-        list_checkpoints(cli, &f);
-    found_done(&f);
+    code = check_flags(verb, &f);
+    if (code != CLI_CONTINUE)
+        return code;
+    hd_arena_init(&found.arena, 0);
+    code = find_checkpoints(cli, cli->args[1], &found);
+    if (code == CLI_CONTINUE)
+        code = run_verb(cli, verb, &f, &found);
+    found_done(&found);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }
 
@@ -273,8 +398,7 @@ struct generate {
     bool greedy;
 };
 
-/* Replaces this process; returns only with a failure. */
-static enum hd_status exec_worker(const struct generate *g, const char *checkpoint)
+static enum hd_status exec_generate(const struct generate *g, const char *checkpoint)
 {
     const struct {
         const char *flag, *value;
@@ -282,17 +406,9 @@ static enum hd_status exec_worker(const struct generate *g, const char *checkpoi
         {"--prompt", g->prompt}, {"--max-tokens", g->max_tokens}, {"--temperature", g->temperature},
         {"--top-k", g->top_k},   {"--top-p", g->top_p},           {"--seed", g->seed},
     };
-    struct hd_text program = {0};
-    const char *argv[24];
-    size_t n = 0;
-    enum hd_status st = process_find("heddle-worker", &program);
+    const char *argv[24] = {NULL, "generate", "--checkpoint", checkpoint};
+    size_t n = 4;
 
-    if (st)
-        return st;
-    argv[n++] = program.data;
-    argv[n++] = "generate";
-    argv[n++] = "--checkpoint";
-    argv[n++] = checkpoint;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         if (!values[i].value)
             continue;
@@ -301,11 +417,7 @@ static enum hd_status exec_worker(const struct generate *g, const char *checkpoi
     }
     if (g->greedy)
         argv[n++] = "--greedy";
-    argv[n] = NULL;
-    (void)execvp(program.data, (char *const *)argv);
-    st = hd_err(HD_IO, "cannot start %s: %s", program.data, strerror(errno));
-    hd_text_free(&program);
-    return st;
+    return exec_worker(argv);
 }
 
 static int check_numbers(const struct generate *g)
@@ -350,13 +462,15 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         code = check_numbers(&g);
     if (code != CLI_CONTINUE)
         return code;
+    if (is_model_dir(cli->args[0]))
+        return cli_fail(exec_generate(&g, cli->args[0]));
     hd_arena_init(&f.arena, 0);
     code = find_checkpoints(cli, cli->args[0], &f);
     if (code == CLI_CONTINUE && !f.count)
         code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", cli->args[0]));
     cli_disconnect(cli);
     if (code == CLI_CONTINUE) /* the newest stands last */
-        code = cli_fail(exec_worker(&g, f.items[f.count - 1].path));
+        code = cli_fail(exec_generate(&g, f.items[f.count - 1].path));
     found_done(&f);
     return code;
 }

@@ -142,7 +142,7 @@ static const char generate_help[] =
     "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
     "\n"
     "Lets a trained model go on from a text: the newest checkpoint of a job, or what lies in a\n"
-    "folder (a checkpoint, a job's folder, a run of heddle local).\n"
+    "folder (a checkpoint, a job's folder, a run of heddle local, a model of transformers).\n"
     "\n"
     "  --max-tokens N     how many tokens at most; else 256\n"
     "  --temperature T    below 1: more likely tokens; 0 is --greedy; else 0.8\n"
@@ -156,13 +156,25 @@ static const char generate_help[] =
 
 static const char checkpoint_help[] =
     "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
-    "       heddle checkpoint verify JOB|DIR\n"
+    "       heddle checkpoint verify JOB|DIR [--step N]\n"
+    "       heddle checkpoint export JOB|DIR --out DIR [--step N] [--dtype fp32|bf16]\n"
+    "                                [--max-shard-size MB] [--force]\n"
     "\n"
     "ls lists the complete checkpoints of a job, or in a folder, oldest first. verify reads every\n"
-    "byte of each and compares it with what was written.\n"
+    "byte of each, compares it with what was written, and names what is damaged. export writes a\n"
+    "folder that Hugging Face's transformers loads: config.json,\n"
+    "model.safetensors (several files and an index above the size), tokenizer.json where there is\n"
+    "one. The folder appears whole or not at all.\n"
+    "\n"
+    "  --step N             the checkpoint of this step; else all (ls, verify), the newest "
+    "(export)\n"
+    "  --out DIR            the folder to make\n"
+    "  --dtype D            of the weights: fp32, bit for bit as they are, or bf16; else fp32\n"
+    "  --max-shard-size MB  of one file, in 10^6 bytes; else 5000\n"
+    "  --force              replaces a model folder that is there\n"
     "\n"
     "Example:\n"
-    "  heddle checkpoint ls 7\n";
+    "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
 
 const struct cli_command cli_commands[] = {
     {"local", "run a job here and now", local_help, cli_local, false},
@@ -177,6 +189,6 @@ const struct cli_command cli_commands[] = {
     {"cancel", "stop a job", cancel_help, cli_cancel, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"generate", "write text with a trained model", generate_help, cli_generate, true},
-    {"checkpoint", "list and verify checkpoints", checkpoint_help, cli_checkpoint, false},
+    {"checkpoint", "list, verify and export checkpoints", checkpoint_help, cli_checkpoint, false},
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "checkpoint/hf.h"
 #include "comm/shm_control.h"
 #include "link/link.h"
 #include "metrics/tensorboard.h"
@@ -123,6 +124,18 @@ static void say(struct rank *r, enum hd_link_level level, const char *text)
         hd_link_report_event(r->link, level, text);
 }
 
+/* What a model directory asks for and is not done; its failures were told when the job was read. */
+static void say_notes(struct rank *r)
+{
+    struct hd_text notes = {0};
+    struct hd_job model = {0};
+
+    if (hd_hf_has_config(r->job.init_from) && !hd_source_is_checkpoint(r->job.init_from) &&
+        !hd_hf_read_config(r->job.init_from, &model, &notes) && notes.len_bytes)
+        say(r, HD_LINK_LEVEL_WARN, notes.data);
+    hd_text_free(&notes);
+}
+
 static enum hd_status load_weights(struct rank *r)
 {
     struct hd_text note = {0};
@@ -134,6 +147,7 @@ static enum hd_status load_weights(struct rank *r)
         if (!st && r->job.init_from[0]) {
             (void)snprintf(text, sizeof text, "starts from the weights of %s", r->job.init_from);
             say(r, HD_LINK_LEVEL_INFO, text);
+            say_notes(r);
         }
         return st;
     }

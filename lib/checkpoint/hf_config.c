@@ -1,4 +1,4 @@
-/* config.json <-> the model of a resolved job. One table says of every key what it is to us. */
+/* config.json -> the model of a resolved job. One table says of every key what it is to us. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -11,14 +11,18 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16, QUOTE_MAX = 80 };
 
-enum model_type { GPT2 = 1, LLAMA = 2, MISTRAL = 4, QWEN2 = 8, QWEN3 = 16 };
-enum { QWEN = QWEN2 | QWEN3, LIKE_LLAMA = LLAMA | MISTRAL | QWEN, ALL = GPT2 | LIKE_LLAMA };
+enum {
+    GPT2 = HD_HF_GPT2,
+    LLAMA = HD_HF_LLAMA,
+    MISTRAL = HD_HF_MISTRAL,
+    QWEN2 = HD_HF_QWEN2,
+    QWEN3 = HD_HF_QWEN3,
+    QWEN = QWEN2 | QWEN3,
+    LIKE_LLAMA = LLAMA | MISTRAL | QWEN,
+    ALL = GPT2 | LIKE_LLAMA
+};
 
-/* architecture: the class that trains; base: without a head, its weights have no prefix */
-static const struct type {
-    const char *name, *architecture, *base;
-    enum model_type type;
-} types[] = {
+const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT] = {
     {"gpt2", "GPT2LMHeadModel", "GPT2Model", GPT2},
     {"llama", "LlamaForCausalLM", "LlamaModel", LLAMA},
     {"mistral", "MistralForCausalLM", "MistralModel", MISTRAL},
@@ -26,13 +30,18 @@ static const struct type {
     {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", QWEN3},
 };
 
+/* Where the file is silent, transformers' classes have these. */
+enum { MISTRAL_WINDOW = 4096, QWEN_WINDOW = 4096, QWEN_FULL_LAYERS = 28 };
+
 struct reading {
     const struct hd_json *root;
-    const struct type *type;
+    const struct hd_hf_type *type;
     struct hd_job *job;
     struct hd_text *notes; /* may be NULL */
-    int64_t head_width, window;
-    bool has_window, has_tied;
+    int64_t window;        /* -1: the file is silent; 0: none */
+    int64_t full_layers;   /* qwen: so many see all; -1: silent */
+    bool use_window, has_tied, attention_bias;
+    const struct hd_json *layer_types;
     struct hd_text dropout; /* "attn_pdrop = 0.1, .." */
 };
 
@@ -127,7 +136,7 @@ static enum hd_status read_head_width(struct reading *r, const struct hd_json *v
     enum hd_status st = HD_OK;
 
     if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 4096, &r->head_width);
+        st = hd_json_to_int64(value, 1, 4096, &r->job->head_width);
     return st ? hd_err_prefix(st, "head_dim") : HD_OK;
 }
 
@@ -155,63 +164,132 @@ static enum hd_status read_activation(struct reading *r, const struct hd_json *v
                        r->type->type == GPT2 ? "gelu_new is built" : "silu is built");
 }
 
+static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
+{
+    if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
+        return unsupported(value->key, value, "it is true or false");
+    *ret_value = value->kind == HD_JSON_TRUE;
+    return HD_OK;
+}
+
 static enum hd_status read_window(struct reading *r, const struct hd_json *value)
 {
     enum hd_status st = HD_OK;
 
-    if (value->kind == HD_JSON_NULL)
-        return HD_OK;
-    r->has_window = true;
-    st = hd_json_to_int64(value, 1, 1 << 24, &r->window);
+    r->window = 0;
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 24, &r->window);
     return st ? hd_err_prefix(st, "sliding_window") : HD_OK;
 }
 
 static enum hd_status read_use_window(struct reading *r, const struct hd_json *value)
 {
-    (void)r; /* looked at when the window is judged */
-    if (value->kind == HD_JSON_TRUE || value->kind == HD_JSON_FALSE)
-        return HD_OK;
-    return unsupported("use_sliding_window", value, "it is true or false");
+    return read_bool(value, &r->use_window);
+}
+
+static enum hd_status read_full_layers(struct reading *r, const struct hd_json *value)
+{
+    enum hd_status st = hd_json_to_int64(value, 0, 1 << 20, &r->full_layers);
+
+    return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
+}
+
+static enum hd_status read_attention_bias(struct reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->attention_bias);
+}
+
+static enum hd_status read_mlp_bias(struct reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->job->mlp_bias);
 }
 
 static enum hd_status read_layer_types(struct reading *r, const struct hd_json *value)
 {
-    (void)r;
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_ARRAY)
         return unsupported("layer_types", value, "it is a list with a word for each layer");
+    r->layer_types = value;
     for (const struct hd_json *v = value->first; v; v = v->next)
         if (v->kind != HD_JSON_STRING ||
             (strcmp(v->text, "full_attention") != 0 && strcmp(v->text, "sliding_attention") != 0))
-            return unsupported("layer_types", v, "full_attention is built");
+            return unsupported("layer_types", v, "full_attention and sliding_attention are built");
     return HD_OK;
+}
+
+/* ---- rotary positions ---- */
+
+static enum hd_status read_rope_type(struct reading *r, const struct hd_json *value,
+                                     const char *key)
+{
+    static const char *const kinds[] = {"linear", "llama3", "yarn"};
+    const char *name = value->kind == HD_JSON_STRING ? value->text : "";
+
+    if (strcmp(name, "default") == 0)
+        return HD_OK;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(name, kinds[i]) == 0) {
+            (void)snprintf(r->job->rope_scaling, sizeof r->job->rope_scaling, "%s", name);
+            return HD_OK;
+        }
+    return unsupported(key, value, "default, linear, llama3 and yarn are built");
+}
+
+static enum hd_status read_rope_member(struct reading *r, const struct hd_json *v, const char *key)
+{
+    struct hd_job *job = r->job;
+    const struct {
+        const char *name;
+        double *member, min, max;
+    } reals[] = {{"rope_theta", &job->rope_theta, 1, 1e12},
+                 {"factor", &job->rope_factor, 1, 1e6},
+                 {"low_freq_factor", &job->rope_low_freq_factor, 1e-6, 1e6},
+                 {"high_freq_factor", &job->rope_high_freq_factor, 1e-6, 1e6},
+                 {"beta_fast", &job->rope_beta_fast, 1e-6, 1e6},
+                 {"beta_slow", &job->rope_beta_slow, 1e-6, 1e6},
+                 {"attention_factor", &job->rope_attention_factor, 1e-6, 1e6}};
+    double whole = 1;
+    enum hd_status st;
+
+    if (strcmp(v->key, "rope_type") == 0 || strcmp(v->key, "type") == 0)
+        return read_rope_type(r, v, key);
+    if (v->kind == HD_JSON_NULL)
+        return HD_OK;
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
+        if (strcmp(v->key, reals[i].name) == 0)
+            return to_real(v, key, reals[i].min, reals[i].max, reals[i].member);
+    if (strcmp(v->key, "original_max_position_embeddings") == 0) {
+        st = hd_json_to_int64(v, 1, 1 << 24, &job->rope_original_context);
+        return st ? hd_err_prefix(st, "%s", key) : HD_OK;
+    }
+    if (strcmp(v->key, "partial_rotary_factor") == 0) {
+        st = to_real(v, key, 0, 1, &whole);
+        return st || whole == 1 ? st : unsupported(key, v, "1 is built");
+    }
+    if (strcmp(v->key, "truncate") == 0 && v->kind == HD_JSON_TRUE)
+        return HD_OK;
+    return unsupported(key, v, "it is not known to this build");
 }
 
 /* rope_scaling (older) and rope_parameters (newer): {rope_type or type, rope_theta, ..} */
 static enum hd_status read_rope(struct reading *r, const struct hd_json *value)
 {
     char key[QUOTE_MAX];
+    enum hd_status st = HD_OK;
 
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_OBJECT)
         return unsupported(value->key, value, "it is an object or null");
-    for (const struct hd_json *v = value->first; v; v = v->next) {
-        enum hd_status st;
+    for (const struct hd_json *v = value->first; v && !st; v = v->next) {
+        const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
+        char quoted[QUOTE_MAX];
 
-        (void)snprintf(key, sizeof key, "%s.%.40s", value->key, v->key);
-        if (strcmp(v->key, "rope_theta") == 0)
-            st = to_real(v, key, 1, 1e12, &r->job->rope_theta);
-        else if ((strcmp(v->key, "rope_type") == 0 || strcmp(v->key, "type") == 0) &&
-                 v->kind == HD_JSON_STRING && strcmp(v->text, "default") == 0)
-            st = HD_OK;
-        else
-            st = unsupported(key, v, "rotary positions are built without scaling (default)");
-        if (st)
-            return st;
+        (void)snprintf(key, sizeof key, "%s.%s", value->key, quote(&name, quoted));
+        st = read_rope_member(r, v, key);
     }
-    return HD_OK;
+    return st;
 }
 
 /* Ours: the tokenizer that the model was trained with, where it has no tokenizer.json. */
@@ -225,11 +303,8 @@ static enum hd_status read_tokenizer(struct reading *r, const struct hd_json *va
 
 static enum hd_status read_tied(struct reading *r, const struct hd_json *value)
 {
-    if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
-        return unsupported("tie_word_embeddings", value, "it is true or false");
     r->has_tied = true;
-    r->job->tie_embeddings = value->kind == HD_JSON_TRUE;
-    return HD_OK;
+    return read_bool(value, &r->job->tie_embeddings);
 }
 
 /* ---- the table ---- */
@@ -301,10 +376,10 @@ static const struct key keys[] = {
     SPECIAL("rope_parameters", LIKE_LLAMA, read_rope),
     SPECIAL("sliding_window", MISTRAL | QWEN, read_window),
     SPECIAL("use_sliding_window", QWEN, read_use_window),
-    SPECIAL("layer_types", MISTRAL | QWEN, read_layer_types),
-    IGNORED("max_window_layers", QWEN, "of a sliding window, which layer_types states"),
-    MUST("attention_bias", LIKE_LLAMA, "false"),
-    MUST("mlp_bias", LLAMA, "false"),
+    SPECIAL("layer_types", QWEN, read_layer_types),
+    SPECIAL("max_window_layers", QWEN, read_full_layers),
+    SPECIAL("attention_bias", LLAMA | QWEN3, read_attention_bias),
+    SPECIAL("mlp_bias", LLAMA, read_mlp_bias),
     DROPOUT("attention_dropout", LIKE_LLAMA),
     IGNORED("pretraining_tp", LIKE_LLAMA, "how an implementation rounds"),
 
@@ -405,9 +480,9 @@ static enum hd_status find_type(struct reading *r)
     if (!value)
         return hd_err(HD_INVALID, "model_type is missing; gpt2, llama, mistral, qwen2 and qwen3 "
                                   "are known");
-    for (size_t i = 0; !r->type && i < sizeof types / sizeof types[0]; i++)
-        if (value->kind == HD_JSON_STRING && strcmp(types[i].name, value->text) == 0)
-            r->type = &types[i];
+    for (size_t i = 0; !r->type && i < HD_HF_TYPE_COUNT; i++)
+        if (value->kind == HD_JSON_STRING && strcmp(hd_hf_types[i].name, value->text) == 0)
+            r->type = &hd_hf_types[i];
     if (!r->type)
         return unsupported("model_type", value, "gpt2, llama, mistral, qwen2 and qwen3 are known");
     return HD_OK;
@@ -429,6 +504,14 @@ static void fill_absent(struct reading *r)
         job->norm_eps = gpt2 ? 1e-5 : 1e-6;
     if (job->rope_theta == 0)
         job->rope_theta = 10000;
+    if (!job->head_width && job->heads)
+        job->head_width = job->hidden / job->heads;
+    if (!job->rope_original_context && strcmp(job->rope_scaling, "yarn") == 0)
+        job->rope_original_context = job->context;
+    job->qkv_bias = gpt2 || r->type->type == QWEN2 || r->attention_bias;
+    job->out_bias = gpt2 || r->attention_bias;
+    job->mlp_bias = job->mlp_bias || gpt2;
+    job->qk_norm = r->type->type == QWEN3;
 }
 
 static enum hd_status check_present(const struct reading *r)
@@ -453,36 +536,63 @@ static enum hd_status check_present(const struct reading *r)
     return HD_OK;
 }
 
-/* A window that no position reaches past is none. Qwen's counts only where it is switched on. */
-static enum hd_status check_window(const struct reading *r)
+/* The first layer with a window, all behind it having one too. */
+static enum hd_status find_window_start(const struct reading *r, int64_t *ret_from)
 {
-    const struct hd_json *on = hd_json_member(r->root, "use_sliding_window");
-    const bool off = (r->type->type & QWEN) && (!on || on->kind != HD_JSON_TRUE);
+    int64_t layer = 0, from = -1;
 
-    if (!r->has_window || off || r->window >= r->job->context)
+    if (!r->layer_types) {
+        *ret_from = r->full_layers < 0 ? QWEN_FULL_LAYERS : r->full_layers;
         return HD_OK;
-    return hd_err(HD_UNSUPPORTED,
-                  "sliding_window: %" PRId64 " is less than the context of %" PRId64
-                  " and windows are not built yet; lower max_position_embeddings to it",
-                  r->window, r->job->context);
+    }
+    if ((int64_t)r->layer_types->count != r->job->layers)
+        return hd_err(HD_INVALID, "layer_types: has %zu words for %" PRId64 " layers",
+                      r->layer_types->count, r->job->layers);
+    for (const struct hd_json *v = r->layer_types->first; v; v = v->next, layer++) {
+        const bool windowed = strcmp(v->text, "sliding_attention") == 0;
+
+        if (windowed && from < 0)
+            from = layer;
+        if (!windowed && from >= 0)
+            return hd_err(HD_UNSUPPORTED,
+                          "layer_types: layer %" PRId64 " sees all behind one with a window; the "
+                          "windows are built for the last layers together",
+                          layer);
+    }
+    *ret_from = from < 0 ? r->job->layers : from;
+    return HD_OK;
+}
+
+static enum hd_status take_window(struct reading *r)
+{
+    struct hd_job *job = r->job;
+    enum hd_status st;
+
+    if (r->type->type == MISTRAL)
+        job->window = r->window < 0 ? MISTRAL_WINDOW : r->window;
+    if (!(r->type->type & QWEN))
+        return HD_OK;
+    st = find_window_start(r, &job->window_from);
+    if (st)
+        return st;
+    if (r->use_window && job->window_from < job->layers)
+        job->window = r->window < 0 ? QWEN_WINDOW : r->window;
+    if (!job->window)
+        job->window_from = 0;
+    return HD_OK;
 }
 
 static enum hd_status check_built(const struct reading *r)
 {
     const struct hd_job *job = r->job;
 
-    if (r->head_width && r->head_width * job->heads != job->hidden)
-        return hd_err(HD_UNSUPPORTED,
-                      "head_dim: %" PRId64 " is not hidden_size / num_attention_heads = %" PRId64
-                      " / %" PRId64 ", the only width that is built",
-                      r->head_width, job->hidden, job->heads);
-    if (r->type->type == QWEN2)
-        return hd_err(HD_UNSUPPORTED, "model_type: qwen2 has biases on q, k and v, which are not "
-                                      "built yet");
-    if (r->type->type == QWEN3)
-        return hd_err(HD_UNSUPPORTED, "model_type: qwen3 has norms of q and k, which are not built "
-                                      "yet");
-    return check_window(r);
+    if (job->hidden % job->heads && job->head_width == job->hidden / job->heads)
+        return hd_err(HD_INVALID, "%s: %" PRId64 " heads do not divide the hidden size of %" PRId64,
+                      r->type->type == GPT2 ? "n_head" : "num_attention_heads", job->heads,
+                      job->hidden);
+    if (!job->rope_original_context && strcmp(job->rope_scaling, "llama3") == 0)
+        return hd_err(HD_INVALID, "rope_scaling.original_max_position_embeddings is missing");
+    return HD_OK;
 }
 
 static enum hd_status read_config(struct reading *r)
@@ -496,13 +606,13 @@ static enum hd_status read_config(struct reading *r)
     fill_absent(r);
     st = check_present(r);
     if (!st)
+        st = take_window(r);
+    if (!st)
         st = check_built(r);
     if (!st && r->dropout.len_bytes && r->notes)
         hd_text_add(r->notes, "%s: dropout is not built yet, training goes without it",
                     r->dropout.data);
-    /* Mistral without a window is Llama by another name. */
-    (void)snprintf(r->job->family, sizeof r->job->family, "%s",
-                   r->type->type == GPT2 ? "gpt2" : "llama");
+    (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->type->name);
     return st;
 }
 
@@ -513,13 +623,21 @@ static void clear_model(struct hd_job *job)
     job->ffn_hidden = job->vocab = job->context = 0;
     job->rope_theta = job->norm_eps = 0;
     job->tie_embeddings = false;
+    job->head_width = job->window = job->window_from = 0;
+    job->qkv_bias = job->out_bias = job->mlp_bias = job->qk_norm = false;
+    (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
+    job->rope_original_context = 0; /* the others as a job file has them when it is silent */
+    job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;
+    job->rope_high_freq_factor = 4;
+    job->rope_beta_fast = 32;
+    job->rope_attention_factor = 0;
 }
 
 enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd_job *ret_job,
                                   struct hd_text *ret_notes)
 {
     const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
-    struct reading r = {.job = ret_job, .notes = ret_notes};
+    struct reading r = {.job = ret_job, .notes = ret_notes, .window = -1, .full_layers = -1};
     struct hd_arena arena;
     enum hd_status st;
 
@@ -565,70 +683,4 @@ enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job, struct
     hd_text_free(&path);
     hd_text_free(&text);
     return st;
-}
-
-/* ---- writing ---- */
-
-static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job)
-{
-    hd_json_add_int64(w, "n_layer", job->layers);
-    hd_json_add_int64(w, "n_embd", job->hidden);
-    hd_json_add_int64(w, "n_head", job->heads);
-    hd_json_add_int64(w, "n_positions", job->context);
-    hd_json_add_int64(w, "n_inner", job->ffn_hidden);
-    hd_json_add_string(w, "activation_function", "gelu_new");
-    hd_json_add_real(w, "layer_norm_epsilon", job->norm_eps);
-    hd_json_add_real(w, "attn_pdrop", 0);
-    hd_json_add_real(w, "embd_pdrop", 0);
-    hd_json_add_real(w, "resid_pdrop", 0);
-}
-
-static void add_llama(struct hd_json_writer *w, const struct hd_job *job)
-{
-    hd_json_add_int64(w, "num_hidden_layers", job->layers);
-    hd_json_add_int64(w, "hidden_size", job->hidden);
-    hd_json_add_int64(w, "num_attention_heads", job->heads);
-    hd_json_add_int64(w, "num_key_value_heads", job->kv_heads);
-    hd_json_add_int64(w, "head_dim", job->hidden / job->heads);
-    hd_json_add_int64(w, "intermediate_size", job->ffn_hidden);
-    hd_json_add_int64(w, "max_position_embeddings", job->context);
-    hd_json_add_string(w, "hidden_act", "silu");
-    hd_json_add_real(w, "rms_norm_eps", job->norm_eps);
-    hd_json_add_real(w, "rope_theta", job->rope_theta);
-    hd_json_add_bool(w, "attention_bias", false);
-    hd_json_add_bool(w, "mlp_bias", false);
-    hd_json_add_real(w, "attention_dropout", 0);
-}
-
-enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
-                                  struct hd_text *ret_text)
-{
-    struct hd_json_writer w = {.out = ret_text};
-    const struct type *type = NULL;
-
-    for (size_t i = 0; !type && i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(types[i].name, job->family) == 0)
-            type = &types[i];
-    if (!type || !(type->type & (GPT2 | LLAMA)))
-        return hd_err(HD_UNSUPPORTED, "model.family: transformers has no model type for %s",
-                      job->family);
-    hd_json_begin(&w, NULL, '{');
-    hd_json_begin(&w, "architectures", '[');
-    hd_json_add_string(&w, NULL, type->architecture);
-    hd_json_end(&w, ']');
-    hd_json_add_string(&w, "model_type", type->name);
-    hd_json_add_string(&w, "torch_dtype", dtype == HD_BF16 ? "bfloat16" : "float32");
-    hd_json_add_int64(&w, "vocab_size", job->vocab);
-    hd_json_add_bool(&w, "tie_word_embeddings", job->tie_embeddings);
-    if (type->type == GPT2)
-        add_gpt2(&w, job);
-    else
-        add_llama(&w, job);
-    if (strcmp(job->tokenizer, "bytes") == 0)
-        hd_json_add_string(&w, "heddle_tokenizer", "bytes");
-    hd_json_add_null(&w, "bos_token_id"); /* else transformers assumes ids of its own models */
-    hd_json_add_null(&w, "eos_token_id");
-    hd_json_end(&w, '}');
-    hd_text_add(ret_text, "\n");
-    return ret_text->failed ? hd_err(HD_NO_MEMORY, "no memory for config.json") : HD_OK;
 }

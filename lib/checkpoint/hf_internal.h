@@ -1,7 +1,8 @@
 /* hf_internal: what the files hf_*.c share.
  *
  *     hf_names     the table of names; parameters of ours found in their tensors
- *     hf_config    config.json <-> a resolved job
+ *     hf_config    config.json -> a resolved job
+ *     hf_describe  a resolved job -> config.json
  *     hf_export    a model directory from a checkpoint
  */
 #ifndef HD_CHECKPOINT_HF_INTERNAL_H
@@ -25,5 +26,16 @@ enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows,
 
 /* A name with the layer's number in place of '#'. */
 void hd_hf_format_name(const char *pattern, int64_t layer, char ret_name[HD_CKPT_NAME_MAX]);
+
+/* The model types of transformers, as bits, in the order of hd_hf_types. */
+enum { HD_HF_GPT2 = 1, HD_HF_LLAMA = 2, HD_HF_MISTRAL = 4, HD_HF_QWEN2 = 8, HD_HF_QWEN3 = 16 };
+enum { HD_HF_TYPE_COUNT = 5 };
+
+/* architecture: the class that trains; base: without a head, its weights have no prefix */
+struct hd_hf_type {
+    const char *name, *architecture, *base;
+    unsigned type;
+};
+extern const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT];
 
 #endif

@@ -124,9 +124,8 @@ static enum hd_status check_family(const Heddle__V1__ModelSpec *m)
     char quoted[SPEC_QUOTE_MAX];
     const char *nearest;
 
-    if (*m->from_dir)
-        return unsupported("model.from", "starting from a Hugging Face checkpoint",
-                           "give model.family and its sizes");
+    if (*m->from_dir && m->from_dir[0] != '/')
+        return hd_err(HD_INVALID, "model.from: is not an absolute path");
     if (!*m->family)
         return hd_err(HD_INVALID, "model.family: is missing; %s", use);
     for (size_t i = 0; i < BUILT; i++)
@@ -356,6 +355,8 @@ static enum hd_status check_train(const Heddle__V1__TrainSpec *t)
 
     if (st)
         return st;
+    if (*t->init_from && t->init_from[0] != '/' && strcmp(t->init_from, SPEC_INIT_NONE) != 0)
+        return hd_err(HD_INVALID, "train.init_from: is not an absolute path");
     if (t->precision == HEDDLE__V1__PRECISION__PRECISION_FP16)
         return unsupported("train.precision", "fp16", "use auto, fp32 or bf16");
     if (t->precision == HEDDLE__V1__PRECISION__PRECISION_FP8)

@@ -722,7 +722,8 @@ static void fill_absent(const struct reader *r, Heddle__V1__JobSpec *spec)
     Heddle__V1__TrainSpec *train = spec->train;
     bool has_val_data = spec->data->n_val || spec->data->val_split > 0;
 
-    fill_absent_of_family(r, spec->model);
+    if (!*spec->model->from_dir) /* which says it all */
+        fill_absent_of_family(r, spec->model);
     if (!has(r, "train", "seed"))
         train->seed = 1;
     if (!has(r, "train", "weight_decay"))
@@ -762,6 +763,9 @@ static enum hd_status read_spec(struct reader *r, const struct hd_spec_source *s
     st = read_section(r, &spec_root, r->root, &spec->base);
     if (st)
         return at_node(r, r->here, st);
+    st = spec_read_from(spec, r->folder, spec_yaml_find(r->root, "model"));
+    if (st)
+        return at_story(r, st);
     fill_absent(r, spec);
     st = hd_spec_fill_defaults(spec);
     if (!st)

@@ -173,7 +173,8 @@ static enum hd_status resolve_train(const Heddle__V1__JobSpec *spec, struct hd_j
     if (!job->validate_batches)
         job->validate_every = 0;
     job->checkpoint_every = spec->checkpoint->every;
-    st = set_path(job->init_from, "train.init_from", t->init_from);
+    st = set_path(job->init_from, "train.init_from",
+                  strcmp(t->init_from, SPEC_INIT_NONE) == 0 ? "" : t->init_from);
     if (!st)
         st = set_path(job->init_identity, "train.init_identity", t->init_identity);
     return st ? st : set_word(job->lr_decay, "train.lr.decay", decay_name(t->lr->decay));

@@ -137,6 +137,7 @@ static const struct spec_key train_keys[] = {
     {"beta2", SPEC_REAL, M(TrainSpec, beta2), 0, 0.999999, NULL, NULL},
     {"eps", SPEC_REAL, M(TrainSpec, eps), 1e-30, 1, NULL, NULL},
     {"clip", SPEC_REAL, M(TrainSpec, clip), 0, 1e9, NULL, NULL},
+    {"init_from", SPEC_PATH, M(TrainSpec, init_from), 0, 0, NULL, NULL},
     {"profile", SPEC_SECTION, M(TrainSpec, profile), 0, 0, NULL, &profile_section},
 };
 static const struct spec_section train_section = {"train", &heddle__v1__train_spec__descriptor,

@@ -6,6 +6,7 @@
  *     defaults.c  defaults that come out of other keys
  *     check.c     the rules
  *     files.c     paths and globs
+ *     from.c      what model directories say
  *     resolve.c   JobSpec + Plan -> struct hd_job
  *     json.c      JobSpec -> JSON
  */
@@ -127,5 +128,12 @@ bool spec_is_token_file(const char *path);
 
 /* Expands what data.train and data.val say and makes every path absolute against `folder`. */
 enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder);
+
+#define SPEC_INIT_NONE "none" /* train.init_from: by the seed, though model.from is given */
+
+/* Reads the directories of model.from and train.init_from into the members beside them.
+ * written: the section `model` as it stands in the job file. */
+enum hd_status spec_read_from(Heddle__V1__JobSpec *spec, const char *folder,
+                              const struct yaml_node *written);
 
 #endif

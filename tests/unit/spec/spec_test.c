@@ -287,9 +287,6 @@ static const struct mistake wishes[] = {
     {3, "  family: mixtral",
      "job.yaml:3: model.family: mixtral is not supported yet; use llama, gpt2, mistral, qwen2 or "
      "qwen3"},
-    {3, "  from: ../llama",
-     "job.yaml:3: model.from: starting from a Hugging Face checkpoint is not "
-     "supported yet; give model.family and its sizes"},
     {9, "  train: [corpus/*.txt]\n  tokenizer: t.json",
      "job.yaml:10: data.tokenizer: 't.json' is not supported yet; use bytes"},
     {13, "  global_batch: 8\n  precision: fp16",
@@ -843,6 +840,102 @@ static void a_plan_that_does_not_fit_is_refused(void **state)
     free(job);
 }
 
+/* ---- a model directory ---- */
+
+static void put_text(const char *name, const char *text)
+{
+    char path[160];
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0644), HD_OK);
+}
+
+/* A Llama of 2 layers; its weights are one byte, since only the trainer looks for more. */
+static void put_model(void)
+{
+    static const char head[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
+    char path[160], file[8 + sizeof head] = {sizeof head - 1};
+
+    (void)snprintf(path, sizeof path, "%s/llm", folder);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    put_text("llm/config.json",
+             "{\"model_type\":\"llama\",\"vocab_size\":256,\"hidden_size\":64,"
+             "\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
+             "\"num_key_value_heads\":4,\"max_position_embeddings\":32,\"rms_norm_eps\":1e-6,"
+             "\"rope_theta\":50000,\"tie_word_embeddings\":true}");
+    memcpy(file + 8, head, sizeof head - 1);
+    (void)snprintf(path, sizeof path, "%s/llm/model.safetensors", folder);
+    assert_int_equal(hd_file_write_atomic(path, file, sizeof file, 0644), HD_OK);
+}
+
+/* Lines 3 to 7 of the good job in two forms. */
+#define FROM_MODEL "model={from: llm}"
+
+static void a_model_directory_becomes_explicit(void **state)
+{
+    Heddle__V1__JobSpec *spec;
+    char path[160];
+
+    (void)state;
+    put_model();
+    spec = read_good(FROM_MODEL);
+    (void)snprintf(path, sizeof path, "%s/llm", folder);
+    assert_string_equal(spec->model->from_dir, path);
+    assert_string_equal(spec->model->family, "llama");
+    assert_int_equal(spec->model->layers, 2);
+    assert_int_equal(spec->model->hidden, 64);
+    assert_int_equal(spec->model->heads, 8);
+    assert_int_equal(spec->model->kv_heads, 4);
+    assert_int_equal(spec->model->ffn_hidden, 96);
+    assert_int_equal(spec->model->context, 32);
+    assert_true(spec->model->rope_theta == 50000 && spec->model->norm_eps == 1e-6);
+    assert_true(spec->model->tie_embeddings);
+    assert_string_equal(spec->train->init_from, path); /* architecture and weights */
+    assert_int_equal(strlen(spec->train->init_identity), 16);
+    hd_spec_free(spec);
+
+    spec = read_good("model={from: llm, context: 16, layers: 2}"); /* shorter, and the same */
+    assert_int_equal(spec->model->context, 16);
+    hd_spec_free(spec);
+}
+
+static void the_architecture_alone_is_taken_with_init_from_none(void **state)
+{
+    static const char job[] = "name: t\nmodel: {from: llm}\ndata: {train: corpus/a.txt}\n"
+                              "train: {steps: 9, global_batch: 8, lr: 1e-3, init_from: none}\n";
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)state;
+    put_model();
+    if (read_bytes(job, sizeof job - 1, NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(spec->train->init_from, "none");
+    assert_string_equal(spec->train->init_identity, "");
+    hd_spec_free(spec);
+}
+
+static void refuse_model(const char *override, const char *story)
+{
+    Heddle__V1__JobSpec *spec = NULL;
+
+    assert_int_equal(read_bytes(good, sizeof good - 1, override, &spec), HD_INVALID);
+    if (!strstr(hd_err_message(), story))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), story);
+}
+
+static void what_contradicts_the_directory_is_refused(void **state)
+{
+    (void)state;
+    put_model();
+    refuse_model("model={from: llm, hidden: 128}", "model.hidden: 128 is not the 64 of ");
+    refuse_model("model={from: llm, context: 64}", "model.context: 64 is more than the 32 of ");
+    refuse_model("model={from: llm, family: gpt2}", "model.family: gpt2 is not the llama of ");
+    refuse_model("model={from: llm, tie_embeddings: false}",
+                 "model.tie_embeddings: false is not the true of ");
+    refuse_model("model={from: none-there}", "model.from: cannot open ");
+    refuse_model("train.init_from=corpus", "train.init_from: ");
+}
+
 /* ---- JSON ---- */
 
 /* Goal: what `show -o json` prints is a job file. Method: print, read, print again. */
@@ -936,6 +1029,9 @@ int main(void)
         cmocka_unit_test(steps_to_trace_reach_the_ranks),
         cmocka_unit_test(validation_at_both_ends_is_not_lost),
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
+        cmocka_unit_test(a_model_directory_becomes_explicit),
+        cmocka_unit_test(the_architecture_alone_is_taken_with_init_from_none),
+        cmocka_unit_test(what_contradicts_the_directory_is_refused),
         cmocka_unit_test(the_json_form_reads_back_to_itself),
         cmocka_unit_test(every_key_is_in_the_reference),
         cmocka_unit_test(the_nearest_word_is_what_was_meant),
