@@ -5,8 +5,7 @@
  * changes one function.
  */
 #include "controller/core_internal.h"
-
-enum { MICRO_BATCH_AUTO_MAX = 8 }; /* sequences: enough to fill the cores, small in memory */
+#include "plan/choose.h"
 
 /* The one place that knows what the engines of this build can run. */
 static enum hd_status check_capability(const struct hd_ask *ask, enum hd_device_kind kind)
@@ -43,15 +42,6 @@ bool core_kind_supported(enum hd_device_kind kind)
     return kind == HD_DEVICE_KIND_CPU;
 }
 
-static int32_t auto_micro_batch(int64_t share)
-{
-    for (int32_t size = MICRO_BATCH_AUTO_MAX; size > 1; size--) {
-        if (share % size == 0)
-            return size;
-    }
-    return 1;
-}
-
 enum hd_status hd_core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
                             struct hd_plan_record *ret_plan)
 {
@@ -69,7 +59,7 @@ enum hd_status hd_core_plan(const struct hd_ask *ask, enum hd_device_kind kind, 
                       "train.global_batch: %lld sequences cannot be shared evenly by %d devices",
                       (long long)ask->global_batch, count);
     share = ask->global_batch / count;
-    plan.micro_batch = ask->micro_batch ? ask->micro_batch : auto_micro_batch(share);
+    plan.micro_batch = ask->micro_batch ? ask->micro_batch : hd_plan_micro_batch(share);
     if (share % plan.micro_batch)
         return hd_err(HD_INVALID,
                       "parallel.micro_batch: %d does not divide the %lld sequences of each of %d "

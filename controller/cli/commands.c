@@ -52,6 +52,20 @@ static const char validate_help[] =
     "Example:\n"
     "  heddle validate job.yaml -o json\n";
 
+static const char plan_help[] =
+    "Usage: heddle plan FILE|- [--devices cpu:N[:T]] [--set KEY=VALUE]... [-o FORMAT]\n"
+    "\n"
+    "Says what each rank of a job will take, and starts nothing: every part of its memory, to the\n"
+    "byte, and the operations and bytes of a step. The layout is the one that a rank builds; the\n"
+    "device is described by heddle-worker on this machine.\n"
+    "\n"
+    "  --devices cpu:N[:T]  N devices of T threads; else resources.devices, which share the cores\n"
+    "  --set KEY=VALUE      in place of what the file says\n"
+    "  -o json              the same for programs, an item for each rank\n"
+    "\n"
+    "Example:\n"
+    "  heddle plan job.yaml --devices cpu:4:8 --set parallel.micro_batch=2\n";
+
 static const char jobs_help[] =
     "Usage: heddle jobs [--state STATE]... [--owner NAME] [-n COUNT] [-o FORMAT]\n"
     "\n"
@@ -180,6 +194,7 @@ const struct cli_command cli_commands[] = {
     {"local", "run a job here and now", local_help, cli_local, false},
     {"submit", "hand a job to the controller", submit_help, cli_submit, false},
     {"validate", "check a job file", validate_help, cli_validate, false},
+    {"plan", "say what a job will take", plan_help, cli_plan, false},
     {"jobs", "list jobs", jobs_help, cli_jobs, false},
     {"show", "show a job with its attempts", show_help, cli_show, false},
     {"watch", "follow a job's progress to its end", watch_help, cli_watch, false},

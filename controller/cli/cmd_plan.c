@@ -1,0 +1,323 @@
+/* plan: what a job will take, before anything runs. The layout is built here, in this process; what
+ * the device is like says `heddle-worker device`, the program that would compute.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "controller/cli/process.h"
+#include "controller/cli/show.h"
+#include "controller/cli/submit.h"
+#include "controller/cli/table.h"
+#include "plan/choose.h"
+#include "plan/plan.h"
+#include "spec/spec.h"
+
+extern char **environ;
+
+enum { ANSWER_MAX = 4096, DEVICES_MAX = HD_COMM_WORLD_MAX };
+
+struct asked {
+    Heddle__V1__JobSpec *spec;
+    int64_t devices, threads;
+    struct hd_traits traits;
+    struct hd_arena arena;
+    struct hd_job job;
+    struct hd_plan plan;
+};
+
+/* ---- the device ---- */
+
+/* cpu:N[:T]; without it as many as the job asks for, sharing the usable cores as heddled does. */
+static int read_devices(const char *text, struct asked *a)
+{
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    char copy[64], *rest = copy, *kind, *count, *threads = NULL;
+
+    a->devices = a->spec->resources->devices_min;
+    if (text) {
+        (void)snprintf(copy, sizeof copy, "%s", text);
+        kind = strsep(&rest, ":");
+        count = strsep(&rest, ":");
+        threads = strsep(&rest, ":");
+        if (rest || strcmp(kind, "cpu") != 0 || !count ||
+            hd_text_to_int64(count, 1, DEVICES_MAX, &a->devices) ||
+            (threads && hd_text_to_int64(threads, 1, 4096, &a->threads)))
+            return cli_usage("--devices %s: say cpu:N or cpu:N:T, N devices (1 to %d) of T threads",
+                             text, DEVICES_MAX);
+    }
+    if (!threads)
+        a->threads = cores / a->devices > 1 ? cores / a->devices : 1;
+    a->spec->resources->devices_min = a->spec->resources->devices_max = (int32_t)a->devices;
+    return CLI_CONTINUE;
+}
+
+static enum hd_status run_worker(const char *program, int64_t threads, char ret_answer[ANSWER_MAX])
+{
+    char number[24];
+    char *argv[] = {(char *)program, "device", "--threads", number, NULL};
+    posix_spawn_file_actions_t actions;
+    size_t used = 0;
+    int fds[2], error, status = 0;
+    ssize_t n;
+    pid_t pid;
+
+    (void)snprintf(number, sizeof number, "%lld", (long long)threads);
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return hd_err(HD_IO, "cannot make a pipe: %s", strerror(errno));
+    error = posix_spawn_file_actions_init(&actions);
+    if (!error) {
+        error = posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
+        if (!error)
+            error = posix_spawnp(&pid, program, &actions, NULL, argv, environ);
+        (void)posix_spawn_file_actions_destroy(&actions);
+    }
+    (void)close(fds[1]);
+    while (!error && used < ANSWER_MAX - 1 &&
+           ((n = read(fds[0], ret_answer + used, ANSWER_MAX - 1 - used)) > 0 || errno == EINTR))
+        used += n > 0 ? (size_t)n : 0;
+    (void)close(fds[0]);
+    ret_answer[used] = '\0';
+    if (error)
+        return hd_err(HD_IO, "cannot start %s: %s", program, strerror(error));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (!WIFEXITED(status) || WEXITSTATUS(status))
+        return hd_err(HD_IO, "%s device failed", program);
+    return HD_OK;
+}
+
+static enum hd_status ask_worker(struct asked *a)
+{
+    struct hd_text program = {0};
+    char answer[ANSWER_MAX], *word;
+    enum hd_status st = process_find("heddle-worker", &program);
+
+    if (!st)
+        st = run_worker(program.data, a->threads, answer);
+    if (!st) {
+        word = strstr(answer, "\ntraits ");
+        if (word) {
+            word += strlen("\ntraits ");
+            word[strcspn(word, "\n")] = '\0';
+        }
+        st = hd_traits_read(word ? word : "", &a->traits);
+        if (st)
+            st = hd_err_prefix(st, "%s", program.data);
+    }
+    hd_text_free(&program);
+    return st;
+}
+
+/* ---- the plan ---- */
+
+/* What the controller would decide (controller/core_plan.c) on such devices. */
+static enum hd_status resolve(struct asked *a)
+{
+    const struct hd_spec_attempt attempt = {
+        .job_id = 1, .number = 1, .threads = a->threads, .dir = "/"};
+    Heddle__V1__Plan plan = HEDDLE__V1__PLAN__INIT;
+    const Heddle__V1__JobSpec *spec = a->spec;
+    enum hd_status st = hd_spec_check(spec);
+
+    if (st)
+        return st;
+    plan.pp = plan.cp = plan.tp = 1;
+    plan.dp = (int32_t)a->devices;
+    plan.n_ranks = (size_t)a->devices;
+    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+    plan.micro_batch = spec->parallel->micro_batch;
+    if (!plan.micro_batch)
+        plan.micro_batch = hd_plan_micro_batch(spec->train->global_batch / a->devices);
+    plan.precision = spec->train->precision;
+    if (!plan.precision)
+        plan.precision = a->traits.bf16_fast ? HEDDLE__V1__PRECISION__PRECISION_BF16
+                                             : HEDDLE__V1__PRECISION__PRECISION_FP32;
+    st = hd_spec_resolve(spec, &plan, &attempt, &a->arena, &a->job);
+    return st ? st : hd_plan_build(&a->job, &a->traits, &a->arena, &a->plan);
+}
+
+/* ---- for programs ---- */
+
+static void show_communication(struct hd_json_writer *w, const struct hd_dry *step)
+{
+    hd_json_begin(w, "communication", '[');
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
+            if (!step->calls[g][k])
+                continue;
+            hd_json_begin(w, NULL, '{');
+            hd_json_add_string(w, "group", hd_group_name((enum hd_group_name)g));
+            hd_json_add_string(w, "kind", hd_comm_kind_name((enum hd_comm_kind)k));
+            hd_json_add_int64(w, "calls", step->calls[g][k]);
+            hd_json_add_int64(w, "group_bytes", step->group_bytes[g][k]);
+            hd_json_end(w, '}');
+        }
+    hd_json_end(w, ']');
+}
+
+static void show_rank(struct hd_json_writer *w, int rank, const struct hd_plan_rank *r)
+{
+    const struct hd_memory *m = &r->memory;
+
+    hd_json_add_int64(w, "rank", rank);
+    hd_json_begin(w, "memory", '{');
+#define X(name, meaning) hd_json_add_int64(w, #name "_bytes", m->name);
+    HD_MEMORY_LIST(X)
+#undef X
+    hd_json_add_int64(w, "private_bytes", m->private_bytes);
+    hd_json_add_int64(w, "comm_visible_bytes", m->visible_bytes);
+    hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
+    hd_json_end(w, '}');
+    hd_json_begin(w, "step", '{');
+    hd_json_add_real(w, "flops", r->step.costs.flops);
+    hd_json_add_real(w, "matrix_flops", r->step.gemm_flops);
+    hd_json_add_int64(w, "read_bytes", r->step.costs.read_bytes);
+    hd_json_add_int64(w, "write_bytes", r->step.costs.write_bytes);
+    show_communication(w, &r->step);
+    hd_json_end(w, '}');
+}
+
+static void print_json(const struct cli *cli, const struct asked *a, struct hd_text *out)
+{
+    struct show_list list;
+
+    show_list_begin(&list, out, cli->format, "RankPlanList", "rank_plan");
+    for (int r = 0; r < a->plan.world; r++) {
+        show_item_begin(&list);
+        show_rank(&list.writer, r, &a->plan.ranks[r]);
+        show_item_end(&list);
+    }
+    show_list_end(&list);
+}
+
+/* ---- for people ---- */
+
+static void print_memory(const struct cli *cli, const struct hd_memory *m, struct hd_text *out)
+{
+    static const struct table_column columns[] = {
+        {"PART", false}, {"BYTES", true}, {"", true}, {"WHAT", false}};
+    struct table table;
+    char size[32];
+
+    table_init(&table, columns, 4);
+#define X(name, meaning)                                 \
+    table_begin_row(&table);                             \
+    hd_text_format_bytes(m->name, size);                 \
+    table_add(&table, NULL, "%s", #name);                \
+    table_add(&table, NULL, "%lld", (long long)m->name); \
+    table_add(&table, NULL, "%s", size);                 \
+    table_add(&table, NULL, "%s", meaning);
+    HD_MEMORY_LIST(X)
+#undef X
+    table_begin_row(&table);
+    hd_text_format_bytes(hd_memory_total(m), size);
+    table_add(&table, NULL, "total");
+    table_add(&table, NULL, "%lld", (long long)hd_memory_total(m));
+    table_add(&table, NULL, "%s", size);
+    table_add(&table, NULL, "private %lld + comm-visible %lld", (long long)m->private_bytes,
+              (long long)m->visible_bytes);
+    table_render(&table, cli->colour, 0, out);
+    table_done(&table);
+}
+
+static void print_step(const struct hd_dry *step, int world, struct hd_text *out)
+{
+    char read_text[32], write_text[32], bytes[32];
+
+    hd_text_format_bytes(step->costs.read_bytes, read_text);
+    hd_text_format_bytes(step->costs.write_bytes, write_text);
+    hd_text_add(out,
+                "  a step: %.4g FLOP, of which %.4g in matrix products; at least %s read, "
+                "%s written\n",
+                step->costs.flops, step->gemm_flops, read_text, write_text);
+    for (int g = 0; world > 1 && g < HD_GROUP_COUNT; g++)
+        for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
+            if (!step->calls[g][k])
+                continue;
+            hd_text_format_bytes(step->group_bytes[g][k], bytes);
+            hd_text_add(out, "          %lld x %s in %s, %s moved by its members together\n",
+                        (long long)step->calls[g][k], hd_comm_kind_name((enum hd_comm_kind)k),
+                        hd_group_name((enum hd_group_name)g), bytes);
+        }
+}
+
+/* Ranks that take the same are one table. */
+static void print_people(const struct cli *cli, const struct asked *a, struct hd_text *out)
+{
+    const struct hd_plan *p = &a->plan;
+    char precision[CLI_WORD_MAX], count[32];
+    int64_t all = 0, machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    char all_text[32], machine_text[32];
+
+    cli_format_count((double)p->parameters, count);
+    (void)snprintf(precision, sizeof precision, "%.20s", a->job.precision);
+    hd_text_add(out,
+                "%s: %s parameters; %d rank%s on cpu (%s), %lld thread%s each; dp %lld, %lld "
+                "micro-batch%s of %lld, %s\n",
+                a->job.name, count, p->world, p->world == 1 ? "" : "s", a->traits.isa,
+                (long long)a->threads, a->threads == 1 ? "" : "s", (long long)a->job.dp,
+                (long long)p->micro_batches, p->micro_batches == 1 ? "" : "es",
+                (long long)a->job.micro_batch, precision);
+    for (int r = 0, end; r < p->world; r = end) {
+        for (end = r + 1;
+             end < p->world &&
+             memcmp(&p->ranks[end].memory, &p->ranks[r].memory, sizeof p->ranks[r].memory) == 0 &&
+             memcmp(&p->ranks[end].step, &p->ranks[r].step, sizeof p->ranks[r].step) == 0;)
+            end++;
+        hd_text_add(out, end - r > 1 ? "\nranks %d to %d, each:\n" : "\nrank %d:\n", r, end - 1);
+        print_memory(cli, &p->ranks[r].memory, out);
+        print_step(&p->ranks[r].step, p->world, out);
+        all += hd_memory_total(&p->ranks[r].memory) * (end - r);
+    }
+    hd_text_format_bytes(all, all_text);
+    hd_text_format_bytes(machine, machine_text);
+    hd_text_add(out, "\nall ranks: %s; this machine has %s\n", all_text, machine_text);
+}
+
+int cli_plan(struct cli *cli, int argc, char **argv)
+{
+    struct cli_list overrides = {.count = 0};
+    const char *devices = NULL;
+    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
+                                     {"devices", 0, CLI_FLAG_TEXT, &devices, 0, 0}};
+    struct asked *a = calloc(1, sizeof *a);
+    struct hd_text out = {0};
+    enum hd_status st;
+    int code;
+
+    if (!a)
+        return cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plan"));
+    hd_arena_init(&a->arena, 0);
+    code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
+    if (code == CLI_CONTINUE)
+        code = cli_read_spec(cli->args[0], &overrides, &a->spec);
+    if (code == CLI_CONTINUE)
+        code = read_devices(devices, a);
+    if (code == CLI_CONTINUE) {
+        st = ask_worker(a);
+        if (!st)
+            st = resolve(a);
+        code = st ? cli_fail(st) : CLI_CONTINUE;
+    }
+    if (code == CLI_CONTINUE) {
+        if (cli->format >= CLI_JSON)
+            print_json(cli, a, &out);
+        else
+            print_people(cli, a, &out);
+        (void)cli_out(&out);
+        code = cli_out_end(CLI_OK);
+    }
+    hd_text_free(&out);
+    hd_spec_free(a->spec);
+    hd_arena_done(&a->arena);
+    free(a);
+    return code;
+}

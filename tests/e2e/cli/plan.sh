@@ -1,0 +1,32 @@
+#!/bin/bash
+# heddle plan: what is said before is what the ranks reserve, part by part, on this very machine.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+unset HEDDLE_CONTROLLER
+file=$(job_file planned)
+# parts JSON: "PART BYTES" lines of the first rank, in the order of the JSON
+parts() { head -n 1 | grep -o '"[a-z_]*_bytes":[0-9]*' | sed -n '/weights/,/exchange/p' | sed -E 's/"(.*)_bytes":/\1 /'; }
+# reserved JOB_FILE: the same from the program that computes
+reserved() { "$HEDDLE_BIN/heddle-worker" memory --job "$1" | sed '$d' | awk '{ print $2, $1 }'; }
+
+for precision in fp32 bf16; do
+    heddle plan "$file" --set train.precision=$precision -o jsonl >"$work/plan.jsonl"
+    check_equal "an_item_for_each_rank_$precision" 2 "$(grep -c '"type":"rank_plan"' "$work/plan.jsonl")"
+    heddle local "$file" --set train.steps=1 --set train.precision=$precision --state-dir "$work/runs-$precision" \
+        -o jsonl >"$work/run.jsonl" 2>"$work/run.err"
+    resolved=$(find "$work/runs-$precision" -path '*/nodes/*/job')
+    check_equal "plan_and_ranks_agree_in_every_part_$precision" "$(reserved "$resolved")" \
+        "$(parts <"$work/plan.jsonl")"
+    total=$(head -n 1 "$work/plan.jsonl" | sed -nE 's/.*"total_bytes":([0-9]+).*/\1/p')
+    check_equal "the_total_is_the_reservation_$precision" "$total" \
+        "$("$HEDDLE_BIN/heddle-worker" memory --job "$resolved" | sed -nE 's/ *([0-9]+)  total.*/\1/p')"
+done
+
+check_status for_people_too 0 heddle plan "$file"
+check_equal with_a_line_for_each_part 1 "$(grep -c '^gradients ' "$work/check.out")"
+check_status other_devices 0 heddle plan "$file" --devices cpu:4:1 -o jsonl
+check_equal are_as_many_ranks 4 "$(wc -l <"$work/check.out")"
+check_status wrong_devices_are_2 2 heddle plan "$file" --devices gpu:1
+check_status devices_that_do_not_divide_are_2 2 heddle plan "$file" --devices cpu:3
+check_status a_bad_file_is_2 2 heddle plan "$file" --set model.heads=3
+finish

@@ -1,0 +1,228 @@
+/* Plans: what a job takes follows from its sizes by closed forms; nothing here can compute. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plan/choose.h"
+#include "plan/plan.h"
+
+enum { L = 3, C = 64, H = 4, F = 96, V = 256, S = 32 };
+
+/* A device that this machine need not be. */
+static const struct hd_traits traits = {.backend = "cpu",
+                                        .isa = "avx2",
+                                        .library = "own",
+                                        .threads = 4,
+                                        .vector_bytes = 32,
+                                        .page_bytes = 4096};
+
+static struct hd_job small_job(const char *precision, int64_t dp, int64_t global_batch,
+                               int64_t micro_batch)
+{
+    struct hd_job job = {.layers = L,
+                         .hidden = C,
+                         .heads = H,
+                         .kv_heads = H,
+                         .ffn_hidden = F,
+                         .vocab = V,
+                         .context = S,
+                         .rope_theta = 1e4,
+                         .norm_eps = 1e-5,
+                         .steps = 10,
+                         .global_batch = global_batch,
+                         .micro_batch = micro_batch,
+                         .lr_peak = 1e-3,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .adam_eps = 1e-8,
+                         .clip = 1,
+                         .threads = 4,
+                         .pp = 1,
+                         .dp = dp,
+                         .cp = 1,
+                         .tp = 1};
+
+    (void)snprintf(job.name, sizeof job.name, "small");
+    (void)snprintf(job.family, sizeof job.family, "llama");
+    (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
+    (void)snprintf(job.order, sizeof job.order, "sequential");
+    (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
+    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    (void)snprintf(job.device, sizeof job.device, "cpu");
+    return job;
+}
+
+static struct hd_plan build(struct hd_arena *arena, const struct hd_job *job)
+{
+    struct hd_plan plan = {0};
+
+    if (hd_plan_build(job, &traits, arena, &plan))
+        fail_msg("%s", hd_err_message());
+    return plan;
+}
+
+/* embedding and head V C each, per block 4 C^2 + 3 C F and two norms, one norm at the end */
+static int64_t parameters(void)
+{
+    return 2 * V * C + L * (4 * C * C + 3 * C * F + 2 * C) + C;
+}
+
+static void parts_of_the_memory_follow_from_the_sizes(void **state)
+{
+    struct hd_job job = small_job("bf16", 2, 8, 2);
+    const struct hd_memory *m;
+    struct hd_arena arena;
+    struct hd_plan plan;
+    int64_t sum = 0;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    plan = build(&arena, &job);
+    assert_int_equal(plan.world, 2);
+    assert_int_equal(plan.micro_batches, 2); /* 8 sequences, 2 ranks, 2 at a time */
+    assert_int_equal(plan.parameters, parameters());
+    m = &plan.ranks[1].memory;
+    /* each tensor here is a multiple of 64 bytes long, so nothing is rounded up */
+    assert_int_equal(m->weights, 4 * parameters());
+    assert_int_equal(m->gradients, 4 * parameters());
+    assert_int_equal(m->moments, 2 * 4 * parameters());
+    assert_int_equal(m->copies, 2 * parameters());
+#define X(name, meaning) sum += m->name;
+    HD_MEMORY_LIST(X)
+#undef X
+    assert_int_equal(sum, hd_memory_total(m)); /* no part is counted twice or left out */
+    hd_arena_done(&arena);
+}
+
+static void fp32_needs_no_copies_and_keeps_twice_as_much(void **state)
+{
+    struct hd_job narrow = small_job("bf16", 1, 8, 2), wide = small_job("fp32", 1, 8, 2);
+    struct hd_arena arena;
+    struct hd_plan a, b;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    a = build(&arena, &narrow);
+    b = build(&arena, &wide);
+    assert_int_equal(b.ranks[0].memory.copies, 0);
+    assert_true(b.ranks[0].memory.kept > a.ranks[0].memory.kept);
+    assert_true(b.ranks[0].memory.kept <= 2 * a.ranks[0].memory.kept);
+    hd_arena_done(&arena);
+}
+
+/* Each gradient crosses once a step: 2 (P - 1) times its bytes, whatever the micro-batches. */
+static void gradients_cross_once_a_step(void **state)
+{
+    for (int64_t micro_batch = 1; micro_batch <= 4; micro_batch *= 2)
+        for (int64_t dp = 1; dp <= 4; dp *= 2) {
+            struct hd_job job = small_job("bf16", dp, 16, micro_batch);
+            struct hd_arena arena;
+            struct hd_plan plan;
+
+            (void)state;
+            hd_arena_init(&arena, 0);
+            plan = build(&arena, &job);
+            assert_int_equal(plan.ranks[0].step.group_bytes[HD_GROUP_DP_CP][HD_COMM_ALL_REDUCE],
+                             dp == 1 ? 0 : 2 * (dp - 1) * 4 * parameters());
+            hd_arena_done(&arena);
+        }
+}
+
+/* Per token: 2 operations forward and 4 backward for each weight of a matrix (the embedding's
+ * look-up is none). What is above that is attention, the same for each sequence. */
+static void work_is_proportional_to_sequences(void **state)
+{
+    const int64_t matrices = V * C + L * (4 * C * C + 3 * C * F);
+    struct hd_arena arena;
+    double attention[3];
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    for (int i = 0; i < 3; i++) {
+        const int64_t sequences = 4 << i; /* of a rank: 4, 8, 16, in 1, 2, 4 micro-batches */
+        struct hd_job job = small_job("bf16", 2, 2 * sequences, 4);
+        struct hd_plan plan = build(&arena, &job);
+
+        attention[i] = plan.ranks[0].step.gemm_flops - 6.0 * (double)(matrices * sequences * S);
+        attention[i] /= (double)sequences;
+        /* scores and mix, forward and twice that backward, over the visible half or all of S x S,
+         * with the scores once more in backward */
+        assert_true(attention[i] >= 6.0 * L * H * (C / H) * S * (S + 1));
+        assert_true(attention[i] <= 7.0 * L * H * (C / H) * 2 * S * S);
+    }
+    assert_true(attention[0] == attention[1] && attention[1] == attention[2]);
+    hd_arena_done(&arena);
+}
+
+static void a_plan_that_the_engine_cannot_run_is_refused(void **state)
+{
+    struct hd_job job = small_job("bf16", 2, 8, 2);
+    struct hd_arena arena;
+    struct hd_plan plan;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    job.dp = HD_COMM_WORLD_MAX + 1;
+    assert_int_equal(hd_plan_build(&job, &traits, &arena, &plan), HD_LIMIT);
+    job.dp = 3;
+    assert_int_equal(hd_plan_build(&job, &traits, &arena, &plan), HD_INVALID);
+    hd_arena_done(&arena);
+}
+
+static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
+{
+    (void)state;
+    for (int64_t share = 1; share <= 200; share++) {
+        const int32_t size = hd_plan_micro_batch(share);
+
+        assert_in_range(size, 1, 8);
+        assert_int_equal(share % size, 0);
+        for (int32_t larger = size + 1; larger <= 8; larger++)
+            assert_int_not_equal(share % larger, 0);
+    }
+}
+
+/* Goal: the program that plans gets each trait of the device. Method: there and back; what another
+ * build or a torn pipe says is refused. */
+static void traits_travel_as_a_word(void **state)
+{
+    char word[HD_TRAITS_TEXT_MAX], cut[HD_TRAITS_TEXT_MAX];
+    struct hd_traits back;
+
+    (void)state;
+    hd_traits_write(&traits, word);
+    memset(&back, 0xff, sizeof back);
+    assert_int_equal(hd_traits_read(word, &back), HD_OK);
+    assert_memory_equal(&back, &traits, sizeof back);
+    for (size_t i = 0; word[i]; i++) {
+        memcpy(cut, word, i);
+        cut[i] = '\0';
+        assert_int_equal(hd_traits_read(cut, &back), HD_INVALID);
+    }
+    memcpy(cut, word, sizeof cut);
+    cut[0] = word[0] == '0' ? '1' : '0'; /* another list of kernels */
+    assert_int_equal(hd_traits_read(cut, &back), HD_INVALID);
+    memcpy(cut, word, sizeof cut);
+    cut[strlen(cut) - 1] = 'g';
+    assert_int_equal(hd_traits_read(cut, &back), HD_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_of_the_memory_follow_from_the_sizes),
+        cmocka_unit_test(fp32_needs_no_copies_and_keeps_twice_as_much),
+        cmocka_unit_test(gradients_cross_once_a_step),
+        cmocka_unit_test(work_is_proportional_to_sequences),
+        cmocka_unit_test(a_plan_that_the_engine_cannot_run_is_refused),
+        cmocka_unit_test(an_automatic_micro_batch_divides_and_is_at_most_eight),
+        cmocka_unit_test(traits_travel_as_a_word),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
