@@ -519,13 +519,22 @@ uint64_t hd_kernel_list_hash(void);
 /* ---- Traits and costs: what planning needs of a device
  * ---------------------------------------------- */
 
+/* How own code multiplies bf16 factors. */
+enum hd_bf16_products {
+    HD_BF16_WIDENED, /* as fp32 */
+    HD_BF16_PAIRS,   /* vdpbf16ps: sums of products of pairs along the depth */
+    HD_BF16_TILES    /* AMX, or its software model */
+};
+
 struct hd_traits {
     char backend[16]; /* "cpu" */
     char isa[32];     /* "avx512_bf16", "avx2", ...: part of the determinism facts */
     char library[32]; /* that multiplies: "oneDNN-2.6.0", or "own"; part of them too */
     int threads;      /* that share a launch */
     int vector_bytes;
-    bool bf16_fast;             /* bf16 GEMMs are faster than fp32: what precision `auto` asks */
+    bool bf16_fast; /* bf16 GEMMs are faster than fp32: what precision `auto` asks */
+    enum hd_bf16_products bf16_products;
+    bool own_bf16;              /* own code multiplies bf16 factors although there is a library */
     int64_t page_bytes;         /* granule of a reservation */
     int64_t gemm_scratch_bytes; /* what a GEMM library may ask for per launch; 0: there is none */
 };
@@ -556,9 +565,11 @@ struct hd_stream;  /* belongs to a backend instance */
 
 /* Tests and measurements: who multiplies. */
 enum hd_gemm_by {
-    HD_GEMM_BY_BEST,   /* own code or the library, by what was measured to be faster */
-    HD_GEMM_BY_OWN,    /* own code alone */
-    HD_GEMM_BY_LIBRARY /* the library wherever it takes the shape */
+    HD_GEMM_BY_BEST,      /* own code or the library, by what was measured to be faster */
+    HD_GEMM_BY_OWN,       /* own code alone */
+    HD_GEMM_BY_LIBRARY,   /* the library wherever it takes the shape */
+    HD_GEMM_BY_WIDENED,   /* own code, bf16 factors widened to fp32 also where there is better */
+    HD_GEMM_BY_TILE_MODEL /* own code, bf16 by the software model of a tile unit: slow and exact */
 };
 
 struct hd_backend_options {

@@ -7,15 +7,20 @@
 
 #ifdef HEDDLE_CPU_X86
 #include <cpuid.h>
+#include <sys/syscall.h>
 #endif
 
 #include "base/clock.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/panel.h"
+#include "kernels/dry/dry.h"
 #include "kernels/stream.h"
 
 enum {
     GEMM_BUDGET_BYTES = 2 * 1024 * 1024
 }; /* per thread: oneDNN was seen to want up to 1.3 MiB */
+
+enum { REQUEST_TILES = 0x1023, TILE_DATA = 18 }; /* arch_prctl: ARCH_REQ_XCOMP_PERM, a feature */
 
 struct cpu_stream {
     struct hd_stream stream;
@@ -31,9 +36,8 @@ enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype)
 }
 
 #ifdef HEDDLE_CPU_X86
-/* AMX with bf16 in the processor (leaf 7: edx 22 and 24) and tiles saved by the system (XCR0 17,
- * 18).
- */
+/* AMX with bf16 in the processor (leaf 7: edx 22 and 24), tiles saved by the system (XCR0 17, 18),
+ * and its leave to use them, which a process has to ask for. */
 static bool has_amx_bf16(void)
 {
     unsigned eax, ebx, ecx, edx, low, high;
@@ -45,7 +49,9 @@ static bool has_amx_bf16(void)
     if (!(edx & (1u << 22)) || !(edx & (1u << 24)))
         return false;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return (low & (3u << 17)) == (3u << 17);
+    if ((low & (3u << 17)) != (3u << 17))
+        return false;
+    return syscall(SYS_arch_prctl, REQUEST_TILES, TILE_DATA) == 0;
 }
 #endif
 
@@ -71,9 +77,11 @@ static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *t
             if (has_amx_bf16()) {
                 isa = "avx512_amx_bf16";
                 traits->bf16_fast = true;
+                traits->bf16_products = HD_BF16_TILES;
             } else if (__builtin_cpu_supports("avx512bf16")) {
                 isa = "avx512_bf16";
                 traits->bf16_fast = __builtin_cpu_is("amd");
+                traits->bf16_products = traits->bf16_fast ? HD_BF16_PAIRS : HD_BF16_WIDENED;
             }
         }
     }
@@ -82,6 +90,34 @@ static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *t
 #endif
     (void)snprintf(traits->isa, sizeof traits->isa, "%s", isa);
     return kernels;
+}
+
+static const struct hd_cpu_panels *find_panels(const struct hd_backend_options *options,
+                                               const struct hd_traits *traits)
+{
+    if (options->gemm_by == HD_GEMM_BY_TILE_MODEL)
+        return &hd_cpu_panels_model;
+#ifdef HEDDLE_CPU_X86
+    if (traits->bf16_products == HD_BF16_PAIRS)
+        return &hd_cpu_panels_pairs;
+    if (traits->bf16_products == HD_BF16_TILES)
+        return &hd_cpu_panels_tiles;
+#endif
+    (void)traits;
+    return NULL;
+}
+
+/* Own code multiplies bf16 where it was measured to be the faster one on most shapes: by pairs on
+ * AMD's Zen 5. On AMX the library, which own code was not yet measured against, comes first. */
+static void choose_products(const struct hd_backend_options *options, struct hd_traits *t)
+{
+    const bool wide = t->vector_bytes == 64; /* panels of words are as wide as these vectors */
+
+    if (options->gemm_by == HD_GEMM_BY_WIDENED)
+        t->bf16_products = HD_BF16_WIDENED;
+    if (options->gemm_by == HD_GEMM_BY_TILE_MODEL)
+        t->bf16_products = wide ? HD_BF16_TILES : HD_BF16_WIDENED;
+    t->own_bf16 = options->gemm_by == HD_GEMM_BY_BEST && t->bf16_products == HD_BF16_PAIRS;
 }
 
 static void describe(const struct hd_backend_options *options, struct hd_traits *ret_traits)
@@ -96,15 +132,17 @@ static void describe(const struct hd_backend_options *options, struct hd_traits 
     t->threads = 1;
 #endif
     t->page_bytes = sysconf(_SC_PAGESIZE);
+    choose_products(options, t);
     (void)snprintf(t->library, sizeof t->library, "own");
 #ifdef HEDDLE_HAVE_DNNL
-    if (!options->force_plain && options->gemm_by != HD_GEMM_BY_OWN) {
+    if (!options->force_plain &&
+        (options->gemm_by == HD_GEMM_BY_BEST || options->gemm_by == HD_GEMM_BY_LIBRARY)) {
         t->gemm_scratch_bytes = (int64_t)t->threads * GEMM_BUDGET_BYTES;
         hd_cpu_gemm_library_name(t->library, sizeof t->library);
     }
 #endif
     if (!t->gemm_scratch_bytes)
-        t->bf16_fast = false; /* own code converts bf16 factors to fp32 */
+        t->bf16_fast = t->bf16_products != HD_BF16_WIDENED;
 }
 
 static enum hd_status open_cpu(const struct hd_backend_options *options,
@@ -122,6 +160,7 @@ static enum hd_status open_cpu(const struct hd_backend_options *options,
     cpu->options = *options;
     describe(options, &cpu->traits);
     cpu->kernels = detect(options->force_plain, &scrap);
+    cpu->panels = find_panels(options, &cpu->traits);
 #ifdef HEDDLE_HAVE_DNNL
     if (cpu->traits.gemm_scratch_bytes)
         st = hd_cpu_gemm_library_open(cpu->traits.threads, &cpu->gemm_library);
@@ -187,7 +226,7 @@ static enum hd_status synchronize(struct hd_stream *stream)
 static enum hd_status prepare(struct hd_backend *cpu, enum hd_kernel kernel, const void *args)
 {
 #ifdef HEDDLE_HAVE_DNNL
-    if (kernel == HD_K_gemm && cpu->gemm_library)
+    if (kernel == HD_K_gemm && cpu->gemm_library && !hd_dry_gemm_is_own(args, &cpu->traits))
         return hd_cpu_gemm_library_prepare(cpu->gemm_library, args, cpu->traits.gemm_scratch_bytes);
 #else
     (void)cpu;

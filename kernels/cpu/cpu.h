@@ -13,6 +13,7 @@
 #include "kernels/kernels.h"
 
 struct hd_cpu_gemm_library; /* cpu/gemm_dnnl.c */
+struct hd_cpu_panels;       /* cpu/panel.h */
 
 /* One function per kernel, for one instruction set. */
 struct hd_cpu_kernels {
@@ -34,6 +35,7 @@ struct hd_backend {
     struct hd_traits traits;
     const struct hd_cpu_kernels *kernels;
     struct hd_cpu_gemm_library *gemm_library; /* NULL: none; own code multiplies */
+    const struct hd_cpu_panels *panels;       /* own code's products of bf16; NULL: widened */
 };
 
 /* The name of a function of the instruction set being compiled: KERNEL(add) is hd_cpu_add_avx2. */

@@ -1,4 +1,4 @@
-/* gemm: what gemm.c chooses from.
+/* gemm: what gemm.c chooses from, and how own code multiplies panels.
  *
  * Used by: kernels/cpu only.
  */
@@ -9,5 +9,8 @@
 
 /* Own code: any shape, within hd_dry_gemm_layout(). */
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args);
+
+/* Own code where hd_dry_gemm_is_row(). */
+void KERNEL(gemm_row)(struct hd_backend *cpu, const struct hd_gemm_args *args);
 
 #endif

@@ -1,24 +1,40 @@
-/* gemm_blocked: matrix multiplication without a library.
+/* gemm_blocked: matrix multiplication by own code.
  *
- * Why: oneDNN may be absent, may refuse a shape, or may want more scratch than its budget; tests
- * compare both. One thread computes a block of c at a time: for each slice of the depth it packs
- * its block of a and of b as fp32 (so bf16 factors cost one conversion) into panels that the
- * registers stream through, and adds to the block's sums in scratch. The sums go to c once, at the
- * end, with bias or the old c. Blocks and slices depend on the shape alone, so do the results.
+ * c is computed slab by slab. For each slice of the depth the threads pack the slab's rows of a and
+ * columns of b into panels that they share (hd_dry_gemm_layout), so each factor is packed once per
+ * slab, in the order in which the innermost product streams through it; then they take groups of
+ * panels, one tile of c at a time, from a list. Whatever is transposed or odd is dealt with while
+ * packing: the products see whole panels, padded by zeros.
+ *
+ * Words of a panel are fp32 values (bf16 factors are widened while packing), or, where the machine
+ * multiplies bf16 itself, pairs of bf16 values (panel.h).
+ *
+ * The order in which a value's terms are added depends on the depth alone, never on rows, columns
+ * or threads.
  *
  * (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication".)
  */
 #include "kernels/cpu/gemm.h"
 
 #include "kernels/cpu/micro.h"
+#include "kernels/cpu/panel.h"
 #include "kernels/cpu/transpose.h"
 #include "kernels/dry/dry.h"
 
-struct blocks {
+/* What one thread takes at a time: about 200 KiB of a's panels times 400 KiB of b's. */
+enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256 };
+
+struct slab {
     const struct hd_gemm_args *args;
-    struct hd_dry_gemm_layout layout;
-    int64_t rows, columns; /* of a block */
-    int64_t across;        /* blocks side by side */
+    const struct hd_cpu_panels *panels; /* NULL: words are fp32 */
+    int panel_rows;
+    int64_t row, rows, column, columns; /* of c */
+    int64_t k, depth, words;            /* this slice; words padded */
+    bool last;                          /* slice of the depth */
+    uint32_t *a, *b;                    /* panels */
+    float *sums;                        /* NULL: c holds them */
+    int64_t sums_ld;
+    int64_t groups_across, group_panels; /* groups of columns; panels of rows in a group */
 };
 
 static int64_t at_most(int64_t a, int64_t b)
@@ -26,96 +42,332 @@ static int64_t at_most(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Panels of MICRO_M rows, each [k, MICRO_M]; rows past the matrix are zero. */
-INLINE void pack_a(const struct hd_gemm_args *a, float *packed, int64_t row, int64_t rows,
-                   int64_t k, int64_t depth, enum hd_dtype dtype)
-{
-    for (int64_t i = 0; i < rows; i += MICRO_M, packed += MICRO_M * depth) {
-        const int m = (int)at_most(MICRO_M, rows - i);
+/* ---- packing ---- */
 
-        if (a->trans_a)
-            pack_rows(packed, MICRO_M, a->a, k * a->lda + row + i, a->lda, depth, m, MICRO_M,
-                      dtype);
-        else
-            pack_transposed(packed, MICRO_M, a->a, (row + i) * a->lda + k, a->lda, m, depth,
-                            MICRO_M, dtype);
+/* Word k of a line: elements 2k and 2k + 1 of it, zero past the end. Lines are rows of memory:
+ * from[at + i * ld + ...]. to[k, i] for words k < words, i < width. */
+INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
+                                  int64_t lines, int64_t depth, int64_t words, int64_t width)
+{
+    for (int64_t i = 0; i < width; i += VL) {
+        const int64_t stored = at_most(width - i, VL);
+
+        for (int64_t k = 0; k < words; k += VL) {
+            const int64_t n = at_most(words - k, VL);
+            vf x[VL];
+
+            UNROLL
+            for (int j = 0; j < VL; j++) {
+                const int64_t left = i + j < lines ? depth - 2 * k : 0;
+                const int64_t at = (i + j) * ld + 2 * k;
+
+                x[j] = (vf){0};
+                if (left >= 2 * VL)
+                    memcpy(&x[j], from + at, sizeof x[j]);
+                else if (left > 0)
+                    memcpy(&x[j], from + at, (size_t)left * sizeof *from);
+            }
+            transpose_square(x);
+            for (int64_t j = 0; j < n; j++)
+                vf_store_f32((float *)to + (k + j) * ld_to + i, stored, x[j]);
+        }
     }
 }
 
-/* Panels of MICRO_N columns, each [k, MICRO_N]; columns past the matrix are zero. */
-INLINE void pack_b(const struct hd_gemm_args *a, float *packed, int64_t column, int64_t columns,
-                   int64_t k, int64_t depth, enum hd_dtype dtype)
+/* A vector of words: elements [j, j + n) of line `low`, and of the next one, which may be absent.
+ */
+INLINE vu pair_lines(const uint16_t *low, int64_t ld, bool has_high, int64_t j, int64_t n)
 {
-    for (int64_t j = 0; j < columns; j += MICRO_N, packed += MICRO_N * depth) {
-        const int n = (int)at_most(MICRO_N, columns - j);
+    vf high = (vf){0}, x = vf_load_bf16(low + j, n);
+    vu words, upper;
 
-        if (a->trans_b)
-            pack_transposed(packed, MICRO_N, a->b, (column + j) * a->ldb + k, a->ldb, n, depth,
-                            MICRO_N, dtype);
-        else
-            pack_rows(packed, MICRO_N, a->b, k * a->ldb + column + j, a->ldb, depth, n, MICRO_N,
-                      dtype);
-    }
+    if (has_high)
+        high = vf_load_bf16(low + ld + j, n);
+    memcpy(&words, &x, sizeof words);
+    memcpy(&upper, &high, sizeof upper);
+    return words >> 16 | upper;
 }
 
-/* c = sums (+ c) (+ bias) for a block. */
-INLINE void store_block(const struct hd_gemm_args *a, const float *sums, int64_t ld, int64_t row,
-                        int64_t rows, int64_t column, int64_t columns)
+/* Lines lie along the width, the depth goes from line to line: to[k, j] for k < words, j < width.
+ */
+INLINE void pack_pairs(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t depth,
+                       int64_t columns, int64_t words, int64_t width)
 {
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t k = 0; k < words; k++) {
+        const uint16_t *line = from + 2 * k * ld;
+
+        if (2 * k >= depth) {
+            memset(to + k * ld_to, 0, (size_t)width * sizeof *to);
+            continue;
+        }
+        if (2 * (k + PREFETCH_ROWS) + 1 < depth) {
+            prefetch_row(from, 2 * (k + PREFETCH_ROWS) * ld, columns, HD_BF16);
+            prefetch_row(from, (2 * (k + PREFETCH_ROWS) + 1) * ld, columns, HD_BF16);
+        }
         FOR_VECTORS (j, n, 0, columns) {
-            const int64_t at = (row + i) * a->ldc + column + j;
-            vf x = vf_load_f32(sums + i * ld + j, n);
+            const vu word = pair_lines(line, ld, 2 * k + 1 < depth, j, n);
+            vf bits;
 
-            if (a->bias)
-                x += vf_load(a->bias, column + j, n, a->ab_dtype);
-            if (a->accumulate)
-                x += vf_load(a->c, at, n, a->c_dtype);
-            vf_store(a->c, at, n, x, a->c_dtype);
+            memcpy(&bits, &word, sizeof bits);
+            vf_store_f32((float *)to + k * ld_to + j, n, bits);
+        }
+        for (int64_t j = columns; j < width; j++)
+            to[k * ld_to + j] = 0;
+    }
+}
+
+/* The same, a row of the panel per line: to[j, k] = word k of column j. */
+INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
+                              int64_t depth, int64_t columns, int64_t words, int64_t width)
+{
+    for (int64_t j = 0; j < width; j += VL)
+        for (int64_t k = 0; k < words; k += VL) {
+            const int64_t n = at_most(columns - j, VL), stored = at_most(words - k, VL);
+            vf x[VL];
+
+            for (int i = 0; i < VL; i++) {
+                const int64_t line = 2 * (k + i);
+                vu word = {0};
+
+                if (n > 0 && line < depth)
+                    word = pair_lines(from + line * ld, ld, line + 1 < depth, j, n);
+                memcpy(&x[i], &word, sizeof word);
+            }
+            transpose_square(x);
+            for (int i = 0; i < VL && j + i < width; i++)
+                vf_store_f32((float *)to + (j + i) * ld_to + k, stored, x[i]);
         }
 }
 
-static void compute_block(const struct blocks *s, int64_t block, float *scratch)
+/* Lines along the depth, copied: to[i, k]. */
+static void copy_lines(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t lines,
+                       int64_t depth, int64_t words, int64_t width)
+{
+    for (int64_t i = 0; i < width; i++) {
+        const size_t used = i < lines ? (size_t)depth * sizeof *from : 0;
+
+        memcpy(to + i * ld_to, from + i * ld, used);
+        memset((char *)(to + i * ld_to) + used, 0, (size_t)words * sizeof *to - used);
+    }
+}
+
+static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_t rows)
 {
     const struct hd_gemm_args *a = s->args;
-    const int64_t row = block / s->across * s->rows, column = block % s->across * s->columns;
-    const int64_t rows = at_most(s->rows, a->M - row), columns = at_most(s->columns, a->N - column);
-    float *packed_a = scratch, *packed_b = packed_a + s->layout.a_floats;
-    float *sums = packed_b + s->layout.b_floats;
+    const int64_t m = s->panel_rows;
+    const uint16_t *from =
+        (const uint16_t *)a->a + (a->trans_a ? s->k * a->lda + row : row * a->lda + s->k);
 
-    for (int64_t k = 0; k < a->K || k == 0; k += HD_DRY_GEMM_KC) {
-        const int64_t depth = at_most(HD_DRY_GEMM_KC, a->K - k);
-
-        if (a->ab_dtype == HD_BF16) {
-            pack_a(a, packed_a, row, rows, k, depth, HD_BF16);
-            pack_b(a, packed_b, column, columns, k, depth, HD_BF16);
-        } else {
-            pack_a(a, packed_a, row, rows, k, depth, HD_F32);
-            pack_b(a, packed_b, column, columns, k, depth, HD_F32);
-        }
-        for (int64_t j = 0; j < columns; j += MICRO_N)
-            for (int64_t i = 0; i < rows; i += MICRO_M)
-                micro_block(MICRO_M, 2, sums + i * s->columns + j, s->columns, packed_a + i * depth,
-                            1, MICRO_M, packed_b + j * depth, MICRO_N, depth, k > 0);
-    }
-    store_block(a, sums, s->columns, row, rows, column, columns);
+    if (s->panels->by_row && a->trans_a)
+        pack_pairs_by_row(to, s->words, from, a->lda, s->depth, rows, s->words, m);
+    else if (s->panels->by_row)
+        copy_lines(to, s->words, from, a->lda, rows, s->depth, s->words, m);
+    else if (a->trans_a)
+        pack_pairs(to, m, from, a->lda, s->depth, rows, s->words, m);
+    else
+        pack_pairs_transposed(to, m, from, a->lda, rows, s->depth, s->words, m);
 }
 
-static void compute_blocks(const void *args, int64_t begin, int64_t end, int thread)
+INLINE void pack_a_widened(const struct slab *s, float *to, int64_t row, int64_t rows,
+                           enum hd_dtype dtype)
 {
-    const struct blocks *s = args;
-    float *scratch = (float *)((char *)s->args->scratch + (int64_t)thread * s->layout.thread_bytes);
+    const struct hd_gemm_args *a = s->args;
 
-    for (int64_t block = begin; block < end; block++)
-        compute_block(s, block, scratch);
+    if (a->trans_a)
+        pack_rows(to, MICRO_M, a->a, s->k * a->lda + row, a->lda, s->depth, rows, MICRO_M, dtype);
+    else
+        pack_transposed(to, MICRO_M, a->a, row * a->lda + s->k, a->lda, rows, s->depth, MICRO_M,
+                        dtype);
+}
+
+static void pack_b_pairs(const struct slab *s, uint32_t *to, int64_t column, int64_t columns)
+{
+    const struct hd_gemm_args *a = s->args;
+    const uint16_t *from =
+        (const uint16_t *)a->b + (a->trans_b ? column * a->ldb + s->k : s->k * a->ldb + column);
+
+    if (a->trans_b)
+        pack_pairs_transposed(to, MICRO_N, from, a->ldb, columns, s->depth, s->words, MICRO_N);
+    else
+        pack_pairs(to, MICRO_N, from, a->ldb, s->depth, columns, s->words, MICRO_N);
+}
+
+INLINE void pack_b_widened(const struct slab *s, float *to, int64_t column, int64_t columns,
+                           enum hd_dtype dtype)
+{
+    const struct hd_gemm_args *a = s->args;
+
+    if (a->trans_b)
+        pack_transposed(to, MICRO_N, a->b, column * a->ldb + s->k, a->ldb, columns, s->depth,
+                        MICRO_N, dtype);
+    else
+        pack_rows(to, MICRO_N, a->b, s->k * a->ldb + column, a->ldb, s->depth, columns, MICRO_N,
+                  dtype);
+}
+
+static void pack_a_panels(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct slab *s = args;
+    const int64_t m = s->panel_rows;
+
+    (void)thread;
+    for (int64_t p = begin; p < end; p++) {
+        uint32_t *to = s->a + p * m * s->words;
+        const int64_t row = s->row + p * m, rows = at_most(m, s->row + s->rows - row);
+
+        if (s->panels)
+            pack_a_pairs(s, to, row, rows);
+        else if (s->args->ab_dtype == HD_BF16)
+            pack_a_widened(s, (float *)to, row, rows, HD_BF16);
+        else
+            pack_a_widened(s, (float *)to, row, rows, HD_F32);
+    }
+}
+
+static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct slab *s = args;
+
+    (void)thread;
+    for (int64_t p = begin; p < end; p++) {
+        uint32_t *to = s->b + p * MICRO_N * s->words;
+        const int64_t column = s->column + p * MICRO_N;
+        const int64_t columns = at_most(MICRO_N, s->column + s->columns - column);
+
+        if (s->panels)
+            pack_b_pairs(s, to, column, columns);
+        else if (s->args->ab_dtype == HD_BF16)
+            pack_b_widened(s, (float *)to, column, columns, HD_BF16);
+        else
+            pack_b_widened(s, (float *)to, column, columns, HD_F32);
+    }
+}
+
+/* ---- the tiles ---- */
+
+/* sums (+)= tile, or, behind the last slice, c = sums + tile (+ c) (+ bias). row and column count
+ * from the slab's corner. */
+INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int64_t rows,
+                       int64_t column, int64_t columns, enum hd_dtype c_dtype)
+{
+    const struct hd_gemm_args *a = s->args;
+    const bool first = s->k == 0, own_sums = s->sums != NULL;
+
+    for (int64_t i = 0; i < rows; i++)
+        FOR_VECTORS (j, n, 0, columns) {
+            const int64_t at = (s->row + row + i) * a->ldc + s->column + column + j;
+            const int64_t at_sums = (row + i) * s->sums_ld + column + j;
+            vf x = vf_load_f32(tile + i * MICRO_N + j, n);
+
+            if (own_sums && !first)
+                x += vf_load_f32(s->sums + at_sums, n);
+            if (own_sums && !s->last) {
+                vf_store_f32(s->sums + at_sums, n, x);
+                continue;
+            }
+            if (own_sums ? a->accumulate : a->accumulate || !first)
+                x += vf_load(a->c, at, n, c_dtype);
+            if (a->bias && s->last)
+                x += vf_load(a->bias, s->column + column + j, n, a->ab_dtype);
+            vf_store(a->c, at, n, x, c_dtype);
+        }
+}
+
+/* Asks for the lines that store_tile() will touch, so that they come while the product is made. */
+INLINE void prefetch_tile(const struct slab *s, int64_t row, int64_t rows, int64_t column)
+{
+    const struct hd_gemm_args *a = s->args;
+    const int64_t size = s->sums || a->c_dtype == HD_F32 ? 4 : 2;
+    const int64_t ld = s->sums ? s->sums_ld : a->ldc;
+    const int64_t at = s->sums ? row * ld + column : (s->row + row) * ld + s->column + column;
+    const char *line = (const char *)(s->sums ? (const void *)s->sums : a->c) + at * size;
+
+    for (int64_t i = 0; i < rows; i++, line += ld * size)
+        for (int64_t byte = 0; byte < MICRO_N * size; byte += 64)
+            __builtin_prefetch(line + byte, 1);
+}
+
+static void compute_tile(const struct slab *s, int64_t row, int64_t column)
+{
+    _Alignas(64) float tile[HD_PANEL_ROWS_MAX * MICRO_N];
+    const int64_t rows = at_most(s->panel_rows, s->rows - row);
+    const int64_t columns = at_most(MICRO_N, s->columns - column);
+    const uint32_t *a = s->a + row * s->words, *b = s->b + column * s->words;
+
+    prefetch_tile(s, row, rows, column);
+    if (s->panels)
+        s->panels->multiply(tile, a, b, s->words);
+    else
+        micro_block(MICRO_M, 2, tile, MICRO_N, (const float *)a, 1, MICRO_M, (const float *)b,
+                    MICRO_N, s->depth, false);
+    if (s->args->c_dtype == HD_BF16)
+        store_tile(s, tile, row, rows, column, columns, HD_BF16);
+    else
+        store_tile(s, tile, row, rows, column, columns, HD_F32);
+}
+
+static void compute_groups(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct slab *s = args;
+    const int64_t group_rows = s->group_panels * s->panel_rows;
+
+    (void)thread;
+    if (s->panels && s->panels->begin)
+        s->panels->begin();
+    for (int64_t g = begin; g < end; g++) {
+        const int64_t row = g / s->groups_across * group_rows;
+        const int64_t column = g % s->groups_across * GROUP_COLUMNS;
+        const int64_t row_end = at_most(row + group_rows, s->rows);
+        const int64_t column_end = at_most(column + GROUP_COLUMNS, s->columns);
+
+        for (int64_t j = column; j < column_end; j += MICRO_N)
+            for (int64_t i = row; i < row_end; i += s->panel_rows)
+                compute_tile(s, i, j);
+    }
+    if (s->panels && s->panels->end)
+        s->panels->end();
+}
+
+/* ---- the whole ---- */
+
+static void compute_slice(struct hd_backend *cpu, struct slab *s, bool pack_b)
+{
+    const int64_t group_rows = s->group_panels * s->panel_rows;
+    const int64_t groups_down = (s->rows + group_rows - 1) / group_rows;
+
+    hd_cpu_parallel(cpu, (s->rows + s->panel_rows - 1) / s->panel_rows, 1, pack_a_panels, s);
+    if (pack_b)
+        hd_cpu_parallel(cpu, (s->columns + MICRO_N - 1) / MICRO_N, 1, pack_b_panels, s);
+    s->groups_across = (s->columns + GROUP_COLUMNS - 1) / GROUP_COLUMNS;
+    hd_cpu_parallel(cpu, groups_down * s->groups_across, 1, compute_groups, s);
+}
+
+/* Panels of pairs are as wide as the widest vectors. */
+static const struct hd_cpu_panels *panels_for(const struct hd_backend *cpu,
+                                              const struct hd_dry_gemm_layout *l)
+{
+    return l->pairs ? cpu->panels : NULL;
 }
 
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
-    struct blocks s = {.args = args, .layout = hd_dry_gemm_layout(args)};
+    const struct hd_dry_gemm_layout l = hd_dry_gemm_layout(args, &cpu->traits);
+    struct slab s = {.args = args, .panels = panels_for(cpu, &l), .words = l.words};
+    char *scratch = args->scratch;
 
-    s.rows = s.layout.block_rows;
-    s.columns = s.layout.block_columns;
-    s.across = (args->N + s.columns - 1) / s.columns;
-    hd_cpu_parallel(cpu, (args->M + s.rows - 1) / s.rows * s.across, 1, compute_blocks, &s);
+    s.panel_rows = s.panels ? s.panels->rows : MICRO_M;
+    s.group_panels = GROUP_ROWS / s.panel_rows;
+    s.a = (uint32_t *)scratch;
+    s.b = (uint32_t *)(scratch + hd_dry_align(l.a_words * 4));
+    s.sums = l.sums_floats ? (float *)((char *)s.b + hd_dry_align(l.b_words * 4)) : NULL;
+    s.sums_ld = l.columns;
+    for (s.column = 0; s.column < args->N; s.column += l.columns)
+        for (s.row = 0; s.row < args->M; s.row += l.rows)
+            for (s.k = 0; s.k < args->K || s.k == 0; s.k += l.depth) {
+                s.rows = at_most(l.rows, args->M - s.row);
+                s.columns = at_most(l.columns, args->N - s.column);
+                s.depth = at_most(l.depth, args->K - s.k);
+                s.last = s.k + l.depth >= args->K;
+                compute_slice(cpu, &s, s.row == 0 || args->K > l.depth);
+            }
 }

@@ -40,18 +40,32 @@ struct hd_dry_chunks hd_dry_row_chunks(int64_t R);
 
 int64_t hd_dry_align(int64_t size_bytes); /* up to the next multiple of HD_TENSOR_ALIGN */
 
-/* Own GEMM: blocks of c that one thread computes at a time, and its packed panels, in floats. */
+/* Own GEMM. A slab of c at a time: for each slice of the depth the threads pack the slab's rows of
+ * a and columns of b into panels that they all share, then compute the slab tile by tile. Panels
+ * hold 32-bit words: an fp32 value, or a pair of bf16 values that follow each other along the
+ * depth. */
 enum {
-    HD_DRY_GEMM_MC = 168, /* rows of a block: a multiple of every micro-kernel's rows (6, 14) */
-    HD_DRY_GEMM_NC = 256, /* columns: a multiple of every micro-kernel's columns (8, 16, 32)  */
-    HD_DRY_GEMM_KC = 384  /* depth of a packed panel */
+    HD_DRY_GEMM_ROWS = 1344,    /* of a slab: a multiple of every panel's rows (6, 14, 32) */
+    HD_DRY_GEMM_COLUMNS = 1024, /* of a slab: a multiple of every panel's columns (8, 16, 32) */
+    HD_DRY_GEMM_WORDS = 512,    /* depth of a slice, in words */
+    HD_DRY_GEMM_PANEL = 32,     /* most rows, or columns, of a panel */
+    HD_DRY_GEMM_WORDS_ALIGN = 16
 };
 struct hd_dry_gemm_layout {
-    int64_t block_rows, block_columns;    /* multiples of the micro-kernel's, see above */
-    int64_t a_floats, b_floats, c_floats; /* packed a, packed b, fp32 sums of a block */
-    int64_t thread_bytes;                 /* all three */
+    bool pairs;               /* words are pairs */
+    int64_t rows, columns;    /* of a slab */
+    int64_t depth, words;     /* of a slice: elements, words */
+    int64_t a_words, b_words; /* the slab's panels */
+    int64_t sums_floats;      /* [rows, columns] where c cannot hold the sums; else 0 */
+    int64_t scratch_bytes;    /* all of them */
 };
-struct hd_dry_gemm_layout hd_dry_gemm_layout(const struct hd_gemm_args *args);
+struct hd_dry_gemm_layout hd_dry_gemm_layout(const struct hd_gemm_args *args,
+                                             const struct hd_traits *traits);
+/* True for one contiguous row times a transposed matrix, as decoding has it: own code reads b once,
+ * in order, and needs no scratch. */
+bool hd_dry_gemm_is_row(const struct hd_gemm_args *args);
+/* True if own code computes this product although there is a library. */
+bool hd_dry_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
 /* Attention: a thread works on a block of rows (pairs of a head of one group and a query) against
  * tiles of keys, all as fp32 with the head width padded. Offsets are in floats from the thread's

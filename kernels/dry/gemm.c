@@ -10,31 +10,53 @@ static int64_t round_up(int64_t x, int64_t multiple)
     return (x + multiple - 1) / multiple * multiple;
 }
 
-/* A thread packs an MC x KC block of a and a KC x NC block of b, both as fp32, and keeps the sums
- * of its MC x NC block of c. Small matrices need small panels; rows and columns are rounded up to
- * what every micro-kernel divides (42 = lcm of 6 and 14). */
-struct hd_dry_gemm_layout hd_dry_gemm_layout(const struct hd_gemm_args *args)
+static int64_t divide_up(int64_t x, int64_t by)
 {
-    const int64_t m = at_most(HD_DRY_GEMM_MC, round_up(args->M, 42));
-    const int64_t n = at_most(HD_DRY_GEMM_NC, round_up(args->N, 32));
-    const int64_t k = at_most(HD_DRY_GEMM_KC, args->K);
-    struct hd_dry_gemm_layout layout = {.block_rows = m, .block_columns = n};
-
-    layout.a_floats = round_up(m * k, 16);
-    layout.b_floats = round_up(n * k, 16);
-    layout.c_floats = round_up(m * n, 16);
-    layout.thread_bytes = hd_dry_align((layout.a_floats + layout.b_floats + layout.c_floats) *
-                                       (int64_t)sizeof(float));
-    return layout;
+    return (x + by - 1) / by;
 }
 
-/* Either a library computes within its budget, or own code within the panels of its threads. Which
- * one it is may depend on the shape, so there is room for both. */
+struct hd_dry_gemm_layout hd_dry_gemm_layout(const struct hd_gemm_args *args,
+                                             const struct hd_traits *traits)
+{
+    const bool pairs = args->ab_dtype == HD_BF16 && traits->bf16_products != HD_BF16_WIDENED;
+    const int64_t K = args->K > 0 ? args->K : 1, word = pairs ? 2 : 1; /* elements in a word */
+    const int64_t slices = divide_up(divide_up(K, word), HD_DRY_GEMM_WORDS);
+    struct hd_dry_gemm_layout l = {.pairs = pairs};
+
+    l.rows = at_most(HD_DRY_GEMM_ROWS, args->M);
+    l.columns = at_most(HD_DRY_GEMM_COLUMNS, args->N);
+    l.words = round_up(divide_up(divide_up(K, word), slices), HD_DRY_GEMM_WORDS_ALIGN);
+    l.depth = l.words * word;
+    l.a_words = (l.rows + HD_DRY_GEMM_PANEL) * l.words;
+    l.b_words = (l.columns + HD_DRY_GEMM_PANEL) * l.words;
+    if (args->c_dtype != HD_F32 && K > l.depth)
+        l.sums_floats = l.rows * l.columns;
+    l.scratch_bytes =
+        hd_dry_align(l.a_words * 4) + hd_dry_align(l.b_words * 4) + hd_dry_align(l.sums_floats * 4);
+    return l;
+}
+
+bool hd_dry_gemm_is_row(const struct hd_gemm_args *args)
+{
+    return args->M == 1 && args->trans_b && (!args->trans_a || args->lda == 1);
+}
+
+bool hd_dry_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits)
+{
+    return hd_dry_gemm_is_row(args) || args->K <= 0 || !traits->gemm_scratch_bytes ||
+           (args->ab_dtype == HD_BF16 && traits->own_bf16);
+}
+
+/* A library computes within its budget, own code within its panels. The library may refuse a shape,
+ * so there is room for both. */
 int64_t hd_dry_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
-    const int64_t own = hd_dry_gemm_layout(args).thread_bytes * traits->threads;
+    const int64_t own =
+        hd_dry_gemm_is_row(args) ? 0 : hd_dry_gemm_layout(args, traits).scratch_bytes;
 
-    return own > traits->gemm_scratch_bytes ? own : traits->gemm_scratch_bytes;
+    return own > traits->gemm_scratch_bytes || hd_dry_gemm_is_own(args, traits)
+               ? own
+               : traits->gemm_scratch_bytes;
 }
 
 void hd_dry_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)

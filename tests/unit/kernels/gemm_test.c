@@ -83,7 +83,7 @@ static void every_combination_is_right(void **state)
         {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}, {HD_F32, HD_BF16}};
 
     (void)state;
-    for (int s = 0; s < SETTING_COUNT; s++) {
+    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
         struct device device = device_open(&settings[s]);
 
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -149,7 +149,7 @@ static void results_repeat_bit_for_bit(void **state)
 static void an_empty_depth_stores_the_bias_or_keeps_c(void **state)
 {
     (void)state;
-    for (int s = 0; s < SETTING_COUNT; s++) {
+    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
         struct device device = device_open(&settings[s]);
         const struct tensor *bias = tensor_random(5, HD_F32, 1, 1);
         struct tensor *c = tensor_new(3 * 5, HD_F32);

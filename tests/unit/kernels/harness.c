@@ -10,14 +10,17 @@
 
 enum { GUARD_BYTES = 64, TENSORS_MAX = 4096, GUARD = 0xa5 };
 
-const struct setting settings[SETTING_COUNT] = {
+const struct setting settings[GEMM_SETTING_COUNT] = {
     {.threads = 1},
     {.threads = 2},
     {.threads = 3},
     {.threads = 1, .force_plain = true},
     {.threads = 3, .force_plain = true},
-    {.threads = 2, .own_gemm = true},
-    {.threads = 2, .own_gemm = true, .avx2 = true},
+    {.threads = 2, .gemm_by = HD_GEMM_BY_OWN},
+    {.threads = 2, .gemm_by = HD_GEMM_BY_WIDENED, .avx2 = true},
+    {.threads = 2, .gemm_by = HD_GEMM_BY_WIDENED},
+    {.threads = 2, .gemm_by = HD_GEMM_BY_TILE_MODEL},
+    {.threads = 2, .gemm_by = HD_GEMM_BY_LIBRARY},
 };
 
 static struct tensor *live[TENSORS_MAX];
@@ -27,7 +30,8 @@ static int live_count, live_doubles_count;
 struct device device_open(const struct setting *setting)
 {
     const struct hd_backend_options options = {.threads = setting->threads,
-                                               .force_plain = setting->force_plain};
+                                               .force_plain = setting->force_plain,
+                                               .gemm_by = setting->gemm_by};
     const struct hd_backend_table *table = hd_backend_cpu();
     struct device device = {0};
 
@@ -35,10 +39,6 @@ struct device device_open(const struct setting *setting)
     table->describe(&options, &device.traits);
     assert_int_equal(table->open(&options, &device.backend), HD_OK);
     assert_int_equal(table->stream_open(device.backend, &device.stream), HD_OK);
-    if (setting->own_gemm) {
-        device.library = device.backend->gemm_library;
-        device.backend->gemm_library = NULL;
-    }
 #ifdef HEDDLE_CPU_X86
     if (setting->avx2 && device.traits.vector_bytes >= 32)
         device.backend->kernels = &hd_cpu_kernels_avx2;
@@ -48,8 +48,6 @@ struct device device_open(const struct setting *setting)
 
 void device_close(struct device *device)
 {
-    if (device->library)
-        device->backend->gemm_library = device->library;
     hd_backend_cpu()->stream_close(device->stream);
     hd_backend_cpu()->close(device->backend);
 }

@@ -20,15 +20,14 @@
 struct setting {
     int threads;
     bool force_plain;
-    bool own_gemm; /* without the library, though it is there */
-    bool avx2;     /* this narrower set, if the machine has it */
+    enum hd_gemm_by gemm_by;
+    bool avx2; /* this narrower set, if the machine has it; only without the library */
 };
-enum { SETTING_COUNT = 7 };
-extern const struct setting settings[SETTING_COUNT];
+enum { SETTING_COUNT = 7, GEMM_SETTING_COUNT = 10 }; /* the last ones differ in products only */
+extern const struct setting settings[GEMM_SETTING_COUNT];
 
 struct device {
     struct hd_backend *backend;
-    struct hd_cpu_gemm_library *library; /* put aside by own_gemm */
     struct hd_stream *stream;
     struct hd_traits traits;
 };

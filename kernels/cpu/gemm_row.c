@@ -1,0 +1,57 @@
+/* gemm_row: one row times a transposed matrix, c[n] = sum_k a[k] b[n, k] (+ bias) (+ c): what
+ * decoding does for every weight. Each row of b is read once and in order, which is all that
+ * counts: the product moves one word per multiply-add. Several rows at a time keep the sums
+ * independent. */
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/vec.h"
+
+enum { TOGETHER = 4 };
+
+INLINE void dot_rows(const struct hd_gemm_args *a, int64_t row, const int count,
+                     enum hd_dtype dtype)
+{
+    vf sums[TOGETHER] = {{0}};
+
+    FOR_VECTORS (k, n, 0, a->K) {
+        const vf x = vf_load(a->a, k, n, dtype);
+
+        UNROLL
+        for (int i = 0; i < count; i++)
+            sums[i] += x * vf_load(a->b, (row + i) * a->ldb + k, n, dtype);
+    }
+    for (int i = 0; i < count; i++) {
+        const float old[2] = {a->bias ? vf_load(a->bias, row + i, 1, dtype)[0] : 0,
+                              a->accumulate ? vf_load(a->c, row + i, 1, a->c_dtype)[0] : 0};
+
+        vf_store(a->c, row + i, 1, vf_set(vf_sum(sums[i]) + old[0] + old[1]), a->c_dtype);
+    }
+}
+
+INLINE void compute_rows(const struct hd_gemm_args *a, int64_t begin, int64_t end,
+                         enum hd_dtype dtype)
+{
+    int64_t row = begin;
+
+    for (; row + TOGETHER <= end; row += TOGETHER)
+        dot_rows(a, row, TOGETHER, dtype);
+    for (; row < end; row++)
+        dot_rows(a, row, 1, dtype);
+}
+
+static void compute(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_gemm_args *a = args;
+
+    (void)thread;
+    if (a->ab_dtype == HD_BF16)
+        compute_rows(a, begin, end, HD_BF16);
+    else
+        compute_rows(a, begin, end, HD_F32);
+}
+
+void KERNEL(gemm_row)(struct hd_backend *cpu, const struct hd_gemm_args *args)
+{
+    const int64_t row_bytes = args->K * (int64_t)hd_dtype_size(args->ab_dtype);
+
+    hd_cpu_parallel(cpu, args->N, hd_cpu_row_grain(row_bytes), compute, args);
+}

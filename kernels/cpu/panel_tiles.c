@@ -1,0 +1,47 @@
+/* panel_tiles: products of panels by a tile unit. Compiled twice: over AMX, and over its model.
+ *
+ * 2 x 2 tiles of sums, two of a and two of b: each tile that is loaded is used twice, which is what
+ * the unit's loads can feed. */
+#include "kernels/cpu/panel.h"
+#include "kernels/cpu/tile.h"
+
+enum { ROWS = 2 * TILE_ROWS };
+_Static_assert(HD_PANEL_COLUMNS == 2 * TILE_WORDS, "two tiles side by side");
+
+static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t words)
+{
+    const int64_t row_bytes = words * 4, b_bytes = HD_PANEL_COLUMNS * 4;
+    float *low = c + TILE_ROWS * HD_PANEL_COLUMNS;
+    TILES_DECLARE;
+
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
+    for (int64_t k = 0; k < words; k += TILE_WORDS) {
+        tile_load(4, a + k, row_bytes);
+        tile_load(6, b + k * HD_PANEL_COLUMNS, b_bytes);
+        tile_load(7, b + k * HD_PANEL_COLUMNS + TILE_WORDS, b_bytes);
+        tile_multiply_add(0, 4, 6);
+        tile_multiply_add(1, 4, 7);
+        tile_load(5, a + TILE_ROWS * words + k, row_bytes);
+        tile_multiply_add(2, 5, 6);
+        tile_multiply_add(3, 5, 7);
+    }
+    tile_store(0, c, b_bytes);
+    tile_store(1, c + TILE_WORDS, b_bytes);
+    tile_store(2, low, b_bytes);
+    tile_store(3, low + TILE_WORDS, b_bytes);
+}
+
+#ifdef HD_TILE_HARDWARE
+const struct hd_cpu_panels hd_cpu_panels_tiles = {
+#else
+const struct hd_cpu_panels hd_cpu_panels_model = {
+#endif
+    .rows = ROWS,
+    .by_row = true,
+    .begin = tiles_begin,
+    .end = tiles_end,
+    .multiply = multiply,
+};
