@@ -2,72 +2,30 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "data/data.h"
+#include "train/job_data.h"
 #include "train/layout.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
 /* ---- bigram ---- */
 
-static enum hd_status open_files(const struct hd_job_file *files, int64_t count,
-                                 struct hd_arena *arena, struct hd_corpus **ret_corpus)
-{
-    struct hd_corpus_file *list = hd_arena_array(arena, (size_t)count + 1, sizeof *list);
-
-    if (!list)
-        return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
-    for (int64_t i = 0; i < count; i++)
-        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
-    return hd_corpus_open(list, (size_t)count, ret_corpus);
-}
-
-struct sets {
-    struct hd_corpus *train_corpus, *val_corpus;
-    struct hd_data_range train, val;
-};
-
-static enum hd_status open_sets(const struct hd_job *job, struct hd_arena *arena,
-                                struct sets *ret_sets)
-{
-    struct sets s = {0};
-    enum hd_status st = open_files(job->train, job->train_count, arena, &s.train_corpus);
-
-    if (st)
-        return st;
-    s.train = hd_corpus_all(s.train_corpus);
-    if (job->val_count) {
-        st = open_files(job->val, job->val_count, arena, &s.val_corpus);
-        if (!st)
-            s.val = hd_corpus_all(s.val_corpus);
-    } else if (job->val_split > 0) {
-        st = hd_corpus_split(s.train_corpus, job->val_split, job->context, &s.train, &s.val);
-    } else {
-        st = hd_err(HD_INVALID, "the job names no validation data");
-    }
-    *ret_sets = s;
-    return st;
-}
-
 static enum hd_status print_bigram(const struct hd_job *job, struct hd_arena *arena)
 {
-    struct sets s = {0};
-    struct hd_validation validation;
+    struct hd_job_data data;
     struct hd_bigram *model = NULL;
     double nats;
-    enum hd_status st = open_sets(job, arena, &s);
+    enum hd_status st = hd_job_data_open(job, arena, &data);
 
+    if (!st && !data.can_validate)
+        st = hd_err(HD_INVALID, "the job names no validation data");
     if (!st)
-        st = hd_validation_init(&validation, s.val, job->context,
-                                job->validate_batches * job->global_batch);
+        st = hd_bigram_fit(data.train, job->vocab, &model);
     if (!st)
-        st = hd_bigram_fit(s.train, job->vocab, &model);
-    if (!st)
-        st = hd_bigram_entropy(model, &validation, &nats);
+        st = hd_bigram_entropy(model, &data.validation, &nats);
     if (!st)
         (void)printf("%.4f\n", nats);
     hd_bigram_free(model);
-    hd_corpus_close(s.train_corpus);
-    hd_corpus_close(s.val_corpus);
+    hd_job_data_close(&data);
     return st;
 }
 

@@ -34,7 +34,7 @@ struct hd_corpus {
     bool bounded;
     int64_t end_of_text; /* -1: none */
     size_t file_count;
-    struct token_file files[]; /* rising `first`; files without a token are not kept */
+    struct token_file files[]; /* `first` never falls */
 };
 
 /* ---- opening ---- */
@@ -154,7 +154,7 @@ static enum hd_status add_file(struct hd_corpus *corpus, const struct hd_corpus_
         st = understand(f);
     if (!st && f->view.count > INT64_MAX / 2 - corpus->token_count)
         st = hd_err(HD_LIMIT, "%s: the data files together are too large", file->path);
-    if (st || f->view.count == 0) {
+    if (st) {
         close_file(f);
         *f = (struct token_file){.first = 0};
         return st;
@@ -236,15 +236,15 @@ int64_t hd_corpus_token_count(const struct hd_corpus *corpus)
     return corpus->token_count;
 }
 
-bool hd_corpus_is_text(const struct hd_corpus *corpus)
+bool hd_corpus_has_text(const struct hd_corpus *corpus)
 {
     for (size_t i = 0; i < corpus->file_count; i++)
-        if (strcmp(corpus->files[i].view.kind, "text") != 0)
-            return false;
-    return true;
+        if (strcmp(corpus->files[i].view.kind, "text") == 0)
+            return true;
+    return false;
 }
 
-/* The file that token `place` lies in. */
+/* The file that token `place` lies in: the last that begins there or before. */
 static const struct token_file *file_at(const struct hd_corpus *corpus, int64_t place)
 {
     size_t lo = 0, hi = corpus->file_count; /* it lies in [lo, hi) */
@@ -366,6 +366,18 @@ bool hd_document_walk_ends(struct hd_document_walk *w, int32_t token)
 struct hd_data_range hd_corpus_all(const struct hd_corpus *corpus)
 {
     return (struct hd_data_range){.corpus = corpus, .first = 0, .count = corpus->token_count};
+}
+
+struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t first_file,
+                                     size_t count)
+{
+    const size_t end_file = first_file + count;
+    int64_t first, end;
+
+    assert(count > 0 && end_file <= corpus->file_count);
+    first = corpus->files[first_file].first;
+    end = end_file == corpus->file_count ? corpus->token_count : corpus->files[end_file].first;
+    return (struct hd_data_range){.corpus = corpus, .first = first, .count = end - first};
 }
 
 enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, int64_t context,

@@ -11,9 +11,10 @@
  * reads context + 1 tokens. What is left at the end of the range is dropped.
  *
  * The sampler is a pure function: the sample with the global id g = step * global_batch + i is
- * window g % windows of epoch g / windows, in order or by a keyed permutation of (seed, epoch).
- * There is no state and no index in memory: to resume is to know the step, and which rank computes
- * sample i is the plan's business.
+ * window g % windows of epoch g / windows, in order or by a keyed permutation of (seed, epoch). In
+ * a mixture, sample g is the n-th of a source k, both functions of g (mixture.h), and reads window
+ * n % windows of epoch n / windows of that source. There is no state and no index in memory: to
+ * resume is to know the step, and which rank computes sample i is the plan's business.
  *
  * Used by: train, worker, generation.   Uses: base.
  * Threads: a corpus, a sampler and a validation set are immutable after they are made: any thread.
@@ -26,6 +27,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "data/mixture.h"
 
 enum {
     HD_CORPUS_FILES_MAX = 1 << 20,
@@ -57,7 +59,7 @@ int64_t hd_corpus_token_count(const struct hd_corpus *corpus);
  * such as a checkpoint, where a clear word is still possible. */
 enum hd_status hd_corpus_check(const struct hd_corpus *corpus);
 
-bool hd_corpus_is_text(const struct hd_corpus *corpus); /* no token file among them */
+bool hd_corpus_has_text(const struct hd_corpus *corpus); /* files that are no token files */
 
 /* From now on an id that is not below `vocab` is HD_INVALID, naming file, place and id: at once for
  * what is looked at here (files up to 1 Mi tokens whole, larger ones in 256 places), later where it
@@ -79,6 +81,9 @@ struct hd_data_range {
 };
 
 struct hd_data_range hd_corpus_all(const struct hd_corpus *corpus);
+/* The tokens of `count` >= 1 files from number `first_file` on, as given to hd_corpus_open. */
+struct hd_data_range hd_corpus_files(const struct hd_corpus *corpus, size_t first_file,
+                                     size_t count);
 
 /* `data.split`: the last `fraction` (0 < fraction < 1) of the corpus for validation, the rest for
  * training; cut at a multiple of context; no token is in both. Either side holds at least one
@@ -90,20 +95,33 @@ enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, 
 
 enum hd_data_order { HD_DATA_SEQUENTIAL, HD_DATA_SHUFFLED };
 
-struct hd_sampler { /* read-only after hd_sampler_init */
+/* One source of a mixture, with epochs and an order of its own. */
+struct hd_sampler_source {
     struct hd_data_range range;
-    int64_t context;      /* S: tokens per window */
-    int64_t global_batch; /* samples per step, over all ranks */
     int64_t window_count; /* samples per epoch, at least 1 */
-    enum hd_data_order order;
     uint64_t seed;
 };
 
-/* HD_INVALID, with the number of bytes needed, when the range holds no whole window. The corpus
- * must outlive the sampler. */
+struct hd_sampler {       /* read-only after hd_sampler_init */
+    int64_t context;      /* S: tokens per window */
+    int64_t global_batch; /* samples per step, over all ranks */
+    int64_t window_count; /* of all sources */
+    enum hd_data_order order;
+    struct hd_mixture mixture;
+    struct hd_sampler_source sources[HD_MIXTURE_SOURCES_MAX];
+};
+
+/* One source. HD_INVALID, with the number of tokens needed, when the range holds no whole window.
+ * The corpus must outlive the sampler. */
 enum hd_status hd_sampler_init(struct hd_sampler *ret_sampler, struct hd_data_range range,
                                int64_t context, int64_t global_batch, enum hd_data_order order,
                                uint64_t seed);
+
+/* `count` sources with their weights (mixture.h). */
+enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
+                                       const struct hd_data_range *ranges, const double *weights,
+                                       int64_t count, int64_t context, int64_t global_batch,
+                                       enum hd_data_order order, uint64_t seed);
 
 /* Rows of a batch; any may be NULL, but with bounded documents, tokens only when all others are. */
 struct hd_data_batch {
@@ -123,8 +141,10 @@ struct hd_data_batch {
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch);
 
-/* The window that a global sample id reads, 0 .. window_count - 1. */
-int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id);
+/* The window that a global sample id reads: of which source (may be NULL), and which of its
+ * windows.
+ */
+int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, int64_t *ret_source);
 
 /* ---- validation batches ---- */
 

@@ -25,36 +25,60 @@ static enum hd_status check_windows(const char *what, struct hd_data_range range
     return HD_OK;
 }
 
+enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
+                                       const struct hd_data_range *ranges, const double *weights,
+                                       int64_t count, int64_t context, int64_t global_batch,
+                                       enum hd_data_order order, uint64_t seed)
+{
+    struct hd_sampler s = {.context = context, .global_batch = global_batch, .order = order};
+
+    if (count < 1 || count > HD_MIXTURE_SOURCES_MAX)
+        return hd_err(HD_INVALID, "a mixture of %" PRId64 " sources; it has 1 to %d", count,
+                      HD_MIXTURE_SOURCES_MAX);
+    if (global_batch < 1)
+        return hd_err(HD_INVALID, "train.global_batch is %" PRId64 "; it must be at least 1",
+                      global_batch);
+    for (int64_t k = 0; k < count; k++) {
+        const enum hd_status st = check_windows("training", ranges[k], context);
+
+        if (st)
+            return count > 1 ? hd_err_prefix(st, "source %" PRId64, k) : st;
+        s.sources[k] = (struct hd_sampler_source){
+            .range = ranges[k],
+            .window_count = hd_data_window_count(ranges[k].count, context),
+            .seed =
+                k ? hd_random_key(seed, (uint64_t)k) : seed}; /* equal sources differ in order */
+        s.window_count += s.sources[k].window_count;
+    }
+    hd_mixture_init(&s.mixture, weights, count, seed);
+    *ret_sampler = s;
+    return HD_OK;
+}
+
 enum hd_status hd_sampler_init(struct hd_sampler *ret_sampler, struct hd_data_range range,
                                int64_t context, int64_t global_batch, enum hd_data_order order,
                                uint64_t seed)
 {
-    enum hd_status st = check_windows("training", range, context);
-
-    if (st)
-        return st;
-    if (global_batch < 1)
-        return hd_err(HD_INVALID, "train.global_batch is %" PRId64 "; it must be at least 1",
-                      global_batch);
-    *ret_sampler = (struct hd_sampler){.range = range,
-                                       .context = context,
-                                       .global_batch = global_batch,
-                                       .window_count = hd_data_window_count(range.count, context),
-                                       .order = order,
-                                       .seed = seed};
-    return HD_OK;
+    return hd_sampler_init_mixture(ret_sampler, &range, (const double[]){1}, 1, context,
+                                   global_batch, order, seed);
 }
 
-int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id)
+int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, int64_t *ret_source)
 {
-    const int64_t epoch = sample_id / sampler->window_count;
-    const int64_t index = sample_id % sampler->window_count;
+    const struct hd_sampler_source *source = sampler->sources;
+    int64_t number = sample_id, k = 0;
 
     assert(sample_id >= 0);
+    if (sampler->mixture.count > 1)
+        k = hd_mixture_source(&sampler->mixture, sample_id, &number);
+    source += k;
+    if (ret_source)
+        *ret_source = k;
     if (sampler->order == HD_DATA_SEQUENTIAL)
-        return index;
-    return (int64_t)hd_random_permute(epoch_key(sampler->seed, epoch),
-                                      (uint64_t)sampler->window_count, (uint64_t)index);
+        return number % source->window_count;
+    return (int64_t)hd_random_permute(epoch_key(source->seed, number / source->window_count),
+                                      (uint64_t)source->window_count,
+                                      (uint64_t)(number % source->window_count));
 }
 
 /* Row i of a batch of windows of S tokens. */
@@ -117,8 +141,10 @@ enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, i
     for (int64_t i = 0; !st && i < count; i++) {
         const int64_t id = step * sampler->global_batch + first + i;
         const struct hd_data_batch row = row_of(ret_batch, i, S);
+        int64_t source;
+        const int64_t window = hd_sampler_window(sampler, id, &source);
 
-        st = fill_row(sampler->range, S, hd_sampler_window(sampler, id), &row);
+        st = fill_row(sampler->sources[source].range, S, window, &row);
         if (row.sample_ids)
             *row.sample_ids = id;
     }

@@ -165,72 +165,6 @@ static enum hd_status bind_all(struct hd_trainer *t)
     return HD_OK;
 }
 
-/* ---- data ---- */
-
-/* Text is read through the tokenizer, every token of which the model must know. */
-static enum hd_status check_tokenizer(const struct hd_job *job)
-{
-    struct hd_tokenizer *tokenizer = NULL;
-    enum hd_status st = hd_tokenizer_open(job->tokenizer, &tokenizer);
-
-    if (!st && job->vocab < hd_tokenizer_vocab(tokenizer))
-        st = hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
-                    (long long)job->vocab, (int)hd_tokenizer_vocab(tokenizer), job->tokenizer);
-    hd_tokenizer_close(tokenizer);
-    return st;
-}
-
-static enum hd_status open_corpus(struct hd_trainer *t, const struct hd_job_file *files,
-                                  int64_t count, struct hd_corpus **ret_corpus)
-{
-    struct hd_corpus_file *list = hd_arena_array(&t->arena, (size_t)count + 1, sizeof *list);
-    enum hd_status st;
-
-    if (!list)
-        return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
-    for (int64_t i = 0; i < count; i++)
-        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
-    st = hd_corpus_open(list, (size_t)count, ret_corpus);
-    if (!st && hd_corpus_is_text(*ret_corpus))
-        st = check_tokenizer(&t->layout.job);
-    if (!st)
-        st = hd_corpus_set_vocab(*ret_corpus, t->layout.job.vocab);
-    if (!st && strcmp(t->layout.job.documents, "bounded") == 0)
-        hd_corpus_set_bounds(*ret_corpus, t->layout.job.end_of_text);
-    return st;
-}
-
-static enum hd_status open_data(struct hd_trainer *t)
-{
-    const struct hd_job *job = &t->layout.job;
-    const enum hd_data_order order =
-        strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
-    struct hd_data_range train, val = {0};
-    enum hd_status st;
-
-    st = open_corpus(t, job->train, job->train_count, &t->corpus);
-    if (st)
-        return hd_err_prefix(st, "data.train");
-    train = hd_corpus_all(t->corpus);
-    if (job->val_count) {
-        st = open_corpus(t, job->val, job->val_count, &t->val_corpus);
-        if (st)
-            return hd_err_prefix(st, "data.val");
-        val = hd_corpus_all(t->val_corpus);
-    } else if (job->val_split > 0) {
-        st = hd_corpus_split(t->corpus, job->val_split, job->context, &train, &val);
-    }
-    if (!st)
-        st = hd_sampler_init(&t->sampler, train, job->context, job->global_batch, order,
-                             (uint64_t)job->seed);
-    if (!st && val.corpus && job->validate_batches) {
-        st = hd_validation_init(&t->validation, val, job->context,
-                                job->validate_batches * job->global_batch);
-        t->can_validate = !st;
-    }
-    return st;
-}
-
 /* ---- life ---- */
 
 static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
@@ -247,7 +181,7 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         st = hd_lr_schedule_from_job(job, &t->schedule);
     if (!st)
-        st = open_data(t);
+        st = hd_job_data_open(job, &t->arena, &t->data);
     if (!st)
         st = t->table->open(&backend, &t->backend);
     if (!st)
@@ -297,8 +231,7 @@ void hd_trainer_free(struct hd_trainer *t)
     hd_runner_free(t->runner);
     if (t->backend)
         t->table->close(t->backend);
-    hd_corpus_close(t->corpus);
-    hd_corpus_close(t->val_corpus);
+    hd_job_data_close(&t->data);
     if (t->private_base)
         (void)munmap(t->private_base, (size_t)t->mapped_bytes);
     hd_arena_done(&t->arena);
@@ -322,14 +255,12 @@ int64_t hd_trainer_steps_done(const struct hd_trainer *t)
 
 bool hd_trainer_can_validate(const struct hd_trainer *t)
 {
-    return t->can_validate;
+    return t->data.can_validate;
 }
 
 enum hd_status hd_trainer_check_data(const struct hd_trainer *t)
 {
-    enum hd_status st = hd_corpus_check(t->corpus);
-
-    return !st && t->val_corpus ? hd_corpus_check(t->val_corpus) : st;
+    return hd_job_data_check(&t->data);
 }
 
 float *hd_trainer_state(struct hd_trainer *t, int param, enum hd_state_kind kind)
@@ -370,7 +301,7 @@ static enum hd_status fill_batch(struct hd_trainer *t, const struct hd_instructi
     const int64_t B = t->layout.job.micro_batch;
     const int64_t first = (t->layout.coord.dp * t->layout.micro_batches + in->micro_batch) * B;
 
-    const enum hd_status st = hd_sampler_fill(&t->sampler, t->steps_done, first, B, &batch);
+    const enum hd_status st = hd_sampler_fill(&t->data.sampler, t->steps_done, first, B, &batch);
 
     if (st)
         hd_comm_abort(t->comm, hd_err_message());
@@ -504,9 +435,9 @@ static enum hd_status run_windows(struct hd_trainer *t)
     const struct hd_data_batch batch = batch_of(t->layout.eval, &t->eval_bases);
     const int64_t B = t->layout.job.micro_batch, dp = t->layout.mesh.sizes.dp;
 
-    for (int64_t first = t->layout.coord.dp * B; first < t->validation.window_count;
+    for (int64_t first = t->layout.coord.dp * B; first < t->data.validation.window_count;
          first += dp * B) {
-        enum hd_status st = hd_validation_fill(&t->validation, first, B, &batch);
+        enum hd_status st = hd_validation_fill(&t->data.validation, first, B, &batch);
 
         if (st)
             hd_comm_abort(t->comm, hd_err_message());
@@ -529,7 +460,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     const char *all;
     enum hd_status st;
 
-    if (!t->can_validate)
+    if (!t->data.can_validate)
         return hd_err(HD_INVALID, "the job names no validation data");
     t->block->loss_sum = 0;
     t->block->target_count = 0;

@@ -3,8 +3,8 @@
 #ifndef HD_TRAIN_TRAINER_H
 #define HD_TRAIN_TRAINER_H
 
-#include "data/data.h"
 #include "optim/optim.h"
+#include "train/job_data.h"
 #include "train/train.h"
 
 struct hd_profile;
@@ -29,10 +29,7 @@ struct hd_trainer {
     struct hd_bound *eval, *update;
     struct hd_step_block *block;
 
-    struct hd_corpus *corpus, *val_corpus;
-    struct hd_sampler sampler;
-    struct hd_validation validation;
-    bool can_validate;
+    struct hd_job_data data;
     struct hd_lr_schedule schedule;
 
     struct hd_profile *profile; /* NULL: none was asked for */

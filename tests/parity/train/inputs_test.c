@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "harness.h"
+#include "train/job_data.h"
 
 struct check {
     double loss[HARNESS_WORLD_MAX];
@@ -105,6 +106,40 @@ static void shapes_beyond_all_addresses_are_refused(void **state)
     harness_teardown(&h);
 }
 
+/* Goal: each source gets its own files, in the job's order. Method: the corpus as one source, then
+ * twice as the other. */
+static void a_mixture_of_the_job_becomes_sources(void **state)
+{
+    double weights[] = {3, 1};
+    struct hd_job_file files[3];
+    struct hd_job_data data;
+    struct hd_arena arena;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 640);
+    job = harness_job(&h, "llama", 1);
+    for (int i = 0; i < 3; i++)
+        files[i] = (struct hd_job_file){h.corpus, 640, i > 0};
+    job.train = files;
+    job.train_count = 3;
+    job.weights = weights;
+    job.weight_count = 2;
+    job.val_split = 0;
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_job_data_open(&job, &arena, &data), HD_OK);
+    assert_int_equal(data.sampler.mixture.count, 2);
+    assert_int_equal(data.sampler.sources[0].range.count, 640);
+    assert_int_equal(data.sampler.sources[1].range.first, 640);
+    assert_int_equal(data.sampler.sources[1].range.count, 1280);
+    assert_true(data.sampler.mixture.share[0] > 2 * data.sampler.mixture.share[1]);
+    assert_false(hd_corpus_is_bounded(data.train_corpus));
+    hd_job_data_close(&data);
+    hd_arena_done(&arena);
+    harness_teardown(&h);
+}
+
 static enum hd_status watch_rank(struct harness_rank *r)
 {
     struct hd_trainer *t = NULL;
@@ -144,6 +179,7 @@ int main(void)
         cmocka_unit_test(fewer_validation_windows_than_places_give_the_same_loss),
         cmocka_unit_test(a_vocabulary_smaller_than_the_tokenizer_is_refused),
         cmocka_unit_test(shapes_beyond_all_addresses_are_refused),
+        cmocka_unit_test(a_mixture_of_the_job_becomes_sources),
         cmocka_unit_test(data_that_changes_in_use_is_named),
     };
     return cmocka_run_group_tests_name("inputs", tests, NULL, NULL);

@@ -192,7 +192,7 @@ static void every_window_comes_once_per_epoch(void **state)
         int seen[WINDOWS] = {0};
 
         for (int i = 0; i < WINDOWS; i++) {
-            order[e][i] = (int)hd_sampler_window(&s, e * WINDOWS + i);
+            order[e][i] = (int)hd_sampler_window(&s, e * WINDOWS + i, NULL);
             assert_in_range(order[e][i], 0, WINDOWS - 1);
             assert_int_equal(seen[order[e][i]]++, 0);
         }
@@ -219,7 +219,7 @@ static void another_seed_gives_another_order(void **state)
     assert_int_equal(hd_sampler_init(&b, hd_corpus_all(f->corpus), 4, 2, HD_DATA_SHUFFLED, 2),
                      HD_OK);
     for (int i = 0; i < 50; i++)
-        same += hd_sampler_window(&a, i) == hd_sampler_window(&b, i);
+        same += hd_sampler_window(&a, i, NULL) == hd_sampler_window(&b, i, NULL);
     assert_true(same < 10);
 }
 

@@ -1,0 +1,102 @@
+#include "train/job_data.h"
+
+#include <string.h>
+
+#include "data/tokenizer.h"
+
+/* Text is read through the tokenizer, every token of which the model must know. */
+static enum hd_status check_tokenizer(const struct hd_job *job)
+{
+    struct hd_tokenizer *tokenizer = NULL;
+    enum hd_status st = hd_tokenizer_open(job->tokenizer, &tokenizer);
+
+    if (!st && job->vocab < hd_tokenizer_vocab(tokenizer))
+        st = hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
+                    (long long)job->vocab, (int)hd_tokenizer_vocab(tokenizer), job->tokenizer);
+    hd_tokenizer_close(tokenizer);
+    return st;
+}
+
+static enum hd_status open_corpus(const struct hd_job *job, const struct hd_job_file *files,
+                                  int64_t count, struct hd_arena *arena,
+                                  struct hd_corpus **ret_corpus)
+{
+    struct hd_corpus_file *list = hd_arena_array(arena, (size_t)count + 1, sizeof *list);
+    enum hd_status st;
+
+    if (!list)
+        return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
+    for (int64_t i = 0; i < count; i++)
+        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
+    st = hd_corpus_open(list, (size_t)count, ret_corpus);
+    if (!st && hd_corpus_has_text(*ret_corpus))
+        st = check_tokenizer(job);
+    if (!st)
+        st = hd_corpus_set_vocab(*ret_corpus, job->vocab);
+    if (!st && strcmp(job->documents, "bounded") == 0)
+        hd_corpus_set_bounds(*ret_corpus, job->end_of_text);
+    return st;
+}
+
+/* The files of each source stand together. */
+static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data *d)
+{
+    static const double one = 1;
+    struct hd_data_range ranges[HD_JOB_SOURCES_MAX] = {d->train};
+    const enum hd_data_order order =
+        strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
+    int64_t first = 0, end = 0;
+
+    for (int64_t k = 0; k < job->weight_count; k++, first = end) {
+        while (end < job->train_count && job->train[end].source == k)
+            end++;
+        ranges[k] = hd_corpus_files(d->train_corpus, (size_t)first, (size_t)(end - first));
+    }
+    return hd_sampler_init_mixture(&d->sampler, ranges, job->weight_count ? job->weights : &one,
+                                   job->weight_count ? job->weight_count : 1, job->context,
+                                   job->global_batch, order, (uint64_t)job->seed);
+}
+
+enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_arena *arena,
+                                struct hd_job_data *ret_data)
+{
+    struct hd_job_data *d = ret_data;
+    struct hd_data_range val = {0};
+    enum hd_status st;
+
+    *d = (struct hd_job_data){.can_validate = false};
+    st = open_corpus(job, job->train, job->train_count, arena, &d->train_corpus);
+    if (st)
+        return hd_err_prefix(st, "data.train");
+    d->train = hd_corpus_all(d->train_corpus);
+    if (job->val_count) {
+        st = open_corpus(job, job->val, job->val_count, arena, &d->val_corpus);
+        if (st)
+            return hd_err_prefix(st, "data.val");
+        val = hd_corpus_all(d->val_corpus);
+    } else if (job->val_split > 0) {
+        st = hd_corpus_split(d->train_corpus, job->val_split, job->context, &d->train, &val);
+    }
+    if (!st)
+        st = open_sampler(job, d);
+    if (!st && val.corpus && job->validate_batches) {
+        st = hd_validation_init(&d->validation, val, job->context,
+                                job->validate_batches * job->global_batch);
+        d->can_validate = !st;
+    }
+    return st;
+}
+
+void hd_job_data_close(struct hd_job_data *data)
+{
+    hd_corpus_close(data->train_corpus);
+    hd_corpus_close(data->val_corpus);
+    *data = (struct hd_job_data){.can_validate = false};
+}
+
+enum hd_status hd_job_data_check(const struct hd_job_data *data)
+{
+    enum hd_status st = hd_corpus_check(data->train_corpus);
+
+    return !st && data->val_corpus ? hd_corpus_check(data->val_corpus) : st;
+}
