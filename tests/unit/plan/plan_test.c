@@ -28,6 +28,8 @@ static struct hd_job small_job(const char *precision, int64_t dp, int64_t global
                          .hidden = C,
                          .heads = H,
                          .kv_heads = H,
+                         .head_width = C / H,
+                         .rope_factor = 1,
                          .ffn_hidden = F,
                          .vocab = V,
                          .context = S,
@@ -51,6 +53,7 @@ static struct hd_job small_job(const char *precision, int64_t dp, int64_t global
     (void)snprintf(job.family, sizeof job.family, "llama");
     (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
     (void)snprintf(job.order, sizeof job.order, "sequential");
+    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "none");
     (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
     (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
     (void)snprintf(job.device, sizeof job.device, "cpu");
