@@ -1,0 +1,314 @@
+#!/usr/bin/env python3
+"""Writes values/*.golden: what PyTorch and Hugging Face transformers compute for small models.
+
+    python3 tests/golden/generate.py [CASE...]
+
+Needs torch and transformers; the tests need neither. A file says which versions made it. Weights and
+tokens are not in it: both sides make them by the rule of number(), so a file holds the model's
+settings, the loss, the logits of the first sequence, the gradient of each parameter and the losses
+of 20 AdamW steps, all in fp32, computed in fp64.
+
+Format: lines of text ("golden 1", "KEY VALUE" in the words of the resolved job file, "tensor NAME
+COUNT" in the order of the data, "end"), then the tensors' values as little-endian fp32.
+"""
+import math
+import os
+import sys
+
+import numpy as np
+import torch
+import transformers
+
+torch.set_default_dtype(torch.float64)
+torch.manual_seed(0)
+HERE = os.path.dirname(os.path.abspath(__file__))
+MASK64 = (1 << 64) - 1
+
+# The recipe of the 20 steps; the test has the same.
+STEPS, WARMUP, PEAK, LEAST = 20, 4, 0.01, 0.001
+BETA1, BETA2, EPS, DECAY, CLIP = 0.9, 0.95, 1e-6, 0.1, 0.5
+END_OF_TEXT = 0
+
+
+def numbers(name, count):
+    """u in [0, 1) for i < count: 24 bits of splitmix64 (Steele et al. 2014), keyed by FNV-1a."""
+    key = 0xCBF29CE484222325
+    for byte in name.encode():
+        key = ((key ^ byte) * 0x100000001B3) & MASK64
+    with np.errstate(over="ignore"):
+        z = np.uint64(key) + np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return (z >> np.uint64(40)).astype(np.float64) / 2.0**24
+
+
+def weights(name, shape):
+    """Norm weights 1 +- 1/8, biases +- 1/16, matrices +- 1/4, rounded to fp32."""
+    u = numbers(name, int(np.prod(shape))) - 0.5
+    if name.endswith("bias"):
+        w = u / 8
+    elif len(shape) == 1:
+        w = 1 + u / 4
+    else:
+        w = u / 2
+    return w.astype(np.float32).astype(np.float64).reshape(shape)
+
+
+def token_ids(case):
+    n = case["batch"] * case["context"] + 1
+    ids = (numbers("tokens", n) * case["vocab"]).astype(np.int64)
+    if case["documents"]:
+        ids[6::9] = END_OF_TEXT
+    return ids
+
+
+BASE = dict(layers=2, hidden=24, heads=3, kv_heads=3, head_width=8, ffn_hidden=40, vocab=61, context=19,
+            batch=3, tied=False, qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, window=0,
+            window_from=0, rope_theta=10000.0, norm_eps=1e-5, rope=None, documents=False)
+
+
+def case(family, **changes):
+    return {**BASE, "family": family, **changes}
+
+
+GPT2 = dict(ffn_hidden=96, tied=True, qkv_bias=True, out_bias=True, mlp_bias=True)
+CASES = {
+    "gpt2": case("gpt2", **GPT2),
+    "gpt2-own-head": case("gpt2", **{**GPT2, "tied": False, "ffn_hidden": 72}),
+    "llama": case("llama"),
+    "llama-gqa-tied": case("llama", hidden=32, heads=4, kv_heads=2, tied=True, context=21),
+    "llama-mqa-theta-biases": case("llama", kv_heads=1, rope_theta=500000.0, qkv_bias=True, out_bias=True,
+                                   mlp_bias=True, norm_eps=1e-6),
+    "llama-linear": case("llama", rope=dict(type="linear", factor=3.0)),
+    # 16 channels, so that waves of all three bands are there: shorter than 40 / 4, longer than 40
+    "llama-llama3": case("llama", heads=2, kv_heads=2, head_width=16, context=43,
+                         rope=dict(type="llama3", factor=8.0, original_context=40, low_freq_factor=1.0,
+                                   high_freq_factor=4.0)),
+    "llama-yarn": case("llama", heads=2, kv_heads=1, head_width=16, context=43,
+                       rope=dict(type="yarn", factor=4.0, original_context=64, beta_fast=8.0, beta_slow=1.0,
+                                 attention_factor=0.0)),
+    "llama-documents": case("llama", documents=True, context=29, kv_heads=1),
+    "gpt2-documents": case("gpt2", **GPT2, documents=True, context=29),
+    "mistral": case("mistral", heads=2, kv_heads=1, head_width=16, window=7, context=23),
+    "qwen2": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True, window=5, window_from=1),
+    "qwen3": case("qwen3", heads=4, kv_heads=2, head_width=16, qk_norm=True, norm_eps=1e-6),
+}
+
+
+def rope_parameters(c):
+    r = c["rope"]
+    out = {"rope_theta": c["rope_theta"], "rope_type": "default"}
+    if not r:
+        return out
+    out.update(rope_type=r["type"], factor=r["factor"])
+    if r["type"] in ("llama3", "yarn"):
+        out["original_max_position_embeddings"] = r["original_context"]
+    if r["type"] == "llama3":
+        out.update(low_freq_factor=r["low_freq_factor"], high_freq_factor=r["high_freq_factor"])
+    if r["type"] == "yarn":
+        out.update(beta_fast=r["beta_fast"], beta_slow=r["beta_slow"])
+    return out
+
+
+def build(c):
+    if c["family"] == "gpt2":
+        config = transformers.GPT2Config(
+            n_layer=c["layers"], n_embd=c["hidden"], n_head=c["heads"], n_inner=c["ffn_hidden"],
+            vocab_size=c["vocab"], n_positions=c["context"], layer_norm_epsilon=c["norm_eps"],
+            attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0, tie_word_embeddings=c["tied"])
+        kind = transformers.GPT2LMHeadModel
+    else:
+        common = dict(
+            num_hidden_layers=c["layers"], hidden_size=c["hidden"], num_attention_heads=c["heads"],
+            num_key_value_heads=c["kv_heads"], head_dim=c["head_width"], intermediate_size=c["ffn_hidden"],
+            vocab_size=c["vocab"], max_position_embeddings=c["context"], rms_norm_eps=c["norm_eps"],
+            tie_word_embeddings=c["tied"], rope_parameters=rope_parameters(c), attention_dropout=0.0)
+        if c["family"] == "llama":
+            assert c["qkv_bias"] == c["out_bias"]
+            config = transformers.LlamaConfig(attention_bias=c["qkv_bias"], mlp_bias=c["mlp_bias"], **common)
+            kind = transformers.LlamaForCausalLM
+        elif c["family"] == "mistral":
+            config = transformers.MistralConfig(sliding_window=c["window"], **common)
+            kind = transformers.MistralForCausalLM
+        elif c["family"] == "qwen2":
+            del common["head_dim"]
+            config = transformers.Qwen2Config(use_sliding_window=c["window"] > 0, sliding_window=c["window"],
+                                              max_window_layers=c["window_from"], **common)
+            kind = transformers.Qwen2ForCausalLM
+        else:
+            config = transformers.Qwen3Config(attention_bias=False, **common)
+            kind = transformers.Qwen3ForCausalLM
+    config._attn_implementation = "eager"
+    return kind(config).double().train()
+
+
+def names(c, model):
+    """Our name -> (tensor of the model, how to cut ours out of it, how to put it in)."""
+    state = dict(model.named_parameters())
+    out = {}
+
+    def plain(ours, theirs):
+        out[ours] = (state[theirs], lambda t: t)
+
+    def conv(ours, theirs, first=0, count=None):  # Conv1D keeps [in, out]
+        out[ours] = (state[theirs],
+                     lambda t: (t[..., first:first + count] if count else t).T if t.dim() == 2
+                     else (t[first:first + count] if count else t))
+
+    if c["family"] == "gpt2":
+        C = c["hidden"]
+        plain("embedding.weight", "transformer.wte.weight")
+        plain("embedding.positions", "transformer.wpe.weight")
+        for i in range(c["layers"]):
+            h, b = f"transformer.h.{i}.", f"blocks.{i}."
+            for ours, theirs in (("norm1", "ln_1"), ("norm2", "ln_2")):
+                plain(b + ours + ".weight", h + theirs + ".weight")
+                plain(b + ours + ".bias", h + theirs + ".bias")
+            for kind in ("weight", "bias"):
+                for k, which in enumerate("qkv"):
+                    conv(f"{b}attention.{which}.{kind}", f"{h}attn.c_attn.{kind}", k * C, C)
+                conv(f"{b}attention.out.{kind}", f"{h}attn.c_proj.{kind}")
+                conv(f"{b}mlp.up.{kind}", f"{h}mlp.c_fc.{kind}")
+                conv(f"{b}mlp.down.{kind}", f"{h}mlp.c_proj.{kind}")
+        plain("head.norm.weight", "transformer.ln_f.weight")
+        plain("head.norm.bias", "transformer.ln_f.bias")
+    else:
+        plain("embedding.weight", "model.embed_tokens.weight")
+        for i in range(c["layers"]):
+            h, b = f"model.layers.{i}.", f"blocks.{i}."
+            plain(b + "norm1.weight", h + "input_layernorm.weight")
+            plain(b + "norm2.weight", h + "post_attention_layernorm.weight")
+            for ours, theirs in (("attention.q", "self_attn.q_proj"), ("attention.k", "self_attn.k_proj"),
+                                 ("attention.v", "self_attn.v_proj"), ("attention.out", "self_attn.o_proj"),
+                                 ("mlp.gate", "mlp.gate_proj"), ("mlp.up", "mlp.up_proj"),
+                                 ("mlp.down", "mlp.down_proj")):
+                for kind in ("weight", "bias"):
+                    if f"{h}{theirs}.{kind}" in state:
+                        plain(f"{b}{ours}.{kind}", f"{h}{theirs}.{kind}")
+            if c["qk_norm"]:
+                plain(b + "attention.q_norm.weight", h + "self_attn.q_norm.weight")
+                plain(b + "attention.k_norm.weight", h + "self_attn.k_norm.weight")
+        plain("head.norm.weight", "model.norm.weight")
+    if not c["tied"]:
+        plain("head.weight", "lm_head.weight")
+    return out
+
+
+def batch(c):
+    """tokens, targets (-100: none), positions, mask [B, 1, S, S] or None"""
+    B, S = c["batch"], c["context"]
+    ids = token_ids(c)
+    tokens = torch.tensor(ids[:B * S].reshape(B, S))
+    targets = torch.tensor(ids[1:B * S + 1].reshape(B, S))
+    positions = torch.arange(S).expand(B, S).clone()
+    if not c["documents"]:
+        return tokens, targets, positions, None
+    mask = torch.full((B, 1, S, S), torch.finfo(torch.float64).min)
+    for b in range(B):
+        first = 0
+        for s in range(S):
+            positions[b, s] = s - first
+            mask[b, 0, s, first:s + 1] = 0
+            if tokens[b, s] == END_OF_TEXT:
+                targets[b, s] = -100
+                first = s + 1
+    return tokens, targets, positions, mask
+
+
+def loss_and_logits(c, model):
+    tokens, targets, positions, mask = batch(c)
+    logits = model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False).logits
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, c["vocab"]), targets.reshape(-1),
+                                             ignore_index=-100)
+    return loss, logits
+
+
+def rate(step):
+    if step <= WARMUP:
+        return PEAK * step / WARMUP
+    x = (step - WARMUP) / (STEPS - WARMUP)
+    return LEAST + (PEAK - LEAST) * 0.5 * (1 + math.cos(math.pi * x))
+
+
+def curve(c, model):
+    """Losses before each of the steps, and the gradient norms."""
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() == 1]
+    adamw = torch.optim.AdamW([{"params": matrices, "weight_decay": DECAY},
+                               {"params": vectors, "weight_decay": 0.0}],
+                              betas=(BETA1, BETA2), eps=EPS)
+    losses, norms = [], []
+    for step in range(1, STEPS + 1):
+        loss, _ = loss_and_logits(c, model)
+        adamw.zero_grad()
+        loss.backward()
+        norm = math.sqrt(sum(float((p.grad**2).sum()) for p in model.parameters()))
+        for p in model.parameters():
+            p.grad *= min(1.0, CLIP / norm)
+        for group in adamw.param_groups:
+            group["lr"] = rate(step)
+        adamw.step()
+        losses.append(loss.item())
+        norms.append(norm)
+    return np.array(losses), np.array(norms)
+
+
+def settings(c):
+    r = c["rope"] or {}
+    return {
+        "model.family": c["family"], "model.layers": c["layers"], "model.hidden": c["hidden"],
+        "model.heads": c["heads"], "model.kv_heads": c["kv_heads"], "model.head_width": c["head_width"],
+        "model.ffn_hidden": c["ffn_hidden"], "model.vocab": c["vocab"], "model.context": c["context"],
+        "model.rope_theta": c["rope_theta"], "model.norm_eps": c["norm_eps"],
+        "model.tie_embeddings": int(c["tied"]), "model.qkv_bias": int(c["qkv_bias"]),
+        "model.out_bias": int(c["out_bias"]), "model.mlp_bias": int(c["mlp_bias"]),
+        "model.qk_norm": int(c["qk_norm"]), "model.window": c["window"], "model.window_from": c["window_from"],
+        "model.rope_scaling": r.get("type", "none"), "model.rope_scaling.factor": r.get("factor", 1.0),
+        "model.rope_scaling.original_context": r.get("original_context", 0),
+        "model.rope_scaling.low_freq_factor": r.get("low_freq_factor", 1.0),
+        "model.rope_scaling.high_freq_factor": r.get("high_freq_factor", 4.0),
+        "model.rope_scaling.beta_fast": r.get("beta_fast", 32.0),
+        "model.rope_scaling.beta_slow": r.get("beta_slow", 1.0),
+        "model.rope_scaling.attention_factor": r.get("attention_factor", 0.0),
+        "train.global_batch": c["batch"], "data.documents": "bounded" if c["documents"] else "joined",
+        "data.end_of_text": END_OF_TEXT if c["documents"] else -1,
+    }
+
+
+def write(name, c):
+    model = build(c)
+    ours = names(c, model)
+    assert len({id(t) for t, _ in ours.values()}) == len(list(model.parameters())), "a parameter is not named"
+    with torch.no_grad():
+        for our_name, (tensor, cut) in ours.items():
+            view = cut(tensor)
+            view.copy_(torch.tensor(weights(our_name, tuple(view.shape))))
+    loss, logits = loss_and_logits(c, model)
+    loss.backward()
+    tensors = {"loss": np.array([loss.item()]), "logits": logits[0].detach().numpy()}
+    for our_name, (tensor, cut) in ours.items():
+        tensors["gradient " + our_name] = cut(tensor.grad).detach().numpy().copy()
+    tensors["curve"], tensors["norms"] = curve(c, model)
+    path = os.path.join(HERE, "values", name + ".golden")
+    with open(path, "wb") as f:
+        f.write(b"golden 1\n")
+        f.write(f"# torch {torch.__version__}, transformers {transformers.__version__}\n".encode())
+        for key, value in settings(c).items():
+            f.write(f"{key} {value}\n".encode())
+        for key, value in tensors.items():
+            f.write(f"tensor {key} {value.size}\n".encode())
+        f.write(b"end\n")
+        for value in tensors.values():
+            f.write(np.ascontiguousarray(value, dtype="<f4").tobytes())
+    print(f"{name}: loss {loss.item():.6f} -> {tensors['curve'][-1]:.6f}, {os.path.getsize(path)} bytes")
+
+
+def main():
+    os.makedirs(os.path.join(HERE, "values"), exist_ok=True)
+    for name in sys.argv[1:] or CASES:
+        write(name, CASES[name])
+
+
+if __name__ == "__main__":
+    main()

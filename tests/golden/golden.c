@@ -1,0 +1,144 @@
+#include "golden.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+
+/* ---- the rule of numbers ---- */
+
+double golden_number(const char *name, int64_t i)
+{
+    uint64_t key = 0xCBF29CE484222325, z;
+
+    for (const char *c = name; *c; c++)
+        key = (key ^ (unsigned char)*c) * 0x100000001B3;
+    z = key + (uint64_t)(i + 1) * 0x9E3779B97F4A7C15;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    z ^= z >> 31;
+    return (double)(z >> 40) / 0x1p24;
+}
+
+float golden_weight(const char *name, int dim_count, int64_t i)
+{
+    const double u = golden_number(name, i) - 0.5;
+    const size_t len = strlen(name);
+
+    if (len > 4 && strcmp(name + len - 4, "bias") == 0)
+        return (float)(u / 8);
+    return (float)(dim_count == 1 ? 1 + u / 4 : u / 2);
+}
+
+/* ---- files ---- */
+
+static bool set_word(char *member, const char *value)
+{
+    (void)snprintf(member, HD_JOB_WORD_MAX, "%s", value);
+    return true;
+}
+
+static bool set_int(int64_t *member, const char *value)
+{
+    char *end;
+
+    *member = strtoll(value, &end, 10);
+    return *end == '\0';
+}
+
+static bool set_real(double *member, const char *value)
+{
+    char *end;
+
+    *member = strtod(value, &end);
+    return *end == '\0';
+}
+
+static bool set(struct hd_job *job, const char *key, const char *value)
+{
+#define SET_WORD(member) set_word(job->member, value)
+#define SET_PATH(member) set_word(job->member, value)
+#define SET_INT(member)  set_int(&job->member, value)
+#define SET_REAL(member) set_real(&job->member, value)
+#define SET_BOOL(member) (job->member = *value == '1', true)
+#define X(kind, member, name, min, max) \
+    if (strcmp(key, name) == 0)         \
+        return SET_##kind(member);
+    HD_JOB_FIELDS(X)
+#undef X
+    return false;
+}
+
+static void read_line(char *line, struct hd_job *job, struct golden *g)
+{
+    struct golden_tensor *t = &g->tensors[g->tensor_count];
+    char *value = strchr(line, ' ');
+
+    if (strncmp(line, "tensor ", 7) == 0) {
+        char *count = strrchr(line, ' ');
+
+        assert_true(g->tensor_count < GOLDEN_TENSORS_MAX);
+        *count = '\0';
+        (void)snprintf(t->name, sizeof t->name, "%s", line + 7);
+        assert_true(set_int(&t->count, count + 1));
+        g->tensor_count++;
+        return;
+    }
+    assert_non_null(value);
+    *value = '\0';
+    if (!set(job, line, value + 1))
+        fail_msg("golden: '%s %s' is no setting of a job", line, value + 1);
+    g->setting_count++;
+}
+
+void golden_read(const char *name, struct hd_arena *arena, struct hd_job *job,
+                 struct golden *ret_golden)
+{
+    const char *source = getenv("HEDDLE_SOURCE_DIR");
+    struct hd_text file = {0};
+    const float *values;
+    char path[512], *copy, *line, *next;
+
+    (void)snprintf(path, sizeof path, "%s/tests/golden/values/%s.golden", source ? source : ".",
+                   name);
+    if (hd_file_read(path, 4 << 20, &file))
+        fail_msg("%s", hd_err_message());
+    copy = hd_arena_alloc(arena, file.len_bytes + 1);
+    assert_non_null(copy);
+    memcpy(copy, file.data, file.len_bytes);
+    copy[file.len_bytes] = '\0';
+    *ret_golden = (struct golden){.tensor_count = 0};
+    assert_int_equal(strncmp(copy, "golden 1\n", 9), 0);
+    for (line = copy + 9; strncmp(line, "end\n", 4) != 0; line = next + 1) {
+        next = strchr(line, '\n');
+        assert_non_null(next);
+        *next = '\0';
+        if (*line != '#')
+            read_line(line, job, ret_golden);
+    }
+    line += 4;
+    values = hd_arena_alloc(arena, file.len_bytes); /* aligned, unlike the text */
+    assert_non_null(values);
+    memcpy((void *)values, line, (size_t)(copy + file.len_bytes - line));
+    for (int i = 0; i < ret_golden->tensor_count; i++) {
+        ret_golden->tensors[i].values = values;
+        values += ret_golden->tensors[i].count;
+        line += ret_golden->tensors[i].count * (int64_t)sizeof *values;
+    }
+    assert_ptr_equal(line, copy + file.len_bytes); /* all of the file is accounted for */
+    hd_text_free(&file);
+}
+
+const struct golden_tensor *golden_find(const struct golden *golden, const char *name)
+{
+    for (int i = 0; i < golden->tensor_count; i++)
+        if (strcmp(golden->tensors[i].name, name) == 0)
+            return &golden->tensors[i];
+    return NULL;
+}

@@ -1,0 +1,382 @@
+/* The same numbers as PyTorch: loss, logits, the gradient of every parameter, and 20 steps of
+ * AdamW, against values/ (generate.py), for each family and feature. The values were computed in
+ * fp64 and kept in fp32.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "golden.h"
+#include "harness.h"
+#include "train/generate.h"
+
+enum { STEPS = 20, PARAMS_MAX = 64 };
+
+/* Of one run: fp32 or bf16. */
+struct run {
+    const struct golden *golden;
+    struct hd_job job;
+    const char *checkpoint; /* to start from; NULL: weights by the rule */
+    struct hd_saved saved;  /* of the start, before any step */
+    double losses[STEPS], norms[STEPS];
+    double targets; /* of the step */
+    float *gradients[PARAMS_MAX];
+    struct hd_param params[PARAMS_MAX];
+    int param_count;
+};
+
+struct fixture {
+    struct harness h;
+    struct hd_arena arena;
+    struct hd_job_file file;
+    struct golden golden;
+    struct hd_job job;
+};
+
+/* ---- what both sides start from ---- */
+
+/* A one-dimensional array of bytes in NumPy's format, 64 bytes of head: B * S + 1 ids. */
+static void write_tokens(struct fixture *f)
+{
+    const int64_t S = f->job.context, n = f->job.global_batch * S + 1;
+    const bool documents = strcmp(f->job.documents, "bounded") == 0;
+    struct hd_text file = {0};
+
+    hd_text_add_bytes(&file, "\x93NUMPY\x01\x00\x76\x00", 10);
+    hd_text_add(&file, "%-117s\n", "");
+    (void)snprintf(file.data + 10, 118,
+                   "{'descr': '|u1', 'fortran_order': False, 'shape': (%lld,)}", (long long)n);
+    file.data[strlen(file.data + 10) + 10] = ' ';
+    for (int64_t i = 0; i < n; i++) {
+        char id = (char)(golden_number("tokens", i) * (double)f->job.vocab);
+
+        if (documents && i % 9 == 6)
+            id = 0;
+        hd_text_add_bytes(&file, &id, 1);
+    }
+    (void)snprintf(f->h.corpus, sizeof f->h.corpus, "%s/tokens.npy", f->h.dir);
+    assert_int_equal(hd_file_write_atomic(f->h.corpus, file.data, file.len_bytes, 0600), HD_OK);
+    f->file = (struct hd_job_file){.path = f->h.corpus, .size_bytes = (int64_t)file.len_bytes};
+    hd_text_free(&file);
+}
+
+/* The recipe of generate.py. */
+static void set_up(struct fixture *f, const char *name)
+{
+    memset(f, 0, sizeof *f);
+    harness_setup(&f->h, 100);
+    hd_arena_init(&f->arena, 0);
+    f->job = harness_job(&f->h, "llama", 1);
+    f->job.steps = STEPS;
+    f->job.lr_warmup_steps = 4;
+    f->job.lr_peak = 0.01;
+    f->job.lr_min = 0.001;
+    f->job.lr_decay_steps = STEPS - 4;
+    f->job.beta1 = 0.9;
+    f->job.beta2 = 0.95;
+    f->job.adam_eps = 1e-6;
+    f->job.weight_decay = 0.1;
+    f->job.clip = 0.5;
+    f->job.val_split = 0;
+    f->job.micro_batch = 1;
+    memcpy(f->job.order, "sequential", 11);
+    golden_read(name, &f->arena, &f->job, &f->golden);
+    assert_int_equal(f->golden.setting_count, 29);
+    write_tokens(f);
+    f->job.train = &f->file;
+}
+
+static void tear_down(struct fixture *f)
+{
+    hd_arena_done(&f->arena);
+    harness_teardown(&f->h);
+}
+
+/* ---- running ---- */
+
+static void set_weights(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+        float *w = hd_trainer_state(t, i, HD_STATE_WEIGHT);
+
+        for (int64_t k = 0; k < p->count; k++)
+            w[k] = golden_weight(p->name, p->dim_count, k);
+    }
+}
+
+static void copy_gradients(struct run *run, struct hd_trainer *t)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+
+    assert_true(r->param_count <= PARAMS_MAX);
+    run->param_count = r->param_count;
+    for (int i = 0; i < r->param_count; i++) {
+        const size_t bytes = (size_t)r->params[i].count * sizeof(float);
+
+        run->params[i] = r->params[i];
+        run->gradients[i] = malloc(bytes);
+        assert_non_null(run->gradients[i]);
+        memcpy(run->gradients[i], hd_trainer_state(t, i, HD_STATE_GRAD), bytes);
+    }
+}
+
+static enum hd_status run_steps(struct harness_rank *r)
+{
+    struct run *run = r->context;
+    struct hd_step_result result;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    if (run->checkpoint) {
+        st = hd_trainer_load(t, run->checkpoint, "-", NULL);
+    } else {
+        set_weights(t);
+        st = hd_trainer_save(t, &run->saved);
+    }
+    for (int s = 0; s < STEPS && !st; s++) {
+        st = hd_trainer_step(t, 0, &result);
+        run->losses[s] = result.loss;
+        run->norms[s] = result.grad_norm;
+        run->targets = (double)result.tokens / (s + 1);
+        if (s == 0)
+            copy_gradients(run, t);
+    }
+    hd_trainer_free(t);
+    return st;
+}
+
+static void execute(struct run *run)
+{
+    if (harness_threads(&run->job, 1, run, run_steps))
+        fail_msg("%s", hd_err_message());
+}
+
+static void drop(struct run *run)
+{
+    for (int i = 0; i < run->param_count; i++)
+        free(run->gradients[i]);
+}
+
+/* ---- comparing ---- */
+
+static double norm_of(const float *x, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * (double)x[i];
+    return sqrt(sum);
+}
+
+/* A gradient of sums over `targets` against one of means: |ours / targets - theirs|. */
+static double distance(const float *ours, double targets, const float *theirs, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const double d = (double)ours[i] / targets - (double)theirs[i];
+
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+/* A key bias moves all scores of a row alike, which softmax forgets: without rotation its true
+ * gradient is zero, and what is left is rounding. */
+static bool is_zero_by_nature(const struct run *run, const struct hd_param *p)
+{
+    return strcmp(run->job.family, "gpt2") == 0 && strstr(p->name, "attention.k.bias");
+}
+
+/* Targets that count: of the golden file's mean. With documents, a target behind an end is none. */
+static double count_targets(const struct run *run)
+{
+    const int64_t n = run->job.global_batch * run->job.context;
+    double count = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        count += strcmp(run->job.documents, "bounded") != 0 ||
+                 (i % 9 != 6 && (int)(golden_number("tokens", i) * (double)run->job.vocab) != 0);
+    return count;
+}
+
+static const struct golden_tensor *gradient_of(const struct run *run, const struct hd_param *p)
+{
+    char name[GOLDEN_NAME_MAX];
+    const struct golden_tensor *g;
+
+    (void)snprintf(name, sizeof name, "gradient %s", p->name);
+    g = golden_find(run->golden, name);
+    if (!g || g->count != p->count)
+        fail_msg("%s: %lld elements here, %lld in the golden file", p->name, (long long)p->count,
+                 g ? (long long)g->count : -1LL);
+    return g;
+}
+
+static void check_gradients(const struct run *run)
+{
+    const double targets = count_targets(run);
+    int compared = 0;
+
+    for (int i = 0; i < run->param_count; i++) {
+        const struct hd_param *p = &run->params[i];
+        const struct golden_tensor *g = gradient_of(run, p);
+        const double apart = distance(run->gradients[i], targets, g->values, p->count);
+        const double bound = is_zero_by_nature(run, p) ? 1e-7 : 1e-4 * norm_of(g->values, g->count);
+
+        if (!(apart <= bound))
+            fail_msg("%s: gradient %g away, bound %g", p->name, apart, bound);
+        compared++;
+    }
+    assert_int_equal(compared + 4, run->golden->tensor_count); /* loss, logits, curve, norms */
+}
+
+/* Each step adds its own rounding, of about 1e-7 in the weights' updates, to what it inherits, and
+ * AdamW's first steps, being nearly signs of gradients, enlarge it: the bound grows from that of
+ * one step by its own size each step. */
+static void check_curve(const struct run *run)
+{
+    const float *losses = golden_find(run->golden, "curve")->values;
+    const float *norms = golden_find(run->golden, "norms")->values;
+
+    for (int s = 0; s < STEPS; s++) {
+        const double bound = 1e-5 * (s + 1);
+
+        if (!(fabs(run->losses[s] - (double)losses[s]) <= bound * (double)losses[s]))
+            fail_msg("step %d: loss %.8f, PyTorch's %.8f", s + 1, run->losses[s],
+                     (double)losses[s]);
+        if (!(fabs(run->norms[s] - (double)norms[s]) <= 10 * bound * (double)norms[s]))
+            fail_msg("step %d: norm %.8f, PyTorch's %.8f", s + 1, run->norms[s], (double)norms[s]);
+    }
+}
+
+/* Logits of the first sequence, token by token through the cache: the other way through the model.
+ * Their size is about 1: an absolute bound. */
+static void check_logits(const struct fixture *f, const struct run *run)
+{
+    const struct golden_tensor *want = golden_find(&f->golden, "logits");
+    const int64_t S = f->job.context, V = f->job.vocab;
+    struct hd_generator *generator;
+    const float *logits;
+
+    assert_int_equal(want->count, S * V);
+    if (hd_generator_open(run->saved.path, hd_backend_cpu(), 1, &generator))
+        fail_msg("%s", hd_err_message());
+    for (int64_t s = 0; s < S; s++) {
+        const int32_t token = (int32_t)(golden_number("tokens", s) * (double)V);
+
+        assert_int_equal(s ? hd_generator_next(generator, token, &logits)
+                           : hd_generator_prompt(generator, &token, 1, &logits),
+                         HD_OK);
+        for (int64_t v = 0; v < V; v++)
+            if (!(fabsf(logits[v] - want->values[s * V + v]) <= 2e-5f))
+                fail_msg("logit %lld of row %lld: %.7f, PyTorch's %.7f", (long long)v, (long long)s,
+                         (double)logits[v], (double)want->values[s * V + v]);
+    }
+    hd_generator_close(generator);
+}
+
+/* ---- bf16: gradients within k C^(L+1-l) eps of their length ---- */
+
+/* The layer of a parameter, counted from the input: 0 the embedding, then the blocks, then the
+ * head. */
+static int layer_of(const struct run *run, const struct hd_param *p)
+{
+    if (strncmp(p->name, "blocks.", 7) == 0)
+        return 1 + atoi(p->name + 7);
+    return strncmp(p->name, "embedding", 9) == 0 ? 0 : 1 + (int)run->job.layers;
+}
+
+/* Rounding enters at every layer and is carried down to the first, so that the bound grows by C a
+ * layer (the rule of Megatron-LM's tests of layouts, with its k and C). It holds for a layer's
+ * parameters together; one alone, such as the few weights of a norm, may be twice as far away. */
+static void check_bf16_gradients(const struct run *run)
+{
+    const double k = 4, C = 1.03, eps = 0x1p-7;
+    const int64_t last = run->job.layers + 1;
+
+    for (int64_t layer = 0; layer <= last; layer++) {
+        const double bound = k * pow(C, (double)(last - layer)) * eps;
+        double apart = 0, length = 0;
+
+        for (int i = 0; i < run->param_count; i++) {
+            const struct hd_param *p = &run->params[i];
+            const struct golden_tensor *g = gradient_of(run, p);
+            const double norm = norm_of(g->values, g->count);
+            const double d = distance(run->gradients[i], count_targets(run), g->values, p->count);
+
+            if (layer_of(run, p) != layer || is_zero_by_nature(run, p))
+                continue;
+            if (!(d <= 2 * bound * norm))
+                fail_msg("%s: gradient %g of its length away, bound %g", p->name, d / norm,
+                         2 * bound);
+            apart += d * d;
+            length += norm * norm;
+        }
+        if (!(sqrt(apart) <= bound * sqrt(length)))
+            fail_msg("layer %lld: gradients %g of their length away, bound %g", (long long)layer,
+                     sqrt(apart / length), bound);
+    }
+}
+
+/* ---- the cases ---- */
+
+static void check_case(void **state)
+{
+    const char *name = *state;
+    struct fixture f;
+    struct run fp32, bf16;
+
+    set_up(&f, name);
+    fp32 = (struct run){.golden = &f.golden, .job = f.job};
+    execute(&fp32);
+    assert_true(fabs(fp32.losses[0] - (double)golden_find(&f.golden, "loss")->values[0]) <=
+                1e-5 * fp32.losses[0]);
+    check_gradients(&fp32);
+    check_curve(&fp32);
+    if (strcmp(f.job.documents, "joined") == 0) /* a cache knows no ends */
+        check_logits(&f, &fp32);
+
+    bf16 = (struct run){.golden = &f.golden, .job = f.job, .checkpoint = fp32.saved.path};
+    memcpy(bf16.job.precision, "bf16", 5);
+    execute(&bf16);
+    check_bf16_gradients(&bf16);
+    drop(&fp32);
+    drop(&bf16);
+    tear_down(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        {"gpt2", check_case, NULL, NULL, "gpt2"},
+        {"gpt2_with_its_own_head", check_case, NULL, NULL, "gpt2-own-head"},
+        {"llama", check_case, NULL, NULL, "llama"},
+        {"grouped_queries_and_a_tied_head", check_case, NULL, NULL, "llama-gqa-tied"},
+        {"one_key_head_another_theta_biases", check_case, NULL, NULL, "llama-mqa-theta-biases"},
+        {"linear_scaling_of_angles", check_case, NULL, NULL, "llama-linear"},
+        {"llama3_scaling_of_angles", check_case, NULL, NULL, "llama-llama3"},
+        {"yarn_scaling_of_angles", check_case, NULL, NULL, "llama-yarn"},
+        {"documents_in_llama", check_case, NULL, NULL, "llama-documents"},
+        {"documents_in_gpt2", check_case, NULL, NULL, "gpt2-documents"},
+        {"mistral_with_a_window", check_case, NULL, NULL, "mistral"},
+        {"qwen2_with_a_window_from_block_1", check_case, NULL, NULL, "qwen2"},
+        {"qwen3", check_case, NULL, NULL, "qwen3"},
+    };
+
+    return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
+}
