@@ -343,7 +343,7 @@ static int run_job(struct local *l)
     code = cli_watch_job(l->cli, &options);
     if (options.history)
         (void)fclose(options.history);
-    if (code == CLI_OK && !l->interrupted)
+    if (code == CLI_OK && !l->interrupted && strcmp(l->spec->data->tokenizer, "none") != 0)
         cli_note("heddle: try  heddle generate %s --prompt 'Once'", l->job_dir);
     else if (code == CLI_JOB_FAILED && !l->interrupted)
         cli_note("heddle: logs and checkpoints are in %s", l->job_dir);

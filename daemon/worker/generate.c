@@ -139,6 +139,9 @@ static enum hd_status generate(const struct request *r)
                     "%s does not say which tokenizer its model has; heddle-worker logits takes "
                     "token ids",
                     r->checkpoint);
+    if (!st && strcmp(hd_generator_tokenizer(g), "none") == 0)
+        st = hd_err(HD_INVALID, "the job was trained on token files and names no data.tokenizer: "
+                                "nothing tells what text its ids stand for");
     if (!st)
         st = hd_tokenizer_open(hd_generator_tokenizer(g), &tokenizer);
     if (!st)

@@ -170,6 +170,7 @@ static enum hd_status set_up(struct rank *r)
         .backend = hd_backend_cpu(), .comm = r->comm, .rank = (int)r->rank};
     enum hd_status st = hd_trainer_new(&r->job, &options, &r->trainer);
     char text[160], bytes[32];
+    struct hd_text data = {0};
     const struct hd_memory *m;
 
     if (st)
@@ -180,6 +181,9 @@ static enum hd_status set_up(struct rank *r)
                    (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry),
                    bytes);
     say(r, HD_LINK_LEVEL_INFO, text);
+    hd_trainer_describe_data(r->trainer, &data);
+    say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
+    hd_text_free(&data);
     return load_weights(r);
 }
 

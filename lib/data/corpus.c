@@ -236,6 +236,21 @@ int64_t hd_corpus_token_count(const struct hd_corpus *corpus)
     return corpus->token_count;
 }
 
+size_t hd_corpus_file_count(const struct hd_corpus *corpus)
+{
+    return corpus->file_count;
+}
+
+const char *hd_corpus_kind(const struct hd_corpus *corpus)
+{
+    const char *kind = corpus->files[0].view.kind;
+
+    for (size_t i = 1; i < corpus->file_count; i++)
+        if (strcmp(corpus->files[i].view.kind, kind) != 0)
+            return "mixed";
+    return kind;
+}
+
 bool hd_corpus_has_text(const struct hd_corpus *corpus)
 {
     for (size_t i = 0; i < corpus->file_count; i++)

@@ -59,6 +59,9 @@ int64_t hd_corpus_token_count(const struct hd_corpus *corpus);
  * such as a checkpoint, where a clear word is still possible. */
 enum hd_status hd_corpus_check(const struct hd_corpus *corpus);
 
+size_t hd_corpus_file_count(const struct hd_corpus *corpus);
+/* "text", "npy", "llm.c", "megatron", or "mixed": what the files are. */
+const char *hd_corpus_kind(const struct hd_corpus *corpus);
 bool hd_corpus_has_text(const struct hd_corpus *corpus); /* files that are no token files */
 
 /* From now on an id that is not below `vocab` is HD_INVALID, naming file, place and id: at once for

@@ -222,7 +222,10 @@ static enum hd_status check_tokenizer(const Heddle__V1__DataSpec *d)
 {
     char quoted[SPEC_QUOTE_MAX];
 
-    if (strcmp(d->tokenizer, "bytes") == 0)
+    if (strcmp(d->tokenizer, "none") == 0 && spec_has_text(d))
+        return hd_err(HD_INVALID, "data.tokenizer: none cannot read text; write bytes, or give "
+                                  "token files (.npy, .bin) alone");
+    if (strcmp(d->tokenizer, "bytes") == 0 || strcmp(d->tokenizer, "none") == 0)
         return HD_OK;
     return unsupported("data.tokenizer", spec_quote(d->tokenizer, quoted), "use bytes");
 }
@@ -272,14 +275,6 @@ static enum hd_status check_end_of_text(const Heddle__V1__JobSpec *spec)
                   spec_quote(text, quoted), (long long)spec->model->vocab - 1);
 }
 
-static bool has_text(const Heddle__V1__DataSpec *d)
-{
-    for (size_t i = 0; i < d->n_train; i++)
-        if (!spec_is_token_file(d->train[i]->path))
-            return true;
-    return !d->n_train;
-}
-
 static enum hd_status check_data(const Heddle__V1__JobSpec *spec)
 {
     const Heddle__V1__DataSpec *d = spec->data;
@@ -296,7 +291,7 @@ static enum hd_status check_data(const Heddle__V1__JobSpec *spec)
         st = check_end_of_text(spec);
     if (st)
         return st;
-    if (spec->model->vocab != 256 && has_text(d))
+    if (spec->model->vocab != 256 && spec_has_text(d))
         return hd_err(HD_INVALID,
                       "model.vocab: %lld does not fit data.tokenizer = bytes, which has 256 "
                       "tokens; write 256 or remove the line",

@@ -76,7 +76,8 @@ enum hd_status hd_spec_fill_defaults(struct Heddle__V1__JobSpec *spec)
 {
     if (!spec_make_sections(&spec->base, &spec_root))
         return hd_err(HD_NO_MEMORY, "no memory for a job");
-    if (!*spec->data->tokenizer && !spec_set_text(&spec->data->tokenizer, "bytes"))
+    if (!*spec->data->tokenizer &&
+        !spec_set_text(&spec->data->tokenizer, spec_has_text(spec->data) ? "bytes" : "none"))
         return hd_err(HD_NO_MEMORY, "no memory for a job");
     if (spec->data->order == HEDDLE__V1__DATA_ORDER__DATA_ORDER_UNSPECIFIED)
         spec->data->order = HEDDLE__V1__DATA_ORDER__DATA_ORDER_SHUFFLED;

@@ -82,6 +82,17 @@ bool spec_is_token_file(const char *path)
     return ends_with(path, ".npy") || ends_with(path, ".bin");
 }
 
+bool spec_has_text(const Heddle__V1__DataSpec *data)
+{
+    for (size_t i = 0; i < data->n_train; i++)
+        if (!spec_is_token_file(data->train[i]->path))
+            return true;
+    for (size_t i = 0; i < data->n_val; i++)
+        if (!spec_is_token_file(data->val[i]->path))
+            return true;
+    return !data->n_train;
+}
+
 /* The index beside a Megatron .bin: read with it, not a file of data. */
 static bool is_index(const char *path)
 {

@@ -87,6 +87,22 @@ enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_arena *arena
     return st;
 }
 
+void hd_job_data_describe(const struct hd_job_data *d, struct hd_text *ret_text)
+{
+    const size_t files = hd_corpus_file_count(d->train_corpus);
+
+    hd_text_add(ret_text, "training on %lld tokens (%s, %zu file%s", (long long)d->train.count,
+                hd_corpus_kind(d->train_corpus), files, files == 1 ? "" : "s");
+    if (d->sampler.mixture.count > 1)
+        hd_text_add(ret_text, ", %lld sources", (long long)d->sampler.mixture.count);
+    hd_text_add(ret_text, "): %lld sequences an epoch, documents %s",
+                (long long)d->sampler.window_count,
+                hd_corpus_is_bounded(d->train_corpus) ? "bounded" : "joined");
+    if (d->can_validate)
+        hd_text_add(ret_text, "; validation on %lld sequences",
+                    (long long)d->validation.window_count);
+}
+
 void hd_job_data_close(struct hd_job_data *data)
 {
     hd_corpus_close(data->train_corpus);

@@ -26,6 +26,8 @@ struct hd_job_data {
  * ret_data may be closed all the same. */
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_arena *arena,
                                 struct hd_job_data *ret_data);
+/* A sentence for people: files, kinds, tokens, windows, sources, documents. */
+void hd_job_data_describe(const struct hd_job_data *data, struct hd_text *ret_text);
 void hd_job_data_close(struct hd_job_data *data);
 
 /* Are the files still those that were opened? HD_INVALID or HD_NOT_FOUND names one that is not. */

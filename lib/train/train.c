@@ -258,6 +258,11 @@ bool hd_trainer_can_validate(const struct hd_trainer *t)
     return t->data.can_validate;
 }
 
+void hd_trainer_describe_data(const struct hd_trainer *t, struct hd_text *ret_text)
+{
+    hd_job_data_describe(&t->data, ret_text);
+}
+
 enum hd_status hd_trainer_check_data(const struct hd_trainer *t)
 {
     return hd_job_data_check(&t->data);

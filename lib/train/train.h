@@ -89,6 +89,9 @@ enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
 
+/* A sentence for people about the data. */
+void hd_trainer_describe_data(const struct hd_trainer *trainer, struct hd_text *ret_text);
+
 /* Are the data files still those that were opened? HD_INVALID or HD_NOT_FOUND names one that is
  * not. */
 enum hd_status hd_trainer_check_data(const struct hd_trainer *trainer);

@@ -229,6 +229,9 @@ static const struct mistake mistakes[] = {
     {6, "  heads: 8\n  vocab: 300",
      "job.yaml:7: model.vocab: 300 does not fit data.tokenizer = bytes, which has 256 tokens; "
      "write 256 or remove the line"},
+    {9, "  train: [short.txt]\n  tokenizer: none",
+     "job.yaml:10: data.tokenizer: none cannot read text; write bytes, or give token files (.npy, "
+     ".bin) alone"},
     {9, "  train: [{path: short.txt, weight: 0}]",
      "job.yaml:9: data.train[0].weight: 0 is not possible; give a number from 1e-09 to 1000000000"},
     {9, "  train: [{path: short.txt}]",
@@ -764,6 +767,35 @@ static void a_mixture_reaches_the_ranks(void **state)
     free(job);
 }
 
+/* Goal: token files bring their own vocabulary and ends of documents, and no tokenizer. Method: one
+ * by name and one that a pattern finds, without and with the size of the vocabulary. */
+static void token_files_need_no_tokenizer(void **state)
+{
+    static const char *const lines[] = {"  train: [ids.npy]",
+                                        "  train: [more/*]\n  tokenizer: none"};
+    static const char head[] =
+        "name: t\nmodel: {family: llama, layers: 1, hidden: 16, heads: 2, "
+        "context: 8, vocab: 50257}\ntrain: {steps: 1, global_batch: 2, lr: 1}\n"
+        "data:\n";
+    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_text text = {0};
+
+    (void)state;
+    put_file("ids.npy", 100);
+    hd_text_add(&text, "%s%s\n", head, lines[0]);
+    if (read_bytes(text.data, text.len_bytes, NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(spec->data->tokenizer, "none");
+    assert_int_equal(spec->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED);
+    assert_int_equal(spec->data->train[0]->size_bytes, 100);
+    hd_spec_free(spec);
+    hd_text_free(&text);
+    hd_text_add(&text, "%s%s\n", head, lines[1]); /* a pattern may find text */
+    assert_int_equal(read_bytes(text.data, text.len_bytes, NULL, &spec), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "none cannot read text"));
+    hd_text_free(&text);
+}
+
 /* Goal: the ranks hear which steps to trace. Method: both forms, and none. */
 static void steps_to_trace_reach_the_ranks(void **state)
 {
@@ -1025,6 +1057,7 @@ int main(void)
         cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
         cmocka_unit_test(a_message_with_holes_is_completed_or_refused),
         cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
+        cmocka_unit_test(token_files_need_no_tokenizer),
         cmocka_unit_test(a_mixture_reaches_the_ranks),
         cmocka_unit_test(steps_to_trace_reach_the_ranks),
         cmocka_unit_test(validation_at_both_ends_is_not_lost),
