@@ -31,6 +31,7 @@ struct slab {
     int64_t row, rows, column, columns; /* of c */
     int64_t k, depth, words;            /* this slice; words padded */
     bool last;                          /* slice of the depth */
+    bool in_place;                      /* whole panels of a are read where they lie */
     uint32_t *a, *b;                    /* panels */
     float *sums;                        /* NULL: c holds them */
     int64_t sums_ld;
@@ -215,6 +216,8 @@ static void pack_a_panels(const void *args, int64_t begin, int64_t end, int thre
         uint32_t *to = s->a + p * m * s->words;
         const int64_t row = s->row + p * m, rows = at_most(m, s->row + s->rows - row);
 
+        if (s->in_place && rows == m)
+            continue;
         if (s->panels)
             pack_a_pairs(s, to, row, rows);
         else if (s->args->ab_dtype == HD_BF16)
@@ -287,6 +290,57 @@ INLINE void prefetch_tile(const struct slab *s, int64_t row, int64_t rows, int64
             __builtin_prefetch(line + byte, 1);
 }
 
+static const uint16_t *a_in_place(const struct slab *s, int64_t row)
+{
+    return (const uint16_t *)s->args->a + (s->row + row) * s->args->lda + s->k;
+}
+
+/* Asks for the next panel of a while the group's first column of tiles is made. */
+static void prefetch_panel(const struct slab *s, int64_t row)
+{
+    for (int64_t i = row; i < at_most(row + s->panel_rows, s->rows); i++)
+        for (int64_t byte = 0; byte < s->depth * 2; byte += 64)
+            __builtin_prefetch((const char *)a_in_place(s, i) + byte, 0, 2);
+}
+
+/* Where the panel of a that begins at `row` lies. */
+static void set_a(const struct slab *s, int64_t row, struct hd_cpu_product *p)
+{
+    p->words = (s->depth + 1) / 2;
+    if (s->in_place) {
+        p->a = (const char *)a_in_place(s, row);
+        p->a_row_bytes = s->args->lda * (int64_t)sizeof(uint16_t);
+        p->a_word_bytes = sizeof(uint32_t);
+    } else {
+        p->a = (const char *)(s->a + row * s->words);
+        p->a_row_bytes = sizeof(uint32_t);
+        p->a_word_bytes = s->panel_rows * (int64_t)sizeof(uint32_t);
+    }
+}
+
+/* Makes a whole tile straight in c or in the sums, adding in the order of store_tile(); false where
+ * more is to be done there than multiply_into() can. */
+static bool multiply_into_c(const struct slab *s, int64_t row, int64_t column,
+                            struct hd_cpu_product *p)
+{
+    const struct hd_gemm_args *g = s->args;
+    const int64_t at = (s->row + row) * g->ldc + s->column + column;
+
+    p->is_bf16 = !s->sums && g->c_dtype == HD_BF16;
+    p->add = s->k > 0 || (!s->sums && g->accumulate);
+    if ((s->sums && s->last) || (p->is_bf16 && p->add))
+        return false;
+    p->ldc = s->sums ? s->sums_ld : g->ldc;
+    if (s->sums)
+        p->c = s->sums + row * s->sums_ld + column;
+    else
+        p->c = p->is_bf16 ? (void *)((uint16_t *)g->c + at) : (void *)((float *)g->c + at);
+    if (g->bias && s->last)
+        p->bias = (const uint16_t *)g->bias + s->column + column;
+    s->panels->multiply_into(p);
+    return true;
+}
+
 static void compute_tile(const struct slab *s, int64_t row, int64_t column)
 {
     _Alignas(64) float tile[HD_PANEL_ROWS_MAX * MICRO_N];
@@ -295,11 +349,22 @@ static void compute_tile(const struct slab *s, int64_t row, int64_t column)
     const uint32_t *a = s->a + row * s->words, *b = s->b + column * s->words;
 
     prefetch_tile(s, row, rows, column);
-    if (s->panels)
+    if (s->panels && s->panels->multiply_into && rows == s->panel_rows) {
+        struct hd_cpu_product p = {.b = b};
+
+        set_a(s, row, &p);
+        if (columns == MICRO_N && multiply_into_c(s, row, column, &p))
+            return;
+        p.c = tile;
+        p.ldc = MICRO_N;
+        p.is_bf16 = p.add = false;
+        s->panels->multiply_into(&p);
+    } else if (s->panels) {
         s->panels->multiply(tile, a, b, s->words);
-    else
+    } else {
         micro_block(MICRO_M, 2, tile, MICRO_N, (const float *)a, 1, MICRO_M, (const float *)b,
                     MICRO_N, s->depth, false);
+    }
     if (s->args->c_dtype == HD_BF16)
         store_tile(s, tile, row, rows, column, columns, HD_BF16);
     else
@@ -321,8 +386,11 @@ static void compute_groups(const void *args, int64_t begin, int64_t end, int thr
         const int64_t column_end = at_most(column + GROUP_COLUMNS, s->columns);
 
         for (int64_t j = column; j < column_end; j += MICRO_N)
-            for (int64_t i = row; i < row_end; i += s->panel_rows)
+            for (int64_t i = row; i < row_end; i += s->panel_rows) {
+                if (s->in_place && j == column && i + s->panel_rows < row_end)
+                    prefetch_panel(s, i + s->panel_rows);
                 compute_tile(s, i, j);
+            }
     }
     if (s->panels && s->panels->end)
         s->panels->end();
@@ -330,12 +398,26 @@ static void compute_groups(const void *args, int64_t begin, int64_t end, int thr
 
 /* ---- the whole ---- */
 
+/* Rows of a that lie along the depth are words already, unless a word would reach past the last
+ * element, or the rows of a panel would share the few lines that a cache has for equal addresses
+ * modulo 4096. */
+static bool can_stay_in_place(const struct slab *s)
+{
+    return s->panels && s->panels->multiply_into && !s->args->trans_a && s->depth % 2 == 0 &&
+           s->args->lda * 2 % 4096 != 0;
+}
+
 static void compute_slice(struct hd_backend *cpu, struct slab *s, bool pack_b)
 {
     const int64_t group_rows = s->group_panels * s->panel_rows;
     const int64_t groups_down = (s->rows + group_rows - 1) / group_rows;
+    const int64_t panels_down = (s->rows + s->panel_rows - 1) / s->panel_rows;
 
-    hd_cpu_parallel(cpu, (s->rows + s->panel_rows - 1) / s->panel_rows, 1, pack_a_panels, s);
+    s->in_place = can_stay_in_place(s);
+    if (s->in_place)
+        pack_a_panels(s, s->rows / s->panel_rows, panels_down, 0);
+    else
+        hd_cpu_parallel(cpu, panels_down, 1, pack_a_panels, s);
     if (pack_b)
         hd_cpu_parallel(cpu, (s->columns + MICRO_N - 1) / MICRO_N, 1, pack_b_panels, s);
     s->groups_across = (s->columns + GROUP_COLUMNS - 1) / GROUP_COLUMNS;

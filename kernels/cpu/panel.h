@@ -17,6 +17,18 @@
 
 enum { HD_PANEL_COLUMNS = 32, HD_PANEL_ROWS_MAX = 32 };
 
+/* c[rows, HD_PANEL_COLUMNS] = a b (+ c) (+ bias). Word (i, k) of a lies i * a_row_bytes +
+ * k * a_word_bytes behind a. */
+struct hd_cpu_product {
+    const char *a;
+    const uint32_t *b;
+    void *c;              /* fp32 or bf16 */
+    const uint16_t *bias; /* bf16, or NULL */
+    int64_t words, a_row_bytes, a_word_bytes, ldc;
+    bool is_bf16; /* c is */
+    bool add;     /* c += a b, fp32 only */
+};
+
 struct hd_cpu_panels {
     int rows;
     bool by_row;
@@ -24,6 +36,9 @@ struct hd_cpu_panels {
     void (*end)(void);
     /* c[rows, HD_PANEL_COLUMNS] = a b, in fp32; words is a multiple of 16. */
     void (*multiply)(float *c, const uint32_t *a, const uint32_t *b, int64_t words);
+    /* A whole tile of c at once, with a packed or as it lies in memory; NULL: there is only
+     * multiply(), for which a must be packed. */
+    void (*multiply_into)(const struct hd_cpu_product *product);
 };
 
 #ifdef HEDDLE_CPU_X86

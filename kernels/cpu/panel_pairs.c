@@ -1,5 +1,6 @@
 /* panel_pairs: products of panels by vdpbf16ps. 14 x 2 vectors of sums stay in registers for the
- * whole depth; a word of a is broadcast by the instruction itself. */
+ * whole depth; a word of a is broadcast by the load. a is a packed panel, or lies as the caller has
+ * it, row by row. */
 #include <immintrin.h>
 
 #include "kernels/cpu/panel.h"
@@ -7,30 +8,116 @@
 
 enum { ROWS = 14 };
 
-static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t words)
+INLINE __m512bh broadcast(const char *word)
 {
-    __m512 sums[ROWS][2];
+    int32_t bits;
 
-    UNROLL
-    for (int i = 0; i < ROWS; i++)
-        sums[i][0] = sums[i][1] = _mm512_setzero_ps();
+    memcpy(&bits, word, sizeof bits);
+    return (__m512bh)_mm512_set1_epi32(bits);
+}
+
+/* Four pointers, each serving up to four rows, are what the address registers can hold. */
+INLINE void add_products(__m512 sums[ROWS][2], const char *a, const int64_t row_bytes,
+                         const int64_t word_bytes, const uint32_t *b, int64_t words)
+{
+    const char *rows[4] = {a, a + 4 * row_bytes, a + 8 * row_bytes, a + 12 * row_bytes};
+    const int64_t three = 3 * row_bytes;
+
     for (int64_t k = 0; k < words; k++) {
-        const __m512bh left = (__m512bh)_mm512_loadu_si512(b + k * HD_PANEL_COLUMNS);
-        const __m512bh right = (__m512bh)_mm512_loadu_si512(b + k * HD_PANEL_COLUMNS + VL);
+        const __m512bh left = (__m512bh)_mm512_loadu_si512(b);
+        const __m512bh right = (__m512bh)_mm512_loadu_si512(b + VL);
 
         UNROLL
         for (int i = 0; i < ROWS; i++) {
-            const __m512bh x = (__m512bh)_mm512_set1_epi32((int32_t)a[k * ROWS + i]);
+            const int64_t offset = i % 4 == 3 ? three : i % 4 * row_bytes;
+            const __m512bh x = broadcast(rows[i / 4] + offset);
 
             sums[i][0] = _mm512_dpbf16_ps(sums[i][0], x, left);
             sums[i][1] = _mm512_dpbf16_ps(sums[i][1], x, right);
         }
-    }
-    UNROLL
-    for (int i = 0; i < ROWS; i++) {
-        _mm512_storeu_ps(c + i * HD_PANEL_COLUMNS, sums[i][0]);
-        _mm512_storeu_ps(c + i * HD_PANEL_COLUMNS + VL, sums[i][1]);
+        b += HD_PANEL_COLUMNS;
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            rows[i] += word_bytes;
+            __asm__("" : "+r"(rows[i])); /* keeps the compiler from making a pointer per row */
+        }
     }
 }
 
-const struct hd_cpu_panels hd_cpu_panels_pairs = {.rows = ROWS, .multiply = multiply};
+INLINE void clear(__m512 sums[ROWS][2])
+{
+    UNROLL
+    for (int i = 0; i < ROWS; i++)
+        sums[i][0] = sums[i][1] = _mm512_setzero_ps();
+}
+
+INLINE void store_sums(__m512 sums[ROWS][2], float *c, int64_t ldc)
+{
+    UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        _mm512_storeu_ps(c + i * ldc, sums[i][0]);
+        _mm512_storeu_ps(c + i * ldc + VL, sums[i][1]);
+    }
+}
+
+static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t words)
+{
+    __m512 sums[ROWS][2];
+
+    clear(sums);
+    add_products(sums, (const char *)a, sizeof *a, ROWS * sizeof *a, b, words);
+    store_sums(sums, c, HD_PANEL_COLUMNS);
+}
+
+/* The old value is added last, as for tiles that are not whole. */
+INLINE void add_sums(__m512 sums[ROWS][2], const float *c, int64_t ldc)
+{
+    UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        sums[i][0] = _mm512_add_ps(sums[i][0], _mm512_loadu_ps(c + i * ldc));
+        sums[i][1] = _mm512_add_ps(sums[i][1], _mm512_loadu_ps(c + i * ldc + VL));
+    }
+}
+
+INLINE void add_bias(__m512 sums[ROWS][2], const uint16_t *bias)
+{
+    const __m512 left = (__m512)vf_load_bf16(bias, VL);
+    const __m512 right = (__m512)vf_load_bf16(bias + VL, VL);
+
+    UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        sums[i][0] = _mm512_add_ps(sums[i][0], left);
+        sums[i][1] = _mm512_add_ps(sums[i][1], right);
+    }
+}
+
+INLINE void store_bf16(__m512 sums[ROWS][2], uint16_t *c, int64_t ldc)
+{
+    UNROLL
+    for (int i = 0; i < ROWS; i++) {
+        vf_store_bf16(c + i * ldc, VL, (vf)sums[i][0]);
+        vf_store_bf16(c + i * ldc + VL, VL, (vf)sums[i][1]);
+    }
+}
+
+static void multiply_into(const struct hd_cpu_product *p)
+{
+    __m512 sums[ROWS][2];
+
+    clear(sums);
+    if (p->a_row_bytes == sizeof(uint32_t)) /* packed: offsets that the compiler knows */
+        add_products(sums, p->a, sizeof(uint32_t), ROWS * sizeof(uint32_t), p->b, p->words);
+    else
+        add_products(sums, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);
+    if (p->add)
+        add_sums(sums, p->c, p->ldc);
+    if (p->bias)
+        add_bias(sums, p->bias);
+    if (p->is_bf16)
+        store_bf16(sums, p->c, p->ldc);
+    else
+        store_sums(sums, p->c, p->ldc);
+}
+
+const struct hd_cpu_panels hd_cpu_panels_pairs = {
+    .rows = ROWS, .multiply = multiply, .multiply_into = multiply_into};
