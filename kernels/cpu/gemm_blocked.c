@@ -22,7 +22,7 @@
 #include "kernels/dry/dry.h"
 
 /* What one thread takes at a time: about 200 KiB of a's panels times 400 KiB of b's. */
-enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256 };
+enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256, PACK_PANELS = 8 };
 
 struct slab {
     const struct hd_gemm_args *args;
@@ -159,12 +159,10 @@ static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_
     const uint16_t *from =
         (const uint16_t *)a->a + (a->trans_a ? s->k * a->lda + row : row * a->lda + s->k);
 
-    if (s->panels->by_row && a->trans_a)
+    if (a->trans_a) /* of panels that are not by row: pack_a_across */
         pack_pairs_by_row(to, s->words, from, a->lda, s->depth, rows, s->words, m);
     else if (s->panels->by_row)
         copy_lines(to, s->words, from, a->lda, rows, s->depth, s->words, m);
-    else if (a->trans_a)
-        pack_pairs(to, m, from, a->lda, s->depth, rows, s->words, m);
     else
         pack_pairs_transposed(to, m, from, a->lda, rows, s->depth, s->words, m);
 }
@@ -206,12 +204,45 @@ INLINE void pack_b_widened(const struct slab *s, float *to, int64_t column, int6
                   dtype);
 }
 
+/* Panels [begin, end) of a transposed a, word by word: each line of a is read once and in order. */
+static void pack_a_across(const struct slab *s, int64_t begin, int64_t end)
+{
+    const struct hd_gemm_args *a = s->args;
+    const int64_t m = s->panel_rows, lda = a->lda;
+    const uint16_t *from = (const uint16_t *)a->a + s->k * lda + s->row;
+
+    for (int64_t k = 0; k < s->words; k++) {
+        const bool has_low = 2 * k < s->depth, has_high = 2 * k + 1 < s->depth;
+        const uint16_t *line = from + 2 * k * lda;
+
+        if (2 * (k + PREFETCH_ROWS) + 1 < s->depth) {
+            prefetch_row(line, 2 * PREFETCH_ROWS * lda + begin * m, (end - begin) * m, HD_BF16);
+            prefetch_row(line, (2 * PREFETCH_ROWS + 1) * lda + begin * m, (end - begin) * m,
+                         HD_BF16);
+        }
+        for (int64_t p = begin; p < end; p++) {
+            const int64_t n = has_low ? at_most(m, s->rows - p * m) : 0;
+            vu word = {0};
+            vf bits;
+
+            if (n > 0)
+                word = pair_lines(line, lda, has_high, p * m, n);
+            memcpy(&bits, &word, sizeof bits);
+            vf_store_f32((float *)s->a + (p * s->words + k) * m, m, bits);
+        }
+    }
+}
+
 static void pack_a_panels(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct slab *s = args;
     const int64_t m = s->panel_rows;
 
     (void)thread;
+    if (s->panels && !s->panels->by_row && s->args->trans_a) {
+        pack_a_across(s, begin, end);
+        return;
+    }
     for (int64_t p = begin; p < end; p++) {
         uint32_t *to = s->a + p * m * s->words;
         const int64_t row = s->row + p * m, rows = at_most(m, s->row + s->rows - row);
@@ -417,7 +448,7 @@ static void compute_slice(struct hd_backend *cpu, struct slab *s, bool pack_b)
     if (s->in_place)
         pack_a_panels(s, s->rows / s->panel_rows, panels_down, 0);
     else
-        hd_cpu_parallel(cpu, panels_down, 1, pack_a_panels, s);
+        hd_cpu_parallel(cpu, panels_down, PACK_PANELS, pack_a_panels, s);
     if (pack_b)
         hd_cpu_parallel(cpu, (s->columns + MICRO_N - 1) / MICRO_N, 1, pack_b_panels, s);
     s->groups_across = (s->columns + GROUP_COLUMNS - 1) / GROUP_COLUMNS;

@@ -189,6 +189,79 @@ static void qwen3_backward_agrees_with_differences(void **state)
     difference_case("qwen3", 2, false, 1 + 2 * 11 + 2);
 }
 
+/* ---- the head in chunks ---- */
+
+struct heads {
+    float *grads[2]; /* of the head's weight */
+    double loss[2];
+    int64_t count;
+    int chunks, run;
+};
+
+static enum hd_status take_head_gradient(struct harness_rank *r)
+{
+    struct heads *h = r->context;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+    const struct hd_program *f;
+    int head;
+
+    if (st)
+        return st;
+    f = &hd_trainer_layout(t)->train->program[HD_CALL_F];
+    head = hd_trainer_layout(t)->model.head;
+    h->count = hd_trainer_layout(t)->registry.params[head].count;
+    h->chunks = 0;
+    for (int i = 0; i < f->count; i++)
+        h->chunks += !f->nodes[i]->is_comm && f->nodes[i]->kernel == HD_K_cross_entropy;
+    h->loss[h->run] = loss_now(t);
+    h->grads[h->run] = malloc((size_t)h->count * sizeof(float));
+    memcpy(h->grads[h->run], hd_trainer_state(t, head, HD_STATE_GRAD),
+           (size_t)h->count * sizeof(float));
+    hd_trainer_free(t);
+    return HD_OK;
+}
+
+/* Goal: chunks of the head add up to the whole. Method: a vocabulary so large that 64 rows of fp32
+ * logits fill a chunk; three sequences of 64 tokens at once take three chunks, one at a time they
+ * take one each, and loss and gradient are the same. */
+static void chunks_of_the_head_add_up_to_the_whole(void **state)
+{
+    struct heads heads = {.run = 0};
+    double difference = 0, size = 0;
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 3 * 64 + 1);
+    job = harness_job(&h, "llama", 1);
+    job.layers = 1;
+    job.hidden = 8;
+    job.heads = job.kv_heads = 1;
+    job.vocab = (64 << 20) / 4 / 64;
+    job.context = 64;
+    job.lr_peak = job.lr_min = job.weight_decay = job.val_split = 0;
+    job.global_batch = 3;
+    memcpy(job.order, "sequential", 11);
+    for (heads.run = 0; heads.run < 2; heads.run++) {
+        job.micro_batch = heads.run ? 1 : 3;
+        if (harness_threads(&job, 1, &heads, take_head_gradient))
+            fail_msg("%s", hd_err_message());
+        assert_int_equal(heads.chunks, heads.run ? 1 : 3);
+    }
+    for (int64_t i = 0; i < heads.count; i++) {
+        const double a = (double)heads.grads[0][i], b = (double)heads.grads[1][i];
+
+        difference += (a - b) * (a - b);
+        size += b * b;
+    }
+    assert_true(size > 0 && sqrt(difference) < 1e-5 * sqrt(size));
+    assert_true(fabs(heads.loss[0] - heads.loss[1]) < 1e-6 * heads.loss[1]);
+    free(heads.grads[0]);
+    free(heads.grads[1]);
+    harness_teardown(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +272,7 @@ int main(void)
         cmocka_unit_test(llama_with_one_kv_head_and_tied_head_agrees_with_differences),
         cmocka_unit_test(gpt2_backward_agrees_with_differences),
         cmocka_unit_test(gpt2_with_its_own_head_agrees_with_differences),
+        cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
     };
     return cmocka_run_group_tests_name("gradient", tests, NULL, NULL);
 }

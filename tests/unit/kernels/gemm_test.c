@@ -77,8 +77,9 @@ static void check(struct device *device, const struct product *p)
 
 static void every_combination_is_right(void **state)
 {
-    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 40, 33},   {7, 5, 3},      {3, 129, 65},
-                                       {64, 48, 32}, {50, 33, 400}, {200, 300, 17}, {17, 1, 513}};
+    static const int64_t sizes[][3] = {{1, 1, 1},     {1, 40, 33},    {7, 5, 3},
+                                       {3, 129, 65},  {28, 64, 64},   {64, 48, 32},
+                                       {50, 33, 400}, {200, 300, 17}, {17, 1, 513}};
     static const enum hd_dtype types[][2] = {
         {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}, {HD_F32, HD_BF16}};
 
@@ -105,6 +106,83 @@ static void every_combination_is_right(void **state)
                 }
         device_close(&device);
     }
+}
+
+/* Goal: products of several slabs and of several slices of the depth are whole. Method: more rows
+ * than a slab has (1344), more columns (1024), and a depth of more than one slice even where a
+ * word is a pair (512 words). */
+static void slabs_and_slices_are_put_together(void **state)
+{
+    static const int64_t sizes[][3] = {{1350, 5, 1030}, {5, 1030, 1031}};
+
+    (void)state;
+    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
+        struct device device = device_open(&settings[s]);
+
+        for (int i = 0; i < 2; i++)
+            for (int bits = 0; bits < 4; bits++) {
+                const struct product p = {.M = sizes[i][0],
+                                          .N = sizes[i][1],
+                                          .K = sizes[i][2],
+                                          .trans_a = bits & 1,
+                                          .trans_b = bits & 2,
+                                          .accumulate = bits & 2,
+                                          .bias = !(bits & 2),
+                                          .ab = HD_BF16,
+                                          .c = bits & 1 ? HD_F32 : HD_BF16};
+
+                check(&device, &p);
+                tensors_free();
+            }
+        device_close(&device);
+    }
+}
+
+/* Goal: the rule for low precision: against double, an error at most twice that of the plain loop
+ * in the same precision (bf16 factors, fp32 sums). Method: the root of the mean square over a
+ * product deep enough for rounding to show. */
+static void products_of_bf16_err_no_more_than_twice_the_plain_loop(void **state)
+{
+    enum { M = 30, N = 40, K = 3000 };
+    const struct tensor *a = tensor_random(M * K, HD_BF16, 1, 1);
+    const struct tensor *b = tensor_random(K * N, HD_BF16, 1, 2);
+    double *want = doubles(M * N), plain = 0;
+
+    (void)state;
+    ref_gemm(want, a->values, b->values, NULL, M, N, K, false, false);
+    for (int64_t i = 0; i < M * N; i++) {
+        float sum = 0;
+
+        for (int64_t k = 0; k < K; k++)
+            sum += (float)a->values[i / N * K + k] * (float)b->values[k * N + i % N];
+        plain += ((double)sum - want[i]) * ((double)sum - want[i]);
+    }
+    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
+        struct device device = device_open(&settings[s]);
+        struct tensor *c = tensor_new(M * N, HD_F32);
+        struct hd_gemm_args args = {.c = c->data,
+                                    .a = a->data,
+                                    .b = b->data,
+                                    .M = M,
+                                    .N = N,
+                                    .K = K,
+                                    .lda = K,
+                                    .ldb = N,
+                                    .ldc = N,
+                                    .ab_dtype = HD_BF16,
+                                    .c_dtype = HD_F32};
+        double error = 0;
+
+        device_launch(&device, HD_K_gemm, &args);
+        for (int64_t i = 0; i < M * N; i++) {
+            const double off = tensor_get(c, i) - want[i];
+
+            error += off * off;
+        }
+        assert_true(sqrt(error) <= 2 * sqrt(plain));
+        device_close(&device);
+    }
+    tensors_free();
 }
 
 /* Goal: own code gives the same bits on any number of threads, and both give the same bits again
@@ -203,6 +281,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_combination_is_right),
+        cmocka_unit_test(slabs_and_slices_are_put_together),
+        cmocka_unit_test(products_of_bf16_err_no_more_than_twice_the_plain_loop),
         cmocka_unit_test(results_repeat_bit_for_bit),
         cmocka_unit_test(an_empty_depth_stores_the_bias_or_keeps_c),
         cmocka_unit_test(a_bias_cannot_accumulate),
