@@ -1,0 +1,51 @@
+#!/bin/bash
+# Models of transformers come in, train, and go out again, with the same logits on both sides.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+. "$HEDDLE_SOURCE_DIR/tests/interop/python.sh" || exit 1
+need_python models_go_in_and_out torch transformers numpy
+
+models=$HEDDLE_SOURCE_DIR/tests/interop/models/models.py
+worker=$HEDDLE_BIN/heddle-worker
+names=$("$python" "$models" make "$work" 2>"$work/make.log" | tail -n 1)
+[ -n "$names" ] || { not_ok make "$(tail -n 3 "$work/make.log")"; finish; }
+tokens=$("$python" "$models" tokens 2>/dev/null | tail -n 1)
+check an_index_was_among_them test -f "$work/llama-gqa/model.safetensors.index.json"
+
+# compare NAME DIR CHECKPOINT: our logits of CHECKPOINT against transformers' of DIR
+compare() {
+    if ! "$worker" logits --checkpoint "$3" --tokens "$tokens" --out "$work/ours.npy" >/dev/null 2>"$work/logits.err"; then
+        not_ok "$1" "$(cat "$work/logits.err")"
+        return
+    fi
+    check "$1" "$python" "$models" compare "$2" "$work/ours.npy"
+    tail -n 1 "$work/check.out"
+}
+
+start_controller
+start_node n1 cpu:2
+cat "$HEDDLE_SOURCE_DIR"/LICENSE >"$work/corpus.txt"
+for name in $names; do
+    compare "import_$name" "$work/$name" "$work/$name"
+    cat >"$work/$name.yaml" <<END
+name: $name
+model: {from: $name}
+data: {train: [corpus.txt]}
+train: {steps: 3, global_batch: 4, lr: {peak: 3e-3, warmup: 0}, precision: fp32}
+resources: {devices: 2}
+checkpoint: {keep: 0}
+END
+    job=$(submit "$work/$name.yaml")
+    check "train_$name" heddle wait "$job"
+    check "export_$name" heddle checkpoint export "$job" --out "$work/$name-out" --max-shard-size 1
+    checkpoint=$(heddle checkpoint ls "$job" -o jsonl | tail -n 1 | member path)
+    compare "trained_and_exported_$name" "$work/$name-out" "$checkpoint"
+    compare "and_back_$name" "$work/$name-out" "$work/$name-out"
+done
+
+# the weights moved: what went out is not what came in
+"$worker" logits --checkpoint "$work/gpt2-out" --tokens "$tokens" --out "$work/ours.npy" >/dev/null 2>&1
+check_status three_steps_changed_the_model 1 "$python" "$models" compare "$work/gpt2" "$work/ours.npy"
+check_status an_export_in_the_way_stays 6 heddle checkpoint export "$job" --out "$work/gpt2-out"
+check an_export_in_the_way_goes_by_force heddle checkpoint export "$job" --out "$work/gpt2-out" --force --dtype bf16
+check a_model_directory_writes heddle generate "$work/gpt2-out" --prompt 'The ' --max-tokens 8
+finish
