@@ -169,17 +169,18 @@ static enum hd_status set_up(struct rank *r)
     const struct hd_trainer_options options = {
         .backend = hd_backend_cpu(), .comm = r->comm, .rank = (int)r->rank};
     enum hd_status st = hd_trainer_new(&r->job, &options, &r->trainer);
-    char text[160], bytes[32];
+    char text[160], bytes[32], huge[32];
+    const struct hd_reservation *m;
     struct hd_text data = {0};
-    const struct hd_memory *m;
 
     if (st)
         return st;
-    m = &hd_trainer_layout(r->trainer)->memory;
+    m = hd_trainer_reservation(r->trainer);
     hd_text_format_bytes(m->private_bytes + m->visible_bytes, bytes);
-    (void)snprintf(text, sizeof text, "%lld parameters, %s reserved per rank",
-                   (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry),
-                   bytes);
+    hd_text_format_bytes(m->private_huge + m->visible_huge, huge);
+    (void)snprintf(
+        text, sizeof text, "%lld parameters, %s reserved per rank, %s of it on huge pages",
+        (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry), bytes, huge);
     say(r, HD_LINK_LEVEL_INFO, text);
     hd_trainer_describe_data(r->trainer, &data);
     say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);

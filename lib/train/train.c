@@ -27,45 +27,31 @@ static enum hd_status check_reservation(const char *half, int64_t given, int64_t
         half, (long long)given, (long long)needed);
 }
 
-/* The private half, with a page behind it that nobody may touch: a plan that is wrong by one byte
- * ends the rank at once instead of corrupting it. */
-static enum hd_status reserve_private(struct hd_trainer *t, int64_t size_bytes)
-{
-    const int64_t page = sysconf(_SC_PAGESIZE);
-    const int64_t used = (size_bytes + page - 1) / page * page;
-    char *base;
-
-    t->mapped_bytes = used + page;
-    base = mmap(NULL, (size_t)t->mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (base == MAP_FAILED)
-        return hd_err(HD_NO_MEMORY, "cannot reserve %lld bytes: %s", (long long)used,
-                      strerror(errno));
-    t->private_base = base;
-    (void)madvise(base, (size_t)used, MADV_HUGEPAGE); /* a hint: fewer faults, fewer TLB misses */
-    if (mprotect(base, (size_t)used, PROT_READ | PROT_WRITE) < 0)
-        return hd_err(HD_NO_MEMORY, "cannot back %lld bytes: %s", (long long)used, strerror(errno));
-    for (int64_t i = 0; i < used; i += page)
-        ((volatile char *)base)[i] = 0; /* touched once, here, so that no step pays for it */
-    return HD_OK;
-}
-
 static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_options *options)
 {
     const struct hd_memory *m = &t->layout.memory;
     int64_t private_bytes = options->private_bytes ? options->private_bytes : m->private_bytes;
     int64_t visible_bytes = options->visible_bytes ? options->visible_bytes : m->visible_bytes;
     enum hd_status st = check_reservation("private", private_bytes, m->private_bytes);
+    struct hd_reservation *r = &t->reservation;
     void *visible;
 
     if (!st)
         st = check_reservation("comm-visible", visible_bytes, m->visible_bytes);
+    r->resident_before_bytes = hd_memory_resident_bytes();
     if (!st)
-        st = reserve_private(t, private_bytes);
+        st = hd_private_reserve(private_bytes, (int)t->layout.job.threads, &t->reserved);
     if (!st)
         st = hd_comm_visible(t->comm, (size_t)visible_bytes, &visible);
-    if (!st)
-        t->visible_base = visible;
-    return st;
+    if (st)
+        return st;
+    t->private_base = t->reserved.base;
+    t->visible_base = visible;
+    r->private_bytes = private_bytes;
+    r->visible_bytes = visible_bytes;
+    r->private_huge = hd_memory_huge_bytes(t->private_base, private_bytes);
+    r->visible_huge = hd_memory_huge_bytes(t->visible_base, visible_bytes);
+    return HD_OK;
 }
 
 /* The first collective of a group maps its peers' memory; done here, no step maps anything. */
@@ -232,10 +218,14 @@ void hd_trainer_free(struct hd_trainer *t)
     if (t->backend)
         t->table->close(t->backend);
     hd_job_data_close(&t->data);
-    if (t->private_base)
-        (void)munmap(t->private_base, (size_t)t->mapped_bytes);
+    hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);
     free(t);
+}
+
+const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *t)
+{
+    return &t->reservation;
 }
 
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *t)

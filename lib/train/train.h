@@ -28,6 +28,13 @@ enum { HD_STEP_DEADLINE_MS = 120 * 1000 };
 
 struct hd_trainer;
 
+/* What the system gave. */
+struct hd_reservation {
+    int64_t resident_before_bytes;        /* of the process, just before the first touch */
+    int64_t private_bytes, visible_bytes; /* reserved */
+    int64_t private_huge, visible_huge;   /* bytes of them on huge pages */
+};
+
 struct hd_trainer_options {
     const struct hd_backend_table *backend;
     struct hd_comm *comm; /* this rank's endpoint, nothing visible yet; the trainer borrows it */
@@ -47,6 +54,7 @@ enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_
 void hd_trainer_free(struct hd_trainer *trainer);
 
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *trainer);
+const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *trainer);
 struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */
 
 /* Step 0: weights by the init rules, or those of the job's init_from, which must still be what they

@@ -4,6 +4,7 @@
 #define HD_TRAIN_TRAINER_H
 
 #include "optim/optim.h"
+#include "train/reserve.h"
 #include "train/job_data.h"
 #include "train/train.h"
 
@@ -21,7 +22,8 @@ struct hd_trainer {
     double peak; /* measured operations per second of this rank */
 
     char *private_base, *visible_base;
-    int64_t mapped_bytes; /* of the private reservation, with its guard page */
+    struct hd_private reserved; /* where private_base lies */
+    struct hd_reservation reservation;
 
     struct hd_bases *bases; /* one per kept slot */
     struct hd_bases eval_bases, update_bases;

@@ -1,5 +1,5 @@
-/* Memory has two witnesses: a rank lives in exactly the memory that was predicted for it, and no
- * step asks for any more.
+/* Memory has three witnesses: a rank lives in exactly the memory that was predicted for it, no step
+ * asks for any more, and the system says the same of the process.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -283,6 +283,196 @@ static void a_page_less_is_refused_by_name(void **state)
     harness_teardown(&h);
 }
 
+/* ---- what the system says ---- */
+
+enum { SYSTEM_SIZES = 3, SLACK_BYTES = 64 << 20, HUGE_BYTES = 2 << 20 };
+
+struct seen {
+    int64_t predicted, before, peak, of_peers; /* bytes */
+    int64_t huge, huge_seen;                   /* of the private half */
+    bool aligned, advised;
+} __attribute__((aligned(64)));
+
+static int64_t high_water_bytes(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    long long kib = 0;
+    char line[256];
+
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %lld", &kib) == 1)
+            break;
+    if (file)
+        (void)fclose(file);
+    return kib * 1024;
+}
+
+/* Adds what smaps says of the peers' visible memory and of the mapping at `base`. */
+static void read_smaps(int rank, const unsigned char *base, struct seen *seen)
+{
+    FILE *file = fopen("/proc/self/smaps", "r");
+    bool of_peer = false, at_base = false;
+    unsigned long from, to;
+    char line[512], own[32];
+    long long kib;
+
+    (void)snprintf(own, sizeof own, "heddle-rank-%d ", rank);
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) {
+            of_peer = strstr(line, "memfd:heddle-rank-") && !strstr(line, own);
+            at_base = from <= (unsigned long)base && (unsigned long)base < to;
+        } else if (of_peer && sscanf(line, "Rss: %lld", &kib) == 1) {
+            seen->of_peers += kib * 1024;
+        } else if (at_base && sscanf(line, "AnonHugePages: %lld", &kib) == 1) {
+            seen->huge_seen += kib * 1024;
+        } else if (at_base && strncmp(line, "VmFlags:", 8) == 0) {
+            seen->advised = strstr(line, " hg") != NULL;
+        }
+    }
+    if (file)
+        (void)fclose(file);
+}
+
+static enum hd_status look_at_the_process(struct harness_rank *r)
+{
+    struct seen *seen = (struct seen *)r->shared + r->rank;
+    const struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank};
+    const struct hd_reservation *given;
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = use_everything(t);
+    given = hd_trainer_reservation(t);
+    seen->before = given->resident_before_bytes;
+    seen->huge = given->private_huge;
+    seen->predicted = given->private_bytes + given->visible_bytes;
+    seen->aligned = (uintptr_t)reservation(t, HD_STATE_WEIGHT) % HUGE_BYTES == 0;
+    read_smaps(r->rank, reservation(t, HD_STATE_WEIGHT), seen);
+    seen->peak = high_water_bytes();
+    hd_trainer_free(t);
+    return st;
+}
+
+static void check_seen(const struct seen *s)
+{
+    const double used = (double)(s->peak - s->before - s->of_peers);
+
+    print_message("predicted %.1f MB, the system says %.1f MB\n", (double)s->predicted * 1e-6,
+                  used * 1e-6);
+    assert_true(s->before > 0 && s->peak > s->before);
+    assert_true(used >= 0.98 * (double)s->predicted - SLACK_BYTES);
+    assert_true(used <= 1.02 * (double)s->predicted + SLACK_BYTES);
+}
+
+/* A model of about 60, 180 or 420 million bytes: fp32 masters, gradients and both moments are 16
+ * bytes of each of 12 C^2 parameters of a layer. */
+static struct hd_job large_job(const struct harness *h, int size, int dp)
+{
+    static const int64_t layers[SYSTEM_SIZES] = {1, 3, 7};
+    struct hd_job job = harness_job(h, "gpt2", dp);
+
+    job.layers = layers[size];
+    job.hidden = 512;
+    job.heads = job.kv_heads = 8;
+    job.head_width = 64;
+    job.ffn_hidden = 2048;
+    job.context = 32;
+    return job;
+}
+
+static bool cannot_look(void)
+{
+    if (interpose_works() && high_water_bytes() > 0)
+        return false;
+    print_message("a sanitizer brings its own memory, or /proc does not tell\n");
+    return true;
+}
+
+/* Goal: what is not planned is small and does not grow with the model. Method: three sizes, each in
+ * a process of its own; the line through the three points has the slope 1. */
+static void the_system_sees_what_was_predicted(void **state)
+{
+    double x = 0, y = 0, xx = 0, xy = 0, slope;
+
+    (void)state;
+    if (cannot_look())
+        skip();
+    for (int size = 0; size < SYSTEM_SIZES; size++) {
+        struct seen *seen = harness_shared(sizeof *seen);
+        struct harness h;
+        struct hd_job job;
+        double predicted, used;
+
+        harness_setup(&h, 20000);
+        job = large_job(&h, size, 1);
+        if (harness_processes(&job, 1, seen, look_at_the_process))
+            fail_msg("%s", hd_err_message());
+        check_seen(seen);
+        assert_int_equal(seen->of_peers, 0);
+        predicted = (double)seen->predicted * 1e-6;
+        used = (double)(seen->peak - seen->before) * 1e-6;
+        x += predicted;
+        y += used;
+        xx += predicted * predicted;
+        xy += predicted * used;
+        harness_shared_free(seen, sizeof *seen);
+        harness_teardown(&h);
+    }
+    slope = (SYSTEM_SIZES * xy - x * y) / (SYSTEM_SIZES * xx - x * x);
+    print_message("slope %.4f\n", slope);
+    assert_true(slope > 0.98 && slope < 1.02);
+}
+
+/* A rank also maps what its peers show; that is their memory, and theirs alone is counted. */
+static void the_system_sees_it_of_each_of_two_ranks(void **state)
+{
+    struct seen *seen = harness_shared(2 * sizeof *seen);
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    if (cannot_look())
+        skip();
+    harness_setup(&h, 20000);
+    job = large_job(&h, 1, 2);
+    if (harness_processes(&job, 2, seen, look_at_the_process))
+        fail_msg("%s", hd_err_message());
+    for (int r = 0; r < 2; r++) {
+        check_seen(&seen[r]);
+        assert_true(seen[r].of_peers > 0);
+    }
+    harness_teardown(&h);
+    harness_shared_free(seen, 2 * sizeof *seen);
+}
+
+/* The kernel gives huge pages where they were asked for before the first touch, at a bound of their
+ * size. How many it had is what the log says. */
+static void huge_pages_are_asked_for_and_counted(void **state)
+{
+    struct seen *seen = harness_shared(sizeof *seen);
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    if (cannot_look())
+        skip();
+    harness_setup(&h, 20000);
+    job = large_job(&h, 0, 1);
+    job.threads = 2; /* touched by two threads */
+    if (harness_processes(&job, 1, seen, look_at_the_process))
+        fail_msg("%s", hd_err_message());
+    print_message("%.1f MB on huge pages\n", (double)seen->huge * 1e-6);
+    assert_true(seen->aligned);
+    assert_true(seen->advised);
+    assert_int_equal(seen->huge, seen->huge_seen);
+    assert_true(seen->huge >= 0 && seen->huge <= seen->predicted);
+    harness_teardown(&h);
+    harness_shared_free(seen, sizeof *seen);
+}
+
 /* ---- no step allocates ---- */
 
 /* oneDNN puts the tensors of each call, at most five, into a hash table of its own: a node for
@@ -424,6 +614,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_step_allocates),
+        cmocka_unit_test(the_system_sees_what_was_predicted),
+        cmocka_unit_test(the_system_sees_it_of_each_of_two_ranks),
+        cmocka_unit_test(huge_pages_are_asked_for_and_counted),
         cmocka_unit_test(the_witness_sees_calls_of_every_kind),
         cmocka_unit_test(a_rank_lives_in_exactly_what_was_predicted),
         cmocka_unit_test(slots_scale_with_the_micro_batches_in_flight),

@@ -1,0 +1,144 @@
+#include "train/reserve.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum {
+    HUGE_BYTES = 2 << 20,
+    PIECE_BYTES = 64 << 20, /* worth a thread */
+    TOUCHERS_MAX = 64,
+};
+
+/* ---- touching ---- */
+
+struct piece {
+    char *base;
+    size_t size_bytes;
+    int error; /* errno */
+    pthread_t thread;
+    bool started;
+};
+
+static void *touch(void *argument)
+{
+    struct piece *p = argument;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    while (p->size_bytes && madvise(p->base, p->size_bytes, MADV_POPULATE_WRITE) < 0) {
+        if (errno == EINTR || errno == EAGAIN)
+            continue;
+        if (errno != EINVAL) {
+            p->error = errno;
+            return NULL;
+        }
+        for (size_t at = 0; at < p->size_bytes; at += page) /* an old kernel */
+            ((volatile char *)p->base)[at] = 0;
+        break;
+    }
+    return NULL;
+}
+
+/* Zeroing runs at the speed of memory, which one core alone does not reach. A thread that cannot be
+ * had is done without. */
+static enum hd_status touch_all(char *base, size_t size_bytes, int threads)
+{
+    struct piece pieces[TOUCHERS_MAX] = {0};
+    size_t count = size_bytes / PIECE_BYTES + 1, each;
+    int error = 0;
+
+    if (count > (size_t)threads)
+        count = (size_t)threads;
+    if (count > TOUCHERS_MAX)
+        count = TOUCHERS_MAX;
+    each = (size_bytes / count + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    for (size_t i = 0, at = 0; i < count; i++) {
+        struct piece *p = &pieces[i];
+
+        p->base = base + at;
+        p->size_bytes = i + 1 == count || size_bytes - at < each ? size_bytes - at : each;
+        at += p->size_bytes;
+        p->started = i + 1 < count && pthread_create(&p->thread, NULL, touch, p) == 0;
+        if (!p->started)
+            (void)touch(p);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (pieces[i].started)
+            (void)pthread_join(pieces[i].thread, NULL);
+        error = pieces[i].error ? pieces[i].error : error;
+    }
+    return error ? hd_err(HD_NO_MEMORY, "cannot back %zu bytes: %s", size_bytes, strerror(error))
+                 : HD_OK;
+}
+
+enum hd_status hd_private_reserve(int64_t size_bytes, int threads, struct hd_private *ret_private)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t used = ((size_t)size_bytes + page - 1) / page * page;
+    struct hd_private p = {.map_bytes = used + page + HUGE_BYTES};
+    enum hd_status st;
+
+    p.map = mmap(NULL, p.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p.map == MAP_FAILED)
+        return hd_err(HD_NO_MEMORY, "cannot reserve %zu bytes: %s", used, strerror(errno));
+    p.base = (char *)(((uintptr_t)p.map + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
+    (void)madvise(p.base, used, MADV_HUGEPAGE); /* a hint: fewer faults, fewer TLB misses */
+    if (mprotect(p.base, used, PROT_READ | PROT_WRITE) < 0)
+        st = hd_err(HD_NO_MEMORY, "cannot back %zu bytes: %s", used, strerror(errno));
+    else
+        st = touch_all(p.base, used, threads); /* here, so that no step pays for it */
+    if (st)
+        (void)munmap(p.map, p.map_bytes);
+    else
+        *ret_private = p;
+    return st;
+}
+
+void hd_private_release(struct hd_private *memory)
+{
+    if (memory->map)
+        (void)munmap(memory->map, memory->map_bytes);
+    *memory = (struct hd_private){0};
+}
+
+/* ---- what the system says ---- */
+
+int64_t hd_memory_resident_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    long long pages = 0;
+
+    if (!file || fscanf(file, "%*s %lld", &pages) != 1)
+        pages = 0;
+    if (file)
+        (void)fclose(file);
+    return pages * (int64_t)sysconf(_SC_PAGESIZE);
+}
+
+int64_t hd_memory_huge_bytes(const void *base, int64_t size_bytes)
+{
+    const unsigned long long begin = (uintptr_t)base, end = begin + (unsigned long long)size_bytes;
+    FILE *file = fopen("/proc/self/smaps", "re");
+    unsigned long long from, to, kib;
+    int64_t bytes = 0;
+    char *line = NULL;
+    size_t room = 0;
+    bool inside = false;
+
+    while (file && getline(&line, &room, file) > 0) {
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) /* the first line of a mapping */
+            inside = from < end && to > begin;
+        else if (inside && (sscanf(line, "AnonHugePages: %llu", &kib) == 1 ||
+                            sscanf(line, "ShmemPmdMapped: %llu", &kib) == 1))
+            bytes += (int64_t)kib * 1024;
+    }
+    free(line);
+    if (file)
+        (void)fclose(file);
+    return bytes;
+}
