@@ -14,7 +14,13 @@ static enum hd_status print_bigram(const struct hd_job *job, struct hd_arena *ar
     struct hd_job_data data;
     struct hd_bigram *model = NULL;
     double nats;
-    enum hd_status st = hd_job_data_open(job, arena, &data);
+    struct hd_token_cache tokens;
+    enum hd_status st =
+        hd_token_cache_fill(job, &(struct hd_token_cache_watch){.world = 1}, arena, &tokens);
+
+    if (st)
+        return st;
+    st = hd_job_data_open(job, &tokens, arena, &data);
 
     if (!st && !data.can_validate)
         st = hd_err(HD_INVALID, "the job names no validation data");

@@ -164,15 +164,46 @@ static enum hd_status load_weights(struct rank *r)
     return st;
 }
 
+/* A sign of life while text becomes tokens; false when a peer is gone. */
+static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
+{
+    struct rank *r = context;
+
+    (void)done_bytes, (void)total_bytes;
+    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
+    return hd_comm_failure(r->comm) == HD_OK;
+}
+
+/* Text that is not read byte by byte becomes token files, once for all attempts. */
+static enum hd_status make_tokens(struct rank *r, struct hd_token_cache *ret_tokens)
+{
+    const struct hd_token_cache_watch watch = {
+        .rank = (int)r->rank, .world = (int)r->world, .alive = alive, .context = r};
+    const int64_t begin = hd_clock_now_ns();
+    char text[128];
+    enum hd_status st = hd_token_cache_fill(&r->job, &watch, &r->arena, ret_tokens);
+
+    if (!st && ret_tokens->made) {
+        (void)snprintf(text, sizeof text, "tokenized %lld file%s in %.1f s",
+                       (long long)ret_tokens->made, ret_tokens->made == 1 ? "" : "s",
+                       (double)(hd_clock_now_ns() - begin) * 1e-9);
+        say(r, HD_LINK_LEVEL_INFO, text);
+    }
+    return st;
+}
+
 static enum hd_status set_up(struct rank *r)
 {
+    struct hd_token_cache tokens;
     const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(), .comm = r->comm, .rank = (int)r->rank};
-    enum hd_status st = hd_trainer_new(&r->job, &options, &r->trainer);
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = (int)r->rank, .tokens = &tokens};
+    enum hd_status st = make_tokens(r, &tokens);
     char text[160], bytes[32], huge[32];
     const struct hd_reservation *m;
     struct hd_text data = {0};
 
+    if (!st)
+        st = hd_trainer_new(&r->job, &options, &r->trainer);
     if (st)
         return st;
     m = hd_trainer_reservation(r->trainer);

@@ -53,7 +53,7 @@ static void fill_documents(Heddle__V1__DataSpec *d)
                  (*d->end_of_text && strcmp(d->end_of_text, "none") != 0);
 
     for (size_t i = 0; i < d->n_train; i++)
-        knows = knows || spec_is_token_file(d->train[i]->path);
+        knows = knows || spec_is_token_file(d->train[i]->path) || spec_is_lines(d->train[i]->path);
     if (d->documents == HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_UNSPECIFIED)
         d->documents = knows ? HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED
                              : HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_JOINED;

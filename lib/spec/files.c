@@ -82,6 +82,11 @@ bool spec_is_token_file(const char *path)
     return ends_with(path, ".npy") || ends_with(path, ".bin");
 }
 
+bool spec_is_lines(const char *path)
+{
+    return ends_with(path, ".jsonl");
+}
+
 bool spec_has_text(const Heddle__V1__DataSpec *data)
 {
     for (size_t i = 0; i < data->n_train; i++)
@@ -125,9 +130,6 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
     if (!S_ISREG(info.st_mode))
         return hd_err(HD_INVALID, "%s: %s is not a regular file; copy what it gives to one", key,
                       path);
-    if (ends_with(path, ".jsonl"))
-        return hd_err(HD_UNSUPPORTED, "%s: %s: JSON Lines are not supported yet; give plain text",
-                      key, path);
     if (is_index(path)) {
         if (found)
             return HD_OK;

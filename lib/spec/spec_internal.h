@@ -125,6 +125,7 @@ void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child);
 
 /* Do the name's last letters say that it holds token ids, not text (.npy, .bin)? */
 bool spec_is_token_file(const char *path);
+bool spec_is_lines(const char *path); /* .jsonl: a document a line */
 /* Does the job train on text, so that it needs a tokenizer? Also while it names no file at all. */
 bool spec_has_text(const Heddle__V1__DataSpec *data);
 

@@ -17,24 +17,48 @@ static enum hd_status check_tokenizer(const struct hd_job *job)
     return st;
 }
 
+/* The id that ends a document: the job's, or the tokenizer's where the job leaves it to that. */
+static enum hd_status end_of_text(const struct hd_job *job, int64_t *ret_id)
+{
+    struct hd_tokenizer *tokenizer = NULL;
+    enum hd_status st;
+
+    *ret_id = job->end_of_text;
+    if (job->end_of_text != -2)
+        return HD_OK;
+    *ret_id = -1;
+    if (strcmp(job->tokenizer, "none") == 0)
+        return HD_OK;
+    st = hd_tokenizer_open(job->tokenizer, &tokenizer);
+    if (!st)
+        *ret_id = hd_tokenizer_end_of_text(tokenizer);
+    hd_tokenizer_close(tokenizer);
+    return st;
+}
+
+/* `cached`: what to read in place of the job's files, or NULL. */
 static enum hd_status open_corpus(const struct hd_job *job, const struct hd_job_file *files,
-                                  int64_t count, struct hd_arena *arena,
-                                  struct hd_corpus **ret_corpus)
+                                  int64_t count, const struct hd_corpus_file *cached,
+                                  struct hd_arena *arena, struct hd_corpus **ret_corpus)
 {
     struct hd_corpus_file *list = hd_arena_array(arena, (size_t)count + 1, sizeof *list);
     enum hd_status st;
+    int64_t end = -1;
 
     if (!list)
         return hd_err(HD_NO_MEMORY, "no memory for %lld data files", (long long)count);
     for (int64_t i = 0; i < count; i++)
         list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
-    st = hd_corpus_open(list, (size_t)count, ret_corpus);
+    st = hd_corpus_open(cached ? cached : list, (size_t)count, ret_corpus);
     if (!st && hd_corpus_has_text(*ret_corpus))
         st = check_tokenizer(job);
     if (!st)
         st = hd_corpus_set_vocab(*ret_corpus, job->vocab);
-    if (!st && strcmp(job->documents, "bounded") == 0)
-        hd_corpus_set_bounds(*ret_corpus, job->end_of_text);
+    if (st || strcmp(job->documents, "bounded") != 0)
+        return st;
+    st = end_of_text(job, &end);
+    if (!st)
+        hd_corpus_set_bounds(*ret_corpus, end);
     return st;
 }
 
@@ -57,20 +81,22 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
                                    job->global_batch, order, (uint64_t)job->seed);
 }
 
-enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_arena *arena,
-                                struct hd_job_data *ret_data)
+enum hd_status hd_job_data_open(const struct hd_job *job, const struct hd_token_cache *cache,
+                                struct hd_arena *arena, struct hd_job_data *ret_data)
 {
     struct hd_job_data *d = ret_data;
     struct hd_data_range val = {0};
     enum hd_status st;
 
     *d = (struct hd_job_data){.can_validate = false};
-    st = open_corpus(job, job->train, job->train_count, arena, &d->train_corpus);
+    st = open_corpus(job, job->train, job->train_count, cache ? cache->train : NULL, arena,
+                     &d->train_corpus);
     if (st)
         return hd_err_prefix(st, "data.train");
     d->train = hd_corpus_all(d->train_corpus);
     if (job->val_count) {
-        st = open_corpus(job, job->val, job->val_count, arena, &d->val_corpus);
+        st = open_corpus(job, job->val, job->val_count, cache ? cache->val : NULL, arena,
+                         &d->val_corpus);
         if (st)
             return hd_err_prefix(st, "data.val");
         val = hd_corpus_all(d->val_corpus);

@@ -21,6 +21,7 @@
 #include "link/job.h"
 #include "program/run.h"
 #include "train/layout.h"
+#include "train/token_cache.h"
 
 /* How long a rank of a running step waits while nothing moves. A save, being slower, has a longer
  * deadline of its own and sets this one again. */
@@ -40,7 +41,8 @@ struct hd_trainer_options {
     struct hd_comm *comm; /* this rank's endpoint, nothing visible yet; the trainer borrows it */
     int rank;
     struct hd_layout_options layout;
-    bool force_plain; /* tests: the portable kernels */
+    const struct hd_token_cache *tokens; /* the job's text as token files; NULL: read as it is */
+    bool force_plain;                    /* tests: the portable kernels */
     /* Tests: reservations other than the layout's; smaller ones are HD_NO_MEMORY. 0: the layout's.
      */
     int64_t private_bytes, visible_bytes;

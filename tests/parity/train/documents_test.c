@@ -393,7 +393,8 @@ static void a_step_without_targets_changes_no_weight(void **state)
     memcpy(job.documents, "bounded", 8);
     job.val = &file;
     job.val_count = 1;
-    assert_int_equal(harness_threads(&job, 2, NULL, validate_nothing), HD_INVALID);
+    job.dp = 1;
+    assert_int_equal(harness_threads(&job, 1, NULL, validate_nothing), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "no target"));
     harness_teardown(&h);
 }

@@ -63,6 +63,7 @@ static int make_corpus(void **state)
     put_file("corpus/B.txt", 200);
     put_file("corpus/val.txt", 50);
     put_file("corpus/x.jsonl", 50);
+    put_file("corpus/x.idx", 50);
     put_file("short.txt", 32);
     return 0;
 }
@@ -403,9 +404,9 @@ static void a_file_that_cannot_be_used_is_named(void **state)
                  "to one");
     refuse_files(9, "  train: [\"a\\nb\"]",
                  "job.yaml:9: data.train[0]: '@/a?b' has a line break in its name; rename it");
-    refuse_files(9, "  train: corpus/x.jsonl",
-                 "job.yaml:9: data.train[0]: @/corpus/x.jsonl: JSON Lines are not supported yet; "
-                 "give plain text");
+    refuse_files(9, "  train: corpus/x.idx",
+                 "job.yaml:9: data.train[0]: @/corpus/x.idx is an index; name the .bin file beside "
+                 "it");
     refuse_files(9, "  train: short.txt",
                  "job.yaml:9: data.train: 32 bytes are less than one sequence of model.context + 1 "
                  "= 33; give more text or lower model.context");

@@ -1,0 +1,191 @@
+#include "train/token_cache.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "data/tokenize.h"
+
+enum { WAIT_NS = 20 * 1000 * 1000 };
+
+struct fill {
+    const struct hd_job *job;
+    const struct hd_token_cache_watch *watch;
+    struct hd_arena *arena;
+    struct hd_tokenizer *tokenizer;
+    int64_t end_of_text;
+    uint64_t tokenizer_hash;
+    const char *folder;
+    int64_t index, made; /* of files that need it */
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static bool needs_tokens(const struct hd_job *job, const char *path)
+{
+    if (ends_with(path, ".npy") || ends_with(path, ".bin"))
+        return false;
+    return ends_with(path, ".jsonl") || strcmp(job->tokenizer, "bytes") != 0;
+}
+
+static bool any_needs_tokens(const struct hd_job *job)
+{
+    for (int64_t i = 0; i < job->train_count; i++)
+        if (needs_tokens(job, job->train[i].path))
+            return true;
+    for (int64_t i = 0; i < job->val_count; i++)
+        if (needs_tokens(job, job->val[i].path))
+            return true;
+    return false;
+}
+
+/* The path without ending under which the tokens of a file lie. */
+static enum hd_status name_of(const struct fill *f, const struct hd_job_file *file,
+                              const char **ret_stem)
+{
+    struct hd_text key = {0};
+    char hash[HD_HASH_TEXT_MAX];
+    struct stat info;
+
+    if (stat(file->path, &info) < 0)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot examine the data file %s: %s",
+                      file->path, strerror(errno));
+    if (file->size_bytes >= 0 && info.st_size != file->size_bytes)
+        return hd_err(HD_INVALID,
+                      "%s has %" PRId64 " bytes now, but had %" PRId64 " when the job was "
+                      "submitted; restore it, or submit the job again",
+                      file->path, (int64_t)info.st_size, file->size_bytes);
+    hd_text_add(&key, "1 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+                f->tokenizer_hash, f->end_of_text, (int64_t)info.st_size,
+                (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, file->path);
+    hd_hash_format(hd_hash_bytes(key.data ? key.data : "", key.len_bytes), hash);
+    hd_text_free(&key);
+    *ret_stem = hd_arena_printf(f->arena, "%s/%s", f->folder, hash);
+    return *ret_stem ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a path");
+}
+
+static enum hd_status make(struct fill *f, const char *in, const char *stem)
+{
+    const struct hd_tokenize what = {.tokenizer = f->tokenizer,
+                                     .end_of_text = f->end_of_text,
+                                     .in = in,
+                                     .out = stem,
+                                     .progress = f->watch->alive,
+                                     .context = f->watch->context};
+
+    f->made++;
+    return hd_tokenize_file(&what);
+}
+
+/* First this rank's own files, then the others', which it only names. */
+static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files, int64_t count,
+                                struct hd_corpus_file *list)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < count; i++) {
+        const char *stem, *bin, *idx;
+
+        list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
+        if (!needs_tokens(f->job, files[i].path))
+            continue;
+        st = name_of(f, &files[i], &stem);
+        if (st)
+            return st;
+        bin = hd_arena_printf(f->arena, "%s.bin", stem);
+        idx = hd_arena_printf(f->arena, "%s.idx", stem);
+        if (!bin || !idx)
+            return hd_err(HD_NO_MEMORY, "no memory for a path");
+        if (f->index++ % f->watch->world == f->watch->rank && !hd_file_exists(idx))
+            st = make(f, files[i].path, stem);
+        list[i] = (struct hd_corpus_file){bin, -1};
+    }
+    return st;
+}
+
+static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *files, int64_t count,
+                               const struct hd_corpus_file *list)
+{
+    const struct hd_token_cache_watch *w = f->watch;
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+
+    for (int64_t i = 0; i < count; i++) {
+        const char *idx;
+
+        if (!needs_tokens(f->job, files[i].path))
+            continue;
+        idx = hd_arena_printf(f->arena, "%.*sidx", (int)strlen(list[i].path) - 3, list[i].path);
+        if (!idx)
+            return hd_err(HD_NO_MEMORY, "no memory for a path");
+        while (!hd_file_exists(idx)) {
+            if (w->alive && !w->alive(w->context, 0, 0))
+                return hd_err(HD_ABORTED, "gave up waiting for the tokens of %s", files[i].path);
+            (void)nanosleep(&pause, NULL);
+        }
+    }
+    return HD_OK;
+}
+
+/* The folder of the job is the one above the attempt's. */
+static enum hd_status prepare(struct fill *f)
+{
+    const struct hd_job *job = f->job;
+    const char *slash = strrchr(job->attempt_dir, '/');
+    struct hd_text bytes = {0};
+    enum hd_status st = hd_tokenizer_open(job->tokenizer, &f->tokenizer);
+
+    if (st)
+        return hd_err_prefix(st, "data.tokenizer");
+    if (job->vocab < hd_tokenizer_vocab(f->tokenizer))
+        return hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
+                      (long long)job->vocab, (int)hd_tokenizer_vocab(f->tokenizer), job->tokenizer);
+    f->end_of_text =
+        job->end_of_text == -2 ? hd_tokenizer_end_of_text(f->tokenizer) : job->end_of_text;
+    f->folder =
+        hd_arena_printf(f->arena, "%.*s/tokens", slash ? (int)(slash - job->attempt_dir) : 1,
+                        slash ? job->attempt_dir : ".");
+    if (!f->folder)
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (strcmp(job->tokenizer, "bytes") != 0)
+        st = hd_file_read(job->tokenizer, HD_TOKENIZER_FILE_BYTES_MAX, &bytes);
+    f->tokenizer_hash = hd_hash_bytes(bytes.data ? bytes.data : "", bytes.len_bytes);
+    hd_text_free(&bytes);
+    return st ? st : hd_file_make_dirs(f->folder, 0755);
+}
+
+enum hd_status hd_token_cache_fill(const struct hd_job *job,
+                                   const struct hd_token_cache_watch *watch, struct hd_arena *arena,
+                                   struct hd_token_cache *ret_cache)
+{
+    struct fill f = {.job = job, .watch = watch, .arena = arena};
+    struct hd_corpus_file *train, *val;
+    enum hd_status st;
+
+    *ret_cache = (struct hd_token_cache){.made = 0};
+    if (!any_needs_tokens(job))
+        return HD_OK;
+    train = hd_arena_array(arena, (size_t)job->train_count + 1, sizeof *train);
+    val = hd_arena_array(arena, (size_t)job->val_count + 1, sizeof *val);
+    st = train && val ? prepare(&f) : hd_err(HD_NO_MEMORY, "no memory for a list of files");
+    if (!st)
+        st = fill_list(&f, job->train, job->train_count, train);
+    if (!st)
+        st = fill_list(&f, job->val, job->val_count, val);
+    if (!st)
+        st = wait_for(&f, job->train, job->train_count, train);
+    if (!st)
+        st = wait_for(&f, job->val, job->val_count, val);
+    hd_tokenizer_close(f.tokenizer);
+    if (!st)
+        *ret_cache = (struct hd_token_cache){train, val, f.made};
+    return st;
+}

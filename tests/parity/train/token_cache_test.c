@@ -1,0 +1,331 @@
+/* The token cache: what ranks make of text that is not read byte by byte, and what they find again.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "data/tokenize.h"
+#include "harness.h"
+#include "train/job_data.h"
+
+enum { FILES = 3 };
+
+struct setting {
+    struct harness h;
+    struct hd_job job;
+    char path[FILES][224];
+    struct hd_job_file files[FILES];
+};
+
+static void put(struct setting *s, int i, const char *name, const char *text)
+{
+    struct hd_text path = {0};
+
+    hd_text_add(&path, "%s/%s", s->h.dir, name);
+    memcpy(s->path[i], path.data, path.len_bytes + 1);
+    hd_text_free(&path);
+    assert_int_equal(hd_file_write_atomic(s->path[i], text, strlen(text), 0600), HD_OK);
+    s->files[i] = (struct hd_job_file){s->path[i], (int64_t)strlen(text), 0};
+}
+
+static int set_up(void **state)
+{
+    struct setting *s = calloc(1, sizeof *s);
+
+    if (!s)
+        return -1;
+    harness_setup(&s->h, 640);
+    s->job = harness_job(&s->h, "llama", 1);
+    put(s, 0, "a.jsonl",
+        "{\"text\": \"one\"}\n\n{\"id\": 7, \"text\": \"z\\u00e9ro\"}\n  \n{\"text\": \"\"}\n"
+        "{\"text\":\"last, without a newline\"}");
+    put(s, 1, "b.txt", "plain text stays as it is");
+    put(s, 2, "c.jsonl", "{\"text\": \"another file\"}\n");
+    s->job.train = s->files;
+    s->job.train_count = FILES;
+    s->job.val_split = 0;
+    s->job.context = 4;
+    memcpy(s->job.documents, "bounded", 8);
+    *state = s;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct setting *s = *state;
+
+    harness_teardown(&s->h);
+    free(s);
+    return 0;
+}
+
+/* ---- one rank ---- */
+
+static int64_t fill_and_open(const struct setting *s, struct hd_arena *arena,
+                             struct hd_job_data *ret_data)
+{
+    struct hd_token_cache cache;
+
+    if (hd_token_cache_fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, arena, &cache) ||
+        hd_job_data_open(&s->job, &cache, arena, ret_data))
+        fail_msg("%s", hd_err_message());
+    return cache.made;
+}
+
+/* Goal: each line is a document, its text the member "text". Method: a.jsonl has "one", "zéro", ""
+ * and a last line, with two blank ones between; then b.txt and c.jsonl as they are. End-of-text is
+ * 0, so that each document's end is seen. */
+static void each_line_is_a_document_with_its_end(void **state)
+{
+    static const char expected[] = "one\0z\xc3\xa9ro\0\0last, without a newline\0"
+                                   "plain text stays as it isanother file";
+    struct setting *s = *state;
+    int32_t ids[sizeof expected];
+    struct hd_job_data data;
+    struct hd_arena arena;
+
+    s->job.end_of_text = 0;
+    hd_arena_init(&arena, 0);
+    assert_int_equal(fill_and_open(s, &arena, &data), 2);
+    assert_int_equal(hd_corpus_token_count(data.train_corpus), sizeof expected); /* NUL: c's end */
+    assert_int_equal(hd_corpus_read(data.train_corpus, 0, sizeof expected, ids), HD_OK);
+    for (size_t i = 0; i < sizeof expected; i++)
+        assert_int_equal(ids[i], (unsigned char)expected[i]);
+    hd_job_data_close(&data);
+    hd_arena_done(&arena);
+}
+
+/* Goal: where no id ends a text, documents are bounded all the same. Method: targets of the first
+ * windows of "one", "zéro" (5 bytes), "last, ...". */
+static void documents_without_an_end_of_text_are_bounded(void **state)
+{
+    static const int32_t none = HD_DATA_TARGET_NONE;
+    const int32_t expected[] = {'n', 'e', none, 0xC3, 0xA9, 'r', 'o', none, 'a', 's', 't', ','};
+    struct setting *s = *state;
+    int32_t tokens[12], targets[12];
+    struct hd_job_data data;
+    struct hd_arena arena;
+
+    s->job.end_of_text = -2; /* the tokenizer's; bytes have none */
+    s->job.global_batch = 3;
+    memcpy(s->job.order, "sequential", 11);
+    hd_arena_init(&arena, 0);
+    (void)fill_and_open(s, &arena, &data);
+    assert_int_equal(hd_sampler_fill(&data.sampler, 0, 0, 3,
+                                     &(struct hd_data_batch){.tokens = tokens, .targets = targets}),
+                     HD_OK);
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(targets[i], expected[i]);
+    hd_job_data_close(&data);
+    hd_arena_done(&arena);
+}
+
+/* Goal: later attempts find what is there, and only that. Method: again as it is; with another
+ * attempt; with another end-of-text; with a changed file; with an index lost. */
+static void tokens_are_made_once_for_the_same_text(void **state)
+{
+    struct setting *s = *state;
+    struct hd_token_cache cache;
+    struct hd_job_data data;
+    struct hd_arena arena;
+    struct hd_text idx = {0};
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(fill_and_open(s, &arena, &data), 2);
+    hd_job_data_close(&data);
+    memcpy(strrchr(s->job.attempt_dir, '/'), "/attempt-2", 11);
+    assert_int_equal(fill_and_open(s, &arena, &data), 0);
+    hd_job_data_close(&data);
+    s->job.end_of_text = 10;
+    assert_int_equal(fill_and_open(s, &arena, &data), 2);
+    hd_job_data_close(&data);
+    put(s, 2, "c.jsonl", "{\"text\": \"another text\"}\n");
+    assert_int_equal(fill_and_open(s, &arena, &data), 1);
+    hd_job_data_close(&data);
+
+    assert_int_equal(
+        hd_token_cache_fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
+        HD_OK);
+    hd_text_add(&idx, "%s", cache.train[2].path);
+    memcpy(idx.data + idx.len_bytes - 3, "idx", 3);
+    assert_int_equal(unlink(idx.data), 0);
+    assert_int_equal(fill_and_open(s, &arena, &data), 1);
+    hd_job_data_close(&data);
+    hd_text_free(&idx);
+    hd_arena_done(&arena);
+}
+
+static void a_line_that_is_no_document_is_named(void **state)
+{
+    static const struct {
+        const char *text, *message;
+    } cases[] = {{"{\"text\": \"a\"}\n{\"text\": 1}\n", "a.jsonl:2: "},
+                 {"{\"text\": \"a\"}\n\nno json\n", "a.jsonl:3: "},
+                 {"{\"body\": \"a\"}\n", "text"},
+                 {"[]\n", "a.jsonl:1: "}};
+    struct setting *s = *state;
+    struct hd_token_cache cache;
+    struct hd_arena arena;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        put(s, 0, "a.jsonl", cases[i].text);
+        hd_arena_init(&arena, 0);
+        assert_int_equal(hd_token_cache_fill(&s->job, &(struct hd_token_cache_watch){.world = 1},
+                                             &arena, &cache),
+                         HD_INVALID);
+        if (!strstr(hd_err_message(), cases[i].message))
+            fail_msg("'%s' does not say '%s'", hd_err_message(), cases[i].message);
+        hd_arena_done(&arena);
+    }
+    s->files[0].size_bytes++;
+    hd_arena_init(&arena, 0);
+    assert_int_equal(
+        hd_token_cache_fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
+        HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "when the job was submitted"));
+    hd_arena_done(&arena);
+}
+
+/* Goal: pieces join to the whole text. Method: 5 MiB of lines, some longer than a piece, some that
+ * begin with blanks or with letters of two and three bytes. */
+static void long_text_goes_through_in_pieces_without_a_loss(void **state)
+{
+    static const char *const lines[] = {"a line\n", "  indented\n", "\xc3\xa9t\xc3\xa9\n", "\n",
+                                        "\xe4\xb8\xad\xe6\x96\x87\n"};
+    struct setting *s = *state;
+    struct hd_tokenizer *tokenizer = NULL;
+    struct hd_corpus *corpus = NULL;
+    struct hd_text text = {0}, out = {0}, bin = {0};
+    struct hd_tokenize what;
+    int32_t *ids;
+
+    for (int i = 0; text.len_bytes < 5 << 20; i++)
+        hd_text_add(&text, "%s", i % 100000 == 99999 ? "x" : lines[i % 5]);
+    put(s, 1, "b.txt", text.data);
+    hd_text_add(&out, "%s/b", s->h.dir);
+    hd_text_add(&bin, "%s/b.bin", s->h.dir);
+    assert_int_equal(hd_tokenizer_open("bytes", &tokenizer), HD_OK);
+    what = (struct hd_tokenize){
+        .tokenizer = tokenizer, .end_of_text = 300, .in = s->path[1], .out = out.data};
+    assert_int_equal(hd_tokenize_file(&what), HD_OK);
+    assert_int_equal(
+        hd_corpus_open(&(struct hd_corpus_file){bin.data, 2 * (int64_t)text.len_bytes + 2}, 1,
+                       &corpus),
+        HD_OK);
+    ids = calloc(text.len_bytes + 1, sizeof *ids);
+    assert_non_null(ids);
+    assert_int_equal(hd_corpus_read(corpus, 0, (int64_t)text.len_bytes + 1, ids), HD_OK);
+    for (size_t i = 0; i < text.len_bytes; i++)
+        if (ids[i] != (unsigned char)text.data[i])
+            fail_msg("byte %zu is %d", i, ids[i]);
+    assert_int_equal(ids[text.len_bytes], 300);
+    free(ids);
+    hd_corpus_close(corpus);
+    hd_tokenizer_close(tokenizer);
+    hd_text_free(&text);
+    hd_text_free(&out);
+    hd_text_free(&bin);
+}
+
+/* ---- several ranks ---- */
+
+struct counts {
+    int64_t made[HARNESS_WORLD_MAX];
+    int calls;
+};
+
+static bool count_calls(void *context, int64_t done, int64_t total)
+{
+    (void)done, (void)total;
+    (void)__atomic_add_fetch((int *)context, 1, __ATOMIC_RELAXED);
+    return true;
+}
+
+static enum hd_status fill_rank(struct harness_rank *r)
+{
+    struct counts *c = r->context;
+    const struct hd_token_cache_watch watch = {
+        .rank = r->rank, .world = r->world, .alive = count_calls, .context = &c->calls};
+    struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank};
+    struct hd_token_cache cache;
+    struct hd_trainer *t = NULL;
+    struct hd_step_result result;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    if (r->rank == 0)
+        (void)usleep(50 * 1000); /* so that the other one waits */
+    st = hd_token_cache_fill(r->job, &watch, &arena, &cache);
+    c->made[r->rank] = cache.made;
+    options.tokens = &cache;
+    if (!st)
+        st = hd_trainer_new(r->job, &options, &t);
+    if (!st)
+        st = hd_trainer_init(t);
+    if (!st)
+        st = hd_trainer_step(t, 0, &result);
+    hd_trainer_free(t);
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* Goal: ranks share the work, wait for each other with signs of life, and train on the result. */
+static void ranks_share_the_files_and_wait_for_each_other(void **state)
+{
+    struct setting *s = *state;
+    struct counts c = {.calls = 0};
+
+    s->job.dp = 2;
+    if (harness_threads(&s->job, 2, &c, fill_rank))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(c.made[0], 1);
+    assert_int_equal(c.made[1], 1);
+    assert_true(c.calls > 0);
+}
+
+static bool give_up(void *context, int64_t done, int64_t total)
+{
+    (void)context, (void)done, (void)total;
+    return false;
+}
+
+static void a_rank_whose_peer_is_gone_gives_up(void **state)
+{
+    struct setting *s = *state;
+    struct hd_token_cache cache;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(
+        hd_token_cache_fill(&s->job,
+                            &(struct hd_token_cache_watch){.rank = 1, .world = 2, .alive = give_up},
+                            &arena, &cache),
+        HD_ABORTED);
+    hd_arena_done(&arena);
+}
+
+#define with_files(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_files(each_line_is_a_document_with_its_end),
+        with_files(documents_without_an_end_of_text_are_bounded),
+        with_files(tokens_are_made_once_for_the_same_text),
+        with_files(a_line_that_is_no_document_is_named),
+        with_files(long_text_goes_through_in_pieces_without_a_loss),
+        with_files(ranks_share_the_files_and_wait_for_each_other),
+        with_files(a_rank_whose_peer_is_gone_gives_up),
+    };
+    return cmocka_run_group_tests_name("token_cache", tests, NULL, NULL);
+}
