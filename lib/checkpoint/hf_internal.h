@@ -1,5 +1,6 @@
-/* hf_internal: what the files hf_*.c share.
+/* hf_internal: what weights.c and the files hf_*.c share.
  *
+ *     weights      safetensors files of any origin
  *     hf_names     the table of names; parameters of ours found in their tensors
  *     hf_config    config.json -> a resolved job
  *     hf_describe  a resolved job -> config.json
@@ -8,6 +9,7 @@
 #ifndef HD_CHECKPOINT_HF_INTERNAL_H
 #define HD_CHECKPOINT_HF_INTERNAL_H
 
+#include "base/json.h"
 #include "checkpoint/checkpoint_internal.h"
 #include "checkpoint/hf.h"
 
@@ -26,6 +28,12 @@ enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows,
 
 /* A name with the layer's number in place of '#'. */
 void hd_hf_format_name(const char *pattern, int64_t layer, char ret_name[HD_CKPT_NAME_MAX]);
+
+/* model.safetensors.index.json: its map {tensor: file}, and the distinct files, which are plain
+ * names of this folder. Everything lives in the arena. */
+enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                 const struct hd_json **ret_map, const char ***ret_names,
+                                 size_t *ret_count);
 
 /* The model types of transformers, as bits, in the order of hd_hf_types. */
 enum { HD_HF_GPT2 = 1, HD_HF_LLAMA = 2, HD_HF_MISTRAL = 4, HD_HF_QWEN2 = 8, HD_HF_QWEN3 = 16 };

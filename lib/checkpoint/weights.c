@@ -13,10 +13,12 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "checkpoint/checkpoint_internal.h"
-#include "checkpoint/hf.h"
+#include "checkpoint/hf_internal.h"
 
-enum { VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX }; /* of a head: a tensor has seven or less */
+enum {
+    VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* of a head: a tensor has seven or less */
+    INDEX_DEPTH_MAX = 8
+};
 
 #define SINGLE_FILE "model.safetensors"
 #define INDEX_FILE  "model.safetensors.index.json"
@@ -328,16 +330,17 @@ static int by_text(const void *a, const void *b)
 }
 
 /* The distinct files of the map. */
-static enum hd_status list_files(struct hd_weights *w, const struct hd_json *map)
+static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *map,
+                                 const char ***ret_names, size_t *ret_count)
 {
-    const char **names = hd_arena_array(&w->arena, map->count + 1, sizeof(char *));
+    const char **names = hd_arena_array(arena, map->count + 1, sizeof(char *));
     size_t n = 0, distinct = 0;
 
     if (!names)
         return no_memory();
     for (const struct hd_json *v = map->first; v; v = v->next) {
         if (v->kind != HD_JSON_STRING || !is_file_name(v->text))
-            return hd_err(HD_CORRUPT,
+            return hd_err(HD_INVALID,
                           "weight_map: entry %zu does not name a .safetensors file of this folder",
                           n + 1);
         names[n++] = v->text;
@@ -348,15 +351,24 @@ static enum hd_status list_files(struct hd_weights *w, const struct hd_json *map
         if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
             names[distinct++] = names[i];
     if (distinct == 0 || distinct > HD_WEIGHTS_FILES_MAX)
-        return hd_err(HD_CORRUPT, "weight_map: names %zu files; 1 to %d are possible", distinct,
+        return hd_err(HD_INVALID, "weight_map: names %zu files; 1 to %d are possible", distinct,
                       HD_WEIGHTS_FILES_MAX);
-    w->files = hd_arena_array(&w->arena, distinct, sizeof *w->files);
-    if (!w->files)
-        return no_memory();
-    for (size_t i = 0; i < distinct; i++)
-        w->files[i].name = names[i];
-    w->file_count = distinct;
+    *ret_names = names;
+    *ret_count = distinct;
     return HD_OK;
+}
+
+enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                 const struct hd_json **ret_map, const char ***ret_names,
+                                 size_t *ret_count)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = INDEX_DEPTH_MAX};
+    const struct hd_json *root = NULL;
+    enum hd_status st = hd_json_parse(arena, text, text_bytes, &limits, &root);
+
+    if (!st)
+        st = hd_json_need(root, "weight_map", HD_JSON_OBJECT, ret_map);
+    return st ? st : list_files(arena, *ret_map, ret_names, ret_count);
 }
 
 /* Index and files say the same. */
@@ -377,19 +389,22 @@ static enum hd_status check_index(const struct hd_weights *w, const struct hd_js
 
 static enum hd_status open_index(struct hd_weights *w, const char *path)
 {
-    const struct hd_json *root = NULL, *map = NULL;
+    const struct hd_json *map = NULL;
+    const char **names = NULL;
     struct hd_text text = {0};
     enum hd_status st = hd_file_read(path, HD_HF_INDEX_BYTES_MAX, &text);
 
+    if (!st)
+        st = hd_hf_parse_index(&w->arena, text.data ? text.data : "", text.len_bytes, &map, &names,
+                               &w->file_count);
     if (!st) {
-        const struct hd_json_limits limits = {.values_max = text.len_bytes / 2 + 1, .depth_max = 8};
-
-        st = hd_json_parse(&w->arena, text.data ? text.data : "", text.len_bytes, &limits, &root);
+        w->files = hd_arena_array(&w->arena, w->file_count, sizeof *w->files);
+        st = w->files ? HD_OK : no_memory();
     }
-    if (!st)
-        st = hd_json_need(root, "weight_map", HD_JSON_OBJECT, &map);
-    if (!st)
-        st = list_files(w, map);
+    for (size_t i = 0; !st && i < w->file_count; i++)
+        w->files[i].name = names[i];
+    if (st) /* nothing is mapped yet */
+        w->file_count = 0;
     if (st == HD_INVALID || st == HD_LIMIT)
         st = HD_CORRUPT;
     if (st)

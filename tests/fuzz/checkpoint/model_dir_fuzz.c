@@ -1,0 +1,149 @@
+/* Promises, of what comes from strangers in a model directory (the first byte says which file): a
+ * head of safetensors that is accepted covers its data, tensor by tensor, within the bytes given;
+ * an index names only plain files of its folder; a config.json that is accepted has every number in
+ * the range of a job, and what is written from it reads back to the same model. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/hf_internal.h"
+#include "tests/fuzz/driver.h"
+
+#define ARENA_MAX (64u << 20)
+
+static void promise(bool kept)
+{
+    if (!kept)
+        abort();
+}
+
+static void try_head(const uint8_t *bytes, size_t size)
+{
+    struct hd_weight *weights = NULL;
+    struct hd_arena arena;
+    int64_t covered = 0;
+    size_t count = 0;
+
+    hd_arena_init(&arena, ARENA_MAX);
+    if (!hd_weights_parse(&arena, bytes, (int64_t)size, &weights, &count)) {
+        for (size_t i = 0; i < count; i++) {
+            const uint8_t *data = weights[i].data;
+
+            promise(data >= bytes + 8 && weights[i].size_bytes >= 1);
+            promise(weights[i].size_bytes <= bytes + size - data);
+            promise(strlen(weights[i].name) < HD_WEIGHTS_NAME_MAX);
+            covered += weights[i].size_bytes;
+        }
+        promise(count == 0 || (const uint8_t *)weights[0].data + covered == bytes + size);
+    }
+    hd_arena_done(&arena);
+}
+
+static void try_index(const char *text, size_t size)
+{
+    const struct hd_json *map = NULL;
+    const char **names = NULL;
+    struct hd_arena arena;
+    size_t count = 0;
+
+    hd_arena_init(&arena, ARENA_MAX);
+    if (!hd_hf_parse_index(&arena, text, size, &map, &names, &count)) {
+        promise(count >= 1 && count <= map->count);
+        for (size_t i = 0; i < count; i++)
+            promise(!strchr(names[i], '/') && names[i][0] != '.' &&
+                    (i == 0 || strcmp(names[i - 1], names[i]) < 0));
+    }
+    hd_arena_done(&arena);
+}
+
+static void try_config(const char *text, size_t size)
+{
+    struct hd_job job = {0}, again = {0};
+    struct hd_text notes = {0}, out = {0};
+
+    if (!hd_hf_parse_config(text, size, &job, &notes)) {
+        promise(job.layers >= 1 && job.layers <= 1024 && job.hidden >= 1 && job.heads >= 1);
+        promise(job.kv_heads >= 1 && job.vocab >= 2 && job.context >= 1 && job.ffn_hidden >= 1);
+        promise(job.window >= 0 && job.window_from >= 0 && job.window_from <= job.layers);
+        promise(job.rope_theta >= 1 && job.norm_eps > 0);
+        if (!hd_hf_write_config(&job, HD_F32, &out)) {
+            promise(!hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+            promise(again.hidden == job.hidden && again.head_width == job.head_width &&
+                    again.window == job.window && again.window_from == job.window_from &&
+                    again.qkv_bias == job.qkv_bias && again.rope_factor == job.rope_factor &&
+                    again.tie_embeddings == job.tie_embeddings);
+        }
+    }
+    hd_text_free(&notes);
+    hd_text_free(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
+{
+    if (size_bytes < 1)
+        return 0;
+    switch (bytes[0] % 3) {
+    case 0:
+        try_head(bytes + 1, size_bytes - 1);
+        break;
+    case 1:
+        try_index((const char *)bytes + 1, size_bytes - 1);
+        break;
+    default:
+        try_config((const char *)bytes + 1, size_bytes - 1);
+    }
+    return 0;
+}
+
+static size_t put_head(uint8_t *ret_bytes, const char *json, size_t data_bytes)
+{
+    const size_t n = strlen(json);
+
+    memset(ret_bytes, 0, 9 + n + data_bytes);
+    ret_bytes[1] = (uint8_t)n;
+    ret_bytes[2] = (uint8_t)(n >> 8);
+    memcpy(ret_bytes + 9, json, n);
+    return 9 + n + data_bytes;
+}
+
+static size_t put_text(uint8_t *ret_bytes, uint8_t kind, const char *text)
+{
+    ret_bytes[0] = kind;
+    memcpy(ret_bytes + 1, text, strlen(text));
+    return 1 + strlen(text);
+}
+
+size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
+{
+    static const char *const configs[] = {
+        "{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_embd\":48,\"n_layer\":2,\"n_head\":3,"
+        "\"n_positions\":40,\"n_inner\":null,\"attn_pdrop\":0.1,\"scale_attn_weights\":true}",
+        "{\"model_type\":\"llama\",\"vocab_size\":97,\"hidden_size\":48,\"intermediate_size\":80,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":6,\"max_position_embeddings\":64,"
+        "\"attention_bias\":true,\"mlp_bias\":true,\"rope_scaling\":{\"type\":\"llama3\","
+        "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+        "\"original_max_position_embeddings\":32}}",
+        "{\"model_type\":\"mistral\",\"vocab_size\":97,\"hidden_size\":48,"
+        "\"intermediate_size\":80,\"num_hidden_layers\":2,\"num_attention_heads\":6,"
+        "\"num_key_value_heads\":2,\"head_dim\":16,\"max_position_embeddings\":64,"
+        "\"sliding_window\":9,\"tie_word_embeddings\":true}",
+        "{\"model_type\":\"qwen3\",\"vocab_size\":97,\"hidden_size\":48,\"intermediate_size\":80,"
+        "\"num_hidden_layers\":2,\"num_attention_heads\":6,\"num_key_value_heads\":2,"
+        "\"max_position_embeddings\":64,\"use_sliding_window\":true,\"sliding_window\":7,"
+        "\"layer_types\":[\"full_attention\",\"sliding_attention\"],\"rope_parameters\":"
+        "{\"rope_type\":\"yarn\",\"rope_theta\":1e4,\"factor\":4.0,\"beta_fast\":32}}",
+    };
+
+    if (max_bytes < 1024)
+        return 0;
+    if (index == 0)
+        return put_head(ret_bytes,
+                        "{\"__metadata__\":{\"format\":\"pt\"},"
+                        "\"b\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[16,22]},"
+                        "\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}",
+                        22);
+    if (index == 1)
+        return put_text(ret_bytes, 1,
+                        "{\"metadata\":{\"total_size\":16},\"weight_map\":{\"a\":"
+                        "\"one.safetensors\",\"b\":\"two.safetensors\"}}");
+    return index < 6 ? put_text(ret_bytes, 2, configs[index - 2]) : 0;
+}
