@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "checkpoint/hf.h"
 #include "program/run.h"
 #include "train/layout.h"
@@ -26,6 +27,7 @@ struct hd_generator {
     char *memory;
     int32_t *history; /* [context] what the caches hold */
     int64_t filled, step;
+    const char *tokenizer; /* name or path; "": unknown */
 };
 
 enum { PREFILL, ONE };
@@ -131,8 +133,22 @@ static enum hd_status read_stored_job(struct hd_generator *g, const char *dir)
     config = hd_ckpt_manifest(ckpt)->config;
     g->step = hd_ckpt_manifest(ckpt)->step;
     st = hd_job_read(config, strlen(config), &g->arena, &g->job);
+    g->tokenizer = g->job.tokenizer;
     hd_ckpt_close(ckpt);
     return st ? hd_err_prefix(st, "the job stored in the checkpoint") : HD_OK;
+}
+
+/* What config.json says (of a model of ours), else the tokenizer.json beside it. */
+static enum hd_status find_tokenizer(struct hd_generator *g, const char *dir)
+{
+    char *path = hd_arena_printf(&g->arena, "%s/tokenizer.json", dir);
+
+    if (!path)
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    g->tokenizer = g->job.tokenizer;
+    if (!*g->tokenizer && hd_file_exists(path))
+        g->tokenizer = path;
+    return HD_OK;
 }
 
 /* A model directory says what the model is, and we say the rest. */
@@ -145,7 +161,7 @@ static enum hd_status make_job(struct hd_generator *g, const char *dir)
     (void)snprintf(g->job.precision, sizeof g->job.precision, "fp32");
     if (g->job.context > HD_GENERATE_CONTEXT_MAX) /* its caches take memory for all of it */
         g->job.context = HD_GENERATE_CONTEXT_MAX;
-    return HD_OK;
+    return find_tokenizer(g, dir);
 }
 
 static enum hd_status set_up(struct hd_generator *g, const char *dir, int threads)
@@ -221,7 +237,7 @@ int64_t hd_generator_context(const struct hd_generator *g)
 
 const char *hd_generator_tokenizer(const struct hd_generator *g)
 {
-    return g->job.tokenizer;
+    return g->tokenizer;
 }
 
 int64_t hd_generator_step(const struct hd_generator *g)

@@ -41,8 +41,8 @@ void hd_generator_close(struct hd_generator *generator);
 
 int64_t hd_generator_vocab(const struct hd_generator *generator);
 int64_t hd_generator_context(const struct hd_generator *generator);
-const char *
-hd_generator_tokenizer(const struct hd_generator *generator);    /* name in the job; "": unknown */
+const char *hd_generator_tokenizer(
+    const struct hd_generator *generator); /* name in the job, or path; "": unknown */
 int64_t hd_generator_step(const struct hd_generator *generator); /* of the checkpoint */
 
 /* Forgets everything and reads `count` >= 1 tokens; ret_logits [V]: after the last one. */

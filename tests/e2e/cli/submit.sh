@@ -43,6 +43,20 @@ check a_trained_model_writes heddle generate "$job" --prompt 'The ' --max-tokens
 cp "$work/check.out" "$work/text"
 heddle generate "$work/jobs/$job" --prompt 'The ' --max-tokens 40 --seed 3 >"$work/again" 2>/dev/null
 check_equal the_same_seed_the_same_text "$(cksum <"$work/text")" "$(cksum <"$work/again")"
+check_status export_needs_a_folder 2 heddle checkpoint export "$job"
+check_status and_a_step_that_is_there 4 heddle checkpoint export "$job" --out "$work/model" --step 7
+check a_step_is_exported heddle checkpoint export "$job" --out "$work/model" --step 30
+heddle generate "$work/model" --prompt 'The ' --max-tokens 40 --seed 3 >"$work/again" 2>/dev/null
+check_equal the_export_writes_the_same_text "$(cksum <"$work/text")" "$(cksum <"$work/again")"
+check_status an_export_in_the_way_stays 6 heddle checkpoint export "$job" --out "$work/model"
+check by_force_it_goes heddle checkpoint export "$job" --out "$work/model" --force --dtype bf16
+check_status export_flags_are_of_export 2 heddle checkpoint verify "$job" --force
+check one_step_is_verified heddle checkpoint verify "$job" --step 20
+# a new run from those weights
+sed -e 's|^model:.*|model: {from: model}|' -e 's/^name:.*/name: anew/' "$file" >"$work/anew.yaml"
+anew=$(submit "$work/anew.yaml" --set train.steps=10)
+check a_run_from_weights_ends_well heddle wait "$anew"
+check_equal it_says_where_it_starts 1 "$(heddle events "$anew" | grep -c "starts from the weights of $work/model")"
 check events_tell_the_story heddle events "$job"
 check show_shows_it heddle show "$job"
 check_equal the_spec_is_a_job_file 0 "$(heddle show "$job" -o json | sed -nE 's/.*"spec":(\{.*\})\}\].*/\1/p' >"$work/spec.json"; heddle validate "$work/spec.json" >/dev/null 2>&1; echo $?)"
