@@ -83,7 +83,7 @@ static void a_head_in_any_order_is_read(void **state)
 
 #define T(name, dtype, shape, from, to)                                                            \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]" \
-                                                                                               "}"
+    "}"
 
 static void hostile_heads_are_refused(void **state)
 {
@@ -275,6 +275,124 @@ static void parts_of_a_joined_and_turned_tensor_are_found(void **state)
     must(hd_file_remove_tree(f.path));
 }
 
+/* 1.5 = 1.1b: in each encoding sign 0, exponent as its bias, fraction .1b; -2 has fraction 0. */
+static void every_encoding_is_read_as_fp32(void **state)
+{
+    static const struct {
+        const char *dtype;
+        int size;
+        unsigned char bytes[16];                               /* 1.5, -2, little endian */
+    } rows[] = {{"F32", 4, {0, 0, 0xC0, 0x3F, 0, 0, 0, 0xC0}}, /* 3FC00000 C0000000 */
+                {"BF16", 2, {0xC0, 0x3F, 0, 0xC0}},            /* 3FC0 C000 */
+                {"F16", 2, {0, 0x3E, 0, 0xC0}},                /* 3E00 C000 */
+                {"F64", 8, {0, 0, 0, 0, 0, 0, 0xF8, 0x3F, 0, 0, 0, 0, 0, 0, 0, 0xC0}}};
+    const struct hd_ckpt_entry want =
+        hd_ckpt_entry_whole("head.norm.weight", HD_F32, 1, (const int64_t[]){2});
+    struct hd_job job = {.family = "llama"};
+    struct folder f;
+
+    (void)state;
+    folder_setup(&f);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_weights *w = NULL;
+        struct hd_hf_map *map = NULL;
+        unsigned char bytes[FILE_MAX];
+        float got[2] = {0};
+        char json[128];
+        size_t size;
+
+        (void)snprintf(json, sizeof json, "{" T("model.norm.weight", "%s", "[2]", "0", "%d") "} ",
+                       rows[i].dtype, 2 * rows[i].size);
+        size = make_file(json, (size_t)rows[i].size * 2, bytes);
+        memcpy(bytes + size - (size_t)rows[i].size * 2, rows[i].bytes, (size_t)rows[i].size * 2);
+        put(&f, "model.safetensors", bytes, size);
+        must(hd_weights_open(f.path, &w));
+        must(hd_hf_map_open(w, &job, &want, 1, &map));
+        must(hd_hf_read(map, 0, &want, got));
+        assert_true(got[0] == 1.5f && got[1] == -2.0f);
+        hd_hf_map_close(map);
+        hd_weights_close(w);
+    }
+    put_weights(&f, "model.safetensors", "{" T("model.norm.weight", "I32", "[2]", "0", "8") "}", 8);
+    {
+        struct hd_weights *w = NULL;
+        struct hd_hf_map *map = NULL;
+
+        must(hd_weights_open(f.path, &w));
+        assert_int_equal(hd_hf_map_open(w, &job, &want, 1, &map), HD_UNSUPPORTED);
+        hd_weights_close(w);
+    }
+    must(hd_file_remove_tree(f.path));
+}
+
+/* Constants that older versions saved, and a head that config.json says is the embedding, may be
+ * there; anything else is named. */
+static void only_known_extras_may_stay_unused(void **state)
+{
+    const struct hd_ckpt_entry want =
+        hd_ckpt_entry_whole("embedding.weight", HD_F32, 1, (const int64_t[]){2});
+    struct hd_job job = {.family = "llama", .tie_embeddings = true};
+    struct hd_weights *w = NULL;
+    struct hd_hf_map *map = NULL;
+    struct folder f;
+
+    (void)state;
+    folder_setup(&f);
+    put_weights(&f, "model.safetensors",
+                "{" T("model.embed_tokens.weight", "F32", "[2]", "0",
+                      "8") "," T("lm_head.weight", "F32", "[2]", "8",
+                                 "16") "," T("model.layers.7.self_attn.rotary_emb.inv_freq", "F32",
+                                             "[1]", "16", "20") "}",
+                20);
+    must(hd_weights_open(f.path, &w));
+    must(hd_hf_map_open(w, &job, &want, 1, &map));
+    hd_hf_map_close(map);
+    job.tie_embeddings = false; /* then the head is a weight that the model would not get */
+    assert_int_equal(hd_hf_map_open(w, &job, &want, 1, &map), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "1 tensors have no place in the model of config.json: "
+                                             "lm_head.weight"));
+    hd_weights_close(w);
+    must(hd_file_remove_tree(f.path));
+}
+
+/* Qwen's windows begin behind full layers; Mistral's are its class's own where the file is silent.
+ */
+static void windows_are_found_in_each_spelling(void **state)
+{
+    static const struct {
+        const char *type, *extra;
+        int64_t window, from;
+    } rows[] = {
+        {"mistral", "", 4096, 0},
+        {"mistral", ",\"sliding_window\":null", 0, 0},
+        {"mistral", ",\"sliding_window\":9", 9, 0},
+        {"qwen2", ",\"sliding_window\":9", 0, 0},                             /* not switched on */
+        {"qwen2", ",\"sliding_window\":9,\"use_sliding_window\":true", 0, 0}, /* from layer 28 */
+        {"qwen3", ",\"sliding_window\":9,\"use_sliding_window\":true,\"max_window_layers\":1", 9,
+         1},
+        {"qwen3",
+         ",\"sliding_window\":9,\"use_sliding_window\":true,\"max_window_layers\":0,"
+         "\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+         9, 1}, /* the list is the word that counts */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_job job = {0};
+        char text[512];
+
+        (void)snprintf(text, sizeof text,
+                       "{\"model_type\":\"%s\",\"vocab_size\":97,\"hidden_size\":48,"
+                       "\"intermediate_size\":80,\"num_hidden_layers\":2,"
+                       "\"num_attention_heads\":6,\"num_key_value_heads\":6,"
+                       "\"max_position_embeddings\":64%s}",
+                       rows[i].type, rows[i].extra);
+        must(hd_hf_parse_config(text, strlen(text), &job, NULL));
+        assert_int_equal(job.window, rows[i].window);
+        assert_int_equal(job.window_from, rows[i].from);
+    }
+}
+
 /* ---- config.json ---- */
 
 #define LLAMA                                                                                 \
@@ -380,6 +498,90 @@ static void a_written_config_reads_back(void **state)
     hd_text_free(&out);
 }
 
+static struct hd_job some_llama(void)
+{
+    static const char text[] = "{" LLAMA "}";
+    struct hd_job job = {0};
+
+    must(hd_hf_parse_config(text, strlen(text), &job, NULL));
+    return job;
+}
+
+static void described_as(const struct hd_job *job, const char *type)
+{
+    struct hd_text out = {0};
+    struct hd_job again = {0};
+    char member[64];
+
+    must(hd_hf_write_config(job, HD_F32, &out));
+    (void)snprintf(member, sizeof member, "\"model_type\":\"%s\"", type);
+    if (!strstr(out.data, member))
+        fail_msg("no %s in %s", member, out.data);
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_int_equal(again.qkv_bias, job->qkv_bias);
+    assert_int_equal(again.out_bias, job->out_bias);
+    assert_int_equal(again.mlp_bias, job->mlp_bias);
+    assert_int_equal(again.qk_norm, job->qk_norm);
+    assert_int_equal(again.window, job->window);
+    assert_int_equal(again.window_from, job->window_from);
+    assert_int_equal(again.head_width, job->head_width);
+    assert_string_equal(again.rope_scaling, job->rope_scaling);
+    assert_true(again.rope_factor == job->rope_factor &&
+                again.rope_attention_factor == job->rope_attention_factor &&
+                again.rope_original_context == job->rope_original_context &&
+                again.rope_low_freq_factor == job->rope_low_freq_factor &&
+                again.rope_beta_fast == job->rope_beta_fast);
+    hd_text_free(&out);
+}
+
+static void a_model_gets_the_type_that_has_words_for_it(void **state)
+{
+    struct hd_text out = {0};
+    struct hd_job job;
+
+    (void)state;
+    job = some_llama();
+    described_as(&job, "llama");
+    job.qkv_bias = true; /* alone: as Qwen2 */
+    described_as(&job, "qwen2");
+    job.window = 9;
+    job.window_from = 1;
+    described_as(&job, "qwen2");
+    job = some_llama();
+    job.qk_norm = true;
+    described_as(&job, "qwen3");
+    job = some_llama();
+    job.window = 9;
+    described_as(&job, "mistral");
+    job.window_from = 1; /* no type without biases has full layers before a window */
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "llama has no word for model.window of this model"));
+    hd_text_free(&out);
+    job = some_llama();
+    job.qkv_bias = job.out_bias = job.mlp_bias = true;
+    job.head_width = 16;
+    described_as(&job, "llama");
+}
+
+static void scaled_angles_survive_both_ways(void **state)
+{
+    struct hd_job job = some_llama();
+
+    (void)state;
+    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "llama3");
+    job.rope_factor = 8;
+    job.rope_low_freq_factor = 1.5;
+    job.rope_original_context = 32;
+    described_as(&job, "llama");
+    job = some_llama();
+    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "yarn");
+    job.rope_factor = 4;
+    job.rope_beta_fast = 16;
+    job.rope_attention_factor = 1.25;
+    job.rope_original_context = 16;
+    described_as(&job, "llama");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,10 +591,15 @@ int main(void)
         cmocka_unit_test(an_index_and_its_files_say_the_same_or_are_refused),
         cmocka_unit_test(the_identity_follows_heads_sizes_and_names),
         cmocka_unit_test(parts_of_a_joined_and_turned_tensor_are_found),
+        cmocka_unit_test(every_encoding_is_read_as_fp32),
+        cmocka_unit_test(only_known_extras_may_stay_unused),
+        cmocka_unit_test(windows_are_found_in_each_spelling),
         cmocka_unit_test(a_config_is_translated),
         cmocka_unit_test(defaults_are_those_of_the_class),
         cmocka_unit_test(what_is_not_built_or_not_known_is_named),
         cmocka_unit_test(a_written_config_reads_back),
+        cmocka_unit_test(a_model_gets_the_type_that_has_words_for_it),
+        cmocka_unit_test(scaled_angles_survive_both_ways),
     };
 
     return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
