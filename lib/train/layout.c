@@ -184,6 +184,16 @@ static void place_regions(struct hd_layout *l)
     m->visible_bytes = end[1] + m->exchange;
 }
 
+static enum hd_status check_profile(const struct hd_memory *m)
+{
+    if (m->profile <= HD_PROFILE_BYTES_MAX)
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "train.profile.steps: their records would take %.1f GiB of each rank's memory; "
+                  "name fewer steps",
+                  (double)m->profile / 0x1p30);
+}
+
 enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct hd_traits *traits,
                                const struct hd_layout_options *options, struct hd_arena *arena,
                                struct hd_layout *ret_layout)
@@ -218,5 +228,5 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
                                 &l->plan);
     if (!st)
         place_regions(l);
-    return st;
+    return st ? st : check_profile(&l->memory);
 }

@@ -15,7 +15,10 @@
 #include "program/program.h"
 
 enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* what one rank says in an exchange between hosts */
-enum { HD_PROFILE_RECORD_BYTES = 64 };  /* of one launch, wait or poll of a profiled step */
+enum {
+    HD_PROFILE_RECORD_BYTES = 64,   /* of one launch, wait or poll of a profiled step */
+    HD_PROFILE_BYTES_MAX = 1 << 30, /* of all of them; HD_INVALID beyond */
+};
 
 /* Bytes of one rank, by purpose. */
 #define HD_MEMORY_LIST(X)                                                         \

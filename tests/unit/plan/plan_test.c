@@ -177,6 +177,33 @@ static void a_plan_that_the_engine_cannot_run_is_refused(void **state)
     hd_arena_done(&arena);
 }
 
+/* The records of a profile are memory like any other: planned, and refused where they are absurd.
+ */
+static void a_profile_is_part_of_the_memory_and_bounded(void **state)
+{
+    struct hd_job job = small_job("bf16", 1, 64, 1);
+    int64_t one, three;
+    struct hd_arena arena;
+    struct hd_plan plan;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    job.profile_first = job.profile_last = 5;
+    one = build(&arena, &job).ranks[0].memory.profile;
+    job.profile_last = 7;
+    three = build(&arena, &job).ranks[0].memory.profile;
+    assert_true(one > 64 * HD_PROFILE_RECORD_BYTES); /* 64 micro-batches, each of many launches */
+    assert_true(three >= 3 * one - 3 * HD_TENSOR_ALIGN && three <= 3 * one);
+    job.profile_last = 1000;
+    assert_true(build(&arena, &job).ranks[0].memory.profile <= 6 * one); /* the job has 10 steps */
+    job.steps = 1000;
+    job.profile_last = 104;
+    job.global_batch = 4096;
+    assert_int_equal(hd_plan_build(&job, &traits, &arena, &plan), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "train.profile.steps: "));
+    hd_arena_done(&arena);
+}
+
 static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
 {
     (void)state;
@@ -223,6 +250,7 @@ int main(void)
         cmocka_unit_test(gradients_cross_once_a_step),
         cmocka_unit_test(work_is_proportional_to_sequences),
         cmocka_unit_test(a_plan_that_the_engine_cannot_run_is_refused),
+        cmocka_unit_test(a_profile_is_part_of_the_memory_and_bounded),
         cmocka_unit_test(an_automatic_micro_batch_divides_and_is_at_most_eight),
         cmocka_unit_test(traits_travel_as_a_word),
     };
