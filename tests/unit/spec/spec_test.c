@@ -797,6 +797,18 @@ static void token_files_need_no_tokenizer(void **state)
     hd_text_free(&text);
 }
 
+static void lines_are_documents_and_bytes_are_one_text(void **state)
+{
+    Heddle__V1__JobSpec *lines = read_good("data.train=corpus/x.jsonl"), *bytes = read_good(NULL);
+
+    (void)state;
+    assert_string_equal(lines->data->tokenizer, "bytes");
+    assert_int_equal(lines->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED);
+    assert_int_equal(bytes->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_JOINED);
+    hd_spec_free(lines);
+    hd_spec_free(bytes);
+}
+
 /* Goal: the ranks hear which steps to trace. Method: both forms, and none. */
 static void steps_to_trace_reach_the_ranks(void **state)
 {
@@ -1058,6 +1070,7 @@ int main(void)
         cmocka_unit_test(a_message_is_judged_in_the_words_of_the_file),
         cmocka_unit_test(a_message_with_holes_is_completed_or_refused),
         cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
+        cmocka_unit_test(lines_are_documents_and_bytes_are_one_text),
         cmocka_unit_test(token_files_need_no_tokenizer),
         cmocka_unit_test(a_mixture_reaches_the_ranks),
         cmocka_unit_test(steps_to_trace_reach_the_ranks),
