@@ -1,0 +1,333 @@
+/* tokenizers: the ids of Hugging Face tokenizers for three files of its own making, and files that
+ * are refused. tests/interop/tokenizers/make_tokenizers.py says what the golden files are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "data/tokenizer.h"
+
+#define GOLDEN "tests/unit/data/tokenizers/"
+
+enum { FILE_BYTES_MAX = 1 << 20 };
+
+struct fixture {
+    struct hd_tokenizer *tokenizer;
+    struct hd_encoder *encoder;
+    struct hd_id_list list;
+    struct hd_text bytes, corpus, ids;
+};
+
+static char *path_of(const char *name)
+{
+    static char path[4096];
+
+    (void)snprintf(path, sizeof path, "%s/" GOLDEN "%s",
+                   getenv("HEDDLE_SOURCE_DIR") ? getenv("HEDDLE_SOURCE_DIR") : ".", name);
+    return path;
+}
+
+/* A build without the libraries says so, and that is all there is to test. */
+static void open_golden(struct fixture *f, const char *name)
+{
+    char file[64];
+    enum hd_status st;
+
+    *f = (struct fixture){0};
+    (void)snprintf(file, sizeof file, "%s.json", name);
+    st = hd_tokenizer_open(path_of(file), &f->tokenizer);
+    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "install libpcre2-dev"))
+        skip();
+    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "install libutf8proc-dev"))
+        skip();
+    assert_int_equal(st, HD_OK);
+    assert_int_equal(hd_encoder_new(f->tokenizer, &f->encoder), HD_OK);
+}
+
+static void close_golden(struct fixture *f)
+{
+    hd_encoder_free(f->encoder);
+    hd_tokenizer_close(f->tokenizer);
+    hd_id_list_free(&f->list);
+    hd_text_free(&f->bytes);
+    hd_text_free(&f->corpus);
+    hd_text_free(&f->ids);
+}
+
+static uint32_t take(const struct hd_text *from, size_t *at)
+{
+    uint32_t value;
+
+    assert_true(from->len_bytes - *at >= sizeof value);
+    memcpy(&value, from->data + *at, sizeof value);
+    *at += sizeof value;
+    return value;
+}
+
+/* Goal: what was trained elsewhere on ids reads our files. Method: the golden ids of each text, and
+ * back; round_trip: no normaliser changes the text. */
+static void check_golden(const char *name, bool round_trip)
+{
+    struct fixture f;
+    char file[64];
+    size_t at = 0, ids_at = 0;
+
+    open_golden(&f, name);
+    assert_int_equal(hd_file_read(path_of("corpus.bin"), FILE_BYTES_MAX, &f.corpus), HD_OK);
+    (void)snprintf(file, sizeof file, "%s.ids", name);
+    assert_int_equal(hd_file_read(path_of(file), FILE_BYTES_MAX, &f.ids), HD_OK);
+    while (at < f.corpus.len_bytes) {
+        const uint32_t size_bytes = take(&f.corpus, &at);
+        const char *text = f.corpus.data + at;
+        uint32_t count;
+
+        at += size_bytes;
+        f.list.count = 0;
+        assert_int_equal(hd_encoder_add(f.encoder, text, size_bytes, &f.list), HD_OK);
+        count = take(&f.ids, &ids_at);
+        assert_int_equal(f.list.count, count);
+        for (uint32_t i = 0; i < count; i++)
+            assert_int_equal(f.list.ids[i], take(&f.ids, &ids_at));
+        hd_text_clear(&f.bytes);
+        assert_int_equal(hd_tokenizer_decode(f.tokenizer, f.list.ids, f.list.count, &f.bytes),
+                         HD_OK);
+        if (round_trip) {
+            assert_int_equal(f.bytes.len_bytes, size_bytes);
+            if (size_bytes)
+                assert_memory_equal(f.bytes.data, text, size_bytes);
+        }
+    }
+    assert_int_equal(ids_at, f.ids.len_bytes);
+    close_golden(&f);
+}
+
+static void gpt2_gives_the_golden_ids(void **state)
+{
+    (void)state;
+    check_golden("gpt2", true);
+}
+
+static void llama3_gives_the_golden_ids(void **state)
+{
+    (void)state;
+    check_golden("llama3", false); /* its tokens that strip take spaces with them */
+}
+
+static void qwen2_gives_the_golden_ids(void **state)
+{
+    (void)state;
+    check_golden("qwen2", false);
+}
+
+static void the_end_of_a_text_is_found_by_its_name(void **state)
+{
+    static const struct {
+        const char *file, *content;
+    } cases[] = {
+        {"gpt2", "<|endoftext|>"}, {"llama3", "<|end_of_text|>"}, {"qwen2", "<|endoftext|>"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct fixture f;
+        int32_t id;
+
+        open_golden(&f, cases[i].file);
+        id = hd_tokenizer_end_of_text(f.tokenizer);
+        assert_true(id >= 0 && id < hd_tokenizer_vocab(f.tokenizer));
+        assert_string_equal(hd_tokenizer_content(f.tokenizer, id), cases[i].content);
+        assert_int_equal(hd_tokenizer_find(f.tokenizer, cases[i].content), id);
+        close_golden(&f);
+    }
+}
+
+/* Goal: nobody trains on replacement characters without knowing. */
+static void text_that_is_not_utf8_is_refused_at_its_byte(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t size_bytes;
+        const char *story;
+    } cases[] = {
+        {"abc\xFF", 4, "byte 3 (0xFF)"},
+        {"12345678\xC3", 9, "byte 8 (0xC3)"},     /* ends inside a character */
+        {"\xED\xA0\x80", 3, "byte 0 (0xED)"},     /* a surrogate */
+        {"ab\xC0\x80", 4, "byte 2 (0xC0)"},       /* overlong */
+        {"\xF4\x90\x80\x80", 4, "byte 0 (0xF4)"}, /* above U+10FFFF */
+        {"abcdefgh\x80", 9, "byte 8 (0x80)"},     /* no beginning */
+    };
+    struct fixture f;
+
+    (void)state;
+    open_golden(&f, "gpt2");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(hd_encoder_add(f.encoder, cases[i].text, cases[i].size_bytes, &f.list),
+                         HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), cases[i].story));
+        assert_int_equal(f.list.count, 0);
+    }
+    close_golden(&f);
+}
+
+/* Goal: hostile text costs no more than honest text. Method: eight times the letters of one word
+ * may take thirty times as long, which a square (64) would not. */
+static void a_word_of_a_million_letters_takes_no_square_of_time(void **state)
+{
+    enum { SHORT = 1 << 17, FACTOR = 8 };
+    char *text = malloc((size_t)SHORT * FACTOR);
+    struct fixture f;
+    int64_t took[2];
+
+    (void)state;
+    assert_non_null(text);
+    open_golden(&f, "llama3");
+    memset(text, 'x', (size_t)SHORT * FACTOR);
+    for (int i = 0; i < 2; i++) {
+        const size_t n = i ? (size_t)SHORT * FACTOR : SHORT;
+        const int64_t begin = hd_clock_now_ns();
+
+        f.list.count = 0;
+        assert_int_equal(hd_encoder_add(f.encoder, text, n, &f.list), HD_OK);
+        took[i] = hd_clock_now_ns() - begin;
+        assert_int_equal(hd_tokenizer_decode(f.tokenizer, f.list.ids, f.list.count, &f.bytes),
+                         HD_OK);
+        assert_int_equal(f.bytes.len_bytes, n);
+        hd_text_clear(&f.bytes);
+    }
+    assert_true(took[1] < 30 * took[0] + INT64_C(20000000));
+    free(text);
+    close_golden(&f);
+}
+
+/* ---- files ---- */
+
+#define FILE_OF(normalizer, pre, model, more)                                        \
+    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[]," \
+    "\"normalizer\":" normalizer ",\"pre_tokenizer\":" pre                           \
+    ",\"post_processor\":null,\"decoder\":null,\"model\":{\"type\":\"BPE\"," model "}" more "}"
+#define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"
+#define SMALL                                                       \
+    "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\xC4\xA0\":3,\"\xC4\xA0" \
+    "a\":4}"
+
+static enum hd_status open_text(const char *text, struct hd_tokenizer **ret_tokenizer)
+{
+    char path[] = "/tmp/tokenizer_test.XXXXXX.json";
+    const int fd = mkstemps(path, 5);
+    enum hd_status st;
+
+    assert_true(fd >= 0);
+    assert_int_equal(hd_file_write_all(fd, text, strlen(text)), HD_OK);
+    st = hd_tokenizer_open(path, ret_tokenizer);
+    (void)close(fd);
+    (void)unlink(path);
+    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "install libpcre2-dev"))
+        skip();
+    if (st)
+        assert_non_null(strstr(hd_err_message(), path)); /* every refusal names the file */
+    return st;
+}
+
+static void merges_are_read_in_both_spellings(void **state)
+{
+    static const char *const spellings[] = {
+        FILE_OF("null", BYTE_LEVEL, SMALL ",\"merges\":[\"a b\",\"\xC4\xA0 a\"]", ""),
+        FILE_OF("null", BYTE_LEVEL, SMALL ",\"merges\":[[\"a\",\"b\"],[\"\xC4\xA0\",\"a\"]]", ""),
+    };
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct hd_tokenizer *t = NULL;
+        struct hd_encoder *e = NULL;
+        struct hd_id_list list = {0};
+
+        assert_int_equal(open_text(spellings[i], &t), HD_OK);
+        assert_int_equal(hd_encoder_new(t, &e), HD_OK);
+        /* "ab" first has rank 0; in " ab" the pair a b goes before the space and a */
+        assert_int_equal(hd_encoder_add(e, "ab ab a", 7, &list), HD_OK);
+        assert_int_equal(list.count, 4);
+        assert_int_equal(list.ids[0], 2);
+        assert_int_equal(list.ids[1], 3);
+        assert_int_equal(list.ids[2], 2);
+        assert_int_equal(list.ids[3], 4);
+        assert_int_equal(hd_encoder_add(e, "abc", 3, &list), HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), "byte 0x63"));
+        hd_id_list_free(&list);
+        hd_encoder_free(e);
+        hd_tokenizer_close(t);
+    }
+}
+
+/* Goal: a file that asks for more than is built here is never read as another tokenizer. */
+static void what_is_not_known_is_refused_by_name(void **state)
+{
+#define M SMALL ",\"merges\":[]"
+    static const struct {
+        const char *text, *story;
+    } cases[] = {
+        {FILE_OF("null", BYTE_LEVEL, M, ",\"extra\":1"), "extra"},
+        {FILE_OF("null", BYTE_LEVEL, M ",\"extra\":1", ""), "model.extra"},
+        {FILE_OF("{\"type\":\"Lowercase\"}", BYTE_LEVEL, M, ""), "Lowercase"},
+        {FILE_OF("null", "{\"type\":\"Whitespace\"}", M, ""), "Whitespace"},
+        {FILE_OF("null", "null", M, ""), "ByteLevel"},
+        {FILE_OF("null", BYTE_LEVEL, M ",\"byte_fallback\":true", ""), "byte_fallback"},
+        {FILE_OF("null", BYTE_LEVEL, M ",\"dropout\":0.1", ""), "dropout"},
+        {FILE_OF("null", BYTE_LEVEL, M ",\"continuing_subword_prefix\":\"##\"", ""),
+         "continuing_subword_prefix"},
+        {FILE_OF("null", BYTE_LEVEL, SMALL ",\"merges\":[\"a c\"]", ""), "'c'"},
+        {FILE_OF("null", BYTE_LEVEL, SMALL ",\"merges\":[\"b a\"]", ""), "model.merges[0]"},
+        {FILE_OF("null", BYTE_LEVEL, SMALL ",\"merges\":[\"ab\"]", ""), "'ab'"},
+        {FILE_OF("null", BYTE_LEVEL, "\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]", ""), "same id"},
+        {FILE_OF("null", BYTE_LEVEL, "\"vocab\":{\"a\":-1},\"merges\":[]", ""), "the id of 'a'"},
+        {FILE_OF("null",
+                 "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\w+\"},\"behavior\":"
+                 "\"Isolated\"}",
+                 M, ""),
+         "\\w"},
+        {FILE_OF("null",
+                 "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a*\"},\"behavior\":"
+                 "\"Isolated\"}",
+                 M, ""),
+         "nothing at all"},
+        {FILE_OF("null",
+                 "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},\"behavior\":"
+                 "\"Isolated\"}",
+                 M, ""),
+         "not understood"},
+        {"[]", "not an object"},
+        {"{", "byte 1"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_tokenizer *t = NULL;
+
+        assert_int_not_equal(open_text(cases[i].text, &t), HD_OK);
+        if (!strstr(hd_err_message(), cases[i].story))
+            fail_msg("case %zu: %s", i, hd_err_message());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt2_gives_the_golden_ids),
+        cmocka_unit_test(llama3_gives_the_golden_ids),
+        cmocka_unit_test(qwen2_gives_the_golden_ids),
+        cmocka_unit_test(the_end_of_a_text_is_found_by_its_name),
+        cmocka_unit_test(text_that_is_not_utf8_is_refused_at_its_byte),
+        cmocka_unit_test(a_word_of_a_million_letters_takes_no_square_of_time),
+        cmocka_unit_test(merges_are_read_in_both_spellings),
+        cmocka_unit_test(what_is_not_known_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
+}
