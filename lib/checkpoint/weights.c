@@ -445,6 +445,8 @@ static enum hd_status open_dir(struct hd_weights *w)
         st = open_single(w, SINGLE_FILE);
     else if (hd_file_exists(index.data))
         st = open_index(w, index.data);
+    else if (!hd_file_exists(w->dir))
+        st = hd_err(HD_NOT_FOUND, "there is no folder %s", w->dir);
     else
         st = hd_err(HD_NOT_FOUND,
                     "%s holds neither %s nor %s; save the model with safe_serialization=True",

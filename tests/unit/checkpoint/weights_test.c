@@ -183,7 +183,10 @@ static void an_index_and_its_files_say_the_same_or_are_refused(void **state)
 
     (void)state;
     folder_setup(&f);
+    assert_int_equal(hd_weights_open("/no/such/folder", &w), HD_NOT_FOUND);
+    assert_non_null(strstr(hd_err_message(), "there is no folder /no/such/folder"));
     assert_int_equal(hd_weights_open(f.path, &w), HD_NOT_FOUND);
+    assert_non_null(strstr(hd_err_message(), "holds neither model.safetensors nor"));
     put_weights(&f, "one.safetensors", "{" T("a", "F32", "[2]", "0", "8") "}", 8);
     put_weights(&f, "two.safetensors", "{" T("b", "F32", "[2]", "0", "8") "}", 8);
     put_weights(&f, "both.safetensors",
