@@ -340,6 +340,41 @@ static void each_collective_begins_with_its_launch_and_ends(void **state)
     free_profile(&h, notes);
 }
 
+/* Goal: averaging gradients runs beside backward. Method: the order of the trace, no times: when
+ * the last op of the first block's backward begins, the sums of the head's and of the last block's
+ * gradients have been launched. */
+static void gradients_are_on_their_way_while_backward_goes_on(void **state)
+{
+    struct hd_text notes[DP];
+    struct hd_job job;
+    struct harness h;
+
+    (void)state;
+    make_profile(&h, &job, notes);
+    for (int rank = 0; rank < DP; rank++) {
+        int head[PROFILED] = {0}, last_block[PROFILED] = {0}, backward[PROFILED] = {0};
+        struct trace t;
+
+        read_trace(&h, rank, &t);
+        for (int i = 0; i < t.count; i++) {
+            const struct event *e = &t.list[i];
+
+            if (is(e, "launch") && strcmp(e->unit, "head") == 0)
+                head[e->step] = i;
+            if (is(e, "launch") && strcmp(e->unit, "block.1") == 0)
+                last_block[e->step] = i;
+            if (is(e, "op") && strcmp(e->unit, "block.0") == 0 && e->micro_batch == 1)
+                backward[e->step] = i; /* of 2 micro-batches; B stands behind F */
+        }
+        for (int s = 0; s < PROFILED; s++) {
+            assert_true(head[s] > 0 && head[s] < last_block[s]);
+            assert_true(last_block[s] < backward[s]);
+        }
+        hd_arena_done(&t.arena);
+    }
+    free_profile(&h, notes);
+}
+
 /* The shares of the first table, its ops and the rest, are all of the step: 100 %, each rounded to
  * a tenth. */
 static void the_tables_shares_are_the_whole_step(void **state)
@@ -412,6 +447,7 @@ int main(void)
         cmocka_unit_test(each_step_holds_the_programs_launches_with_the_folds_work),
         cmocka_unit_test(slices_nest_and_leave_little_of_a_step_uncovered),
         cmocka_unit_test(each_collective_begins_with_its_launch_and_ends),
+        cmocka_unit_test(gradients_are_on_their_way_while_backward_goes_on),
         cmocka_unit_test(the_tables_shares_are_the_whole_step),
         cmocka_unit_test(without_being_asked_nothing_is_reserved_or_written),
     };
