@@ -159,5 +159,6 @@ int cli_logs(struct cli *cli, int argc, char **argv);
 int cli_local(struct cli *cli, int argc, char **argv);
 int cli_generate(struct cli *cli, int argc, char **argv);
 int cli_checkpoint(struct cli *cli, int argc, char **argv);
+int cli_data(struct cli *cli, int argc, char **argv);
 
 #endif

@@ -190,6 +190,25 @@ static const char checkpoint_help[] =
     "Example:\n"
     "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
 
+static const char data_help[] =
+    "Usage: heddle data tokenize IN... --out OUT --tokenizer T [--threads N] [--key NAME]\n"
+    "                            [--no-append-eot] [-o json]\n"
+    "\n"
+    "Makes a token file of text. A .jsonl file has a document in each line, any other file is "
+    "one;\n"
+    "each is followed by the tokenizer's end of text. The output is the same for any number of\n"
+    "threads, and appears whole or not at all.\n"
+    "\n"
+    "  --out OUT          .npy (an array of 16-bit ids, 32-bit above 65,536 tokens) or .bin "
+    "(llm.c)\n"
+    "  --tokenizer T      a tokenizer.json of byte-level BPE (GPT-2, Llama-3, Qwen), or bytes\n"
+    "  --threads N        else one for each core\n"
+    "  --key NAME         where the text stands in a line of .jsonl; else text\n"
+    "  --no-append-eot    documents follow each other without end of text\n"
+    "\n"
+    "Example:\n"
+    "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer tokenizer.json\n";
+
 const struct cli_command cli_commands[] = {
     {"local", "run a job here and now", local_help, cli_local, false},
     {"submit", "hand a job to the controller", submit_help, cli_submit, false},
@@ -204,6 +223,7 @@ const struct cli_command cli_commands[] = {
     {"cancel", "stop a job", cancel_help, cli_cancel, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"generate", "write text with a trained model", generate_help, cli_generate, true},
+    {"data", "make token files of text", data_help, cli_data, false},
     {"checkpoint", "list, verify and export checkpoints", checkpoint_help, cli_checkpoint, false},
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];

@@ -53,6 +53,8 @@ struct hd_id_list {
     size_t count, room;
 };
 
+/* Room for so many more. */
+enum hd_status hd_id_list_reserve(struct hd_id_list *list, size_t more);
 void hd_id_list_free(struct hd_id_list *list); /* empty again, memory gone */
 
 /* The scratch of one thread, at most some tens of MB besides what one text takes. The tokenizer

@@ -156,10 +156,6 @@ void hd_bpe_encoder_free(struct hd_bpe_encoder *encoder); /* NULL is fine */
 enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char *text,
                              size_t len_bytes, struct hd_id_list *list);
 
-/* ---- tokenizer.c ---- */
-
-enum hd_status hd_id_list_reserve(struct hd_id_list *list, size_t more);
-
 /* ---- hashes ---- */
 
 static inline uint64_t hd_mix64(uint64_t x) /* the finaliser of MurmurHash3 */

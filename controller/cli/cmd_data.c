@@ -1,0 +1,81 @@
+/* data: what becomes of text before a run. heddle-worker does the work. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "controller/cli/cli.h"
+#include "controller/cli/process.h"
+
+struct tokenize {
+    const char *out, *tokenizer, *threads, *key;
+    bool no_append_eot;
+};
+
+/* Replaces this process; returns only with a failure. */
+static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *cli)
+{
+    const struct {
+        const char *flag, *value;
+    } values[] = {{"--out", t->out},
+                  {"--tokenizer", t->tokenizer},
+                  {"--threads", t->threads},
+                  {"--key", t->key}};
+    const char **argv = calloc((size_t)cli->arg_count + 16, sizeof *argv);
+    struct hd_text program = {0};
+    size_t n = 2;
+    enum hd_status st;
+
+    if (!argv)
+        return hd_err(HD_NO_MEMORY, "no memory for the arguments");
+    st = process_find("heddle-worker", &program);
+    if (!st) {
+        argv[0] = program.data;
+        argv[1] = "tokenize";
+        for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+            if (values[i].value) {
+                argv[n++] = values[i].flag;
+                argv[n++] = values[i].value;
+            }
+        if (t->no_append_eot)
+            argv[n++] = "--no-append-eot";
+        if (cli->format == CLI_JSON)
+            argv[n++] = "--json";
+        argv[n++] = "--";
+        for (int i = 1; i < cli->arg_count; i++)
+            argv[n++] = cli->args[i];
+        (void)execvp(program.data, (char *const *)argv);
+        st = hd_err(HD_IO, "cannot start %s: %s", program.data, strerror(errno));
+    }
+    hd_text_free(&program);
+    free(argv);
+    return st;
+}
+
+int cli_data(struct cli *cli, int argc, char **argv)
+{
+    struct tokenize t = {.out = NULL};
+    const struct cli_flag flags[] = {
+        {"out", 0, CLI_FLAG_TEXT, &t.out, 0, 0},
+        {"tokenizer", 0, CLI_FLAG_TEXT, &t.tokenizer, 0, 0},
+        {"threads", 0, CLI_FLAG_TEXT, &t.threads, 0, 0},
+        {"key", 0, CLI_FLAG_TEXT, &t.key, 0, 0},
+        {"no-append-eot", 0, CLI_FLAG_BOOL, &t.no_append_eot, 0, 0},
+    };
+    int64_t threads;
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    if (strcmp(cli->args[0], "tokenize") != 0)
+        return cli_usage("data: there is no '%s'; there is: tokenize", cli->args[0]);
+    if (cli->arg_count < 2)
+        return cli_usage("data tokenize: no input files");
+    if (!t.out)
+        return cli_usage("data tokenize: --out is missing; name a .npy or .bin file");
+    if (!t.tokenizer)
+        return cli_usage("data tokenize: --tokenizer is missing; bytes, or a tokenizer.json");
+    if (t.threads && hd_text_to_int64(t.threads, 1, 256, &threads))
+        return cli_usage("data tokenize: --threads: %s", hd_err_message());
+    return cli_fail(exec_tokenize(&t, cli));
+}
