@@ -67,7 +67,7 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(REAL, rope_beta_fast, "model.rope_scaling.beta_fast", 0, 1e6)                               \
     X(REAL, rope_beta_slow, "model.rope_scaling.beta_slow", 0, 1e6)                               \
     X(REAL, rope_attention_factor, "model.rope_scaling.attention_factor", 0, 1e6)                 \
-    X(WORD, tokenizer, "data.tokenizer", 0, 0)             /* bytes */                            \
+    X(PATH, tokenizer, "data.tokenizer", 0, 0)             /* bytes, none, or a tokenizer.json */ \
     X(WORD, order, "data.order", 0, 0)                     /* shuffled | sequential */            \
     X(WORD, documents, "data.documents", 0, 0)             /* bounded | joined */                 \
     X(INT, end_of_text, "data.end_of_text", -2, INT32_MAX) /* -1: none, -2: tokenizer's */        \

@@ -227,7 +227,10 @@ static enum hd_status check_tokenizer(const Heddle__V1__DataSpec *d)
                                   "token files (.npy, .bin) alone");
     if (strcmp(d->tokenizer, "bytes") == 0 || strcmp(d->tokenizer, "none") == 0)
         return HD_OK;
-    return unsupported("data.tokenizer", spec_quote(d->tokenizer, quoted), "use bytes");
+    if (d->tokenizer[0] == '/')
+        return HD_OK;
+    return hd_err(HD_INVALID, "data.tokenizer: %s is neither bytes, none nor a tokenizer.json",
+                  spec_quote(d->tokenizer, quoted));
 }
 
 /* Every source has a weight and files, which stand together. */
@@ -291,7 +294,7 @@ static enum hd_status check_data(const Heddle__V1__JobSpec *spec)
         st = check_end_of_text(spec);
     if (st)
         return st;
-    if (spec->model->vocab != 256 && spec_has_text(d))
+    if (spec->model->vocab != 256 && spec_has_text(d) && strcmp(d->tokenizer, "bytes") == 0)
         return hd_err(HD_INVALID,
                       "model.vocab: %lld does not fit data.tokenizer = bytes, which has 256 "
                       "tokens; write 256 or remove the line",

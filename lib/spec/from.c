@@ -178,6 +178,31 @@ static enum hd_status take_model(Heddle__V1__ModelSpec *m, const struct yaml_nod
     return st ? st : take_rope_scaling(m->rope_scaling, &job, m->from_dir);
 }
 
+/* A tokenizer.json by its path; a model's own where the job has text and names none. */
+static enum hd_status find_tokenizer(Heddle__V1__JobSpec *spec, const char *folder)
+{
+    Heddle__V1__DataSpec *d = spec->data;
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    if (!*d->tokenizer && *spec->model->from_dir && spec_has_text(d)) {
+        hd_file_join(&path, spec->model->from_dir, "tokenizer.json");
+        if (path.failed || (hd_file_exists(path.data) && !spec_set_text(&d->tokenizer, path.data)))
+            st = hd_err(HD_NO_MEMORY, "no memory for the job file");
+        hd_text_free(&path);
+    }
+    if (st || !*d->tokenizer || strcmp(d->tokenizer, "bytes") == 0 ||
+        strcmp(d->tokenizer, "none") == 0)
+        return st;
+    st = make_absolute(&d->tokenizer, "data.tokenizer", folder);
+    if (!st && !hd_file_exists(d->tokenizer))
+        st = hd_err(HD_INVALID,
+                    "data.tokenizer: there is no %s; write bytes, none, or the path of a "
+                    "tokenizer.json",
+                    d->tokenizer);
+    return st;
+}
+
 enum hd_status spec_read_from(Heddle__V1__JobSpec *spec, const char *folder,
                               const struct yaml_node *written)
 {
@@ -194,6 +219,8 @@ enum hd_status spec_read_from(Heddle__V1__JobSpec *spec, const char *folder,
         if (!st && !*t->init_from && !spec_set_text(&t->init_from, m->from_dir))
             st = hd_err(HD_NO_MEMORY, "no memory for the job file");
     }
+    if (!st)
+        st = find_tokenizer(spec, folder);
     if (st || !*t->init_from || strcmp(t->init_from, SPEC_INIT_NONE) == 0)
         return st;
     st = make_absolute(&t->init_from, "train.init_from", folder);

@@ -132,7 +132,7 @@ static enum hd_status resolve_data(const Heddle__V1__DataSpec *d, struct hd_aren
     job->val_split = d->val_split;
     job->train_count = (int64_t)d->n_train;
     job->val_count = (int64_t)d->n_val;
-    st = set_word(job->tokenizer, "data.tokenizer", d->tokenizer);
+    st = set_path(job->tokenizer, "data.tokenizer", d->tokenizer);
     if (!st)
         st = set_word(job->order, "data.order", sequential ? "sequential" : "shuffled");
     if (!st)

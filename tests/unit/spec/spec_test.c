@@ -291,8 +291,6 @@ static const struct mistake wishes[] = {
     {3, "  family: mixtral",
      "job.yaml:3: model.family: mixtral is not supported yet; use llama, gpt2, mistral, qwen2 or "
      "qwen3"},
-    {9, "  train: [corpus/*.txt]\n  tokenizer: t.json",
-     "job.yaml:10: data.tokenizer: 't.json' is not supported yet; use bytes"},
     {13, "  global_batch: 8\n  precision: fp16",
      "job.yaml:14: train.precision: fp16 is not supported yet; use auto, fp32 or bf16"},
     {13, "  global_batch: 8\n  precision: fp8",
@@ -944,6 +942,31 @@ static void a_model_directory_becomes_explicit(void **state)
     hd_spec_free(spec);
 }
 
+static void a_tokenizer_is_named_or_the_models_own(void **state)
+{
+    static const char job[] = "name: t\nmodel: {family: llama, layers: 2, hidden: 64, heads: 8, "
+                              "context: 32, vocab: 300}\n"
+                              "data: {train: corpus/a.txt, tokenizer: t.json}\n"
+                              "train: {steps: 9, global_batch: 8, lr: 1e-3}\n";
+    Heddle__V1__JobSpec *spec = NULL;
+    char path[160];
+
+    (void)state;
+    put_model();
+    put_text("t.json", "{}");
+    if (read_bytes(job, sizeof job - 1, NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    (void)snprintf(path, sizeof path, "%s/t.json", folder);
+    assert_string_equal(spec->data->tokenizer, path);
+    hd_spec_free(spec);
+    put_text("llm/tokenizer.json", "{}");
+    spec = read_good(FROM_MODEL);
+    (void)snprintf(path, sizeof path, "%s/llm/tokenizer.json", folder);
+    assert_string_equal(spec->data->tokenizer, path);
+    hd_spec_free(spec);
+    (void)unlink(path);
+}
+
 static void the_architecture_alone_is_taken_with_init_from_none(void **state)
 {
     static const char job[] = "name: t\nmodel: {from: llm}\ndata: {train: corpus/a.txt}\n"
@@ -979,6 +1002,7 @@ static void what_contradicts_the_directory_is_refused(void **state)
                  "model.tie_embeddings: false is not the true of ");
     refuse_model("model={from: none-there}", "model.from: cannot open ");
     refuse_model("train.init_from=corpus", "train.init_from: ");
+    refuse_model("data.tokenizer=no.json", "data.tokenizer: there is no ");
 }
 
 /* ---- JSON ---- */
@@ -1077,6 +1101,7 @@ int main(void)
         cmocka_unit_test(validation_at_both_ends_is_not_lost),
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
         cmocka_unit_test(a_model_directory_becomes_explicit),
+        cmocka_unit_test(a_tokenizer_is_named_or_the_models_own),
         cmocka_unit_test(the_architecture_alone_is_taken_with_init_from_none),
         cmocka_unit_test(what_contradicts_the_directory_is_refused),
         cmocka_unit_test(the_json_form_reads_back_to_itself),
