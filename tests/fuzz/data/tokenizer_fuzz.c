@@ -1,0 +1,76 @@
+/* Hostile tokenizer.json files. What the reader accepts encodes a text, or refuses it with a story,
+ * and where it encodes, each id is a token that decodes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "data/tokenizer_internal.h"
+#include "tests/fuzz/driver.h"
+
+static void require(int condition)
+{
+    if (!condition)
+        abort();
+}
+
+static void encode(const struct hd_bpe *bpe)
+{
+    static const char text[] = "aab <s> ab  a<s>b\n\xC3\xA9 e\xCC\x81 12";
+    struct hd_bpe_encoder *encoder = NULL;
+    struct hd_id_list list = {0};
+
+    require(hd_bpe_encoder_new(bpe, &encoder) == HD_OK);
+    if (hd_bpe_encode(encoder, (const unsigned char *)text, sizeof text - 1, &list))
+        require(hd_err_message()[0] != '\0');
+    else
+        for (size_t i = 0; i < list.count; i++)
+            require(list.ids[i] >= 0 && list.ids[i] < bpe->vocab &&
+                    bpe->texts[list.ids[i]].content);
+    hd_id_list_free(&list);
+    hd_bpe_encoder_free(encoder);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
+{
+    struct hd_bpe bpe = {0};
+    enum hd_status st = hd_bpe_read((const char *)bytes, size_bytes, &bpe);
+
+    if (st)
+        require(hd_err_message()[0] != '\0');
+    else if (bpe.vocab < 1 << 16) /* larger ones only repeat */
+        encode(&bpe);
+    hd_bpe_done(&bpe);
+    return 0;
+}
+
+#define VOCAB                                                       \
+    "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\xC4\xA0\":3,\"\xC4\xA0" \
+    "a\":4,\"<\":5,\"s\":6,"                                        \
+    "\">\":7,\"\xC3\x83\":8,\"\xC2\xA9\":9,\"1\":10,\"2\":11,\"\xC4\x8A\":12}"
+
+static const char *const seeds[] = {
+    "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{\"id\":13,"
+    "\"content\":\"<s>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":false,\"normalized\":"
+    "false,\"special\":true}],\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+    "\"NFC\"}]},\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+    "\"pattern\":{\"Regex\":\"\\\\p{L}+|\\\\s+(?!\\\\S)|[^\\\\s\\\\p{L}]\"},\"behavior\":"
+    "\"MergedWithNext\",\"invert\":false},{\"type\":\"Digits\",\"individual_digits\":true},{"
+    "\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}]},\"post_processor\":"
+    "null,\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"dropout\":null,"
+    "\"ignore_merges\":true," VOCAB ",\"merges\":[\"a b\",\"\xC4\xA0 a\"]}}",
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"a\",\"single_word\":true,\"normalized\":true}],"
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{" VOCAB
+    ",\"merges\":[[\"a\",\"b\"],[\"\xC4\xA0\",\"a\"]]}}",
+};
+
+size_t hd_fuzz_seed(unsigned index, uint8_t *ret_bytes, size_t max_bytes)
+{
+    size_t n;
+
+    if (index >= sizeof seeds / sizeof seeds[0])
+        return 0;
+    n = strlen(seeds[index]);
+    if (n > max_bytes)
+        return 0;
+    memcpy(ret_bytes, seeds[index], n);
+    return n;
+}
