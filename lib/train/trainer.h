@@ -4,8 +4,8 @@
 #define HD_TRAIN_TRAINER_H
 
 #include "optim/optim.h"
-#include "train/reserve.h"
 #include "train/job_data.h"
+#include "train/reserve.h"
 #include "train/train.h"
 
 struct hd_profile;
