@@ -1,4 +1,4 @@
-"""tokenize.py HEDDLE_WORKER [FOLDER...]: heddle data tokenize beside Hugging Face tokenizers.
+"""tokenize_beside.py HEDDLE_WORKER [FOLDER...]: heddle data tokenize beside Hugging Face tokenizers.
 
 Gathers up to 50 MB of text from the folders (default: what Debian has in /usr), trains a byte-level BPE of
 32,000 tokens on a fifth of it, and measures both on the same cores, by turns, five times each: ours from
