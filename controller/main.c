@@ -2,17 +2,15 @@
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/notify.h"
 #include "base/text.h"
 #include "controller/services/controller.h"
 #include "rpc/find.h"
@@ -140,29 +138,6 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
     return st;
 }
 
-/* ---- systemd ----------------------------------------------------------------------------------*/
-
-/* One datagram to the socket that NOTIFY_SOCKET names; whoever does not listen does not mind. */
-static void notify(const char *text)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const char *name = getenv("NOTIFY_SOCKET");
-    const size_t length = name ? strlen(name) : 0;
-    int fd;
-
-    if (length < 2 || length >= sizeof address.sun_path || (name[0] != '/' && name[0] != '@'))
-        return;
-    memcpy(address.sun_path, name, length);
-    if (name[0] == '@')
-        address.sun_path[0] = '\0'; /* a name outside the file system */
-    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    (void)!sendto(fd, text, strlen(text), MSG_NOSIGNAL, (const struct sockaddr *)&address,
-                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
-    (void)close(fd);
-}
-
 /* ---- the end ----------------------------------------------------------------------------------*/
 
 static void close_handles(struct program *p)
@@ -183,7 +158,7 @@ static void stop(struct program *p, int exit_code)
         return;
     p->stopping = true;
     p->exit_code = exit_code;
-    notify("STOPPING=1");
+    hd_notify_stopping();
     controller_stop(p->controller, on_stopped, p);
 }
 
@@ -260,7 +235,7 @@ static enum hd_status run(struct program *p)
         st = hd_err_restore(&error);
     } else {
         tell_ready(p);
-        notify("READY=1");
+        hd_notify_ready();
         (void)uv_run(&p->loop, UV_RUN_DEFAULT);
     }
     (void)uv_loop_close(&p->loop);

@@ -80,9 +80,13 @@ static enum hd_status run_worker(const char *program, int64_t threads, char ret_
         (void)posix_spawn_file_actions_destroy(&actions);
     }
     (void)close(fds[1]);
-    while (!error && used < ANSWER_MAX - 1 &&
-           ((n = read(fds[0], ret_answer + used, ANSWER_MAX - 1 - used)) > 0 || errno == EINTR))
-        used += n > 0 ? (size_t)n : 0;
+    while (!error && used < ANSWER_MAX - 1) {
+        n = read(fds[0], ret_answer + used, ANSWER_MAX - 1 - used);
+        if (n > 0)
+            used += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            break;
+    }
     (void)close(fds[0]);
     ret_answer[used] = '\0';
     if (error)

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/notify.h"
 #include "daemon/agent/device.h"
-#include "daemon/agent/notify.h"
 #include "daemon/agent/reconcile.h"
 #include "rpc/find.h"
 #include "spec/spec.h"
@@ -282,7 +282,7 @@ void agent_end(struct agent *agent, int exit_code)
     agent->stopping = true;
     agent->exit_code = exit_code;
     agent->stop_deadline_ms = hd_clock_now_ms() + EPHEMERAL_END_MS;
-    notify_stopping();
+    hd_notify_stopping();
     if (locals_any_alive(&agent->locals))
         hd_log(HD_LOG_INFO, "leaving; %s",
                agent->options.ephemeral ? "ending all ranks first (--ephemeral)"
@@ -428,7 +428,7 @@ int agent_run(struct agent *agent)
     locals_look_after(&agent->locals);
     (void)uv_timer_start(&agent->tick, on_tick, AGENT_TICK_MS, AGENT_TICK_MS);
     stream_open(agent);
-    notify_ready();
+    hd_notify_ready();
     (void)uv_run(agent->loop, UV_RUN_DEFAULT);
     agent_forget_desired(agent);
     deletion_free_all(agent);

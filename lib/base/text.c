@@ -152,6 +152,13 @@ bool hd_text_starts(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+bool hd_text_ends(const char *text, const char *suffix)
+{
+    const size_t length = strlen(text), suffix_length = strlen(suffix);
+
+    return length >= suffix_length && strcmp(text + length - suffix_length, suffix) == 0;
+}
+
 void hd_text_format_bytes(int64_t count, char ret_text[32])
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

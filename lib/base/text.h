@@ -30,6 +30,7 @@ enum hd_status hd_text_to_double(const char *text, double min, double max, doubl
 
 bool hd_text_is_utf8(const void *bytes, size_t count); /* RFC 3629; NUL is not accepted */
 bool hd_text_starts(const char *text, const char *prefix);
+bool hd_text_ends(const char *text, const char *suffix);
 
 /* 1536 -> "1.5 KiB": for people. */
 void hd_text_format_bytes(int64_t count, char ret_text[32]);

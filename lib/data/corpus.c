@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "data/data_internal.h"
 #include "data/token_file.h"
 
@@ -91,13 +92,6 @@ static void unmap_bytes(struct mapping *m)
     free(m->path);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 /* The .idx beside a .bin, if there is one. */
 static enum hd_status map_index(const struct mapping *data, struct mapping *ret_index)
 {
@@ -123,14 +117,14 @@ static enum hd_status understand(struct token_file *f)
     const struct mapping *d = &f->data;
     enum hd_status st = HD_OK;
 
-    if (ends_with(d->path, ".bin")) {
+    if (hd_text_ends(d->path, ".bin")) {
         st = map_index(d, &f->index);
         if (!st && f->index.path)
             st = hd_token_view_megatron(d->bytes, d->size_bytes, f->index.bytes,
                                         f->index.size_bytes, &f->view);
         else if (!st)
             st = hd_token_view_llmc(d->bytes, d->size_bytes, &f->view);
-    } else if (ends_with(d->path, ".npy") ||
+    } else if (hd_text_ends(d->path, ".npy") ||
                (d->size_bytes >= 6 && memcmp(d->bytes, npy, sizeof npy) == 0)) {
         st = hd_token_view_npy(d->bytes, d->size_bytes, &f->view);
     } else {

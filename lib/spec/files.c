@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "spec_internal.h"
 
 enum { PATHS_BYTES_MAX = 3 << 20 }; /* of one job: it travels in one message of 4 MiB */
@@ -70,21 +71,14 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
     return spec_set_text(&file->path, path) ? HD_OK : no_memory();
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t len = strlen(text), end_len = strlen(end);
-
-    return len >= end_len && strcmp(text + len - end_len, end) == 0;
-}
-
 bool spec_is_token_file(const char *path)
 {
-    return ends_with(path, ".npy") || ends_with(path, ".bin");
+    return hd_text_ends(path, ".npy") || hd_text_ends(path, ".bin");
 }
 
 bool spec_is_lines(const char *path)
 {
-    return ends_with(path, ".jsonl");
+    return hd_text_ends(path, ".jsonl");
 }
 
 bool spec_has_text(const Heddle__V1__DataSpec *data)
@@ -101,7 +95,7 @@ bool spec_has_text(const Heddle__V1__DataSpec *data)
 /* The index beside a Megatron .bin: read with it, not a file of data. */
 static bool is_index(const char *path)
 {
-    return ends_with(path, ".idx");
+    return hd_text_ends(path, ".idx");
 }
 
 /* One file by its absolute path. */

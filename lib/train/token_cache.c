@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/text.h"
 #include "data/tokenize.h"
 
 enum { WAIT_NS = 20 * 1000 * 1000 };
@@ -23,18 +24,11 @@ struct fill {
     int64_t index, made; /* of files that need it */
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
 static bool needs_tokens(const struct hd_job *job, const char *path)
 {
-    if (ends_with(path, ".npy") || ends_with(path, ".bin"))
+    if (hd_text_ends(path, ".npy") || hd_text_ends(path, ".bin"))
         return false;
-    return ends_with(path, ".jsonl") || strcmp(job->tokenizer, "bytes") != 0;
+    return hd_text_ends(path, ".jsonl") || strcmp(job->tokenizer, "bytes") != 0;
 }
 
 static bool any_needs_tokens(const struct hd_job *job)

@@ -85,6 +85,14 @@ static void utf8_refuses_what_the_rfc_refuses(void **state)
     assert_false(hd_text_is_utf8("a\0b", 3));
 }
 
+static void an_end_is_found_at_the_end_alone(void **state)
+{
+    (void)state;
+    assert_true(hd_text_ends("a.npy", ".npy"));
+    assert_false(hd_text_ends("a.npyx", ".npy"));
+    assert_false(hd_text_ends("npy", ".npy")); /* shorter than what is looked for */
+}
+
 static void arena_keeps_its_limit_and_remembers_failure(void **state)
 {
     struct hd_arena arena;
@@ -158,6 +166,7 @@ int main(void)
         cmocka_unit_test(permutation_visits_everything_once),
         cmocka_unit_test(normal_numbers_have_mean_0_and_variance_1),
         cmocka_unit_test(utf8_refuses_what_the_rfc_refuses),
+        cmocka_unit_test(an_end_is_found_at_the_end_alone),
         cmocka_unit_test(arena_keeps_its_limit_and_remembers_failure),
         cmocka_unit_test(atomic_write_replaces_whole_files),
         cmocka_unit_test(numbers_are_read_whole_or_not_at_all),

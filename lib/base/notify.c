@@ -1,4 +1,4 @@
-#include "daemon/agent/notify.h"
+#include "base/notify.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -28,12 +28,12 @@ static void notify(const char *text)
     (void)close(fd);
 }
 
-void notify_ready(void)
+void hd_notify_ready(void)
 {
     notify("READY=1");
 }
 
-void notify_stopping(void)
+void hd_notify_stopping(void)
 {
     notify("STOPPING=1");
 }
