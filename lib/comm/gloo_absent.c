@@ -1,0 +1,47 @@
+/* What stands for the engine gloo in a build that has no library gloo. */
+#include "comm/gloo.h"
+
+bool hd_gloo_built_in(void)
+{
+    return false;
+}
+
+static enum hd_status absent(void)
+{
+    return hd_err(HD_UNSUPPORTED,
+                  "gloo: this build has no engine for ranks on several nodes; install libgloo-dev "
+                  "and build again, or keep the ranks of the job on one node");
+}
+
+enum hd_status hd_gloo_door_open(const char *address, const char *node,
+                                 struct hd_gloo_door **ret_door)
+{
+    (void)address;
+    (void)node;
+    (void)ret_door;
+    return absent();
+}
+
+const struct hd_gloo_card *hd_gloo_door_card(const struct hd_gloo_door *door)
+{
+    (void)door;
+    return NULL; /* there is no door to ask */
+}
+
+void hd_gloo_door_close(struct hd_gloo_door *door)
+{
+    (void)door;
+}
+
+enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
+                                 int rank, int world, int64_t deadline_ms,
+                                 struct hd_comm **ret_comm)
+{
+    (void)door;
+    (void)cards;
+    (void)rank;
+    (void)world;
+    (void)deadline_ms;
+    (void)ret_comm;
+    return absent();
+}
