@@ -34,6 +34,7 @@ struct hd_core_config {
     int64_t stop_grace_ms;      /* a cancelled attempt that still runs then is killed */
     int64_t retry_delay_ms;     /* before the third attempt without progress; doubles, */
     int64_t retry_delay_max_ms; /* up to this */
+    bool spans_nodes;           /* one job may run on several nodes */
 };
 extern const struct hd_core_config hd_core_config_default;
 
@@ -115,7 +116,8 @@ struct hd_core_event {
         } drain;                       /* and undrain */
         struct {
             const char *uuid, *name, *boot_id, *build;
-            uint64_t stream; /* the shell's number of this stream, never used twice */
+            const char *data_address; /* where other nodes reach its ranks; "": nowhere */
+            uint64_t stream;          /* the shell's number of this stream, never used twice */
             const struct hd_device_record *devices;
             int32_t device_count;
         } hello;
@@ -244,6 +246,7 @@ struct hd_node_view {
     const struct hd_node_record *record;
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
+    const char *data_address;           /* where other nodes reach its ranks; "": nowhere */
     const struct hd_device_hold *holds; /* per device, in the order of record->devices */
 };
 size_t hd_core_node_count(const struct hd_core *core);

@@ -108,7 +108,7 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     core_set(core, &record.path, checkpoint->path);
     core_set(core, &record.hash, checkpoint->hash);
     core_set(core, &record.node_uuid, node->rec.uuid);
-    record.shared = node->jobs_dir_visible;
+    record.shared = node->jobs_dir_visible || attempt->share_count > 1; /* only such nodes join */
     record.state = HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
     job->checkpoints[job->checkpoint_count++] = record;

@@ -5,6 +5,7 @@
  *   core_node.c        nodes: streams, leases, observed sets
  *   core_job.c         jobs and attempts: submit, cancel, start, end, what comes next
  *   core_schedule.c    who waits, who starts, and why
+ *   core_gang.c        one job on several nodes
  *   core_checkpoint.c  reports, checkpoints, what is kept
  *   core_restore.c     from records back to memory
  *   core_plan.c        layouts
@@ -38,11 +39,12 @@ struct core_node {
     bool fresh;            /* and has sent its observed set on it */
     bool jobs_dir_visible; /* as last told */
     const char *jobs_dir_problem;
-    bool suspect;          /* a peer reported it dead */
-    int64_t seen_mono_ms;  /* last sign of life */
-    int64_t lost_after_ms; /* silence until lost: longer after a start of the controller */
-    size_t stale_count;    /* attempts that still run there and should not */
-    uint64_t stale_job;    /* one of them */
+    const char *data_address; /* where other nodes reach its ranks; "": nowhere */
+    bool suspect;             /* a peer reported it dead */
+    int64_t seen_mono_ms;     /* last sign of life */
+    int64_t lost_after_ms;    /* silence until lost: longer after a start of the controller */
+    size_t stale_count;       /* attempts that still run there and should not */
+    uint64_t stale_job;       /* one of them */
     int32_t stale_attempt;
     uint64_t generation;          /* of its desired set */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
@@ -73,10 +75,10 @@ struct core_attempt {
 
 enum core_wait {
     CORE_WAIT_NONE,
-    CORE_WAIT_DELAY, /* retries are spaced out */
-    CORE_WAIT_BUSY,  /* would fit, but devices are held or a node is away; wait_node is kept free */
+    CORE_WAIT_DELAY,  /* retries are spaced out */
+    CORE_WAIT_BUSY,   /* would fit, but devices are held or a node is away; nodes are kept free */
     CORE_WAIT_BEHIND, /* would fit on nodes that are kept for wait_job */
-    CORE_WAIT_NEVER,  /* fits on no node as they are now */
+    CORE_WAIT_NEVER,  /* does not fit on the nodes as they are now */
 };
 
 struct core_job {
@@ -90,7 +92,6 @@ struct core_job {
     int64_t not_before_mono; /* no attempt before this */
     enum core_wait wait;
     uint64_t wait_job;
-    const struct core_node *wait_node;
     bool dirty, is_new, over; /* over: ended; stays while checkpoints wait for deletion */
     struct core_job *next_dirty;
 };
@@ -110,6 +111,21 @@ struct hd_core {
     /* of the step in progress */
     struct hd_core_out *out;
     struct hd_now now;
+};
+
+/* Where an attempt might run. */
+struct core_member {
+    struct core_node *node;
+    size_t index;  /* in the order of nodes */
+    bool ready;    /* usable now */
+    int32_t count; /* of its devices */
+};
+struct core_placement {
+    struct core_member *members; /* on the heap */
+    size_t member_count;
+    int32_t device_count; /* of all members; 0: there is no placement */
+    int32_t left_over;    /* free devices of the members that it does not take */
+    struct hd_plan_record plan;
 };
 
 /* ---- core.c -----------------------------------------------------------------------------------*/
@@ -150,9 +166,10 @@ void core_job_free(struct core_job *job);
 void core_job_forget(struct hd_core *core, struct core_job *job); /* out of memory, stays stored */
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
                                       const struct hd_attempt_record *record);
-/* Starts an attempt on devices that are free; `devices` are positions in node->rec.devices. */
-void core_attempt_start(struct hd_core *core, struct core_job *job, struct core_node *node,
-                        const int32_t *devices, const struct hd_plan_record *plan);
+/* Starts an attempt on devices that are free: of each member, in order, the first ones of the
+ * plan's kind. Ranks are numbered in this order. */
+void core_attempt_start(struct hd_core *core, struct core_job *job,
+                        const struct core_placement *place);
 /* The first failure of an attempt: its ranks are to be stopped everywhere. */
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end);
@@ -190,6 +207,24 @@ int32_t core_need(const struct hd_ask *ask, enum hd_device_kind kind);
 size_t core_kinds(const struct hd_ask *ask, enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT]);
 /* HD_INVALID or HD_UNSUPPORTED: no cluster of this build could ever run it. */
 enum hd_status core_check_ask(const struct hd_ask *ask);
+
+/* The most of `available` devices that can share the work; 0: too few. */
+int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
+                        struct hd_plan_record *ret_plan);
+int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only);
+bool core_node_may_come_back(const struct core_node *node);
+
+/* ---- core_gang.c ------------------------------------------------------------------------------*/
+
+/* Puts a placement on several nodes into *best if it is better than what stands there. */
+void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
+                    struct core_placement *best);
+/* Keeps the nodes free on which the job would fit if nothing else ran; false: there are none. Then
+ * *ret_behind, unless set before, becomes a job that keeps such nodes. */
+bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
+                    uint64_t job, uint64_t *ret_behind);
+/* Why a node may not be part of any gang; nothing for one that may. */
+void core_gang_obstacle(const struct core_node *node, struct hd_text *text);
 
 /* ---- core_checkpoint.c ------------------------------------------------------------------------*/
 

@@ -286,69 +286,94 @@ enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt
 
 /* ---- start ------------------------------------------------------------------------------------*/
 
-/* bf16 where every device computes it natively, else fp32. */
-static int32_t auto_precision(const struct core_node *node, const int32_t *devices, int32_t count)
+/* bf16 where every device computes it natively, else fp32. The devices of a placement are those
+ * that core_attempt_start has just marked as held by the attempt. */
+static void take_traits(const struct core_placement *place, uint64_t job,
+                        struct hd_plan_record *plan)
 {
-    for (int32_t i = 0; i < count; i++) {
-        if (!(node->rec.devices[devices[i]].precisions & (1u << HD_PRECISION_BF16)))
-            return HD_PRECISION_FP32;
-    }
-    return HD_PRECISION_BF16;
-}
+    int32_t least = INT32_MAX;
+    bool bf16 = true;
 
-static int32_t least_threads(const struct core_node *node, const int32_t *devices, int32_t count)
-{
-    int32_t least = node->rec.devices[devices[0]].threads;
+    for (size_t m = 0; m < place->member_count; m++) {
+        const struct core_node *node = place->members[m].node;
 
-    for (int32_t i = 1; i < count; i++) {
-        if (node->rec.devices[devices[i]].threads < least)
-            least = node->rec.devices[devices[i]].threads;
+        for (int32_t d = 0; d < node->rec.device_count; d++) {
+            const struct hd_device_record *device = &node->rec.devices[d];
+
+            if (node->holds[d].job != job)
+                continue;
+            bf16 = bf16 && (device->precisions & (1u << HD_PRECISION_BF16));
+            least = device->threads < least ? device->threads : least;
+        }
     }
-    return least;
+    if (!plan->precision)
+        plan->precision = bf16 ? HD_PRECISION_BF16 : HD_PRECISION_FP32;
+    if (plan->device == HD_DEVICE_KIND_CPU)
+        plan->threads_per_device = least;
 }
 
 static void announce_start(struct hd_core *core, struct core_job *job,
-                           const struct hd_attempt_record *record)
+                           const struct hd_attempt_record *record,
+                           const struct core_placement *place)
 {
     char from[64] = "from scratch";
+    struct hd_text nodes = {0};
 
+    for (size_t m = 0; m < place->member_count; m++)
+        hd_text_add(&nodes, "%s%s", m ? ", " : "", place->members[m].node->rec.name);
+    core->no_memory |= nodes.failed;
     if (record->base_attempt)
         (void)snprintf(from, sizeof from, "from step %lld of attempt %d",
                        (long long)record->base_step, record->base_attempt);
     core_event(core, job, "starting", record->attempt, -1, record->plan.ranks[0].node_name,
                "attempt %d on %s: %d %s devices, dp %d, micro-batch %d, %s", record->attempt,
-               record->plan.ranks[0].node_name, record->plan.rank_count,
+               nodes.failed ? "" : nodes.data, record->plan.rank_count,
                hd_device_kind_name((int)record->plan.device), record->plan.dp,
                record->plan.micro_batch, from);
+    hd_text_free(&nodes);
 }
 
-void core_attempt_start(struct hd_core *core, struct core_job *job, struct core_node *node,
-                        const int32_t *devices, const struct hd_plan_record *plan)
+/* The first free devices of the plan's kind on each member, as ranks in this order. */
+static void hold_devices(struct hd_attempt_record *record, const struct core_placement *place)
 {
-    const int32_t count = plan->dp * plan->pp * plan->cp * plan->tp;
+    for (size_t m = 0; m < place->member_count; m++) {
+        struct core_node *node = place->members[m].node;
+        int32_t left = place->members[m].count;
+
+        for (int32_t d = 0; d < node->rec.device_count && left > 0; d++) {
+            if (node->rec.devices[d].kind != place->plan.device || node->holds[d].job)
+                continue;
+            node->holds[d] =
+                (struct hd_device_hold){.job = record->job, .attempt = record->attempt};
+            record->plan.ranks[record->plan.rank_count++] =
+                (struct hd_place){.node_uuid = node->rec.uuid,
+                                  .node_name = node->rec.name,
+                                  .device = node->rec.devices[d].index};
+            left--;
+        }
+    }
+}
+
+void core_attempt_start(struct hd_core *core, struct core_job *job,
+                        const struct core_placement *place)
+{
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
-    struct hd_place places[HD_CTL_DEVICES_PER_NODE_MAX];
     struct hd_attempt_record record = {.job = job->rec.job,
                                        .attempt = job->rec.attempt_count + 1,
                                        .state = HD_ATTEMPT_STATE_STARTING,
-                                       .plan = *plan,
+                                       .plan = place->plan,
                                        .end = {.rank = -1},
                                        .created_ms = core->now.wall_ms};
     struct core_attempt *attempt;
 
-    for (int32_t i = 0; i < count; i++) {
-        places[i] = (struct hd_place){.node_uuid = node->rec.uuid,
-                                      .node_name = node->rec.name,
-                                      .device = node->rec.devices[devices[i]].index};
-        node->holds[devices[i]] =
-            (struct hd_device_hold){.job = job->rec.job, .attempt = record.attempt};
+    record.plan.ranks = calloc((size_t)place->device_count + 1, sizeof *record.plan.ranks);
+    record.plan.rank_count = 0;
+    if (!record.plan.ranks) {
+        core->no_memory = true;
+        return;
     }
-    record.plan.ranks = places;
-    record.plan.rank_count = count;
-    if (!record.plan.precision)
-        record.plan.precision = auto_precision(node, devices, count);
-    if (record.plan.device == HD_DEVICE_KIND_CPU)
-        record.plan.threads_per_device = least_threads(node, devices, count);
+    hold_devices(&record, place);
+    take_traits(place, record.job, &record.plan);
     if (base) {
         record.base_attempt = base->attempt;
         record.base_step = base->step;
@@ -356,15 +381,17 @@ void core_attempt_start(struct hd_core *core, struct core_job *job, struct core_
         record.base_hash = base->hash;
     }
     attempt = core_attempt_new(core, job, &record);
-    if (!attempt)
-        return;
-    job->rec.state = HD_JOB_STATE_RUNNING;
-    job->rec.devices = count;
-    if (!job->rec.started_ms)
-        job->rec.started_ms = core->now.wall_ms;
-    core_dirty_attempt(core, job, attempt);
-    core_dirty_desired(core, node);
-    announce_start(core, job, &record);
+    if (attempt) {
+        job->rec.state = HD_JOB_STATE_RUNNING;
+        job->rec.devices = record.plan.rank_count;
+        if (!job->rec.started_ms)
+            job->rec.started_ms = core->now.wall_ms;
+        core_dirty_attempt(core, job, attempt);
+        for (size_t m = 0; m < place->member_count; m++)
+            core_dirty_desired(core, place->members[m].node);
+        announce_start(core, job, &record, place);
+    }
+    free(record.plan.ranks);
 }
 
 /* ---- end --------------------------------------------------------------------------------------*/
@@ -408,7 +435,9 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
 {
     char text[HD_CTL_MESSAGE_BYTES_MAX];
 
-    if (!attempt->failed) { /* what follows a first failure is its consequence */
+    /* what follows a first failure is its consequence, but for what it was a consequence of */
+    if (!attempt->failed ||
+        (attempt->rec.end.echo && !end->echo && end->cause != HD_END_CAUSE_USER)) {
         attempt->failed = true;
         set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);

@@ -141,6 +141,7 @@ void core_node_free(struct core_node *node)
     core_unset(&node->rec.build);
     core_unset(&node->rec.drain_reason);
     core_unset(&node->jobs_dir_problem);
+    core_unset(&node->data_address);
     free(node);
 }
 
@@ -428,6 +429,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
         core_event(core, NULL, "joined", 0, -1, node->rec.name, "node %s joined with %d devices",
                    node->rec.name, node->rec.device_count);
     }
+    core_set(core, &node->data_address, event->hello.data_address);
     node->connected = true;
     node->fresh = false;
     node->stream = event->hello.stream;
@@ -530,6 +532,8 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
 
     if (!end.node || !*end.node)
         end.node = share->node->rec.name;
+    if (end.echo && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
+        end.node = attempt->rec.plan.ranks[end.rank].node_name;
     suspect_peer(core, share->node, &end);
     if (end.cause != HD_END_CAUSE_COMPLETED)
         core_attempt_fail(core, job, attempt, &end);
@@ -640,6 +644,7 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
         .record = &node->rec,
         .jobs_dir_visible = node->jobs_dir_visible,
         .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
+        .data_address = node->data_address ? node->data_address : "",
         .holds = node->holds,
     };
 }

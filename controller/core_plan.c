@@ -33,8 +33,7 @@ static enum hd_status check_capability(const struct hd_ask *ask, enum hd_device_
 
 bool core_kind_spans_nodes(enum hd_device_kind kind)
 {
-    (void)kind; /* ranks meet through one machine's shared memory until an engine crosses it */
-    return false;
+    return kind == HD_DEVICE_KIND_CPU; /* the engine gloo */
 }
 
 bool core_kind_supported(enum hd_device_kind kind)

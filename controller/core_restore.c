@@ -48,6 +48,8 @@ static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *
     for (size_t i = 0; i < attempt->share_count; i++) {
         attempt->shares[i].seen = attempt->rec.running_ms > 0;
         attempt->shares[i].stop_generation = 1; /* counts only where the attempt is to stop */
+        /* I7: it ended when the node was lost; the others of the attempt are still being stopped */
+        attempt->shares[i].ended = attempt->shares[i].node->rec.state == HD_NODE_STATE_LOST;
     }
     for (int32_t r = 0; r < plan->rank_count; r++) {
         struct core_node *node = core_find_node(core, plan->ranks[r].node_uuid);
@@ -80,6 +82,8 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
         return checked(core);
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
+    attempt->rec.end.echo = attempt->share_count > 1 && record->end.rank < 0 &&
+                            record->end.cause == HD_END_CAUSE_RANK_EXIT;
     if (record->state != HD_ATTEMPT_STATE_ENDED) {
         enum hd_status st = restore_shares(core, attempt);
 

@@ -2,14 +2,16 @@
  *
  * First in, first out, all or nothing. Jobs are looked at in the order of their numbers; a job that
  * was restarted keeps its number and so its place. A job starts when one placement gives it all its
- * devices at once. One that would fit if the cluster were idle but does not fit now keeps a node
- * free: later jobs do not get it, so its free devices only grow until the job fits and nothing
+ * devices at once. One that would fit if the cluster were idle but does not fit now keeps nodes
+ * free: later jobs do not get them, so their free devices only grow until the job fits and nothing
  * starves. A job that fits nowhere, as the cluster is, keeps nothing and holds nobody up.
  *
- * On that node the placement takes the device positions that are free, lowest first; among nodes
- * it takes the one with the fewest left over, so that large holes stay large.
+ * A job gets as many devices as it may use, on as few nodes as have them, and among those where
+ * the fewest are left over, so that large holes stay large. On a node it takes the device positions
+ * that are free, lowest first.
  */
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "controller/core_internal.h"
 
@@ -59,9 +61,8 @@ enum hd_status core_check_ask(const struct hd_ask *ask)
     return hd_core_plan(ask, kinds[count - 1], ask->devices_max, &plan);
 }
 
-/* The most of `available` devices that can share the work; 0: too few. */
-static int32_t pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
-                          struct hd_plan_record *ret_plan)
+int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
+                        struct hd_plan_record *ret_plan)
 {
     int32_t count = available < ask->devices_max ? available : ask->devices_max;
 
@@ -74,7 +75,7 @@ static int32_t pick_count(const struct hd_ask *ask, enum hd_device_kind kind, in
 
 /* ---- nodes ------------------------------------------------------------------------------------*/
 
-static int32_t count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only)
+int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only)
 {
     int32_t count = 0;
 
@@ -90,39 +91,66 @@ static bool can_read_base(const struct hd_checkpoint_record *base, const struct 
            (base->shared && node->jobs_dir_visible);
 }
 
-static bool may_come_back(const struct core_node *node)
+bool core_node_may_come_back(const struct core_node *node)
 {
     return !node->rec.retired && !node->rec.drain && node->rec.state != HD_NODE_STATE_LOST;
 }
 
-struct place {
-    struct core_node *node;
-    int32_t count, left_over;
-    struct hd_plan_record plan;
-};
+/* Ranks may be on several nodes only if all of them can read what they start from. */
+static bool may_span(const struct hd_core *core, const struct hd_checkpoint_record *base,
+                     enum hd_device_kind kind)
+{
+    return core->config.spans_nodes && core_kind_spans_nodes(kind) && (!base || base->shared);
+}
 
-/* The best node on which the job fits with what is free now. */
-static struct place find_place(struct hd_core *core, const struct hd_ask *ask,
-                               const struct hd_checkpoint_record *base)
+/* The best single node on which the job fits with what is free now. */
+static void find_node(struct hd_core *core, const struct hd_ask *ask,
+                      const struct hd_checkpoint_record *base, enum hd_device_kind kind,
+                      struct core_placement *ret_best)
+{
+    struct core_placement best = {0};
+    struct core_member member = {0};
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+        struct core_placement place = {.member_count = 1};
+        int32_t available;
+
+        if (!core_node_usable(node) || node->reserved_by || !can_read_base(base, node))
+            continue;
+        available = core_count_devices(node, kind, true);
+        place.device_count = core_pick_count(ask, kind, available, &place.plan);
+        place.left_over = available - place.device_count;
+        if (place.device_count > best.device_count ||
+            (place.device_count && place.device_count == best.device_count &&
+             place.left_over < best.left_over)) {
+            best = place;
+            member = (struct core_member){.node = node, .index = i, .count = place.device_count};
+        }
+    }
+    if (!best.device_count)
+        return;
+    best.members = malloc(sizeof *best.members);
+    if (!best.members) {
+        core->no_memory = true;
+        return;
+    }
+    best.members[0] = member;
+    *ret_best = best;
+}
+
+/* The best placement with what is free now; its members are the caller's to free. */
+static struct core_placement find_place(struct hd_core *core, const struct hd_ask *ask,
+                                        const struct hd_checkpoint_record *base)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(ask, kinds);
-    struct place best = {0};
+    struct core_placement best = {0};
 
-    for (size_t k = 0; k < kind_count && !best.node; k++) {
-        for (size_t i = 0; i < core->node_count; i++) {
-            struct core_node *node = core->nodes[i];
-            struct place place = {.node = node};
-            int32_t available;
-
-            if (!core_node_usable(node) || node->reserved_by || !can_read_base(base, node))
-                continue;
-            available = count_devices(node, kinds[k], true);
-            place.count = pick_count(ask, kinds[k], available, &place.plan);
-            place.left_over = available - place.count;
-            if (place.count && (!best.node || place.left_over < best.left_over))
-                best = place;
-        }
+    for (size_t k = 0; k < kind_count && !best.device_count; k++) {
+        find_node(core, ask, base, kinds[k], &best);
+        if (best.device_count < ask->devices_max && may_span(core, base, kinds[k]))
+            core_gang_find(core, ask, kinds[k], &best);
     }
     return best;
 }
@@ -142,10 +170,11 @@ static struct core_node *find_hope(struct hd_core *core, const struct hd_ask *as
         for (size_t i = 0; i < core->node_count; i++) {
             struct core_node *node = core->nodes[i];
             struct hd_plan_record plan;
-            int32_t free_now = core_node_usable(node) ? count_devices(node, kinds[k], true) : -1;
+            int32_t free_now =
+                core_node_usable(node) ? core_count_devices(node, kinds[k], true) : -1;
 
-            if (!may_come_back(node) || !can_read_base(base, node) ||
-                !pick_count(ask, kinds[k], count_devices(node, kinds[k], false), &plan))
+            if (!core_node_may_come_back(node) || !can_read_base(base, node) ||
+                !core_pick_count(ask, kinds[k], core_count_devices(node, kinds[k], false), &plan))
                 continue;
             if (node->reserved_by) {
                 *ret_behind = *ret_behind ? *ret_behind : node->reserved_by;
@@ -160,42 +189,42 @@ static struct core_node *find_hope(struct hd_core *core, const struct hd_ask *as
 
 /* ---- the pass ---------------------------------------------------------------------------------*/
 
-static void start(struct hd_core *core, struct core_job *job, const struct place *place)
+/* Keeps nodes free for a job that does not fit now. */
+static void keep_nodes(struct hd_core *core, struct core_job *job,
+                       const struct hd_checkpoint_record *base)
 {
-    int32_t devices[HD_CTL_DEVICES_PER_NODE_MAX], count = 0;
+    struct core_node *hope = find_hope(core, &job->ask, base, &job->wait_job);
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(&job->ask, kinds);
+    bool keeps = hope != NULL;
 
-    for (int32_t i = 0; i < place->node->rec.device_count && count < place->count; i++) {
-        if (place->node->rec.devices[i].kind == place->plan.device && !place->node->holds[i].job)
-            devices[count++] = i;
-    }
-    core_attempt_start(core, job, place->node, devices, &place->plan);
+    if (hope)
+        hope->reserved_by = job->rec.job;
+    for (size_t k = 0; k < kind_count && !keeps; k++)
+        keeps = may_span(core, base, kinds[k]) &&
+                core_gang_hope(core, &job->ask, kinds[k], job->rec.job, &job->wait_job);
+    if (keeps)
+        job->wait = CORE_WAIT_BUSY;
+    else
+        job->wait = job->wait_job ? CORE_WAIT_BEHIND : CORE_WAIT_NEVER;
 }
 
 static void place_job(struct hd_core *core, struct core_job *job)
 {
     const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
-    struct place place;
-    struct core_node *hope;
+    struct core_placement place;
 
     job->wait = CORE_WAIT_NONE;
-    job->wait_node = NULL;
     if (core->now.mono_ms < job->not_before_mono) {
         job->wait = CORE_WAIT_DELAY;
         return;
     }
     place = find_place(core, &job->ask, base);
-    if (place.node) {
-        start(core, job, &place);
-        return;
-    }
-    hope = find_hope(core, &job->ask, base, &job->wait_job);
-    if (hope) {
-        job->wait = CORE_WAIT_BUSY;
-        job->wait_node = hope;
-        hope->reserved_by = job->rec.job;
-    } else {
-        job->wait = job->wait_job ? CORE_WAIT_BEHIND : CORE_WAIT_NEVER;
-    }
+    if (place.device_count)
+        core_attempt_start(core, job, &place);
+    else
+        keep_nodes(core, job, base);
+    free(place.members);
 }
 
 void core_schedule(struct hd_core *core)
@@ -210,7 +239,8 @@ void core_schedule(struct hd_core *core)
 
 /* ---- reasons ----------------------------------------------------------------------------------*/
 
-static void add_need(const struct hd_ask *ask, struct hd_text *text)
+static void add_need(const struct hd_core *core, const struct hd_ask *ask,
+                     const struct hd_checkpoint_record *base, struct hd_text *text)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(ask, kinds);
@@ -221,12 +251,13 @@ static void add_need(const struct hd_ask *ask, struct hd_text *text)
         hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
                     hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
     }
-    hd_text_add(text, " on one node");
+    if (!may_span(core, base, kinds[kind_count - 1]))
+        hd_text_add(text, " on one node");
 }
 
 /* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
-static void add_node(const struct hd_ask *ask, const struct core_node *node, struct hd_now now,
-                     struct hd_text *text)
+static void add_node(const struct hd_core *core, const struct hd_ask *ask,
+                     const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(ask, kinds);
@@ -238,8 +269,8 @@ static void add_node(const struct hd_ask *ask, const struct core_node *node, str
         return;
     }
     for (size_t k = 0; k < kind_count; k++) {
-        all += count_devices(node, kinds[k], false);
-        free_now += count_devices(node, kinds[k], true);
+        all += core_count_devices(node, kinds[k], false);
+        free_now += core_count_devices(node, kinds[k], true);
     }
     if (free_now == all)
         hd_text_add(text, "has %d", all);
@@ -247,6 +278,8 @@ static void add_node(const struct hd_ask *ask, const struct core_node *node, str
         hd_text_add(text, "has %d of %d free", free_now, all);
     if (node->reserved_by)
         hd_text_add(text, " (kept for job %" PRIu64 ")", node->reserved_by);
+    if (core->config.spans_nodes && all < ask->devices_min)
+        core_gang_obstacle(node, text);
 }
 
 static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, struct hd_now now,
@@ -260,7 +293,7 @@ static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, stru
     }
     for (size_t i = 0; i < count && i < NODES_NAMED_MAX; i++) {
         hd_text_add(text, i ? ", " : "; ");
-        add_node(ask, core->nodes[i], now, text);
+        add_node(core, ask, core->nodes[i], now, text);
     }
     if (count > NODES_NAMED_MAX)
         hd_text_add(text, " and %zu more nodes", count - NODES_NAMED_MAX);
@@ -276,13 +309,14 @@ static void add_span(const struct hd_core *core, const struct hd_ask *ask, struc
         int32_t total = 0, largest = 0, need = core_need(ask, kinds[k]);
 
         for (size_t i = 0; i < core->node_count; i++) {
-            int32_t here =
-                may_come_back(core->nodes[i]) ? count_devices(core->nodes[i], kinds[k], false) : 0;
+            int32_t here = core_node_may_come_back(core->nodes[i])
+                               ? core_count_devices(core->nodes[i], kinds[k], false)
+                               : 0;
 
             total += here;
             largest = here > largest ? here : largest;
         }
-        if (need > largest && need <= total && !core_kind_spans_nodes(kinds[k]))
+        if (need > largest && need <= total && !may_span(core, NULL, kinds[k]))
             hd_text_add(text, " (ranks of one job on several nodes are not supported yet)");
     }
 }
@@ -331,7 +365,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     case CORE_WAIT_NONE:
         break;
     }
-    add_need(&job->ask, ret_reason);
+    add_need(core, &job->ask, core_checkpoint_newest(job), ret_reason);
     add_span(core, &job->ask, ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
     add_nodes(core, &job->ask, now, ret_reason);
@@ -342,13 +376,16 @@ enum hd_status hd_core_explain_ask(const struct hd_core *core, const struct hd_a
                                    struct hd_text *ret_reason)
 {
     enum hd_status st = core_check_ask(ask);
+    struct core_placement place;
 
     if (st)
         return st;
-    *ret_fits_now = find_place((struct hd_core *)(uintptr_t)core, ask, NULL).node != NULL;
+    place = find_place((struct hd_core *)(uintptr_t)core, ask, NULL);
+    free(place.members);
+    *ret_fits_now = place.device_count > 0;
     if (*ret_fits_now)
         return HD_OK;
-    add_need(ask, ret_reason);
+    add_need(core, ask, NULL, ret_reason);
     add_span(core, ask, ret_reason);
     add_nodes(core, ask, now, ret_reason);
     return HD_OK;

@@ -146,6 +146,7 @@ struct hd_end_record {
     const char *node, *message;
     int32_t exit_code, signal;
     bool bad_input;
+    bool echo; /* ranks failed because those of another node did; not stored */
 };
 
 struct hd_attempt_record {

@@ -310,7 +310,8 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;
     probe_jobs_dir(agent);
-    agent->observed_dirty = true;
+    /* first of all: whether a reported checkpoint can be read elsewhere is said in it */
+    agent->observed_dirty = send_observed(agent) != HD_OK;
     stream_flush(agent);
     put_all_again(agent);
     if (!agent->logs)

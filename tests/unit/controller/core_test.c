@@ -103,7 +103,7 @@ static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
     uint64_t job;
 
     (void)state;
-    for (int n = 0; n < SIM_NODES; n++)
+    for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 8};
     sim->nodes[0].faults.fail_count = 1;
     job = submitted(sim, &ask);
@@ -130,7 +130,7 @@ static void a_job_gives_up_after_restart_max(void **state)
     uint64_t job;
 
     (void)state;
-    for (int n = 0; n < SIM_NODES; n++)
+    for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 3, .fail_count = 100};
     ask.restart_max = 2;
     job = submitted(sim, &ask);
@@ -317,12 +317,11 @@ static void a_returning_node_is_emptied_before_it_works(void **state)
     sim->nodes[0].cut = true;
     sim_run(sim, 185);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
-    assert_reason(sim, job,
-                  "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; n1 is lost");
+    assert_reason(sim, job, "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is lost");
     sim->nodes[0].cut = false;
     sim_run(sim, 2); /* the old stream is refused, a new one is made */
     assert_reason(sim, job,
-                  "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; n1 is still "
+                  "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is still "
                   "stopping attempt 1 of job 1");
     sim_run(sim, 5);
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
@@ -525,8 +524,7 @@ static void a_job_without_nodes_says_so(void **state)
     uint64_t job = submitted(sim, &ask);
 
     (void)state;
-    assert_reason(sim, job,
-                  "needs 2 cpu devices on one node; no node has joined yet (start heddled on one)");
+    assert_reason(sim, job, "needs 2 cpu devices; no node has joined yet (start heddled on one)");
     free_sim(sim);
 }
 
@@ -543,13 +541,13 @@ static void gangs_wait_first_in_first_out_and_say_why(void **state)
     assert_int_equal(state_of(sim, a), HD_JOB_STATE_RUNNING);
     assert_int_equal(state_of(sim, b), HD_JOB_STATE_RUNNING);
     assert_reason(sim, c,
-                  "needs 2 cpu devices on one node; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
+                  "needs 2 cpu devices; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
                   "of 2 free (kept for job 4)");
     assert_reason(sim, d,
-                  "needs 1 cpu device on one node; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
+                  "needs 1 cpu device; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
                   "of 2 free (kept for job 4)");
     assert_reason(sim, e,
-                  "waits behind job 3; needs 2 cpu devices on one node; n1 has 1 of 2 free (kept "
+                  "waits behind job 3; needs 2 cpu devices; n1 has 1 of 2 free (kept "
                   "for job 3), n2 has 0 of 2 free (kept for job 4)");
     for (uint64_t job = a; job <= e; job++)
         sim_run_until_ended(sim, job, 200);
@@ -582,13 +580,11 @@ static void a_large_job_is_not_starved_by_small_ones(void **state)
 static void an_impossible_job_holds_nobody_up(void **state)
 {
     struct sim *sim = joined();
-    struct hd_ask four = sim_ask(4, 10), two = sim_ask(2, 10);
-    uint64_t job = submitted(sim, &four), next = submitted(sim, &two);
+    struct hd_ask eight = sim_ask(8, 10), two = sim_ask(2, 10);
+    uint64_t job = submitted(sim, &eight), next = submitted(sim, &two);
 
     (void)state;
-    assert_reason(sim, job,
-                  "needs 4 cpu devices on one node (ranks of one job on several nodes are not "
-                  "supported yet); n1 has 0 of 2 free, n2 has 2");
+    assert_reason(sim, job, "needs 8 cpu devices; n1 has 0 of 2 free, n2 has 2");
     sim_run_until_ended(sim, next, 60);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
     free_sim(sim);
@@ -602,12 +598,12 @@ static void a_range_of_devices_takes_what_is_there(void **state)
 
     (void)state;
     a = submitted(sim, &ask);
-    ask.devices_max = 8; /* n1 has one left over, n2 two: one leaves no rest, two leave none; */
+    ask.devices_max = 8; /* n1 has one left, n2 two; three do not share 8 sequences evenly */
     b = submitted(sim, &ask);
     c = submitted(sim, &ask);
     assert_int_equal(sim_attempt(sim, a, 1)->plan.rank_count, 1);
-    assert_int_equal(sim_attempt(sim, b, 1)->plan.rank_count, 1); /* equal rests: the first name */
-    assert_int_equal(sim_attempt(sim, c, 1)->plan.rank_count, 2);
+    assert_int_equal(sim_attempt(sim, b, 1)->plan.rank_count, 2);
+    assert_int_equal(sim_attempt(sim, c, 1)->plan.rank_count, 1);
     free_sim(sim);
 }
 
@@ -656,7 +652,7 @@ static void a_draining_node_finishes_and_takes_nothing_new(void **state)
     hd_core_node_at(sim->core, 0, &view);
     assert_int_equal(view.record->state, HD_NODE_STATE_DRAINED);
     assert_reason(sim, b,
-                  "needs 2 cpu devices on one node; n1 is drained: new disk, n2 has been "
+                  "needs 2 cpu devices; n1 is drained: new disk, n2 has been "
                   "unreachable for 16 s");
     assert_int_equal(sim_event(sim, &undrain), HD_OK);
     assert_int_equal(state_of(sim, b), HD_JOB_STATE_RUNNING);
@@ -1056,108 +1052,19 @@ static void what_can_never_run_is_refused(void **state)
 
 /* ---- everything at once -----------------------------------------------------------------------*/
 
-static void break_something(struct sim *sim)
-{
-    struct sim_node *node = &sim->nodes[sim_draw(sim, SIM_NODES)];
-
-    switch (sim_draw(sim, 8)) {
-    case 0:
-    case 1:
-        node->cut = true;
-        break;
-    case 2:
-        node->cut = sim_draw(sim, 3) != 0; /* so that many silences last for minutes */
-        break;
-    case 3:
-        sim_daemon_restart(sim, node);
-        break;
-    case 4:
-        if (sim_draw(sim, 4) == 0)
-            sim_reboot(sim, node);
-        break;
-    case 5:
-        if (sim_draw(sim, 3) == 0)
-            sim_controller_crash(sim);
-        break;
-    case 6:
-        node->faults.fail_at_step = 1 + (int)sim_draw(sim, 25);
-        node->faults.fail_count = 1;
-        break;
-    case 7:
-        node->faults.no_start = sim_draw(sim, 4) == 0;
-        break;
-    }
-}
-
-static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
-{
-    struct hd_ask ask = sim_ask(1 + (int)sim_draw(sim, 2), 5 + (int)sim_draw(sim, 30));
-    uint64_t job;
-
-    if (sim_draw(sim, 4) == 0 && *count) {
-        (void)sim_cancel(sim, jobs[sim_draw(sim, *count)], sim_draw(sim, 2));
-        return;
-    }
-    ask.restart_max = 50;
-    ask.keep = (int)sim_draw(sim, 3);
-    if (*count < 60 && !sim_submit(sim, &ask, &job))
-        jobs[(*count)++] = job;
-}
-
-/* Goal: whatever breaks, in whatever order, no invariant falls, nothing acknowledged is lost, and
- * once the world is whole again every job ends, a succeeded one with exactly the weights of an
- * undisturbed run. Method: seeded random faults around the real core; the simulation asserts. */
-static void live_through(uint64_t seed)
-{
-    struct sim *sim = new_sim(seed);
-    uint64_t jobs[64];
-    size_t count = 0;
-
-    sim->slow_store = true;
-    sim->max_delay_s = 4;
-    for (int second = 0; second < 3000; second++) {
-        if (sim_draw(sim, 12) == 0)
-            break_something(sim);
-        if (sim_draw(sim, 25) == 0)
-            ask_something(sim, jobs, &count);
-        if (sim_draw(sim, 3) == 0)
-            sim_commit(sim);
-        sim_second(sim);
-    }
-    sim->slow_store = false;
-    sim_commit(sim);
-    for (int n = 0; n < SIM_NODES; n++) {
-        sim->nodes[n].cut = false;
-        sim->nodes[n].faults = (struct sim_faults){0};
-    }
-    for (size_t i = 0; i < count; i++) {
-        const uint64_t job = jobs[i];
-
-        if (!sim->acknowledged[job])
-            continue; /* it may be gone, and its number used again */
-        sim_run_until_ended(sim, job, 4000);
-        assert_int_not_equal(state_of(sim, job), HD_JOB_STATE_FAILED);
-        if (state_of(sim, job) == HD_JOB_STATE_SUCCEEDED)
-            assert_int_equal(sim_final_value(sim, job),
-                             sim_undisturbed_value(job, sim_job(sim, job)->steps));
-    }
-    assert_true(count > 20);
-    free_sim(sim);
-}
-
 static void random_worlds_keep_every_rule(void **state)
 {
     const char *given = getenv("HEDDLE_SIM_SEED");
 
     (void)state;
     if (given) {
-        live_through((uint64_t)atoll(given));
+        sim_live_through((uint64_t)atoll(given), 2);
         return;
     }
     for (uint64_t seed = 1; seed <= 40; seed++) {
         print_message("world %llu (to see it alone: HEDDLE_SIM_SEED=%llu)\n",
                       (unsigned long long)seed, (unsigned long long)seed);
-        live_through(seed);
+        sim_live_through(seed, 2);
     }
 }
 

@@ -298,7 +298,8 @@ struct sim_desired {
     uint64_t generation, stream;
     struct {
         uint64_t job;
-        int32_t attempt, devices[SIM_DEVICES], device_count;
+        int32_t attempt, devices[SIM_DEVICES], device_count, rank;
+        bool on[SIM_NODES];
         enum hd_wanted wanted;
         int64_t steps, base_step;
         char base[64];
@@ -313,7 +314,7 @@ struct sim_desired {
 
 static struct sim_node *find_sim_node(struct sim *sim, const char *uuid)
 {
-    for (int i = 0; i < SIM_NODES; i++) {
+    for (int i = 0; i < sim->node_count; i++) {
         if (strcmp(sim->nodes[i].uuid, uuid) == 0)
             return &sim->nodes[i];
     }
@@ -342,8 +343,15 @@ static struct sim_desired *copy_desired(struct sim *sim, const struct sim_node *
         copy->attempts[i].base_step = a->base_step;
         (void)snprintf(copy->attempts[i].base, 64, "%s", a->base_path ? a->base_path : "");
         for (int32_t r = 0; r < a->plan.rank_count; r++) {
-            assert_string_equal(a->plan.ranks[r].node_uuid, node->uuid);
-            copy->attempts[i].devices[copy->attempts[i].device_count++] = a->plan.ranks[r].device;
+            const struct hd_place *place = &a->plan.ranks[r];
+
+            copy->attempts[i].on[find_sim_node(sim, place->node_uuid) - sim->nodes] = true;
+            if (strcmp(place->node_uuid, node->uuid) != 0)
+                continue;
+            if (!copy->attempts[i].device_count)
+                copy->attempts[i].rank = r;
+            assert_int_equal(r, copy->attempts[i].rank + copy->attempts[i].device_count);
+            copy->attempts[i].devices[copy->attempts[i].device_count++] = place->device;
         }
     }
     copy->attempt_count = desired.attempt_count;
@@ -370,7 +378,7 @@ static void close_stream(struct sim_node *node)
 
 static void acknowledge(struct sim *sim, const struct hd_position_record *position)
 {
-    for (int n = 0; n < SIM_NODES; n++) {
+    for (int n = 0; n < sim->node_count; n++) {
         for (int i = 0; i < SIM_ATTEMPTS; i++) {
             struct sim_attempt *a = &sim->nodes[n].attempts[i];
 
@@ -409,7 +417,7 @@ void sim_commit(struct sim *sim)
             acknowledge(sim, &pending->report);
         if (pending->submitted_job)
             sim->acknowledged[pending->submitted_job] = true;
-        for (int n = 0; n < SIM_NODES; n++) {
+        for (int n = 0; n < sim->node_count; n++) {
             struct sim_node *node = &sim->nodes[n];
 
             if (!pending->desired[n] || node->stream != pending->desired[n]->stream)
@@ -522,11 +530,13 @@ static void start_attempt(struct sim *sim, struct sim_node *node, const struct s
                               .attempt = desired->attempts[index].attempt,
                               .state = HD_ATTEMPT_STATE_STARTING,
                               .device_count = desired->attempts[index].device_count,
+                              .rank = desired->attempts[index].rank,
                               .steps = desired->attempts[index].steps,
                               .step = desired->attempts[index].base_step,
                               .value = desired->attempts[index].job,
                               .wanted = HD_WANTED_RUNNING};
     memcpy(a->devices, desired->attempts[index].devices, sizeof a->devices);
+    memcpy(a->on, desired->attempts[index].on, sizeof a->on);
     if (*desired->attempts[index].base && !disk_read(sim, desired->attempts[index].base, &a->value))
         fail_msg("attempt %d of job %llu starts from %s, which is not there", a->attempt,
                  (unsigned long long)a->job, desired->attempts[index].base);
@@ -591,20 +601,82 @@ static void checkpoint(struct sim *sim, struct sim_attempt *a)
     report(a, HD_REPORT_CHECKPOINT);
 }
 
+/* ---- the shares of an attempt on several nodes ----*/
+
+/* A share's peer, NULL: it has not started, or is gone with its machine. */
+static const struct sim_attempt *peer_of(struct sim *sim, const struct sim_attempt *a, int n)
+{
+    return find_sim_attempt(&sim->nodes[n], a->job, a->attempt);
+}
+
+static bool peers_are_there(struct sim *sim, const struct sim_attempt *a)
+{
+    for (int n = 0; n < sim->node_count; n++) {
+        const struct sim_attempt *peer = a->on[n] ? peer_of(sim, a, n) : NULL;
+
+        if (a->on[n] &&
+            (!peer || peer->state == HD_ATTEMPT_STATE_ENDED || sim->nodes[n].faults.never_meet))
+            return false;
+    }
+    return true;
+}
+
+/* The name of a node whose ranks have left without an end of their work, NULL: none has. */
+static const char *peer_that_left(struct sim *sim, const struct sim_attempt *a)
+{
+    for (int n = 0; n < sim->node_count; n++) {
+        const struct sim_attempt *peer = a->on[n] ? peer_of(sim, a, n) : a;
+
+        if (!peer ||
+            (peer->state == HD_ATTEMPT_STATE_ENDED && peer->end.cause != HD_END_CAUSE_COMPLETED))
+            return sim->nodes[n].name;
+    }
+    return NULL;
+}
+
+static bool peers_have_done(struct sim *sim, const struct sim_attempt *a, int64_t step)
+{
+    for (int n = 0; n < sim->node_count; n++) {
+        const struct sim_attempt *peer = a->on[n] ? peer_of(sim, a, n) : a;
+
+        if (!peer || peer->step < step)
+            return false;
+    }
+    return true;
+}
+
+/* A request to stop travels with the step: one that has heard it stops all. */
+static bool peers_stop(struct sim *sim, const struct sim_attempt *a)
+{
+    for (int n = 0; n < sim->node_count; n++) {
+        const struct sim_attempt *peer = a->on[n] ? peer_of(sim, a, n) : NULL;
+
+        if (peer && !sim->nodes[n].faults.ignore_stop &&
+            (peer->wanted == HD_WANTED_STOPPING ||
+             (peer->state == HD_ATTEMPT_STATE_ENDED && peer->end.cause == HD_END_CAUSE_USER &&
+              peer->wanted != HD_WANTED_STOPPED)))
+            return true;
+    }
+    return false;
+}
+
 static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_attempt *a)
 {
     struct sim_faults *faults = &node->faults;
 
+    if (!peers_have_done(sim, a, a->step))
+        return;
     if (faults->fail_count > 0 && a->step + 1 == faults->fail_at_step) {
         faults->fail_count--;
-        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, 1, "killed");
+        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, a->rank + a->device_count - 1, "killed");
         a->end.bad_input = faults->bad_input;
         return;
     }
     a->step++;
     a->value = train(a->value, a->step);
-    report(a, HD_REPORT_STEP);
-    if (a->step % SIM_EVERY == 0 || a->step == a->steps)
+    if (a->rank == 0)
+        report(a, HD_REPORT_STEP);
+    if (a->rank == 0 && (a->step % SIM_EVERY == 0 || a->step == a->steps))
         checkpoint(sim, a);
     if (a->step == a->steps)
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, "");
@@ -616,17 +688,20 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
         return;
     if (a->wanted == HD_WANTED_STOPPED) {
         end_attempt(node, a, HD_END_CAUSE_USER, -1, "killed as told");
-    } else if (a->wanted == HD_WANTED_STOPPING && !node->faults.ignore_stop) {
-        if (a->state == HD_ATTEMPT_STATE_RUNNING && a->step > 0)
+    } else if (peers_stop(sim, a)) {
+        if (a->rank == 0 && a->state == HD_ATTEMPT_STATE_RUNNING && a->step > 0)
             checkpoint(sim, a);
         end_attempt(node, a, HD_END_CAUSE_USER, -1, "stopped as told");
     } else if (a->state == HD_ATTEMPT_STATE_STARTING) {
-        if (node->faults.never_meet)
+        if (!peers_are_there(sim, a))
             return;
         a->state = HD_ATTEMPT_STATE_RUNNING;
         node->changed = true;
     } else if (a->step >= a->steps) {
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, ""); /* the base was the last step */
+    } else if (peer_that_left(sim, a)) {
+        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, -1, "a peer left");
+        a->end.echo = true;
     } else {
         train_one_step(sim, node, a);
     }
@@ -635,14 +710,15 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
 static void send_observed(struct sim *sim, const struct sim_node *from, struct sim_node *node)
 {
     struct hd_observed list[SIM_ATTEMPTS];
-    struct hd_core_event event = {.kind = HD_CORE_OBSERVED,
-                                  .observed = {.uuid = node->uuid,
-                                               .stream = node->stream,
-                                               .generation = from->generation,
-                                               .attempts = list,
-                                               .deleted = from->deleted,
-                                               .deleted_count = from->deleted_count,
-                                               .jobs_dir_visible = sim->shared_disk}};
+    struct hd_core_event event = {
+        .kind = HD_CORE_OBSERVED,
+        .observed = {.uuid = node->uuid,
+                     .stream = node->stream,
+                     .generation = from->generation,
+                     .attempts = list,
+                     .deleted = from->deleted,
+                     .deleted_count = from->deleted_count,
+                     .jobs_dir_visible = sim->shared_disk && !node->blind}};
 
     for (int i = 0; i < SIM_ATTEMPTS; i++) {
         const struct sim_attempt *a = &from->attempts[i];
@@ -658,6 +734,7 @@ static void send_observed(struct sim *sim, const struct sim_node *from, struct s
         }
         event.observed.attempt_count++;
     }
+    node->introduced = true;
     if (sim_event(sim, &event) == HD_CONFLICT)
         close_stream(node);
 }
@@ -672,6 +749,7 @@ static void send_reports(struct sim *sim, struct sim_node *node, struct sim_atte
                                                  .stream = node->stream,
                                                  .job = a->job,
                                                  .attempt = a->attempt,
+                                                 .rank = a->rank,
                                                  .seq = ++a->sent,
                                                  .kind = r->kind}};
 
@@ -704,6 +782,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
                                             .name = node->name,
                                             .boot_id = node->boot_id,
                                             .build = "sim",
+                                            .data_address = node->data_address,
                                             .stream = ++sim->next_stream,
                                             .devices = devices,
                                             .device_count = SIM_DEVICES}};
@@ -714,6 +793,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
     if (sim_event(sim, &event))
         return; /* tries again */
     node->stream = sim->next_stream;
+    node->introduced = false;
     node->generation = 0;
     node->deleted_count = 0;
     node->changed = true;
@@ -733,7 +813,7 @@ static void talk(struct sim *sim, struct sim_node *node)
         close_stream(node);
         return;
     }
-    for (int i = 0; i < SIM_ATTEMPTS; i++)
+    for (int i = 0; i < SIM_ATTEMPTS && node->introduced; i++)
         send_reports(sim, node, &node->attempts[i]);
     if (node->in_flight) {
         if (--node->in_flight_s > 0 || !node->stream)
@@ -763,7 +843,7 @@ void sim_second(struct sim *sim)
 
     sim->now.mono_ms += 1000;
     sim->now.wall_ms += 1000;
-    for (int n = 0; n < SIM_NODES; n++) {
+    for (int n = 0; n < sim->node_count; n++) {
         for (int i = 0; i < SIM_ATTEMPTS; i++) {
             if (sim->nodes[n].attempts[i].used)
                 attempt_second(sim, &sim->nodes[n], &sim->nodes[n].attempts[i]);
@@ -783,9 +863,14 @@ void sim_run(struct sim *sim, int seconds)
 void sim_run_until_ended(struct sim *sim, uint64_t job, int limit_s)
 {
     while (sim_job(sim, job)->state <= HD_JOB_STATE_STOPPING) {
-        if (--limit_s < 0)
-            fail_msg("job %llu is still %s", (unsigned long long)job,
-                     hd_job_state_name((int)sim_job(sim, job)->state));
+        if (--limit_s < 0) {
+            struct hd_text reason = {0};
+
+            hd_core_explain(sim->core, job, sim->now, &reason);
+            fail_msg("job %llu is still %s: %s", (unsigned long long)job,
+                     hd_job_state_name((int)sim_job(sim, job)->state),
+                     reason.len_bytes ? reason.data : "");
+        }
         sim_second(sim);
     }
 }
@@ -822,19 +907,22 @@ void sim_controller_crash(struct sim *sim)
     hd_core_free(sim->core);
     sim->core = hd_core_new(&sim->config);
     assert_non_null(sim->core);
-    for (int n = 0; n < SIM_NODES; n++)
+    for (int n = 0; n < sim->node_count; n++)
         close_stream(&sim->nodes[n]);
     sim->now.mono_ms = 1000; /* a monotonic clock means nothing to the next process */
     restore(sim);
-    assert_int_equal(hd_core_check(sim->core), HD_OK);
+    if (hd_core_check(sim->core))
+        fail_msg("after a start of the controller: %s", hd_err_message());
 }
 
 void sim_init(struct sim *sim, uint64_t seed)
 {
     *sim = (struct sim){.config = hd_core_config_default,
+                        .node_count = 2,
                         .now = {.mono_ms = 1000, .wall_ms = 1700000000000},
                         .shared_disk = true,
                         .key = hd_random_key(seed, 1)};
+    sim->config.spans_nodes = true;
     sim->pending_end = &sim->pending;
     sim->core = hd_core_new(&sim->config);
     sim->db = calloc(1, sizeof *sim->db);
@@ -846,6 +934,7 @@ void sim_init(struct sim *sim, uint64_t seed)
         (void)snprintf(sim->nodes[n].uuid, 16, "uuid-%d", n + 1);
         (void)snprintf(sim->nodes[n].name, 8, "n%d", n + 1);
         (void)snprintf(sim->nodes[n].boot_id, 16, "boot-%d", n + 1);
+        (void)snprintf(sim->nodes[n].data_address, 16, "10.0.0.%d", n + 1);
     }
 }
 
@@ -857,7 +946,7 @@ void sim_done(struct sim *sim)
         sim->pending = lost->next;
         free_pending(lost);
     }
-    for (int n = 0; n < SIM_NODES; n++)
+    for (int n = 0; n < sim->node_count; n++)
         free(sim->nodes[n].in_flight);
     hd_core_free(sim->core);
     hd_core_out_done(&sim->out);

@@ -4,7 +4,9 @@
  * store that makes batches durable later and can lose what is not durable, streams that delay and
  * break, daemons that apply desired sets, ranks that train, fail and write checkpoints, and a disk.
  * Training is modelled by a number: the state after step s follows from the state after s - 1, so a
- * job that ends in the right number did every step once, from the right checkpoint.
+ * job that ends in the right number did every step once, from the right checkpoint. The shares of
+ * an attempt on several nodes step together: none begins a step before all have ended the one
+ * before, and none goes on without the others.
  *
  * Every rule that the model can see is asserted as it goes: the core's invariants after every
  * event, no two attempts on one device of a real node, no start from a checkpoint that was deleted.
@@ -15,7 +17,7 @@
 #include "controller/core.h"
 
 enum {
-    SIM_NODES = 2,
+    SIM_NODES = 4, /* at most; sim.node_count of them exist */
     SIM_DEVICES = 2,
     SIM_ATTEMPTS = 16,
     SIM_JOBS = 256,
@@ -25,7 +27,7 @@ enum {
 
 /* What a rank's process does besides training; set per node. */
 struct sim_faults {
-    int fail_at_step; /* rank 1 of any attempt dies when this step begins; 0: never */
+    int fail_at_step; /* a rank here of any attempt dies when this step begins; 0: never */
     int fail_count;   /* so many times */
     bool bad_input;   /* and says that trying again is useless */
     int no_start;     /* so many attempts cannot be launched */
@@ -40,6 +42,8 @@ struct sim_attempt {
     enum hd_attempt_state state;
     struct hd_end_record end;
     int32_t devices[SIM_DEVICES], device_count;
+    bool on[SIM_NODES]; /* the nodes that the attempt is on */
+    int32_t rank;       /* the first of this node's */
     int64_t step, steps;
     uint64_t value; /* of the training state */
     enum hd_wanted wanted;
@@ -53,8 +57,11 @@ struct sim_attempt {
 
 struct sim_node {
     char uuid[16], name[8], boot_id[16];
+    char data_address[16];
+    bool blind;          /* it does not see the jobs directory */
     bool cut;            /* the network is broken: nothing arrives, nothing is noticed */
     uint64_t stream;     /* 0: not connected */
+    bool introduced;     /* an observed set went over it: reports may follow */
     uint64_t generation; /* applied on this stream */
     struct sim_attempt attempts[SIM_ATTEMPTS];
     struct sim_faults faults;
@@ -80,6 +87,7 @@ struct sim {
     struct hd_core_out out;
     struct hd_now now;
     struct sim_node nodes[SIM_NODES];
+    int node_count; /* 2; more may be set before the first second */
     bool shared_disk;
     struct sim_pending *pending, **pending_end;
     bool slow_store; /* durable only when sim_commit is called */
@@ -125,6 +133,10 @@ size_t sim_count_on_disk(const struct sim *sim, uint64_t job);
 /* The state of the job's newest checkpoint on disk, against steps done without disturbance. */
 uint64_t sim_final_value(const struct sim *sim, uint64_t job);
 uint64_t sim_undisturbed_value(uint64_t job, int64_t steps);
+
+/* Breaks things at random for an hour around random jobs, then mends all and expects every job that
+ * was acknowledged to end as it should. With more than two nodes jobs go over several. */
+void sim_live_through(uint64_t seed, int node_count);
 
 uint64_t sim_draw(struct sim *sim, uint64_t below); /* a random number of this seed */
 
