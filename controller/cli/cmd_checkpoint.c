@@ -227,24 +227,37 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
     hd_text_free(&out);
 }
 
+static int show_verdict(enum hd_status st, const char *path)
+{
+    struct hd_text out = {0};
+
+    hd_text_add(&out, "%s  ", st ? "bad" : "ok ");
+    cli_add_clean(&out, path);
+    hd_text_add(&out, "\n");
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
 /* Reads every byte of every checkpoint; goes on after a bad one and ends with its code. */
 static int verify_checkpoints(const struct found *f)
 {
-    struct hd_text out = {0};
     int code = CLI_CONTINUE;
 
     for (size_t i = 0; i < f->count; i++) {
-        enum hd_status st = hd_ckpt_verify(f->items[i].path);
+        const int one = show_verdict(hd_ckpt_verify(f->items[i].path), f->items[i].path);
 
-        hd_text_add(&out, "%s  ", st ? "bad" : "ok ");
-        cli_add_clean(&out, f->items[i].path);
-        hd_text_add(&out, "\n");
-        (void)cli_out(&out);
-        if (st)
-            code = cli_fail(st);
+        code = one == CLI_CONTINUE ? code : one;
     }
-    hd_text_free(&out);
     return code;
+}
+
+/* A model directory, as export writes it. */
+static int verify_model_dir(const char *dir)
+{
+    const enum hd_status st = hd_hf_verify(dir);
+
+    return st == HD_NOT_FOUND ? cli_fail(st) : show_verdict(st, dir);
 }
 
 /* ---- checkpoint export ---- */
@@ -382,6 +395,10 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
     code = check_flags(verb, &f);
     if (code != CLI_CONTINUE)
         return code;
+    if (verb == VERB_VERIFY && is_model_dir(cli->args[1])) {
+        code = verify_model_dir(cli->args[1]);
+        return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+    }
     hd_arena_init(&found.arena, 0);
     code = find_checkpoints(cli, cli->args[1], &found);
     if (code == CLI_CONTINUE)

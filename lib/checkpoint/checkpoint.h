@@ -29,7 +29,7 @@
 #include "base/status.h"
 
 enum {
-    HD_CKPT_FORMAT_VERSION = 1,
+    HD_CKPT_FORMAT_VERSION = 2, /* written; 1 is read too */
     HD_CKPT_DIMS_MAX = 4,
     HD_CKPT_NAME_MAX = 200, /* bytes of a tensor's name: printable ASCII without space " \ @ */
     HD_CKPT_FILE_MAX = 32,  /* "rank-00000.safetensors" */
@@ -65,7 +65,7 @@ struct hd_ckpt_shard { /* what the ranks exchange: plain bytes, the same on ever
                         */
     char file[HD_CKPT_FILE_MAX];
     int64_t size_bytes;
-    uint64_t hash; /* XXH64 of the whole file */
+    uint64_t hash; /* XXH64 of the hashes of its blocks; in version 1 of the whole file */
 };
 
 struct hd_ckpt_writer;
@@ -157,7 +157,8 @@ const struct hd_ckpt_entry *hd_ckpt_find_tensor(const struct hd_ckpt *ckpt, cons
 enum hd_status hd_ckpt_read(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want, void *ret_data);
 
 /* Reads and hashes every byte, and compares every shard's table with the manifest. HD_CORRUPT names
- * the first file that is not what was written. */
+ * the first file that is not what was written, the tensor and the range of bytes (of up to 1 MiB;
+ * in the header of 64 bytes); in a checkpoint of format version 1, only the file. */
 enum hd_status hd_ckpt_verify(const char *dir);
 
 /* ---- directories ---- */

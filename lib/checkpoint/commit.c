@@ -149,6 +149,45 @@ static enum hd_status read_tables(struct hd_arena *arena, const char *dir,
     return st;
 }
 
+/* What each rank left beside its shard. */
+static enum hd_status read_hashes(struct hd_arena *arena, const char *dir,
+                                  const struct hd_ckpt_shard *shards, size_t count,
+                                  struct hd_ckpt_hash_list **ret_lists)
+{
+    struct hd_ckpt_hash_list *lists = hd_arena_array(arena, count, sizeof *lists);
+    enum hd_status st = lists ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for %zu shards", count);
+
+    for (size_t s = 0; !st && s < count; s++)
+        st = hd_ckpt_read_hashes(arena, dir, &shards[s], &lists[s]);
+    *ret_lists = lists;
+    return st;
+}
+
+/* Before the manifest, so that a complete checkpoint is shards and manifest and nothing else. */
+static enum hd_status remove_hashes(const char *dir, const struct hd_ckpt_shard *shards,
+                                    size_t count)
+{
+    enum hd_status st = HD_OK;
+
+    for (size_t s = 0; !st && s < count; s++)
+        st = hd_ckpt_remove_hashes(dir, shards[s].file);
+    return st;
+}
+
+enum hd_status hd_ckpt_refuse_complete(const char *dir)
+{
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    hd_file_join(&path, dir, HD_CKPT_MANIFEST_FILE);
+    if (path.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    else if (hd_file_exists(path.data))
+        st = hd_err(HD_EXISTS, "%s is a complete checkpoint already; it is never changed", dir);
+    hd_text_free(&path);
+    return st;
+}
+
 static enum hd_status publish(const char *dir, const struct hd_text *text)
 {
     struct hd_text path = {0}, parent = {0};
@@ -158,8 +197,6 @@ static enum hd_status publish(const char *dir, const struct hd_text *text)
     hd_file_join(&parent, dir, "..");
     if (path.failed || parent.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    else if (hd_file_exists(path.data))
-        st = hd_err(HD_EXISTS, "%s is a complete checkpoint already; it is never changed", dir);
     else
         st = hd_file_sync_dir(parent.data); /* some other rank may have made `dir` */
     if (!st)
@@ -176,13 +213,16 @@ enum hd_status hd_ckpt_commit(const char *dir, const struct hd_ckpt_manifest *ma
     struct hd_ckpt_tensor *tensors = NULL;
     struct hd_ckpt_stored *stored = NULL;
     struct hd_ckpt_shard *shards = NULL;
+    struct hd_ckpt_hash_list *lists = NULL;
     size_t stored_count = 0, tensor_count = 0;
     struct hd_text text = {0};
     struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = sort_shards(&arena, manifest, &shards);
+    st = hd_ckpt_refuse_complete(dir);
+    if (!st)
+        st = sort_shards(&arena, manifest, &shards);
     if (st)
         goto out;
     sorted.shards = shards;
@@ -192,7 +232,11 @@ enum hd_status hd_ckpt_commit(const char *dir, const struct hd_ckpt_manifest *ma
     for (size_t i = 0; !st && i < tensor_count; i++)
         st = check_complete(&tensors[i], stored);
     if (!st)
-        st = hd_ckpt_write_manifest(&sorted, stored, stored_count, &text);
+        st = read_hashes(&arena, dir, shards, sorted.shard_count, &lists);
+    if (!st)
+        st = hd_ckpt_write_manifest(&sorted, lists, stored, stored_count, &text);
+    if (!st)
+        st = remove_hashes(dir, shards, sorted.shard_count);
     if (!st)
         st = publish(dir, &text);
     if (!st && ret_hash)

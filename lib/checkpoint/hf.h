@@ -4,6 +4,7 @@
  *         model.safetensors                the weights, or
  *         model.safetensors.index.json     which of several files holds which tensor
  *         tokenizer.json
+ *         heddle-hashes.json               what an export was when it was written, to verify it by
  *
  * Three layers: `hd_weights` is any set of safetensors files, mapped, its heads checked; the config
  * functions translate config.json to the model.* members of a resolved job and back; `hd_hf_map`
@@ -125,5 +126,10 @@ struct hd_hf_export {
 /* Writes a model directory: into a temporary folder beside out_dir, flushed, then renamed.
  * HD_EXISTS when out_dir is there and force is not set. */
 enum hd_status hd_hf_export(const struct hd_hf_export *options);
+
+/* Reads and hashes every file of a model directory that hd_hf_export wrote. HD_CORRUPT names the
+ * file, the tensor and the range of bytes as hd_ckpt_verify does. HD_NOT_FOUND: it has no
+ * heddle-hashes.json. */
+enum hd_status hd_hf_verify(const char *dir);
 
 #endif

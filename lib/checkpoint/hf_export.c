@@ -36,6 +36,7 @@ struct exporter {
     int64_t total_bytes, done_bytes;
     float *part, *whole; /* the largest tensor, as it is and as it will be */
     char *part_dir;
+    struct hd_hf_hashes hashes;
 };
 
 static enum hd_status no_memory(void)
@@ -194,7 +195,16 @@ static enum hd_status assemble(struct exporter *x, const struct tensor *t)
     return HD_OK;
 }
 
-static enum hd_status write_tensor(struct exporter *x, int fd, const struct tensor *t)
+/* To the file, and to its hashes: of what was meant, before any disk saw it. */
+static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *data,
+                          size_t size_bytes)
+{
+    hd_ckpt_blocks_add(blocks, data, size_bytes);
+    return hd_file_write_all(fd, data, size_bytes);
+}
+
+static enum hd_status write_tensor(struct exporter *x, int fd, struct hd_ckpt_blocks *blocks,
+                                   const struct tensor *t)
 {
     enum hd_status st = assemble(x, t);
 
@@ -205,9 +215,9 @@ static enum hd_status write_tensor(struct exporter *x, int fd, const struct tens
 
         for (int64_t i = 0; i < t->elements; i++)
             out[i] = hd_f32_to_bf16(x->whole[i]);
-        st = hd_file_write_all(fd, out, (size_t)t->elements * sizeof *out);
+        st = put(fd, blocks, out, (size_t)t->elements * sizeof *out);
     } else {
-        st = hd_file_write_all(fd, x->whole, (size_t)t->elements * sizeof *x->whole);
+        st = put(fd, blocks, x->whole, (size_t)t->elements * sizeof *x->whole);
     }
     x->done_bytes += tensor_bytes(x, t);
     if (!st && x->options->progress)
@@ -264,8 +274,29 @@ static enum hd_status write_head(const struct exporter *x, int file, struct hd_t
     return HD_OK;
 }
 
+/* The head, then each tensor of the file. */
+static enum hd_status begin_blocks(const struct exporter *x, int file, size_t head_bytes,
+                                   struct hd_ckpt_blocks *ret_blocks)
+{
+    struct hd_ckpt_region *regions = calloc(x->count + 1, sizeof *regions);
+    enum hd_status st;
+    size_t n = 0;
+
+    if (!regions)
+        return no_memory();
+    regions[n++] = (struct hd_ckpt_region){NULL, (int64_t)head_bytes, HD_CKPT_HEAD_BLOCK_BYTES};
+    for (size_t i = 0; i < x->count; i++)
+        if (x->tensors[i].file == file)
+            regions[n++] = (struct hd_ckpt_region){
+                x->tensors[i].name, tensor_bytes(x, &x->tensors[i]), HD_CKPT_BLOCK_BYTES};
+    st = hd_ckpt_blocks_begin(ret_blocks, regions, n);
+    free(regions);
+    return st;
+}
+
 static enum hd_status write_weights(struct exporter *x, int file)
 {
+    struct hd_ckpt_blocks blocks = {.regions = NULL};
     struct hd_text path = {0}, head = {0};
     char name[64];
     enum hd_status st = write_head(x, file, &head);
@@ -281,12 +312,17 @@ static enum hd_status write_weights(struct exporter *x, int file)
             st = hd_err(HD_IO, "cannot create %s: %s", path.data, strerror(errno));
     }
     if (!st)
-        st = hd_file_write_all(fd, head.data, head.len_bytes);
+        st = begin_blocks(x, file, head.len_bytes, &blocks);
+    if (!st)
+        st = put(fd, &blocks, head.data, head.len_bytes);
     for (size_t i = 0; !st && i < x->count; i++)
         if (x->tensors[i].file == file)
-            st = write_tensor(x, fd, &x->tensors[i]);
+            st = write_tensor(x, fd, &blocks, &x->tensors[i]);
     if (!st && fsync(fd) < 0)
         st = hd_err(HD_IO, "cannot flush %s: %s", path.data, strerror(errno));
+    if (!st)
+        hd_hf_hashes_add(&x->hashes, name, &blocks);
+    hd_ckpt_blocks_done(&blocks);
     if (fd >= 0)
         (void)close(fd);
     hd_text_free(&path);
@@ -294,8 +330,8 @@ static enum hd_status write_weights(struct exporter *x, int file)
     return st;
 }
 
-static enum hd_status write_text(const struct exporter *x, const char *name,
-                                 const struct hd_text *text)
+static enum hd_status write_unlisted(const struct exporter *x, const char *name,
+                                     const struct hd_text *text)
 {
     struct hd_text path = {0};
     enum hd_status st;
@@ -308,7 +344,23 @@ static enum hd_status write_text(const struct exporter *x, const char *name,
     return st;
 }
 
-static enum hd_status write_index(const struct exporter *x)
+static enum hd_status write_text(struct exporter *x, const char *name, const struct hd_text *text)
+{
+    const struct hd_ckpt_region all = {"", (int64_t)text->len_bytes, HD_CKPT_BLOCK_BYTES};
+    struct hd_ckpt_blocks blocks;
+    enum hd_status st = hd_ckpt_blocks_begin(&blocks, &all, 1);
+
+    if (!st)
+        st = write_unlisted(x, name, text);
+    if (!st) {
+        hd_ckpt_blocks_add(&blocks, text->data, text->len_bytes);
+        hd_hf_hashes_add(&x->hashes, name, &blocks);
+    }
+    hd_ckpt_blocks_done(&blocks);
+    return st;
+}
+
+static enum hd_status write_index(struct exporter *x)
 {
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
@@ -331,7 +383,7 @@ static enum hd_status write_index(const struct exporter *x)
     return st;
 }
 
-static enum hd_status write_config(const struct exporter *x)
+static enum hd_status write_config(struct exporter *x)
 {
     struct hd_text text = {0};
     enum hd_status st = hd_hf_write_config(&x->job, x->options->dtype, &text);
@@ -342,7 +394,7 @@ static enum hd_status write_config(const struct exporter *x)
     return st;
 }
 
-static enum hd_status copy_tokenizer(const struct exporter *x)
+static enum hd_status copy_tokenizer(struct exporter *x)
 {
     struct hd_text text = {0};
     enum hd_status st;
@@ -356,9 +408,19 @@ static enum hd_status copy_tokenizer(const struct exporter *x)
     return st;
 }
 
+static enum hd_status write_hashes(struct exporter *x)
+{
+    enum hd_status st = hd_hf_hashes_end(&x->hashes);
+
+    return st ? st : write_unlisted(x, HD_HF_HASHES_FILE, &x->hashes.text);
+}
+
 static enum hd_status write_files(struct exporter *x)
 {
-    enum hd_status st = write_config(x);
+    enum hd_status st;
+
+    hd_hf_hashes_begin(&x->hashes);
+    st = write_config(x);
 
     if (!st)
         st = copy_tokenizer(x);
@@ -366,6 +428,8 @@ static enum hd_status write_files(struct exporter *x)
         st = write_weights(x, f);
     if (!st && x->file_count > 1)
         st = write_index(x);
+    if (!st)
+        st = write_hashes(x);
     return st ? st : hd_file_sync_dir(x->part_dir);
 }
 
@@ -476,6 +540,7 @@ enum hd_status hd_hf_export(const struct hd_hf_export *options)
     hd_ckpt_close(x.ckpt);
     free(x.part);
     free(x.whole);
+    hd_text_free(&x.hashes.text);
     hd_arena_done(&x.arena);
     return st;
 }

@@ -46,4 +46,19 @@ struct hd_hf_type {
 };
 extern const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT];
 
+/* ---- heddle-hashes.json ---- */
+
+#define HD_HF_HASHES_FILE "heddle-hashes.json"
+
+struct hd_hf_hashes { /* in progress; it is not moved; free text */
+    struct hd_text text;
+    struct hd_json_writer writer;
+};
+
+void hd_hf_hashes_begin(struct hd_hf_hashes *ret_hashes);
+/* A file whose blocks are complete. */
+void hd_hf_hashes_add(struct hd_hf_hashes *hashes, const char *file,
+                      const struct hd_ckpt_blocks *blocks);
+enum hd_status hd_hf_hashes_end(struct hd_hf_hashes *hashes);
+
 #endif

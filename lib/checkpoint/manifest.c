@@ -1,19 +1,25 @@
 /* manifest.json: what belongs to a checkpoint, as text.
  *
- *     {"format":"heddle-checkpoint","version":1,
+ *     {"format":"heddle-checkpoint","version":2,
  *     "job":"42","attempt":1,"step":100,"tokens_seen":1638400,
  *     "layout":{...},"determinism":{...},"counters":{...},"config":"...",
  *     "shards":[
- *     {"file":"rank-00000.safetensors","size_bytes":1320,"xxh64":"0123456789abcdef"}],
+ *     {"file":"rank-00000.safetensors","size_bytes":1320,"xxh64":"0123456789abcdef",
+ *      "blocks":"..."}],
  *     "entries":[
  *     {"label":"w@0:2/4,0:8/8","dtype":"F32","shape":[4,8],"shard":0,"offset_bytes":128,"size_bytes":64}],
  *     "self_xxh64":"0123456789abcdef"}
+ *
+ * A shard's blocks are the XXH64 of each of its blocks, 16 digits each: of its head in blocks of 64
+ * bytes, then of each entry's bytes in blocks of 1 MiB that begin with the entry. Its xxh64 is that
+ * of these hashes. In version 1 there are no blocks, and it is that of the whole file.
  *
  * The last line is the same in every version of the format: the XXH64 of all bytes before it. So
  * damage is told from age before anything else is believed.
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -27,6 +33,7 @@
 enum {
     LAST_LINE_BYTES = sizeof LAST_LINE_BEGIN - 1 + HD_HASH_TEXT_MAX - 1 + sizeof LAST_LINE_END - 1,
     FACTS_MAX = 4096, /* members of layout, determinism and counters */
+    VERSION_WITHOUT_BLOCKS = 1,
 };
 
 /* ---- writing ---- */
@@ -84,10 +91,10 @@ static void add_facts(struct hd_json_writer *w, const char *key, const struct hd
     hd_json_end(w, '}');
 }
 
-static void add_head(struct hd_json_writer *w, const struct hd_ckpt_manifest *m)
+static void add_head(struct hd_json_writer *w, const struct hd_ckpt_manifest *m, int version)
 {
     hd_json_add_string(w, "format", FORMAT);
-    hd_json_add_int64(w, "version", HD_CKPT_FORMAT_VERSION);
+    hd_json_add_int64(w, "version", version);
     hd_json_add_line(w);
     hd_json_add_string(w, "job", m->job);
     hd_json_add_int64(w, "attempt", m->attempt);
@@ -104,7 +111,20 @@ static void add_head(struct hd_json_writer *w, const struct hd_ckpt_manifest *m)
     hd_json_add_string(w, "config", m->config);
 }
 
-static void add_shards(struct hd_json_writer *w, const struct hd_ckpt_manifest *m)
+static void add_blocks(struct hd_json_writer *w, const struct hd_ckpt_hash_list *list)
+{
+    char *text = hd_ckpt_format_hashes(list->hashes, list->count);
+
+    hd_json_add_line(w);
+    if (text)
+        hd_json_add_string(w, "blocks", text);
+    else
+        w->out->failed = true;
+    free(text);
+}
+
+static void add_shards(struct hd_json_writer *w, const struct hd_ckpt_manifest *m,
+                       const struct hd_ckpt_hash_list *lists)
 {
     char hash[HD_HASH_TEXT_MAX];
 
@@ -117,6 +137,8 @@ static void add_shards(struct hd_json_writer *w, const struct hd_ckpt_manifest *
         hd_json_add_string(w, "file", m->shards[i].file);
         hd_json_add_int64(w, "size_bytes", m->shards[i].size_bytes);
         hd_json_add_string(w, "xxh64", hash);
+        if (lists)
+            add_blocks(w, &lists[i]);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -146,44 +168,49 @@ static void add_entry(struct hd_json_writer *w, const struct hd_ckpt_stored *sto
     hd_json_end(w, '}');
 }
 
+enum hd_status hd_ckpt_seal(struct hd_text *text)
+{
+    char hash[HD_HASH_TEXT_MAX] = "";
+
+    if (!text->failed)
+        hd_hash_format(hd_hash_bytes(text->data, text->len_bytes), hash);
+    hd_text_add(text, LAST_LINE_BEGIN "%s" LAST_LINE_END, hash);
+    return text->failed ? hd_err(HD_NO_MEMORY, "no memory for a file of hashes") : HD_OK;
+}
+
 enum hd_status hd_ckpt_write_manifest(const struct hd_ckpt_manifest *manifest,
+                                      const struct hd_ckpt_hash_list *lists,
                                       const struct hd_ckpt_stored *stored, size_t count,
                                       struct hd_text *ret_text)
 {
     struct hd_json_writer w = {.out = ret_text};
     struct hd_text label = {0};
-    char hash[HD_HASH_TEXT_MAX];
     enum hd_status st = check_manifest(manifest);
 
     if (st)
         return st;
     hd_json_begin(&w, NULL, '{');
-    add_head(&w, manifest);
-    add_shards(&w, manifest);
+    add_head(&w, manifest, lists ? HD_CKPT_FORMAT_VERSION : VERSION_WITHOUT_BLOCKS);
+    add_shards(&w, manifest, lists);
     hd_json_add_line(&w);
     hd_json_begin(&w, "entries", '[');
     for (size_t i = 0; i < count; i++)
         add_entry(&w, &stored[i], &label);
     hd_json_end(&w, ']');
     hd_text_add(ret_text, ",");
-    if (ret_text->failed || label.failed) {
+    ret_text->failed = ret_text->failed || label.failed;
+    if (hd_ckpt_seal(ret_text))
         st = hd_err(HD_NO_MEMORY, "no memory for the manifest of %zu entries", count);
-    } else {
-        hd_hash_format(hd_hash_bytes(ret_text->data, ret_text->len_bytes), hash);
-        hd_text_add(ret_text, LAST_LINE_BEGIN "%s" LAST_LINE_END, hash);
-        if (ret_text->failed)
-            st = hd_err(HD_NO_MEMORY, "no memory for the manifest of %zu entries", count);
-        else if (ret_text->len_bytes > HD_CKPT_MANIFEST_BYTES_MAX)
-            st = hd_err(HD_LIMIT, "the manifest of %zu entries is larger than %d bytes", count,
-                        HD_CKPT_MANIFEST_BYTES_MAX);
-    }
+    else if (ret_text->len_bytes > HD_CKPT_MANIFEST_BYTES_MAX)
+        st = hd_err(HD_LIMIT, "the manifest of %zu entries is larger than %d bytes", count,
+                    HD_CKPT_MANIFEST_BYTES_MAX);
     hd_text_free(&label);
     return st;
 }
 
 /* ---- reading ---- */
 
-static enum hd_status check_last_line(const char *text, size_t text_bytes)
+enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes)
 {
     const size_t begin = sizeof LAST_LINE_BEGIN - 1, end = sizeof LAST_LINE_END - 1;
     char digits[HD_HASH_TEXT_MAX] = "";
@@ -202,7 +229,7 @@ static enum hd_status check_last_line(const char *text, size_t text_bytes)
     return HD_OK;
 }
 
-static enum hd_status check_version(const struct hd_json *root)
+static enum hd_status check_version(const struct hd_json *root, bool *ret_has_blocks)
 {
     const char *format = NULL;
     int64_t version = 0;
@@ -212,10 +239,12 @@ static enum hd_status check_version(const struct hd_json *root)
         st = hd_err(HD_INVALID, "'format' is not " FORMAT);
     if (!st)
         st = hd_json_need_int64(root, "version", 0, INT64_MAX, &version);
-    if (!st && version != HD_CKPT_FORMAT_VERSION)
+    if (!st && (version < VERSION_WITHOUT_BLOCKS || version > HD_CKPT_FORMAT_VERSION))
         st = hd_err(HD_UNSUPPORTED,
-                    "the checkpoint has format version %" PRId64 ", this build reads version %d",
-                    version, HD_CKPT_FORMAT_VERSION);
+                    "the checkpoint has format version %" PRId64
+                    ", this build reads versions %d to %d",
+                    version, VERSION_WITHOUT_BLOCKS, HD_CKPT_FORMAT_VERSION);
+    *ret_has_blocks = version > VERSION_WITHOUT_BLOCKS;
     return st;
 }
 
@@ -302,10 +331,27 @@ static enum hd_status parse_shard(const struct hd_json *value, struct hd_ckpt_sh
     return st;
 }
 
+static enum hd_status parse_blocks(struct hd_arena *arena, const struct hd_json *value,
+                                   const struct hd_ckpt_shard *shard,
+                                   struct hd_ckpt_hash_list *ret_list)
+{
+    const char *text = NULL;
+    enum hd_status st = hd_json_need_string(value, "blocks", &text);
+
+    if (!st)
+        st = hd_ckpt_parse_hashes(arena, text, ret_list);
+    if (!st && hd_ckpt_hash_of_hashes(ret_list->hashes, ret_list->count) != shard->hash)
+        st = hd_err(HD_INVALID, "its 'blocks' do not have its 'xxh64'");
+    return st;
+}
+
+/* *ret_lists: non-NULL when there are blocks to be read */
 static enum hd_status parse_shards(struct hd_arena *arena, const struct hd_json *root,
-                                   struct hd_ckpt_manifest *ret_manifest)
+                                   bool has_blocks, struct hd_ckpt_manifest *ret_manifest,
+                                   struct hd_ckpt_hash_list **ret_lists)
 {
     const struct hd_json *list = NULL;
+    struct hd_ckpt_hash_list *lists = NULL;
     struct hd_ckpt_shard *shards;
     enum hd_status st = hd_json_need(root, "shards", HD_JSON_ARRAY, &list);
     size_t n = 0;
@@ -315,13 +361,18 @@ static enum hd_status parse_shards(struct hd_arena *arena, const struct hd_json 
     if (st)
         return st;
     shards = hd_arena_array(arena, list->count, sizeof *shards);
-    if (!shards)
+    if (has_blocks)
+        lists = hd_arena_array(arena, list->count, sizeof *lists);
+    if (hd_arena_failed(arena))
         return hd_err(HD_NO_MEMORY, "no memory for %zu shards", list->count);
     for (const struct hd_json *v = list->first; v; v = v->next, n++) {
         st = parse_shard(v, &shards[n]);
+        if (!st && has_blocks)
+            st = parse_blocks(arena, v, &shards[n], &lists[n]);
         if (st)
             return hd_err_prefix(st, "shard %zu", n);
     }
+    *ret_lists = lists;
     ret_manifest->shards = shards;
     ret_manifest->shard_count = n;
     return HD_OK;
@@ -433,21 +484,23 @@ static enum hd_status parse_head(struct hd_arena *arena, const struct hd_json *r
 enum hd_status hd_ckpt_parse_manifest(struct hd_arena *arena, struct hd_arena *scratch,
                                       const char *text, size_t text_bytes,
                                       struct hd_ckpt_manifest *ret_manifest,
+                                      struct hd_ckpt_hash_list **ret_lists,
                                       struct hd_ckpt_stored **ret_stored, size_t *ret_count)
 {
     const struct hd_json_limits limits = {.values_max = text_bytes / 2 + 1, .depth_max = 4};
     struct hd_ckpt_manifest manifest = {0};
     const struct hd_json *root = NULL;
-    enum hd_status st = check_last_line(text, text_bytes);
+    bool has_blocks = false;
+    enum hd_status st = hd_ckpt_check_seal(text, text_bytes);
 
     if (!st)
         st = hd_json_parse(scratch, text, text_bytes, &limits, &root);
     if (!st)
-        st = check_version(root);
+        st = check_version(root, &has_blocks);
     if (!st)
         st = parse_head(arena, root, &manifest);
     if (!st)
-        st = parse_shards(arena, root, &manifest);
+        st = parse_shards(arena, root, has_blocks, &manifest, ret_lists);
     if (!st)
         st = parse_entries(arena, root, &manifest, ret_stored, ret_count);
     if (!st)

@@ -11,6 +11,7 @@ struct hd_ckpt {
     struct hd_arena arena;
     char *dir;
     struct hd_ckpt_manifest manifest;
+    struct hd_ckpt_hash_list *hash_lists; /* of each shard's blocks; NULL in format version 1 */
     uint64_t hash;
     struct hd_ckpt_stored *stored;
     size_t stored_count;
@@ -46,7 +47,7 @@ static enum hd_status read_manifest(struct hd_ckpt *ckpt)
         goto out;
     ckpt->hash = hd_hash_bytes(text.data, text.len_bytes);
     st = hd_ckpt_parse_manifest(&ckpt->arena, &scratch, text.data, text.len_bytes, &ckpt->manifest,
-                                &ckpt->stored, &ckpt->stored_count);
+                                &ckpt->hash_lists, &ckpt->stored, &ckpt->stored_count);
     if (!st)
         st = hd_ckpt_index(&ckpt->arena, ckpt->stored, ckpt->stored_count, &ckpt->tensors,
                            &ckpt->tensor_count);
@@ -357,4 +358,9 @@ const struct hd_ckpt_stored *hd_ckpt_stored(const struct hd_ckpt *ckpt)
 size_t hd_ckpt_stored_count(const struct hd_ckpt *ckpt)
 {
     return ckpt->stored_count;
+}
+
+const struct hd_ckpt_hash_list *hd_ckpt_hash_lists(const struct hd_ckpt *ckpt)
+{
+    return ckpt->hash_lists;
 }

@@ -90,14 +90,58 @@ static enum hd_status check_hash(const char *dir, const struct hd_ckpt_shard *sh
         return st;
     hd_hash_format(hash, is);
     hd_hash_format(shard->hash, expected);
-    return hd_err(HD_CORRUPT,
-                  "%s/%s is damaged: its bytes have the hash %s, written was %s; use an older "
-                  "checkpoint",
-                  dir, shard->file, is, expected);
+    return hd_err(HD_CORRUPT, "%s/%s is damaged: its bytes have the hash %s, written was %s", dir,
+                  shard->file, is, expected);
+}
+
+/* The head and the listed entries must be all of the file, and its hashes those of its blocks. */
+static enum hd_status list_regions(const char *dir, const struct hd_ckpt_shard *shard,
+                                   const struct hd_ckpt_hash_list *list,
+                                   const struct hd_ckpt_stored *listed, size_t listed_count,
+                                   struct hd_ckpt_region *ret_regions)
+{
+    int64_t at = listed_count ? listed[0].offset_bytes : 0;
+
+    ret_regions[0] = (struct hd_ckpt_region){NULL, at, HD_CKPT_HEAD_BLOCK_BYTES};
+    for (size_t i = 0; i < listed_count; i++) {
+        const int64_t bytes = hd_ckpt_entry_bytes(&listed[i].entry);
+
+        if (listed[i].offset_bytes != at)
+            break;
+        ret_regions[i + 1] =
+            (struct hd_ckpt_region){listed[i].entry.name, bytes, HD_CKPT_BLOCK_BYTES};
+        at += bytes;
+    }
+    if (at != shard->size_bytes ||
+        hd_ckpt_count_blocks(ret_regions, listed_count + 1) != list->count)
+        return hd_err(HD_CORRUPT, "%s/%s is not what the manifest lists", dir, shard->file);
+    return HD_OK;
+}
+
+static enum hd_status check_blocks(const char *dir, const struct hd_ckpt_shard *shard,
+                                   const struct hd_ckpt_hash_list *list,
+                                   const struct hd_ckpt_stored *listed, size_t listed_count)
+{
+    struct hd_ckpt_region *regions = calloc(listed_count + 1, sizeof *regions);
+    enum hd_status st = HD_OK;
+    int fd = -1;
+
+    if (!regions)
+        return hd_err(HD_NO_MEMORY, "no memory for the entries of %s", shard->file);
+    st = list_regions(dir, shard, list, listed, listed_count, regions);
+    if (!st)
+        st = hd_ckpt_open_file(dir, shard->file, &fd, NULL);
+    if (!st)
+        st = hd_ckpt_check_blocks(dir, shard->file, fd, regions, listed_count + 1, list->hashes);
+    if (fd >= 0)
+        (void)close(fd);
+    free(regions);
+    return st;
 }
 
 enum hd_status hd_ckpt_verify(const char *dir)
 {
+    const struct hd_ckpt_hash_list *lists;
     const struct hd_ckpt_manifest *manifest;
     struct hd_ckpt_stored *listed = NULL;
     struct hd_ckpt *ckpt = NULL;
@@ -107,6 +151,7 @@ enum hd_status hd_ckpt_verify(const char *dir)
     if (st)
         return st;
     manifest = hd_ckpt_manifest(ckpt);
+    lists = hd_ckpt_hash_lists(ckpt);
     listed = malloc(hd_ckpt_stored_count(ckpt) * sizeof *listed);
     if (!listed) {
         st = hd_err(HD_NO_MEMORY, "no memory for the entries of %s", dir);
@@ -120,7 +165,8 @@ enum hd_status hd_ckpt_verify(const char *dir)
 
         while (at < count && listed[at].shard == (int32_t)s)
             at++;
-        st = check_hash(dir, &manifest->shards[s]);
+        st = lists ? check_blocks(dir, &manifest->shards[s], &lists[s], listed + first, at - first)
+                   : check_hash(dir, &manifest->shards[s]);
         if (!st)
             st = check_table(dir, &manifest->shards[s], listed + first, at - first);
     }

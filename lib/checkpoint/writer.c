@@ -3,13 +3,14 @@
  * Invariants (of this file and commit.c):
  *
  *  1. A name that ends a phase, rank-*.safetensors or manifest.json, only ever names a whole file:
- *     bytes go to NAME.part.PID, are flushed, and only then renamed.
+ *     bytes go to NAME.part.PID, are flushed, and only then renamed. rank-*.hashes is there before
+ *     its shard has its name, and gone before the manifest has.
  *  2. finish() and commit() return HD_OK only when the bytes, the name and the directory's own name
  *     are on disk.
  *  3. The manifest is written after every shard that it lists was durable, and exactly once: a
  *     directory that has one is never written to again.
- *  4. The manifest covers every element of every tensor it names, and pins the size and hash of
- *     each shard and its own.
+ *  4. The manifest covers every element of every tensor it names, and pins the size of each shard,
+ *     the hash of each block of it as the writer saw it, and its own hash.
  *  5. Whatever fails, at any instant, leaves every other checkpoint as it was; what is left over in
  *     this one's directory has no meaning to any reader.
  *
@@ -29,7 +30,6 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "checkpoint/checkpoint_internal.h"
 
 struct hd_ckpt_writer {
@@ -37,7 +37,7 @@ struct hd_ckpt_writer {
     int fd;
     enum hd_status failure; /* of an add: finish repeats it */
     struct hd_error story;
-    struct hd_hash hash;
+    struct hd_ckpt_blocks blocks;
     struct hd_ckpt_shard shard;
     int64_t written_bytes;
 };
@@ -128,17 +128,6 @@ static enum hd_status name_files(struct hd_ckpt_writer *writer, const char *dir,
     return HD_OK;
 }
 
-static enum hd_status refuse_complete(const char *dir)
-{
-    char *path = join(dir, HD_CKPT_MANIFEST_FILE);
-    bool exists = path && hd_file_exists(path);
-
-    free(path);
-    return exists
-               ? hd_err(HD_EXISTS, "%s is a complete checkpoint already; it is never changed", dir)
-               : HD_OK;
-}
-
 static enum hd_status create_part(struct hd_ckpt_writer *writer)
 {
     writer->fd = open(writer->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -153,9 +142,27 @@ static enum hd_status put(struct hd_ckpt_writer *writer, const void *data, size_
 
     if (st)
         return hd_err_prefix(st, "%s", writer->part);
-    hd_hash_add(&writer->hash, data, size_bytes);
+    hd_ckpt_blocks_add(&writer->blocks, data, size_bytes);
     writer->written_bytes += (int64_t)size_bytes;
     return HD_OK;
+}
+
+/* The head, then each entry's bytes. */
+static enum hd_status begin_blocks(struct hd_ckpt_writer *writer, size_t head_bytes,
+                                   const struct hd_ckpt_entry *entries, size_t count)
+{
+    struct hd_ckpt_region *regions = calloc(count + 1, sizeof *regions);
+    enum hd_status st;
+
+    if (!regions)
+        return hd_err(HD_NO_MEMORY, "no memory for a checkpoint writer");
+    regions[0] = (struct hd_ckpt_region){NULL, (int64_t)head_bytes, HD_CKPT_HEAD_BLOCK_BYTES};
+    for (size_t i = 0; i < count; i++)
+        regions[i + 1] =
+            (struct hd_ckpt_region){NULL, hd_ckpt_entry_bytes(&entries[i]), HD_CKPT_BLOCK_BYTES};
+    st = hd_ckpt_blocks_begin(&writer->blocks, regions, count + 1);
+    free(regions);
+    return st;
 }
 
 enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ckpt_entry *entries,
@@ -176,13 +183,14 @@ enum hd_status hd_ckpt_writer_open(const char *dir, int rank, const struct hd_ck
     if (!writer)
         return hd_err(HD_NO_MEMORY, "no memory for a checkpoint writer");
     writer->fd = -1;
-    hd_hash_begin(&writer->hash);
 
     st = name_files(writer, dir, rank);
     if (!st)
-        st = refuse_complete(dir);
+        st = hd_ckpt_refuse_complete(dir);
     if (!st)
         st = hd_ckpt_write_table(entries, count, &head);
+    if (!st)
+        st = begin_blocks(writer, head.len_bytes, entries, count);
     if (!st)
         st = hd_file_make_dirs(dir, 0755);
     if (!st)
@@ -221,12 +229,16 @@ enum hd_status hd_ckpt_writer_add(struct hd_ckpt_writer *writer, const void *dat
 static enum hd_status make_durable(struct hd_ckpt_writer *writer)
 {
     int fd = writer->fd;
+    enum hd_status st;
 
     if (fsync(fd) < 0)
         return hd_err(HD_IO, "cannot flush %s: %s", writer->part, strerror(errno));
     writer->fd = -1;
     if (close(fd) < 0)
         return hd_err(HD_IO, "cannot close %s: %s", writer->part, strerror(errno));
+    st = hd_ckpt_write_hashes(writer->dir, writer->shard.file, &writer->blocks);
+    if (st)
+        return st;
     if (rename(writer->part, writer->path) < 0)
         return hd_err(HD_IO, "cannot rename %s to %s: %s", writer->part, writer->path,
                       strerror(errno));
@@ -245,7 +257,7 @@ enum hd_status hd_ckpt_writer_finish(struct hd_ckpt_writer *writer, struct hd_ck
     else
         st = make_durable(writer);
     if (!st) {
-        writer->shard.hash = hd_hash_value(&writer->hash);
+        writer->shard.hash = hd_ckpt_hash_of_hashes(writer->blocks.hashes, writer->blocks.count);
         *ret_shard = writer->shard;
     }
     hd_ckpt_writer_drop(writer);
@@ -260,6 +272,7 @@ void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer)
         (void)close(writer->fd);
     if (writer->part)
         (void)unlink(writer->part); /* gone already after a rename */
+    hd_ckpt_blocks_done(&writer->blocks);
     free(writer->dir);
     free(writer->part);
     free(writer->path);

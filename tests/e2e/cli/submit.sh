@@ -48,8 +48,12 @@ check_status and_a_step_that_is_there 4 heddle checkpoint export "$job" --out "$
 check a_step_is_exported heddle checkpoint export "$job" --out "$work/model" --step 30
 heddle generate "$work/model" --prompt 'The ' --max-tokens 40 --seed 3 >"$work/again" 2>/dev/null
 check_equal the_export_writes_the_same_text "$(cksum <"$work/text")" "$(cksum <"$work/again")"
+check an_export_is_verified heddle checkpoint verify "$work/model"
 check_status an_export_in_the_way_stays 6 heddle checkpoint export "$job" --out "$work/model"
 check by_force_it_goes heddle checkpoint export "$job" --out "$work/model" --force --dtype bf16
+cp -r "$work/model" "$work/damaged"
+printf 'XXXXXXXX' | dd of="$work/damaged/model.safetensors" bs=1 seek=20 conv=notrunc status=none
+check_status a_damaged_export_is_found 6 heddle checkpoint verify "$work/damaged"
 check_status export_flags_are_of_export 2 heddle checkpoint verify "$job" --force
 check one_step_is_verified heddle checkpoint verify "$job" --step 20
 # a new run from those weights

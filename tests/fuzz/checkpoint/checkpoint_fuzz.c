@@ -120,6 +120,7 @@ static void try_manifest(char *text, size_t size)
     static const size_t line_bytes = sizeof line - 1, hash_at = sizeof "\n\"self_xxh64\":\"" - 1;
     struct hd_ckpt_stored *stored = NULL, *again = NULL;
     struct hd_ckpt_tensor *tensors = NULL;
+    struct hd_ckpt_hash_list *lists = NULL, *lists_again = NULL;
     struct hd_ckpt_manifest manifest, back;
     char hash[HD_HASH_TEXT_MAX];
     struct hd_arena arena, scratch;
@@ -132,14 +133,20 @@ static void try_manifest(char *text, size_t size)
     }
     hd_arena_init(&arena, ARENA_MAX);
     hd_arena_init(&scratch, ARENA_MAX);
-    if (hd_ckpt_parse_manifest(&arena, &scratch, text, size, &manifest, &stored, &n))
+    if (hd_ckpt_parse_manifest(&arena, &scratch, text, size, &manifest, &lists, &stored, &n))
         goto out;
     accepted[KIND_MANIFEST]++;
-    assert_int_equal(hd_ckpt_write_manifest(&manifest, stored, n, &out), HD_OK);
-    assert_int_equal(
-        hd_ckpt_parse_manifest(&arena, &scratch, out.data, out.len_bytes, &back, &again, &m),
-        HD_OK);
+    assert_int_equal(hd_ckpt_write_manifest(&manifest, lists, stored, n, &out), HD_OK);
+    assert_int_equal(hd_ckpt_parse_manifest(&arena, &scratch, out.data, out.len_bytes, &back,
+                                            &lists_again, &again, &m),
+                     HD_OK);
     assert_int_equal(n, m);
+    assert_int_equal(lists == NULL, lists_again == NULL);
+    for (size_t s = 0; lists && s < manifest.shard_count; s++) {
+        assert_int_equal(lists[s].count, lists_again[s].count);
+        assert_memory_equal(lists[s].hashes, lists_again[s].hashes,
+                            lists[s].count * sizeof *lists[s].hashes);
+    }
     for (size_t i = 0; i < n; i++) {
         assert_same(&stored[i].entry, &again[i].entry);
         assert_int_equal(stored[i].offset_bytes, again[i].offset_bytes);
@@ -297,11 +304,15 @@ static void changed_tables_neither_crash_nor_change_meaning(void **state)
     hd_text_free(&head);
 }
 
-static void changed_manifests_neither_crash_nor_change_meaning(void **state)
+static void change_manifests(bool has_blocks)
 {
+    static const uint64_t hashes[] = {1, UINT64_MAX, 77};
+    const struct hd_ckpt_hash_list list = {hashes, 3};
     static const struct hd_ckpt_fact facts[] = {{"dp", "2"}};
     static const struct hd_ckpt_counter counters[] = {{"step", 7}};
-    struct hd_ckpt_shard shard = {.file = "rank-00000.safetensors", .size_bytes = 4096, .hash = 1};
+    struct hd_ckpt_shard shard = {.file = "rank-00000.safetensors",
+                                  .size_bytes = 4096,
+                                  .hash = hd_ckpt_hash_of_hashes(hashes, 3)};
     const struct hd_ckpt_manifest manifest = {.job = "7",
                                               .config = "x\n",
                                               .layout = facts,
@@ -317,13 +328,25 @@ static void changed_manifests_neither_crash_nor_change_meaning(void **state)
     struct hd_text text = {0};
     int64_t data_bytes = 0;
 
-    (void)state;
     (void)make_entries(entries, &data_bytes);
     for (int i = 0; i < 3; i++)
         stored[i] = (struct hd_ckpt_stored){.entry = entries[i], .offset_bytes = 512 * (i + 1)};
-    assert_int_equal(hd_ckpt_write_manifest(&manifest, stored, 3, &text), HD_OK);
+    assert_int_equal(hd_ckpt_write_manifest(&manifest, has_blocks ? &list : NULL, stored, 3, &text),
+                     HD_OK);
     drive(KIND_MANIFEST, 0, text.data, text.len_bytes, 30000);
     hd_text_free(&text);
+}
+
+static void changed_manifests_neither_crash_nor_change_meaning(void **state)
+{
+    (void)state;
+    change_manifests(true);
+}
+
+static void changed_manifests_of_version_1_neither_crash_nor_change_meaning(void **state)
+{
+    (void)state;
+    change_manifests(false);
 }
 
 static void changed_labels_neither_crash_nor_change_meaning(void **state)
@@ -340,6 +363,7 @@ int main(void)
         cmocka_unit_test(changed_json_neither_crashes_nor_miscounts),
         cmocka_unit_test(changed_tables_neither_crash_nor_change_meaning),
         cmocka_unit_test(changed_manifests_neither_crash_nor_change_meaning),
+        cmocka_unit_test(changed_manifests_of_version_1_neither_crash_nor_change_meaning),
         cmocka_unit_test(changed_labels_neither_crash_nor_change_meaning),
     };
     return cmocka_run_group_tests_name("checkpoint_fuzz", tests, NULL, NULL);

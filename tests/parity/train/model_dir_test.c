@@ -246,6 +246,86 @@ static void a_new_run_starts_from_weights_with_fresh_moments(void **state)
     }
 }
 
+static void flip(const char *path, int64_t at)
+{
+    FILE *file = fopen(path, "r+b");
+    int byte;
+
+    assert_non_null(file);
+    assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+    byte = fgetc(file);
+    assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+    assert_int_equal(fputc(byte ^ 4, file), byte ^ 4);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Every byte of small files; of weights the head, and each tensor's first and last byte. */
+static void assert_flips_are_found(const struct model *m, const char *name,
+                                   const struct hd_weights *w)
+{
+    struct hd_text file = {0};
+    char path[320], tensor[300];
+    int64_t head = 0;
+
+    (void)snprintf(path, sizeof path, "%s/%s", m->out, name);
+    must(hd_file_read(path, 1 << 26, &file));
+    head = (int64_t)file.len_bytes;
+    for (size_t i = 0; w && i < hd_weights_count(w); i++) {
+        const struct hd_weight *t = hd_weights_at(w, i);
+        const int64_t ends[] = {t->offset_bytes, t->offset_bytes + t->size_bytes - 1};
+
+        if (strcmp(t->file, name) != 0)
+            continue;
+        head = t->offset_bytes < head ? t->offset_bytes : head;
+        (void)snprintf(tensor, sizeof tensor, "tensor %s, bytes 0 to", t->name);
+        for (int k = 0; k < 2; k++) {
+            flip(path, ends[k]);
+            assert_int_equal(hd_hf_verify(m->out), HD_CORRUPT);
+            flip(path, ends[k]);
+            assert_non_null(strstr(hd_err_message(), tensor));
+            assert_non_null(strstr(hd_err_message(), name));
+        }
+    }
+    for (int64_t at = 0; at < head; at++) {
+        flip(path, at);
+        assert_int_equal(hd_hf_verify(m->out), HD_CORRUPT);
+        flip(path, at);
+        assert_non_null(strstr(hd_err_message(), name));
+    }
+    must(hd_hf_verify(m->out));
+    hd_text_free(&file);
+}
+
+/* Goal: an export can be verified where it was copied to, without the checkpoint. */
+static void every_flipped_byte_of_an_export_is_found_and_its_tensor_named(void **state)
+{
+    struct model m = {.out = ""};
+    struct hd_hf_export options;
+    struct hd_weights *w = NULL;
+    char path[320];
+
+    (void)state;
+    model_setup(&m, "llama", true);
+    options = export_of(&m, HD_BF16, 20000); /* several files, and an index */
+    must(hd_hf_export(&options));
+    must(hd_weights_open(m.out, &w));
+    assert_string_not_equal(hd_weights_at(w, 0)->file, "model.safetensors");
+    assert_flips_are_found(&m, "config.json", NULL);
+    assert_flips_are_found(&m, "model.safetensors.index.json", NULL);
+    assert_flips_are_found(&m, "heddle-hashes.json", NULL);
+    assert_flips_are_found(&m, hd_weights_at(w, 0)->file, w);
+    (void)snprintf(path, sizeof path, "%s/%s", m.out, hd_weights_at(w, 0)->file);
+    assert_int_equal(truncate(path, 1000), 0);
+    assert_int_equal(hd_hf_verify(m.out), HD_CORRUPT);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(hd_hf_verify(m.out), HD_CORRUPT);
+    (void)snprintf(path, sizeof path, "%s/heddle-hashes.json", m.out);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(hd_hf_verify(m.out), HD_NOT_FOUND);
+    hd_weights_close(w);
+    harness_teardown(&m.h);
+}
+
 static void a_source_that_changed_since_submission_is_refused(void **state)
 {
     struct model m = {.out = ""};
@@ -339,6 +419,7 @@ int main(void)
         cmocka_unit_test(export_and_import_give_the_same_logits_bit_for_bit),
         cmocka_unit_test(weights_exported_as_bf16_are_rounded_once),
         cmocka_unit_test(a_new_run_starts_from_weights_with_fresh_moments),
+        cmocka_unit_test(every_flipped_byte_of_an_export_is_found_and_its_tensor_named),
         cmocka_unit_test(a_source_that_changed_since_submission_is_refused),
         cmocka_unit_test(another_model_is_refused_by_the_name_of_a_tensor),
         cmocka_unit_test(an_export_is_whole_or_not_there),
