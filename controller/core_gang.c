@@ -40,7 +40,7 @@ void core_gang_obstacle(const struct core_node *node, struct hd_text *text)
                     node->jobs_dir_problem && *node->jobs_dir_problem ? ": " : "",
                     node->jobs_dir_problem ? node->jobs_dir_problem : "");
     else if (!node->data_address || !*node->data_address)
-        hd_text_add(text, " (not with other nodes: its heddled has no --data-address)");
+        hd_text_add(text, " (not with other nodes: its heddled offers no data address)");
     else if (is_loopback(node))
         hd_text_add(text, " (only with nodes of its own machine: its --data-address is %s)",
                     node->data_address);

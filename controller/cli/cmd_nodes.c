@@ -10,9 +10,9 @@ static const struct table_column node_columns[] = {
     {"JOBS", false}, {"SEEN", true},   {"REASON", false},
 };
 static const struct table_column node_wide_columns[] = {
-    {"NODE", false}, {"STATE", false}, {"DEVICES", true}, {"FREE", true},
-    {"JOBS", false}, {"SEEN", true},   {"KIND", false},   {"THREADS", true},
-    {"UUID", false}, {"BUILD", false}, {"REASON", false},
+    {"NODE", false}, {"STATE", false}, {"DEVICES", true},       {"FREE", true},
+    {"JOBS", false}, {"SEEN", true},   {"KIND", false},         {"THREADS", true},
+    {"UUID", false}, {"BUILD", false}, {"DATA ADDRESS", false}, {"REASON", false},
 };
 
 /* "7,9": each job once, in the order of devices. */
@@ -59,6 +59,7 @@ static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
         table_add(table, NULL, "%d", n->n_devices ? n->devices[0]->threads : 0);
         table_add(table, NULL, "%s", n->node_uuid);
         table_add(table, NULL, "%s", n->build);
+        table_add(table, NULL, "%s", n->data_address);
     }
     table_add(table, NULL, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
     hd_text_free(&jobs);

@@ -225,6 +225,7 @@ void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
     hd_json_add_string(w, "reason", n->reason);
     hd_json_add_string(w, "build", n->build);
     hd_json_add_bool(w, "jobs_dir_visible", n->jobs_dir_visible);
+    add_text_or_null(w, "data_address", n->data_address);
     add_text_or_null(w, "jobs_dir_problem", n->jobs_dir_problem);
     show_time(w, "seen_at", n->seen_unix_ms);
     hd_json_begin(w, "devices", '[');

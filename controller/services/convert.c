@@ -352,6 +352,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     m->reason = convert_text(reason.data ? hd_arena_strdup(arena, reason.data) : "");
     m->build = convert_text(view.record->build);
     m->jobs_dir_visible = view.jobs_dir_visible;
+    m->data_address = convert_text(hd_arena_strdup(arena, view.data_address));
     m->jobs_dir_problem = convert_text(view.jobs_dir_problem);
     m->seen_unix_ms = view.record->seen_ms;
     m->devices = hd_arena_array(arena, (size_t)view.record->device_count + 1, sizeof *m->devices);
@@ -426,6 +427,7 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
     record.exit_code = end->exit_code;
     record.signal = end->signal;
     record.bad_input = end->bad_input;
+    record.echo = end->echo;
     return record;
 }
 

@@ -207,6 +207,7 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.cluster_id = convert_text(hd_store_cluster_id(c->store));
     welcome.jobs_dir = c->jobs_dir;
     welcome.jobs_dir_probe = convert_text(".heddle-probe");
+    welcome.jobs_dir_probe_text = c->probe;
     welcome.heartbeat_ms = HEARTBEAT_MS;
     welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
@@ -259,6 +260,7 @@ static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hell
                                             .name = hello->node_name,
                                             .boot_id = hello->boot_id,
                                             .build = hello->build,
+                                            .data_address = hello->data_address,
                                             .stream = ++s->c->last_stream,
                                             .devices = devices,
                                             .device_count = (int32_t)hello->n_devices}};

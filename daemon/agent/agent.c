@@ -388,6 +388,9 @@ static void ask_devices(struct agent *agent)
         return;
     }
     agent->identity.bf16 = device.bf16;
+    agent->identity.spans = device.gloo;
+    if (!device.gloo)
+        hd_log(HD_LOG_INFO, "jobs stay on this node: its heddle-worker was built without gloo");
     hd_log(HD_LOG_INFO, "%d devices of %d threads, %s, bf16 %s", agent->identity.device_count,
            agent->identity.threads, device.isa, device.bf16 ? "native" : "slower than fp32");
 }

@@ -16,6 +16,7 @@
 
 #include <uv.h>
 
+#include "daemon/agent/address.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
 #include "heddle/v1/fleet.pb-c.h"
@@ -32,7 +33,7 @@ enum {
 
 struct agent_options {
     const char *controller; /* NULL: found as rpc/find.h says */
-    const char *state_dir, *node_name, *devices, *token_file, *worker;
+    const char *state_dir, *node_name, *devices, *data_address, *token_file, *worker;
     struct hd_rpc_tls tls;
     bool has_tls, ephemeral;
 };
@@ -74,7 +75,7 @@ struct agent {
     int64_t said_ms, heard_ms, lost_ms, heartbeat_ms;
     int attempts_in_a_row;
     uint64_t nonce;
-    char jobs_dir[PATH_MAX], probe_name[256], probe[256], probe_problem[512];
+    char jobs_dir[PATH_MAX], probe_name[256], probe_text[256], probe[256], probe_problem[512];
     int64_t probed_ms;
     bool observed_dirty;
     struct hd_link_report batch[AGENT_REPORTS_A_MESSAGE];

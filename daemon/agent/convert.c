@@ -203,6 +203,7 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
     e->exit_code = (int32_t)end->end.code;
     e->signal = (int32_t)end->end.signal;
     e->bad_input = end->end.bad_input != 0;
+    e->echo = end->end.echo != 0;
     return hd_arena_failed(arena) ? NULL : e;
 }
 
@@ -234,6 +235,7 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
     hello->boot_id = (char *)identity->boot_id;
     hello->instance_id = (char *)identity->instance_id;
     hello->node_name = (char *)identity->node_name;
+    hello->data_address = (char *)identity->data_address;
     hello->devices = hd_arena_array(arena, (size_t)identity->device_count, sizeof device);
     for (int i = 0; hello->devices && i < identity->device_count; i++) {
         device = hd_arena_alloc(arena, sizeof *device);

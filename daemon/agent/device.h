@@ -14,6 +14,7 @@
 
 struct agent_device {
     char isa[32]; /* "avx512_bf16" */
+    bool gloo;    /* ranks can work with those of other nodes */
     bool bf16;    /* matrix products in bf16 are faster than in fp32 */
 };
 

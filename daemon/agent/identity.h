@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "daemon/agent/address.h"
 #include "daemon/attempt/attempt.h"
 
 enum { AGENT_UUID_MAX = 40, AGENT_NAME_MAX = 64 };
@@ -30,6 +31,9 @@ struct agent_identity {
     char processor[96];
     int64_t memory_bytes; /* of each: the machine's, shared out */
     bool bf16;            /* set by the agent, from device.h */
+    bool spans;           /* likewise: ranks can work with those of other nodes */
+    /* set by the agent: where those reach them; "": nowhere */
+    char data_address[AGENT_ADDRESS_MAX];
 };
 
 /* `node_name` NULL: the host's; `devices` NULL: one device of all usable cores, else "cpu:N[:T]".

@@ -20,6 +20,9 @@ static const char usage[] =
     "  --node-name NAME    unique in the cluster (default: the host's name)\n"
     "  --devices cpu:N[:T] N devices of T threads each (default: one of all usable cores;\n"
     "                      T: usable cores / N)\n"
+    "  --data-address ADDR where ranks of other nodes reach those of this one: a numeric address\n"
+    "                      of this machine (default: the one from which it reaches the\n"
+    "                      controller; loopback, for daemons of one machine, if that is local)\n"
     "  --ephemeral         end all ranks when heddled ends, and heddled when its parent ends;\n"
     "                      without it, ranks go on and a new heddled finds them\n"
     "  --token-file FILE   the cluster's token, for a controller at HOST:PORT\n"
@@ -40,6 +43,7 @@ enum option_key {
     OPT_STATE_DIR,
     OPT_NODE_NAME,
     OPT_DEVICES,
+    OPT_DATA_ADDRESS,
     OPT_EPHEMERAL,
     OPT_TOKEN_FILE,
     OPT_TLS_CA,
@@ -63,6 +67,9 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
     case OPT_DEVICES:
         options->devices = value;
         return HD_OK;
+    case OPT_DATA_ADDRESS:
+        options->data_address = value;
+        return agent_address_check(value);
     case OPT_EPHEMERAL:
         options->ephemeral = true;
         return HD_OK;
@@ -96,6 +103,7 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"state-dir", required_argument, NULL, OPT_STATE_DIR},
         {"node-name", required_argument, NULL, OPT_NODE_NAME},
         {"devices", required_argument, NULL, OPT_DEVICES},
+        {"data-address", required_argument, NULL, OPT_DATA_ADDRESS},
         {"ephemeral", no_argument, NULL, OPT_EPHEMERAL},
         {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
         {"tls-ca", required_argument, NULL, OPT_TLS_CA},

@@ -52,6 +52,10 @@ static void probe_jobs_dir(struct agent *agent)
                            "%s is not the controller's", path.data);
         else
             (void)snprintf(agent->probe, sizeof agent->probe, "%s", text.data);
+        if (!agent->probe_problem[0] && agent->probe_text[0] &&
+            strcmp(agent->probe, agent->probe_text) != 0)
+            (void)snprintf(agent->probe_problem, sizeof agent->probe_problem,
+                           "%.400s is another folder of the same name", agent->jobs_dir);
     }
     hd_text_free(&path);
     hd_text_free(&text);
@@ -306,6 +310,7 @@ static void take_welcome(struct agent *agent, const Heddle__V1__Welcome *welcome
            agent->identity.node_name, welcome->build);
     (void)snprintf(agent->jobs_dir, sizeof agent->jobs_dir, "%s", welcome->jobs_dir);
     (void)snprintf(agent->probe_name, sizeof agent->probe_name, "%s", welcome->jobs_dir_probe);
+    (void)snprintf(agent->probe_text, sizeof agent->probe_text, "%s", welcome->jobs_dir_probe_text);
     agent->heartbeat_ms = welcome->heartbeat_ms > 0 ? welcome->heartbeat_ms : 3000;
     agent->welcomed = agent->ever_welcomed = true;
     agent->attempts_in_a_row = 0;
@@ -408,6 +413,20 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
     retry_later(agent);
 }
 
+/* It may take until the network is up. */
+static void find_data_address(struct agent *agent)
+{
+    struct agent_identity *id = &agent->identity;
+
+    if (id->data_address[0] || !id->spans)
+        return;
+    if (agent->options.data_address)
+        (void)snprintf(id->data_address, sizeof id->data_address, "%s",
+                       agent->options.data_address);
+    else if (agent_address_find(agent->address, id->data_address))
+        hd_log(HD_LOG_WARN, "no --data-address, and none found: %s", hd_err_message());
+}
+
 void stream_open(struct agent *agent)
 {
     Heddle__V1__NodeMessage message = HEDDLE__V1__NODE_MESSAGE__INIT;
@@ -421,6 +440,7 @@ void stream_open(struct agent *agent)
     struct hd_arena arena;
     enum hd_status st;
 
+    find_data_address(agent);
     hd_arena_init(&arena, MESSAGE_ARENA_MAX);
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_HELLO;
     message.hello = convert_hello(&arena, &agent->identity);

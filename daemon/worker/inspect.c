@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/gloo.h"
 #include "train/job_data.h"
 #include "train/layout.h"
 #include "worker/flags.h"
@@ -136,8 +137,9 @@ int hd_worker_device(int argc, char **argv)
     if (!st) {
         hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
         hd_traits_write(&traits, word);
-        (void)printf("backend %s\nisa %s\nthreads %d\nbf16_fast %d\ntraits %s\n", traits.backend,
-                     traits.isa, traits.threads, traits.bf16_fast, word);
+        (void)printf("backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ntraits %s\n",
+                     traits.backend, traits.isa, traits.threads, traits.bf16_fast,
+                     hd_gloo_built_in(), word);
     }
     return hd_worker_finish("device", st);
 }

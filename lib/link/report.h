@@ -100,13 +100,14 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, signal) /* that ended it, or 0 */          \
     X(WORD, operation)                                \
     X(TEXT, message) /* its last words, or "" */
-#define HD_LINK_END_FIELDS(X)                                 \
-    X(INT, cause)      /* enum hd_link_cause */               \
-    X(INT, first_rank) /* of this node, to blame; -1: none */ \
-    X(INT, code)                                              \
-    X(INT, signal)                                            \
-    X(INT, bad_input) /* 1: trying again is useless */        \
-    X(WORD, operation)                                        \
+#define HD_LINK_END_FIELDS(X)                                                      \
+    X(INT, cause)      /* enum hd_link_cause */                                    \
+    X(INT, first_rank) /* of this node, to blame; -1: none */                      \
+    X(INT, code)                                                                   \
+    X(INT, signal)                                                                 \
+    X(INT, bad_input) /* 1: trying again is useless */                             \
+    X(INT, echo)      /* 1: ranks failed here because those of another node did */ \
+    X(WORD, operation)                                                             \
     X(TEXT, message)
 #define HD_LINK_GAP_FIELDS(X)                           \
     X(INT, count)      /* step reports left out here */ \

@@ -234,8 +234,8 @@ static void a_node_without_an_address_works_alone(void **state)
     sim_run(sim, 2);
     job = submitted(sim, &four);
     assert_reason(sim, job,
-                  "needs 4 cpu devices; n1 has 2 (not with other nodes: its heddled has no "
-                  "--data-address), n2 has 2");
+                  "needs 4 cpu devices; n1 has 2 (not with other nodes: its heddled offers "
+                  "no data address), n2 has 2");
     free_sim(sim);
 }
 

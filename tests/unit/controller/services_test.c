@@ -312,6 +312,7 @@ static void connect_as(struct daemon *d, struct bench *b, const char *name, cons
     if (!d->b)
         *d = (struct daemon){.b = b};
     d->done = false;
+    hello.data_address = (char *)"10.0.0.3";
     (void)snprintf(d->name, sizeof d->name, "%s", name);
     (void)snprintf(d->uuid, sizeof d->uuid, "%s", uuid);
     assert_int_equal(hd_rpc_client_call(b->client, &options, NULL, &d->call), HD_OK);
@@ -861,6 +862,7 @@ static void a_heartbeat_is_answered_and_a_node_is_listed(void **state)
     assert_string_equal(response->nodes[0]->name, "n1");
     assert_int_equal(response->nodes[0]->state, HEDDLE__V1__NODE_STATE__NODE_STATE_READY);
     assert_true(response->nodes[0]->jobs_dir_visible);
+    assert_string_equal(response->nodes[0]->data_address, "10.0.0.3");
     assert_int_equal(response->nodes[0]->n_devices, 2);
     hd_rpc_message_free(&response->base);
     free_daemon(&d);

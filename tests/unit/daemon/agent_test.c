@@ -85,6 +85,23 @@ static void a_node_says_who_it_is_and_what_it_sees(void **state)
     stub_close(&stub);
 }
 
+/* Another file system is mounted where the jobs should be; then the right one. */
+static void another_folder_of_the_same_name_is_noticed_until_it_is_the_right_one(void **state)
+{
+    char path[160];
+
+    (void)state;
+    stub_open(&stub, 1);
+    (void)snprintf(path, sizeof path, "%s/.probe", stub.jobs_dir);
+    assert_int_equal(hd_file_write_atomic(path, "elsewhere\n", 10, 0644), HD_OK);
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, strstr(stub.nodes[0].probe_problem, "another folder of the same name"));
+    assert_int_equal(hd_file_write_atomic(path, "the same place\n", 15, 0644), HD_OK);
+    stub_until(&stub, !stub.nodes[0].probe_problem[0]);
+    assert_string_equal(stub.nodes[0].probe, "the same place");
+    stub_close(&stub);
+}
+
 static void an_attempt_goes_the_whole_way(void **state)
 {
     char path[256];
@@ -448,6 +465,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_node_says_who_it_is_and_what_it_sees),
+        cmocka_unit_test(another_folder_of_the_same_name_is_noticed_until_it_is_the_right_one),
         cmocka_unit_test(an_attempt_goes_the_whole_way),
         cmocka_unit_test(an_end_is_shown_after_every_report_is_acknowledged),
         cmocka_unit_test(ranks_outlive_heddled),

@@ -117,6 +117,7 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
     welcome.cluster_id = (char *)"cluster-of-the-test";
     welcome.jobs_dir = stub->jobs_dir;
     welcome.jobs_dir_probe = (char *)".probe";
+    welcome.jobs_dir_probe_text = (char *)"the same place";
     welcome.heartbeat_ms = HEARTBEAT_MS;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
@@ -131,6 +132,7 @@ static void take_observed(struct stub_node *node, const Heddle__V1__ObservedStat
     node->deleted = state->n_deleted;
     node->listed = false;
     (void)snprintf(node->probe, sizeof node->probe, "%s", state->jobs_dir_probe);
+    (void)snprintf(node->probe_problem, sizeof node->probe_problem, "%s", state->jobs_dir_problem);
     for (size_t i = 0; i < state->n_attempts; i++) {
         const Heddle__V1__ObservedAttempt *a = state->attempts[i];
 

@@ -31,7 +31,7 @@ struct stub_node {
     int64_t checkpoint_step; /* the newest shown in the set; 0: none */
     uint64_t generation;
     size_t attempts, deleted;
-    char probe[64];
+    char probe[64], probe_problem[512];
 };
 
 struct stub {

@@ -1,0 +1,19 @@
+/* address: where the ranks of this node are reached by those of other nodes.
+ *
+ * Used by: agent.   Uses: base, rpc.   Threads: the agent's.
+ */
+#ifndef HD_DAEMON_AGENT_ADDRESS_H
+#define HD_DAEMON_AGENT_ADDRESS_H
+
+#include "base/status.h"
+
+enum { AGENT_ADDRESS_MAX = 64 };
+
+/* HD_INVALID unless `given` is a numeric address of this machine on which ranks can listen. */
+enum hd_status agent_address_check(const char *given);
+
+/* The address of this machine from which it reaches the controller: 127.0.0.1 for one on a Unix
+ * socket or on loopback. Sends nothing, but a host name is resolved. */
+enum hd_status agent_address_find(const char *controller, char ret_address[AGENT_ADDRESS_MAX]);
+
+#endif

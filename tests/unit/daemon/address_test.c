@@ -1,0 +1,62 @@
+/* Where ranks of other nodes reach those of this one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/agent/address.h"
+
+static void only_a_numeric_address_of_this_machine_will_do(void **state)
+{
+    static const char *const bad[] = {
+        "localhost", "10.0.0.3:80", "0.0.0.0",  "::",
+        "",          "1.2.3",       "192.0.2.1"}; /* the last one is nobody's (RFC 5737) */
+
+    (void)state;
+    assert_int_equal(agent_address_check("127.0.0.1"), HD_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(agent_address_check(bad[i]), HD_INVALID);
+        assert_non_null(strstr(hd_err_message(), "--data-address"));
+    }
+}
+
+static void beside_the_controller_it_is_loopback(void **state)
+{
+    static const char *const local[] = {"unix:/run/heddle/controller.sock", "localhost:7433",
+                                        "127.0.0.1:7433"};
+    char address[AGENT_ADDRESS_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++) {
+        assert_int_equal(agent_address_find(local[i], address), HD_OK);
+        assert_string_equal(address, "127.0.0.1");
+    }
+    assert_int_equal(agent_address_find("no port", address), HD_INVALID);
+}
+
+/* Without a network there is none; else it is one on which ranks can listen. */
+static void towards_another_machine_it_is_an_own_address(void **state)
+{
+    char address[AGENT_ADDRESS_MAX];
+    enum hd_status st = agent_address_find("192.0.2.1:7433", address);
+
+    (void)state;
+    if (st)
+        assert_int_equal(st, HD_UNAVAILABLE);
+    else
+        assert_int_equal(agent_address_check(address), HD_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_a_numeric_address_of_this_machine_will_do),
+        cmocka_unit_test(beside_the_controller_it_is_loopback),
+        cmocka_unit_test(towards_another_machine_it_is_an_own_address),
+    };
+
+    return cmocka_run_group_tests_name("address", tests, NULL, NULL);
+}
