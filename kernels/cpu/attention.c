@@ -1,6 +1,6 @@
 /* attention: forward. Each row keeps the maximum and the sum of its exponentials so far; a new tile
  * of keys rescales what was summed before (the online softmax). */
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_vectors.h"
 
 struct forward {
     const struct hd_attention_forward_args *args;
@@ -168,6 +168,10 @@ enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
         return st;
     if (args->kv_filled && *args->kv_filled < f.kv_len)
         f.kv_len = *args->kv_filled;
+    if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, &cpu->traits)) {
+        KERNEL(attention_forward_panels)(cpu, args, f.kv_len);
+        return HD_OK;
+    }
     f.layout = hd_dry_attention_forward_layout(args);
     f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
     hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks, &f);

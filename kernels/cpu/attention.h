@@ -1,21 +1,17 @@
-/* attention: what the two directions share: rows, key tiles, masks and the tile products.
+/* attention: what both directions share, on vectors and on panels: rows, and what they see.
  *
  * A task is one group g of one sequence b. Its rows are the pairs (head of the group, query), head
  * by head, taken in blocks; keys come in tiles. A tile of keys is packed once for all rows of a
  * block, and left out when no row of the block sees any of its keys.
  *
- * Used by: attention.c, attention_backward.c.   Uses: cpu, dry (layout), micro, transpose.
+ * Used by: attention*.c.   Uses: cpu, dry, vec.
  */
 #ifndef HD_KERNELS_CPU_ATTENTION_H
 #define HD_KERNELS_CPU_ATTENTION_H
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/micro.h"
-#include "kernels/cpu/transpose.h"
-#include "kernels/cpu/vecmath.h"
+#include "kernels/cpu/vec.h"
 #include "kernels/dry/dry.h"
-
-enum { TILE = HD_DRY_ATTENTION_TILE };
 
 /* The part of the arguments that both directions have, for one task. */
 struct task {
@@ -114,112 +110,19 @@ static enum cover cover_of(const struct task *t, const struct row_extent *rows,
     return ALL;
 }
 
-/* rows[i, :] = scale * the row's vector in `from`, as fp32 of the padded width. */
-INLINE void load_rows(const struct task *t, float *rows, const void *from, int64_t ld,
-                      int64_t first, int64_t count, float scale, enum hd_dtype dtype)
-{
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t at = task_query(t, first + i) * ld + task_head(t, first + i) * t->D;
-
-        if (i + PREFETCH_ROWS < count)
-            prefetch_row(from, at + PREFETCH_ROWS * ld, t->D, dtype); /* of this head as a rule */
-        FOR_VECTORS (d, n, 0, t->D)
-            vf_store_f32(rows + i * t->width + d, n, vf_load(from, at + d, n, dtype) * scale);
-        FOR_VECTORS (d, n, t->D, t->width)
-            vf_store_f32(rows + i * t->width + d, n, (vf){0});
-    }
-}
-
-/* The block's rows by tiles, each transposed. */
-static void transpose_rows(const struct task *t, float *tiles, const float *rows, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += TILE)
-        pack_transposed(tiles + i * t->width, TILE, rows, i * t->width, t->width,
-                        at_most(TILE, count - i), t->D, TILE, HD_F32);
-}
-
 INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* element of a key's vector */
 {
     return (t->b * t->kv_stride + key) * ld + t->g * t->D;
 }
 
-/* Copies the indices of a tile of keys. */
-static struct extent load_keys(const struct task *t, int32_t *index, int64_t key, int64_t count)
-{
-    memcpy(index, t->kv_index + t->b * t->kv_stride + key, (size_t)count * sizeof *index);
-    memset(index + count, 0, (size_t)(TILE - count) * sizeof *index);
-    return extent_of(index, count);
-}
+/* bf16 on panels of words (attention_panels_*.c), where hd_dry_attention_is_on_panels(). kv_len:
+ * keys that are there. */
+void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
+                                      const struct hd_attention_forward_args *args, int64_t kv_len);
+void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
+                                       const struct hd_attention_backward_args *args);
 
-static void pack_keys_transposed(const struct task *t, float *to, const void *from, int64_t ld,
-                                 int64_t key, int64_t count)
-{
-    if (t->dtype == HD_BF16)
-        pack_transposed(to, TILE, from, key_at(t, key, ld), ld, count, t->D, TILE, HD_BF16);
-    else
-        pack_transposed(to, TILE, from, key_at(t, key, ld), ld, count, t->D, TILE, HD_F32);
-}
-
-static void pack_keys(const struct task *t, float *to, const void *from, int64_t ld, int64_t key,
-                      int64_t count)
-{
-    if (t->dtype == HD_BF16)
-        pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, HD_BF16);
-    else
-        pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, HD_F32);
-}
-
-/* Adds the slope's term to the scores of a row and hides what it does not see (-inf). */
-INLINE void mask_row(const struct task *t, float *score, const struct sight *sight, int64_t row,
-                     const int32_t *keys, int64_t count)
-{
-#define LANE(i) (i)
-    const vi number = {LANES(LANE)};
-#undef LANE
-    const int32_t index = sight->index[row], bound = sight->bound[row];
-    const int32_t last = t->causal ? index : INT32_MAX;
-    const float slope = sight->slope[row];
-
-    for (int j = 0; j < TILE; j += VL) {
-        vi key, hidden, distance;
-        vf s = vf_load_f32(score + j, VL);
-
-        memcpy(&key, keys + j, sizeof key);
-        distance = index - key;
-        s -= slope * __builtin_convertvector(distance, vf);
-        hidden = (key > last) | (key < bound) | (number + j >= (int32_t)count);
-        if (t->window < INT32_MAX)
-            hidden |= distance >= t->window;
-        vf_store_f32(score + j, VL, vf_select(hidden, vf_set(-INFINITY), s));
-    }
-}
-
-INLINE void mask_tile(const struct task *t, float *scores, const struct sight *sight, int64_t first,
-                      int64_t rows, const int32_t *keys, int64_t count, enum cover cover)
-{
-    if (cover == ALL && count == TILE && !t->slopes)
-        return;
-    for (int64_t i = 0; i < rows; i++)
-        mask_row(t, scores + i * TILE, sight, first + i, keys, count);
-}
-
-/* c[M, N] (+)= a[M, K] b[K, N] with a transposed tile a (its rows are K) or a tile a. */
-static __attribute__((noinline, unused)) void multiply_columns(float *c, int64_t ldc,
-                                                               const float *a, const float *b,
-                                                               int64_t ldb, int64_t M, int64_t N,
-                                                               int64_t K, bool add)
-{
-    micro_multiply(c, ldc, a, 1, TILE, b, ldb, M, N, K, add);
-}
-
-static __attribute__((noinline, unused)) void multiply_rows(float *c, int64_t ldc, const float *a,
-                                                            const float *b, int64_t ldb, int64_t M,
-                                                            int64_t N, int64_t K, bool add)
-{
-    micro_multiply(c, ldc, a, TILE, 1, b, ldb, M, N, K, add);
-}
-
-static enum hd_status check_heads(const char *kernel, int64_t H, int64_t G, int64_t D)
+INLINE enum hd_status check_heads(const char *kernel, int64_t H, int64_t G, int64_t D)
 {
     if (D < 8 || D % 8 || D > HD_DRY_ATTENTION_D_MAX)
         return hd_err(HD_UNSUPPORTED,

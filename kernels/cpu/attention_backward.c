@@ -1,6 +1,6 @@
 /* attention_backward: the gradients, from the merged result's log-sum-exp. One task owns the keys
  * and values of a group, so dk and dv are summed by one thread and need no atomics. */
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_vectors.h"
 
 struct backward {
     const struct hd_attention_backward_args *args;
@@ -198,6 +198,10 @@ enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
         st = check_heads("attention_backward", args->H, args->G, args->D);
     if (st)
         return st;
+    if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, &cpu->traits)) {
+        KERNEL(attention_backward_panels)(cpu, args);
+        return HD_OK;
+    }
     f.layout = hd_dry_attention_backward_layout(args);
     hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
     return HD_OK;

@@ -74,6 +74,8 @@ static const struct hd_cpu_kernels *detect(bool force_plain, struct hd_traits *t
             kernels = &hd_cpu_kernels_avx512;
             isa = "avx512";
             traits->vector_bytes = 64;
+            if (__builtin_cpu_supports("avx512bf16"))
+                kernels = &hd_cpu_kernels_avx512bf16; /* rounds to bf16 in one instruction */
             if (has_amx_bf16()) {
                 isa = "avx512_amx_bf16";
                 traits->bf16_fast = true;

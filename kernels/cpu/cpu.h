@@ -1,8 +1,8 @@
 /* cpu: what the files of the CPU backend share.
  *
- * The kernels are compiled once per instruction set (HD_CPU_ISA: plain, avx2, avx512) into one
- * table each; the backend chooses a table when it is opened. A kernel cuts its work into pieces by
- * the shapes alone, never by the number of threads, and hands them to hd_cpu_parallel().
+ * The kernels are compiled once per instruction set (HD_CPU_ISA: plain, avx2, avx512, avx512bf16)
+ * into one table each; the backend chooses a table when it is opened. A kernel cuts its work into
+ * pieces by the shapes alone, never by the number of threads, and hands them to hd_cpu_parallel().
  *
  * Used by: kernels/cpu only.   Uses: base, kernels.h, dry (scratch layouts).
  * Threads: a backend belongs to one thread at a time; kernels use its threads inside a launch.
@@ -27,7 +27,8 @@ struct hd_cpu_kernels {
 
 extern const struct hd_cpu_kernels hd_cpu_kernels_plain;
 #ifdef HEDDLE_CPU_X86
-extern const struct hd_cpu_kernels hd_cpu_kernels_avx2, hd_cpu_kernels_avx512;
+extern const struct hd_cpu_kernels hd_cpu_kernels_avx2, hd_cpu_kernels_avx512,
+    hd_cpu_kernels_avx512bf16;
 #endif
 
 struct hd_backend {

@@ -39,6 +39,10 @@ struct hd_cpu_panels {
     /* A whole tile of c at once, with a packed or as it lies in memory; NULL: there is only
      * multiply(), for which a must be packed. */
     void (*multiply_into)(const struct hd_cpu_product *product);
+    /* The first `rows` (1 to this->rows) rows of a product whose a lies row by row and whose c is
+     * fp32 without bias: attention's. Where by_row, words is a multiple of 16, and a and c have
+     * room for a multiple of 16 rows, of which those past `rows` mean nothing. */
+    void (*multiply_rows)(const struct hd_cpu_product *product, int rows);
 };
 
 #ifdef HEDDLE_CPU_X86

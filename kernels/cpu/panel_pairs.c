@@ -17,8 +17,9 @@ INLINE __m512bh broadcast(const char *word)
 }
 
 /* Four pointers, each serving up to four rows, are what the address registers can hold. */
-INLINE void add_products(__m512 sums[ROWS][2], const char *a, const int64_t row_bytes,
-                         const int64_t word_bytes, const uint32_t *b, int64_t words)
+INLINE void add_products(__m512 sums[ROWS][2], const int rows_count, const char *a,
+                         const int64_t row_bytes, const int64_t word_bytes, const uint32_t *b,
+                         int64_t words)
 {
     const char *rows[4] = {a, a + 4 * row_bytes, a + 8 * row_bytes, a + 12 * row_bytes};
     const int64_t three = 3 * row_bytes;
@@ -28,7 +29,7 @@ INLINE void add_products(__m512 sums[ROWS][2], const char *a, const int64_t row_
         const __m512bh right = (__m512bh)_mm512_loadu_si512(b + VL);
 
         UNROLL
-        for (int i = 0; i < ROWS; i++) {
+        for (int i = 0; i < rows_count; i++) {
             const int64_t offset = i % 4 == 3 ? three : i % 4 * row_bytes;
             const __m512bh x = broadcast(rows[i / 4] + offset);
 
@@ -37,24 +38,24 @@ INLINE void add_products(__m512 sums[ROWS][2], const char *a, const int64_t row_
         }
         b += HD_PANEL_COLUMNS;
         UNROLL
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < (rows_count + 3) / 4; i++) {
             rows[i] += word_bytes;
             __asm__("" : "+r"(rows[i])); /* keeps the compiler from making a pointer per row */
         }
     }
 }
 
-INLINE void clear(__m512 sums[ROWS][2])
+INLINE void clear(__m512 sums[ROWS][2], const int rows)
 {
     UNROLL
-    for (int i = 0; i < ROWS; i++)
+    for (int i = 0; i < rows; i++)
         sums[i][0] = sums[i][1] = _mm512_setzero_ps();
 }
 
-INLINE void store_sums(__m512 sums[ROWS][2], float *c, int64_t ldc)
+INLINE void store_sums(__m512 sums[ROWS][2], const int rows, float *c, int64_t ldc)
 {
     UNROLL
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         _mm512_storeu_ps(c + i * ldc, sums[i][0]);
         _mm512_storeu_ps(c + i * ldc + VL, sums[i][1]);
     }
@@ -64,16 +65,16 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
 {
     __m512 sums[ROWS][2];
 
-    clear(sums);
-    add_products(sums, (const char *)a, sizeof *a, ROWS * sizeof *a, b, words);
-    store_sums(sums, c, HD_PANEL_COLUMNS);
+    clear(sums, ROWS);
+    add_products(sums, ROWS, (const char *)a, sizeof *a, ROWS * sizeof *a, b, words);
+    store_sums(sums, ROWS, c, HD_PANEL_COLUMNS);
 }
 
 /* The old value is added last, as for tiles that are not whole. */
-INLINE void add_sums(__m512 sums[ROWS][2], const float *c, int64_t ldc)
+INLINE void add_sums(__m512 sums[ROWS][2], const int rows, const float *c, int64_t ldc)
 {
     UNROLL
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         sums[i][0] = _mm512_add_ps(sums[i][0], _mm512_loadu_ps(c + i * ldc));
         sums[i][1] = _mm512_add_ps(sums[i][1], _mm512_loadu_ps(c + i * ldc + VL));
     }
@@ -104,20 +105,60 @@ static void multiply_into(const struct hd_cpu_product *p)
 {
     __m512 sums[ROWS][2];
 
-    clear(sums);
+    clear(sums, ROWS);
     if (p->a_row_bytes == sizeof(uint32_t)) /* packed: offsets that the compiler knows */
-        add_products(sums, p->a, sizeof(uint32_t), ROWS * sizeof(uint32_t), p->b, p->words);
+        add_products(sums, ROWS, p->a, sizeof(uint32_t), ROWS * sizeof(uint32_t), p->b, p->words);
     else
-        add_products(sums, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);
+        add_products(sums, ROWS, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);
     if (p->add)
-        add_sums(sums, p->c, p->ldc);
+        add_sums(sums, ROWS, p->c, p->ldc);
     if (p->bias)
         add_bias(sums, p->bias);
     if (p->is_bf16)
         store_bf16(sums, p->c, p->ldc);
     else
-        store_sums(sums, p->c, p->ldc);
+        store_sums(sums, ROWS, p->c, p->ldc);
 }
 
-const struct hd_cpu_panels hd_cpu_panels_pairs = {
-    .rows = ROWS, .multiply = multiply, .multiply_into = multiply_into};
+INLINE void multiply_count(const struct hd_cpu_product *p, const int rows)
+{
+    __m512 sums[ROWS][2];
+
+    clear(sums, rows);
+    add_products(sums, rows, p->a, p->a_row_bytes, sizeof(uint32_t), p->b, p->words);
+    if (p->add)
+        add_sums(sums, rows, p->c, p->ldc);
+    store_sums(sums, rows, p->c, p->ldc);
+}
+
+static void multiply_rows(const struct hd_cpu_product *p, int rows)
+{
+    switch (rows) {
+#define COUNT(count)              \
+    case count:                   \
+        multiply_count(p, count); \
+        break
+        COUNT(1);
+        COUNT(2);
+        COUNT(3);
+        COUNT(4);
+        COUNT(5);
+        COUNT(6);
+        COUNT(7);
+        COUNT(8);
+        COUNT(9);
+        COUNT(10);
+        COUNT(11);
+        COUNT(12);
+        COUNT(13);
+        COUNT(14);
+#undef COUNT
+    default:
+        break;
+    }
+}
+
+const struct hd_cpu_panels hd_cpu_panels_pairs = {.rows = ROWS,
+                                                  .multiply = multiply,
+                                                  .multiply_into = multiply_into,
+                                                  .multiply_rows = multiply_rows};

@@ -34,6 +34,47 @@ static void multiply(float *c, const uint32_t *a, const uint32_t *b, int64_t wor
     tile_store(3, low + TILE_WORDS, b_bytes);
 }
 
+/* The sums begin with what c holds, or with zero. One row of tiles where 16 rows are enough. */
+static void multiply_rows(const struct hd_cpu_product *p, int rows)
+{
+    const bool two = rows > TILE_ROWS;
+    const int64_t b_bytes = HD_PANEL_COLUMNS * 4, c_bytes = p->ldc * 4;
+    const char *low_a = p->a + TILE_ROWS * p->a_row_bytes;
+    float *c = p->c, *low = c + TILE_ROWS * p->ldc;
+    TILES_DECLARE;
+
+    tile_zero(0);
+    tile_zero(1);
+    tile_zero(2);
+    tile_zero(3);
+    if (p->add) {
+        tile_load(0, c, c_bytes);
+        tile_load(1, c + TILE_WORDS, c_bytes);
+    }
+    if (p->add && two) {
+        tile_load(2, low, c_bytes);
+        tile_load(3, low + TILE_WORDS, c_bytes);
+    }
+    for (int64_t k = 0; k < p->words; k += TILE_WORDS) {
+        tile_load(4, p->a + k * 4, p->a_row_bytes);
+        tile_load(6, p->b + k * HD_PANEL_COLUMNS, b_bytes);
+        tile_load(7, p->b + k * HD_PANEL_COLUMNS + TILE_WORDS, b_bytes);
+        tile_multiply_add(0, 4, 6);
+        tile_multiply_add(1, 4, 7);
+        if (two) {
+            tile_load(5, low_a + k * 4, p->a_row_bytes);
+            tile_multiply_add(2, 5, 6);
+            tile_multiply_add(3, 5, 7);
+        }
+    }
+    tile_store(0, c, c_bytes);
+    tile_store(1, c + TILE_WORDS, c_bytes);
+    if (two) {
+        tile_store(2, low, c_bytes);
+        tile_store(3, low + TILE_WORDS, c_bytes);
+    }
+}
+
 #ifdef HD_TILE_HARDWARE
 const struct hd_cpu_panels hd_cpu_panels_tiles = {
 #else
@@ -44,4 +85,5 @@ const struct hd_cpu_panels hd_cpu_panels_model = {
     .begin = tiles_begin,
     .end = tiles_end,
     .multiply = multiply,
+    .multiply_rows = multiply_rows,
 };

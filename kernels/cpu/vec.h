@@ -246,8 +246,13 @@ INLINE vf vf_from_bf16(vh half)
     return x;
 }
 
-INLINE vh vf_to_bf16(vf x) /* to nearest even; NaN stays NaN: hd_f32_to_bf16 on every lane */
+/* To nearest even; NaN stays NaN: hd_f32_to_bf16 on every lane, but that the instruction takes
+ * subnormal values (under 1.2e-38) for zero. */
+INLINE vh vf_to_bf16(vf x)
 {
+#if defined(__AVX512BF16__)
+    return (vh)_mm512_cvtneps_pbh((__m512)x);
+#else
     vu bits, rounded, quiet;
 
     memcpy(&bits, &x, sizeof bits);
@@ -260,6 +265,7 @@ INLINE vh vf_to_bf16(vf x) /* to nearest even; NaN stays NaN: hd_f32_to_bf16 on 
     rounded = ((vu)(x != x) & quiet) | (~(vu)(x != x) & rounded);
 #endif
     return vu_narrow(rounded);
+#endif
 }
 
 INLINE vf vf_load_bf16(const uint16_t *p, int64_t n)

@@ -63,9 +63,90 @@ hd_dry_attention_backward_layout(const struct hd_attention_backward_args *a)
     return layout;
 }
 
+/* ---- on panels ---- */
+
+enum { PANEL = HD_DRY_ATTENTION_PANEL, WORD_BYTES = 4, BF16_BYTES = 2 };
+
+static int64_t take_bytes(struct hd_dry_attention_panels *layout, int64_t bytes)
+{
+    const int64_t offset = layout->thread_bytes;
+
+    layout->thread_bytes += round_up(bytes, HD_TENSOR_ALIGN);
+    return offset;
+}
+
+static struct hd_dry_attention_panels panels_layout(int64_t rows, int64_t D, int64_t keys)
+{
+    struct hd_dry_attention_panels l = {.width = round_up(D, PANEL), .keys = keys};
+
+    l.block_rows = round_up(rows, PANEL);
+    if (l.block_rows > HD_DRY_ATTENTION_ROWS)
+        l.block_rows = HD_DRY_ATTENTION_ROWS;
+    l.index = take_bytes(&l, l.block_rows * (int64_t)sizeof(int32_t));
+    l.bound = take_bytes(&l, l.block_rows * (int64_t)sizeof(int32_t));
+    l.slope = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.key_index = take_bytes(&l, keys * (int64_t)sizeof(int32_t));
+    l.k_t = take_bytes(&l, keys * l.width * BF16_BYTES);
+    return l;
+}
+
+struct hd_dry_attention_panels
+hd_dry_attention_forward_panels(const struct hd_attention_forward_args *a)
+{
+    const int64_t kv_len = round_up(a->kv_len, PANEL);
+    const int64_t keys =
+        kv_len < HD_DRY_ATTENTION_KEYS_FORWARD ? kv_len : HD_DRY_ATTENTION_KEYS_FORWARD;
+    struct hd_dry_attention_panels l = panels_layout(a->H / a->G * a->q_len, a->D, keys);
+
+    l.q = take_bytes(&l, l.block_rows * l.width * BF16_BYTES);
+    l.out = take_bytes(&l, l.block_rows * l.width * (int64_t)sizeof(float));
+    l.max = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.sum = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.v_words = take_bytes(&l, keys * l.width * BF16_BYTES);
+    l.score = take_bytes(&l, PANEL * keys * (int64_t)sizeof(float));
+    l.p = take_bytes(&l, PANEL * keys * BF16_BYTES);
+    return l;
+}
+
+struct hd_dry_attention_panels
+hd_dry_attention_backward_panels(const struct hd_attention_backward_args *a)
+{
+    const int64_t keys = HD_DRY_ATTENTION_KEYS_BACKWARD, queries = HD_DRY_ATTENTION_QUERIES;
+    struct hd_dry_attention_panels l = panels_layout(a->H / a->G * a->q_len, a->D, keys);
+    const int64_t rows_bytes = l.block_rows * l.width * BF16_BYTES;
+    const int64_t keys_bytes = round_up(a->kv_len, keys) * l.width * (int64_t)sizeof(float);
+
+    l.q_t = take_bytes(&l, rows_bytes);
+    l.dout_t = take_bytes(&l, rows_bytes);
+    l.q_words = take_bytes(&l, rows_bytes);
+    l.dout_words = take_bytes(&l, rows_bytes);
+    l.dq = take_bytes(&l, l.block_rows * l.width * (int64_t)sizeof(float));
+    l.lse = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.delta = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.k = take_bytes(&l, keys * l.width * BF16_BYTES);
+    l.v = take_bytes(&l, keys * l.width * BF16_BYTES);
+    l.score = take_bytes(&l, PANEL * PANEL * (int64_t)sizeof(float));
+    l.dscore = take_bytes(&l, PANEL * PANEL * (int64_t)sizeof(float));
+    l.p = take_bytes(&l, keys * queries * BF16_BYTES);
+    l.ds = take_bytes(&l, keys * queries * BF16_BYTES);
+    l.ds_words = take_bytes(&l, keys / 2 * PANEL * WORD_BYTES);
+    l.dk = take_bytes(&l, keys_bytes);
+    l.dv = take_bytes(&l, keys_bytes);
+    return l;
+}
+
+bool hd_dry_attention_is_on_panels(enum hd_dtype dtype, int64_t group_rows,
+                                   const struct hd_traits *traits)
+{
+    return dtype == HD_BF16 && traits->bf16_products != HD_BF16_WIDENED &&
+           group_rows >= HD_DRY_ATTENTION_ROWS_MIN;
+}
+
 int64_t hd_dry_scratch_attention_forward(const struct hd_attention_forward_args *args,
                                          const struct hd_traits *traits)
 {
+    if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
+        return hd_dry_attention_forward_panels(args).thread_bytes * traits->threads;
     return hd_dry_attention_forward_layout(args).thread_floats * traits->threads *
            (int64_t)sizeof(float);
 }
@@ -73,6 +154,8 @@ int64_t hd_dry_scratch_attention_forward(const struct hd_attention_forward_args 
 int64_t hd_dry_scratch_attention_backward(const struct hd_attention_backward_args *args,
                                           const struct hd_traits *traits)
 {
+    if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
+        return hd_dry_attention_backward_panels(args).thread_bytes * traits->threads;
     return hd_dry_attention_backward_layout(args).thread_floats * traits->threads *
            (int64_t)sizeof(float);
 }

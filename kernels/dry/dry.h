@@ -96,4 +96,45 @@ hd_dry_attention_forward_layout(const struct hd_attention_forward_args *args);
 struct hd_dry_attention_layout
 hd_dry_attention_backward_layout(const struct hd_attention_backward_args *args);
 
+/* Attention on panels of bf16 words (kernels/cpu/panel.h), in the same blocks of rows. Offsets are
+ * in bytes from the thread's part of the scratch; a word is two values of bf16. */
+enum {
+    HD_DRY_ATTENTION_ROWS_MIN = 8,       /* rows of a group: fewer are not worth the packing */
+    HD_DRY_ATTENTION_PANEL = 32,         /* rows of a panel at most; its columns */
+    HD_DRY_ATTENTION_KEYS_FORWARD = 256, /* keys of a tile */
+    HD_DRY_ATTENTION_KEYS_BACKWARD = 128,
+    HD_DRY_ATTENTION_QUERIES = 128 /* rows whose p and ds are kept at a time, backward */
+};
+struct hd_dry_attention_panels {
+    int64_t block_rows, width; /* rows of a block, D: both rounded up to PANEL */
+    int64_t keys;              /* of a tile at most */
+    /* per block of rows */
+    int64_t q;                           /* [block_rows, width] bf16 */
+    int64_t out;                         /* [block_rows, width] fp32 */
+    int64_t q_t, dout_t;                 /* [block_rows/32][width/2, 32] words along D */
+    int64_t q_words, dout_words;         /* [width/32][block_rows/2, 32] words along the rows */
+    int64_t dq;                          /* [block_rows/32][width, 32] fp32 */
+    int64_t max, sum, lse, delta, slope; /* [block_rows] fp32 */
+    int64_t index, bound;                /* [block_rows] int32 */
+    /* per tile of keys */
+    int64_t k_t;           /* forward [keys/32][width/2, 32] words, backward [width, keys] bf16 */
+    int64_t v_words;       /* [width/32][keys/2, 32] */
+    int64_t k, v;          /* [keys, width] bf16 */
+    int64_t key_index;     /* [keys] int32 */
+    int64_t score, dscore; /* [PANEL, keys], backward [PANEL, PANEL] fp32 */
+    int64_t p, ds;         /* [PANEL, keys], backward [keys, QUERIES] bf16 */
+    int64_t ds_words;      /* [keys/2, PANEL] */
+    /* per group */
+    int64_t dk, dv; /* [kv_len rounded up to keys, width] fp32 */
+    int64_t thread_bytes;
+};
+/* Who attends: panels where the device multiplies bf16 and a group has enough rows to share what is
+ * packed; else vectors of fp32, which take everything. */
+bool hd_dry_attention_is_on_panels(enum hd_dtype dtype, int64_t group_rows,
+                                   const struct hd_traits *traits);
+struct hd_dry_attention_panels
+hd_dry_attention_forward_panels(const struct hd_attention_forward_args *args);
+struct hd_dry_attention_panels
+hd_dry_attention_backward_panels(const struct hd_attention_backward_args *args);
+
 #endif

@@ -161,6 +161,20 @@ static bool is_visible(const struct ref_attention *a, int64_t b, int64_t i, int6
     return a->kv_filled < 0 || j < a->kv_filled;
 }
 
+/* To the nearest of 8 significant bits: bf16, whose range is that of the values here. */
+static double round_to_bf16(double x)
+{
+    int exponent;
+    const double fraction = frexp(x, &exponent);
+
+    return isfinite(x) ? ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8) : x;
+}
+
+static double result_of(const struct ref_attention *a, double x)
+{
+    return a->is_naive ? round_to_bf16(x) : x;
+}
+
 static double score_of(const struct ref_attention *a, const double *q, const double *k, int64_t b,
                        int64_t h, int64_t i, int64_t j)
 {
@@ -170,11 +184,11 @@ static double score_of(const struct ref_attention *a, const double *q, const dou
 
     for (int64_t d = 0; d < a->D; d++)
         dot += query[d] * key[d];
-    dot *= a->scale;
+    dot = result_of(a, result_of(a, dot) * a->scale);
     if (a->slopes)
         dot -= a->slopes[h] *
                (double)(a->q_index[b * a->q_len + i] - a->kv_index[b * a->kv_stride + j]);
-    return dot;
+    return result_of(a, dot);
 }
 
 void ref_attention(const struct ref_attention *a, double *out, double *lse, const double *q,
@@ -197,13 +211,13 @@ void ref_attention(const struct ref_attention *a, double *out, double *lse, cons
 
                     if (!is_visible(a, b, i, j))
                         continue;
-                    p = exp(score_of(a, q, k, b, h, i, j) - max);
+                    p = result_of(a, exp(score_of(a, q, k, b, h, i, j) - max));
                     sum += p;
                     for (int64_t d = 0; d < a->D; d++)
                         o[d] += p * value[d];
                 }
                 for (int64_t d = 0; sum > 0 && d < a->D; d++)
-                    o[d] /= sum;
+                    o[d] = result_of(a, o[d] / sum);
                 lse[h * a->B * a->q_len + b * a->q_len + i] = sum > 0 ? max + log(sum) : -INFINITY;
             }
 }
@@ -231,11 +245,11 @@ void ref_attention_backward(const struct ref_attention *a, double *dq, double *d
 
                     if (!is_visible(a, b, i, j))
                         continue;
-                    p = exp(score_of(a, q, k, b, h, i, j) -
-                            lse[h * a->B * a->q_len + b * a->q_len + i]);
+                    p = result_of(a, exp(score_of(a, q, k, b, h, i, j) -
+                                         lse[h * a->B * a->q_len + b * a->q_len + i]));
                     for (int64_t d = 0; d < D; d++)
                         dp += dout[at + d] * v[key + d];
-                    ds = p * (dp - delta);
+                    ds = result_of(a, p * result_of(a, result_of(a, dp) - delta));
                     for (int64_t d = 0; d < D; d++) {
                         dv[key + d] += p * dout[at + d];
                         dq[at + d] += a->scale * ds * k[key + d];

@@ -46,6 +46,7 @@ struct ref_attention {
     int64_t kv_filled;                           /* -1: all */
     double scale;
     bool causal;
+    bool is_naive; /* every operation's result is rounded to bf16; sums are not while they grow */
 };
 void ref_attention(const struct ref_attention *a, double *out, double *lse, const double *q,
                    const double *k, const double *v);

@@ -17,7 +17,8 @@ const struct setting settings[GEMM_SETTING_COUNT] = {
     {.threads = 1, .force_plain = true},
     {.threads = 3, .force_plain = true},
     {.threads = 2, .gemm_by = HD_GEMM_BY_OWN},
-    {.threads = 2, .gemm_by = HD_GEMM_BY_WIDENED, .avx2 = true},
+    {.threads = 2, .gemm_by = HD_GEMM_BY_WIDENED, .isa = ISA_AVX2},
+    {.threads = 2, .gemm_by = HD_GEMM_BY_OWN, .isa = ISA_AVX512},
     {.threads = 2, .gemm_by = HD_GEMM_BY_WIDENED},
     {.threads = 2, .gemm_by = HD_GEMM_BY_TILE_MODEL},
     {.threads = 2, .gemm_by = HD_GEMM_BY_LIBRARY},
@@ -40,8 +41,10 @@ struct device device_open(const struct setting *setting)
     assert_int_equal(table->open(&options, &device.backend), HD_OK);
     assert_int_equal(table->stream_open(device.backend, &device.stream), HD_OK);
 #ifdef HEDDLE_CPU_X86
-    if (setting->avx2 && device.traits.vector_bytes >= 32)
+    if (setting->isa == ISA_AVX2 && device.traits.vector_bytes >= 32)
         device.backend->kernels = &hd_cpu_kernels_avx2;
+    if (setting->isa == ISA_AVX512 && device.traits.vector_bytes >= 64)
+        device.backend->kernels = &hd_cpu_kernels_avx512;
 #endif
     return device;
 }
@@ -232,6 +235,35 @@ void assert_close_terms(const char *what, const struct tensor *got, const double
 void assert_close(const char *what, const struct tensor *got, const double *want, double fp32_units)
 {
     assert_close_terms(what, got, want, fp32_units, 1e-30);
+}
+
+static double rounded(double x, enum hd_dtype dtype)
+{
+    return dtype == HD_BF16 ? (double)hd_bf16_to_f32(hd_f32_to_bf16((float)x)) : x;
+}
+
+void assert_close_as_naive(const char *what, const struct tensor *got, const double *want,
+                           const double *naive)
+{
+    double worst[2] = {0}, squares[2] = {0};
+
+    for (int64_t i = 0; i < got->count; i++) {
+        const double value[2] = {tensor_get(got, i), rounded(naive[i], got->dtype)};
+
+        if (isinf(want[i]) && value[0] == want[i])
+            continue;
+        for (int j = 0; j < 2; j++) {
+            const double error = fabs(value[j] - want[i]);
+
+            worst[j] = fmax(worst[j], error); /* a NaN is seen in the squares */
+            squares[j] += error * error;
+        }
+    }
+    if (!(worst[0] <= 2 * worst[1]) || !(squares[0] <= 4 * squares[1]))
+        fail_msg("%s: errors of %.3g (root of the mean square) and %.3g (largest) are more than "
+                 "twice the naive %.3g and %.3g",
+                 what, sqrt(squares[0] / (double)got->count), worst[0],
+                 sqrt(squares[1] / (double)got->count), worst[1]);
 }
 
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b)

@@ -21,9 +21,9 @@ struct setting {
     int threads;
     bool force_plain;
     enum hd_gemm_by gemm_by;
-    bool avx2; /* this narrower set, if the machine has it; only without the library */
+    enum { ISA_BEST, ISA_AVX2, ISA_AVX512 } isa; /* a narrower set, if the machine has it */
 };
-enum { SETTING_COUNT = 7, GEMM_SETTING_COUNT = 10 }; /* the last ones differ in products only */
+enum { SETTING_COUNT = 8, GEMM_SETTING_COUNT = 11 }; /* the last ones differ in products only */
 extern const struct setting settings[GEMM_SETTING_COUNT];
 
 struct device {
@@ -72,6 +72,12 @@ void assert_close(const char *what, const struct tensor *got, const double *want
 void assert_close_terms(const char *what, const struct tensor *got, const double *want,
                         double fp32_units, double terms);
 void assert_close_at(const char *what, int64_t i, double got, double want, double bound);
+
+/* The rule for low precision: against `want`, the error of `got` is at most twice that of `naive`,
+ * an implementation that rounds after each operation; the root of the mean square and the largest.
+ * naive is rounded to got's encoding first. Infinities must be equal. */
+void assert_close_as_naive(const char *what, const struct tensor *got, const double *want,
+                           const double *naive);
 
 /* Bit for bit. */
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b);

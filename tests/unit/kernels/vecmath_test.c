@@ -13,7 +13,9 @@
 
 static bool runs_here(void)
 {
-#if defined(__AVX512F__)
+#if defined(__AVX512BF16__)
+    return __builtin_cpu_supports("avx512bf16");
+#elif defined(__AVX512F__)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 #elif defined(__AVX2__)
@@ -89,6 +91,16 @@ static void sigmoid_ends_at_0_and_1(void **state)
     }
 }
 
+/* The instruction takes subnormal values for zero and keeps their sign. */
+static uint16_t rounded(float value)
+{
+#if defined(__AVX512BF16__)
+    if (fpclassify(value) == FP_SUBNORMAL)
+        return signbit(value) ? 0x8000 : 0;
+#endif
+    return hd_f32_to_bf16(value);
+}
+
 static void bf16_conversion_is_that_of_base(void **state)
 {
     (void)state;
@@ -100,7 +112,7 @@ static void bf16_conversion_is_that_of_base(void **state)
 
         memcpy(&value, &pattern, sizeof value);
         vf_store_bf16(stored, VL, vf_set(value));
-        if (stored[VL - 1] != hd_f32_to_bf16(value))
+        if (stored[VL - 1] != rounded(value))
             fail_msg("%08x becomes %04x", pattern, stored[VL - 1]);
     }
 }

@@ -1,0 +1,68 @@
+/* attention_panels: attention of bf16 on panels of words, what both directions share.
+ *
+ * All products are of the innermost kind that own GEMM has (panel.h): factors are packed once per
+ * block of rows or tile of keys, sums are fp32, and so is everything between the products. Left
+ * factors lie row by row, as they come; right factors are panels of 32 columns. Tiles of scores are
+ * computed, masked and rounded a panel at a time, panels that no row sees are left out.
+ *
+ * Used by: attention_panels_*.c.   Uses: attention, pairs, panel, vecmath.
+ */
+#ifndef HD_KERNELS_CPU_ATTENTION_PANELS_H
+#define HD_KERNELS_CPU_ATTENTION_PANELS_H
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/pairs.h"
+#include "kernels/cpu/panel.h"
+#include "kernels/cpu/vecmath.h"
+
+enum { COLUMNS = HD_PANEL_COLUMNS };
+_Static_assert((int)HD_DRY_ATTENTION_PANEL == (int)HD_PANEL_COLUMNS, "the layout's panels");
+_Static_assert((int)HD_DRY_ATTENTION_PANEL == (int)HD_PANEL_ROWS_MAX, "the layout's panels");
+
+INLINE int64_t panels_for(int64_t columns)
+{
+    return (columns + COLUMNS - 1) / COLUMNS;
+}
+
+/* c[rows, COLUMNS] (+)= a b; a and c lie row by row, b is a panel. */
+INLINE void multiply_panel(const struct hd_cpu_panels *panels, float *c, int64_t ldc,
+                           const uint16_t *a, int64_t lda, const uint32_t *b, int64_t words,
+                           int rows, bool add)
+{
+    const struct hd_cpu_product product = {.a = (const char *)a,
+                                           .b = b,
+                                           .c = c,
+                                           .words = words,
+                                           .a_row_bytes = lda * (int64_t)sizeof *a,
+                                           .a_word_bytes = sizeof *b,
+                                           .ldc = ldc,
+                                           .add = add};
+
+    panels->multiply_rows(&product, rows);
+}
+
+/* The block's rows of a tensor, one behind the other, padded by zeros to `width`. */
+INLINE void copy_rows(const struct task *t, uint16_t *to, const void *from, int64_t ld,
+                      int64_t first, int64_t rows)
+{
+    const uint16_t *values = from;
+
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t at = task_query(t, first + i) * ld + task_head(t, first + i) * t->D;
+
+        if (i + PREFETCH_ROWS < rows)
+            prefetch_row(values, at + PREFETCH_ROWS * ld, t->D, HD_BF16);
+        memcpy(to + i * t->width, values + at, (size_t)t->D * sizeof *to);
+        memset(to + i * t->width + t->D, 0, (size_t)(t->width - t->D) * sizeof *to);
+    }
+}
+
+/* Extents of each panel of keys; unlike rows', those of a tile that is not whole count no key that
+ * is not there. */
+INLINE void key_extents(struct extent *ret_extents, const int32_t *index, int64_t count)
+{
+    for (int64_t j = 0; j < count; j += COLUMNS)
+        ret_extents[j / COLUMNS] = extent_of(index + j, at_most(COLUMNS, count - j));
+}
+
+#endif

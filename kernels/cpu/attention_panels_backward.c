@@ -1,0 +1,430 @@
+/* attention_panels_backward: bf16 gradients. A block of rows against a tile of keys, scores lying
+ * transposed: a panel has some keys down and 32 rows across.
+ *
+ *   s^T = k q^T,  p^T = exp(scale s^T - lse);  dp^T = v dout^T,  ds^T = p^T (dp^T - delta)
+ *   dv += p^T dout,  dk += ds^T q,  dq^T += k^T ds^T
+ *
+ * So p^T and ds^T, rounded to bf16, are left factors as they are written; ds^T is a right factor
+ * too, for which two of its rows are interleaved while rounding. q and dout are packed both ways
+ * once per block, k and v once per block and tile; dk and dv stay in one thread's fp32 sums until
+ * the group is done. */
+#include "kernels/cpu/attention_panels.h"
+
+enum {
+    QUERIES = HD_DRY_ATTENTION_QUERIES,
+    KEYS_MAX = HD_DRY_ATTENTION_KEYS_BACKWARD,
+    ROW_PANELS = HD_DRY_ATTENTION_ROWS / COLUMNS,
+    KEY_PANELS_MAX = KEYS_MAX / 8 /* a panel of keys has 8 rows or more */
+};
+
+struct backward {
+    const struct hd_attention_backward_args *args;
+    const struct hd_cpu_panels *panels;
+    struct hd_dry_attention_panels layout;
+    int64_t tile_keys; /* a whole number of the left factor's panels */
+};
+
+/* One thread's part of the scratch. */
+struct tiles {
+    uint32_t *q_t, *dout_t, *q_words, *dout_words, *ds_words;
+    uint16_t *k, *v, *k_t, *p, *ds;
+    float *dq, *dk, *dv, *lse, *delta, *score, *dscore;
+    int32_t *key_index;
+    struct sight sight;
+};
+
+/* A block of rows, with the extents of its panels. */
+struct block {
+    int64_t first, count;
+    struct row_extent panel[ROW_PANELS];
+};
+
+/* A tile of keys, with the extents of its panels. */
+struct keys {
+    int64_t first, count;
+    struct extent panel[KEY_PANELS_MAX];
+};
+
+static struct tiles tiles_of(const struct backward *f, int thread)
+{
+    const struct hd_dry_attention_panels *l = &f->layout;
+    char *base = (char *)f->args->scratch + thread * l->thread_bytes;
+
+    return (struct tiles){.q_t = (uint32_t *)(base + l->q_t),
+                          .dout_t = (uint32_t *)(base + l->dout_t),
+                          .q_words = (uint32_t *)(base + l->q_words),
+                          .dout_words = (uint32_t *)(base + l->dout_words),
+                          .ds_words = (uint32_t *)(base + l->ds_words),
+                          .k = (uint16_t *)(base + l->k),
+                          .v = (uint16_t *)(base + l->v),
+                          .k_t = (uint16_t *)(base + l->k_t),
+                          .p = (uint16_t *)(base + l->p),
+                          .ds = (uint16_t *)(base + l->ds),
+                          .dq = (float *)(base + l->dq),
+                          .dk = (float *)(base + l->dk),
+                          .dv = (float *)(base + l->dv),
+                          .lse = (float *)(base + l->lse),
+                          .delta = (float *)(base + l->delta),
+                          .score = (float *)(base + l->score),
+                          .dscore = (float *)(base + l->dscore),
+                          .key_index = (int32_t *)(base + l->key_index),
+                          .sight = {.index = (int32_t *)(base + l->index),
+                                    .bound = (int32_t *)(base + l->bound),
+                                    .slope = (float *)(base + l->slope)}};
+}
+
+/* The block's rows of a tensor as right factors: along D (t) and along the rows (words). */
+static void pack_block(const struct backward *f, const struct task *t, uint32_t *across,
+                       uint32_t *words, const uint16_t *rows, int64_t count)
+{
+    const int64_t width = t->width, depth = panels_for(count) * COLUMNS / 2;
+
+    for (int64_t i = 0; i < count; i += COLUMNS)
+        pack_pairs_transposed(across + i * width / 2, COLUMNS, rows + i * width, width,
+                              at_most(COLUMNS, count - i), width, width / 2, COLUMNS);
+    for (int64_t d = 0; d < width; d += COLUMNS)
+        pack_pairs(words + d * f->layout.block_rows / 2, COLUMNS, rows + d, width, count, COLUMNS,
+                   depth, COLUMNS);
+}
+
+/* lse and delta of the block. A row that sees no key has lse = -inf; +inf in its place makes every
+ * p zero, as it does for the rows that pad the last panel. */
+static void load_lse(const struct backward *f, const struct task *t, const struct tiles *s,
+                     const struct block *block, const uint16_t *dout)
+{
+    const struct hd_attention_backward_args *a = f->args;
+
+    for (int64_t i = 0; i < block->count; i++) {
+        const int64_t head = task_head(t, block->first + i);
+        const int64_t query = task_query(t, block->first + i);
+        const uint16_t *out = (const uint16_t *)a->out + query * a->ldo + head * a->D;
+        const float lse = a->lse[head * a->B * a->q_len + query];
+        vf products = {0};
+
+        FOR_VECTORS (d, n, 0, a->D)
+            products += vf_load_bf16(dout + i * t->width + d, n) * vf_load_bf16(out + d, n);
+        s->delta[i] = vf_sum(products);
+        s->lse[i] = lse == -INFINITY ? INFINITY : lse;
+    }
+    for (int64_t i = block->count; i < panels_for(block->count) * COLUMNS; i++) {
+        s->sight.index[i] = s->sight.bound[i] = 0;
+        s->sight.slope[i] = s->delta[i] = 0;
+        s->lse[i] = INFINITY;
+    }
+}
+
+/* dq's room holds the rows while they are packed. */
+static void load_block(const struct backward *f, const struct task *t, const struct tiles *s,
+                       struct block *block)
+{
+    const struct hd_attention_backward_args *a = f->args;
+    uint16_t *q = (uint16_t *)s->dq, *dout = q + f->layout.block_rows * t->width;
+    struct sight sight = s->sight;
+
+    load_sight(t, block->first, block->count, &sight);
+    copy_rows(t, q, t->q, t->ldq, block->first, block->count);
+    copy_rows(t, dout, a->dout, a->lddo, block->first, block->count);
+    pack_block(f, t, s->q_t, s->q_words, q, block->count);
+    pack_block(f, t, s->dout_t, s->dout_words, dout, block->count);
+    load_lse(f, t, s, block, dout);
+    for (int64_t i = 0; i < block->count; i += COLUMNS)
+        block->panel[i / COLUMNS] = row_extent_of(&s->sight, i, at_most(COLUMNS, block->count - i));
+    memset(s->dq, 0, (size_t)(panels_for(block->count) * COLUMNS * t->width) * sizeof *s->dq);
+}
+
+static void pack_keys(const struct backward *f, const struct task *t, const struct tiles *s,
+                      const struct keys *keys)
+{
+    const uint16_t *k = (const uint16_t *)t->k + key_at(t, keys->first, t->ldk);
+    const uint16_t *v = (const uint16_t *)t->v + key_at(t, keys->first, t->ldv);
+    const int64_t words = t->width / 2;
+
+    copy_lines((uint32_t *)s->k, words, k, t->ldk, keys->count, t->D, words, keys->count);
+    copy_lines((uint32_t *)s->v, words, v, t->ldv, keys->count, t->D, words, keys->count);
+    pack_pairs_by_row((uint32_t *)s->k_t, f->layout.keys / 2, k, t->ldk, keys->count, t->D,
+                      f->layout.keys / 2, t->width);
+}
+
+/* p and ds of one row of s^T, for VL rows of the block from `row` on. */
+INLINE void soften(const struct task *t, const struct tiles *s, const float *score,
+                   const float *dscore, int32_t key, int64_t row, bool mask, vf *ret_p, vf *ret_ds)
+{
+    vf x = vf_load_f32(score, VL) * t->scale;
+    vf p;
+
+    if (mask) {
+        vi index, bound, hidden, distance;
+
+        memcpy(&index, s->sight.index + row, sizeof index);
+        memcpy(&bound, s->sight.bound + row, sizeof bound);
+        distance = index - key;
+        x -= vf_load_f32(s->sight.slope + row, VL) * __builtin_convertvector(distance, vf);
+        hidden = bound > key;
+        if (t->causal)
+            hidden |= distance < 0;
+        if (t->window < INT32_MAX)
+            hidden |= distance >= t->window;
+        x = vf_select(hidden, vf_set(-INFINITY), x);
+    }
+    p = vf_exp(x - vf_load_f32(s->lse + row, VL));
+    *ret_p = p;
+    *ret_ds = p * (vf_load_f32(dscore, VL) - vf_load_f32(s->delta + row, VL));
+}
+
+INLINE vu widen_bits(vf x)
+{
+    return vu_widen(vf_to_bf16(x));
+}
+
+/* The scores' panel of `count` keys from `key` (of the tile) on and the rows from `row` (of the
+ * block) on becomes p^T and ds^T at column `column` of theirs, and ds_words. Rows of an odd last
+ * key's pair are zero. */
+INLINE void soften_panel(const struct task *t, const struct tiles *s, int64_t key, int count,
+                         int64_t row, int64_t column, bool mask)
+{
+    for (int i = 0; i < count; i += 2) {
+        const bool has_high = i + 1 < count;
+        uint16_t *p = s->p + (key + i) * QUERIES + column;
+        uint16_t *ds = s->ds + (key + i) * QUERIES + column;
+        uint32_t *words = s->ds_words + (key + i) / 2 * COLUMNS;
+
+        for (int j = 0; j < COLUMNS; j += VL) {
+            const float *score = s->score + i * COLUMNS + j, *dscore = s->dscore + i * COLUMNS + j;
+            vf p_low, ds_low, p_high = {0}, ds_high = {0};
+            vu bits;
+            vf word;
+
+            soften(t, s, score, dscore, s->key_index[key + i], row + j, mask, &p_low, &ds_low);
+            if (has_high)
+                soften(t, s, score + COLUMNS, dscore + COLUMNS, s->key_index[key + i + 1], row + j,
+                       mask, &p_high, &ds_high);
+            vf_store_bf16(p + j, VL, p_low);
+            vf_store_bf16(ds + j, VL, ds_low);
+            if (has_high) {
+                vf_store_bf16(p + QUERIES + j, VL, p_high);
+                vf_store_bf16(ds + QUERIES + j, VL, ds_high);
+            }
+            bits = widen_bits(ds_low) | widen_bits(ds_high) << 16;
+            memcpy(&word, &bits, sizeof word);
+            vf_store_f32((float *)words + j, VL, word);
+        }
+    }
+}
+
+static void clear_panel(const struct tiles *s, int64_t key, int count, int64_t column)
+{
+    for (int i = 0; i < count; i++) {
+        memset(s->p + (key + i) * QUERIES + column, 0, COLUMNS * sizeof *s->p);
+        memset(s->ds + (key + i) * QUERIES + column, 0, COLUMNS * sizeof *s->ds);
+    }
+    memset(s->ds_words + key / 2 * COLUMNS, 0,
+           (size_t)((count + 1) / 2 * COLUMNS) * sizeof *s->ds_words);
+}
+
+/* What is not zero, from begin to end, of a list of panels. */
+struct span {
+    int64_t begin, end;
+};
+
+static void add_to_span(struct span *span, int64_t i)
+{
+    if (span->begin >= span->end)
+        span->begin = i;
+    span->end = i + 1;
+}
+
+/* One panel of the block's rows against a tile of keys: p^T and ds^T at `column`, and dq^T. Widens
+ * the spans of the panels of keys, in panels of rows from the column's first. */
+static void differentiate_panel(const struct backward *f, const struct task *t,
+                                const struct tiles *s, const struct block *block,
+                                const struct keys *keys, int64_t row, int64_t column,
+                                struct span *spans)
+{
+    const int64_t width = t->width, words = width / 2, panel_rows = f->panels->rows;
+    const int64_t depth_step = f->panels->by_row ? panel_rows : 2;
+    const uint32_t *q_t = s->q_t + row * words, *dout_t = s->dout_t + row * words;
+    struct span depth = {0, 0};
+    float *dq = s->dq + row * width;
+
+    for (int64_t i = 0; i < keys->count; i += panel_rows) {
+        const int count = (int)at_most(panel_rows, keys->count - i);
+        const enum cover cover =
+            cover_of(t, &block->panel[row / COLUMNS], &keys->panel[i / panel_rows]);
+        const bool mask = cover != ALL || t->slopes;
+
+        if (cover == NOTHING) {
+            clear_panel(s, i, count, column);
+            continue;
+        }
+        multiply_panel(f->panels, s->score, COLUMNS, s->k + i * width, width, q_t, words, count,
+                       false);
+        multiply_panel(f->panels, s->dscore, COLUMNS, s->v + i * width, width, dout_t, words, count,
+                       false);
+        if (mask)
+            soften_panel(t, s, i, count, row, column, true);
+        else
+            soften_panel(t, s, i, count, row, column, false);
+        add_to_span(&spans[i / panel_rows], column / COLUMNS);
+        add_to_span(&depth, i / panel_rows);
+    }
+    if (depth.begin >= depth.end)
+        return;
+    /* the last panel's pad, where words come by sixteen */
+    depth.begin *= panel_rows;
+    depth.end = at_most(depth.end * panel_rows, keys->count);
+    for (; depth.end % depth_step; depth.end++)
+        if (depth.end % 2 == 0)
+            memset(s->ds_words + depth.end / 2 * COLUMNS, 0, COLUMNS * sizeof *s->ds_words);
+    for (int64_t d = 0; d < width; d += panel_rows)
+        multiply_panel(f->panels, dq + d * COLUMNS, COLUMNS,
+                       s->k_t + d * f->layout.keys + depth.begin, f->layout.keys,
+                       s->ds_words + depth.begin / 2 * COLUMNS, (depth.end - depth.begin) / 2,
+                       (int)at_most(panel_rows, width - d), true);
+}
+
+/* dv += p^T dout and dk += ds^T q, of the panels of rows that each panel of keys is seen by. */
+static void add_products(const struct backward *f, const struct task *t, const struct tiles *s,
+                         const struct keys *keys, int64_t row, const struct span *spans)
+{
+    const int64_t panel_rows = f->panels->rows, width = t->width;
+
+    for (int64_t i = 0; i < keys->count; i += panel_rows) {
+        const struct span span = spans[i / panel_rows];
+        const int64_t column = span.begin * COLUMNS, words = (span.end - span.begin) * COLUMNS / 2;
+        const int count = (int)at_most(panel_rows, keys->count - i);
+
+        for (int64_t d = 0; d < width && span.begin < span.end; d += COLUMNS) {
+            const int64_t at = (keys->first + i) * width + d;
+            const int64_t from = d * f->layout.block_rows / 2 + (row + column) / 2 * COLUMNS;
+
+            multiply_panel(f->panels, s->dv + at, width, s->p + i * QUERIES + column, QUERIES,
+                           s->dout_words + from, words, count, true);
+            multiply_panel(f->panels, s->dk + at, width, s->ds + i * QUERIES + column, QUERIES,
+                           s->q_words + from, words, count, true);
+        }
+    }
+}
+
+static void differentiate_tile(const struct backward *f, const struct task *t,
+                               const struct tiles *s, const struct block *block,
+                               const struct keys *keys)
+{
+    pack_keys(f, t, s, keys);
+    for (int64_t row = 0; row < block->count; row += QUERIES) {
+        struct span spans[KEY_PANELS_MAX] = {{0, 0}};
+
+        for (int64_t i = row; i < at_most(row + QUERIES, block->count); i += COLUMNS)
+            differentiate_panel(f, t, s, block, keys, i, i - row, spans);
+        add_products(f, t, s, keys, row, spans);
+    }
+}
+
+/* to[at + d] (+)= scale * row[d] */
+INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
+                      bool accumulate, enum hd_dtype dtype)
+{
+    FOR_VECTORS (d, n, 0, D) {
+        vf x = vf_load_f32(row + d, n) * scale;
+
+        if (accumulate)
+            x += vf_load(to, at + d, n, dtype);
+        vf_store(to, at + d, n, x, dtype);
+    }
+}
+
+/* dq^T lies by panels of 32 rows. */
+INLINE void store_queries(const struct backward *f, const struct task *t, const struct tiles *s,
+                          const struct block *block, enum hd_dtype dtype)
+{
+    const struct hd_attention_backward_args *a = f->args;
+    _Alignas(64) float rows[COLUMNS * HD_DRY_ATTENTION_D_MAX];
+
+    for (int64_t row = 0; row < block->count; row += COLUMNS) {
+        pack_transposed(rows, t->width, s->dq, row * t->width, COLUMNS, t->width, COLUMNS, t->width,
+                        HD_F32);
+        for (int64_t i = row; i < at_most(row + COLUMNS, block->count); i++)
+            store_row(a->dq,
+                      task_query(t, block->first + i) * a->lddq +
+                          task_head(t, block->first + i) * a->D,
+                      rows + (i - row) * t->width, a->D, a->scale, a->accumulate, dtype);
+    }
+}
+
+INLINE void store_keys(const struct hd_attention_backward_args *a, const struct task *t,
+                       const struct tiles *s, enum hd_dtype dtype)
+{
+    for (int64_t j = 0; j < a->kv_len; j++) {
+        store_row(a->dk, key_at(t, j, a->lddk), s->dk + j * t->width, a->D, a->scale, a->accumulate,
+                  dtype);
+        store_row(a->dv, key_at(t, j, a->lddv), s->dv + j * t->width, a->D, 1.0f, a->accumulate,
+                  dtype);
+    }
+}
+
+static void differentiate_block(const struct backward *f, const struct task *t,
+                                const struct tiles *s, struct block *block)
+{
+    const int64_t panel_rows = f->panels->rows;
+    struct row_extent extent;
+
+    load_block(f, t, s, block);
+    extent = row_extent_of(&s->sight, 0, block->count);
+    for (int64_t key = 0; key < t->kv_len; key += f->tile_keys) {
+        struct keys keys = {.first = key, .count = at_most(f->tile_keys, t->kv_len - key)};
+        struct extent keys_extent;
+
+        memcpy(s->key_index, t->kv_index + t->b * t->kv_stride + key,
+               (size_t)keys.count * sizeof *s->key_index);
+        keys_extent = extent_of(s->key_index, keys.count);
+        if (cover_of(t, &extent, &keys_extent) == NOTHING)
+            continue;
+        for (int64_t i = 0; i < keys.count; i += panel_rows)
+            keys.panel[i / panel_rows] =
+                extent_of(s->key_index + i, at_most(panel_rows, keys.count - i));
+        differentiate_tile(f, t, s, block, &keys);
+    }
+    if (f->args->grad_dtype == HD_BF16)
+        store_queries(f, t, s, block, HD_BF16);
+    else
+        store_queries(f, t, s, block, HD_F32);
+}
+
+static void differentiate_groups(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct backward *f = args;
+    const struct hd_attention_backward_args *a = f->args;
+    const struct tiles s = tiles_of(f, thread);
+
+    if (f->panels->begin)
+        f->panels->begin();
+    for (int64_t group = begin; group < end; group++) {
+        const struct task t = TASK_OF(a, group / a->G, group % a->G, a->kv_len, f->layout.width);
+        const int64_t rows = t.heads * t.q_len;
+        const size_t bytes = (size_t)(a->kv_len * t.width) * sizeof(float);
+        struct block block;
+
+        memset(s.dk, 0, bytes);
+        memset(s.dv, 0, bytes);
+        for (block.first = 0; block.first < rows; block.first += f->layout.block_rows) {
+            block.count = at_most(f->layout.block_rows, rows - block.first);
+            differentiate_block(f, &t, &s, &block);
+        }
+        if (a->grad_dtype == HD_BF16)
+            store_keys(a, &t, &s, HD_BF16);
+        else
+            store_keys(a, &t, &s, HD_F32);
+    }
+    if (f->panels->end)
+        f->panels->end();
+}
+
+void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
+                                       const struct hd_attention_backward_args *args)
+{
+    const struct backward f = {.args = args,
+                               .panels = cpu->panels,
+                               .layout = hd_dry_attention_backward_panels(args),
+                               .tile_keys = KEYS_MAX / cpu->panels->rows * cpu->panels->rows};
+
+    hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
+}

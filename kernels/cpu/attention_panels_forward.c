@@ -1,0 +1,254 @@
+/* attention_panels_forward: bf16 forward. A panel of rows is taken through a tile of keys at once:
+ * scores, the online softmax (attention.c), and what its weights, rounded to bf16, select of v. The
+ * sum of the weights is of those before rounding, so that the log-sum-exp is exact. */
+#include "kernels/cpu/attention_panels.h"
+
+enum { KEY_PANELS = HD_DRY_ATTENTION_KEYS_FORWARD / COLUMNS };
+
+struct forward {
+    const struct hd_attention_forward_args *args;
+    const struct hd_cpu_panels *panels;
+    struct hd_dry_attention_panels layout;
+    int64_t kv_len, blocks;
+};
+
+/* One thread's part of the scratch. */
+struct tiles {
+    uint16_t *q, *p;
+    uint32_t *k_t, *v_words;
+    float *out, *max, *sum, *score;
+    int32_t *key_index;
+    struct sight sight;
+};
+
+/* A tile of keys: how many, and the extents of its panels. */
+struct keys {
+    int64_t count;
+    struct extent extent, panel[KEY_PANELS];
+};
+
+static struct tiles tiles_of(const struct forward *f, int thread)
+{
+    const struct hd_dry_attention_panels *l = &f->layout;
+    char *base = (char *)f->args->scratch + thread * l->thread_bytes;
+
+    return (struct tiles){.q = (uint16_t *)(base + l->q),
+                          .p = (uint16_t *)(base + l->p),
+                          .k_t = (uint32_t *)(base + l->k_t),
+                          .v_words = (uint32_t *)(base + l->v_words),
+                          .out = (float *)(base + l->out),
+                          .max = (float *)(base + l->max),
+                          .sum = (float *)(base + l->sum),
+                          .score = (float *)(base + l->score),
+                          .key_index = (int32_t *)(base + l->key_index),
+                          .sight = {.index = (int32_t *)(base + l->index),
+                                    .bound = (int32_t *)(base + l->bound),
+                                    .slope = (float *)(base + l->slope)}};
+}
+
+static void pack_tile(const struct forward *f, const struct task *t, const struct tiles *s,
+                      int64_t key, int64_t count)
+{
+    const uint16_t *k = (const uint16_t *)t->k + key_at(t, key, t->ldk);
+    const uint16_t *v = (const uint16_t *)t->v + key_at(t, key, t->ldv);
+    const int64_t words = t->width / 2, v_words = panels_for(count) * COLUMNS / 2;
+
+    for (int64_t j = 0; j < count; j += COLUMNS)
+        pack_pairs_transposed(s->k_t + j * words, COLUMNS, k + j * t->ldk, t->ldk,
+                              at_most(COLUMNS, count - j), t->D, words, COLUMNS);
+    for (int64_t d = 0; d < t->D; d += COLUMNS)
+        pack_pairs(s->v_words + d * f->layout.keys / 2, COLUMNS, v + d, t->ldv, count,
+                   at_most(COLUMNS, t->D - d), v_words, COLUMNS);
+}
+
+/* Scales a row's scores against one panel of keys, takes the slope's term off, and hides what the
+ * row does not see; `count` keys are there. Returns the maximum, lane by lane. */
+INLINE vf mask_row(const struct task *t, float *score, const struct sight *sight, int64_t row,
+                   const int32_t *keys, int64_t count)
+{
+#define LANE(i) (i)
+    const vi number = {LANES(LANE)};
+#undef LANE
+    const int32_t index = sight->index[row], bound = sight->bound[row];
+    const int32_t last = t->causal ? index : INT32_MAX;
+    const float slope = sight->slope[row];
+    vf max = vf_set(-INFINITY);
+
+    for (int j = 0; j < COLUMNS; j += VL) {
+        vi key, hidden, distance;
+        vf s = vf_load_f32(score + j, VL) * t->scale;
+
+        memcpy(&key, keys + j, sizeof key);
+        distance = index - key;
+        s -= slope * __builtin_convertvector(distance, vf);
+        hidden = (key > last) | (key < bound) | (number + j >= (int32_t)count);
+        if (t->window < INT32_MAX)
+            hidden |= distance >= t->window;
+        s = vf_select(hidden, vf_set(-INFINITY), s);
+        max = vf_max(max, s);
+        vf_store_f32(score + j, VL, s);
+    }
+    return max;
+}
+
+INLINE vf scale_row(const struct task *t, float *score)
+{
+    vf max = vf_set(-INFINITY);
+
+    for (int j = 0; j < COLUMNS; j += VL) {
+        const vf s = vf_load_f32(score + j, VL) * t->scale;
+
+        max = vf_max(max, s);
+        vf_store_f32(score + j, VL, s);
+    }
+    return max;
+}
+
+/* p[:] = exp(score[:] - the row's new maximum) over n scores whose maximum is `max`; what the row
+ * summed so far is rescaled. */
+INLINE void soften_row(const float *score, uint16_t *p, int64_t n, float max, float *row_max,
+                       float *row_sum, float *out, int64_t width)
+{
+    vf sum = {0};
+
+    max = *row_max > max ? *row_max : max;
+    if (max == -INFINITY) { /* nothing seen yet */
+        memset(p, 0, (size_t)n * sizeof *p);
+        return;
+    }
+    for (int64_t j = 0; j < n; j += VL) {
+        const vf e = vf_exp(vf_load_f32(score + j, VL) - max);
+
+        sum += e;
+        vf_store_bf16(p + j, VL, e);
+    }
+    if (max != *row_max && *row_max != -INFINITY) {
+        const float factor = vf_exp(vf_set(*row_max - max))[0];
+
+        *row_sum *= factor;
+        for (int64_t d = 0; d < width; d += VL)
+            vf_store_f32(out + d, VL, vf_load_f32(out + d, VL) * factor);
+    }
+    *row_max = max;
+    *row_sum += vf_sum(sum);
+}
+
+/* One panel of rows against a tile of keys. */
+static void attend_panel(const struct forward *f, const struct task *t, const struct tiles *s,
+                         int64_t row, int rows, const struct keys *keys)
+{
+    const int64_t ld = f->layout.keys, words = t->width / 2, count = panels_for(keys->count);
+    const struct row_extent extent = row_extent_of(&s->sight, row, rows);
+    enum cover cover[KEY_PANELS];
+    int64_t begin = count, end = 0;
+
+    for (int64_t j = 0; j < count; j++) {
+        cover[j] = cover_of(t, &extent, &keys->panel[j]);
+        if (cover[j] == NOTHING)
+            continue;
+        begin = begin < j ? begin : j;
+        end = j + 1;
+        if (t->slopes || keys->count - j * COLUMNS < COLUMNS)
+            cover[j] = SOME;
+    }
+    for (int64_t j = begin; j < end; j++)
+        multiply_panel(f->panels, s->score + j * COLUMNS, ld, s->q + row * t->width, t->width,
+                       s->k_t + j * COLUMNS * words, words, rows, false);
+    for (int r = 0; r < rows && begin < end; r++) {
+        vf max = vf_set(-INFINITY);
+
+        for (int64_t j = begin; j < end; j++) {
+            float *score = s->score + r * ld + j * COLUMNS;
+
+            max = vf_max(max, cover[j] == ALL ? scale_row(t, score)
+                                              : mask_row(t, score, &s->sight, row + r,
+                                                         s->key_index + j * COLUMNS,
+                                                         keys->count - j * COLUMNS));
+        }
+        soften_row(s->score + r * ld + begin * COLUMNS, s->p + r * ld + begin * COLUMNS,
+                   (end - begin) * COLUMNS, vf_max_lane(max), s->max + row + r, s->sum + row + r,
+                   s->out + (row + r) * t->width, t->width);
+    }
+    for (int64_t d = 0; d < t->width && begin < end; d += COLUMNS)
+        multiply_panel(f->panels, s->out + row * t->width + d, t->width, s->p + begin * COLUMNS, ld,
+                       s->v_words + d * ld / 2 + begin * COLUMNS / 2 * COLUMNS,
+                       (end - begin) * COLUMNS / 2, rows, true);
+}
+
+static void store_block(const struct hd_attention_forward_args *a, const struct task *t,
+                        const struct tiles *s, int64_t first, int64_t rows)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
+        const float factor = s->sum[i] > 0 || s->sum[i] != s->sum[i] ? 1.0f / s->sum[i] : 0.0f;
+        uint16_t *out = (uint16_t *)a->out + query * a->ldo + head * a->D;
+
+        FOR_VECTORS (d, n, 0, a->D)
+            vf_store_bf16(out + d, n, vf_load_f32(s->out + i * t->width + d, n) * factor);
+        a->lse[head * a->B * a->q_len + query] = s->max[i] + logf(s->sum[i]);
+    }
+}
+
+static void attend_block(const struct forward *f, const struct task *t, const struct tiles *s,
+                         int64_t first, int64_t rows)
+{
+    const int panel_rows = f->panels->rows;
+    struct sight sight = s->sight;
+    struct row_extent extent;
+
+    load_sight(t, first, rows, &sight);
+    copy_rows(t, s->q, t->q, t->ldq, first, rows);
+    memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);
+    for (int64_t i = 0; i < rows; i++) {
+        s->max[i] = -INFINITY;
+        s->sum[i] = 0;
+    }
+    extent = row_extent_of(&s->sight, 0, rows);
+    for (int64_t key = 0; key < t->kv_len; key += f->layout.keys) {
+        struct keys keys = {.count = at_most(f->layout.keys, t->kv_len - key)};
+
+        memcpy(s->key_index, t->kv_index + t->b * t->kv_stride + key,
+               (size_t)keys.count * sizeof *s->key_index);
+        memset(s->key_index + keys.count, 0,
+               (size_t)(f->layout.keys - keys.count) * sizeof *s->key_index);
+        keys.extent = extent_of(s->key_index, keys.count);
+        if (cover_of(t, &extent, &keys.extent) == NOTHING)
+            continue;
+        key_extents(keys.panel, s->key_index, keys.count);
+        pack_tile(f, t, s, key, keys.count);
+        for (int64_t i = 0; i < rows; i += panel_rows)
+            attend_panel(f, t, s, i, (int)at_most(panel_rows, rows - i), &keys);
+    }
+    store_block(f->args, t, s, first, rows);
+}
+
+static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct forward *f = args;
+    const struct hd_attention_forward_args *a = f->args;
+    const struct tiles tiles = tiles_of(f, thread);
+
+    if (f->panels->begin)
+        f->panels->begin();
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t group = i / f->blocks, first = i % f->blocks * f->layout.block_rows;
+        const struct task t = TASK_OF(a, group / a->G, group % a->G, f->kv_len, f->layout.width);
+
+        attend_block(f, &t, &tiles, first,
+                     at_most(f->layout.block_rows, t.heads * t.q_len - first));
+    }
+    if (f->panels->end)
+        f->panels->end();
+}
+
+void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
+                                      const struct hd_attention_forward_args *args, int64_t kv_len)
+{
+    struct forward f = {.args = args,
+                        .panels = cpu->panels,
+                        .layout = hd_dry_attention_forward_panels(args),
+                        .kv_len = kv_len};
+
+    f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
+    hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks, &f);
+}

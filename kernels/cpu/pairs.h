@@ -1,0 +1,124 @@
+/* pairs: bf16 matrices as words, two values that follow each other along the depth of a product, in
+ * the orders that panels of products want (panel.h). What is transposed, odd or short is dealt with
+ * here: panels are whole, padded by zeros.
+ *
+ * Used by: gemm_blocked, attention_panels.   Uses: vec, transpose.   Threads: any.
+ */
+#ifndef HD_KERNELS_CPU_PAIRS_H
+#define HD_KERNELS_CPU_PAIRS_H
+
+#include "kernels/cpu/transpose.h"
+
+INLINE int64_t pairs_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Word k of a line: elements 2k and 2k + 1 of it, zero past the end. Lines are rows of memory:
+ * from[at + i * ld + ...]. to[k, i] for words k < words, i < width. */
+INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
+                                  int64_t lines, int64_t depth, int64_t words, int64_t width)
+{
+    for (int64_t i = 0; i < width; i += VL) {
+        const int64_t stored = pairs_least(width - i, VL);
+
+        for (int64_t k = 0; k < words; k += VL) {
+            const int64_t n = pairs_least(words - k, VL);
+            vf x[VL];
+
+            UNROLL
+            for (int j = 0; j < VL; j++) {
+                const int64_t left = i + j < lines ? depth - 2 * k : 0;
+                const int64_t at = (i + j) * ld + 2 * k;
+
+                x[j] = (vf){0};
+                if (left >= 2 * VL)
+                    memcpy(&x[j], from + at, sizeof x[j]);
+                else if (left > 0)
+                    memcpy(&x[j], from + at, (size_t)left * sizeof *from);
+            }
+            transpose_square(x);
+            for (int64_t j = 0; j < n; j++)
+                vf_store_f32((float *)to + (k + j) * ld_to + i, stored, x[j]);
+        }
+    }
+}
+
+/* A vector of words: elements [j, j + n) of line `low`, and of the next one, which may be absent.
+ */
+INLINE vu pair_lines(const uint16_t *low, int64_t ld, bool has_high, int64_t j, int64_t n)
+{
+    vf high = (vf){0}, x = vf_load_bf16(low + j, n);
+    vu words, upper;
+
+    if (has_high)
+        high = vf_load_bf16(low + ld + j, n);
+    memcpy(&words, &x, sizeof words);
+    memcpy(&upper, &high, sizeof upper);
+    return words >> 16 | upper;
+}
+
+/* Lines lie along the width, the depth goes from line to line: to[k, j] for k < words, j < width.
+ */
+INLINE void pack_pairs(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t depth,
+                       int64_t columns, int64_t words, int64_t width)
+{
+    for (int64_t k = 0; k < words; k++) {
+        const uint16_t *line = from + 2 * k * ld;
+
+        if (2 * k >= depth) {
+            memset(to + k * ld_to, 0, (size_t)width * sizeof *to);
+            continue;
+        }
+        if (2 * (k + PREFETCH_ROWS) + 1 < depth) {
+            prefetch_row(from, 2 * (k + PREFETCH_ROWS) * ld, columns, HD_BF16);
+            prefetch_row(from, (2 * (k + PREFETCH_ROWS) + 1) * ld, columns, HD_BF16);
+        }
+        FOR_VECTORS (j, n, 0, columns) {
+            const vu word = pair_lines(line, ld, 2 * k + 1 < depth, j, n);
+            vf bits;
+
+            memcpy(&bits, &word, sizeof bits);
+            vf_store_f32((float *)to + k * ld_to + j, n, bits);
+        }
+        for (int64_t j = columns; j < width; j++)
+            to[k * ld_to + j] = 0;
+    }
+}
+
+/* The same, a row of the panel per line: to[j, k] = word k of column j. */
+INLINE void pack_pairs_by_row(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld,
+                              int64_t depth, int64_t columns, int64_t words, int64_t width)
+{
+    for (int64_t j = 0; j < width; j += VL)
+        for (int64_t k = 0; k < words; k += VL) {
+            const int64_t n = pairs_least(columns - j, VL), stored = pairs_least(words - k, VL);
+            vf x[VL];
+
+            for (int i = 0; i < VL; i++) {
+                const int64_t line = 2 * (k + i);
+                vu word = {0};
+
+                if (n > 0 && line < depth)
+                    word = pair_lines(from + line * ld, ld, line + 1 < depth, j, n);
+                memcpy(&x[i], &word, sizeof word);
+            }
+            transpose_square(x);
+            for (int i = 0; i < VL && j + i < width; i++)
+                vf_store_f32((float *)to + (j + i) * ld_to + k, stored, x[i]);
+        }
+}
+
+/* Lines along the depth, copied: to[i, k]. */
+INLINE void copy_lines(uint32_t *to, int64_t ld_to, const uint16_t *from, int64_t ld, int64_t lines,
+                       int64_t depth, int64_t words, int64_t width)
+{
+    for (int64_t i = 0; i < width; i++) {
+        const size_t used = i < lines ? (size_t)depth * sizeof *from : 0;
+
+        memcpy(to + i * ld_to, from + i * ld, used);
+        memset((char *)(to + i * ld_to) + used, 0, (size_t)words * sizeof *to - used);
+    }
+}
+
+#endif
