@@ -535,6 +535,9 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
     if (end.echo && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
         end.node = attempt->rec.plan.ranks[end.rank].node_name;
     suspect_peer(core, share->node, &end);
+    for (size_t i = 0; end.echo && i < attempt->share_count; i++) /* a sign of life clears it */
+        attempt->shares[i].node->suspect |=
+            !attempt->shares[i].ended && &attempt->shares[i] != share;
     if (end.cause != HD_END_CAUSE_COMPLETED)
         core_attempt_fail(core, job, attempt, &end);
     core_share_end(core, job, attempt, share);

@@ -111,6 +111,8 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d, str
         st = resolve(d, &text);
     if (!st && (count = own_ranks(agent, d->plan, ranks)) == 0)
         st = hd_err(HD_INVALID, "the plan has no rank for this node");
+    if (!st && count < (int64_t)d->plan->n_ranks && !agent->identity.data_address[0])
+        st = hd_err(HD_CONFLICT, "this node offers no address to ranks of other nodes");
     if (!st && count > agent->identity.device_count)
         st = hd_err(HD_INVALID, "the plan has %d ranks for this node of %d devices", count,
                     agent->identity.device_count);
@@ -414,6 +416,7 @@ enum hd_status agent_open(struct agent *agent)
     ask_devices(agent);
     agent->locals.loop = agent->loop;
     agent->locals.tied = agent->options.ephemeral;
+    agent->locals.data_address = agent->identity.data_address;
     agent->locals.on_change = local_changed;
     agent->locals.on_put = local_puts;
     agent->locals.user = agent;

@@ -491,6 +491,10 @@ static void fill_launch(const struct local *l, const int64_t *ranks, int rank_co
     launch->argv[n++] = launch->world;
     launch->argv[n++] = (char *)"--node";
     launch->argv[n++] = (char *)all->node;
+    if (world > rank_count) {
+        launch->argv[n++] = (char *)"--data-address";
+        launch->argv[n++] = (char *)all->data_address;
+    }
     if (all->worker[0]) {
         launch->argv[n++] = (char *)"--worker";
         launch->argv[n++] = (char *)all->worker;

@@ -56,8 +56,9 @@ struct local {
 struct locals {
     uv_loop_t *loop;
     char state_dir[PATH_MAX], supervisor[PATH_MAX], node[64];
-    char worker[PATH_MAX]; /* "": the one beside the supervisor */
-    bool tied;             /* supervisors end with this process */
+    char worker[PATH_MAX];    /* "": the one beside the supervisor */
+    bool tied;                /* supervisors end with this process */
+    const char *data_address; /* where other nodes reach this one's ranks; "": nowhere */
     struct local *first;
     /* What happened to one: state, share, spool or end; and a rank's value for its peers. */
     void (*on_change)(void *user, struct local *local);

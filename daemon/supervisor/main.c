@@ -23,6 +23,7 @@ static const char usage[] =
     "  --run-dir DIR        where its records go; used by one supervisor only, ever\n"
     "  --ranks R[,R..]      the ranks to run here\n"
     "  --world W            ranks of the attempt on all nodes\n"
+    "  --data-address ADDR  where ranks of other nodes reach those here, if there are any\n"
     "  --node NAME          this node's name, for messages\n"
     "  --worker PATH        the heddle-worker to run (default: beside this program)\n"
     "  --parent PID         end everything when this process, the caller, ends\n"
@@ -88,6 +89,9 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
     case 'n':
         (void)snprintf(options->node, sizeof options->node, "%s", text);
         return HD_OK;
+    case 'a':
+        (void)snprintf(options->data_address, sizeof options->data_address, "%s", text);
+        return HD_OK;
     case 'W':
         return read_path("--worker", text, options->worker);
     case 'p':
@@ -109,6 +113,7 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"ranks", required_argument, NULL, 'r'},
         {"world", required_argument, NULL, 'w'},
         {"node", required_argument, NULL, 'n'},
+        {"data-address", required_argument, NULL, 'a'},
         {"worker", required_argument, NULL, 'W'},
         {"parent", required_argument, NULL, 'p'},
         {"silence-limit-ms", required_argument, NULL, 's'},
@@ -123,6 +128,8 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
     if (!st && (optind != argc || !options.job_file[0] || !options.run_dir[0] ||
                 !options.rank_count || options.world < options.rank_count))
         st = hd_err(HD_INVALID, "needs --job, --run-dir, --ranks and --world; see --help");
+    if (!st && options.rank_count != options.world && !options.data_address[0])
+        st = hd_err(HD_INVALID, "--data-address is missing: not all ranks are here");
     if (!st && !options.worker[0])
         st = default_worker(options.worker);
     if (!st)

@@ -17,13 +17,13 @@
 #include "base/log.h"
 #include "daemon/supervisor/supervisor.h"
 
-enum { NUMBER_MAX = 24 };
+enum { NUMBER_MAX = 24, BUSY_LOOKS = 10, BUSY_LOOK_US = 20 * 1000 };
 
 /* The command line of one rank, all its strings in one place. */
 struct command {
     char rank[NUMBER_MAX], world[NUMBER_MAX], link[NUMBER_MAX], control[NUMBER_MAX];
     char shm_ranks[HD_SHM_FDS_TEXT_MAX];
-    char *argv[16];
+    char *argv[24];
 };
 
 static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank, int link_fd,
@@ -56,6 +56,12 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
     command->argv[n++] = command->control;
     command->argv[n++] = (char *)"--shm-ranks";
     command->argv[n++] = command->shm_ranks;
+    if (sup_spans(sup)) {
+        command->argv[n++] = (char *)"--node";
+        command->argv[n++] = sup->options.node;
+        command->argv[n++] = (char *)"--data-address";
+        command->argv[n++] = sup->options.data_address;
+    }
     command->argv[n] = NULL;
     return HD_OK;
 }
@@ -179,8 +185,10 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
     rank->exited = true;
     rank->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     rank->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    rank->gone_bad = rank->signal || (rank->code != HD_LINK_EXIT_COMPLETED &&
-                                      !(rank->code == HD_LINK_EXIT_STOPPED && sup->stop_asked));
+    /* ranks of another node may be told to stop first, and take those here along */
+    rank->gone_bad = rank->signal ||
+                     (rank->code != HD_LINK_EXIT_COMPLETED &&
+                      !(rank->code == HD_LINK_EXIT_STOPPED && (sup->stop_asked || sup_spans(sup))));
     report.job = sup->job.job_id;
     report.attempt = sup->job.attempt;
     report.rank = rank->rank;
@@ -219,9 +227,12 @@ void sup_reap(struct sup *sup)
 
 void sup_signal_ranks(struct sup *sup, int signal)
 {
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].pid)
-            (void)kill(sup->ranks[i].pid, signal);
+    for (int i = 0; i < sup->options.rank_count; i++) {
+        if (!sup->ranks[i].pid)
+            continue;
+        (void)kill(sup->ranks[i].pid, signal);
+        sup->ranks[i].told_to_end = true;
+    }
 }
 
 bool sup_all_exited(const struct sup *sup)
@@ -232,25 +243,40 @@ bool sup_all_exited(const struct sup *sup)
     return true;
 }
 
-static pid_t parent_of(pid_t pid)
+/* Of /proc/PID/stat; false: there is no such process. */
+static bool read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
 {
     char path[64], line[512];
     const char *end;
-    pid_t parent = 0;
     ssize_t n;
     int fd;
 
     (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return 0;
+        return false;
     n = read(fd, line, sizeof line - 1);
     (void)close(fd);
     if (n <= 0)
-        return 0;
+        return false;
     line[n] = '\0';
     end = strrchr(line, ')'); /* the name before it may hold anything */
-    return end && sscanf(end + 1, " %*c %d", &parent) == 1 ? parent : 0;
+    return end && sscanf(end + 1, " %c %d", ret_state, ret_parent) == 2;
+}
+
+bool sup_is_busy(const struct sup_rank *rank)
+{
+    pid_t parent;
+    char state;
+
+    if (!rank->pid)
+        return false;
+    for (int i = 0; i < BUSY_LOOKS; i++) { /* one that wakes up now and then is not busy */
+        if (!read_stat(rank->pid, &state, &parent) || state == 'S')
+            return false;
+        (void)usleep(BUSY_LOOK_US);
+    }
+    return true;
 }
 
 int sup_kill_descendants(void)
@@ -262,8 +288,10 @@ int sup_kill_descendants(void)
     /* children only: theirs become ours when they are dead */
     while (proc && (entry = readdir(proc))) {
         const pid_t pid = atoi(entry->d_name);
+        pid_t parent;
+        char state;
 
-        if (pid <= 1 || parent_of(pid) != getpid())
+        if (pid <= 1 || !read_stat(pid, &state, &parent) || parent != getpid())
             continue;
         count++;
         (void)kill(pid, SIGKILL);

@@ -275,6 +275,22 @@ static struct sup_rank *find_rank(struct sup *sup, int64_t number)
     return NULL;
 }
 
+/* It gave up because others did not answer or had given up. */
+static bool only_echoes(const struct sup_rank *rank)
+{
+    return rank->has_failure &&
+           (rank->failure.status == HD_ABORTED || rank->failure.status == HD_TIMEOUT);
+}
+
+/* Of an attempt on several nodes: a rank here that failed by itself, NULL: none did. */
+static struct sup_rank *find_cause(struct sup *sup)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].gone_bad && !sup->ranks[i].told_to_end && !only_echoes(&sup->ranks[i]))
+            return &sup->ranks[i];
+    return NULL;
+}
+
 /* Who failed first: the shared memory remembers; a rank may know better about another. */
 static struct sup_rank *find_blamed(struct sup *sup)
 {
@@ -285,6 +301,8 @@ static struct sup_rank *find_blamed(struct sup *sup)
 
     if (sup->blamed >= 0)
         return find_rank(sup, sup->blamed);
+    if (sup_spans(sup))
+        return find_cause(sup);
     if (hd_shm_control_failure(sup->shm, &index, &st, reason) && index >= 0 &&
         index < sup->options.rank_count)
         rank = &sup->ranks[index];
@@ -311,6 +329,15 @@ static enum hd_link_cause quiet_cause(const struct sup *sup)
     return HD_LINK_CAUSE_COMPLETED;
 }
 
+/* What the first rank said that echoes a failure elsewhere. */
+static const char *echoed(const struct sup *sup)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].gone_bad && only_echoes(&sup->ranks[i]))
+            return sup->ranks[i].failure.message;
+    return sup->reason;
+}
+
 /* No process is left, or none that can be helped: writes `end` and tells it. */
 static void sup_finish(struct sup *sup, int left)
 {
@@ -328,6 +355,9 @@ static void sup_finish(struct sup *sup, int left)
     if (end->cause == HD_LINK_CAUSE_RANK_EXIT || sup->blamed >= 0)
         blamed = find_blamed(sup);
     end->first_rank = blamed ? blamed->rank : -1;
+    end->echo = sup->echo || (end->cause == HD_LINK_CAUSE_RANK_EXIT && !blamed && sup_spans(sup));
+    if (end->echo && end->cause == HD_LINK_CAUSE_RANK_EXIT)
+        message = echoed(sup);
     if (blamed) {
         end->code = blamed->code;
         end->signal = blamed->signal;
@@ -396,7 +426,8 @@ static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
 }
 
 /* All fall silent when one stands still. To blame is the one that is behind in its collectives, for
- * which the others wait; of several, the one that was silent first. */
+ * which the others wait; of several, the one that was silent first. With ranks on other nodes there
+ * is no such count: to blame is one that is not asleep, as those are that wait. */
 static const struct sup_rank *rank_to_blame(const struct sup *sup, const struct sup_rank *silent,
                                             int64_t now_ms)
 {
@@ -405,7 +436,8 @@ static const struct sup_rank *rank_to_blame(const struct sup *sup, const struct 
 
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].pid && now_ms - sup->ranks[i].heard_ms >= long_ms &&
-            progress_of(sup, &sup->ranks[i]) < progress_of(sup, blamed))
+            (sup_spans(sup) ? sup_is_busy(&sup->ranks[i]) && !sup_is_busy(blamed)
+                            : progress_of(sup, &sup->ranks[i]) < progress_of(sup, blamed)))
             blamed = &sup->ranks[i];
     return blamed;
 }
@@ -421,6 +453,13 @@ static void look_for_hang(struct sup *sup, int64_t now_ms)
     if (!silent || sup->ending || now_ms - silent->heard_ms < silence_limit_ms(sup, silent))
         return;
     silent = rank_to_blame(sup, silent, now_ms);
+    if (sup_spans(sup) && !sup_is_busy(silent)) { /* it may wait for a rank of another node */
+        sup->echo = true;
+        sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false,
+                      "no rank here gave a sign of life for %" PRId64 " s while %s",
+                      (now_ms - silent->heard_ms) / 1000, hd_link_phase_name(silent->phase));
+        return;
+    }
     describe_flight(sup, silent, flight, sizeof flight);
     sup_begin_end(sup, HD_LINK_CAUSE_HANG, silent->rank, false,
                   "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s",

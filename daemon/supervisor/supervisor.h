@@ -15,6 +15,8 @@
  *     SIGTERM, 1.5 s, SIGKILL).
  *  5. No rank outlives the supervisor: PR_SET_PDEATHSIG is SIGKILL in each.
  *  6. Only step reports are ever left out, and a gap report says how many.
+ *  7. Of an attempt on several nodes, `end` says whether a rank here failed by itself or because
+ *     ranks elsewhere did (an echo); to blame for an echo is nobody here.
  *
  *     STARTING --every rank left setup (rank_said)--> RUNNING
  *        |                                              |  stop asked (sup_ask_stop)
@@ -49,6 +51,7 @@ enum {
 struct sup_options {
     char job_file[PATH_MAX], run_dir[PATH_MAX], worker[PATH_MAX];
     char node[HD_LINK_WORD_MAX];
+    char data_address[64]; /* where ranks of other nodes reach those here; "": there are none */
     int64_t ranks[HD_ATTEMPT_RANKS_MAX];
     int rank_count;
     int64_t world;
@@ -62,6 +65,7 @@ struct sup_rank {
     pid_t pid;   /* 0: not started, or reaped */
     int link_fd; /* -1: closed */
     bool greeted, exited, gone_bad;
+    bool told_to_end; /* by a signal of this supervisor */
     int code, signal;
     char exit_text[HD_LINK_TEXT_MAX]; /* of a failed one: its last words, or advice */
     enum hd_link_phase phase;
@@ -91,6 +95,7 @@ struct sup {
     bool ending; /* the ranks that are left are being ended, for this reason: */
     enum hd_link_cause cause;
     char reason[HD_LINK_TEXT_MAX];
+    bool echo;      /* it is one of a failure elsewhere, perhaps */
     int64_t blamed; /* rank, -1: none, or found out at the end */
     int64_t term_at_ms, kill_at_ms, give_up_at_ms;
 
@@ -99,6 +104,12 @@ struct sup {
     int held_count;
     uint8_t received[HD_FRAME_BYTES_MAX];
 };
+
+/* Ranks of the attempt are on other nodes, too. */
+static inline bool sup_spans(const struct sup *sup)
+{
+    return sup->options.rank_count != sup->options.world;
+}
 
 /* ---- supervisor.c: the loop, and how an attempt ends ---- */
 
@@ -118,6 +129,8 @@ void sup_reap(struct sup *sup); /* after SIGCHLD */
 void sup_signal_ranks(struct sup *sup, int signal);
 bool sup_all_exited(const struct sup *sup);
 int sup_kill_descendants(void); /* returns how many children there are still */
+/* Stopped, waiting for a disk or computing: anything but asleep, as one is that waits for peers. */
+bool sup_is_busy(const struct sup_rank *rank);
 
 /* ---- talk.c: messages ---- */
 

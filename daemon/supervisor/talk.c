@@ -193,7 +193,7 @@ static void rank_puts(struct sup *sup, struct sup_rank *rank, const struct hd_fr
     rank->value_bytes = count;
     if (count)
         memcpy(rank->value, value, count);
-    if (sup->options.rank_count != sup->options.world) {
+    if (sup_spans(sup)) {
         put_to_daemon(sup, rank);
         return;
     }
@@ -285,7 +285,7 @@ void sup_accept_daemon(struct sup *sup)
     }
     sup_tell_state(sup);
     for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].put_round >= 0 && sup->options.rank_count != sup->options.world)
+        if (sup->ranks[i].put_round >= 0 && sup_spans(sup))
             put_to_daemon(sup, &sup->ranks[i]);
 }
 

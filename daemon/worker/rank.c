@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/hf.h"
+#include "comm/gloo.h"
 #include "comm/shm_control.h"
 #include "link/link.h"
 #include "metrics/tensorboard.h"
@@ -23,6 +24,7 @@
 
 enum {
     RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
+    NODES_TIMEOUT_MS = 5 * 60 * 1000, /* until the ranks of all nodes are there */
     SKIPS_MAX = 20 /* steps in a row without an update before the run is given up */
 };
 
@@ -35,6 +37,7 @@ struct rank {
     int64_t rank, world;
     int link_fd;
     struct hd_shm_fds fds;
+    const char *node, *data_address; /* with ranks on other nodes, else NULL */
     struct hd_link *link;
     struct hd_comm *comm;
     struct hd_trainer *trainer;
@@ -51,9 +54,11 @@ struct rank {
 
 static enum hd_status read_flags(struct rank *r, int argc, char **argv, const char **ret_job_path)
 {
-    struct hd_flag f[] = {{"--job", true, false, NULL},         {"--rank", true, false, NULL},
-                          {"--world", true, false, NULL},       {"--link-fd", true, false, NULL},
-                          {"--shm-control", true, false, NULL}, {"--shm-ranks", true, false, NULL}};
+    struct hd_flag f[] = {
+        {"--job", true, false, NULL},         {"--rank", true, false, NULL},
+        {"--world", true, false, NULL},       {"--link-fd", true, false, NULL},
+        {"--shm-control", true, false, NULL}, {"--shm-ranks", true, false, NULL},
+        {"--node", false, false, NULL},       {"--data-address", false, false, NULL}};
     char fds[HD_SHM_FDS_TEXT_MAX];
     int64_t link_fd = -1;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
@@ -69,7 +74,11 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
         return st;
     (void)snprintf(fds, sizeof fds, "%s,%s", f[4].value, f[5].value);
     st = hd_shm_control_parse(fds, &r->fds);
-    if (!st && r->fds.world != r->world)
+    r->node = f[6].value;
+    r->data_address = f[7].value;
+    if (!st && r->data_address && !r->node)
+        st = hd_err(HD_INVALID, "--data-address needs --node");
+    if (!st && r->fds.world != r->world && !r->data_address)
         st = hd_err(HD_INVALID, "--shm-ranks names %d ranks, --world %lld", r->fds.world,
                     (long long)r->world);
     if (!st)
@@ -88,17 +97,60 @@ static enum hd_status read_job(struct rank *r, const char *path)
     return st;
 }
 
-/* Every rank says who it is; nobody goes on before all are there. */
-static enum hd_status meet(struct rank *r)
+/* All ranks are here: shared memory carries what they tell each other. Every rank says who it is;
+ * nobody goes on before all are there. */
+static enum hd_status meet_here(struct rank *r)
 {
     struct hd_link_values values;
     char me[64];
-    enum hd_status st;
+    enum hd_status st = hd_comm_open_shm(r->fds.control_fd, r->fds.rank_fds, (int)r->rank,
+                                         (int)r->world, HD_STEP_DEADLINE_MS, &r->comm);
 
+    if (st)
+        return st;
     (void)snprintf(me, sizeof me, "rank %lld pid %d", (long long)r->rank, (int)getpid());
     st = hd_link_rendezvous(r->link, me, strlen(me), RENDEZVOUS_TIMEOUT_MS, &values);
     if (!st)
         hd_link_values_free(&values);
+    return st;
+}
+
+static enum hd_status take_cards(const struct hd_link_values *values,
+                                 struct hd_gloo_card *ret_cards)
+{
+    for (int64_t r = 0; r < values->world; r++) {
+        if (values->size_bytes[r] != sizeof ret_cards[r].bytes)
+            return hd_err(HD_CONFLICT,
+                          "rank %lld sent a card of %zu bytes, not of %zu: all nodes "
+                          "need the same build of Heddle",
+                          (long long)r, values->size_bytes[r], sizeof ret_cards[r].bytes);
+        memcpy(ret_cards[r].bytes, values->value[r], sizeof ret_cards[r].bytes);
+    }
+    return HD_OK;
+}
+
+/* Ranks are on several nodes: each opens a door, and the rendezvous carries the cards of all. */
+static enum hd_status meet_at_doors(struct rank *r)
+{
+    struct hd_gloo_card *cards = hd_arena_array(&r->arena, (size_t)r->world, sizeof *cards);
+    struct hd_link_values values = {0};
+    struct hd_gloo_door *door = NULL;
+    enum hd_status st = cards ? hd_gloo_door_open(r->data_address, r->node, &door)
+                              : hd_err(HD_NO_MEMORY, "no memory for the cards of the ranks");
+
+    if (!st)
+        st = hd_link_rendezvous(r->link, hd_gloo_door_card(door)->bytes, HD_GLOO_CARD_BYTES,
+                                NODES_TIMEOUT_MS, &values);
+    if (!st)
+        st = take_cards(&values, cards);
+    if (!st)
+        st = hd_comm_open_gloo(door, cards, (int)r->rank, (int)r->world, RENDEZVOUS_TIMEOUT_MS,
+                               &r->comm);
+    if (!st)
+        hd_comm_set_deadline(r->comm, HD_STEP_DEADLINE_MS);
+    hd_link_values_free(&values);
+    if (door)
+        hd_gloo_door_close(door);
     return st;
 }
 
@@ -110,11 +162,10 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     if (st)
         return st;
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
-    st = hd_comm_open_shm(r->fds.control_fd, r->fds.rank_fds, (int)r->rank, (int)r->world,
-                          HD_STEP_DEADLINE_MS, &r->comm);
-    if (!st)
-        st = read_job(r, job_path);
-    return st ? st : meet(r);
+    st = read_job(r, job_path);
+    if (st)
+        return st;
+    return r->data_address ? meet_at_doors(r) : meet_here(r);
 }
 
 static void say(struct rank *r, enum hd_link_level level, const char *text)

@@ -9,6 +9,10 @@
  *   fail       says why, ends with 1     killself  dies by SIGKILL
  *   stubborn   ignores SIGTERM           silent    trains without a word
  *   saved      trains on after a checkpoint, without a word after the first step
+ *   echo       says that a rank elsewhere left, with FAKE_ECHO_LAST when rank 1 has ended; ends
+ *              with 1
+ *   stopped    ends with 10, though nobody told it to stop
+ *   frozen     stops itself by SIGSTOP
  *   parent     starts a process of its own session that ignores SIGTERM, then as wait
  */
 #include <signal.h>
@@ -92,6 +96,17 @@ static void start_runaway(void)
     }
 }
 
+static int echo(struct hd_link *link)
+{
+    char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/rank-1.exit", getenv("HEDDLE_RUN_DIR"));
+    while (getenv("FAKE_ECHO_LAST") && access(path, F_OK) < 0)
+        (void)usleep(PAUSE_US);
+    hd_link_report_failure(link, HD_ABORTED, -1, "all_reduce", "rank 2 on n2 left");
+    return HD_LINK_EXIT_FAILED;
+}
+
 static int behave(struct hd_link *link, const char *rank, const char *mode)
 {
     if (strcmp(mode, "finish") == 0)
@@ -108,6 +123,12 @@ static int behave(struct hd_link *link, const char *rank, const char *mode)
         hd_link_report_failure(link, HD_IO, atoi(rank), "all_reduce", "the disk is full");
         return HD_LINK_EXIT_FAILED;
     }
+    if (strcmp(mode, "echo") == 0)
+        return echo(link);
+    if (strcmp(mode, "stopped") == 0)
+        return HD_LINK_EXIT_STOPPED;
+    if (strcmp(mode, "frozen") == 0)
+        (void)raise(SIGSTOP);
     if (strcmp(mode, "killself") == 0)
         (void)kill(getpid(), SIGKILL);
     if (strcmp(mode, "stubborn") == 0)
@@ -129,11 +150,14 @@ static int behave(struct hd_link *link, const char *rank, const char *mode)
 
 int main(int argc, char **argv)
 {
-    const char *rank = flag(argc, argv, "--rank"), *mode;
+    const char *rank, *mode;
     struct hd_link *link;
     char name[32];
     int code;
 
+    if (argc > 1 && strcmp(argv[1], "device") == 0) /* what heddled asks first */
+        return puts("isa none\nbf16_fast 0\ngloo 1") < 0;
+    rank = flag(argc, argv, "--rank");
     (void)snprintf(name, sizeof name, "FAKE_%s", rank);
     mode = getenv(name);
     (void)flag(argc, argv, "--job");

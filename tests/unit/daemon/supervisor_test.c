@@ -439,6 +439,81 @@ static void ranks_of_one_node_meet_without_anybody_else(void **state)
     bench_done(&bench);
 }
 
+/* ---- an attempt whose ranks 2 and 3 are on another node ---- */
+
+static void run_share(const char *mode_0, const char *mode_1, struct bench *bench,
+                      struct hd_link_report *ret_end)
+{
+    bench_init(bench);
+    bench_mode(0, mode_0);
+    bench_mode(1, mode_1);
+    bench_start(bench, 2, "--world", "4", "--data-address", "127.0.0.1", "--silence-limit-ms",
+                "4000", NULL);
+    assert_int_equal(bench_wait(bench, 3 * SLOW_MS), 0);
+    bench_end(bench, ret_end);
+}
+
+static void an_echo_of_a_failure_elsewhere_blames_nobody_here(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    run_share("echo", "wait", &bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_RANK_EXIT);
+    assert_int_equal(end.end.echo, 1);
+    assert_int_equal(end.end.first_rank, -1); /* nor rank 1, which was ended by SIGTERM */
+    assert_string_equal(end.end.message, "rank 2 on n2 left");
+    bench_done(&bench);
+}
+
+static void a_rank_that_failed_by_itself_is_no_echo(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    assert_int_equal(setenv("FAKE_ECHO_LAST", "1", 1), 0);
+    run_share("echo", "exit3", &bench, &end);
+    assert_int_equal(unsetenv("FAKE_ECHO_LAST"), 0);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_RANK_EXIT);
+    assert_int_equal(end.end.echo, 0);
+    assert_int_equal(end.end.first_rank, 1);
+    assert_int_equal(end.end.code, 3);
+    bench_done(&bench);
+}
+
+/* The other node was told first, and the request came with the step. */
+static void ranks_may_stop_because_others_were_told_to(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    run_share("stopped", "stopped", &bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_USER);
+    assert_int_equal(end.end.first_rank, -1);
+    bench_done(&bench);
+}
+
+static void ranks_that_sleep_may_wait_for_those_of_another_node(void **state)
+{
+    struct hd_link_report end;
+    struct bench bench;
+
+    (void)state;
+    run_share("silent", "silent", &bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
+    assert_int_equal(end.end.echo, 1);
+    assert_int_equal(end.end.first_rank, -1);
+    bench_done(&bench);
+    run_share("silent", "frozen", &bench, &end);
+    assert_int_equal(end.end.cause, HD_LINK_CAUSE_HANG);
+    assert_int_equal(end.end.echo, 0);
+    assert_int_equal(end.end.first_rank, 1);
+    bench_done(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +521,10 @@ int main(void)
         cmocka_unit_test(a_rank_that_dies_ends_its_peers_and_is_named),
         cmocka_unit_test(a_status_other_than_zero_is_a_failure),
         cmocka_unit_test(bad_input_is_told_apart),
+        cmocka_unit_test(an_echo_of_a_failure_elsewhere_blames_nobody_here),
+        cmocka_unit_test(a_rank_that_failed_by_itself_is_no_echo),
+        cmocka_unit_test(ranks_may_stop_because_others_were_told_to),
+        cmocka_unit_test(ranks_that_sleep_may_wait_for_those_of_another_node),
         cmocka_unit_test(the_last_words_of_a_rank_reach_the_end),
         cmocka_unit_test(a_stop_lets_ranks_write_a_checkpoint),
         cmocka_unit_test(a_stop_that_is_not_followed_becomes_a_kill),
