@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "data/tokenize.h"
 
-enum { WAIT_NS = 20 * 1000 * 1000 };
+enum { WAIT_NS = 20 * 1000 * 1000, NAMES_BYTES_MAX = 64 << 20 };
 
 struct fill {
     const struct hd_job *job;
@@ -22,6 +22,7 @@ struct fill {
     uint64_t tokenizer_hash;
     const char *folder;
     int64_t index, made; /* of files that need it */
+    const char **names;  /* by index: what rank 0 calls the tokens, without folder and ending */
 };
 
 static bool needs_tokens(const struct hd_job *job, const char *path)
@@ -42,12 +43,8 @@ static bool any_needs_tokens(const struct hd_job *job)
     return false;
 }
 
-/* The path without ending under which the tokens of a file lie. */
-static enum hd_status name_of(const struct fill *f, const struct hd_job_file *file,
-                              const char **ret_stem)
+static enum hd_status check_file(const struct hd_job_file *file, struct stat *ret_info)
 {
-    struct hd_text key = {0};
-    char hash[HD_HASH_TEXT_MAX];
     struct stat info;
 
     if (stat(file->path, &info) < 0)
@@ -58,26 +55,117 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
                       "%s has %" PRId64 " bytes now, but had %" PRId64 " when the job was "
                       "submitted; restore it, or submit the job again",
                       file->path, (int64_t)info.st_size, file->size_bytes);
+    *ret_info = info;
+    return HD_OK;
+}
+
+/* What the tokens of a file are called. */
+static enum hd_status name_of(const struct fill *f, const struct hd_job_file *file,
+                              char ret_name[HD_HASH_TEXT_MAX])
+{
+    struct hd_text key = {0};
+    struct stat info;
+    enum hd_status st = check_file(file, &info);
+
+    if (st)
+        return st;
     hd_text_add(&key, "1 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
                 f->tokenizer_hash, f->end_of_text, (int64_t)info.st_size,
                 (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, file->path);
-    hd_hash_format(hd_hash_bytes(key.data ? key.data : "", key.len_bytes), hash);
+    hd_hash_format(hd_hash_bytes(key.data ? key.data : "", key.len_bytes), ret_name);
     hd_text_free(&key);
-    *ret_stem = hd_arena_printf(f->arena, "%s/%s", f->folder, hash);
-    return *ret_stem ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a path");
+    return HD_OK;
 }
 
-static enum hd_status make(struct fill *f, const char *in, const char *stem)
+/* ---- the names, which rank 0 gives ---- */
+
+static enum hd_status write_names_of(const struct fill *f, const struct hd_job_file *files,
+                                     int64_t count, struct hd_text *names)
+{
+    char name[HD_HASH_TEXT_MAX];
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < count; i++) {
+        if (!needs_tokens(f->job, files[i].path))
+            continue;
+        st = name_of(f, &files[i], name);
+        if (!st)
+            hd_text_add(names, "%s\n", name);
+    }
+    return st;
+}
+
+/* False: a peer is gone. */
+static bool pause_alive(const struct hd_token_cache_watch *w)
+{
+    const struct timespec pause = {.tv_nsec = WAIT_NS};
+
+    if (w->alive && !w->alive(w->context, 0, 0))
+        return false;
+    (void)nanosleep(&pause, NULL);
+    return true;
+}
+
+static enum hd_status give_names(const struct fill *f, const char *path, struct hd_text *ret_names)
+{
+    enum hd_status st = write_names_of(f, f->job->train, f->job->train_count, ret_names);
+
+    if (!st)
+        st = write_names_of(f, f->job->val, f->job->val_count, ret_names);
+    if (!st && f->watch->world > 1)
+        st = hd_file_make_dirs(f->job->attempt_dir, 0755);
+    if (!st && f->watch->world > 1)
+        st = hd_file_write_atomic(path, ret_names->data, ret_names->len_bytes, 0644);
+    return st;
+}
+
+static enum hd_status read_names(const struct fill *f, const char *path, struct hd_text *ret_names)
+{
+    enum hd_status st;
+
+    while ((st = hd_file_read(path, NAMES_BYTES_MAX, ret_names)) == HD_NOT_FOUND)
+        if (!pause_alive(f->watch))
+            return hd_err(HD_ABORTED, "gave up waiting for rank 0 to name the tokens");
+    return st;
+}
+
+static enum hd_status take_names(struct fill *f)
+{
+    const char *path = hd_arena_printf(f->arena, "%s/tokens", f->job->attempt_dir);
+    struct hd_text names = {0};
+    int64_t count = 0;
+    char *rest, *line;
+    enum hd_status st = path ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a path");
+
+    if (!st)
+        st = f->watch->rank ? read_names(f, path, &names) : give_names(f, path, &names);
+    f->names = hd_arena_array(f->arena, (size_t)(f->job->train_count + f->job->val_count) + 1,
+                              sizeof *f->names);
+    rest = st ? NULL : hd_arena_strdup(f->arena, names.data);
+    while (f->names && (line = strsep(&rest, "\n")) && *line &&
+           count < f->job->train_count + f->job->val_count)
+        f->names[count++] = line;
+    if (!st && hd_arena_failed(f->arena))
+        st = hd_err(HD_NO_MEMORY, "no memory for the names of tokens");
+    hd_text_free(&names);
+    return st;
+}
+
+/* ---- the tokens ---- */
+
+static enum hd_status make(struct fill *f, const struct hd_job_file *file, const char *stem)
 {
     const struct hd_tokenize what = {.tokenizer = f->tokenizer,
                                      .end_of_text = f->end_of_text,
-                                     .in = in,
+                                     .in = file->path,
                                      .out = stem,
                                      .progress = f->watch->alive,
                                      .context = f->watch->context};
+    struct stat info;
+    enum hd_status st = check_file(file, &info);
 
     f->made++;
-    return hd_tokenize_file(&what);
+    return st ? st : hd_tokenize_file(&what);
 }
 
 /* First this rank's own files, then the others', which it only names. */
@@ -87,20 +175,21 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
     enum hd_status st = HD_OK;
 
     for (int64_t i = 0; !st && i < count; i++) {
-        const char *stem, *bin, *idx;
+        const char *name, *stem, *bin, *idx;
 
         list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
         if (!needs_tokens(f->job, files[i].path))
             continue;
-        st = name_of(f, &files[i], &stem);
-        if (st)
-            return st;
+        name = f->names[f->index];
+        stem = name ? hd_arena_printf(f->arena, "%s/%s", f->folder, name) : NULL;
+        if (!stem)
+            return hd_err(HD_CORRUPT, "%s has no name in the list of tokens", files[i].path);
         bin = hd_arena_printf(f->arena, "%s.bin", stem);
         idx = hd_arena_printf(f->arena, "%s.idx", stem);
         if (!bin || !idx)
             return hd_err(HD_NO_MEMORY, "no memory for a path");
         if (f->index++ % f->watch->world == f->watch->rank && !hd_file_exists(idx))
-            st = make(f, files[i].path, stem);
+            st = make(f, &files[i], stem);
         list[i] = (struct hd_corpus_file){bin, -1};
     }
     return st;
@@ -109,9 +198,6 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
 static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *files, int64_t count,
                                const struct hd_corpus_file *list)
 {
-    const struct hd_token_cache_watch *w = f->watch;
-    const struct timespec pause = {.tv_nsec = WAIT_NS};
-
     for (int64_t i = 0; i < count; i++) {
         const char *idx;
 
@@ -120,11 +206,9 @@ static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *f
         idx = hd_arena_printf(f->arena, "%.*sidx", (int)strlen(list[i].path) - 3, list[i].path);
         if (!idx)
             return hd_err(HD_NO_MEMORY, "no memory for a path");
-        while (!hd_file_exists(idx)) {
-            if (w->alive && !w->alive(w->context, 0, 0))
+        while (!hd_file_exists(idx))
+            if (!pause_alive(f->watch))
                 return hd_err(HD_ABORTED, "gave up waiting for the tokens of %s", files[i].path);
-            (void)nanosleep(&pause, NULL);
-        }
     }
     return HD_OK;
 }
@@ -153,7 +237,9 @@ static enum hd_status prepare(struct fill *f)
         st = hd_file_read(job->tokenizer, HD_TOKENIZER_FILE_BYTES_MAX, &bytes);
     f->tokenizer_hash = hd_hash_bytes(bytes.data ? bytes.data : "", bytes.len_bytes);
     hd_text_free(&bytes);
-    return st ? st : hd_file_make_dirs(f->folder, 0755);
+    if (!st)
+        st = hd_file_make_dirs(f->folder, 0755);
+    return st ? st : take_names(f);
 }
 
 enum hd_status hd_token_cache_fill(const struct hd_job *job,

@@ -1,5 +1,6 @@
 /* The token cache: what ranks make of text that is not read byte by byte, and what they find again.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -314,6 +316,42 @@ static void a_rank_whose_peer_is_gone_gives_up(void **state)
     hd_arena_done(&arena);
 }
 
+/* On another node the same text may have another time of change. */
+static bool change_times_and_be_rank_1(void *context, int64_t done, int64_t total)
+{
+    struct setting *s = context;
+    const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    const struct hd_token_cache_watch watch = {.rank = 1, .world = 2, .alive = give_up};
+    struct hd_token_cache cache;
+    struct hd_arena arena;
+
+    (void)done;
+    if (total) /* it still works on its own file */
+        return true;
+    hd_arena_init(&arena, 0);
+    for (int i = 0; i < FILES; i++)
+        assert_int_equal(utimensat(AT_FDCWD, s->path[i], times, 0), 0);
+    if (hd_token_cache_fill(&s->job, &watch, &arena, &cache))
+        fail_msg("%s", hd_err_message());
+    hd_arena_done(&arena);
+    return true;
+}
+
+static void rank_0_names_the_tokens_for_all(void **state)
+{
+    struct setting *s = *state;
+    const struct hd_token_cache_watch watch = {
+        .world = 2, .alive = change_times_and_be_rank_1, .context = s};
+    struct hd_token_cache cache;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    if (hd_token_cache_fill(&s->job, &watch, &arena, &cache))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(cache.made, 1); /* of the two that need it; rank 1 made the other */
+    hd_arena_done(&arena);
+}
+
 #define with_files(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -326,6 +364,7 @@ int main(void)
         with_files(long_text_goes_through_in_pieces_without_a_loss),
         with_files(ranks_share_the_files_and_wait_for_each_other),
         with_files(a_rank_whose_peer_is_gone_gives_up),
+        with_files(rank_0_names_the_tokens_for_all),
     };
     return cmocka_run_group_tests_name("token_cache", tests, NULL, NULL);
 }
