@@ -263,6 +263,25 @@ static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
              p->recompute, cli_precision(p->precision, word));
 }
 
+/* "0-1 on n1, 2 on n2": ranks of a node are neighbours. */
+static void add_ranks(struct hd_text *out, const Heddle__V1__Plan *p)
+{
+    struct hd_text places = {0};
+
+    for (size_t first = 0, last; first < p->n_ranks; first = last + 1) {
+        last = first;
+        while (last + 1 < p->n_ranks &&
+               strcmp(p->ranks[last + 1]->node, p->ranks[first]->node) == 0)
+            last++;
+        hd_text_add(&places, "%s%d", first ? ", " : "", p->ranks[first]->rank);
+        if (last > first)
+            hd_text_add(&places, "-%d", p->ranks[last]->rank);
+        hd_text_add(&places, " on %s", p->ranks[first]->node);
+    }
+    add_fact(out, "ranks", "%s", places.failed ? "?" : places.len_bytes ? places.data : "");
+    hd_text_free(&places);
+}
+
 static const struct table_column attempt_columns[] = {
     {"ATTEMPT", true}, {"STATE", false}, {"RANKS", true},    {"FROM STEP", true},
     {"STARTED", true}, {"CAUSE", false}, {"MESSAGE", false},
@@ -315,6 +334,8 @@ static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__J
     add_fact(out, "directory", "%s", j->directory);
     if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan)
         add_layout(out, j->attempts[j->n_attempts - 1]->plan);
+    if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan)
+        add_ranks(out, j->attempts[j->n_attempts - 1]->plan);
     if (j->n_attempts)
         add_attempts(cli, out, j);
     hd_text_free(&nodes);

@@ -1033,6 +1033,9 @@ static void plans_divide_the_batch(void **state)
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_UNSUPPORTED);
     ask.tp = 0;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 2, &plan), HD_UNSUPPORTED);
+    ask.global_batch = 128; /* 64 and 128 share it evenly, but 128 ranks cannot be connected */
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 64, &plan), HD_OK);
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 128, &plan), HD_UNSUPPORTED);
 }
 
 static void what_can_never_run_is_refused(void **state)
