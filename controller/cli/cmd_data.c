@@ -8,7 +8,7 @@
 #include "controller/cli/process.h"
 
 struct tokenize {
-    const char *out, *tokenizer, *threads, *key;
+    const char *out, *format, *tokenizer, *threads, *key;
     bool no_append_eot;
 };
 
@@ -18,6 +18,7 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
     const struct {
         const char *flag, *value;
     } values[] = {{"--out", t->out},
+                  {"--format", t->format},
                   {"--tokenizer", t->tokenizer},
                   {"--threads", t->threads},
                   {"--key", t->key}};
@@ -57,6 +58,7 @@ int cli_data(struct cli *cli, int argc, char **argv)
     struct tokenize t = {.out = NULL};
     const struct cli_flag flags[] = {
         {"out", 0, CLI_FLAG_TEXT, &t.out, 0, 0},
+        {"format", 0, CLI_FLAG_TEXT, &t.format, 0, 0},
         {"tokenizer", 0, CLI_FLAG_TEXT, &t.tokenizer, 0, 0},
         {"threads", 0, CLI_FLAG_TEXT, &t.threads, 0, 0},
         {"key", 0, CLI_FLAG_TEXT, &t.key, 0, 0},
@@ -72,7 +74,10 @@ int cli_data(struct cli *cli, int argc, char **argv)
     if (cli->arg_count < 2)
         return cli_usage("data tokenize: no input files");
     if (!t.out)
-        return cli_usage("data tokenize: --out is missing; name a .npy or .bin file");
+        return cli_usage("data tokenize: --out is missing; name a .npy, .bin or .idx file");
+    if (t.format && strcmp(t.format, "npy") != 0 && strcmp(t.format, "bin") != 0 &&
+        strcmp(t.format, "megatron") != 0)
+        return cli_usage("data tokenize: --format is npy, bin or megatron");
     if (!t.tokenizer)
         return cli_usage("data tokenize: --tokenizer is missing; bytes, or a tokenizer.json");
     if (t.threads && hd_text_to_int64(t.threads, 1, 256, &threads))

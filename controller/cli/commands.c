@@ -194,23 +194,27 @@ static const char checkpoint_help[] =
     "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
 
 static const char data_help[] =
-    "Usage: heddle data tokenize IN... --out OUT --tokenizer T [--threads N] [--key NAME]\n"
-    "                            [--no-append-eot] [-o json]\n"
+    "Usage: heddle data tokenize IN... --out OUT --tokenizer T [--format npy|bin|megatron]\n"
+    "                            [--threads N] [--key NAME] [--no-append-eot] [-o json]\n"
     "\n"
     "Makes a token file of text. A .jsonl file has a document in each line, any other file is "
     "one;\n"
     "each is followed by the tokenizer's end of text. The output is the same for any number of\n"
-    "threads, and appears whole or not at all.\n"
+    "threads, and appears whole or not at all: Ctrl-C (exit status 130) and a full disk leave "
+    "what\n"
+    "was there.\n"
     "\n"
-    "  --out OUT          .npy (an array of 16-bit ids, 32-bit above 65,536 tokens) or .bin "
-    "(llm.c)\n"
+    "  --out OUT          the file to make; ids take 16 bits, above 65,536 tokens 32\n"
+    "  --format F         npy (an array), bin (llm.c's) or megatron (OUT.bin and OUT.idx, which\n"
+    "                     tells documents apart); else by the ending of OUT: .npy, .bin, .idx\n"
     "  --tokenizer T      a tokenizer.json of byte-level BPE (GPT-2, Llama-3, Qwen), or bytes\n"
     "  --threads N        else one for each core\n"
     "  --key NAME         where the text stands in a line of .jsonl; else text\n"
     "  --no-append-eot    documents follow each other without end of text\n"
     "\n"
     "Example:\n"
-    "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer tokenizer.json\n";
+    "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer tokenizer.json\n"
+    "  heddle data tokenize books.txt --out books --format megatron --tokenizer tokenizer.json\n";
 
 const struct cli_command cli_commands[] = {
     {"local", "run a job here and now", local_help, cli_local, false},

@@ -12,16 +12,17 @@
 
 static enum hd_status print_bigram(const struct hd_job *job, struct hd_arena *arena)
 {
-    struct hd_job_data data;
+    struct hd_job_data data = {.can_validate = false};
     struct hd_bigram *model = NULL;
     double nats;
+    struct hd_job_tokenizer tokenizer = {.opened = NULL};
     struct hd_token_cache tokens;
-    enum hd_status st =
-        hd_token_cache_fill(job, &(struct hd_token_cache_watch){.world = 1}, arena, &tokens);
+    enum hd_status st = hd_token_cache_fill(
+        job, &tokenizer, &(struct hd_token_cache_watch){.world = 1}, arena, &tokens);
 
-    if (st)
-        return st;
-    st = hd_job_data_open(job, &tokens, arena, &data);
+    if (!st)
+        st = hd_job_data_open(job, &tokenizer, &tokens, arena, &data);
+    hd_job_tokenizer_close(&tokenizer);
 
     if (!st && !data.can_validate)
         st = hd_err(HD_INVALID, "the job names no validation data");

@@ -226,13 +226,14 @@ static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
 }
 
 /* Text that is not read byte by byte becomes token files, once for all attempts. */
-static enum hd_status make_tokens(struct rank *r, struct hd_token_cache *ret_tokens)
+static enum hd_status make_tokens(struct rank *r, struct hd_job_tokenizer *tokenizer,
+                                  struct hd_token_cache *ret_tokens)
 {
     const struct hd_token_cache_watch watch = {
         .rank = (int)r->rank, .world = (int)r->world, .alive = alive, .context = r};
     const int64_t begin = hd_clock_now_ns();
     char text[128];
-    enum hd_status st = hd_token_cache_fill(&r->job, &watch, &r->arena, ret_tokens);
+    enum hd_status st = hd_token_cache_fill(&r->job, tokenizer, &watch, &r->arena, ret_tokens);
 
     if (!st && ret_tokens->made) {
         (void)snprintf(text, sizeof text, "tokenized %lld file%s in %.1f s",
@@ -245,16 +246,21 @@ static enum hd_status make_tokens(struct rank *r, struct hd_token_cache *ret_tok
 
 static enum hd_status set_up(struct rank *r)
 {
+    struct hd_job_tokenizer tokenizer = {.opened = NULL};
     struct hd_token_cache tokens;
-    const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(), .comm = r->comm, .rank = (int)r->rank, .tokens = &tokens};
-    enum hd_status st = make_tokens(r, &tokens);
+    const struct hd_trainer_options options = {.backend = hd_backend_cpu(),
+                                               .comm = r->comm,
+                                               .rank = (int)r->rank,
+                                               .tokenizer = &tokenizer,
+                                               .tokens = &tokens};
+    enum hd_status st = make_tokens(r, &tokenizer, &tokens);
     char text[160], bytes[32], huge[32];
     const struct hd_reservation *m;
     struct hd_text data = {0};
 
     if (!st)
         st = hd_trainer_new(&r->job, &options, &r->trainer);
+    hd_job_tokenizer_close(&tokenizer);
     if (st)
         return st;
     m = hd_trainer_reservation(r->trainer);

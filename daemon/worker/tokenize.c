@@ -1,16 +1,17 @@
-/* tokenize_files: `heddle-worker tokenize`, text files into a token file. */
+/* tokenize: `heddle-worker tokenize`, text files into a token file. */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "data/tokenize_files.h"
+#include "data/tokenize.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
-enum { PROGRESS_MS = 200, INTERRUPTED = 130 };
+enum { PROGRESS_MS = 200, LINE_MS = 10000, INTERRUPTED = 130 };
 
 static volatile sig_atomic_t stop; /* set by the handler alone: nothing else may be done there */
 
@@ -25,37 +26,45 @@ struct bar {
     int64_t begin_ms, last_ms;
 };
 
-/* On a terminal a line that renews itself. */
+/* On a terminal a line that renews itself, else now and then one that stays. */
 static bool show_progress(void *context, const struct hd_tokenize_counts *c)
 {
     struct bar *bar = context;
     const int64_t now = hd_clock_now_ms(), spent = now - bar->begin_ms;
+    const bool is_terminal = isatty(STDERR_FILENO);
     char done[32], total[32], rate[32], left[HD_CLOCK_TEXT_MAX];
 
     if (stop)
         return false;
-    if (!isatty(STDERR_FILENO) || !c->read_bytes || now - bar->last_ms < PROGRESS_MS || !spent)
+    if (!c->read_bytes || !spent || now - bar->last_ms < (is_terminal ? PROGRESS_MS : LINE_MS))
         return true;
     bar->last_ms = now;
-    bar->shown = true;
+    bar->shown = is_terminal;
     hd_text_format_bytes(c->read_bytes, done);
     hd_text_format_bytes(c->total_bytes, total);
     hd_text_format_bytes((int64_t)((double)c->read_bytes * 1000 / (double)spent), rate);
     hd_clock_format_span(
         (int64_t)((double)(c->total_bytes - c->read_bytes) * (double)spent / (double)c->read_bytes),
         left);
-    (void)fprintf(stderr, "\r\033[K%s of %s, %s/s, %s left", done, total, rate, left);
+    (void)fprintf(stderr, "%s%s of %s, %s/s, %s left%s", is_terminal ? "\r\033[K" : "", done, total,
+                  rate, left, is_terminal ? "" : "\n");
     return true;
 }
 
+struct options {
+    const char *out, *format, *tokenizer;
+    bool ends_documents, as_json;
+};
+
 /* What is before "--" are flags, what is behind it input files. */
-static enum hd_status read_options(int argc, char **argv, struct hd_tokenize_job *ret_how,
-                                   bool *ret_json)
+static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *ret_how,
+                                   struct options *ret_options)
 {
     struct hd_flag f[] = {
         {"--out", true, false, NULL},           {"--tokenizer", true, false, NULL},
         {"--threads", false, false, NULL},      {"--key", false, false, NULL},
-        {"--no-append-eot", false, true, NULL}, {"--json", false, true, NULL}};
+        {"--no-append-eot", false, true, NULL}, {"--json", false, true, NULL},
+        {"--format", false, false, NULL}};
     int64_t threads = 0;
     int inputs = 0;
     enum hd_status st;
@@ -70,29 +79,68 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize_job
             hd_flag_int(&f[2], 1, HD_TOKENIZE_THREADS_MAX, sysconf(_SC_NPROCESSORS_ONLN), &threads);
     if (st)
         return st;
-    *ret_how = (struct hd_tokenize_job){
+    *ret_how = (struct hd_tokenize){
         .inputs = (const char *const *)argv + inputs + 1,
         .input_count = (size_t)(argc - inputs - 1),
-        .out = f[0].value,
-        .tokenizer = f[1].value,
         .key = f[3].value,
-        .threads = threads < HD_TOKENIZE_THREADS_MAX ? (int)threads : HD_TOKENIZE_THREADS_MAX,
-        .ends_documents = !f[4].value};
-    *ret_json = f[5].value != NULL;
+        .threads = threads < HD_TOKENIZE_THREADS_MAX ? (int)threads : HD_TOKENIZE_THREADS_MAX};
+    *ret_options = (struct options){.out = f[0].value,
+                                    .format = f[6].value,
+                                    .tokenizer = f[1].value,
+                                    .ends_documents = !f[4].value,
+                                    .as_json = f[5].value != NULL};
     return HD_OK;
 }
 
-static void print_summary(const struct hd_tokenize_job *how, const struct hd_tokenize_counts *c,
+/* By --format, else by the ending of --out. Megatron's name loses its ending: there are two files.
+ */
+static enum hd_status choose_format(const struct options *o, struct hd_text *out,
+                                    struct hd_tokenize *how)
+{
+    const bool is_npy = hd_text_ends(o->out, ".npy"), is_bin = hd_text_ends(o->out, ".bin"),
+               is_idx = hd_text_ends(o->out, ".idx");
+    const char *format = o->format ? o->format : is_npy ? "npy" : is_bin ? "bin" : "megatron";
+
+    if (!o->format && !is_npy && !is_bin && !is_idx)
+        return hd_err(HD_INVALID,
+                      "%s: the name must end in .npy, .bin (llm.c's) or .idx (Megatron's .bin and "
+                      ".idx), or give --format npy, bin or megatron",
+                      o->out);
+    how->format = strcmp(format, "npy") == 0   ? HD_TOKEN_FORMAT_NPY
+                  : strcmp(format, "bin") == 0 ? HD_TOKEN_FORMAT_LLMC
+                                               : HD_TOKEN_FORMAT_MEGATRON;
+    if (how->format == HD_TOKEN_FORMAT_MEGATRON && strcmp(format, "megatron") != 0)
+        return hd_err(HD_INVALID, "--format: '%.20s' is not npy, bin or megatron", format);
+    if ((how->format == HD_TOKEN_FORMAT_NPY && !is_npy) ||
+        (how->format == HD_TOKEN_FORMAT_LLMC && !is_bin) ||
+        (how->format == HD_TOKEN_FORMAT_MEGATRON && is_npy))
+        return hd_err(HD_INVALID,
+                      "%s: a reader would not take this name for the format %s; end it "
+                      "in .%s",
+                      o->out, format, how->format == HD_TOKEN_FORMAT_NPY ? "npy" : "bin");
+    if (how->format == HD_TOKEN_FORMAT_MEGATRON && (is_bin || is_idx))
+        hd_text_add(out, "%.*s", (int)(strlen(o->out) - strlen(".bin")), o->out);
+    else
+        hd_text_add(out, "%s", o->out);
+    how->out = out->data;
+    return out->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
+}
+
+static void print_summary(const struct hd_tokenize *how, const struct hd_tokenize_counts *c,
                           int64_t spent_ms, bool as_json)
 {
     const double per_token = c->tokens ? (double)c->read_bytes / (double)c->tokens : 0;
     const double rate = (double)c->read_bytes / 1e3 / (double)(spent_ms ? spent_ms : 1);
-    struct hd_text text = {0};
+    const char *ending = how->format == HD_TOKEN_FORMAT_MEGATRON ? ".bin" : "";
+    struct hd_text text = {0}, path = {0};
     struct hd_json_writer w = {.out = &text};
 
+    hd_text_add(&path, "%s%s", how->out, ending);
     if (!as_json) {
-        (void)printf("%s: %lld documents, %lld tokens, %.2f bytes/token, %.1f MB/s\n", how->out,
-                     (long long)c->documents, (long long)c->tokens, per_token, rate);
+        (void)printf("%s: %lld documents, %lld tokens, %.2f bytes/token, %.1f MB/s\n",
+                     path.data ? path.data : "", (long long)c->documents, (long long)c->tokens,
+                     per_token, rate);
+        hd_text_free(&path);
         return;
     }
     hd_json_begin(&w, NULL, '{');
@@ -100,7 +148,7 @@ static void print_summary(const struct hd_tokenize_job *how, const struct hd_tok
     hd_json_add_string(&w, "kind", "TokenFile");
     hd_json_begin(&w, "items", '[');
     hd_json_begin(&w, NULL, '{');
-    hd_json_add_string(&w, "path", how->out);
+    hd_json_add_string(&w, "path", path.data ? path.data : "");
     hd_json_add_int64(&w, "documents", c->documents);
     hd_json_add_int64(&w, "tokens", c->tokens);
     hd_json_add_int64(&w, "read_bytes", c->read_bytes);
@@ -111,28 +159,49 @@ static void print_summary(const struct hd_tokenize_job *how, const struct hd_tok
     hd_json_end(&w, '}');
     (void)printf("%s\n", text.data ? text.data : "");
     hd_text_free(&text);
+    hd_text_free(&path);
+}
+
+static enum hd_status run(struct hd_tokenize *how, const struct options *o, struct bar *bar,
+                          struct hd_tokenize_counts *ret_counts, struct hd_text *out)
+{
+    struct hd_tokenizer *tokenizer = NULL;
+    enum hd_status st = choose_format(o, out, how);
+
+    if (!st)
+        st = hd_tokenizer_open(o->tokenizer, &tokenizer);
+    if (st)
+        return st;
+    how->tokenizer = tokenizer;
+    how->end_of_text = o->ends_documents ? hd_tokenizer_end_of_text(tokenizer) : -1;
+    how->progress = show_progress;
+    how->context = bar;
+    st = hd_tokenize(how, ret_counts);
+    hd_tokenizer_close(tokenizer);
+    return st;
 }
 
 int hd_worker_tokenize(int argc, char **argv)
 {
     const struct sigaction action = {.sa_handler = on_signal};
-    struct hd_tokenize_job how;
+    struct hd_tokenize how;
+    struct options options;
     struct hd_tokenize_counts counts = {0};
+    struct hd_text out = {0};
     struct bar bar = {.begin_ms = hd_clock_now_ms()};
-    bool as_json = false;
-    enum hd_status st = read_options(argc, argv, &how, &as_json);
+    enum hd_status st = read_options(argc, argv, &how, &options);
 
+    bar.last_ms = bar.begin_ms;
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
-    if (!st) {
-        how.progress = show_progress;
-        how.context = &bar;
-        st = hd_tokenize_files(&how, &counts);
-    }
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on files is told like a full disk */
+    if (!st)
+        st = run(&how, &options, &bar, &counts, &out);
     if (bar.shown)
         (void)fprintf(stderr, "\r\033[K");
     if (!st)
-        print_summary(&how, &counts, hd_clock_now_ms() - bar.begin_ms, as_json);
+        print_summary(&how, &counts, hd_clock_now_ms() - bar.begin_ms, options.as_json);
+    hd_text_free(&out);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("tokenize", st);
         return INTERRUPTED;

@@ -1,284 +1,510 @@
 #include "data/tokenize.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
+#include <time.h>
 
-#include "base/arena.h"
 #include "base/file.h"
 #include "base/json.h"
 
-enum { PIECE_BYTES = 1 << 20, LINE_BYTES_MAX = 256 << 20, TYPE_I32 = 4, TYPE_U16 = 8 };
-
-/* The three tables of an index, while they grow: a sequence for each piece. */
-struct run {
-    const struct hd_tokenize *what;
-    struct hd_encoder *encoder;
-    struct hd_id_list ids;
-    struct hd_text lengths, pointers, documents; /* i32, i64, i64 */
-    struct hd_text bytes;                        /* of a piece's ids, as they go to the file */
-    int64_t sequences, written_bytes;
-    int width, fd;
-    const char *text;
-    int64_t text_bytes;
+enum {
+    PIECE_BYTES = 1 << 20, /* that one thread takes at once */
+    READ_BYTES = 1 << 18,
+    LINE_BYTES_MAX = 256 << 20,
+    SLOTS_PER_THREAD = 2,
+    WAIT_MS = 100,
 };
 
-static void add_int64(struct hd_text *table, int64_t value)
+/* A piece of work. It belongs to the caller's thread while FREE or DONE, to a worker in between. */
+enum slot_state { FREE, READY, TAKEN, DONE };
+
+struct slot {
+    enum slot_state state;
+    const char *path;
+    int64_t first_line; /* of the text in the file, from 1; 0: a piece of one document */
+    int64_t first_byte; /* of such a piece in the file */
+    bool ends_document; /* such a piece does */
+    struct hd_text text;
+    struct hd_id_list ids;
+    size_t *ends; /* ids before the end of each document */
+    size_t end_count, end_room;
+    struct hd_error error;
+};
+
+struct work {
+    const struct hd_tokenize *how;
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* any slot's state, or `stops` */
+    struct slot *slots;
+    int slot_count;
+    int64_t taken; /* pieces that workers took so far: they take them in order */
+    bool stops;
+    /* the caller's thread alone */
+    size_t input;         /* being read */
+    FILE *file;           /* it; NULL: the next input is to be opened */
+    int64_t line, byte;   /* of it that were handed out */
+    struct hd_text ahead; /* read and not handed out */
+    size_t searched;      /* bytes of it in which there is no cut behind PIECE_BYTES */
+    bool at_end;          /* of the file */
+    struct hd_token_writer *writer;
+    struct hd_tokenize_counts counts;
+};
+
+/* ---- workers ---- */
+
+/* A document ends behind the ids of the slot so far. */
+static enum hd_status end_document(const struct work *w, struct slot *slot)
 {
-    hd_text_add_bytes(table, &value, sizeof value);
+    if (w->how->end_of_text >= 0) {
+        enum hd_status st = hd_id_list_reserve(&slot->ids, 1);
+
+        if (st)
+            return st;
+        slot->ids.ids[slot->ids.count++] = (int32_t)w->how->end_of_text;
+    }
+    if (slot->end_count == slot->end_room) {
+        const size_t room = slot->end_room ? 2 * slot->end_room : 256;
+        size_t *ends = realloc(slot->ends, room * sizeof *ends);
+
+        if (!ends)
+            return hd_err(HD_NO_MEMORY, "no memory for the ends of %zu documents", room);
+        slot->ends = ends;
+        slot->end_room = room;
+    }
+    slot->ends[slot->end_count++] = slot->ids.count;
+    return HD_OK;
 }
 
-/* Writes the ids gathered so far as one sequence. */
-static enum hd_status put_sequence(struct run *r)
+/* One line of .jsonl: its text is a document. */
+static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder, struct slot *slot,
+                               const char *line, size_t size_bytes)
 {
-    const int32_t length = (int32_t)r->ids.count;
+    const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 64};
+    const char *key = w->how->key ? w->how->key : "text", *text = NULL;
+    const struct hd_json *root = NULL;
+    struct hd_arena arena;
     enum hd_status st;
 
-    if (!length)
-        return HD_OK;
-    hd_text_clear(&r->bytes);
-    for (size_t i = 0; i < r->ids.count; i++) /* little-endian machines only, as token_file.h */
-        hd_text_add_bytes(&r->bytes, &r->ids.ids[i], (size_t)r->width);
-    r->ids.count = 0;
-    hd_text_add_bytes(&r->lengths, &length, sizeof length);
-    add_int64(&r->pointers, r->written_bytes);
-    if (r->bytes.failed || r->lengths.failed || r->pointers.failed)
-        return hd_err(HD_NO_MEMORY, "no memory for an index");
-    st = hd_file_write_all(r->fd, r->bytes.data, r->bytes.len_bytes);
-    r->written_bytes += (int64_t)r->bytes.len_bytes;
-    r->sequences++;
-    return st ? hd_err_prefix(st, "%s.bin", r->what->out) : HD_OK;
-}
-
-static enum hd_status end_document(struct run *r)
-{
-    int32_t end = (int32_t)r->what->end_of_text;
-    enum hd_status st = put_sequence(r);
-
-    if (!st && r->what->end_of_text >= 0) {
-        if (!r->ids.room) {
-            r->ids.ids = malloc(sizeof *r->ids.ids);
-            r->ids.room = r->ids.ids != NULL;
-        }
-        if (!r->ids.room)
-            return hd_err(HD_NO_MEMORY, "no memory for a token");
-        r->ids.ids[r->ids.count++] = end;
-        st = put_sequence(r);
-    }
-    add_int64(&r->documents, r->sequences);
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse(&arena, line, size_bytes, &limits, &root);
+    if (!st)
+        st = hd_json_need_string(root, key, &text);
+    if (!st)
+        st = hd_encoder_add(encoder, text, strlen(text), &slot->ids);
+    if (!st)
+        st = end_document(w, slot);
+    hd_arena_done(&arena);
     return st;
 }
 
-static enum hd_status report(const struct run *r, int64_t done)
+static bool is_blank(const char *line, size_t bytes)
 {
-    const struct hd_tokenize *w = r->what;
-
-    if (!w->progress || w->progress(w->context, done, r->text_bytes))
-        return HD_OK;
-    return hd_err(HD_ABORTED, "%s: given up after %" PRId64 " of %" PRId64 " bytes", w->in, done,
-                  r->text_bytes);
-}
-
-/* May a piece begin with a character of this first byte? Visible ASCII, and the blocks in which all
- * are letters, neither spaces nor marks: the second half of Latin-1, Greek and the Cyrillic
- * alphabet, most of the Chinese and Korean characters. */
-static bool begins_piece(unsigned char byte)
-{
-    return (byte > ' ' && byte < 0x7F) || byte == 0xC3 || (byte >= 0xCE && byte <= 0xD1) ||
-           (byte >= 0xE4 && byte <= 0xE9) || byte == 0xEB || byte == 0xEC;
-}
-
-/* Where the piece that begins at `first` ends: see the header. */
-static int64_t piece_end(const struct run *r, int64_t first)
-{
-    int64_t at = first + PIECE_BYTES;
-
-    for (; at < r->text_bytes; at++)
-        if (r->text[at - 1] == '\n' && begins_piece((unsigned char)r->text[at]))
-            return at;
-    return r->text_bytes;
-}
-
-static enum hd_status run_text(struct run *r)
-{
-    enum hd_status st = HD_OK;
-
-    for (int64_t at = 0, end; !st && at < r->text_bytes; at = end) {
-        end = piece_end(r, at);
-        st = hd_encoder_add(r->encoder, r->text + at, (size_t)(end - at), &r->ids);
-        if (st)
-            st = hd_err_prefix(st, "%s, from byte %" PRId64, r->what->in, at);
-        if (!st)
-            st = put_sequence(r);
-        if (!st)
-            st = report(r, end);
-    }
-    return st ? st : end_document(r);
-}
-
-static enum hd_status run_line(struct run *r, const char *line, int64_t bytes)
-{
-    static const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 64};
-    const struct hd_json *root;
-    struct hd_arena arena;
-    const char *text;
-    enum hd_status st;
-
-    if (bytes > LINE_BYTES_MAX)
-        return hd_err(HD_LIMIT, "a line of %" PRId64 " bytes; at most %d are read", bytes,
-                      LINE_BYTES_MAX);
-    hd_arena_init(&arena, 0);
-    st = hd_json_parse(&arena, line, (size_t)bytes, &limits, &root);
-    if (!st)
-        st = hd_json_need_string(root, "text", &text);
-    if (!st)
-        st = hd_encoder_add(r->encoder, text, strlen(text), &r->ids);
-    hd_arena_done(&arena);
-    return st ? st : end_document(r);
-}
-
-static bool is_blank(const char *line, int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes; i++)
+    for (size_t i = 0; i < bytes; i++)
         if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
             return false;
     return true;
 }
 
-static enum hd_status run_lines(struct run *r)
+static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *encoder,
+                                     struct slot *slot)
 {
-    enum hd_status st = HD_OK;
-    int64_t number = 1, reported = 0;
+    const char *text = slot->text.data ? slot->text.data : "";
+    enum hd_status st = hd_encoder_add(encoder, text, slot->text.len_bytes, &slot->ids);
 
-    for (int64_t at = 0, end; !st && at < r->text_bytes; at = end + 1, number++) {
-        const char *line = r->text + at, *stop = memchr(line, '\n', (size_t)(r->text_bytes - at));
-
-        end = stop ? stop - r->text : r->text_bytes;
-        if (!is_blank(line, end - at)) /* such lines are no documents */
-            st = run_line(r, line, end - at);
-        if (st)
-            return hd_err_prefix(st, "%s:%" PRId64, r->what->in, number);
-        if (end - reported >= PIECE_BYTES) {
-            reported = end;
-            st = report(r, end);
-        }
-    }
-    return st;
-}
-
-/* ---- files ---- */
-
-static enum hd_status map_text(struct run *r)
-{
-    const char *in = r->what->in;
-    const int fd = open(in, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    enum hd_status st = HD_OK;
-    struct stat info;
-    void *text;
-
-    if (fd < 0)
-        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", in,
-                      strerror(errno));
-    if (fstat(fd, &info) < 0)
-        st = hd_err(HD_IO, "cannot examine %s: %s", in, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        st = hd_err(HD_INVALID, "%s is not a regular file", in);
-    if (!st && info.st_size) {
-        text = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (text == MAP_FAILED) {
-            st = hd_err(HD_IO, "cannot map %s into memory: %s", in, strerror(errno));
-        } else {
-            r->text = text;
-            r->text_bytes = info.st_size;
-        }
-    }
-    (void)close(fd);
-    return st;
-}
-
-static enum hd_status write_index(struct run *r, const char *path)
-{
-    struct hd_text index = {0};
-    const int64_t entries = (int64_t)(r->documents.len_bytes / sizeof(int64_t));
-    const char type = r->width == 2 ? TYPE_U16 : TYPE_I32;
-    enum hd_status st;
-
-    hd_text_add_bytes(&index, "MMIDIDX\0", 9);
-    add_int64(&index, 1);
-    hd_text_add_bytes(&index, &type, 1);
-    add_int64(&index, r->sequences);
-    add_int64(&index, entries);
-    hd_text_add_bytes(&index, r->lengths.data ? r->lengths.data : "", r->lengths.len_bytes);
-    hd_text_add_bytes(&index, r->pointers.data ? r->pointers.data : "", r->pointers.len_bytes);
-    hd_text_add_bytes(&index, r->documents.data, r->documents.len_bytes);
-    st = index.failed || r->documents.failed
-             ? hd_err(HD_NO_MEMORY, "no memory for an index")
-             : hd_file_write_atomic(path, index.data, index.len_bytes, 0644);
-    hd_text_free(&index);
-    return st;
-}
-
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t n = strlen(text), m = strlen(end);
-
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
-
-/* The ids under a name of their own until they are whole. */
-static enum hd_status write_both(struct run *r, const char *part, const char *bin, const char *idx)
-{
-    enum hd_status st;
-
-    r->fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (r->fd < 0)
-        return hd_err(HD_IO, "cannot create %s: %s", part, strerror(errno));
-    add_int64(&r->documents, 0);
-    st = ends_with(r->what->in, ".jsonl") ? run_lines(r) : run_text(r);
-    if (!st && fsync(r->fd) < 0)
-        st = hd_err(HD_IO, "cannot flush %s: %s", part, strerror(errno));
-    (void)close(r->fd);
-    if (!st && rename(part, bin) < 0)
-        st = hd_err(HD_IO, "cannot rename %s to %s: %s", part, bin, strerror(errno));
+    if (st && slot->first_byte)
+        return hd_err_prefix(st, "%s, behind its first %" PRId64 " bytes", slot->path,
+                             slot->first_byte);
     if (st)
-        (void)unlink(part); /* best effort: st is the news */
-    return st ? st : write_index(r, idx);
+        return hd_err_prefix(st, "%s", slot->path);
+    return slot->ends_document ? end_document(w, slot) : HD_OK;
 }
 
-enum hd_status hd_tokenize_file(const struct hd_tokenize *what)
+static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *encoder,
+                                     struct slot *slot)
 {
-    struct run r = {
-        .what = what,
-        .width =
-            hd_tokenizer_vocab(what->tokenizer) <= 1 << 16 && what->end_of_text < 1 << 16 ? 2 : 4};
-    struct hd_text part = {0}, bin = {0}, idx = {0};
-    enum hd_status st;
+    const char *p = slot->text.data ? slot->text.data : "", *end = p + slot->text.len_bytes;
+    int64_t line = slot->first_line;
+    enum hd_status st = HD_OK;
 
-    hd_text_add(&part, "%s.%ld.%p.part", what->out, (long)getpid(), (void *)&r);
-    hd_text_add(&bin, "%s.bin", what->out);
-    hd_text_add(&idx, "%s.idx", what->out);
-    st = part.failed || bin.failed || idx.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                                                 : hd_encoder_new(what->tokenizer, &r.encoder);
+    for (; !st && p < end; line++) {
+        const char *newline = memchr(p, '\n', (size_t)(end - p));
+        const size_t n = (size_t)((newline ? newline : end) - p);
+
+        if (!is_blank(p, n)) { /* blank lines are no documents */
+            st = add_line(w, encoder, slot, p, n);
+            if (st)
+                return hd_err_prefix(st, "%s:%" PRId64, slot->path, line);
+        }
+        p += n + 1;
+    }
+    return HD_OK;
+}
+
+static void *run_worker(void *context)
+{
+    struct work *w = context;
+    struct hd_encoder *encoder = NULL;
+    enum hd_status made = hd_encoder_new(w->how->tokenizer, &encoder);
+    struct slot *slot;
+
+    (void)pthread_mutex_lock(&w->lock);
+    for (;;) {
+        enum hd_status st;
+
+        slot = &w->slots[w->taken % w->slot_count];
+        if (w->stops)
+            break;
+        if (slot->state != READY) {
+            (void)pthread_cond_wait(&w->changed, &w->lock);
+            continue;
+        }
+        slot->state = TAKEN;
+        w->taken++;
+        (void)pthread_mutex_unlock(&w->lock);
+        if (made)
+            st = made;
+        else if (slot->first_line)
+            st = tokenize_lines(w, encoder, slot);
+        else
+            st = tokenize_piece(w, encoder, slot);
+        hd_err_save(st, &slot->error);
+        (void)pthread_mutex_lock(&w->lock);
+        slot->state = DONE;
+        (void)pthread_cond_broadcast(&w->changed);
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+    hd_encoder_free(encoder);
+    return NULL;
+}
+
+/* ---- reading ---- */
+
+static enum hd_status open_input(struct work *w)
+{
+    const char *path = w->how->inputs[w->input];
+
+    w->file = fopen(path, "re");
+    if (!w->file)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    w->line = w->byte = 0;
+    w->at_end = false;
+    return HD_OK;
+}
+
+static void close_input(struct work *w)
+{
+    (void)fclose(w->file);
+    w->file = NULL;
+    w->input++;
+}
+
+/* More of the file behind what is `ahead`. */
+static enum hd_status read_more(struct work *w, char *buffer)
+{
+    const char *path = w->how->inputs[w->input];
+    const size_t n = fread(buffer, 1, READ_BYTES, w->file);
+
+    if (ferror(w->file))
+        return hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
+    w->at_end = n < READ_BYTES;
+    hd_text_add_bytes(&w->ahead, buffer, n);
+    return w->ahead.failed ? hd_err(HD_NO_MEMORY, "no memory for a part of %s", path) : HD_OK;
+}
+
+/* Where the piece that begins `ahead` ends; 0: not in what was read so far. Of lines the last end
+ * that is there, of a text the first cut behind PIECE_BYTES. */
+static size_t piece_end(struct work *w, bool has_lines)
+{
+    const struct hd_text *ahead = &w->ahead;
+    size_t from = w->searched > PIECE_BYTES ? w->searched : PIECE_BYTES, at;
+
+    if (w->at_end && ahead->len_bytes <= PIECE_BYTES)
+        return ahead->len_bytes;
+    if (ahead->len_bytes <= PIECE_BYTES)
+        return 0;
+    if (has_lines) {
+        const char *newline = memchr(ahead->data + from, '\n', ahead->len_bytes - from);
+
+        at = newline ? (size_t)(newline - ahead->data) + 1 : 0;
+    } else {
+        at = hd_tokenizer_cut(w->how->tokenizer, ahead->data, ahead->len_bytes, from);
+    }
+    w->searched = ahead->len_bytes;
+    return !at && w->at_end ? ahead->len_bytes : at;
+}
+
+static int64_t count_lines(const char *text, size_t bytes)
+{
+    int64_t lines = 0;
+
+    for (const char *end = text + bytes; text < end; lines++) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text));
+
+        text = newline ? newline + 1 : end;
+    }
+    return lines;
+}
+
+/* Hands the first bytes of `ahead` to the slot. */
+static enum hd_status take_piece(struct work *w, struct slot *slot, size_t bytes, bool has_lines)
+{
+    const size_t rest = w->ahead.len_bytes - bytes;
+
+    hd_text_add_bytes(&slot->text, w->ahead.data ? w->ahead.data : "", bytes);
+    if (slot->text.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for a part of %s", slot->path);
+    if (rest)
+        memmove(w->ahead.data, w->ahead.data + bytes, rest);
+    w->ahead.len_bytes = rest;
+    w->searched = 0;
+    slot->first_line = has_lines ? w->line + 1 : 0;
+    slot->first_byte = w->byte;
+    slot->ends_document = !has_lines && w->at_end && !rest;
+    w->byte += (int64_t)bytes;
+    if (has_lines)
+        w->line += count_lines(slot->text.data ? slot->text.data : "", bytes);
+    return HD_OK;
+}
+
+static enum hd_status refuse_length(const struct work *w, const char *path, bool has_lines)
+{
+    if (has_lines)
+        return hd_err(HD_LIMIT, "%s:%" PRId64 ": a line of more than %d bytes", path, w->line + 1,
+                      LINE_BYTES_MAX);
+    return hd_err(HD_LIMIT,
+                  "%s: there are %d bytes without a place where this tokenizer lets a text be cut; "
+                  "make several files of it",
+                  path, HD_TOKENIZE_PIECE_BYTES_MAX);
+}
+
+/* Reads on until a piece is there. */
+static enum hd_status fill_from_file(struct work *w, struct slot *slot)
+{
+    const bool has_lines = hd_text_ends(slot->path, ".jsonl");
+    const size_t max = has_lines ? LINE_BYTES_MAX : HD_TOKENIZE_PIECE_BYTES_MAX - READ_BYTES;
+    char *buffer = malloc(READ_BYTES);
+    enum hd_status st = buffer ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read %s", slot->path);
+    size_t end = 0;
+
+    while (!st && !(end = piece_end(w, has_lines)) && !w->at_end) {
+        st = read_more(w, buffer);
+        if (!st && w->ahead.len_bytes > max)
+            st = refuse_length(w, slot->path, has_lines);
+    }
+    free(buffer);
     if (!st)
-        st = map_text(&r);
+        st = take_piece(w, slot, end, has_lines);
+    if (!st && w->at_end && !w->ahead.len_bytes)
+        close_input(w);
+    return st;
+}
+
+/* The next piece of work; *ret_filled false when there is none. */
+static enum hd_status fill(struct work *w, struct slot *slot, bool *ret_filled)
+{
+    enum hd_status st = HD_OK;
+
+    *ret_filled = w->input < w->how->input_count;
+    if (!*ret_filled)
+        return HD_OK;
+    hd_text_clear(&slot->text);
+    slot->ids.count = 0;
+    slot->end_count = 0;
+    slot->path = w->how->inputs[w->input];
+    if (!w->file)
+        st = open_input(w);
+    return st ? st : fill_from_file(w, slot);
+}
+
+/* ---- writing ---- */
+
+static enum hd_status write_ids(struct work *w, struct slot *slot)
+{
+    enum hd_status st = HD_OK;
+    size_t at = 0;
+
+    for (size_t d = 0; !st && d < slot->end_count; d++) {
+        st = hd_token_writer_add(w->writer, slot->ids.ids + at, (int64_t)(slot->ends[d] - at));
+        if (!st)
+            st = hd_token_writer_end_document(w->writer);
+        at = slot->ends[d];
+    }
+    if (!st && at < slot->ids.count)
+        st = hd_token_writer_add(w->writer, slot->ids.ids + at, (int64_t)(slot->ids.count - at));
+    w->counts.tokens = hd_token_writer_count(w->writer);
+    w->counts.documents += (int64_t)slot->end_count;
+    w->counts.read_bytes += (int64_t)slot->text.len_bytes;
+    return st;
+}
+
+/* ---- the caller's loop ---- */
+
+static void hand_over(struct work *w, struct slot *slot, enum slot_state state)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    slot->state = state;
+    (void)pthread_cond_broadcast(&w->changed);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+static enum hd_status tell(struct work *w)
+{
+    if (w->how->progress && !w->how->progress(w->how->context, &w->counts))
+        return hd_err(HD_ABORTED, "interrupted; what was at %s is as it was", w->how->out);
+    return HD_OK;
+}
+
+static enum hd_status await(struct work *w, const struct slot *slot)
+{
+    enum hd_status st = HD_OK;
+    bool is_done = false;
+
+    while (!st && !is_done) {
+        struct timespec until;
+
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += WAIT_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        (void)pthread_mutex_lock(&w->lock);
+        if (slot->state != DONE)
+            (void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
+        is_done = slot->state == DONE;
+        (void)pthread_mutex_unlock(&w->lock);
+        st = tell(w);
+    }
+    return st;
+}
+
+/* Fills slots in turn, and writes what comes out of them in the same turn. */
+static enum hd_status run(struct work *w)
+{
+    int64_t filled = 0, written = 0;
+    bool more = true;
+    enum hd_status st = HD_OK;
+
+    while (!st && (more || written < filled)) {
+        struct slot *oldest = &w->slots[written % w->slot_count];
+
+        if (more && filled - written < w->slot_count) {
+            struct slot *slot = &w->slots[filled % w->slot_count];
+
+            st = fill(w, slot, &more);
+            if (!st && more) {
+                filled++;
+                hand_over(w, slot, READY);
+            }
+            continue;
+        }
+        st = await(w, oldest);
+        if (!st && oldest->error.status)
+            st = hd_err_restore(&oldest->error);
+        if (!st)
+            st = write_ids(w, oldest);
+        if (!st) {
+            hand_over(w, oldest, FREE);
+            written++;
+            st = tell(w);
+        }
+    }
+    return st;
+}
+
+static enum hd_status run_with_threads(struct work *w)
+{
+    pthread_t threads[HD_TOKENIZE_THREADS_MAX];
+    int started = 0;
+    enum hd_status st = HD_OK;
+
+    while (!st && started < w->how->threads) {
+        const int rc = pthread_create(&threads[started], NULL, run_worker, w);
+
+        if (rc)
+            st = hd_err(HD_NO_MEMORY, "cannot start a thread: %s", strerror(rc));
+        else
+            started++;
+    }
     if (!st)
-        st = write_both(&r, part.data, bin.data, idx.data);
-    if (r.text)
-        (void)munmap((void *)(uintptr_t)r.text, (size_t)r.text_bytes);
-    hd_encoder_free(r.encoder);
-    hd_id_list_free(&r.ids);
-    hd_text_free(&r.lengths);
-    hd_text_free(&r.pointers);
-    hd_text_free(&r.documents);
-    hd_text_free(&r.bytes);
-    hd_text_free(&part);
-    hd_text_free(&bin);
-    hd_text_free(&idx);
+        st = run(w);
+    (void)pthread_mutex_lock(&w->lock);
+    w->stops = true;
+    (void)pthread_cond_broadcast(&w->changed);
+    (void)pthread_mutex_unlock(&w->lock);
+    for (int i = 0; i < started; i++)
+        (void)pthread_join(threads[i], NULL);
+    return st;
+}
+
+static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_bytes)
+{
+    *ret_bytes = 0;
+    if (!how->input_count)
+        return hd_err(HD_INVALID, "no input files");
+    if (how->threads < 1 || how->threads > HD_TOKENIZE_THREADS_MAX)
+        return hd_err(HD_INVALID, "threads: 1 to %d", HD_TOKENIZE_THREADS_MAX);
+    for (size_t i = 0; i < how->input_count; i++) {
+        struct stat info;
+
+        if (stat(how->inputs[i], &info) < 0)
+            return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot read %s: %s",
+                          how->inputs[i], strerror(errno));
+        if (!S_ISREG(info.st_mode))
+            return hd_err(HD_INVALID, "%s is no regular file", how->inputs[i]);
+        *ret_bytes += info.st_size;
+    }
+    return HD_OK;
+}
+
+static enum hd_status make_slots(struct work *w)
+{
+    w->slot_count = SLOTS_PER_THREAD * w->how->threads;
+    w->slots = calloc((size_t)w->slot_count, sizeof *w->slots);
+    return w->slots ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to tokenize");
+}
+
+static void done(struct work *w)
+{
+    for (int i = 0; w->slots && i < w->slot_count; i++) {
+        hd_text_free(&w->slots[i].text);
+        hd_id_list_free(&w->slots[i].ids);
+        free(w->slots[i].ends);
+    }
+    free(w->slots);
+    hd_text_free(&w->ahead);
+    if (w->file)
+        (void)fclose(w->file);
+    (void)pthread_cond_destroy(&w->changed);
+    (void)pthread_mutex_destroy(&w->lock);
+}
+
+enum hd_status hd_tokenize(const struct hd_tokenize *how, struct hd_tokenize_counts *ret_counts)
+{
+    const bool is_narrow =
+        hd_tokenizer_vocab(how->tokenizer) <= 1 << 16 && how->end_of_text < 1 << 16;
+    struct work w = {.how = how};
+    enum hd_status st = check_inputs(how, &w.counts.total_bytes);
+
+    if (st)
+        return st;
+    (void)pthread_mutex_init(&w.lock, NULL);
+    (void)pthread_cond_init(&w.changed, NULL);
+    st = make_slots(&w);
+    if (!st)
+        st = hd_token_writer_open(how->out, how->format, is_narrow ? 2 : 4, &w.writer);
+    if (!st)
+        st = run_with_threads(&w);
+    if (st)
+        hd_token_writer_drop(w.writer);
+    else
+        st = hd_token_writer_finish(w.writer);
+    if (!st && ret_counts)
+        *ret_counts = w.counts;
+    done(&w);
     return st;
 }

@@ -275,3 +275,11 @@ enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size
         list->ids[list->count++] = bytes[i];
     return st;
 }
+
+size_t hd_tokenizer_cut(const struct hd_tokenizer *tokenizer, const void *text, size_t text_bytes,
+                        size_t from)
+{
+    if (tokenizer->is_bytes)
+        return from < text_bytes ? (from ? from : text_bytes > 1) : 0;
+    return hd_bpe_cut(&tokenizer->bpe, text, text_bytes, from);
+}

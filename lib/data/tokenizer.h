@@ -68,6 +68,12 @@ void hd_encoder_free(struct hd_encoder *encoder); /* NULL is fine */
 enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size_t text_bytes,
                               struct hd_id_list *list);
 
+/* The first place at or behind `from` (and behind 0) where `text`, or a text that goes on behind
+ * text_bytes, may be cut so that the ids of both parts, one behind the other, are those of the
+ * whole; 0: there is none, for many tokenizers nowhere in any text. tokenizer_cut.c says why. */
+size_t hd_tokenizer_cut(const struct hd_tokenizer *tokenizer, const void *text, size_t text_bytes,
+                        size_t from);
+
 /* ---- printing ---- */
 
 /* Turns a stream of raw bytes, in pieces of any size, into text that is safe to print: valid UTF-8,

@@ -3,6 +3,7 @@
  *   tokenizer_json.c     tokenizer.json -> struct hd_bpe
  *   tokenizer_added.c    where added tokens stand in a text
  *   tokenizer_split.c    pre-tokenizers: a text into words (the owner of pcre2.h)
+ *   tokenizer_cut.c      where a text may be cut
  *   tokenizer_nfc.c      the normaliser (the owner of utf8proc.h)
  *   tokenizer_bpe.c      words into ids
  *   tokenizer.c          the public functions, and "bytes"
@@ -51,6 +52,7 @@ struct hd_split_step {
     struct hd_regex *regex; /* NULL: no split */
     enum hd_split_behavior behavior;
     bool invert;
+    unsigned cut_properties; /* by hd_cut_properties; 0: nothing is known */
     bool adds_space; /* in front of each piece that does not begin with one, before the split */
 };
 
@@ -72,6 +74,8 @@ struct hd_added_set {
     int32_t first[256]; /* the root's children by byte; 0: none */
 };
 
+enum hd_cut { HD_CUT_NOWHERE, HD_CUT_AT_LINES, HD_CUT_AT_SPACES };
+
 struct hd_bpe {
     struct hd_arena arena;
     struct hd_token_text *texts; /* [vocab] */
@@ -85,6 +89,7 @@ struct hd_bpe {
     bool is_nfc;
     struct hd_split_step steps[HD_BPE_STEPS_MAX];
     int step_count;
+    enum hd_cut cut;
     struct hd_regex *word_char; /* for single_word; NULL: no token needs it */
     struct hd_added_token *tokens;
     int token_count;
@@ -141,6 +146,16 @@ enum hd_status hd_regex_find(const struct hd_regex *regex, struct hd_regex_scrat
                              bool *ret_found, size_t *ret_start, size_t *ret_end);
 /* Does the one character that is the text match? For patterns of one character. */
 bool hd_regex_is(const struct hd_regex *regex, const unsigned char *text, size_t len_bytes);
+
+/* ---- tokenizer_cut.c ---- */
+
+/* What is known of a split by `pattern`. */
+unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior);
+/* From the steps and the added tokens. */
+enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe);
+/* The first place at or behind `from` where the text may be cut; 0: there is none. */
+size_t hd_bpe_cut(const struct hd_bpe *bpe, const unsigned char *text, size_t len_bytes,
+                  size_t from);
 
 /* ---- tokenizer_nfc.c ---- */
 

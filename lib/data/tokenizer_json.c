@@ -413,6 +413,7 @@ static enum hd_status read_byte_level(struct reading *r, const struct hd_json *p
         st = read_bool(p, "pre_tokenizer", "use_regex", true, &use_regex);
     if (!st && use_regex)
         st = hd_regex_new(gpt2_pattern, &step.regex);
+    step.cut_properties = use_regex ? hd_cut_properties(gpt2_pattern, step.behavior) : 0;
     if (st)
         return st;
     r->has_byte_level = true;
@@ -463,6 +464,8 @@ static enum hd_status read_split(struct reading *r, const struct hd_json *p)
                  : hd_regex_quote(pattern->first->text, &step.regex);
     if (st)
         return hd_err_prefix(st, "pre_tokenizer");
+    if (strcmp(pattern->first->key, "Regex") == 0)
+        step.cut_properties = hd_cut_properties(pattern->first->text, step.behavior);
     return add_step(r, step);
 }
 
@@ -477,6 +480,7 @@ static enum hd_status read_digits(struct reading *r, const struct hd_json *p)
     if (!st)
         st = hd_regex_new("\\p{N}", &step.regex);
     step.behavior = each ? HD_SPLIT_ISOLATED : HD_SPLIT_CONTIGUOUS;
+    step.cut_properties = hd_cut_properties("\\p{N}", step.behavior);
     return st ? st : add_step(r, step);
 }
 
@@ -697,6 +701,8 @@ enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_bpe *b
     st = hd_json_parse(&r.json, text, text_bytes, &limits, &root);
     if (!st)
         st = read_root(&r, root);
+    if (!st)
+        bpe->cut = hd_bpe_find_cut(bpe);
     hd_arena_done(&r.json);
     return st;
 }

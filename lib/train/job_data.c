@@ -2,46 +2,14 @@
 
 #include <string.h>
 
-#include "data/tokenizer.h"
-
-/* Text is read through the tokenizer, every token of which the model must know. */
-static enum hd_status check_tokenizer(const struct hd_job *job)
-{
-    struct hd_tokenizer *tokenizer = NULL;
-    enum hd_status st = hd_tokenizer_open(job->tokenizer, &tokenizer);
-
-    if (!st && job->vocab < hd_tokenizer_vocab(tokenizer))
-        st = hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
-                    (long long)job->vocab, (int)hd_tokenizer_vocab(tokenizer), job->tokenizer);
-    hd_tokenizer_close(tokenizer);
-    return st;
-}
-
-/* The id that ends a document: the job's, or the tokenizer's where the job leaves it to that. */
-static enum hd_status end_of_text(const struct hd_job *job, int64_t *ret_id)
-{
-    struct hd_tokenizer *tokenizer = NULL;
-    enum hd_status st;
-
-    *ret_id = job->end_of_text;
-    if (job->end_of_text != -2)
-        return HD_OK;
-    *ret_id = -1;
-    if (strcmp(job->tokenizer, "none") == 0)
-        return HD_OK;
-    st = hd_tokenizer_open(job->tokenizer, &tokenizer);
-    if (!st)
-        *ret_id = hd_tokenizer_end_of_text(tokenizer);
-    hd_tokenizer_close(tokenizer);
-    return st;
-}
-
 /* `cached`: what to read in place of the job's files, or NULL. */
-static enum hd_status open_corpus(const struct hd_job *job, const struct hd_job_file *files,
-                                  int64_t count, const struct hd_corpus_file *cached,
-                                  struct hd_arena *arena, struct hd_corpus **ret_corpus)
+static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                                  const struct hd_job_file *files, int64_t count,
+                                  const struct hd_corpus_file *cached, struct hd_arena *arena,
+                                  struct hd_corpus **ret_corpus)
 {
     struct hd_corpus_file *list = hd_arena_array(arena, (size_t)count + 1, sizeof *list);
+    const struct hd_tokenizer *text_by;
     enum hd_status st;
     int64_t end = -1;
 
@@ -51,12 +19,12 @@ static enum hd_status open_corpus(const struct hd_job *job, const struct hd_job_
         list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
     st = hd_corpus_open(cached ? cached : list, (size_t)count, ret_corpus);
     if (!st && hd_corpus_has_text(*ret_corpus))
-        st = check_tokenizer(job);
+        st = hd_job_tokenizer_need(tokenizer, job, &text_by);
     if (!st)
         st = hd_corpus_set_vocab(*ret_corpus, job->vocab);
     if (st || strcmp(job->documents, "bounded") != 0)
         return st;
-    st = end_of_text(job, &end);
+    st = hd_job_tokenizer_end_of_text(tokenizer, job, &end);
     if (!st)
         hd_corpus_set_bounds(*ret_corpus, end);
     return st;
@@ -81,21 +49,22 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
                                    job->global_batch, order, (uint64_t)job->seed);
 }
 
-enum hd_status hd_job_data_open(const struct hd_job *job, const struct hd_token_cache *cache,
-                                struct hd_arena *arena, struct hd_job_data *ret_data)
+static enum hd_status open_all(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                               const struct hd_token_cache *cache, struct hd_arena *arena,
+                               struct hd_job_data *ret_data)
 {
     struct hd_job_data *d = ret_data;
     struct hd_data_range val = {0};
     enum hd_status st;
 
     *d = (struct hd_job_data){.can_validate = false};
-    st = open_corpus(job, job->train, job->train_count, cache ? cache->train : NULL, arena,
-                     &d->train_corpus);
+    st = open_corpus(job, tokenizer, job->train, job->train_count, cache ? cache->train : NULL,
+                     arena, &d->train_corpus);
     if (st)
         return hd_err_prefix(st, "data.train");
     d->train = hd_corpus_all(d->train_corpus);
     if (job->val_count) {
-        st = open_corpus(job, job->val, job->val_count, cache ? cache->val : NULL, arena,
+        st = open_corpus(job, tokenizer, job->val, job->val_count, cache ? cache->val : NULL, arena,
                          &d->val_corpus);
         if (st)
             return hd_err_prefix(st, "data.val");
@@ -110,6 +79,17 @@ enum hd_status hd_job_data_open(const struct hd_job *job, const struct hd_token_
                                 job->validate_batches * job->global_batch);
         d->can_validate = !st;
     }
+    return st;
+}
+
+enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                                const struct hd_token_cache *cache, struct hd_arena *arena,
+                                struct hd_job_data *ret_data)
+{
+    struct hd_job_tokenizer own = {.opened = NULL};
+    enum hd_status st = open_all(job, tokenizer ? tokenizer : &own, cache, arena, ret_data);
+
+    hd_job_tokenizer_close(&own);
     return st;
 }
 

@@ -15,9 +15,10 @@ enum { WAIT_NS = 20 * 1000 * 1000, NAMES_BYTES_MAX = 64 << 20 };
 
 struct fill {
     const struct hd_job *job;
+    struct hd_job_tokenizer *opened;
     const struct hd_token_cache_watch *watch;
     struct hd_arena *arena;
-    struct hd_tokenizer *tokenizer;
+    const struct hd_tokenizer *tokenizer; /* the job's */
     int64_t end_of_text;
     uint64_t tokenizer_hash;
     const char *folder;
@@ -69,7 +70,7 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
 
     if (st)
         return st;
-    hd_text_add(&key, "1 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
+    hd_text_add(&key, "2 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
                 f->tokenizer_hash, f->end_of_text, (int64_t)info.st_size,
                 (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, file->path);
     hd_hash_format(hd_hash_bytes(key.data ? key.data : "", key.len_bytes), ret_name);
@@ -153,19 +154,38 @@ static enum hd_status take_names(struct fill *f)
 
 /* ---- the tokens ---- */
 
+/* This rank's share of the cores. */
+static int threads_of(const struct hd_job *job)
+{
+    if (job->threads < 1)
+        return 1;
+    return job->threads < HD_TOKENIZE_THREADS_MAX ? (int)job->threads : HD_TOKENIZE_THREADS_MAX;
+}
+
+static bool is_alive(void *context, const struct hd_tokenize_counts *c)
+{
+    const struct hd_token_cache_watch *watch = context;
+
+    return !watch->alive || watch->alive(watch->context, c->read_bytes, c->total_bytes);
+}
+
 static enum hd_status make(struct fill *f, const struct hd_job_file *file, const char *stem)
 {
+    struct hd_token_cache_watch watch = *f->watch;
     const struct hd_tokenize what = {.tokenizer = f->tokenizer,
                                      .end_of_text = f->end_of_text,
-                                     .in = file->path,
+                                     .inputs = &file->path,
+                                     .input_count = 1,
                                      .out = stem,
-                                     .progress = f->watch->alive,
-                                     .context = f->watch->context};
+                                     .format = HD_TOKEN_FORMAT_MEGATRON,
+                                     .threads = threads_of(f->job),
+                                     .progress = is_alive,
+                                     .context = &watch};
     struct stat info;
     enum hd_status st = check_file(file, &info);
 
     f->made++;
-    return st ? st : hd_tokenize_file(&what);
+    return st ? st : hd_tokenize(&what, NULL);
 }
 
 /* First this rank's own files, then the others', which it only names. */
@@ -219,15 +239,12 @@ static enum hd_status prepare(struct fill *f)
     const struct hd_job *job = f->job;
     const char *slash = strrchr(job->attempt_dir, '/');
     struct hd_text bytes = {0};
-    enum hd_status st = hd_tokenizer_open(job->tokenizer, &f->tokenizer);
+    enum hd_status st = hd_job_tokenizer_need(f->opened, job, &f->tokenizer);
 
+    if (!st)
+        st = hd_job_tokenizer_end_of_text(f->opened, job, &f->end_of_text);
     if (st)
-        return hd_err_prefix(st, "data.tokenizer");
-    if (job->vocab < hd_tokenizer_vocab(f->tokenizer))
-        return hd_err(HD_INVALID, "model.vocab: %lld is less than the %d tokens of %s",
-                      (long long)job->vocab, (int)hd_tokenizer_vocab(f->tokenizer), job->tokenizer);
-    f->end_of_text =
-        job->end_of_text == -2 ? hd_tokenizer_end_of_text(f->tokenizer) : job->end_of_text;
+        return st;
     f->folder =
         hd_arena_printf(f->arena, "%.*s/tokens", slash ? (int)(slash - job->attempt_dir) : 1,
                         slash ? job->attempt_dir : ".");
@@ -242,11 +259,11 @@ static enum hd_status prepare(struct fill *f)
     return st ? st : take_names(f);
 }
 
-enum hd_status hd_token_cache_fill(const struct hd_job *job,
+enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    const struct hd_token_cache_watch *watch, struct hd_arena *arena,
                                    struct hd_token_cache *ret_cache)
 {
-    struct fill f = {.job = job, .watch = watch, .arena = arena};
+    struct fill f = {.job = job, .opened = tokenizer, .watch = watch, .arena = arena};
     struct hd_corpus_file *train, *val;
     enum hd_status st;
 
@@ -264,7 +281,6 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job,
         st = wait_for(&f, job->train, job->train_count, train);
     if (!st)
         st = wait_for(&f, job->val, job->val_count, val);
-    hd_tokenizer_close(f.tokenizer);
     if (!st)
         *ret_cache = (struct hd_token_cache){train, val, f.made};
     return st;

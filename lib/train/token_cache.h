@@ -6,6 +6,7 @@
  * attempts find it there. The ranks share the files out and wait for each other; a file counts as
  * there when its index is, which comes last and whole. Rank 0 names the files for all, in
  * ATTEMPT_DIR/tokens: on other nodes the same text may have another time of change.
+ * A rank uses all of its threads for each file.
  *
  * Used by: worker, tests.   Uses: data, link, base.   Threads: one call per rank.
  */
@@ -17,6 +18,7 @@
 #include "base/arena.h"
 #include "data/data.h"
 #include "link/job.h"
+#include "train/job_tokenizer.h"
 
 struct hd_token_cache_watch {
     int rank, world;
@@ -32,7 +34,7 @@ struct hd_token_cache {
 };
 
 /* Lives in `arena`. HD_INVALID: a file is not what it was at submission, or is no text. */
-enum hd_status hd_token_cache_fill(const struct hd_job *job,
+enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    const struct hd_token_cache_watch *watch, struct hd_arena *arena,
                                    struct hd_token_cache *ret_cache);
 

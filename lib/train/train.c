@@ -167,7 +167,7 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         st = hd_lr_schedule_from_job(job, &t->schedule);
     if (!st)
-        st = hd_job_data_open(job, options->tokens, &t->arena, &t->data);
+        st = hd_job_data_open(job, options->tokenizer, options->tokens, &t->arena, &t->data);
     if (!st)
         st = t->table->open(&backend, &t->backend);
     if (!st)

@@ -41,6 +41,7 @@ struct hd_trainer_options {
     struct hd_comm *comm; /* this rank's endpoint, nothing visible yet; the trainer borrows it */
     int rank;
     struct hd_layout_options layout;
+    struct hd_job_tokenizer *tokenizer;  /* may be NULL */
     const struct hd_token_cache *tokens; /* the job's text as token files; NULL: read as it is */
     bool force_plain;                    /* tests: the portable kernels */
     /* Tests: reservations other than the layout's; smaller ones are HD_NO_MEMORY. 0: the layout's.

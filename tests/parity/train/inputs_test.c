@@ -128,7 +128,7 @@ static void a_mixture_of_the_job_becomes_sources(void **state)
     job.weight_count = 2;
     job.val_split = 0;
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_job_data_open(&job, NULL, &arena, &data), HD_OK);
+    assert_int_equal(hd_job_data_open(&job, NULL, NULL, &arena, &data), HD_OK);
     assert_int_equal(data.sampler.mixture.count, 2);
     assert_int_equal(data.sampler.sources[0].range.count, 640);
     assert_int_equal(data.sampler.sources[1].range.first, 640);

@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "data/tokenize.h"
 #include "harness.h"
 #include "train/job_data.h"
 
@@ -71,13 +70,23 @@ static int tear_down(void **state)
 
 /* ---- one rank ---- */
 
+static enum hd_status fill(const struct hd_job *job, const struct hd_token_cache_watch *watch,
+                           struct hd_arena *arena, struct hd_token_cache *ret_cache)
+{
+    struct hd_job_tokenizer tokenizer = {.opened = NULL};
+    const enum hd_status st = hd_token_cache_fill(job, &tokenizer, watch, arena, ret_cache);
+
+    hd_job_tokenizer_close(&tokenizer);
+    return st;
+}
+
 static int64_t fill_and_open(const struct setting *s, struct hd_arena *arena,
                              struct hd_job_data *ret_data)
 {
     struct hd_token_cache cache;
 
-    if (hd_token_cache_fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, arena, &cache) ||
-        hd_job_data_open(&s->job, &cache, arena, ret_data))
+    if (fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, arena, &cache) ||
+        hd_job_data_open(&s->job, NULL, &cache, arena, ret_data))
         fail_msg("%s", hd_err_message());
     return cache.made;
 }
@@ -153,9 +162,8 @@ static void tokens_are_made_once_for_the_same_text(void **state)
     assert_int_equal(fill_and_open(s, &arena, &data), 1);
     hd_job_data_close(&data);
 
-    assert_int_equal(
-        hd_token_cache_fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
-        HD_OK);
+    assert_int_equal(fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
+                     HD_OK);
     hd_text_add(&idx, "%s", cache.train[2].path);
     memcpy(idx.data + idx.len_bytes - 3, "idx", 3);
     assert_int_equal(unlink(idx.data), 0);
@@ -180,8 +188,7 @@ static void a_line_that_is_no_document_is_named(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         put(s, 0, "a.jsonl", cases[i].text);
         hd_arena_init(&arena, 0);
-        assert_int_equal(hd_token_cache_fill(&s->job, &(struct hd_token_cache_watch){.world = 1},
-                                             &arena, &cache),
+        assert_int_equal(fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
                          HD_INVALID);
         if (!strstr(hd_err_message(), cases[i].message))
             fail_msg("'%s' does not say '%s'", hd_err_message(), cases[i].message);
@@ -189,52 +196,10 @@ static void a_line_that_is_no_document_is_named(void **state)
     }
     s->files[0].size_bytes++;
     hd_arena_init(&arena, 0);
-    assert_int_equal(
-        hd_token_cache_fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
-        HD_INVALID);
+    assert_int_equal(fill(&s->job, &(struct hd_token_cache_watch){.world = 1}, &arena, &cache),
+                     HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "when the job was submitted"));
     hd_arena_done(&arena);
-}
-
-/* Goal: pieces join to the whole text. Method: 5 MiB of lines, some longer than a piece, some that
- * begin with blanks or with letters of two and three bytes. */
-static void long_text_goes_through_in_pieces_without_a_loss(void **state)
-{
-    static const char *const lines[] = {"a line\n", "  indented\n", "\xc3\xa9t\xc3\xa9\n", "\n",
-                                        "\xe4\xb8\xad\xe6\x96\x87\n"};
-    struct setting *s = *state;
-    struct hd_tokenizer *tokenizer = NULL;
-    struct hd_corpus *corpus = NULL;
-    struct hd_text text = {0}, out = {0}, bin = {0};
-    struct hd_tokenize what;
-    int32_t *ids;
-
-    for (int i = 0; text.len_bytes < 5 << 20; i++)
-        hd_text_add(&text, "%s", i % 100000 == 99999 ? "x" : lines[i % 5]);
-    put(s, 1, "b.txt", text.data);
-    hd_text_add(&out, "%s/b", s->h.dir);
-    hd_text_add(&bin, "%s/b.bin", s->h.dir);
-    assert_int_equal(hd_tokenizer_open("bytes", &tokenizer), HD_OK);
-    what = (struct hd_tokenize){
-        .tokenizer = tokenizer, .end_of_text = 300, .in = s->path[1], .out = out.data};
-    assert_int_equal(hd_tokenize_file(&what), HD_OK);
-    assert_int_equal(
-        hd_corpus_open(&(struct hd_corpus_file){bin.data, 2 * (int64_t)text.len_bytes + 2}, 1,
-                       &corpus),
-        HD_OK);
-    ids = calloc(text.len_bytes + 1, sizeof *ids);
-    assert_non_null(ids);
-    assert_int_equal(hd_corpus_read(corpus, 0, (int64_t)text.len_bytes + 1, ids), HD_OK);
-    for (size_t i = 0; i < text.len_bytes; i++)
-        if (ids[i] != (unsigned char)text.data[i])
-            fail_msg("byte %zu is %d", i, ids[i]);
-    assert_int_equal(ids[text.len_bytes], 300);
-    free(ids);
-    hd_corpus_close(corpus);
-    hd_tokenizer_close(tokenizer);
-    hd_text_free(&text);
-    hd_text_free(&out);
-    hd_text_free(&bin);
 }
 
 /* ---- several ranks ---- */
@@ -267,7 +232,7 @@ static enum hd_status fill_rank(struct harness_rank *r)
     hd_arena_init(&arena, 0);
     if (r->rank == 0)
         (void)usleep(50 * 1000); /* so that the other one waits */
-    st = hd_token_cache_fill(r->job, &watch, &arena, &cache);
+    st = fill(r->job, &watch, &arena, &cache);
     c->made[r->rank] = cache.made;
     options.tokens = &cache;
     if (!st)
@@ -308,12 +273,18 @@ static void a_rank_whose_peer_is_gone_gives_up(void **state)
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    assert_int_equal(
-        hd_token_cache_fill(&s->job,
-                            &(struct hd_token_cache_watch){.rank = 1, .world = 2, .alive = give_up},
-                            &arena, &cache),
-        HD_ABORTED);
+    assert_int_equal(fill(&s->job,
+                          &(struct hd_token_cache_watch){.rank = 1, .world = 2, .alive = give_up},
+                          &arena, &cache),
+                     HD_ABORTED);
     hd_arena_done(&arena);
+}
+
+/* Goes on while there is work, and waits for nobody. */
+static bool wait_never(void *context, int64_t done, int64_t total)
+{
+    (void)context, (void)done;
+    return total > 0;
 }
 
 /* On another node the same text may have another time of change. */
@@ -321,7 +292,7 @@ static bool change_times_and_be_rank_1(void *context, int64_t done, int64_t tota
 {
     struct setting *s = context;
     const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
-    const struct hd_token_cache_watch watch = {.rank = 1, .world = 2, .alive = give_up};
+    const struct hd_token_cache_watch watch = {.rank = 1, .world = 2, .alive = wait_never};
     struct hd_token_cache cache;
     struct hd_arena arena;
 
@@ -331,7 +302,7 @@ static bool change_times_and_be_rank_1(void *context, int64_t done, int64_t tota
     hd_arena_init(&arena, 0);
     for (int i = 0; i < FILES; i++)
         assert_int_equal(utimensat(AT_FDCWD, s->path[i], times, 0), 0);
-    if (hd_token_cache_fill(&s->job, &watch, &arena, &cache))
+    if (fill(&s->job, &watch, &arena, &cache))
         fail_msg("%s", hd_err_message());
     hd_arena_done(&arena);
     return true;
@@ -346,7 +317,7 @@ static void rank_0_names_the_tokens_for_all(void **state)
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    if (hd_token_cache_fill(&s->job, &watch, &arena, &cache))
+    if (fill(&s->job, &watch, &arena, &cache))
         fail_msg("%s", hd_err_message());
     assert_int_equal(cache.made, 1); /* of the two that need it; rank 1 made the other */
     hd_arena_done(&arena);
@@ -361,7 +332,6 @@ int main(void)
         with_files(documents_without_an_end_of_text_are_bounded),
         with_files(tokens_are_made_once_for_the_same_text),
         with_files(a_line_that_is_no_document_is_named),
-        with_files(long_text_goes_through_in_pieces_without_a_loss),
         with_files(ranks_share_the_files_and_wait_for_each_other),
         with_files(a_rank_whose_peer_is_gone_gives_up),
         with_files(rank_0_names_the_tokens_for_all),

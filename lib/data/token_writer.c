@@ -1,0 +1,279 @@
+#include "data/token_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+
+enum {
+    LLMC_HEAD_BYTES = 1024,
+    NPY_HEAD_BYTES = 128,
+    LLMC_MAGIC_16 = 20240520,
+    LLMC_VERSION_16 = 1,
+    LLMC_MAGIC_32 = 20240801,
+    LLMC_VERSION_32 = 7,
+    MEGATRON_I32 = 4, /* its codes for the type of an id */
+    MEGATRON_U16 = 8,
+    BUFFER_IDS = 1 << 16,
+};
+
+struct hd_token_writer {
+    enum hd_token_format format;
+    int id_bytes, fd;
+    char *out, *part, *idx, *idx_part; /* the last two NULL: no index */
+    int64_t count;                     /* of ids written */
+    unsigned char *buffer;             /* [BUFFER_IDS, id_bytes] */
+    /* Megatron's three tables, while they grow */
+    struct hd_text lengths, pointers, documents; /* i32, i64, i64 */
+    int64_t sequences, sequence_first;
+};
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory to write tokens");
+}
+
+static int64_t head_bytes(const struct hd_token_writer *w)
+{
+    return w->format == HD_TOKEN_FORMAT_NPY    ? NPY_HEAD_BYTES
+           : w->format == HD_TOKEN_FORMAT_LLMC ? LLMC_HEAD_BYTES
+                                               : 0;
+}
+
+static void add_int64(struct hd_text *table, int64_t value)
+{
+    hd_text_add_bytes(table, &value, sizeof value);
+}
+
+static enum hd_status name_files(struct hd_token_writer *w, const char *out)
+{
+    const bool has_index = w->format == HD_TOKEN_FORMAT_MEGATRON;
+    struct hd_text name = {0}, part = {0}, idx = {0}, idx_part = {0};
+
+    hd_text_add(&name, "%s%s", out, has_index ? ".bin" : "");
+    hd_text_add(&part, "%s.part.%ld.%p", name.data ? name.data : "", (long)getpid(), (void *)w);
+    if (has_index) {
+        hd_text_add(&idx, "%s.idx", out);
+        hd_text_add(&idx_part, "%s.part.%ld.%p", idx.data ? idx.data : "", (long)getpid(),
+                    (void *)w);
+    }
+    w->out = name.data;
+    w->part = part.data;
+    w->idx = idx.data;
+    w->idx_part = idx_part.data;
+    return name.failed || part.failed || idx.failed || idx_part.failed ? no_memory() : HD_OK;
+}
+
+enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format, int id_bytes,
+                                    struct hd_token_writer **ret_writer)
+{
+    struct hd_token_writer *w = calloc(1, sizeof *w);
+    enum hd_status st;
+
+    if (!w)
+        return no_memory();
+    w->format = format;
+    w->id_bytes = id_bytes;
+    w->fd = -1;
+    w->buffer = malloc((size_t)BUFFER_IDS * (size_t)id_bytes);
+    st = w->buffer ? name_files(w, out) : no_memory();
+    if (!st) {
+        w->fd = open(w->part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (w->fd < 0)
+            st = hd_err(HD_IO, "cannot create %s: %s", w->part, strerror(errno));
+    }
+    if (!st && lseek(w->fd, head_bytes(w), SEEK_SET) < 0)
+        st = hd_err(HD_IO, "cannot seek in %s: %s", w->part, strerror(errno));
+    add_int64(&w->documents, 0);
+    if (st)
+        hd_token_writer_drop(w);
+    else
+        *ret_writer = w;
+    return st;
+}
+
+void hd_token_writer_drop(struct hd_token_writer *w)
+{
+    if (!w)
+        return;
+    if (w->fd >= 0) {
+        (void)close(w->fd);
+        (void)unlink(w->part); /* gone already after a rename */
+        if (w->idx_part)
+            (void)unlink(w->idx_part);
+    }
+    hd_text_free(&w->lengths);
+    hd_text_free(&w->pointers);
+    hd_text_free(&w->documents);
+    free(w->buffer);
+    free(w->out);
+    free(w->part);
+    free(w->idx);
+    free(w->idx_part);
+    free(w);
+}
+
+int64_t hd_token_writer_count(const struct hd_token_writer *w)
+{
+    return w->count;
+}
+
+/* ---- ids ---- */
+
+static enum hd_status put(struct hd_token_writer *w, const int32_t *ids, size_t count)
+{
+    enum hd_status st;
+
+    for (size_t i = 0; i < count; i++) { /* little-endian machines only, as token_file.h */
+        const uint32_t id = (uint32_t)ids[i];
+
+        memcpy(w->buffer + i * (size_t)w->id_bytes, &id, (size_t)w->id_bytes);
+    }
+    st = hd_file_write_all(w->fd, w->buffer, count * (size_t)w->id_bytes);
+    w->count += (int64_t)count;
+    return st ? hd_err_prefix(st, "%s", w->out) : HD_OK;
+}
+
+/* What was written since the last sequence ended is one, if it is any. */
+static void end_sequence(struct hd_token_writer *w)
+{
+    const int32_t length = (int32_t)(w->count - w->sequence_first);
+
+    if (!length || !w->idx)
+        return;
+    hd_text_add_bytes(&w->lengths, &length, sizeof length);
+    add_int64(&w->pointers, w->sequence_first * w->id_bytes);
+    w->sequences++;
+    w->sequence_first = w->count;
+}
+
+enum hd_status hd_token_writer_add(struct hd_token_writer *w, const int32_t *ids, int64_t count)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0; !st && at < count;) {
+        const int64_t n = count - at < BUFFER_IDS ? count - at : BUFFER_IDS;
+
+        if (w->count - w->sequence_first > INT32_MAX - n) /* what a length of 32 bits can say */
+            end_sequence(w);
+        st = put(w, ids + at, (size_t)n);
+        at += n;
+    }
+    return st;
+}
+
+enum hd_status hd_token_writer_end_document(struct hd_token_writer *w)
+{
+    if (!w->idx)
+        return HD_OK;
+    end_sequence(w);
+    add_int64(&w->documents, w->sequences);
+    return w->lengths.failed || w->pointers.failed || w->documents.failed ? no_memory() : HD_OK;
+}
+
+/* ---- the end ---- */
+
+static enum hd_status write_head(struct hd_token_writer *w)
+{
+    char head[LLMC_HEAD_BYTES] = {0};
+
+    if (w->format == HD_TOKEN_FORMAT_LLMC) {
+        const int32_t numbers[3] = {w->id_bytes == 2 ? LLMC_MAGIC_16 : LLMC_MAGIC_32,
+                                    w->id_bytes == 2 ? LLMC_VERSION_16 : LLMC_VERSION_32,
+                                    (int32_t)w->count};
+
+        if (w->count > INT32_MAX)
+            return hd_err(
+                HD_LIMIT,
+                "%s: llm.c's format counts at most %d tokens; write a .npy, or Megatron's "
+                "format",
+                w->out, INT32_MAX);
+        memcpy(head, numbers, sizeof numbers);
+    } else {
+        int n;
+
+        memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10); /* version 1.0, 118 bytes follow */
+        n = snprintf(head + 10, sizeof head - 10,
+                     "{'descr': '<u%d', 'fortran_order': False, 'shape': (%" PRId64 ",), }",
+                     w->id_bytes, w->count);
+        memset(head + 10 + n, ' ', NPY_HEAD_BYTES - 11 - (size_t)n);
+        head[NPY_HEAD_BYTES - 1] = '\n';
+    }
+    if (lseek(w->fd, 0, SEEK_SET) < 0)
+        return hd_err(HD_IO, "cannot seek in %s: %s", w->out, strerror(errno));
+    return hd_file_write_all(w->fd, head, (size_t)head_bytes(w));
+}
+
+static enum hd_status write_index(struct hd_token_writer *w)
+{
+    const int64_t entries = (int64_t)(w->documents.len_bytes / sizeof(int64_t));
+    const char type = w->id_bytes == 2 ? MEGATRON_U16 : MEGATRON_I32;
+    struct hd_text index = {0};
+    enum hd_status st;
+
+    hd_text_add_bytes(&index, "MMIDIDX\0", 9);
+    add_int64(&index, 1);
+    hd_text_add_bytes(&index, &type, 1);
+    add_int64(&index, w->sequences);
+    add_int64(&index, entries);
+    hd_text_add_bytes(&index, w->lengths.data ? w->lengths.data : "", w->lengths.len_bytes);
+    hd_text_add_bytes(&index, w->pointers.data ? w->pointers.data : "", w->pointers.len_bytes);
+    hd_text_add_bytes(&index, w->documents.data ? w->documents.data : "", w->documents.len_bytes);
+    st = index.failed || w->documents.failed
+             ? no_memory()
+             : hd_file_write_atomic(w->idx_part, index.data, index.len_bytes, 0644);
+    hd_text_free(&index);
+    return st;
+}
+
+static enum hd_status sync_dir(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    enum hd_status st = dir ? hd_file_sync_dir(dir) : no_memory();
+
+    free(dir);
+    return st;
+}
+
+static enum hd_status rename_to(const char *from, const char *to)
+{
+    if (rename(from, to) < 0)
+        return hd_err(HD_IO, "cannot rename %s to %s: %s", from, to, strerror(errno));
+    return HD_OK;
+}
+
+/* Everything that can fail for want of room comes before the first name changes. */
+static enum hd_status publish(struct hd_token_writer *w)
+{
+    enum hd_status st = HD_OK;
+
+    if (fsync(w->fd) < 0)
+        return hd_err(HD_IO, "cannot flush %s: %s", w->part, strerror(errno));
+    if (w->idx)
+        st = write_index(w);
+    if (!st && w->idx && unlink(w->idx) < 0 && errno != ENOENT)
+        st = hd_err(HD_IO, "cannot replace %s: %s", w->idx, strerror(errno));
+    if (!st)
+        st = rename_to(w->part, w->out);
+    if (!st && w->idx)
+        st = rename_to(w->idx_part, w->idx);
+    return st ? st : sync_dir(w->out);
+}
+
+enum hd_status hd_token_writer_finish(struct hd_token_writer *w)
+{
+    enum hd_status st = w->idx ? HD_OK : write_head(w);
+
+    if (!st)
+        st = publish(w);
+    hd_token_writer_drop(w);
+    return st;
+}

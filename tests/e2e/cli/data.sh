@@ -1,0 +1,58 @@
+#!/bin/bash
+# heddle data tokenize: its formats, and what it leaves when it does not come to its end.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+tokenizer=$HEDDLE_SOURCE_DIR/tests/unit/data/tokenizers/gpt2.json
+out=$work/out
+mkdir "$out"
+printf '{"text": "one"}\n{"text": "fourteen bytes"}\n' >"$work/two.jsonl"
+size() { stat -c %s "$1" 2>/dev/null; }
+tokenize() { heddle data tokenize "$@"; }
+
+# 17 bytes are 17 ids of 16 bits; heads of 128 (.npy) and 1024 bytes (llm.c); Megatron's index has 34,
+# a length and a pointer for each of 2 sequences, and 3 entries of documents
+check an_array tokenize "$work/two.jsonl" --out "$out/a.npy" --tokenizer bytes
+check_equal an_array_has_a_head_and_ids $((128 + 34)) "$(size "$out/a.npy")"
+check a_file_of_llm_c tokenize "$work/two.jsonl" --out "$out/b.bin" --tokenizer bytes
+check_equal it_has_a_head_and_ids $((1024 + 34)) "$(size "$out/b.bin")"
+check two_files_by_the_format tokenize "$work/two.jsonl" --out "$out/c" --format megatron --tokenizer bytes
+check_equal the_ids_alone 34 "$(size "$out/c.bin")"
+check_equal and_an_index $((34 + 12 * 2 + 8 * 3)) "$(size "$out/c.idx")"
+check two_files_by_the_ending tokenize "$work/two.jsonl" --out "$out/d.idx" --tokenizer bytes
+check_equal both_ways_give_the_same "$(cksum <"$out/c.idx") $(cksum <"$out/c.bin")" \
+    "$(cksum <"$out/d.idx") $(cksum <"$out/d.bin")"
+check the_format_goes_before_the_ending tokenize "$work/two.jsonl" --out "$out/e.bin" --format megatron --tokenizer bytes
+check_equal so_that_it_is_the_same_again "$(cksum <"$out/c.bin")" "$(cksum <"$out/e.bin")"
+check_status an_unknown_ending 2 tokenize "$work/two.jsonl" --out "$out/f.tokens" --tokenizer bytes
+check_status an_unknown_format 2 tokenize "$work/two.jsonl" --out "$out/f.npy" --format hdf5 --tokenizer bytes
+check_status a_name_that_no_reader_takes 2 tokenize "$work/two.jsonl" --out "$out/f" --format npy --tokenizer bytes
+check_equal refusals_leave_nothing "a.npy b.bin c.bin c.idx d.bin d.idx e.bin e.idx" "$(cd "$out" && echo *)"
+
+# a disk that is full: no file may grow past 64 KiB
+seq 1 12000000 >"$work/numbers.txt"
+small_disk() { (ulimit -f 64 && heddle "$@"); }
+printf 'what was there' >"$out/a.npy"
+for format in npy bin megatron; do
+    name=$out/a.${format/megatron/idx}
+    check_status "a_full_disk_ends_$format" 6 small_disk data tokenize "$work/numbers.txt" --out "$name" --tokenizer bytes
+    check_equal "and_is_said_for_$format" 1 "$(grep -c "$out/a.*: File too large" "$work/check.err")"
+done
+check_equal what_was_there_stays "what was there" "$(cat "$out/a.npy")"
+check_equal and_nothing_else_came "a.npy b.bin c.bin c.idx d.bin d.idx e.bin e.idx" "$(cd "$out" && echo *)"
+
+# Ctrl-C: seconds of work for one thread, ended when the first of its files is there
+tokenize "$work/two.jsonl" --out "$out/g.npy" --tokenizer "$tokenizer" >/dev/null 2>&1 || tokenizer=bytes # no PCRE2
+mkdir "$work/stopped"
+set -m # so that the signal is not ignored, as in a script's background it would be
+"$HEDDLE_BIN/heddle" data tokenize "$work/numbers.txt" --out "$work/stopped/n.idx" --tokenizer "$tokenizer" --threads 1 \
+    >"$work/stopped.out" 2>&1 &
+pid=$!
+set +m
+has_file() { [ -n "$(ls -A "$work/stopped")" ]; }
+await 60 has_file || not_ok the_file_is_begun "nothing came: $(cat "$work/stopped.out")"
+kill -INT "$pid"
+wait "$pid"
+check_equal ctrl_c_ends_with_130 130 $?
+check_equal and_says_so 1 "$(grep -c interrupted "$work/stopped.out")"
+check_equal and_leaves_nothing "" "$(ls -A "$work/stopped")"
+finish
