@@ -353,14 +353,14 @@ static enum hd_status make_room(struct hd_comm_stream *stream)
     if (oldest > stream->sealed)
         return hd_err(HD_LIMIT, "comm: more than %d sends and receives in one launch",
                       HD_COMM_QUEUE_MAX);
-    return stream->comm->engine->wait(stream, oldest);
+    return hd_comm_wait_for(stream, oldest);
 }
 
 static enum hd_status seal(struct hd_comm_stream *stream)
 {
     hd_comm_op_at(stream, stream->launched - 1)->last = true;
     stream->sealed = stream->launched;
-    return stream->comm->engine->poll(stream->comm);
+    return hd_comm_poll_once(stream->comm);
 }
 
 /* Queues a checked op. */
@@ -637,7 +637,7 @@ enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket)
     if (ticket > stream->sealed)
         return hd_err(HD_CONFLICT, "comm: stream %s: a wait for what is not launched yet",
                       hd_comm_stream_text(stream->name));
-    return stream->comm->engine->wait(stream, ticket);
+    return hd_comm_wait_for(stream, ticket);
 }
 
 enum hd_status hd_comm_wait_all(struct hd_comm *comm)
@@ -651,7 +651,7 @@ enum hd_status hd_comm_wait_all(struct hd_comm *comm)
 
 enum hd_status hd_comm_poll(struct hd_comm *comm)
 {
-    return comm->engine->poll(comm);
+    return hd_comm_poll_once(comm);
 }
 
 /* ---- failure and counters ---- */

@@ -8,7 +8,11 @@
 #ifndef HD_COMM_COMM_INTERNAL_H
 #define HD_COMM_COMM_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "comm/comm.h"
+
+enum { HD_COMM_REASON_MAX = 512 }; /* bytes of a reason that travels, with its closing NUL */
 
 enum { HD_COMM_AFTER = HD_COMM_KIND_COUNT }; /* an op that only waits for another stream */
 
@@ -68,15 +72,27 @@ struct hd_comm_group {
     bool met;                          /* the engine's: a collective has come together */
 };
 
+/* Wakes one sleeper. Lives where the engine wants it, also in memory of several processes. A bell
+ * is rung after the change it announces; a sleeper notes `rung`, says that it is asleep, looks once
+ * more, and only then sleeps until `rung` differs. All of these are sequentially consistent, so a
+ * change is either seen in that look or rings. */
+struct hd_comm_bell {
+    _Atomic uint32_t rung; /* a futex */
+    _Atomic uint32_t asleep;
+};
+
 /* What an engine is. Every slot is filled. */
 struct hd_comm_engine {
     const char *name;
     enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
     void (*launched)(struct hd_comm_op *op,
-                     const struct hd_comm_stream *stream); /* took its place */
-    enum hd_status (*poll)(struct hd_comm *comm);
-    enum hd_status (*wait)(struct hd_comm_stream *stream, uint64_t ticket);
+                     const struct hd_comm_stream *stream);      /* took its place */
+    enum hd_status (*step)(struct hd_comm_op *op, bool *moved); /* *moved: when anything changed */
+    /* the rank that an op waits for, -1 for none, and what that rank has not done */
+    int (*missing)(struct hd_comm_op *op, const char **ret_what);
+    bool (*has_left)(const struct hd_comm *comm, int rank); /* it will never do anything again */
+    void (*latest)(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
     enum hd_status (*failure)(struct hd_comm *comm);
     void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* any thread */
     void (*close)(struct hd_comm *comm, bool clean); /* frees the engine's part, not comm */
@@ -93,13 +109,44 @@ struct hd_comm {
     struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
     struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
     int group_count;
-    struct hd_error failure; /* status HD_OK while nothing failed */
+    struct hd_error failure;   /* status HD_OK while nothing failed */
+    struct hd_comm_bell *bell; /* the engine's: rung when an operation of this rank may move */
+    int spin_max;              /* looks before a waiter sleeps */
+    bool yielding;             /* more ranks than processors: a spinning waiter gives way */
 };
 
 /* Allocates an endpoint with empty streams. The engine fills in the rest. */
 enum hd_status hd_comm_new(const struct hd_comm_engine *engine, int rank, int world,
                            int64_t deadline_ms, struct hd_comm **ret_comm);
 void hd_comm_delete(struct hd_comm *comm);
+
+/* ---- bell.c: any thread ---- */
+
+void hd_comm_ring(struct hd_comm_bell *bell); /* wakes the sleeper if there is one */
+void hd_comm_wake(struct hd_comm_bell *bell); /* also one that is about to sleep */
+void hd_comm_sleep(struct hd_comm_bell *bell, uint32_t rung, int64_t timeout_ms);
+
+/* ---- progress.c ---- */
+
+enum hd_status hd_comm_poll_once(struct hd_comm *comm);
+enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket);
+
+/* How eagerly waits of this endpoint spin, with so many ranks on this node. */
+void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
+
+/* Records that this rank failed, tells everybody, returns the failure that counts. */
+enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Makes this thread's story, with where this rank was, the failure that sticks. */
+enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st);
+
+/* ---- region.c ---- */
+
+/* Zeroed memory of whole pages, every page backed by this thread. fd: of a file to map, -1 for
+ * private memory. HD_NO_MEMORY when it cannot be backed. Unmap hd_comm_whole_pages(size_bytes). */
+enum hd_status hd_comm_map_region(size_t size_bytes, int fd, void **ret_base);
+size_t hd_comm_whole_pages(size_t size_bytes);
 
 static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stream, uint64_t place)
 {

@@ -3,8 +3,6 @@
  * operations in small steps whenever it launches, polls or waits. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,70 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "comm/shm_internal.h"
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels answer EINVAL */
-#endif
-
-enum { LAUNCHES_PER_STEP = 8 };
-enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 enum { SELF_DEADLINE_MS = 5000 }; /* only a receive that nothing was sent to can wait */
 
 /* ---- failing ---- */
-
-/* An operation that is under way, one that waits for another rank if there is one; else NULL.
- * *ret_rank is that other rank, -1 when it waits for none, *ret_what what it has not done. */
-static struct hd_comm_op *find_waiting(struct hd_comm *comm,
-                                       const struct hd_comm_stream **ret_stream, int *ret_rank,
-                                       const char **ret_what)
-{
-    struct hd_comm_op *begun = NULL;
-
-    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
-        const struct hd_comm_stream *stream = &comm->streams[s];
-
-        for (uint64_t i = stream->completed; i < stream->sealed; i++) {
-            struct hd_comm_op *op = hd_comm_op_at(stream, i);
-            const bool pair = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
-            int rank;
-
-            if (op->kind == HD_COMM_AFTER || op->state == HD_COMM_QUEUED)
-                break; /* what comes later has not begun */
-            if (op->state == HD_COMM_COMPLETE)
-                continue;
-            rank = pair ? shm_pair_missing(op, ret_what) : shm_collective_missing(op, ret_what);
-            if (begun && rank < 0)
-                continue;
-            begun = op;
-            *ret_stream = stream;
-            *ret_rank = rank;
-            if (rank >= 0)
-                return op;
-        }
-    }
-    return begun;
-}
-
-/* "all_reduce #7 of group dp (1000 x f32, stream reduce): rank 2 has not entered"; "" for none. */
-static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_bytes)
-{
-    const struct hd_comm_stream *stream;
-    const struct hd_comm_op *op;
-    const char *what;
-    int rank, n;
-
-    ret_text[0] = '\0';
-    op = find_waiting(comm, &stream, &rank, &what);
-    if (!op)
-        return;
-    n = snprintf(ret_text, size_bytes, "%s #%llu of group %s (%lld x %s, stream %s)",
-                 hd_comm_op_name(op), (unsigned long long)op->seq, op->group->name,
-                 (long long)op->count, hd_dtype_name(op->dtype), hd_comm_stream_text(stream->name));
-    if (rank >= 0 && n >= 0 && (size_t)n < size_bytes)
-        (void)snprintf(ret_text + n, size_bytes - (size_t)n, ": rank %d %s", rank, what);
-}
 
 /* What a rank did last, from its flight record; it may be writing it just now. */
 static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
@@ -99,7 +38,6 @@ static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size
 /* HD_OK or the job's first failure; composes its story once. */
 static enum hd_status check_failure(struct hd_comm *comm)
 {
-    char here[256];
     const char *text;
     int index;
     enum hd_status st;
@@ -109,34 +47,13 @@ static enum hd_status check_failure(struct hd_comm *comm)
     st = shm_failure(shm_of(comm)->block, &index, &text);
     if (!st)
         return HD_OK;
-    describe_waiting(comm, here, sizeof here);
     if (index == SHM_REASON_PARENT)
         st = hd_err(st, "stopped from outside: %s", text);
     else if (index >= SHM_REASON_DEATH)
         st = hd_err(st, "rank %d died first: %s", index - SHM_REASON_DEATH, text);
     else
         st = hd_err(st, "rank %d failed first: %s", index, text);
-    if (here[0]) {
-        char first[HD_ERR_MAX];
-
-        (void)snprintf(first, sizeof first, "%s", hd_err_message());
-        st = hd_err(st, "%s (rank %d was in %s)", first, comm->rank, here);
-    }
-    hd_err_save(st, &comm->failure);
-    return st;
-}
-
-enum hd_status shm_fail_here(struct hd_comm *comm, enum hd_status st, const char *fmt, ...)
-{
-    char text[HD_SHM_REASON_MAX];
-    va_list ap;
-
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    shm_fail(shm_of(comm)->block, SHM_REASON_OWN + comm->rank, st, text);
-    st = check_failure(comm);
-    return st ? st : hd_err(HD_ABORTED, "%s", text); /* another thread of this rank is reporting */
+    return hd_comm_keep_failure(comm, st);
 }
 
 static void engine_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
@@ -146,54 +63,13 @@ static void engine_abort(struct hd_comm *comm, enum hd_status st, const char *re
 
 /* ---- visible memory ---- */
 
-/* Backs every page now, from this thread, so that no later store can fail or be slow. */
-static enum hd_status touch(char *base, size_t size_bytes, int fd)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    (void)madvise(base, size_bytes, MADV_HUGEPAGE); /* advice: without it pages are small */
-    while (madvise(base, size_bytes, MADV_POPULATE_WRITE) < 0) {
-        if (errno == EINTR || errno == EAGAIN)
-            continue;
-        if (errno != EINVAL)
-            return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of visible memory: %s",
-                          size_bytes, strerror(errno));
-        /* an old kernel; reserve first, so that a shortage is an error and not a signal */
-        if (fd >= 0 && fallocate(fd, 0, 0, (off_t)size_bytes) < 0)
-            return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of visible memory: %s",
-                          size_bytes, strerror(errno));
-        for (size_t at = 0; at < size_bytes; at += page)
-            ((volatile char *)base)[at] = 0;
-        break;
-    }
-    return HD_OK;
-}
-
-static size_t whole_pages(size_t size_bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-
-    return (size_bytes + page - 1) / page * page;
-}
-
 static enum hd_status map_visible(struct hd_comm *comm, size_t size_bytes, int fd, void **ret_base)
 {
-    const size_t bytes = whole_pages(size_bytes);
-    char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                      fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
-    enum hd_status st;
+    const enum hd_status st = hd_comm_map_region(size_bytes, fd, ret_base);
 
-    if (base == MAP_FAILED)
-        return hd_err(HD_NO_MEMORY, "comm: cannot map %zu bytes of visible memory: %s", bytes,
-                      strerror(errno));
-    st = touch(base, bytes, fd);
-    if (st) {
-        (void)munmap(base, bytes);
-        return st;
-    }
-    atomic_store(&shm_of(comm)->area->visible_bytes, bytes);
-    *ret_base = base;
-    return HD_OK;
+    if (!st)
+        atomic_store(&shm_of(comm)->area->visible_bytes, hd_comm_whole_pages(size_bytes));
+    return st;
 }
 
 static enum hd_status self_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
@@ -206,7 +82,7 @@ static enum hd_status shm_visible(struct hd_comm *comm, size_t size_bytes, void 
     const int fd = shm_of(comm)->rank_fds[comm->rank];
 
     /* sealed, so that no mistake can cut it under the feet of the peers */
-    if (ftruncate(fd, (off_t)whole_pages(size_bytes)) < 0 ||
+    if (ftruncate(fd, (off_t)hd_comm_whole_pages(size_bytes)) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
         return hd_err(HD_NO_MEMORY, "comm: cannot size the visible memory of rank %d to %zu: %s",
                       comm->rank, size_bytes, strerror(errno));
@@ -233,7 +109,7 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
                                       shm->rank_fds[rank], 0);
 
         if (base == MAP_FAILED)
-            return shm_fail_here(
+            return hd_comm_fail(
                 comm, HD_NO_MEMORY, "cannot map the visible memory of rank %d (%llu bytes): %s",
                 rank, (unsigned long long)size, size ? strerror(errno) : "it has announced none");
         shm->peer_base[rank] = base;
@@ -242,11 +118,11 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
         shm->rank_fds[rank] = -1;
     }
     if (offset > shm->peer_bytes[rank] || (uint64_t)bytes > shm->peer_bytes[rank] - offset)
-        return shm_fail_here(comm, HD_CORRUPT,
-                             "rank %d announced %lld bytes at offset %llu of its %llu bytes of "
-                             "visible memory",
-                             rank, (long long)bytes, (unsigned long long)offset,
-                             (unsigned long long)shm->peer_bytes[rank]);
+        return hd_comm_fail(comm, HD_CORRUPT,
+                            "rank %d announced %lld bytes at offset %llu of its %llu bytes of "
+                            "visible memory",
+                            rank, (long long)bytes, (unsigned long long)offset,
+                            (unsigned long long)shm->peer_bytes[rank]);
     *ret_at = shm->peer_base[rank] + offset;
     return HD_OK;
 }
@@ -289,15 +165,9 @@ static void note_launch(struct hd_comm_op *op, const struct hd_comm_stream *stre
     atomic_store(&area->launch_newest, op->launch);
 }
 
-static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
+static enum hd_status shm_step(struct hd_comm_op *op, bool *moved)
 {
     switch (op->kind) {
-    case HD_COMM_AFTER:
-        if (hd_comm_done(op->other, op->other_ticket)) {
-            op->state = HD_COMM_COMPLETE;
-            *moved = true;
-        }
-        return HD_OK;
     case HD_COMM_SEND:
         return shm_send_step(op, moved);
     case HD_COMM_RECV:
@@ -307,204 +177,16 @@ static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
     }
 }
 
-/* One step of every operation of the launch that begins at `place`. *ret_end is where the next one
- * begins, *ret_complete whether all have ended, *ret_blocking whether one of those that have not is
- * anything but a posted send. */
-static enum hd_status step_launch(struct hd_comm_stream *stream, uint64_t place, bool *moved,
-                                  uint64_t *ret_end, bool *ret_complete, bool *ret_blocking)
+static int shm_missing(struct hd_comm_op *op, const char **ret_what)
 {
-    bool complete = true, blocking = false, last;
+    const bool pair = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
 
-    do {
-        struct hd_comm_op *op = hd_comm_op_at(stream, place++);
-
-        if (op->state != HD_COMM_COMPLETE) {
-            const enum hd_status st = step_op(op, moved);
-
-            if (st)
-                return st;
-        }
-        if (op->state != HD_COMM_COMPLETE) {
-            complete = false;
-            blocking = blocking || op->kind != HD_COMM_SEND || op->state != HD_COMM_LEAVING;
-        }
-        last = op->last;
-    } while (!last);
-    *ret_end = place;
-    *ret_complete = complete;
-    *ret_blocking = blocking;
-    return HD_OK;
+    return pair ? shm_pair_missing(op, ret_what) : shm_collective_missing(op, ret_what);
 }
 
-static bool overlap(const struct hd_comm_op *send, const struct hd_comm_op *recv)
+static bool has_left(const struct hd_comm *comm, int rank)
 {
-    const uintptr_t s = (uintptr_t)send->send, r = (uintptr_t)recv->recv;
-
-    return s < r + (uintptr_t)recv->count * hd_dtype_size(recv->dtype) &&
-           r < s + (uintptr_t)send->count * hd_dtype_size(send->dtype);
-}
-
-/* Sends that are posted need nothing more from this rank, so what follows them may begin, or two
- * ranks that first send and then receive would wait for each other. Only sends and receives follow
- * so early, and no receive into memory that a posted send still offers. */
-static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
-{
-    bool last;
-
-    do {
-        const struct hd_comm_op *op = hd_comm_op_at(stream, place++);
-
-        if (op->kind != HD_COMM_SEND && op->kind != HD_COMM_RECV)
-            return false;
-        for (uint64_t i = stream->completed; op->kind == HD_COMM_RECV && i < place - 1; i++) {
-            const struct hd_comm_op *before = hd_comm_op_at(stream, i);
-
-            if (before->state != HD_COMM_COMPLETE && before->kind == HD_COMM_SEND &&
-                before->launch < op->launch && overlap(before, op))
-                return false;
-        }
-        last = op->last;
-    } while (!last);
-    return true;
-}
-
-/* Steps the launch at the head of the stream, and what may begin beside it. */
-static enum hd_status step_stream(struct hd_comm_stream *stream, bool *moved)
-{
-    uint64_t place = stream->completed;
-
-    /* when a launch ends, the next enters at once; few of them keep a poll short */
-    for (int n = 0; n < LAUNCHES_PER_STEP && place < stream->sealed; n++) {
-        bool complete, blocking;
-        enum hd_status st;
-        uint64_t end;
-
-        if (place > stream->completed && !may_overtake(stream, place))
-            return HD_OK;
-        st = step_launch(stream, place, moved, &end, &complete, &blocking);
-        if (st || blocking)
-            return st;
-        if (complete && place == stream->completed)
-            stream->completed = end;
-        place = end;
-    }
-    return HD_OK;
-}
-
-static enum hd_status progress(struct hd_comm *comm, bool *moved)
-{
-    enum hd_status st = check_failure(comm);
-
-    for (int s = 0; s < HD_COMM_STREAM_COUNT && !st; s++)
-        st = step_stream(&comm->streams[s], moved);
-    return st;
-}
-
-static enum hd_status poll_once(struct hd_comm *comm)
-{
-    bool moved = false;
-
-    return progress(comm, &moved);
-}
-
-/* ---- waiting ---- */
-
-/* A peer that closed its endpoint will never do what an operation of ours waits for. */
-static enum hd_status check_absent(struct hd_comm *comm)
-{
-    const struct hd_comm_stream *stream;
-    const char *what;
-    struct hd_comm_op *op;
-    int rank, suspect;
-
-    op = find_waiting(comm, &stream, &rank, &what);
-    if (!op || rank < 0 || !atomic_load(&shm_area_of(comm, rank)->left))
-        return HD_OK;
-    suspect = rank;
-    op = find_waiting(comm, &stream, &rank, &what); /* it may have acted before it left */
-    if (!op || rank != suspect)
-        return HD_OK;
-    return shm_fail_here(comm, HD_ABORTED, "%s #%llu of group %s: rank %d %s and has left",
-                         hd_comm_op_name(op), (unsigned long long)op->seq, op->group->name, rank,
-                         what);
-}
-
-static enum hd_status fail_late(struct hd_comm *comm, int64_t waited_ms)
-{
-    char waiting[256], latest[128] = "";
-    const struct hd_comm_stream *stream;
-    const char *what;
-    int rank;
-
-    describe_waiting(comm, waiting, sizeof waiting);
-    if (find_waiting(comm, &stream, &rank, &what) && rank >= 0)
-        describe_latest(comm, rank, latest, sizeof latest);
-    return shm_fail_here(comm, HD_TIMEOUT, "nothing moved for %lld ms in %s%s%s",
-                         (long long)waited_ms,
-                         waiting[0] ? waiting : "an operation that waits for another stream",
-                         latest[0] ? "; " : "", latest);
-}
-
-static void give_way(const struct shm_state *shm)
-{
-    if (shm->yielding)
-        (void)sched_yield();
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-/* Says that this rank sleeps, looks once more, and sleeps until somebody rings or left_ms passed.
- */
-static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket, int64_t left_ms,
-                                 bool *moved)
-{
-    struct hd_comm *comm = stream->comm;
-    struct shm_area *area = shm_of(comm)->area;
-    const uint32_t bell = atomic_load(&area->bell);
-    enum hd_status st;
-
-    atomic_store(&area->asleep, 1);
-    st = progress(comm, moved);
-    if (!st && !*moved)
-        st = check_absent(comm);
-    if (!st && !*moved && !hd_comm_done(stream, ticket))
-        shm_sleep(area, bell, left_ms < SLEEP_SLICE_MS ? left_ms : SLEEP_SLICE_MS);
-    atomic_store(&area->asleep, 0);
-    return st;
-}
-
-static enum hd_status wait_for(struct hd_comm_stream *stream, uint64_t ticket)
-{
-    struct hd_comm *comm = stream->comm;
-    const struct shm_state *shm = shm_of(comm);
-    int64_t still_since_ms = 0;
-    int looks = 0; /* since something moved */
-
-    for (;;) {
-        bool moved = false;
-        enum hd_status st = progress(comm, &moved);
-
-        if (st || hd_comm_done(stream, ticket))
-            return st;
-        if (!moved && looks >= shm->spin_max) {
-            const int64_t still_ms = hd_clock_now_ms() - still_since_ms;
-
-            if (still_ms >= comm->deadline_ms)
-                return fail_late(comm, still_ms);
-            st = sleep_once(stream, ticket, comm->deadline_ms - still_ms, &moved);
-            if (st)
-                return st;
-        } else if (!moved) {
-            if (looks++ == 0)
-                still_since_ms = hd_clock_now_ms();
-            give_way(shm);
-        }
-        if (moved)
-            looks = 0;
-    }
+    return atomic_load(&shm_area_of(comm, rank)->left);
 }
 
 /* ---- opening and closing ---- */
@@ -520,7 +202,7 @@ static void unmap(struct hd_comm *comm)
             (void)close(shm->rank_fds[r]);
     }
     if (comm->visible)
-        (void)munmap(comm->visible, whole_pages(comm->visible_bytes));
+        (void)munmap(comm->visible, hd_comm_whole_pages(comm->visible_bytes));
     if (shm->block != MAP_FAILED)
         (void)munmap(shm->block, shm->block_bytes);
     free(shm);
@@ -535,7 +217,7 @@ static void engine_close(struct hd_comm *comm, bool clean)
         engine_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
     atomic_store(&shm->area->left, 1);
     for (int r = 0; r < comm->world; r++)
-        shm_ring(&shm->block->areas[r]);
+        hd_comm_ring(&shm->block->areas[r].bell);
     unmap(comm);
 }
 
@@ -544,8 +226,10 @@ static const struct hd_comm_engine shm_engine = {
     .visible = shm_visible,
     .group_open = shm_group_open,
     .launched = note_launch,
-    .poll = poll_once,
-    .wait = wait_for,
+    .step = shm_step,
+    .missing = shm_missing,
+    .has_left = has_left,
+    .latest = describe_latest,
     .failure = check_failure,
     .abort = engine_abort,
     .close = engine_close,
@@ -556,8 +240,10 @@ static const struct hd_comm_engine self_engine = {
     .visible = self_visible,
     .group_open = shm_group_open,
     .launched = note_launch,
-    .poll = poll_once,
-    .wait = wait_for,
+    .step = shm_step,
+    .missing = shm_missing,
+    .has_left = has_left,
+    .latest = describe_latest,
     .failure = check_failure,
     .abort = engine_abort,
     .close = engine_close,
@@ -569,7 +255,6 @@ static enum hd_status open_engine(const struct hd_comm_engine *engine, int rank,
 {
     struct shm_state *shm;
     struct hd_comm *comm;
-    cpu_set_t cpus;
     enum hd_status st;
 
     st = hd_comm_new(engine, rank, world, deadline_ms, &comm);
@@ -584,8 +269,7 @@ static enum hd_status open_engine(const struct hd_comm_engine *engine, int rank,
         shm->rank_fds[r] = -1;
     shm->block = MAP_FAILED;
     shm->block_bytes = shm_block_bytes(world);
-    shm->yielding = sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) < world;
-    shm->spin_max = shm->yielding ? SPIN_LOOKS_YIELDING : SPIN_LOOKS;
+    hd_comm_set_spin(comm, world);
     comm->engine_state = shm;
     *ret_comm = comm;
     return HD_OK;
@@ -631,6 +315,7 @@ static enum hd_status attach(struct hd_comm *comm, int control_fd, const int *ra
     if (shm->block == MAP_FAILED)
         return hd_err(HD_NO_MEMORY, "shm: cannot map the control block: %s", strerror(errno));
     shm->area = &shm->block->areas[comm->rank];
+    comm->bell = &shm->area->bell;
     for (int r = 0; r < comm->world; r++) {
         shm->rank_fds[r] = fcntl(rank_fds[r], F_DUPFD_CLOEXEC, 3);
         if (shm->rank_fds[r] < 0)
@@ -684,6 +369,7 @@ enum hd_status hd_comm_open_self(struct hd_comm **ret_comm)
     }
     shm_block_init(shm->block, 1);
     shm->area = &shm->block->areas[0];
+    comm->bell = &shm->area->bell;
     atomic_store(&shm->area->attached, 1);
     *ret_comm = comm;
     return HD_OK;

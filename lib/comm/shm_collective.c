@@ -83,7 +83,7 @@ static void publish(struct hd_comm_op *op, enum shm_phase phase)
         return;
     for (int m = 0; m < group->size; m++) {
         if (m != group->index)
-            shm_ring(shm_area_of(group->comm, group->members[m]));
+            hd_comm_ring(&shm_area_of(group->comm, group->members[m])->bell);
     }
 }
 
@@ -109,12 +109,11 @@ static enum hd_status announce_counts(struct hd_comm_op *op, struct shm_entry *e
     for (int m = 0; m < op->group->size; m++) {
         entry->send_counts[m] = op->send_counts[m];
         if (entry->send_counts[m] < 0)
-            return shm_fail_here(op->group->comm, HD_INVALID,
-                                 "all_to_all_v #%llu of group %s: rank %d would send %d rows to "
-                                 "rank %d",
-                                 (unsigned long long)op->seq, op->group->name,
-                                 op->group->comm->rank, (int)entry->send_counts[m],
-                                 (int)op->group->members[m]);
+            return hd_comm_fail(op->group->comm, HD_INVALID,
+                                "all_to_all_v #%llu of group %s: rank %d would send %d rows to "
+                                "rank %d",
+                                (unsigned long long)op->seq, op->group->name, op->group->comm->rank,
+                                (int)entry->send_counts[m], (int)op->group->members[m]);
     }
     return HD_OK;
 }
@@ -192,10 +191,10 @@ static enum hd_status compare(const struct hd_comm_op *op)
             continue;
         describe_entry(own, mine, sizeof mine);
         describe_entry(other, theirs, sizeof theirs);
-        return shm_fail_here(group->comm, HD_INVALID,
-                             "operation #%llu of group %s differs: rank %d has %s, rank %d has %s",
-                             (unsigned long long)op->seq, group->name, group->comm->rank, mine,
-                             (int)group->members[m], theirs);
+        return hd_comm_fail(group->comm, HD_INVALID,
+                            "operation #%llu of group %s differs: rank %d has %s, rank %d has %s",
+                            (unsigned long long)op->seq, group->name, group->comm->rank, mine,
+                            (int)group->members[m], theirs);
     }
     return HD_OK;
 }
@@ -236,13 +235,13 @@ static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
             continue;
         exceeded = true;
         if (!op->overflow)
-            return shm_fail_here(group->comm, HD_LIMIT,
-                                 "all_to_all_v #%llu of group %s: rank %d would send %lld rows "
-                                 "(bound send_rows_max = %lld) and receive %lld (bound "
-                                 "recv_rows_max = %lld)",
-                                 (unsigned long long)op->seq, group->name, (int)group->members[m],
-                                 (long long)sent, (long long)entry->send_rows_max,
-                                 (long long)received, (long long)entry->recv_rows_max);
+            return hd_comm_fail(group->comm, HD_LIMIT,
+                                "all_to_all_v #%llu of group %s: rank %d would send %lld rows "
+                                "(bound send_rows_max = %lld) and receive %lld (bound "
+                                "recv_rows_max = %lld)",
+                                (unsigned long long)op->seq, group->name, (int)group->members[m],
+                                (long long)sent, (long long)entry->send_rows_max,
+                                (long long)received, (long long)entry->recv_rows_max);
     }
     if (exceeded)
         *op->overflow = 1;

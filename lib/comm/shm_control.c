@@ -2,13 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -35,27 +32,6 @@ void shm_block_init(struct shm_block *block, int world)
     block->area_bytes = sizeof(struct shm_area);
 }
 
-static void wake(_Atomic uint32_t *word)
-{
-    (void)syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
-}
-
-void shm_ring(struct shm_area *area)
-{
-    if (!atomic_load(&area->asleep))
-        return;
-    atomic_fetch_add(&area->bell, 1);
-    wake(&area->bell);
-}
-
-void shm_sleep(struct shm_area *area, uint32_t bell, int64_t timeout_ms)
-{
-    const struct timespec span = {timeout_ms / 1000, timeout_ms % 1000 * 1000000};
-
-    /* EAGAIN (rung meanwhile), EINTR and ETIMEDOUT all mean: look again */
-    (void)syscall(SYS_futex, &area->bell, FUTEX_WAIT, bell, &span, NULL, 0);
-}
-
 void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, const char *text)
 {
     struct shm_reason *reason = &block->reasons[reason_index];
@@ -66,10 +42,8 @@ void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, cons
         (void)snprintf(reason->text, sizeof reason->text, "%s", text);
         (void)atomic_compare_exchange_strong(&block->failure, &none, 1 + (uint32_t)reason_index);
     }
-    for (uint32_t r = 0; r < block->world; r++) { /* asleep or about to be: the bell must differ */
-        atomic_fetch_add(&block->areas[r].bell, 1);
-        wake(&block->areas[r].bell);
-    }
+    for (uint32_t r = 0; r < block->world; r++) /* asleep or about to be: the bell must differ */
+        hd_comm_wake(&block->areas[r].bell);
 }
 
 enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,

@@ -23,8 +23,6 @@ struct shm_state {
     int rank_fds[HD_SHM_WORLD_MAX];
     char *peer_base[HD_SHM_WORLD_MAX]; /* NULL until mapped */
     uint64_t peer_bytes[HD_SHM_WORLD_MAX];
-    int spin_max;  /* looks before a waiter sleeps */
-    bool yielding; /* more ranks than processors: a spinning waiter gives way */
 };
 
 static inline struct shm_state *shm_of(const struct hd_comm *comm)
@@ -46,10 +44,6 @@ static inline uint64_t shm_offset(const struct hd_comm *comm, const char *at)
 {
     return at ? (uint64_t)(at - comm->visible) : 0;
 }
-
-/* Records that this rank failed, wakes everybody, returns the failure that counts. */
-enum hd_status shm_fail_here(struct hd_comm *comm, enum hd_status st, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* Moves an op on, also in its flight record. */
 void shm_set_state(struct hd_comm_op *op, enum hd_comm_state state);

@@ -25,7 +25,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "comm/comm.h"
+#include "comm/comm_internal.h"
 #include "comm/shm_control.h"
 
 enum {
@@ -73,8 +73,7 @@ struct shm_flight_slot {
 };
 
 struct shm_area {
-    _Alignas(64) _Atomic uint32_t bell; /* a futex */
-    _Atomic uint32_t asleep;
+    _Alignas(64) struct hd_comm_bell bell;
     _Alignas(64) _Atomic uint32_t attached, left;
     _Atomic uint64_t visible_bytes; /* 0 until the region is there */
     _Atomic uint64_t launch_newest;
@@ -121,11 +120,5 @@ enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
 
 /* A record as the parent and the stories show it. */
 void shm_read_flight(const struct shm_flight_slot *slot, struct hd_shm_flight *ret_record);
-
-/* Wakes the rank if it sleeps. */
-void shm_ring(struct shm_area *area);
-
-/* Sleeps until the bell differs from `bell`, at most timeout_ms. */
-void shm_sleep(struct shm_area *area, uint32_t bell, int64_t timeout_ms);
 
 #endif

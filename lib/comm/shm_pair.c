@@ -34,7 +34,7 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
         op->slot = slot;
         shm_set_state(op, HD_COMM_LEAVING);
         atomic_store(&slot->post, SHM_POSTED);
-        shm_ring(shm_area_of(comm, peer_rank(op)));
+        hd_comm_ring(&shm_area_of(comm, peer_rank(op))->bell);
         *moved = true;
     }
     if (op->state == HD_COMM_LEAVING && atomic_load(&slot->post) == SHM_TAKEN) {
@@ -63,12 +63,12 @@ static enum hd_status accept_post(struct hd_comm_op *op)
     const struct shm_slot *slot = op->slot;
 
     if (slot->count != op->count || slot->dtype != (uint32_t)op->dtype)
-        return shm_fail_here(op->group->comm, HD_INVALID,
-                             "message #%llu of group %s differs: rank %d sends %lld x %s, rank %d "
-                             "receives %lld x %s",
-                             (unsigned long long)op->seq, op->group->name, peer_rank(op),
-                             (long long)slot->count, hd_dtype_name((enum hd_dtype)slot->dtype),
-                             op->group->comm->rank, (long long)op->count, hd_dtype_name(op->dtype));
+        return hd_comm_fail(op->group->comm, HD_INVALID,
+                            "message #%llu of group %s differs: rank %d sends %lld x %s, rank %d "
+                            "receives %lld x %s",
+                            (unsigned long long)op->seq, op->group->name, peer_rank(op),
+                            (long long)slot->count, hd_dtype_name((enum hd_dtype)slot->dtype),
+                            op->group->comm->rank, (long long)op->count, hd_dtype_name(op->dtype));
     shm_set_state(op, HD_COMM_MOVING);
     op->cursor = 0;
     return HD_OK;
@@ -97,7 +97,7 @@ static enum hd_status take(struct hd_comm_op *op)
     if (op->cursor == bytes) {
         shm_set_state(op, HD_COMM_COMPLETE);
         atomic_store(&slot->post, SHM_TAKEN);
-        shm_ring(shm_area_of(comm, peer_rank(op)));
+        hd_comm_ring(&shm_area_of(comm, peer_rank(op))->bell);
     }
     return HD_OK;
 }

@@ -1,0 +1,313 @@
+/* progress: how operations move and waits end, whatever the engine.
+ *
+ * Each stream steps the launch at its head and what may begin beside it. A wait steps until its
+ * ticket is complete: it spins briefly, then sleeps until the engine rings the endpoint's bell, and
+ * looks now and then whether whom it waits for has left or the deadline has passed. */
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "comm/comm_internal.h"
+
+enum { LAUNCHES_PER_STEP = 8 };
+enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
+
+/* ---- failing ---- */
+
+/* An operation that is under way, one that waits for another rank if there is one; else NULL.
+ * *ret_rank is that other rank, -1 when it waits for none, *ret_what what it has not done. */
+static struct hd_comm_op *find_waiting(struct hd_comm *comm,
+                                       const struct hd_comm_stream **ret_stream, int *ret_rank,
+                                       const char **ret_what)
+{
+    struct hd_comm_op *begun = NULL;
+
+    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
+        const struct hd_comm_stream *stream = &comm->streams[s];
+
+        for (uint64_t i = stream->completed; i < stream->sealed; i++) {
+            struct hd_comm_op *op = hd_comm_op_at(stream, i);
+            int rank;
+
+            if (op->kind == HD_COMM_AFTER || op->state == HD_COMM_QUEUED)
+                break; /* what comes later has not begun */
+            if (op->state == HD_COMM_COMPLETE)
+                continue;
+            rank = comm->engine->missing(op, ret_what);
+            if (begun && rank < 0)
+                continue;
+            begun = op;
+            *ret_stream = stream;
+            *ret_rank = rank;
+            if (rank >= 0)
+                return op;
+        }
+    }
+    return begun;
+}
+
+/* "all_reduce #7 of group dp (1000 x f32, stream reduce): rank 2 has not entered"; "" for none. */
+static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_bytes)
+{
+    const struct hd_comm_stream *stream;
+    const struct hd_comm_op *op;
+    const char *what;
+    int rank, n;
+
+    ret_text[0] = '\0';
+    op = find_waiting(comm, &stream, &rank, &what);
+    if (!op)
+        return;
+    n = snprintf(ret_text, size_bytes, "%s #%llu of group %s (%lld x %s, stream %s)",
+                 hd_comm_op_name(op), (unsigned long long)op->seq, op->group->name,
+                 (long long)op->count, hd_dtype_name(op->dtype), hd_comm_stream_text(stream->name));
+    if (rank >= 0 && n >= 0 && (size_t)n < size_bytes)
+        (void)snprintf(ret_text + n, size_bytes - (size_t)n, ": rank %d %s", rank, what);
+}
+
+enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st)
+{
+    char here[256], first[HD_ERR_MAX];
+
+    describe_waiting(comm, here, sizeof here);
+    if (here[0]) {
+        (void)snprintf(first, sizeof first, "%s", hd_err_message());
+        st = hd_err(st, "%s (rank %d was in %s)", first, comm->rank, here);
+    }
+    hd_err_save(st, &comm->failure);
+    return st;
+}
+
+enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char *fmt, ...)
+{
+    char text[HD_COMM_REASON_MAX];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    comm->engine->abort(comm, st, text);
+    st = comm->engine->failure(comm);
+    return st ? st : hd_err(HD_ABORTED, "%s", text); /* another thread of this rank is reporting */
+}
+
+/* ---- the streams ---- */
+
+static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
+{
+    if (op->kind != HD_COMM_AFTER)
+        return op->group->comm->engine->step(op, moved);
+    if (hd_comm_done(op->other, op->other_ticket)) {
+        op->state = HD_COMM_COMPLETE;
+        *moved = true;
+    }
+    return HD_OK;
+}
+
+/* One step of every operation of the launch that begins at `place`. *ret_end is where the next one
+ * begins, *ret_complete whether all have ended, *ret_blocking whether one of those that have not is
+ * anything but a posted send. */
+static enum hd_status step_launch(struct hd_comm_stream *stream, uint64_t place, bool *moved,
+                                  uint64_t *ret_end, bool *ret_complete, bool *ret_blocking)
+{
+    bool complete = true, blocking = false, last;
+
+    do {
+        struct hd_comm_op *op = hd_comm_op_at(stream, place++);
+
+        if (op->state != HD_COMM_COMPLETE) {
+            const enum hd_status st = step_op(op, moved);
+
+            if (st)
+                return st;
+        }
+        if (op->state != HD_COMM_COMPLETE) {
+            complete = false;
+            blocking = blocking || op->kind != HD_COMM_SEND || op->state != HD_COMM_LEAVING;
+        }
+        last = op->last;
+    } while (!last);
+    *ret_end = place;
+    *ret_complete = complete;
+    *ret_blocking = blocking;
+    return HD_OK;
+}
+
+static bool overlap(const struct hd_comm_op *send, const struct hd_comm_op *recv)
+{
+    const uintptr_t s = (uintptr_t)send->send, r = (uintptr_t)recv->recv;
+
+    return s < r + (uintptr_t)recv->count * hd_dtype_size(recv->dtype) &&
+           r < s + (uintptr_t)send->count * hd_dtype_size(send->dtype);
+}
+
+/* Sends that are posted need nothing more from this rank, so what follows them may begin, or two
+ * ranks that first send and then receive would wait for each other. Only sends and receives follow
+ * so early, and no receive into memory that a posted send still offers. */
+static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
+{
+    bool last;
+
+    do {
+        const struct hd_comm_op *op = hd_comm_op_at(stream, place++);
+
+        if (op->kind != HD_COMM_SEND && op->kind != HD_COMM_RECV)
+            return false;
+        for (uint64_t i = stream->completed; op->kind == HD_COMM_RECV && i < place - 1; i++) {
+            const struct hd_comm_op *before = hd_comm_op_at(stream, i);
+
+            if (before->state != HD_COMM_COMPLETE && before->kind == HD_COMM_SEND &&
+                before->launch < op->launch && overlap(before, op))
+                return false;
+        }
+        last = op->last;
+    } while (!last);
+    return true;
+}
+
+/* Steps the launch at the head of the stream, and what may begin beside it. */
+static enum hd_status step_stream(struct hd_comm_stream *stream, bool *moved)
+{
+    uint64_t place = stream->completed;
+
+    /* when a launch ends, the next enters at once; few of them keep a poll short */
+    for (int n = 0; n < LAUNCHES_PER_STEP && place < stream->sealed; n++) {
+        bool complete, blocking;
+        enum hd_status st;
+        uint64_t end;
+
+        if (place > stream->completed && !may_overtake(stream, place))
+            return HD_OK;
+        st = step_launch(stream, place, moved, &end, &complete, &blocking);
+        if (st || blocking)
+            return st;
+        if (complete && place == stream->completed)
+            stream->completed = end;
+        place = end;
+    }
+    return HD_OK;
+}
+
+static enum hd_status progress(struct hd_comm *comm, bool *moved)
+{
+    enum hd_status st = comm->engine->failure(comm);
+
+    for (int s = 0; s < HD_COMM_STREAM_COUNT && !st; s++)
+        st = step_stream(&comm->streams[s], moved);
+    return st;
+}
+
+enum hd_status hd_comm_poll_once(struct hd_comm *comm)
+{
+    bool moved = false;
+
+    return progress(comm, &moved);
+}
+
+/* ---- waiting ---- */
+
+void hd_comm_set_spin(struct hd_comm *comm, int ranks_here)
+{
+    cpu_set_t cpus;
+
+    comm->yielding = sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) < ranks_here;
+    comm->spin_max = comm->yielding ? SPIN_LOOKS_YIELDING : SPIN_LOOKS;
+}
+
+/* A peer that closed its endpoint will never do what an operation of ours waits for. */
+static enum hd_status check_absent(struct hd_comm *comm)
+{
+    const struct hd_comm_stream *stream;
+    const char *what;
+    struct hd_comm_op *op;
+    int rank, suspect;
+
+    op = find_waiting(comm, &stream, &rank, &what);
+    if (!op || rank < 0 || !comm->engine->has_left(comm, rank))
+        return HD_OK;
+    suspect = rank;
+    op = find_waiting(comm, &stream, &rank, &what); /* it may have acted before it left */
+    if (!op || rank != suspect)
+        return HD_OK;
+    return hd_comm_fail(comm, HD_ABORTED, "%s #%llu of group %s: rank %d %s and has left",
+                        hd_comm_op_name(op), (unsigned long long)op->seq, op->group->name, rank,
+                        what);
+}
+
+static enum hd_status fail_late(struct hd_comm *comm, int64_t waited_ms)
+{
+    char waiting[256], latest[128] = "";
+    const struct hd_comm_stream *stream;
+    const char *what;
+    int rank;
+
+    describe_waiting(comm, waiting, sizeof waiting);
+    if (find_waiting(comm, &stream, &rank, &what) && rank >= 0)
+        comm->engine->latest(comm, rank, latest, sizeof latest);
+    return hd_comm_fail(comm, HD_TIMEOUT, "nothing moved for %lld ms in %s%s%s",
+                        (long long)waited_ms,
+                        waiting[0] ? waiting : "an operation that waits for another stream",
+                        latest[0] ? "; " : "", latest);
+}
+
+static void give_way(const struct hd_comm *comm)
+{
+    if (comm->yielding)
+        (void)sched_yield();
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Says that this rank sleeps, looks once more, and sleeps until somebody rings or left_ms passed.
+ */
+static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket, int64_t left_ms,
+                                 bool *moved)
+{
+    struct hd_comm *comm = stream->comm;
+    struct hd_comm_bell *bell = comm->bell;
+    const uint32_t rung = atomic_load(&bell->rung);
+    enum hd_status st;
+
+    atomic_store(&bell->asleep, 1);
+    st = progress(comm, moved);
+    if (!st && !*moved)
+        st = check_absent(comm);
+    if (!st && !*moved && !hd_comm_done(stream, ticket))
+        hd_comm_sleep(bell, rung, left_ms < SLEEP_SLICE_MS ? left_ms : SLEEP_SLICE_MS);
+    atomic_store(&bell->asleep, 0);
+    return st;
+}
+
+enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
+{
+    struct hd_comm *comm = stream->comm;
+    int64_t still_since_ms = 0;
+    int looks = 0; /* since something moved */
+
+    for (;;) {
+        bool moved = false;
+        enum hd_status st = progress(comm, &moved);
+
+        if (st || hd_comm_done(stream, ticket))
+            return st;
+        if (!moved && looks >= comm->spin_max) {
+            const int64_t still_ms = hd_clock_now_ms() - still_since_ms;
+
+            if (still_ms >= comm->deadline_ms)
+                return fail_late(comm, still_ms);
+            st = sleep_once(stream, ticket, comm->deadline_ms - still_ms, &moved);
+            if (st)
+                return st;
+        } else if (!moved) {
+            if (looks++ == 0)
+                still_since_ms = hd_clock_now_ms();
+            give_way(comm);
+        }
+        if (moved)
+            looks = 0;
+    }
+}
