@@ -1,10 +1,12 @@
-/* comm: collectives between the ranks of a job. One table of operations; the engine shm (ranks of
- * one node, as processes or as threads) and self (a world of one) stand behind it.
+/* comm: collectives between the ranks of a job. One table of operations; the engines shm (ranks of
+ * one node, as processes or as threads), gloo (ranks on several nodes, gloo.h) and self (a world of
+ * one) stand behind it.
  *
  * A `struct hd_comm` is one rank's endpoint. It owns three communication streams. A collective is
  * launched on a stream, for a group, and only enqueues: the operations of one stream run in the
- * order they were launched, streams run side by side. No engine thread: they progress inside
- * launches, hd_comm_poll and hd_comm_wait, and every wait progresses all streams of its rank.
+ * order they were launched, streams run side by side. They progress inside launches, hd_comm_poll
+ * and hd_comm_wait, and every wait progresses all streams of its rank; gloo has a thread that moves
+ * bytes between sockets and memory, no engine has one that does more.
  *
  *     hd_comm_all_reduce(dp, reduce, &args);      // enqueues
  *     uint64_t done = hd_comm_record(reduce);     // everything launched on `reduce` so far
@@ -45,7 +47,7 @@ struct hd_comm_group;
 struct hd_comm_stream;
 
 enum {
-    HD_COMM_WORLD_MAX = 64,      /* ranks of one node */
+    HD_COMM_WORLD_MAX = 64,      /* ranks; also of gloo, where each is connected to each */
     HD_COMM_GROUPS_MAX = 64,     /* groups of one endpoint */
     HD_COMM_GROUP_NAME_MAX = 16, /* bytes of a group's name, with its closing NUL */
     HD_COMM_QUEUE_MAX = 1024,    /* operations in flight on one stream; a launch beyond it waits */
@@ -105,20 +107,20 @@ void hd_comm_free(struct hd_comm *comm);
 
 int hd_comm_rank(const struct hd_comm *comm);
 int hd_comm_world(const struct hd_comm *comm);
-const char *hd_comm_engine_name(const struct hd_comm *comm); /* "shm", "self" */
+const char *hd_comm_engine_name(const struct hd_comm *comm); /* "shm", "gloo", "self" */
 
 /* A wait fails with HD_TIMEOUT when for this long no operation of this rank moved. > 0. */
 void hd_comm_set_deadline(struct hd_comm *comm, int64_t deadline_ms);
 
 /* Makes this rank's comm-visible region: size_bytes of zeroed memory at a page boundary, touched by
- * this thread, mapped by the peers when they first need it. Once per endpoint (HD_CONFLICT after
- * that); lives until hd_comm_free. HD_NO_MEMORY when it cannot be backed. */
+ * this thread, mapped by the peers of shm when they first need it. Once per endpoint (HD_CONFLICT
+ * after that); lives until hd_comm_free. HD_NO_MEMORY when it cannot be backed. */
 enum hd_status hd_comm_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base);
 
 /* ---- groups and streams ---- */
 
-/* A group's first collective maps what visible memory its members have by then; after it (a barrier
- * will do) operations on the group make no system call but to sleep and to wake. */
+/* On shm a group's first collective maps what visible memory its members have by then; after it (a
+ * barrier will do) operations on the group make no system call but to sleep and to wake. */
 
 /* The group `name` of the given ranks, ascending, this rank among them. Asks nobody: every member
  * makes the same identity from (name, members). The same again gives the same group. It lives as
@@ -268,7 +270,7 @@ enum hd_status hd_comm_failure(struct hd_comm *comm);
 
 struct hd_comm_count {
     uint64_t calls;       /* operations completed */
-    uint64_t moved_bytes; /* copied by this rank from or to another rank's memory, counted there */
+    uint64_t moved_bytes; /* copied by this rank from or to another rank's memory; gloo: received */
 };
 
 /* With P members and n = count * bytes of an element, summed over the members of a group,

@@ -65,4 +65,9 @@ enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo
                                  int rank, int world, int64_t deadline_ms,
                                  struct hd_comm **ret_comm);
 
+/* What an endpoint in such a world takes beside its visible memory, whatever is sent: heads of
+ * operations, and what arrives to be summed. Not the library's own books nor the kernel's socket
+ * buffers (at most 32 MiB per connection and direction, as net.ipv4.tcp_rmem and _wmem allow). */
+uint64_t hd_gloo_memory_bytes(int world);
+
 #endif

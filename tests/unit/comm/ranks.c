@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "comm/gloo.h"
 
 void rank_failed(struct rank *self, const char *file, int line, const char *what)
 {
@@ -30,12 +31,50 @@ uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
     return hash;
 }
 
+/* How the ranks come together. */
+struct meeting {
+    enum ranks_engine engine;
+    struct hd_shm_control *ctl;            /* shm */
+    struct hd_gloo_door *doors[RANKS_MAX]; /* gloo: opened before the ranks start */
+    struct hd_gloo_card cards[RANKS_MAX];
+};
+
 struct start {
     const struct ranks *ranks;
-    const struct hd_shm_control *ctl;
+    const struct meeting *meeting;
     int rank;
     struct report *report;
 };
+
+static void prepare(struct meeting *meeting, enum ranks_engine engine, int world)
+{
+    *meeting = (struct meeting){.engine = engine};
+    if (engine == ENGINE_SHM) {
+        assert_int_equal(hd_shm_control_new(world, &meeting->ctl), HD_OK);
+        return;
+    }
+    for (int r = 0; r < world; r++) {
+        assert_int_equal(hd_gloo_door_open("127.0.0.1", "here", &meeting->doors[r]), HD_OK);
+        meeting->cards[r] = *hd_gloo_door_card(meeting->doors[r]);
+    }
+}
+
+static void clean_up(struct meeting *meeting)
+{
+    hd_shm_control_free(meeting->ctl);
+    for (int r = 0; r < RANKS_MAX && meeting->doors[r]; r++)
+        hd_gloo_door_close(meeting->doors[r]);
+}
+
+static enum hd_status attach(const struct meeting *meeting, const struct rank *self,
+                             int64_t deadline_ms, struct hd_comm **ret_comm)
+{
+    if (meeting->engine == ENGINE_GLOO)
+        return hd_comm_open_gloo(meeting->doors[self->rank], meeting->cards, self->rank,
+                                 self->world, deadline_ms, ret_comm);
+    return hd_comm_open_shm(hd_shm_control_fd(meeting->ctl), hd_shm_control_rank_fds(meeting->ctl),
+                            self->rank, self->world, deadline_ms, ret_comm);
+}
 
 static void run_rank(const struct start *start)
 {
@@ -46,9 +85,7 @@ static void run_rank(const struct start *start)
     const size_t bytes = ranks->visible_bytes ? ranks->visible_bytes : 1 << 20;
     void *base;
 
-    CHECK_OK(&self,
-             hd_comm_open_shm(hd_shm_control_fd(start->ctl), hd_shm_control_rank_fds(start->ctl),
-                              self.rank, self.world, deadline_ms, &self.comm));
+    CHECK_OK(&self, attach(start->meeting, &self, deadline_ms, &self.comm));
     if (hd_comm_visible(self.comm, bytes, &base) == HD_OK) {
         self.base = base;
         ranks->body(&self);
@@ -65,21 +102,19 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-static void run_threads(struct start *starts, const struct ranks *ranks, struct hd_shm_control *ctl,
-                        struct report *reports)
+static void run_threads(struct start *starts, const struct ranks *ranks, struct report *reports)
 {
     pthread_t threads[RANKS_MAX];
 
     for (int r = 0; r < ranks->world; r++)
         assert_int_equal(pthread_create(&threads[r], NULL, run_thread, &starts[r]), 0);
     if (ranks->parent)
-        ranks->parent(ctl, NULL, reports);
+        ranks->parent(starts[0].meeting->ctl, NULL, reports);
     for (int r = 0; r < ranks->world; r++)
         assert_int_equal(pthread_join(threads[r], NULL), 0);
 }
 
-static void run_processes(struct start *starts, const struct ranks *ranks,
-                          struct hd_shm_control *ctl, struct report *reports)
+static void run_processes(struct start *starts, const struct ranks *ranks, struct report *reports)
 {
     pid_t pids[RANKS_MAX];
     int how;
@@ -93,28 +128,28 @@ static void run_processes(struct start *starts, const struct ranks *ranks,
         }
     }
     if (ranks->parent)
-        ranks->parent(ctl, pids, reports);
+        ranks->parent(starts[0].meeting->ctl, pids, reports);
     for (int r = 0; r < ranks->world; r++)
         (void)waitpid(pids[r], &how, 0); /* one that the parent function reaped is gone already */
 }
 
-struct report *ranks_run(const struct ranks *ranks, bool may_die)
+struct report *ranks_run_on(enum ranks_engine engine, const struct ranks *ranks, bool may_die)
 {
     struct start starts[RANKS_MAX];
-    struct hd_shm_control *ctl;
+    struct meeting meeting;
     struct report *reports;
 
     assert_true(ranks->world <= RANKS_MAX);
     reports = mmap(NULL, RANKS_MAX * sizeof *reports, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(reports != MAP_FAILED);
-    assert_int_equal(hd_shm_control_new(ranks->world, &ctl), HD_OK);
+    prepare(&meeting, engine, ranks->world);
     for (int r = 0; r < ranks->world; r++)
-        starts[r] = (struct start){ranks, ctl, r, &reports[r]};
+        starts[r] = (struct start){ranks, &meeting, r, &reports[r]};
     if (ranks->as == AS_THREADS)
-        run_threads(starts, ranks, ctl, reports);
+        run_threads(starts, ranks, reports);
     else
-        run_processes(starts, ranks, ctl, reports);
+        run_processes(starts, ranks, reports);
     for (int r = 0; r < ranks->world; r++) {
         if (reports[r].failed[0])
             print_error("%s\n", reports[r].failed);
@@ -123,7 +158,7 @@ struct report *ranks_run(const struct ranks *ranks, bool may_die)
         assert_string_equal(reports[r].failed, "");
         assert_true(may_die || reports[r].finished);
     }
-    hd_shm_control_free(ctl);
+    clean_up(&meeting);
     return reports;
 }
 

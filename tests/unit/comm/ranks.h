@@ -16,6 +16,12 @@
 
 enum ranks_as { AS_THREADS, AS_PROCESSES };
 
+/* Which engine connects the ranks. The same cases are built once for each. */
+enum ranks_engine { ENGINE_SHM, ENGINE_GLOO };
+#ifndef RANKS_ENGINE
+#define RANKS_ENGINE ENGINE_SHM
+#endif
+
 enum { RANKS_MAX = 8, NUMBERS_MAX = 64 };
 
 /* What one rank leaves behind; in memory shared with the parent. */
@@ -46,13 +52,15 @@ struct ranks {
     int64_t deadline_ms;
     void (*body)(struct rank *self);
     const void *arg;
-    /* called in the parent while the ranks run; may be NULL */
+    /* called in the parent while the ranks run; may be NULL. ctl: NULL on gloo, which has none */
     void (*parent)(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports);
 };
 
-/* Runs, waits for all ranks, fails the test when a rank failed a check or did not finish (unless
- * `may_die`). *ret_reports: [world], valid until the next run; free with ranks_free. */
-struct report *ranks_run(const struct ranks *ranks, bool may_die);
+/* Runs on RANKS_ENGINE, waits for all ranks, fails the test when a rank failed a check or did not
+ * finish (unless `may_die`). *ret_reports: [world], valid until the next run; free with ranks_free.
+ */
+#define ranks_run(ranks, may_die) ranks_run_on(RANKS_ENGINE, ranks, may_die)
+struct report *ranks_run_on(enum ranks_engine engine, const struct ranks *ranks, bool may_die);
 void ranks_free(struct report *reports);
 
 void rank_failed(struct rank *self, const char *file, int line, const char *what);

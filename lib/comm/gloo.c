@@ -1,0 +1,462 @@
+/* The engine gloo: ranks on several nodes, connected by TCP. gloo's thread moves bytes between
+ * sockets and memory; everything that decides anything happens on the thread that owns the
+ * endpoint, when it launches, polls or waits. */
+#include "comm/gloo.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/gloo_internal.h"
+
+/* ---- heads ---- */
+
+void gloo_head_fill(const struct hd_comm_op *op, struct gloo_head *ret_head)
+{
+    ret_head->group_id = op->group->id;
+    ret_head->seq = op->seq;
+    ret_head->count = op->count;
+    ret_head->send_rows_max = op->send_rows_max;
+    ret_head->recv_rows_max = op->recv_rows_max;
+    memcpy(ret_head->group, op->group->name, sizeof ret_head->group);
+    ret_head->kind = (uint8_t)op->kind;
+    ret_head->dtype = (uint8_t)op->dtype;
+    ret_head->reduce = (uint8_t)op->reduce;
+    ret_head->has_overflow = op->overflow != NULL;
+    ret_head->root = op->peer;
+    if (op->kind == HD_COMM_ALL_TO_ALL_V)
+        memcpy(ret_head->send_counts, op->send_counts,
+               (size_t)op->group->size * sizeof op->send_counts[0]);
+}
+
+bool gloo_head_may_go(struct gloo_peer *peer)
+{
+    const uint64_t place = peer->out_next % GLOO_HEADS_OUT;
+
+    if (peer->out_pending[place] && hd_gloo_sent(peer->out_ticket[place]) == HD_GLOO_DONE)
+        peer->out_pending[place] = false;
+    return !peer->out_pending[place];
+}
+
+void gloo_head_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot)
+{
+    struct gloo_peer *peer = gloo_peer_of(op->group->comm, rank);
+    const uint64_t place = peer->out_next++ % GLOO_HEADS_OUT;
+    struct gloo_head *head = &peer->out[place];
+    const size_t bytes =
+        op->kind == HD_COMM_ALL_TO_ALL_V ? sizeof *head : offsetof(struct gloo_head, send_counts);
+
+    gloo_head_fill(op, head);
+    *ret_slot = head->slot = peer->slot_next;
+    peer->slot_next += 2;
+    peer->out_pending[place] =
+        hd_gloo_send(peer->out_ticket[place], rank, GLOO_SLOT_HEAD, place * sizeof *head,
+                     bytes); /* not: the peer is gone, and will be named */
+}
+
+struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq, bool send)
+{
+    for (int i = 0; i < GLOO_INBOX; i++) {
+        struct gloo_head *head = &peer->inbox[i];
+
+        if (peer->kept[i] && head->group_id == group_id && head->seq == seq &&
+            (head->kind == HD_COMM_SEND) == send)
+            return head;
+    }
+    return NULL;
+}
+
+void gloo_head_drop(struct gloo_peer *peer, struct gloo_head *head)
+{
+    peer->kept[head - peer->inbox] = false;
+}
+
+struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head *head)
+{
+    for (int i = 0; i < GLOO_INBOX; i++) {
+        if (!peer->kept[i]) {
+            peer->kept[i] = true;
+            peer->inbox[i] = *head;
+            return &peer->inbox[i];
+        }
+    }
+    return NULL;
+}
+
+static void await_head(struct gloo_peer *peer, int rank, uint64_t place)
+{
+    (void)hd_gloo_recv(peer->in_ticket[place], rank, GLOO_SLOT_HEAD,
+                       place * sizeof(struct gloo_head), sizeof(struct gloo_head));
+}
+
+/* Takes the heads that have come. False: more than a peer may send. */
+static bool take_heads(struct gloo_peer *peer, int rank)
+{
+    for (;;) {
+        const uint64_t place = peer->in_next % GLOO_HEADS_IN;
+
+        if (hd_gloo_received(peer->in_ticket[place]) != HD_GLOO_DONE)
+            return true;
+        if (!gloo_head_keep(peer, &peer->in[place]))
+            return false;
+        peer->latest = peer->in[place];
+        peer->in_next++;
+        await_head(peer, rank, place);
+    }
+}
+
+/* ---- failing ---- */
+
+static void send_notice(struct gloo_state *gloo, int rank, int world)
+{
+    const size_t bytes =
+        offsetof(struct gloo_notice, text) + strnlen(gloo->notice.text, HD_COMM_REASON_MAX - 1) + 1;
+
+    gloo->told = true;
+    for (int r = 0; r < world; r++) {
+        if (r != rank)
+            (void)hd_gloo_send(gloo->peers[r].notice_out_ticket, r, GLOO_SLOT_NOTICE, 0, bytes);
+    }
+}
+
+/* Makes this rank's one notice. False when there is one already. */
+static bool make_notice(struct hd_comm *comm, enum gloo_notice_kind kind, enum hd_status st,
+                        int rank, const char *text, bool tell)
+{
+    struct gloo_state *gloo = gloo_of(comm);
+    int none = 0;
+
+    if (!atomic_compare_exchange_strong(&gloo->noticing, &none, 1))
+        return false;
+    gloo->notice.kind = (uint32_t)kind;
+    gloo->notice.status = (uint32_t)st;
+    gloo->notice.rank = rank;
+    (void)snprintf(gloo->notice.text, sizeof gloo->notice.text, "%s", text);
+    if (tell)
+        send_notice(gloo, comm->rank, comm->world);
+    atomic_store(&gloo->noticing, 2);
+    hd_comm_wake(&gloo->bell);
+    return true;
+}
+
+static void engine_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
+{
+    (void)make_notice(comm, GLOO_FAILED, st, comm->rank, reason, true);
+}
+
+/* What the peer's notice or its silence means; called when something has come. */
+static void look_at(struct hd_comm *comm, int rank)
+{
+    struct gloo_state *gloo = gloo_of(comm);
+    struct gloo_peer *peer = &gloo->peers[rank];
+    const bool lost = hd_gloo_link_lost(gloo->link, rank); /* its notice would be here by then */
+    char text[HD_COMM_REASON_MAX];
+
+    if (!take_heads(peer, rank))
+        engine_abort(comm, HD_CORRUPT, "a peer announced more operations than it can have");
+    if (!peer->noticed && hd_gloo_received(peer->notice_ticket) == HD_GLOO_DONE) {
+        peer->noticed = true;
+        peer->notice.text[HD_COMM_REASON_MAX - 1] = '\0';
+        if (peer->notice.kind == GLOO_LEFT)
+            peer->left = true;
+        else /* whoever failed has told everybody; what this rank tells, when it closes, is the same
+              */
+            (void)make_notice(comm, (enum gloo_notice_kind)peer->notice.kind,
+                              (enum hd_status)peer->notice.status, peer->notice.rank,
+                              peer->notice.text, false);
+    }
+    if (lost && !peer->noticed) {
+        peer->noticed = true;
+        (void)snprintf(text, sizeof text,
+                       "its connection ended without a word (node %s); it was killed or crashed, "
+                       "or the network failed",
+                       gloo->places[rank].node);
+        (void)make_notice(comm, GLOO_DIED, HD_ABORTED, rank, text, true);
+    }
+}
+
+/* HD_OK or the first failure that this rank knows of; composes its story once. */
+static enum hd_status check_failure(struct hd_comm *comm)
+{
+    struct gloo_state *gloo = gloo_of(comm);
+    const uint64_t events = atomic_load(&gloo->events);
+    enum hd_status st;
+
+    if (comm->failure.status)
+        return hd_err_restore(&comm->failure);
+    if (events != gloo->events_seen) {
+        gloo->events_seen = events;
+        for (int r = 0; r < comm->world; r++) {
+            if (r != comm->rank)
+                look_at(comm, r);
+        }
+    }
+    if (atomic_load(&gloo->noticing) != 2)
+        return HD_OK;
+    st = (enum hd_status)gloo->notice.status;
+    st = hd_err(st ? st : HD_ABORTED, "rank %d %s first: %s", (int)gloo->notice.rank,
+                gloo->notice.kind == GLOO_DIED ? "died" : "failed", gloo->notice.text);
+    return hd_comm_keep_failure(comm, st);
+}
+
+static bool has_left(const struct hd_comm *comm, int rank)
+{
+    return gloo_peer_of(comm, rank)->left;
+}
+
+static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
+{
+    const struct gloo_head *latest = &gloo_peer_of(comm, rank)->latest;
+
+    if (latest->kind == HD_COMM_KIND_COUNT)
+        (void)snprintf(ret_text, size_bytes, "nothing has come from rank %d yet", rank);
+    else
+        (void)snprintf(ret_text, size_bytes, "the latest of rank %d is %s #%llu of group %.15s",
+                       rank, hd_comm_kind_name((enum hd_comm_kind)latest->kind),
+                       (unsigned long long)latest->seq, latest->group);
+}
+
+/* ---- operations ---- */
+
+static enum hd_status step(struct hd_comm_op *op, bool *moved)
+{
+    switch (op->kind) {
+    case HD_COMM_SEND:
+        return gloo_send_step(op, moved);
+    case HD_COMM_RECV:
+        return gloo_recv_step(op, moved);
+    default:
+        return gloo_collective_step(op, moved);
+    }
+}
+
+static int missing(struct hd_comm_op *op, const char **ret_what)
+{
+    const bool pair = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
+
+    return pair ? gloo_pair_missing(op, ret_what) : gloo_collective_missing(op, ret_what);
+}
+
+static enum hd_status group_open(struct hd_comm_group *group)
+{
+    (void)group; /* heads name the group; there is nothing to prepare */
+    return HD_OK;
+}
+
+static void note_launch(struct hd_comm_op *op, const struct hd_comm_stream *stream)
+{
+    (void)op; /* no record outside this process: there is no memory that a parent could read */
+    (void)stream;
+}
+
+/* ---- memory ---- */
+
+/* Bytes in which one stream collects what it sums, in the largest group of the world. */
+static size_t stage_bytes(int world)
+{
+    const size_t all = (size_t)(world - 1) * GLOO_STAGES * GLOO_CHUNK_MAX;
+
+    return all < GLOO_STAGE_MAX ? all : GLOO_STAGE_MAX;
+}
+
+static size_t state_bytes(int world)
+{
+    return sizeof(struct gloo_state) + (size_t)world * sizeof(struct gloo_peer);
+}
+
+uint64_t hd_gloo_memory_bytes(int world)
+{
+    return hd_comm_whole_pages(state_bytes(world)) +
+           hd_comm_whole_pages(HD_COMM_STREAM_COUNT * stage_bytes(world));
+}
+
+static enum hd_status visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+{
+    struct gloo_state *gloo = gloo_of(comm);
+    const size_t stage_at = hd_comm_whole_pages(size_bytes);
+    const size_t bytes = stage_at + HD_COMM_STREAM_COUNT * stage_bytes(comm->world);
+    void *base;
+    const enum hd_status st = hd_comm_map_region(bytes, -1, &base);
+
+    if (st)
+        return st;
+    gloo->data = base;
+    gloo->data_bytes = bytes;
+    gloo->stage_at = stage_at;
+    gloo->stage_bytes = stage_bytes(comm->world);
+    *ret_base = base;
+    return HD_OK;
+}
+
+/* ---- closing ---- */
+
+/* Waits until every peer has seen that this rank ends, so that nothing it has sent is lost. */
+static void linger(struct hd_comm *comm)
+{
+    struct gloo_state *gloo = gloo_of(comm);
+    const int64_t until_ms = hd_clock_now_ms() + GLOO_LINGER_MS;
+    bool ended[HD_GLOO_WORLD_MAX] = {false}, open = true;
+
+    while (open && hd_clock_now_ms() < until_ms) {
+        const uint32_t rung = atomic_load(&gloo->bell.rung);
+
+        atomic_store(&gloo->bell.asleep, 1);
+        open = false;
+        for (int r = 0; r < comm->world; r++) {
+            if (r == comm->rank || hd_gloo_link_lost(gloo->link, r))
+                continue;
+            open = true;
+            if (!ended[r] && hd_gloo_sent(gloo->peers[r].notice_out_ticket) == HD_GLOO_DONE)
+                ended[r] = hd_gloo_link_end(gloo->link, r);
+        }
+        if (open)
+            hd_comm_sleep(&gloo->bell, rung, 10);
+        atomic_store(&gloo->bell.asleep, 0);
+    }
+}
+
+static void free_state(struct hd_comm *comm)
+{
+    struct gloo_state *gloo = gloo_of(comm);
+
+    gloo_data_free(gloo);
+    for (int r = 0; r < comm->world; r++) {
+        struct gloo_peer *peer = &gloo->peers[r];
+
+        for (int i = 0; i < GLOO_HEADS_IN; i++)
+            hd_gloo_ticket_free(peer->in_ticket[i]);
+        for (int i = 0; i < GLOO_HEADS_OUT; i++)
+            hd_gloo_ticket_free(peer->out_ticket[i]);
+        hd_gloo_ticket_free(peer->notice_ticket);
+        hd_gloo_ticket_free(peer->notice_out_ticket);
+    }
+    hd_gloo_link_close(gloo->link);
+    if (gloo->data)
+        (void)munmap(gloo->data, hd_comm_whole_pages(gloo->data_bytes));
+    free(gloo);
+    comm->engine_state = NULL;
+}
+
+static void engine_close(struct hd_comm *comm, bool clean)
+{
+    struct gloo_state *gloo = gloo_of(comm);
+
+    if (!clean)
+        engine_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
+    if (!make_notice(comm, GLOO_LEFT, HD_OK, comm->rank, "", true) && !gloo->told)
+        send_notice(gloo, comm->rank, comm->world);
+    linger(comm);
+    free_state(comm);
+}
+
+/* ---- opening ---- */
+
+static const struct hd_comm_engine gloo_engine = {
+    .name = "gloo",
+    .visible = visible,
+    .group_open = group_open,
+    .launched = note_launch,
+    .step = step,
+    .missing = missing,
+    .has_left = has_left,
+    .latest = describe_latest,
+    .failure = check_failure,
+    .abort = engine_abort,
+    .close = engine_close,
+};
+
+/* On gloo's thread, and on this one when a write completes at once. */
+static void something_moved(void *arg)
+{
+    struct gloo_state *gloo = arg;
+
+    atomic_fetch_add(&gloo->events, 1);
+    hd_comm_ring(&gloo->bell);
+}
+
+static enum hd_status open_peer(struct gloo_state *gloo, int rank)
+{
+    struct gloo_peer *peer = &gloo->peers[rank];
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; i < GLOO_HEADS_IN && !st; i++)
+        st = hd_gloo_ticket_new(gloo->link, peer->in, sizeof peer->in, &peer->in_ticket[i]);
+    for (int i = 0; i < GLOO_HEADS_OUT && !st; i++)
+        st = hd_gloo_ticket_new(gloo->link, peer->out, sizeof peer->out, &peer->out_ticket[i]);
+    if (!st)
+        st = hd_gloo_ticket_new(gloo->link, &peer->notice, sizeof peer->notice,
+                                &peer->notice_ticket);
+    if (!st)
+        st = hd_gloo_ticket_new(gloo->link, &gloo->notice, sizeof gloo->notice,
+                                &peer->notice_out_ticket);
+    if (st)
+        return st;
+    (void)hd_gloo_recv(peer->notice_ticket, rank, GLOO_SLOT_NOTICE, 0, sizeof peer->notice);
+    for (uint64_t i = 0; i < GLOO_HEADS_IN; i++)
+        await_head(peer, rank, i);
+    return HD_OK;
+}
+
+/* The endpoint on connected sockets, which it takes over. */
+static enum hd_status open_endpoint(const int *fds, const struct gloo_place *places, int rank,
+                                    int world, int64_t deadline_ms, struct hd_comm **ret_comm)
+{
+    struct gloo_state *gloo = calloc(1, state_bytes(world));
+    struct hd_comm *comm = NULL;
+    int ranks_here = 0;
+    enum hd_status st = gloo ? HD_OK : hd_err(HD_NO_MEMORY, "gloo: no memory for an endpoint");
+
+    if (!st)
+        st = hd_comm_new(&gloo_engine, rank, world, deadline_ms, &comm);
+    if (st) {
+        free(gloo);
+        for (int r = 0; r < world; r++) {
+            if (fds[r] >= 0)
+                (void)close(fds[r]);
+        }
+        return st;
+    }
+    comm->engine_state = gloo;
+    comm->bell = &gloo->bell;
+    memcpy(gloo->places, places, sizeof gloo->places);
+    for (int r = 0; r < world; r++) {
+        gloo->peers[r].latest.kind = HD_COMM_KIND_COUNT;
+        gloo->peers[r].slot_next = GLOO_SLOT_FIRST;
+        ranks_here += strcmp(places[r].node, places[rank].node) == 0;
+    }
+    hd_comm_set_spin(comm, 2 * ranks_here); /* each with a thread of gloo */
+    st = hd_gloo_link_open(fds, rank, world, something_moved, gloo, &gloo->link);
+    for (int r = 0; r < world && !st; r++) {
+        if (r != rank)
+            st = open_peer(gloo, r);
+    }
+    if (st) {
+        free_state(comm);
+        hd_comm_delete(comm);
+        return st;
+    }
+    *ret_comm = comm;
+    return HD_OK;
+}
+
+enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
+                                 int rank, int world, int64_t deadline_ms,
+                                 struct hd_comm **ret_comm)
+{
+    struct gloo_place places[HD_GLOO_WORLD_MAX] = {0};
+    int fds[HD_GLOO_WORLD_MAX];
+    enum hd_status st;
+
+    if (world < 1 || world > HD_GLOO_WORLD_MAX || rank < 0 || rank >= world)
+        return hd_err(HD_INVALID, "gloo: rank %d of %d; use 0 <= rank < world <= %d", rank, world,
+                      HD_GLOO_WORLD_MAX);
+    if (deadline_ms <= 0)
+        return hd_err(HD_INVALID, "gloo: a deadline of %lld ms; use 1 or more",
+                      (long long)deadline_ms);
+    st = gloo_meet(door, cards, rank, world, deadline_ms, places, fds);
+    return st ? st : open_endpoint(fds, places, rank, world, deadline_ms, ret_comm);
+}

@@ -1,0 +1,27 @@
+# Is there a library gloo with the transport that lib/comm/gloo_link.cc extends? Sets HEDDLE_HAVE_GLOO,
+# HEDDLE_GLOO_LIBRARY and HEDDLE_GLOO_INCLUDE. Read by the top CMakeLists.txt: a language is enabled
+# for everything or not at all.
+option(HEDDLE_GLOO "Ranks on several nodes by the library gloo, if it and a C++ compiler are found" ON)
+set(HEDDLE_HAVE_GLOO OFF)
+if(HEDDLE_GLOO AND NOT HEDDLE_ENGINE_ONLY)
+    include(CheckLanguage)
+    check_language(CXX)
+    find_path(GLOO_INCLUDE_DIR gloo/transport/tcp/pair.h)
+    find_library(HEDDLE_GLOO_LIBRARY gloo)
+endif()
+if(CMAKE_CXX_COMPILER AND GLOO_INCLUDE_DIR AND HEDDLE_GLOO_LIBRARY)
+    enable_language(CXX)
+    set(HEDDLE_GLOO_INCLUDE ${GLOO_INCLUDE_DIR})
+    if(NOT EXISTS ${GLOO_INCLUDE_DIR}/gloo/common/memory.h)
+        list(APPEND HEDDLE_GLOO_INCLUDE ${PROJECT_SOURCE_DIR}/lib/comm/gloo_stand_in)
+    endif()
+    # Other versions of gloo may have a transport of another shape; then this build has no gloo.
+    set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+    try_compile(HEDDLE_GLOO_FITS ${PROJECT_BINARY_DIR}/gloo_fits
+        SOURCES ${PROJECT_SOURCE_DIR}/lib/comm/gloo_link.cc
+        CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/lib;${HEDDLE_GLOO_INCLUDE}"
+        CXX_STANDARD 14)
+    unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
+    set(HEDDLE_HAVE_GLOO ${HEDDLE_GLOO_FITS})
+endif()
+message(STATUS "comm: gloo ${HEDDLE_HAVE_GLOO} ${HEDDLE_GLOO_LIBRARY}")

@@ -1,0 +1,490 @@
+/* One collective of a group, as a small state machine that every member runs for itself:
+ *
+ *   QUEUED   --heads to all others-->   ENTERED   --heads of all others here, all agree-->   MOVING
+ *   MOVING   --everything sent, received and added-->   COMPLETE
+ *
+ * What copies (broadcast, all_gather, all_to_all) is a flow to and from each other member, straight
+ * between their visible memories. A sum goes in two halves: each member gathers everybody's part of
+ * its own share in its stage, chunk by chunk, adds them in the order of the group, and, for an
+ * all-reduce, sends each summed chunk to all others while the next arrives. Which bytes come first
+ * never matters: a chunk is added when all its parts are here.
+ *
+ * An all-reduce may be in place: a result is written over this rank's input only after its maker
+ * has had that input. */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/gloo_internal.h"
+#include "comm/ordered.h"
+
+static struct gloo_run *run_of(const struct hd_comm_op *op)
+{
+    return op->slot;
+}
+
+static bool reduces(const struct hd_comm_op *op)
+{
+    return op->kind == HD_COMM_ALL_REDUCE || op->kind == HD_COMM_REDUCE_SCATTER;
+}
+
+static int64_t unit_bytes(const struct hd_comm_op *op)
+{
+    return op->count * (int64_t)hd_dtype_size(op->dtype);
+}
+
+/* ---- entering ---- */
+
+static bool may_enter(const struct hd_comm_op *op)
+{
+    const struct hd_comm_group *group = op->group;
+
+    for (int m = 0; m < group->size; m++) {
+        if (m != group->index && !gloo_head_may_go(gloo_peer_of(group->comm, group->members[m])))
+            return false;
+    }
+    return true;
+}
+
+static struct gloo_run *take_run(struct hd_comm *comm, const struct hd_comm_op *op)
+{
+    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
+        const struct hd_comm_stream *stream = &comm->streams[s];
+
+        if (op >= stream->ops && op < stream->ops + HD_COMM_QUEUE_MAX)
+            return &gloo_of(comm)->runs[s];
+    }
+    return NULL; /* an operation is always in a queue */
+}
+
+static enum hd_status enter(struct hd_comm_op *op)
+{
+    struct hd_comm_group *group = op->group;
+    struct gloo_run *run = take_run(group->comm, op);
+
+    op->slot = run;
+    gloo_head_fill(op, &run->heads[group->index]);
+    for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
+        if (op->send_counts[m] < 0)
+            return hd_comm_fail(group->comm, HD_INVALID,
+                                "all_to_all_v #%llu of group %s: rank %d would send %d rows to "
+                                "rank %d",
+                                (unsigned long long)op->seq, group->name, group->comm->rank,
+                                (int)op->send_counts[m], (int)group->members[m]);
+    }
+    for (int m = 0; m < group->size; m++) {
+        if (m != group->index)
+            gloo_head_send(op, group->members[m], &run->slots[m]);
+    }
+    op->member = 0;
+    gloo_set_state(op, HD_COMM_ENTERED);
+    return HD_OK;
+}
+
+/* Whether all members' heads are here; op->member counts those that are kept in the run. */
+static bool all_entered(struct hd_comm_op *op)
+{
+    struct hd_comm_group *group = op->group;
+
+    for (; op->member < group->size; op->member++) {
+        struct gloo_peer *peer = gloo_peer_of(group->comm, group->members[op->member]);
+        struct gloo_head *head;
+
+        if (op->member == group->index)
+            continue;
+        head = gloo_head_find(peer, group->id, op->seq, false);
+        if (!head)
+            return false;
+        run_of(op)->heads[op->member] = *head;
+        gloo_head_drop(peer, head);
+    }
+    return true;
+}
+
+/* ---- do they agree? ---- */
+
+static void describe_head(const struct gloo_head *head, char *ret_text, size_t size_bytes)
+{
+    static const char *const names[] = {" (sum)", " (max)"};
+    const bool sums = head->kind == HD_COMM_ALL_REDUCE || head->kind == HD_COMM_REDUCE_SCATTER;
+    char root[32] = "";
+
+    if (head->kind == HD_COMM_BROADCAST)
+        (void)snprintf(root, sizeof root, " from member %d", (int)head->root);
+    (void)snprintf(ret_text, size_bytes, "%s of %lld x %s%s%s",
+                   hd_comm_kind_name((enum hd_comm_kind)head->kind), (long long)head->count,
+                   hd_dtype_name((enum hd_dtype)head->dtype), sums ? names[head->reduce & 1] : "",
+                   root);
+}
+
+/* Every member compares itself with every other, so every member sees a disagreement. */
+static enum hd_status compare(const struct hd_comm_op *op)
+{
+    const struct hd_comm_group *group = op->group;
+    const struct gloo_head *own = &run_of(op)->heads[group->index];
+
+    for (int m = 0; m < group->size; m++) {
+        const struct gloo_head *other = &run_of(op)->heads[m];
+        char mine[96], theirs[96];
+
+        if (own->kind == other->kind && own->dtype == other->dtype &&
+            own->reduce == other->reduce && own->count == other->count && own->root == other->root)
+            continue;
+        describe_head(own, mine, sizeof mine);
+        describe_head(other, theirs, sizeof theirs);
+        return hd_comm_fail(group->comm, HD_INVALID,
+                            "operation #%llu of group %s differs: rank %d has %s, rank %d has %s",
+                            (unsigned long long)op->seq, group->name, group->comm->rank, mine,
+                            (int)group->members[m], theirs);
+    }
+    return HD_OK;
+}
+
+/* Rows that `from` sends to the members before `before`. */
+static int64_t rows_sent(const struct hd_comm_op *op, int from, int before)
+{
+    int64_t rows = 0;
+
+    for (int m = 0; m < before; m++)
+        rows += run_of(op)->heads[from].send_counts[m];
+    return rows;
+}
+
+/* Rows that `to` receives from the members before `before`. */
+static int64_t rows_received(const struct hd_comm_op *op, int to, int before)
+{
+    int64_t rows = 0;
+
+    for (int m = 0; m < before; m++)
+        rows += run_of(op)->heads[m].send_counts[to];
+    return rows;
+}
+
+/* Every member checks all members, so all come to the same answer without another exchange. */
+static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
+{
+    const struct hd_comm_group *group = op->group;
+    const int size = group->size;
+    bool exceeded = false;
+
+    for (int m = 0; m < size; m++) {
+        const struct gloo_head *head = &run_of(op)->heads[m];
+        const int64_t sent = rows_sent(op, m, size), received = rows_received(op, m, size);
+
+        if (sent <= head->send_rows_max && received <= head->recv_rows_max)
+            continue;
+        exceeded = true;
+        if (!op->overflow)
+            return hd_comm_fail(group->comm, HD_LIMIT,
+                                "all_to_all_v #%llu of group %s: rank %d would send %lld rows "
+                                "(bound send_rows_max = %lld) and receive %lld (bound "
+                                "recv_rows_max = %lld)",
+                                (unsigned long long)op->seq, group->name, (int)group->members[m],
+                                (long long)sent, (long long)head->send_rows_max,
+                                (long long)received, (long long)head->recv_rows_max);
+    }
+    if (exceeded)
+        *op->overflow = 1;
+    for (int m = 0; m < size && op->recv_counts; m++)
+        op->recv_counts[m] = exceeded ? 0 : run_of(op)->heads[m].send_counts[group->index];
+    *ret_exceeded = exceeded;
+    return HD_OK;
+}
+
+/* ---- what flows where ---- */
+
+static struct gloo_flow flow_to(const struct hd_comm_op *op, int member, int64_t at, int64_t bytes)
+{
+    return (struct gloo_flow){.sends = true,
+                              .peer = op->group->members[member],
+                              .slot = run_of(op)->slots[member],
+                              .at = gloo_offset(op->group->comm, op->send) + (size_t)at,
+                              .bytes = bytes,
+                              .chunk = GLOO_CHUNK_MAX,
+                              .ready = bytes};
+}
+
+static struct gloo_flow flow_from(const struct hd_comm_op *op, int member, int64_t at,
+                                  int64_t bytes)
+{
+    return (struct gloo_flow){.peer = op->group->members[member],
+                              .slot = run_of(op)->heads[member].slot,
+                              .at = gloo_offset(op->group->comm, op->recv) + (size_t)at,
+                              .bytes = bytes,
+                              .chunk = GLOO_CHUNK_MAX,
+                              .ready = bytes};
+}
+
+/* Copies between this member and `m`; with itself, what copy_own does. */
+static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_out,
+                      struct gloo_flow *ret_in)
+{
+    const struct gloo_head *heads = run_of(op)->heads;
+    const int64_t unit = unit_bytes(op);
+    const int me = op->group->index;
+
+    switch (op->kind) {
+    case HD_COMM_BROADCAST:
+        *ret_out = flow_to(op, m, 0, me == op->peer && m != me ? unit : 0);
+        *ret_in = flow_from(op, m, 0, m == op->peer && m != me ? unit : 0);
+        break;
+    case HD_COMM_ALL_GATHER:
+        *ret_out = flow_to(op, m, 0, unit);
+        *ret_in = flow_from(op, m, m * unit, unit);
+        break;
+    case HD_COMM_ALL_TO_ALL:
+        *ret_out = flow_to(op, m, m * unit, unit);
+        *ret_in = flow_from(op, m, m * unit, unit);
+        break;
+    default: /* HD_COMM_ALL_TO_ALL_V */
+        *ret_out = flow_to(op, m, rows_sent(op, me, m) * unit, heads[me].send_counts[m] * unit);
+        *ret_in =
+            flow_from(op, m, rows_received(op, me, m) * unit, heads[m].send_counts[me] * unit);
+        break;
+    }
+}
+
+/* Bytes of one chunk of a sum: what all others send of it fits the stage, twice. */
+static int64_t reduce_chunk(const struct hd_comm_op *op)
+{
+    const int others = op->group->size - 1;
+    const int64_t fits =
+        others ? GLOO_STAGE_MAX / GLOO_STAGES / others / HD_COMM_ALIGN * HD_COMM_ALIGN : 0;
+
+    return fits == 0 || fits > GLOO_CHUNK_MAX ? GLOO_CHUNK_MAX : fits;
+}
+
+/* Where member m's chunks of this rank's share come to lie. */
+static size_t stage_of(const struct hd_comm_op *op, int m)
+{
+    const struct gloo_state *gloo = gloo_of(op->group->comm);
+    const size_t stream = (size_t)(run_of(op) - gloo->runs);
+    const int place = m < op->group->index ? m : m - 1;
+
+    return gloo->stage_at + stream * gloo->stage_bytes +
+           (size_t)(place * GLOO_STAGES * reduce_chunk(op));
+}
+
+/* Member m's share of a sum, in bytes of send (and of an all-reduce's recv). */
+static void share_of(const struct hd_comm_op *op, int m, int64_t *ret_begin, int64_t *ret_bytes)
+{
+    const int64_t size = (int64_t)hd_dtype_size(op->dtype);
+    int64_t begin = m * op->count, end = begin + op->count;
+
+    if (op->kind == HD_COMM_ALL_REDUCE)
+        hd_comm_slice(op->count, op->dtype, op->group->size, m, &begin, &end);
+    *ret_begin = begin * size;
+    *ret_bytes = (end - begin) * size;
+}
+
+static void plan_sum(struct hd_comm_op *op, int m)
+{
+    struct gloo_run *run = run_of(op);
+    int64_t begin, bytes;
+
+    share_of(op, m, &begin, &bytes);
+    run->out[m] = flow_to(op, m, begin, bytes);
+    run->in[m] = flow_from(op, m, 0, run->bytes);
+    run->in[m].at = stage_of(op, m);
+    run->in[m].places = GLOO_STAGES;
+    if (op->kind == HD_COMM_ALL_REDUCE) {
+        run->result_in[m] = flow_from(op, m, begin, bytes);
+        run->result_in[m].slot++;
+        run->result_out[m] = flow_to(op, m, 0, run->bytes);
+        run->result_out[m].slot++;
+        run->result_out[m].at = gloo_offset(op->group->comm, op->recv) + (size_t)run->begin;
+    }
+    run->out[m].chunk = run->in[m].chunk = reduce_chunk(op);
+    run->result_out[m].chunk = run->result_in[m].chunk = reduce_chunk(op);
+    run->result_out[m].ready = 0;
+}
+
+static void plan(struct hd_comm_op *op)
+{
+    struct hd_comm_group *group = op->group;
+    struct gloo_run *run = run_of(op);
+
+    run->summed = 0;
+    run->begin = run->bytes = 0;
+    if (reduces(op))
+        share_of(op, group->index, &run->begin, &run->bytes);
+    for (int m = 0; m < group->size; m++) {
+        run->result_out[m] = run->result_in[m] = (struct gloo_flow){0};
+        if (reduces(op) && m != group->index)
+            plan_sum(op, m);
+        else if (!reduces(op))
+            plan_copy(op, m, &run->out[m], &run->in[m]);
+    }
+    op->cursor = 0;
+}
+
+/* ---- moving ---- */
+
+/* Copies some of this member's own part. */
+static void copy_own(struct hd_comm_op *op, bool *moved)
+{
+    const struct gloo_run *run = run_of(op);
+    const struct gloo_flow *to = &run->out[op->group->index], *from = &run->in[op->group->index];
+    const char *data = gloo_of(op->group->comm)->data;
+    const int64_t rest = to->bytes - op->cursor;
+    const int64_t n = rest < GLOO_STEP_BYTES ? rest : GLOO_STEP_BYTES;
+
+    if (n == 0)
+        return;
+    if (to->at != from->at)
+        memcpy(gloo_of(op->group->comm)->data + from->at + op->cursor, data + to->at + op->cursor,
+               (size_t)n);
+    op->cursor += n;
+    *moved = true;
+}
+
+/* Bytes of this rank's share of which everybody's part is here. */
+static int64_t gathered(const struct hd_comm_op *op)
+{
+    const struct gloo_run *run = run_of(op);
+    int64_t least = run->bytes;
+
+    for (int m = 0; m < op->group->size; m++) {
+        if (m != op->group->index && run->in[m].done < least)
+            least = run->in[m].done;
+    }
+    return least;
+}
+
+/* Adds some of what has been gathered, in the order of the group. */
+static void add_some(struct hd_comm_op *op, bool *moved)
+{
+    const struct hd_comm_group *group = op->group;
+    const int64_t size = (int64_t)hd_dtype_size(op->dtype), chunk = reduce_chunk(op);
+    const int64_t step = GLOO_STEP_BYTES / group->size / HD_COMM_ALIGN * HD_COMM_ALIGN;
+    struct gloo_run *run = run_of(op);
+    const int64_t in_chunk = run->summed % chunk, place = run->summed / chunk % GLOO_STAGES;
+    const int64_t to = op->kind == HD_COMM_ALL_REDUCE ? run->begin : 0;
+    int64_t n = gathered(op) - run->summed;
+    const void *in[HD_COMM_WORLD_MAX];
+
+    n = n < step ? n : step;
+    n = n < chunk - in_chunk ? n : chunk - in_chunk;
+    if (n <= 0)
+        return;
+    for (int m = 0; m < group->size; m++)
+        in[m] = m == group->index
+                    ? op->send + run->begin + run->summed
+                    : gloo_of(group->comm)->data + run->in[m].at + place * chunk + in_chunk;
+    hd_ordered_reduce(op->recv + to + run->summed, in, group->size, n / size, op->dtype,
+                      op->reduce);
+    run->summed += n;
+    *moved = true;
+}
+
+static enum hd_status step_flows(struct hd_comm_op *op, int m, bool *moved)
+{
+    struct gloo_run *run = run_of(op);
+    struct hd_comm *comm = op->group->comm;
+    const int64_t before = run->in[m].done + run->result_in[m].done;
+    const int64_t chunk = reduce_chunk(op);
+    enum hd_status st;
+
+    if (reduces(
+            op)) { /* a place of the stage is free when it has been added; then it can be sent */
+        run->in[m].ready = (run->summed / chunk + GLOO_STAGES) * chunk;
+        run->result_out[m].ready = run->summed;
+    }
+    st = gloo_flow_step(comm, &run->in[m], moved);
+    if (!st)
+        st = gloo_flow_step(comm, &run->result_in[m], moved);
+    if (!st)
+        st = gloo_flow_step(comm, &run->out[m], moved);
+    if (!st)
+        st = gloo_flow_step(comm, &run->result_out[m], moved);
+    op->group->counts[op->kind].moved_bytes +=
+        (uint64_t)(run->in[m].done + run->result_in[m].done - before);
+    return st;
+}
+
+static bool is_complete(const struct hd_comm_op *op)
+{
+    const struct gloo_run *run = run_of(op);
+
+    for (int m = 0; m < op->group->size; m++) {
+        if (m != op->group->index &&
+            (!gloo_flow_done(&run->in[m]) || !gloo_flow_done(&run->out[m]) ||
+             !gloo_flow_done(&run->result_in[m]) || !gloo_flow_done(&run->result_out[m])))
+            return false;
+    }
+    return reduces(op) ? run->summed == run->bytes : op->cursor == run->out[op->group->index].bytes;
+}
+
+static enum hd_status move(struct hd_comm_op *op, bool *moved)
+{
+    const struct hd_comm_group *group = op->group;
+
+    for (int n = 1; n < group->size; n++) { /* the right neighbour first: not all to the same */
+        const enum hd_status st = step_flows(op, (group->index + n) % group->size, moved);
+
+        if (st)
+            return st;
+    }
+    if (reduces(op))
+        add_some(op, moved);
+    else
+        copy_own(op, moved);
+    if (is_complete(op)) {
+        gloo_set_state(op, HD_COMM_COMPLETE);
+        *moved = true;
+    }
+    return HD_OK;
+}
+
+/* All have entered: check what they brought. */
+static enum hd_status meet(struct hd_comm_op *op)
+{
+    bool exceeded = false;
+    enum hd_status st = compare(op);
+
+    if (!st && op->kind == HD_COMM_ALL_TO_ALL_V)
+        st = check_bounds(op, &exceeded);
+    if (st)
+        return st;
+    if (op->kind == HD_COMM_BARRIER || exceeded) {
+        gloo_set_state(op, HD_COMM_COMPLETE);
+        return HD_OK;
+    }
+    plan(op);
+    gloo_set_state(op, HD_COMM_MOVING);
+    return HD_OK;
+}
+
+enum hd_status gloo_collective_step(struct hd_comm_op *op, bool *moved)
+{
+    enum hd_status st = HD_OK;
+
+    if (op->state == HD_COMM_QUEUED && may_enter(op)) {
+        st = enter(op);
+        *moved = true;
+    }
+    if (!st && op->state == HD_COMM_ENTERED && all_entered(op)) {
+        st = meet(op);
+        *moved = true;
+    }
+    if (!st && op->state == HD_COMM_MOVING)
+        st = move(op, moved);
+    return st;
+}
+
+int gloo_collective_missing(struct hd_comm_op *op, const char **ret_what)
+{
+    const struct gloo_run *run = run_of(op);
+
+    if (op->state == HD_COMM_ENTERED && !all_entered(op)) {
+        *ret_what = "has not entered";
+        return op->group->members[op->member];
+    }
+    *ret_what = "has not finished its part";
+    for (int m = 0; m < op->group->size && op->state == HD_COMM_MOVING; m++) {
+        if (m != op->group->index &&
+            (!gloo_flow_done(&run->in[m]) || !gloo_flow_done(&run->out[m]) ||
+             !gloo_flow_done(&run->result_in[m]) || !gloo_flow_done(&run->result_out[m])))
+            return op->group->members[m];
+    }
+    return -1;
+}

@@ -1,0 +1,175 @@
+/* One send or receive:
+ *
+ *   send   QUEUED --head and bytes handed to gloo--> LEAVING --the peer has taken them--> COMPLETE
+ *   recv   QUEUED --> ENTERED --the head is here, sizes agree--> MOVING --the bytes are here-->
+ *          COMPLETE
+ *
+ * gloo holds the bytes back until the receiver asks for them. A rank's message to itself goes
+ * through its own inbox: the head carries the place of the send, the receive copies from there. */
+#include <string.h>
+
+#include "comm/gloo_internal.h"
+
+static int peer_rank(const struct hd_comm_op *op)
+{
+    return op->group->members[op->peer];
+}
+
+static bool to_itself(const struct hd_comm_op *op)
+{
+    return op->peer == op->group->index;
+}
+
+static int64_t bytes_of(const struct hd_comm_op *op)
+{
+    return op->count * (int64_t)hd_dtype_size(op->dtype);
+}
+
+/* ---- send ---- */
+
+static enum hd_status offer(struct hd_comm_op *op, bool *moved)
+{
+    struct hd_comm *comm = op->group->comm;
+    struct gloo_peer *peer = gloo_peer_of(comm, peer_rank(op));
+    struct gloo_data *data;
+    struct gloo_head head;
+    uint64_t slot;
+
+    if (peer->sends == GLOO_SENDS_MAX || (!to_itself(op) && !gloo_head_may_go(peer)))
+        return HD_OK; /* the peer receives some first */
+    if (to_itself(op)) {
+        gloo_head_fill(op, &head);
+        head.slot = (uint64_t)(uintptr_t)op; /* stays in its queue until it is complete */
+        op->slot = NULL;
+        (void)gloo_head_keep(peer, &head);
+    } else {
+        data = gloo_data_take(comm);
+        if (!data)
+            return hd_comm_fail(comm, HD_NO_MEMORY, "gloo: no memory for a message to rank %d",
+                                peer_rank(op));
+        op->slot = data;
+        gloo_head_send(op, peer_rank(op), &slot);
+        (void)hd_gloo_send(data->ticket, peer_rank(op), slot, gloo_offset(comm, op->send),
+                           (size_t)bytes_of(op)); /* not: the peer is gone, and will be named */
+    }
+    peer->sends++;
+    gloo_set_state(op, HD_COMM_LEAVING);
+    *moved = true;
+    return HD_OK;
+}
+
+enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved)
+{
+    struct hd_comm *comm = op->group->comm;
+    struct gloo_data *data;
+
+    if (op->state == HD_COMM_QUEUED)
+        return offer(op, moved);
+    data = op->slot;
+    if (to_itself(op) ? op->member == 0 : hd_gloo_sent(data->ticket) != HD_GLOO_DONE)
+        return HD_OK;
+    if (data)
+        gloo_data_give(comm, data);
+    gloo_peer_of(comm, peer_rank(op))->sends--;
+    gloo_set_state(op, HD_COMM_COMPLETE);
+    *moved = true;
+    return HD_OK;
+}
+
+/* ---- receive ---- */
+
+static enum hd_status accept_head(struct hd_comm_op *op, struct gloo_head *head)
+{
+    struct hd_comm *comm = op->group->comm;
+    struct gloo_peer *peer = gloo_peer_of(comm, peer_rank(op));
+    const uint64_t slot = head->slot;
+    struct gloo_data *data;
+
+    if (head->count != op->count || head->dtype != (uint8_t)op->dtype)
+        return hd_comm_fail(comm, HD_INVALID,
+                            "message #%llu of group %s differs: rank %d sends %lld x %s, rank %d "
+                            "receives %lld x %s",
+                            (unsigned long long)op->seq, op->group->name, peer_rank(op),
+                            (long long)head->count, hd_dtype_name((enum hd_dtype)head->dtype),
+                            comm->rank, (long long)op->count, hd_dtype_name(op->dtype));
+    gloo_head_drop(peer, head);
+    gloo_set_state(op, HD_COMM_MOVING);
+    op->cursor = 0;
+    if (to_itself(op)) {
+        op->slot = (void *)(uintptr_t)slot;
+        return HD_OK;
+    }
+    data = gloo_data_take(comm);
+    if (!data)
+        return hd_comm_fail(comm, HD_NO_MEMORY, "gloo: no memory for a message of rank %d",
+                            peer_rank(op));
+    op->slot = data;
+    (void)hd_gloo_recv(data->ticket, peer_rank(op), slot, gloo_offset(comm, op->recv),
+                       (size_t)bytes_of(op));
+    return HD_OK;
+}
+
+static bool copy_some(struct hd_comm_op *op)
+{
+    struct hd_comm_op *send = op->slot;
+    const int64_t rest = bytes_of(op) - op->cursor;
+    const int64_t n = rest < GLOO_STEP_BYTES ? rest : GLOO_STEP_BYTES;
+
+    if (n > 0)
+        memmove(op->recv + op->cursor, send->send + op->cursor, (size_t)n); /* may overlap */
+    op->cursor += n;
+    if (n < rest)
+        return false;
+    send->member = 1; /* taken */
+    return true;
+}
+
+enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
+{
+    struct hd_comm *comm = op->group->comm;
+
+    if (op->state == HD_COMM_QUEUED) {
+        gloo_set_state(op, HD_COMM_ENTERED);
+        *moved = true;
+    }
+    if (op->state == HD_COMM_ENTERED) {
+        struct gloo_head *head =
+            gloo_head_find(gloo_peer_of(comm, peer_rank(op)), op->group->id, op->seq, true);
+        enum hd_status st;
+
+        if (!head)
+            return HD_OK;
+        *moved = true;
+        st = accept_head(op, head);
+        if (st)
+            return st;
+    }
+    if (to_itself(op)) {
+        *moved = true;
+        if (!copy_some(op))
+            return HD_OK;
+    } else {
+        struct gloo_data *data = op->slot;
+
+        if (hd_gloo_received(data->ticket) != HD_GLOO_DONE)
+            return HD_OK;
+        gloo_data_give(comm, data);
+        op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)bytes_of(op);
+        *moved = true;
+    }
+    gloo_set_state(op, HD_COMM_COMPLETE);
+    return HD_OK;
+}
+
+int gloo_pair_missing(struct hd_comm_op *op, const char **ret_what)
+{
+    if (op->kind == HD_COMM_SEND && op->state == HD_COMM_LEAVING) {
+        *ret_what = "has not received it";
+        return peer_rank(op);
+    }
+    if (op->kind == HD_COMM_RECV) {
+        *ret_what = "has not sent it";
+        return peer_rank(op);
+    }
+    return -1;
+}

@@ -1,0 +1,24 @@
+/* gloo_secret: what the ends of a connection prove to each other: SHA-256 (FIPS 180-4) and, keyed,
+ * HMAC-SHA-256 (RFC 2104). Written here because the engine stands on libc alone.
+ *
+ * Used by: gloo_door.c, tests.   Uses: libc.   Threads: any.
+ */
+#ifndef HD_COMM_GLOO_SECRET_H
+#define HD_COMM_GLOO_SECRET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HD_GLOO_HASH_BYTES = 32 };
+
+void hd_gloo_hash(const void *data, size_t size_bytes, uint8_t ret_hash[HD_GLOO_HASH_BYTES]);
+
+/* size_bytes <= 448 */
+void hd_gloo_proof(const uint8_t key[HD_GLOO_HASH_BYTES], const void *data, size_t size_bytes,
+                   uint8_t ret_proof[HD_GLOO_HASH_BYTES]);
+
+/* In a time that does not depend on where they differ. */
+bool hd_gloo_same(const uint8_t *a, const uint8_t *b, size_t size_bytes);
+
+#endif

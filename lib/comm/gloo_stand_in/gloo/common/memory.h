@@ -1,0 +1,89 @@
+// Stands in for a header of gloo that Debian's libgloo-dev leaves out although three of its headers
+// include it. Used only where the real one is missing (lib/comm/gloo.cmake).
+//
+// What gloo's library was built with: a reference to an object that somebody else owns is a
+// std::shared_ptr that deletes nothing (the owner's), a std::weak_ptr (what the transport keeps)
+// or a std::shared_ptr that is held while the object is used. The owner's destructor waits until
+// nobody uses the object. Each class has exactly that one member, so the layouts agree.
+#pragma once
+
+#include <memory>
+#include <thread>
+
+namespace gloo
+{
+
+template <typename T>
+class ShareableNonOwningPtr;
+template <typename T>
+class WeakNonOwningPtr;
+
+template <typename T>
+class NonOwningPtr final
+{
+  public:
+    NonOwningPtr() = default;
+    explicit NonOwningPtr(const WeakNonOwningPtr<T> &weak) : used_(weak.kept_.lock())
+    {
+    }
+
+    T *operator->() const noexcept
+    {
+        return used_.get();
+    }
+    explicit operator bool() const noexcept
+    {
+        return used_ != nullptr;
+    }
+
+  private:
+    std::shared_ptr<T> used_;
+};
+
+template <typename T>
+class WeakNonOwningPtr final
+{
+  public:
+    WeakNonOwningPtr() = default;
+    explicit WeakNonOwningPtr(const ShareableNonOwningPtr<T> &owner) : kept_(owner.owned_)
+    {
+    }
+
+    // whether it was ever given an object, dead or alive
+    explicit operator bool() const noexcept
+    {
+        const std::weak_ptr<T> none;
+
+        return kept_.owner_before(none) || none.owner_before(kept_);
+    }
+
+  private:
+    friend class NonOwningPtr<T>;
+    std::weak_ptr<T> kept_;
+};
+
+template <typename T>
+class ShareableNonOwningPtr final
+{
+  public:
+    explicit ShareableNonOwningPtr(T *object) : owned_(object, [](void *) {})
+    {
+    }
+    ShareableNonOwningPtr(const ShareableNonOwningPtr &) = delete;
+    ShareableNonOwningPtr &operator=(const ShareableNonOwningPtr &) = delete;
+
+    ~ShareableNonOwningPtr()
+    {
+        const std::weak_ptr<T> users(owned_);
+
+        owned_.reset();
+        while (!users.expired())
+            std::this_thread::yield();
+    }
+
+  private:
+    friend class WeakNonOwningPtr<T>;
+    std::shared_ptr<T> owned_;
+};
+
+} // namespace gloo
