@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "controller/core_internal.h"
+#include "link/link.h"
 
 /* ---- the list ---------------------------------------------------------------------------------*/
 
@@ -13,17 +14,53 @@ static bool is_newer(const struct hd_checkpoint_record *a, const struct hd_check
     return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
 }
 
-const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job)
+bool core_attempt_blames_base(const struct core_attempt *attempt)
+{
+    return attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
+           attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
+           attempt->rec.end.exit_code == HD_LINK_EXIT_BAD_BASE;
+}
+
+/* An attempt was to start from it and found it damaged. That is kept with the attempt's end, so
+ * that it needs no state of its own. */
+static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    for (int32_t k = job->rec.attempt_count; k > checkpoint->attempt; k--) {
+        const struct core_attempt *attempt = core_find_attempt(job, k);
+
+        if (attempt && core_attempt_blames_base(attempt) &&
+            attempt->rec.base_attempt == checkpoint->attempt &&
+            attempt->rec.base_step == checkpoint->step)
+            return true;
+    }
+    return false;
+}
+
+static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
 {
     const struct hd_checkpoint_record *newest = NULL;
 
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
-        if (c->state == HD_CHECKPOINT_STATE_PRESENT && (!newest || is_newer(c, newest)))
+        if (c->state == HD_CHECKPOINT_STATE_PRESENT && (!newest || is_newer(c, newest)) &&
+            (or_damaged || !is_damaged(job, c)))
             newest = c;
     }
     return newest;
+}
+
+const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job)
+{
+    const struct hd_checkpoint_record *sound = find_newest(job, false);
+
+    return sound ? sound : find_newest(job, true);
+}
+
+const struct hd_checkpoint_record *core_checkpoint_before_base(const struct core_job *job,
+                                                               const struct core_attempt *attempt)
+{
+    return core_attempt_blames_base(attempt) ? find_newest(job, false) : NULL;
 }
 
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
@@ -119,13 +156,14 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
 
 /* ---- what is kept -----------------------------------------------------------------------------*/
 
+/* Sound ones: a damaged one must not displace what can be gone back to. */
 static size_t count_newer(const struct core_job *job, const struct hd_checkpoint_record *than)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < job->checkpoint_count; i++)
         count += job->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT &&
-                 is_newer(&job->checkpoints[i], than);
+                 is_newer(&job->checkpoints[i], than) && !is_damaged(job, &job->checkpoints[i]);
     return count;
 }
 

@@ -458,13 +458,20 @@ static bool counts_as_failure(enum hd_end_cause cause)
            cause == HD_END_CAUSE_LAUNCH_FAILED;
 }
 
+/* One that found its checkpoint damaged does not count while there is another to go back to: each
+ * takes one away, so that their number is bounded. */
+static bool is_failure(const struct core_job *job, const struct core_attempt *attempt)
+{
+    return counts_as_failure(attempt->rec.end.cause) && !core_checkpoint_before_base(job, attempt);
+}
+
 /* Failed attempts at the end of the row, up to the last one that left a checkpoint. */
 static int32_t count_failures(const struct core_job *job)
 {
     int32_t count = 0;
 
     for (int32_t k = job->rec.attempt_count; k >= 1 && !core_attempt_progressed(job, k); k--)
-        count += counts_as_failure(core_find_attempt(job, k)->rec.end.cause);
+        count += is_failure(job, core_find_attempt(job, k));
     return count;
 }
 
@@ -490,6 +497,20 @@ static int64_t retry_delay_ms(const struct hd_core *core, const struct core_job 
     return delay_ms < core->config.retry_delay_max_ms ? delay_ms : core->config.retry_delay_max_ms;
 }
 
+static void announce_going_back(struct hd_core *core, struct core_job *job,
+                                const struct core_attempt *attempt)
+{
+    const struct hd_checkpoint_record *before = core_checkpoint_before_base(job, attempt);
+
+    if (before)
+        core_event(core, job, "checkpoint_damaged", attempt->rec.attempt, attempt->rec.end.rank,
+                   attempt->rec.end.node,
+                   "the checkpoint of step %lld of attempt %d is damaged; going back to that of "
+                   "step %lld of attempt %d",
+                   (long long)attempt->rec.base_step, attempt->rec.base_attempt,
+                   (long long)before->step, before->attempt);
+}
+
 /* What becomes of a job whose newest attempt has just ended. */
 static void go_on(struct hd_core *core, struct core_job *job, const struct core_attempt *attempt)
 {
@@ -504,7 +525,7 @@ static void go_on(struct hd_core *core, struct core_job *job, const struct core_
         finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
     } else if (end->bad_input) {
         finish_job(core, job, HD_JOB_STATE_FAILED, why);
-    } else if (counts_as_failure(end->cause) && (max == 0 || failures > max)) {
+    } else if (is_failure(job, attempt) && (max == 0 || failures > max)) {
         (void)snprintf(text, sizeof text,
                        "%s (%d failed in a row without a new checkpoint, restart.max is %d)", why,
                        failures, max);
@@ -513,6 +534,7 @@ static void go_on(struct hd_core *core, struct core_job *job, const struct core_
         (void)snprintf(text, sizeof text, "%s (after %d attempts)", why, HD_CTL_ATTEMPTS_MAX);
         finish_job(core, job, HD_JOB_STATE_FAILED, text);
     } else {
+        announce_going_back(core, job, attempt);
         job->rec.state = HD_JOB_STATE_QUEUED;
         job->rec.devices = job->ask.devices_max;
         job->not_before_mono = core->now.mono_ms + retry_delay_ms(core, job);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/hf.h"
 #include "comm/gloo.h"
@@ -41,6 +42,7 @@ struct rank {
     struct hd_link *link;
     struct hd_comm *comm;
     struct hd_trainer *trainer;
+    bool bad_base; /* the checkpoint to start from could not be loaded as it was written */
     struct hd_tensorboard *board; /* rank 0 */
     enum request request;         /* of this rank */
     int64_t saved_step;           /* of the newest checkpoint; -1: none */
@@ -187,6 +189,19 @@ static void say_notes(struct rank *r)
     hd_text_free(&notes);
 }
 
+/* The folder that it was in is there: nothing that could be mounted later is missing. */
+static bool is_gone(const char *checkpoint)
+{
+    const char *slash = strrchr(checkpoint, '/');
+    struct hd_text parent = {0};
+    bool there;
+
+    hd_text_add(&parent, "%.*s", slash ? (int)(slash - checkpoint) : 0, checkpoint);
+    there = !parent.failed && hd_file_exists(parent.data);
+    hd_text_free(&parent);
+    return there;
+}
+
 static enum hd_status load_weights(struct rank *r)
 {
     struct hd_text note = {0};
@@ -203,6 +218,7 @@ static enum hd_status load_weights(struct rank *r)
         return st;
     }
     st = hd_trainer_load(r->trainer, r->job.base_checkpoint, r->job.base_manifest_hash, &note);
+    r->bad_base = st == HD_CORRUPT || (st == HD_NOT_FOUND && is_gone(r->job.base_checkpoint));
     if (!st) {
         r->saved_step = hd_trainer_steps_done(r->trainer);
         (void)snprintf(text, sizeof text, "resumed from step %lld (%s)",
@@ -491,11 +507,13 @@ static enum hd_status run(struct rank *r)
 
 /* ---- the end ---- */
 
-static int exit_status(enum hd_status st, bool stopped)
+static int exit_status(const struct rank *r, enum hd_status st)
 {
+    if (st && r->bad_base) /* the controller then goes back to the checkpoint before */
+        return HD_LINK_EXIT_BAD_BASE;
     switch (st) {
     case HD_OK:
-        return stopped ? HD_LINK_EXIT_STOPPED : HD_LINK_EXIT_COMPLETED;
+        return r->stopped ? HD_LINK_EXIT_STOPPED : HD_LINK_EXIT_COMPLETED;
     case HD_INVALID:
     case HD_NOT_FOUND:
     case HD_UNSUPPORTED:
@@ -541,5 +559,5 @@ int hd_worker_rank(int argc, char **argv)
     hd_comm_free(r.comm);
     hd_link_close(r.link);
     hd_arena_done(&r.arena);
-    return exit_status(st, r.stopped);
+    return exit_status(&r, st);
 }

@@ -48,6 +48,7 @@ enum hd_link_exit_status {
     HD_LINK_EXIT_COMPLETED = 0, /* all steps are done */
     HD_LINK_EXIT_FAILED = 1,    /* trying again may help */
     HD_LINK_EXIT_BAD_INPUT = 2, /* trying again is useless */
+    HD_LINK_EXIT_BAD_BASE = 3,  /* the checkpoint it was to start from is damaged or gone */
     HD_LINK_EXIT_STOPPED = 10,  /* told to stop, checkpoint written, steps left */
 };
 

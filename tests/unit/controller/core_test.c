@@ -172,6 +172,55 @@ static void a_new_checkpoint_forgives_failures(void **state)
     free_sim(sim);
 }
 
+/* Goal: damage costs the steps behind the checkpoint before, and no restart. Method: checkpoints at
+ * 5 and 10 of attempt 1, which dies at step 13; that of 10 cannot be loaded. */
+static void a_damaged_checkpoint_is_gone_back_from(void **state)
+{
+    struct sim *sim = joined();
+    struct hd_ask ask = sim_ask(2, 24);
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 1; /* which the death at step 13 uses up */
+    ask.keep = 2;
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {10, 10}};
+    job = submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 200);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 3);
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 10);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_attempt, 1);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_step, 5);
+    assert_int_equal(sim_count_events(sim, job, "checkpoint_damaged"), 1);
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 24));
+    free_sim(sim);
+}
+
+/* Goal: one after the other, and never silently from the beginning. Method: both are damaged. */
+static void without_a_sound_checkpoint_the_job_fails(void **state)
+{
+    struct sim *sim = joined();
+    struct hd_ask ask = sim_ask(2, 24);
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 2;
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {5, 10}};
+    job = submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 200);
+    assert_int_equal(state_of(sim, job), HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 10);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_step, 5);
+    /* nothing is left to go back to: now attempts 2 and 3 count, and 4 (again from 10) is one more
+     * than restart.max */
+    assert_int_equal(sim_attempt(sim, job, 4)->base_step, 10);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 4);
+    assert_int_equal(sim_count_events(sim, job, "checkpoint_damaged"), 1);
+    free_sim(sim);
+}
+
 static void restart_max_0_means_one_attempt(void **state)
 {
     struct sim *sim = joined();
@@ -1080,6 +1129,8 @@ int main(void)
         cmocka_unit_test(a_job_gives_up_after_restart_max),
         cmocka_unit_test(a_new_checkpoint_forgives_failures),
         cmocka_unit_test(restart_max_0_means_one_attempt),
+        cmocka_unit_test(a_damaged_checkpoint_is_gone_back_from),
+        cmocka_unit_test(without_a_sound_checkpoint_the_job_fails),
         cmocka_unit_test(bad_input_is_never_tried_again),
         cmocka_unit_test(a_launch_that_fails_is_tried_again),
         cmocka_unit_test(ranks_that_never_meet_are_a_failed_launch),

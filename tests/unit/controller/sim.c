@@ -1,5 +1,7 @@
 #include "sim.h"
 
+#include "link/link.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -540,6 +542,8 @@ static void start_attempt(struct sim *sim, struct sim_node *node, const struct s
     if (*desired->attempts[index].base && !disk_read(sim, desired->attempts[index].base, &a->value))
         fail_msg("attempt %d of job %llu starts from %s, which is not there", a->attempt,
                  (unsigned long long)a->job, desired->attempts[index].base);
+    for (int i = 0; i < 2 && strstr(desired->attempts[index].base, "/attempt-1/"); i++)
+        a->bad_base |= a->step == node->faults.damaged[i];
     sim->starts++;
     if (node->faults.no_start > 0) {
         node->faults.no_start--;
@@ -697,6 +701,10 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
             return;
         a->state = HD_ATTEMPT_STATE_RUNNING;
         node->changed = true;
+    } else if (a->bad_base) {
+        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, a->rank, "a shard is damaged");
+        a->end.signal = 0;
+        a->end.exit_code = HD_LINK_EXIT_BAD_BASE;
     } else if (a->step >= a->steps) {
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, ""); /* the base was the last step */
     } else if (peer_that_left(sim, a)) {

@@ -27,12 +27,13 @@ enum {
 
 /* What a rank's process does besides training; set per node. */
 struct sim_faults {
-    int fail_at_step; /* a rank here of any attempt dies when this step begins; 0: never */
-    int fail_count;   /* so many times */
-    bool bad_input;   /* and says that trying again is useless */
-    int no_start;     /* so many attempts cannot be launched */
-    bool never_meet;  /* ranks start, but do not meet */
-    bool ignore_stop; /* graceful stops are not answered */
+    int fail_at_step;   /* a rank here of any attempt dies when this step begins; 0: never */
+    int fail_count;     /* so many times */
+    bool bad_input;     /* and says that trying again is useless */
+    int64_t damaged[2]; /* the checkpoints of these steps that attempt 1 wrote cannot be loaded */
+    int no_start;       /* so many attempts cannot be launched */
+    bool never_meet;    /* ranks start, but do not meet */
+    bool ignore_stop;   /* graceful stops are not answered */
 };
 
 struct sim_attempt {
@@ -46,6 +47,7 @@ struct sim_attempt {
     int32_t rank;       /* the first of this node's */
     int64_t step, steps;
     uint64_t value; /* of the training state */
+    bool bad_base;  /* what it is to start from is damaged */
     enum hd_wanted wanted;
     bool doomed; /* the desired set does not have it: to be forgotten once it has ended */
     struct sim_report {
