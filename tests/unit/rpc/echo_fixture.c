@@ -40,13 +40,18 @@ static void server_done(struct hd_rpc_call *call, enum hd_status status, const c
     echo->server_status = status;
 }
 
-/* Writes what is left of `count` messages until the queue is full. */
+/* Writes what is left of `count` messages until the queue is full: 4 KiB each, so that thousands of
+ * them are more than any window of flow control. */
 static void flood(struct hd_rpc_call *call)
 {
     Heddle__Test__EchoResponse response = HEDDLE__TEST__ECHO_RESPONSE__INIT;
     struct echo *echo = hd_rpc_call_user(call);
     enum hd_status st = HD_OK;
+    char text[4097];
 
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    response.text = text;
     while (!st && echo->flood_left > 0) {
         response.count = echo->flood_left;
         st = hd_rpc_call_write(call, &response.base);
