@@ -153,6 +153,8 @@ int cli_show(struct cli *cli, int argc, char **argv);
 int cli_events(struct cli *cli, int argc, char **argv);
 int cli_cancel(struct cli *cli, int argc, char **argv);
 int cli_nodes(struct cli *cli, int argc, char **argv);
+int cli_drain(struct cli *cli, int argc, char **argv);
+int cli_undrain(struct cli *cli, int argc, char **argv);
 int cli_watch(struct cli *cli, int argc, char **argv);
 int cli_wait(struct cli *cli, int argc, char **argv);
 int cli_logs(struct cli *cli, int argc, char **argv);

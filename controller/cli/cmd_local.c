@@ -199,7 +199,7 @@ static enum hd_status start_daemon(struct local *l)
     enum hd_status st = process_find("heddled", &program);
 
     (void)snprintf(state, sizeof state, "%s/node", l->private_dir);
-    (void)snprintf(devices, sizeof devices, "cpu:%d", l->spec->resources->devices_min);
+    (void)snprintf(devices, sizeof devices, "cpu:%d", hd_spec_most_devices(l->spec));
     if (!st) {
         char *const argv[] = {
             program.data,  "--ephemeral", "--controller", l->address, "--state-dir", state,

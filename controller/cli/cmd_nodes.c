@@ -1,4 +1,4 @@
-/* nodes: the machines of the cluster. */
+/* nodes, drain, undrain: the machines of the cluster. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -110,4 +110,69 @@ int cli_nodes(struct cli *cli, int argc, char **argv)
     hd_text_free(&out);
     hd_rpc_message_free(&response->base);
     return cli_out_end(CLI_OK);
+}
+
+/* ---- drain and undrain ---- */
+
+static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
+{
+    char word[CLI_WORD_MAX];
+    struct hd_text out = {0};
+    struct show_list list;
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "NodeList", "node");
+        show_item_begin(&list);
+        show_node(&list.writer, node);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "node %s %s\n", node->name, cli_node_state(node->state, word));
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    return cli_out_end(CLI_OK);
+}
+
+int cli_drain(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__DrainNodeRequest request = HEDDLE__V1__DRAIN_NODE_REQUEST__INIT;
+    Heddle__V1__DrainNodeResponse *response = NULL;
+    const char *reason = NULL;
+    const struct cli_flag flags[] = {{"reason", 0, CLI_FLAG_TEXT, &reason, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code != CLI_CONTINUE)
+        return code;
+    request.node = (char *)cli->args[0];
+    request.reason = reason ? (char *)reason : request.reason;
+    code = cli_call(cli, "DrainNode", &heddle__v1__drain_node_response__descriptor, &request.base,
+                    &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    code = print_node(cli, response->node);
+    hd_rpc_message_free(&response->base);
+    return code;
+}
+
+int cli_undrain(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__UndrainNodeRequest request = HEDDLE__V1__UNDRAIN_NODE_REQUEST__INIT;
+    Heddle__V1__UndrainNodeResponse *response = NULL;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code != CLI_CONTINUE)
+        return code;
+    request.node = (char *)cli->args[0];
+    code = cli_call(cli, "UndrainNode", &heddle__v1__undrain_node_response__descriptor,
+                    &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    code = print_node(cli, response->node);
+    hd_rpc_message_free(&response->base);
+    return code;
 }

@@ -41,7 +41,9 @@ static int read_devices(const char *text, struct asked *a)
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     char copy[64], *rest = copy, *kind, *count, *threads = NULL;
 
-    a->devices = a->spec->resources->devices_min;
+    a->devices = hd_spec_most_devices(a->spec);
+    if (!a->devices) /* what is wrong with them is said when the spec is checked */
+        a->devices = a->spec->resources->devices_min;
     if (text) {
         (void)snprintf(copy, sizeof copy, "%s", text);
         kind = strsep(&rest, ":");

@@ -216,6 +216,23 @@ static const char data_help[] =
     "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer tokenizer.json\n"
     "  heddle data tokenize books.txt --out books --format megatron --tokenizer tokenizer.json\n";
 
+static const char drain_help[] =
+    "Usage: heddle drain NODE [--reason TEXT] [-o FORMAT]\n"
+    "\n"
+    "Lets a node finish the attempts that it has, and gives it no new ones.\n"
+    "\n"
+    "  --reason TEXT      what `heddle nodes` says of it\n"
+    "\n"
+    "Example:\n"
+    "  heddle drain n7 --reason 'new disk on Monday'\n";
+
+static const char undrain_help[] = "Usage: heddle undrain NODE [-o FORMAT]\n"
+                                   "\n"
+                                   "Lets a drained node take new attempts again.\n"
+                                   "\n"
+                                   "Example:\n"
+                                   "  heddle undrain n7\n";
+
 const struct cli_command cli_commands[] = {
     {"local", "run a job here and now", local_help, cli_local, false},
     {"submit", "hand a job to the controller", submit_help, cli_submit, false},
@@ -229,6 +246,8 @@ const struct cli_command cli_commands[] = {
     {"events", "print what happened to a job", events_help, cli_events, false},
     {"cancel", "stop a job", cancel_help, cli_cancel, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
+    {"drain", "give a node no new work", drain_help, cli_drain, false},
+    {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
     {"generate", "write text with a trained model", generate_help, cli_generate, true},
     {"data", "make token files of text", data_help, cli_data, false},
     {"checkpoint", "list, verify and export checkpoints", checkpoint_help, cli_checkpoint, false},
