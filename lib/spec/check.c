@@ -399,6 +399,18 @@ static enum hd_status check_policies(const Heddle__V1__ParallelSpec *p)
     return HD_OK;
 }
 
+int32_t hd_spec_most_devices(const struct Heddle__V1__JobSpec *spec)
+{
+    const int64_t batch = spec->train->global_batch, micro = spec->parallel->micro_batch;
+    int32_t count = spec->resources->devices_max;
+
+    while (count >= spec->resources->devices_min && count > 0 &&
+           (batch % count || (micro && (batch / count) % micro) ||
+            (spec->parallel->dp && spec->parallel->dp != count)))
+        count--;
+    return count >= spec->resources->devices_min ? count : 0;
+}
+
 /* Every rank gets the same number of sequences, in whole micro-batches. */
 static enum hd_status check_batch(const Heddle__V1__JobSpec *spec)
 {
@@ -406,6 +418,14 @@ static enum hd_status check_batch(const Heddle__V1__JobSpec *spec)
     int32_t micro = spec->parallel->micro_batch;
     char list[160];
 
+    if (hd_spec_most_devices(spec))
+        return HD_OK;
+    if (spec->resources->devices_min != spec->resources->devices_max)
+        return hd_err(HD_INVALID,
+                      "resources.devices: no number from %d to %d shares train.global_batch = %lld "
+                      "evenly%s; change one of them",
+                      spec->resources->devices_min, spec->resources->devices_max, (long long)batch,
+                      micro ? " in whole micro-batches" : "");
     if (batch % devices) {
         spec_list_divisors(batch, 1, 65536, devices, list);
         return hd_err(HD_INVALID,
@@ -446,13 +466,11 @@ static enum hd_status check_resources(const Heddle__V1__JobSpec *spec)
                       r->devices_min, r->devices_max);
     if (r->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA)
         return unsupported("resources.device", "cuda", "use auto or cpu");
-    if (r->devices_max != r->devices_min)
-        return unsupported("resources.devices", "a range {min, max}", "give one whole number");
-    if (dp && dp != r->devices_min)
+    if (dp && (dp < r->devices_min || dp > r->devices_max))
         return hd_err(HD_INVALID,
                       "parallel.dp: %d is not resources.devices = %d; write auto, or the same "
                       "number in both",
-                      dp, r->devices_min);
+                      dp, dp < r->devices_min ? r->devices_min : r->devices_max);
     return check_batch(spec);
 }
 

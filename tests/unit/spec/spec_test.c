@@ -274,6 +274,9 @@ static const struct mistake mistakes[] = {
      "job.yaml:16: resources.devices: needs both min and max; or give one whole number"},
     {16, "resources: {devices: {min: 4, max: 2}}",
      "job.yaml:16: resources.devices: min = 4 is above max = 2; swap them"},
+    {16, "resources: {devices: {min: 5, max: 7}}",
+     "job.yaml:16: resources.devices: no number from 5 to 7 shares train.global_batch = 8 evenly; "
+     "change one of them"},
     {13, "  global_batch: 8\n  profile: {steps: [3]}",
      "job.yaml:14: train.profile.steps: expected the first and the last step, such as [10, 12]"},
     {13, "  global_batch: 8\n  profile: {steps: [3, x]}",
@@ -318,10 +321,28 @@ static const struct mistake wishes[] = {
      "heddle-controller --jobs-dir decides for all jobs"},
     {16, "resources: {device: cuda}",
      "job.yaml:16: resources.device: cuda is not supported yet; use auto or cpu"},
-    {16, "resources: {devices: {min: 2, max: 4}}",
-     "job.yaml:16: resources.devices: a range {min, max} is not supported yet; give one whole "
-     "number"},
 };
+
+/* Of 8 sequences 3, 5, 6 and 7 devices get no equal shares. */
+static void a_range_of_devices_offers_the_most_that_share_the_batch(void **state)
+{
+    static const struct {
+        int min, max, micro, dp, most;
+    } rows[] = {
+        {1, 7, 0, 0, 4}, {3, 9, 0, 0, 8}, {2, 7, 4, 0, 2}, {1, 8, 0, 2, 2}, {5, 7, 0, 0, 0}};
+    Heddle__V1__JobSpec *spec = read_good(NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        spec->resources->devices_min = rows[i].min;
+        spec->resources->devices_max = rows[i].max;
+        spec->parallel->micro_batch = rows[i].micro;
+        spec->parallel->dp = rows[i].dp;
+        assert_int_equal(hd_spec_most_devices(spec), rows[i].most);
+        assert_int_equal(hd_spec_check(spec), rows[i].most ? HD_OK : HD_INVALID);
+    }
+    hd_spec_free(spec);
+}
 
 static void expect_refusals(const struct mistake *rows, size_t count, enum hd_status status)
 {
@@ -1077,6 +1098,7 @@ static void the_nearest_word_is_what_was_meant(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_range_of_devices_offers_the_most_that_share_the_batch),
         cmocka_unit_test(each_mistake_has_its_place_and_remedy),
         cmocka_unit_test(what_is_not_built_says_so),
         cmocka_unit_test(gpt2_has_a_key_head_for_each_head),
