@@ -34,7 +34,6 @@ struct hd_core_config {
     int64_t stop_grace_ms;      /* a cancelled attempt that still runs then is killed */
     int64_t retry_delay_ms;     /* before the third attempt without progress; doubles, */
     int64_t retry_delay_max_ms; /* up to this */
-    bool spans_nodes;           /* one job may run on several nodes */
 };
 extern const struct hd_core_config hd_core_config_default;
 

@@ -33,7 +33,18 @@ static bool is_within_reach(const struct core_node *node, const struct core_node
     return is_loopback(seed) ? core_same(node->rec.boot_id, seed->rec.boot_id) : !is_loopback(node);
 }
 
-void core_gang_obstacle(const struct core_node *node, struct hd_text *text)
+/* Whether there are nodes that a loopback address keeps from this one. */
+static bool misses_others(const struct hd_core *core, const struct core_node *node)
+{
+    for (size_t i = 0; i < core->node_count; i++) {
+        if (core_node_may_come_back(core->nodes[i]) && !is_within_reach(core->nodes[i], node))
+            return true;
+    }
+    return false;
+}
+
+void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
+                        struct hd_text *text)
 {
     if (!node->jobs_dir_visible)
         hd_text_add(text, " (not with other nodes: it does not see the jobs directory%s%s)",
@@ -41,7 +52,7 @@ void core_gang_obstacle(const struct core_node *node, struct hd_text *text)
                     node->jobs_dir_problem ? node->jobs_dir_problem : "");
     else if (!node->data_address || !*node->data_address)
         hd_text_add(text, " (not with other nodes: its heddled offers no data address)");
-    else if (is_loopback(node))
+    else if (is_loopback(node) && misses_others(core, node))
         hd_text_add(text, " (only with nodes of its own machine: its --data-address is %s)",
                     node->data_address);
 }

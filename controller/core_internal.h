@@ -224,7 +224,8 @@ void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
 bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
                     uint64_t job, uint64_t *ret_behind);
 /* Why a node may not be part of any gang; nothing for one that may. */
-void core_gang_obstacle(const struct core_node *node, struct hd_text *text);
+void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
+                        struct hd_text *text);
 
 /* ---- core_checkpoint.c ------------------------------------------------------------------------*/
 

@@ -97,10 +97,9 @@ bool core_node_may_come_back(const struct core_node *node)
 }
 
 /* Ranks may be on several nodes only if all of them can read what they start from. */
-static bool may_span(const struct hd_core *core, const struct hd_checkpoint_record *base,
-                     enum hd_device_kind kind)
+static bool may_span(const struct hd_checkpoint_record *base, enum hd_device_kind kind)
 {
-    return core->config.spans_nodes && core_kind_spans_nodes(kind) && (!base || base->shared);
+    return core_kind_spans_nodes(kind) && (!base || base->shared);
 }
 
 /* The best single node on which the job fits with what is free now. */
@@ -149,7 +148,7 @@ static struct core_placement find_place(struct hd_core *core, const struct hd_as
 
     for (size_t k = 0; k < kind_count && !best.device_count; k++) {
         find_node(core, ask, base, kinds[k], &best);
-        if (best.device_count < ask->devices_max && may_span(core, base, kinds[k]))
+        if (best.device_count < ask->devices_max && may_span(base, kinds[k]))
             core_gang_find(core, ask, kinds[k], &best);
     }
     return best;
@@ -201,7 +200,7 @@ static void keep_nodes(struct hd_core *core, struct core_job *job,
     if (hope)
         hope->reserved_by = job->rec.job;
     for (size_t k = 0; k < kind_count && !keeps; k++)
-        keeps = may_span(core, base, kinds[k]) &&
+        keeps = may_span(base, kinds[k]) &&
                 core_gang_hope(core, &job->ask, kinds[k], job->rec.job, &job->wait_job);
     if (keeps)
         job->wait = CORE_WAIT_BUSY;
@@ -239,8 +238,8 @@ void core_schedule(struct hd_core *core)
 
 /* ---- reasons ----------------------------------------------------------------------------------*/
 
-static void add_need(const struct hd_core *core, const struct hd_ask *ask,
-                     const struct hd_checkpoint_record *base, struct hd_text *text)
+static void add_need(const struct hd_ask *ask, const struct hd_checkpoint_record *base,
+                     struct hd_text *text)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(ask, kinds);
@@ -251,7 +250,7 @@ static void add_need(const struct hd_core *core, const struct hd_ask *ask,
         hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
                     hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
     }
-    if (!may_span(core, base, kinds[kind_count - 1]))
+    if (!may_span(base, kinds[kind_count - 1]))
         hd_text_add(text, " on one node");
 }
 
@@ -278,8 +277,8 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
         hd_text_add(text, "has %d of %d free", free_now, all);
     if (node->reserved_by)
         hd_text_add(text, " (kept for job %" PRIu64 ")", node->reserved_by);
-    if (core->config.spans_nodes && all < ask->devices_min)
-        core_gang_obstacle(node, text);
+    if (all < ask->devices_min)
+        core_gang_obstacle(core, node, text);
 }
 
 static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, struct hd_now now,
@@ -297,28 +296,6 @@ static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, stru
     }
     if (count > NODES_NAMED_MAX)
         hd_text_add(text, " and %zu more nodes", count - NODES_NAMED_MAX);
-}
-
-/* A job that no single node can hold hears that several together are no help. */
-static void add_span(const struct hd_core *core, const struct hd_ask *ask, struct hd_text *text)
-{
-    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = core_kinds(ask, kinds);
-
-    for (size_t k = 0; k < kind_count; k++) {
-        int32_t total = 0, largest = 0, need = core_need(ask, kinds[k]);
-
-        for (size_t i = 0; i < core->node_count; i++) {
-            int32_t here = core_node_may_come_back(core->nodes[i])
-                               ? core_count_devices(core->nodes[i], kinds[k], false)
-                               : 0;
-
-            total += here;
-            largest = here > largest ? here : largest;
-        }
-        if (need > largest && need <= total && !may_span(core, NULL, kinds[k]))
-            hd_text_add(text, " (ranks of one job on several nodes are not supported yet)");
-    }
 }
 
 static void add_base(const struct hd_core *core, const struct hd_checkpoint_record *base,
@@ -365,8 +342,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     case CORE_WAIT_NONE:
         break;
     }
-    add_need(core, &job->ask, core_checkpoint_newest(job), ret_reason);
-    add_span(core, &job->ask, ret_reason);
+    add_need(&job->ask, core_checkpoint_newest(job), ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
     add_nodes(core, &job->ask, now, ret_reason);
 }
@@ -385,8 +361,7 @@ enum hd_status hd_core_explain_ask(const struct hd_core *core, const struct hd_a
     *ret_fits_now = place.device_count > 0;
     if (*ret_fits_now)
         return HD_OK;
-    add_need(core, ask, NULL, ret_reason);
-    add_span(core, ask, ret_reason);
+    add_need(ask, NULL, ret_reason);
     add_nodes(core, ask, now, ret_reason);
     return HD_OK;
 }

@@ -930,7 +930,6 @@ void sim_init(struct sim *sim, uint64_t seed)
                         .now = {.mono_ms = 1000, .wall_ms = 1700000000000},
                         .shared_disk = true,
                         .key = hd_random_key(seed, 1)};
-    sim->config.spans_nodes = true;
     sim->pending_end = &sim->pending;
     sim->core = hd_core_new(&sim->config);
     sim->db = calloc(1, sizeof *sim->db);
