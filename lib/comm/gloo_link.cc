@@ -182,7 +182,7 @@ class Context final : public tcp::Context
     const Bell bell_;
 };
 
-// Keeps gloo's thread inside one call until the gate is opened.
+// Keeps gloo's thread inside one call until the gate is opened. Lives until that thread has ended.
 class Gate final : public tcp::Handler
 {
   public:
@@ -196,14 +196,18 @@ class Gate final : public tcp::Handler
 
     ~Gate() override
     {
+        ::close(fd_);
+    }
+
+    void open()
+    {
         {
             std::lock_guard<std::mutex> lock(m_);
 
             open_ = true;
             moved_.notify_all();
         }
-        device_->unregisterDescriptor(fd_, this); // returns when the thread is out of this
-        ::close(fd_);
+        device_->unregisterDescriptor(fd_, this);
     }
 
     void handleEvents(int) override
@@ -221,6 +225,14 @@ class Gate final : public tcp::Handler
     std::mutex m_;
     std::condition_variable moved_;
     bool entered_ = false, open_ = false;
+};
+
+struct Opener {
+    Gate *gate;
+    ~Opener()
+    {
+        gate->open();
+    }
 };
 
 // A device with its thread, which takes no signals: they are the program's.
@@ -258,7 +270,8 @@ void prepare_socket(int fd)
 } // namespace
 
 struct hd_gloo_link {
-    std::shared_ptr<Context> context;
+    std::unique_ptr<Gate> gate;       // goes last
+    std::shared_ptr<Context> context; // with the device and its thread
 };
 
 struct hd_gloo_ticket final : public tcp::UnboundBuffer {
@@ -296,9 +309,11 @@ enum hd_status hd_gloo_link_open(const int *fds, int rank, int world, void (*rin
     int adopted = 0;
 
     try {
-        auto device = make_device();
         std::unique_ptr<hd_gloo_link> link(new hd_gloo_link);
-        Gate gate(device.get());
+        const auto device = make_device();
+
+        link->gate.reset(new Gate(device.get()));
+        const Opener opener{link->gate.get()};
 
         link->context = std::make_shared<Context>(device, rank, world, Bell{ring, arg});
         for (; adopted < world; adopted++) {
