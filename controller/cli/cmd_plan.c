@@ -26,6 +26,7 @@ enum { ANSWER_MAX = 4096, DEVICES_MAX = HD_COMM_WORLD_MAX };
 struct asked {
     Heddle__V1__JobSpec *spec;
     int64_t devices, threads;
+    int64_t between_bytes; /* of a rank more, if the others are on several nodes; 0: none */
     struct hd_traits traits;
     struct hd_arena arena;
     struct hd_job job;
@@ -61,10 +62,11 @@ static int read_devices(const char *text, struct asked *a)
     return CLI_CONTINUE;
 }
 
-static enum hd_status run_worker(const char *program, int64_t threads, char ret_answer[ANSWER_MAX])
+static enum hd_status run_worker(const char *program, int64_t threads, int64_t world,
+                                 char ret_answer[ANSWER_MAX])
 {
-    char number[24];
-    char *argv[] = {(char *)program, "device", "--threads", number, NULL};
+    char number[24], ranks[24];
+    char *argv[] = {(char *)program, "device", "--threads", number, "--world", ranks, NULL};
     posix_spawn_file_actions_t actions;
     size_t used = 0;
     int fds[2], error, status = 0;
@@ -72,6 +74,7 @@ static enum hd_status run_worker(const char *program, int64_t threads, char ret_
     pid_t pid;
 
     (void)snprintf(number, sizeof number, "%lld", (long long)threads);
+    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)world);
     if (pipe2(fds, O_CLOEXEC) < 0)
         return hd_err(HD_IO, "cannot make a pipe: %s", strerror(errno));
     error = posix_spawn_file_actions_init(&actions);
@@ -107,8 +110,10 @@ static enum hd_status ask_worker(struct asked *a)
     enum hd_status st = process_find("heddle-worker", &program);
 
     if (!st)
-        st = run_worker(program.data, a->threads, answer);
+        st = run_worker(program.data, a->threads, a->devices, answer);
     if (!st) {
+        word = strstr(answer, "\ngloo_bytes ");
+        a->between_bytes = word ? strtoll(word + strlen("\ngloo_bytes "), NULL, 10) : 0;
         word = strstr(answer, "\ntraits ");
         if (word) {
             word += strlen("\ntraits ");
@@ -169,7 +174,8 @@ static void show_communication(struct hd_json_writer *w, const struct hd_dry *st
     hd_json_end(w, ']');
 }
 
-static void show_rank(struct hd_json_writer *w, int rank, const struct hd_plan_rank *r)
+static void show_rank(struct hd_json_writer *w, int rank, const struct hd_plan_rank *r,
+                      int64_t between_bytes)
 {
     const struct hd_memory *m = &r->memory;
 
@@ -181,6 +187,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct hd_plan_r
     hd_json_add_int64(w, "private_bytes", m->private_bytes);
     hd_json_add_int64(w, "comm_visible_bytes", m->visible_bytes);
     hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
+    hd_json_add_int64(w, "between_nodes_bytes", between_bytes); /* beside the total */
     hd_json_end(w, '}');
     hd_json_begin(w, "step", '{');
     hd_json_add_real(w, "flops", r->step.costs.flops);
@@ -198,7 +205,7 @@ static void print_json(const struct cli *cli, const struct asked *a, struct hd_t
     show_list_begin(&list, out, cli->format, "RankPlanList", "rank_plan");
     for (int r = 0; r < a->plan.world; r++) {
         show_item_begin(&list);
-        show_rank(&list.writer, r, &a->plan.ranks[r]);
+        show_rank(&list.writer, r, &a->plan.ranks[r], a->between_bytes);
         show_item_end(&list);
     }
     show_list_end(&list);
@@ -286,6 +293,11 @@ static void print_people(const struct cli *cli, const struct asked *a, struct hd
     hd_text_format_bytes(all, all_text);
     hd_text_format_bytes(machine, machine_text);
     hd_text_add(out, "\nall ranks: %s; this machine has %s\n", all_text, machine_text);
+    if (a->between_bytes) {
+        hd_text_format_bytes(a->between_bytes, all_text);
+        hd_text_add(out, "on several nodes each takes %s more, for messages between them\n",
+                    all_text);
+    }
 }
 
 int cli_plan(struct cli *cli, int argc, char **argv)

@@ -127,20 +127,23 @@ int hd_worker_program(int argc, char **argv)
 
 int hd_worker_device(int argc, char **argv)
 {
-    struct hd_flag f[] = {{"--threads", false, false, NULL}};
+    struct hd_flag f[] = {{"--threads", false, false, NULL}, {"--world", false, false, NULL}};
     char word[HD_TRAITS_TEXT_MAX];
     struct hd_traits traits;
-    int64_t threads = 1;
-    enum hd_status st = hd_flags_read(argc, argv, f, 1);
+    int64_t threads = 1, world = 1;
+    enum hd_status st = hd_flags_read(argc, argv, f, 2);
 
     if (!st)
         st = hd_flag_int(&f[0], 1, 4096, 1, &threads);
+    if (!st)
+        st = hd_flag_int(&f[1], 1, HD_COMM_WORLD_MAX, 1, &world);
     if (!st) {
         hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
         hd_traits_write(&traits, word);
-        (void)printf("backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ntraits %s\n",
-                     traits.backend, traits.isa, traits.threads, traits.bf16_fast,
-                     hd_gloo_built_in(), word);
+        (void)printf(
+            "backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ngloo_bytes %lld\ntraits %s\n",
+            traits.backend, traits.isa, traits.threads, traits.bf16_fast, hd_gloo_built_in(),
+            world > 1 ? (long long)hd_gloo_memory_bytes((int)world) : 0LL, word);
     }
     return hd_worker_finish("device", st);
 }

@@ -29,8 +29,8 @@ static const struct verb {
      hd_worker_memory},
     {"program", "--job FILE [--rank R]", "the compiled programs of a rank, as text",
      hd_worker_program},
-    {"device", "[--threads N]", "what this machine's processor can do, as heddled asks it",
-     hd_worker_device},
+    {"device", "[--threads N] [--world N]",
+     "what this machine's processor can do, as heddled asks it", hd_worker_device},
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
 

@@ -286,6 +286,11 @@ static enum hd_status set_up(struct rank *r)
         text, sizeof text, "%lld parameters, %s reserved per rank, %s of it on huge pages",
         (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry), bytes, huge);
     say(r, HD_LINK_LEVEL_INFO, text);
+    if (r->data_address) {
+        hd_text_format_bytes((int64_t)hd_gloo_memory_bytes((int)r->world), bytes);
+        (void)snprintf(text, sizeof text, "%s more per rank, for messages between nodes", bytes);
+        say(r, HD_LINK_LEVEL_INFO, text);
+    }
     hd_trainer_describe_data(r->trainer, &data);
     say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
     hd_text_free(&data);

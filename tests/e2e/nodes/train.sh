@@ -46,6 +46,11 @@ check_equal there_is_a_curve 20 "$(curve "$waiting" | grep -c '^step ')"
 check_equal every_weight_is_the_same "$(weights "$four")" "$(weights "$waiting")"
 check the_checkpoint_of_both_is_whole heddle checkpoint verify "$work/jobs/$waiting/attempt-1/checkpoints/step-00000020"
 
+more=$(heddle plan "$file" --devices cpu:4:1 | sed -nE 's/^on several nodes each takes (.*) more, .*/\1/p')
+check_equal what_nodes_take_beside_the_total_was_planned "note: $more more per rank, for messages between nodes" \
+    "$(heddle events "$waiting" -o jsonl | sed -nE 's/.*"message":"([^"]* more per rank, [^"]*)".*/note: \1/p')"
+check_equal and_one_node_takes_nothing_of_it '' "$(heddle events "$four" -o jsonl | grep 'between nodes')"
+
 start_node d cpu:2:1
 three=$(job 6 12)
 runs six_ranks_train_on_three_nodes "$three"
