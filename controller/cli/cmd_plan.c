@@ -1,15 +1,10 @@
 /* plan: what a job will take, before anything runs. The layout is built here, in this process; what
  * the device is like says `heddle-worker device`, the program that would compute.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "controller/cli/process.h"
 #include "controller/cli/show.h"
@@ -19,9 +14,7 @@
 #include "plan/plan.h"
 #include "spec/spec.h"
 
-extern char **environ;
-
-enum { ANSWER_MAX = 4096, DEVICES_MAX = HD_COMM_WORLD_MAX };
+enum { DEVICES_MAX = HD_COMM_WORLD_MAX };
 
 struct asked {
     Heddle__V1__JobSpec *spec;
@@ -62,59 +55,27 @@ static int read_devices(const char *text, struct asked *a)
     return CLI_CONTINUE;
 }
 
-static enum hd_status run_worker(const char *program, int64_t threads, int64_t world,
-                                 char ret_answer[ANSWER_MAX])
-{
-    char number[24], ranks[24];
-    char *argv[] = {(char *)program, "device", "--threads", number, "--world", ranks, NULL};
-    posix_spawn_file_actions_t actions;
-    size_t used = 0;
-    int fds[2], error, status = 0;
-    ssize_t n;
-    pid_t pid;
-
-    (void)snprintf(number, sizeof number, "%lld", (long long)threads);
-    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)world);
-    if (pipe2(fds, O_CLOEXEC) < 0)
-        return hd_err(HD_IO, "cannot make a pipe: %s", strerror(errno));
-    error = posix_spawn_file_actions_init(&actions);
-    if (!error) {
-        error = posix_spawn_file_actions_adddup2(&actions, fds[1], STDOUT_FILENO);
-        if (!error)
-            error = posix_spawnp(&pid, program, &actions, NULL, argv, environ);
-        (void)posix_spawn_file_actions_destroy(&actions);
-    }
-    (void)close(fds[1]);
-    while (!error && used < ANSWER_MAX - 1) {
-        n = read(fds[0], ret_answer + used, ANSWER_MAX - 1 - used);
-        if (n > 0)
-            used += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            break;
-    }
-    (void)close(fds[0]);
-    ret_answer[used] = '\0';
-    if (error)
-        return hd_err(HD_IO, "cannot start %s: %s", program, strerror(error));
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (!WIFEXITED(status) || WEXITSTATUS(status))
-        return hd_err(HD_IO, "%s device failed", program);
-    return HD_OK;
-}
-
 static enum hd_status ask_worker(struct asked *a)
 {
-    struct hd_text program = {0};
-    char answer[ANSWER_MAX], *word;
+    struct hd_text program = {0}, answer = {0};
     enum hd_status st = process_find("heddle-worker", &program);
+    char number[24], ranks[24], *word;
+    int status = 0;
 
-    if (!st)
-        st = run_worker(program.data, a->threads, a->devices, answer);
+    (void)snprintf(number, sizeof number, "%lld", (long long)a->threads);
+    (void)snprintf(ranks, sizeof ranks, "%lld", (long long)a->devices);
     if (!st) {
-        word = strstr(answer, "\ngloo_bytes ");
+        const char *const argv[] = {program.data, "device", "--threads", number,
+                                    "--world",    ranks,    NULL};
+
+        st = process_ask(argv, NULL, &answer, &status);
+    }
+    if (!st && status)
+        st = hd_err(HD_IO, "%s device failed", program.data);
+    if (!st) {
+        word = answer.data ? strstr(answer.data, "\ngloo_bytes ") : NULL;
         a->between_bytes = word ? strtoll(word + strlen("\ngloo_bytes "), NULL, 10) : 0;
-        word = strstr(answer, "\ntraits ");
+        word = answer.data ? strstr(answer.data, "\ntraits ") : NULL;
         if (word) {
             word += strlen("\ntraits ");
             word[strcspn(word, "\n")] = '\0';
@@ -124,6 +85,7 @@ static enum hd_status ask_worker(struct asked *a)
             st = hd_err_prefix(st, "%s", program.data);
     }
     hd_text_free(&program);
+    hd_text_free(&answer);
     return st;
 }
 

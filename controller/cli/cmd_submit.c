@@ -1,4 +1,4 @@
-/* submit, validate: a job file on its way to the controller. */
+/* submit: a job file on its way to the controller. */
 #include "controller/cli/submit.h"
 
 #include <stdio.h>
@@ -154,73 +154,6 @@ int cli_submit(struct cli *cli, int argc, char **argv)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
         code = submit(cli, spec, request_id, watch, quiet);
-    hd_spec_free(spec);
-    return code;
-}
-
-/* ---- validate ---- */
-
-static int ask_controller(struct cli *cli, Heddle__V1__JobSpec *spec,
-                          Heddle__V1__ValidateJobResponse **ret_response)
-{
-    Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
-    int code = cli_connect(cli);
-
-    request.spec = spec;
-    if (code != CLI_CONTINUE)
-        return code;
-    return cli_call(cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
-                    &request.base, ret_response);
-}
-
-static void print_valid(struct cli *cli, const Heddle__V1__JobSpec *spec,
-                        const Heddle__V1__ValidateJobResponse *verdict)
-{
-    struct hd_text out = {0};
-    struct show_list list;
-
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "JobSpecList", "spec");
-        show_item_begin(&list);
-        hd_spec_add_json(spec, "spec", &list.writer);
-        if (verdict) {
-            hd_json_add_bool(&list.writer, "fits_now", verdict->fits_now);
-            hd_json_add_string(&list.writer, "reason", verdict->reason);
-        }
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "%s is valid: job %s, %lld steps, %zu training file%s\n", cli->args[0],
-                    spec->name, (long long)spec->train->steps, spec->data->n_train,
-                    spec->data->n_train == 1 ? "" : "s");
-        if (verdict) {
-            hd_text_add(&out, "%s", verdict->fits_now ? "it would start now" : "it would wait: ");
-            cli_add_clean(&out, verdict->fits_now ? "" : verdict->reason);
-            hd_text_add(&out, "\n");
-        }
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
-}
-
-int cli_validate(struct cli *cli, int argc, char **argv)
-{
-    struct cli_list overrides = {.count = 0};
-    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
-    Heddle__V1__ValidateJobResponse *verdict = NULL;
-    Heddle__V1__JobSpec *spec = NULL;
-    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
-
-    if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &spec);
-    if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
-        code = ask_controller(cli, spec, &verdict);
-    if (code == CLI_CONTINUE) {
-        print_valid(cli, spec, verdict);
-        code = cli_out_end(CLI_OK);
-    }
-    if (verdict)
-        hd_rpc_message_free(&verdict->base);
     hd_spec_free(spec);
     return code;
 }

@@ -42,9 +42,8 @@ static const char submit_help[] =
 static const char validate_help[] =
     "Usage: heddle validate FILE|- [--set KEY=VALUE]... [--controller ADDR]\n"
     "\n"
-    "Checks a job file (docs/job-file.md) and starts nothing. With --controller it also asks "
-    "whether the job would\n"
-    "start now.\n"
+    "Checks a job file (docs/job-file.md), opens its data files, says what they hold (documents,\n"
+    "tokens), and starts nothing. With --controller it also asks whether the job would start now.\n"
     "\n"
     "  --set KEY=VALUE    in place of what the file says\n"
     "  -o json            the job with every default filled in\n"

@@ -3,15 +3,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+
+extern char **environ;
 
 enum { POLL_US = 10000, LOG_TAIL_BYTES = 400, LOG_BYTES_MAX = 64 << 20 };
 
@@ -32,6 +36,75 @@ enum hd_status process_find(const char *name, struct hd_text *ret_path)
     }
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for the path of %s", name) : HD_OK;
 }
+
+/* ---- a question ---- */
+
+/* The text as a file to be read from its start. */
+static enum hd_status make_input(const struct hd_text *input, int *ret_fd)
+{
+    const int fd = memfd_create("heddle-input", MFD_CLOEXEC);
+    enum hd_status st = HD_OK;
+
+    if (fd < 0)
+        return hd_err(HD_IO, "cannot make a file in memory: %s", strerror(errno));
+    if (input && input->len_bytes)
+        st = hd_file_write_all(fd, input->data, input->len_bytes);
+    if (!st && lseek(fd, 0, SEEK_SET) < 0)
+        st = hd_err(HD_IO, "cannot seek in a file in memory: %s", strerror(errno));
+    if (st)
+        (void)close(fd);
+    else
+        *ret_fd = fd;
+    return st;
+}
+
+static int spawn(const char *const *argv, int in_fd, int out_fd, pid_t *ret_pid)
+{
+    posix_spawn_file_actions_t actions;
+    int error = posix_spawn_file_actions_init(&actions);
+
+    if (error)
+        return error;
+    error = posix_spawn_file_actions_adddup2(&actions, in_fd, STDIN_FILENO);
+    if (!error)
+        error = posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO);
+    if (!error)
+        error = posix_spawnp(ret_pid, argv[0], &actions, NULL, (char *const *)argv, environ);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return error;
+}
+
+enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
+                           struct hd_text *ret_output, int *ret_exit)
+{
+    char buffer[4096];
+    int in_fd = -1, fds[2], error, status = 0;
+    ssize_t n;
+    pid_t pid;
+    enum hd_status st = make_input(input, &in_fd);
+
+    if (st)
+        return st;
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        (void)close(in_fd);
+        return hd_err(HD_IO, "cannot make a pipe: %s", strerror(errno));
+    }
+    error = spawn(argv, in_fd, fds[1], &pid);
+    (void)close(in_fd);
+    (void)close(fds[1]);
+    while (!error && ((n = read(fds[0], buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR)))
+        if (n > 0)
+            hd_text_add_bytes(ret_output, buffer, (size_t)n);
+    (void)close(fds[0]);
+    if (error)
+        return hd_err(HD_IO, "cannot start %s: %s", argv[0], strerror(error));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    *ret_exit = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+    return ret_output->failed ? hd_err(HD_NO_MEMORY, "no memory for what %s says", argv[0]) : HD_OK;
+}
+
+/* ---- children ---- */
 
 enum hd_status process_adopt_orphans(void)
 {

@@ -4,7 +4,7 @@
  * and a log file for stdout and stderr. The command is made a subreaper: whatever a child leaves
  * behind becomes a child of the command, and process_stop_all ends and reaps that too.
  *
- * Used by: cmd_local, cmd_checkpoint.   Uses: base.
+ * Used by: the verbs that start programs.   Uses: base.
  * Threads: one; start before anything else starts threads.
  */
 #ifndef HD_CLI_PROCESS_H
@@ -36,6 +36,12 @@ enum hd_status process_start(struct process *process, char *const *argv);
 /* True when it is gone; the story says how it ended and quotes the end of its log. */
 bool process_has_ended(struct process *process);
 enum hd_status process_explain(const struct process *process);
+
+/* Runs a program to its end and gathers what it prints; its stderr is ours. `input` (NULL: none) is
+ * what it reads. HD_IO: it could not be started. *ret_exit: its exit status, 255 when a signal
+ * ended it. */
+enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
+                           struct hd_text *ret_output, int *ret_exit);
 
 /* SIGTERM (if grace_ms > 0), then after grace_ms SIGKILL, until it is gone. */
 void process_stop(struct process *process, int grace_ms);

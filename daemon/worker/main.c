@@ -21,8 +21,12 @@ static const struct verb {
     {"export", "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--force]",
      "a model directory that transformers loads, from a checkpoint", hd_worker_export},
     {"tokenize",
-     "--out FILE --tokenizer T [--threads N] [--key NAME] [--no-append-eot] [--json] -- IN...",
+     "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"
+     "             [--no-append-eot] [--json] -- IN...",
      "a token file of text", hd_worker_tokenize},
+    {"data", "--tokenizer T --vocab N [--end-of-text ID|none] < FILES",
+     "what a job's data files hold, as JSON; a line of FILES is train|val SOURCE BYTES PATH",
+     hd_worker_data},
     {"bigram", "--job FILE", "entropy of a bigram model on a resolved job's validation data",
      hd_worker_bigram},
     {"memory", "--job FILE [--rank R]", "what a rank of a resolved job will reserve, part by part",

@@ -230,6 +230,27 @@ int64_t hd_corpus_token_count(const struct hd_corpus *corpus)
     return corpus->token_count;
 }
 
+int64_t hd_corpus_byte_count(const struct hd_corpus *corpus)
+{
+    int64_t bytes = 0;
+
+    for (size_t i = 0; i < corpus->file_count; i++)
+        bytes += corpus->files[i].data.size_bytes + corpus->files[i].index.size_bytes;
+    return bytes;
+}
+
+int64_t hd_corpus_told_documents(const struct hd_corpus *corpus)
+{
+    int64_t documents = 0;
+
+    for (size_t i = 0; i < corpus->file_count; i++) {
+        if (!corpus->files[i].view.documents)
+            return -1;
+        documents += corpus->files[i].view.document_count;
+    }
+    return documents;
+}
+
 size_t hd_corpus_file_count(const struct hd_corpus *corpus)
 {
     return corpus->file_count;

@@ -53,6 +53,9 @@ enum hd_status hd_corpus_open(const struct hd_corpus_file *files, size_t count,
 void hd_corpus_close(struct hd_corpus *corpus); /* NULL is fine */
 
 int64_t hd_corpus_token_count(const struct hd_corpus *corpus);
+int64_t hd_corpus_byte_count(const struct hd_corpus *corpus); /* of the files, indexes included */
+/* What the files themselves tell of documents; -1 where one does not. */
+int64_t hd_corpus_told_documents(const struct hd_corpus *corpus);
 
 /* Have the files changed since they were opened (size, time, identity)? An error names the first
  * that has. A mapped file that is cut short kills its reader by SIGBUS; this is for the places,

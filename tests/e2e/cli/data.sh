@@ -28,6 +28,43 @@ check_status an_unknown_format 2 tokenize "$work/two.jsonl" --out "$out/f.npy" -
 check_status a_name_that_no_reader_takes 2 tokenize "$work/two.jsonl" --out "$out/f" --format npy --tokenizer bytes
 check_equal refusals_leave_nothing "a.npy b.bin c.bin c.idx d.bin d.idx e.bin e.idx" "$(cd "$out" && echo *)"
 
+# heddle validate says what those files hold: a weight for each source, the corpus of 40 bytes, Megatron's
+# two documents, and of the array, where no token ends a text, tokens alone
+printf 'forty bytes are what this text is, so 40' >"$work/corpus.txt"
+mixed() { # TRAIN
+    cat <<END
+name: mixed
+model: {family: llama, layers: 1, hidden: 8, heads: 1, ffn_hidden: 8, context: 4}
+data: {train: $1, val: [corpus.txt]}
+train: {steps: 1, global_batch: 1, lr: 0.1}
+END
+}
+mkdir "$work/both"
+cp "$work/corpus.txt" "$work/two.jsonl" "$work/both"
+mixed '[{path: both/*, weight: 0.5}, {path: out/c.bin, weight: 0.25}, {path: out/b.bin, weight: 0.25}]' >"$work/mixed.yaml"
+check a_job_with_all_kinds_is_valid heddle validate "$work/mixed.yaml"
+has_line() { check_equal "$1" 1 "$(grep -cxF -- "$2" "$work/check.out")"; }
+cp "$work/check.out" "$work/valid.out"
+has_line it_names_the_tokenizer "tokenizer: bytes, 256 tokens, no token ends a text"
+has_line text_and_lines "data.train[0], weight 0.5: mixed, 2 files of $((40 + $(size "$work/two.jsonl"))) B: 3 documents, tokens to be made when the job starts"
+has_line documents_that_are_told "data.train[1], weight 0.25: megatron, 1 file of 116 B: 2 documents, 17 tokens"
+has_line an_array_tells_none "data.train[2], weight 0.25: llm.c, 1 file of 1.0 KiB: documents not told, 17 tokens"
+has_line a_token_for_each_byte "data.val: text, 1 file of 40 B: 1 document, 40 tokens"
+sed 's/val: \[corpus.txt\]/&, end_of_text: 101/' "$work/mixed.yaml" >"$work/ends.yaml" # 101 is the letter e
+check with_an_end_of_text heddle validate "$work/ends.yaml"
+has_line ends_are_counted "data.train[2], weight 0.25: llm.c, 1 file of 1.0 KiB: 5 documents, 17 tokens" # four letters, and an s behind the last
+check as_json heddle validate "$work/mixed.yaml" -o json
+check_equal with_the_same_numbers 1 "$(grep -c '"kind":"megatron","files":1,"size_bytes":116,"documents":2,"tokens":17' "$work/check.out")"
+head -c 30 "$out/c.idx" >"$work/short.idx"
+cp "$out/c.bin" "$work/short.bin"
+mixed '[short.bin]' >"$work/bad.yaml"
+check_status a_damaged_file_is_an_error 2 heddle validate "$work/bad.yaml"
+check_equal that_names_it 1 "$(grep -c 'data.train: .*short.bin: .*MMIDIDX' "$work/check.err")"
+printf 'no json\n' >"$work/bad.jsonl"
+mixed '[bad.jsonl]' >"$work/bad.yaml"
+check_status lines_that_are_none_are_an_error 2 heddle validate "$work/bad.yaml"
+check_equal with_the_line 1 "$(grep -c 'bad.jsonl:1: ' "$work/check.err")"
+
 # a disk that is full: no file may grow past 64 KiB
 seq 1 12000000 >"$work/numbers.txt"
 small_disk() { (ulimit -f 64 && heddle "$@"); }

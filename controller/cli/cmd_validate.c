@@ -1,0 +1,271 @@
+/* validate: is a job file right, and what do its data files hold? The files are looked into by
+ * heddle-worker, which has the tokenizers.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "controller/cli/process.h"
+#include "controller/cli/show.h"
+#include "controller/cli/submit.h"
+#include "spec/spec.h"
+
+struct validated {
+    struct cli *cli;
+    const Heddle__V1__JobSpec *spec;
+    const Heddle__V1__ValidateJobResponse *verdict; /* NULL: no controller was asked */
+    struct hd_arena arena;
+    const struct hd_json *data; /* what heddle-worker says; NULL: there is none here */
+};
+
+static int ask_controller(struct cli *cli, Heddle__V1__JobSpec *spec,
+                          Heddle__V1__ValidateJobResponse **ret_response)
+{
+    Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
+    int code = cli_connect(cli);
+
+    request.spec = spec;
+    if (code != CLI_CONTINUE)
+        return code;
+    return cli_call(cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
+                    &request.base, ret_response);
+}
+
+/* ---- the data ---- */
+
+/* A mixture's validation files have no sources. */
+static void list_files(const Heddle__V1__DataSpec *data, struct hd_text *list)
+{
+    for (size_t i = 0; i < data->n_train; i++)
+        hd_text_add(list, "train %d %lld %s\n", data->train[i]->source,
+                    (long long)data->train[i]->size_bytes, data->train[i]->path);
+    for (size_t i = 0; i < data->n_val; i++)
+        hd_text_add(list, "val 0 %lld %s\n", (long long)data->val[i]->size_bytes,
+                    data->val[i]->path);
+}
+
+static enum hd_status parse_answer(struct validated *v, const struct hd_text *answer)
+{
+    const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 8};
+    const struct hd_json *list = NULL;
+    enum hd_status st = hd_json_parse(&v->arena, answer->data ? answer->data : "",
+                                      answer->len_bytes, &limits, &v->data);
+
+    if (!st)
+        st = hd_json_need(v->data, "tokenizer", HD_JSON_OBJECT, &list);
+    if (!st)
+        st = hd_json_need(v->data, "sources", HD_JSON_ARRAY, &list);
+    return st ? hd_err_prefix(st, "heddle-worker data") : HD_OK;
+}
+
+static enum hd_status run_worker(struct validated *v, const char *program, int *ret_exit)
+{
+    const Heddle__V1__DataSpec *data = v->spec->data;
+    const char *argv[10] = {program, "data", "--tokenizer", data->tokenizer, "--vocab"};
+    struct hd_text list = {0}, answer = {0};
+    char vocab[24];
+    size_t n = 5;
+    enum hd_status st;
+
+    (void)snprintf(vocab, sizeof vocab, "%lld", (long long)v->spec->model->vocab);
+    argv[n++] = vocab;
+    if (*data->end_of_text) {
+        argv[n++] = "--end-of-text";
+        argv[n++] = data->end_of_text;
+    }
+    list_files(data, &list);
+    st = list.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of files")
+                     : process_ask(argv, &list, &answer, ret_exit);
+    if (!st && !*ret_exit)
+        st = parse_answer(v, &answer);
+    hd_text_free(&list);
+    hd_text_free(&answer);
+    return st;
+}
+
+/* Where heddle-worker is not installed, the rest is checked all the same. Its failures are those of
+ * the data; it has said them. */
+static int look_at_data(struct validated *v)
+{
+    struct hd_text program = {0};
+    int status = 0;
+    enum hd_status st = process_find("heddle-worker", &program);
+
+    if (!st)
+        st = run_worker(v, program.data, &status);
+    hd_text_free(&program);
+    if (st == HD_IO) {
+        cli_note("heddle: the data files were not looked into: %s", hd_err_message());
+        return CLI_CONTINUE;
+    }
+    if (st)
+        return cli_fail(st);
+    if (!status)
+        return CLI_CONTINUE;
+    return status == CLI_USAGE || status == CLI_NOT_FOUND ? status : CLI_FAILED;
+}
+
+/* ---- for programs ---- */
+
+static void copy_value(struct hd_json_writer *w, const struct hd_json *value)
+{
+    int64_t number;
+
+    if (value->kind == HD_JSON_STRING)
+        hd_json_add_string(w, value->key, value->text);
+    else if (!hd_json_to_int64(value, INT64_MIN, INT64_MAX, &number))
+        hd_json_add_int64(w, value->key, number);
+    else
+        hd_json_add_null(w, value->key);
+}
+
+static void show_data(struct hd_json_writer *w, const struct hd_json *data)
+{
+    hd_json_begin(w, "tokenizer", '{');
+    for (const struct hd_json *m = hd_json_member(data, "tokenizer")->first; m; m = m->next)
+        copy_value(w, m);
+    hd_json_end(w, '}');
+    hd_json_begin(w, "data", '[');
+    for (const struct hd_json *s = hd_json_member(data, "sources")->first; s; s = s->next) {
+        hd_json_begin(w, NULL, '{');
+        for (const struct hd_json *m = s->first; m; m = m->next)
+            copy_value(w, m);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
+static void print_json(const struct validated *v, struct hd_text *out)
+{
+    struct show_list list;
+
+    show_list_begin(&list, out, v->cli->format, "JobSpecList", "spec");
+    show_item_begin(&list);
+    hd_spec_add_json(v->spec, "spec", &list.writer);
+    if (v->data)
+        show_data(&list.writer, v->data);
+    if (v->verdict) {
+        hd_json_add_bool(&list.writer, "fits_now", v->verdict->fits_now);
+        hd_json_add_string(&list.writer, "reason", v->verdict->reason);
+    }
+    show_item_end(&list);
+    show_list_end(&list);
+}
+
+/* ---- for people ---- */
+
+/* -1 where it is not known. */
+static int64_t number_of(const struct hd_json *object, const char *key)
+{
+    int64_t number = -1;
+
+    return hd_json_need_int64(object, key, 0, INT64_MAX, &number) ? -1 : number;
+}
+
+static const char *text_of(const struct hd_json *object, const char *key)
+{
+    const char *text = NULL;
+
+    return hd_json_need_string(object, key, &text) ? "" : text;
+}
+
+static void add_count(struct hd_text *out, int64_t count, const char *what, const char *unknown)
+{
+    if (count < 0)
+        hd_text_add(out, "%s", unknown);
+    else
+        hd_text_add(out, "%lld %s%s", (long long)count, what, count == 1 ? "" : "s");
+}
+
+static void print_tokenizer(const struct hd_json *t, struct hd_text *out)
+{
+    const int64_t end = number_of(t, "end_of_text");
+
+    hd_text_add(out, "tokenizer: ");
+    cli_add_clean(out, text_of(t, "name"));
+    if (number_of(t, "vocab") >= 0)
+        hd_text_add(out, ", %lld tokens", (long long)number_of(t, "vocab"));
+    if (end >= 0)
+        hd_text_add(out, ", %lld ends a text\n", (long long)end);
+    else
+        hd_text_add(out, ", no token ends a text\n");
+}
+
+static void print_source(const struct validated *v, const struct hd_json *s, struct hd_text *out)
+{
+    const Heddle__V1__DataSpec *data = v->spec->data;
+    const int64_t number = number_of(s, "source");
+    char size[32];
+
+    hd_text_format_bytes(number_of(s, "size_bytes"), size);
+    hd_text_add(out, "data.%s", text_of(s, "list"));
+    if (data->n_train_weights && strcmp(text_of(s, "list"), "train") == 0 &&
+        number < (int64_t)data->n_train_weights)
+        hd_text_add(out, "[%lld], weight %g", (long long)number, data->train_weights[number]);
+    hd_text_add(out, ": %s, ", text_of(s, "kind"));
+    add_count(out, number_of(s, "files"), "file", "");
+    hd_text_add(out, " of %s: ", size);
+    add_count(out, number_of(s, "documents"), "document", "documents not told");
+    hd_text_add(out, ", ");
+    add_count(out, number_of(s, "tokens"), "token", "tokens to be made when the job starts");
+    hd_text_add(out, "\n");
+}
+
+static void print_people(const struct validated *v, struct hd_text *out)
+{
+    const Heddle__V1__JobSpec *spec = v->spec;
+
+    hd_text_add(out, "%s is valid: job %s, %lld steps, %zu training file%s\n", v->cli->args[0],
+                spec->name, (long long)spec->train->steps, spec->data->n_train,
+                spec->data->n_train == 1 ? "" : "s");
+    if (v->data) {
+        print_tokenizer(hd_json_member(v->data, "tokenizer"), out);
+        for (const struct hd_json *s = hd_json_member(v->data, "sources")->first; s; s = s->next)
+            print_source(v, s, out);
+    }
+    if (v->verdict) {
+        hd_text_add(out, "%s", v->verdict->fits_now ? "it would start now" : "it would wait: ");
+        cli_add_clean(out, v->verdict->fits_now ? "" : v->verdict->reason);
+        hd_text_add(out, "\n");
+    }
+}
+
+static void print_valid(const struct validated *v)
+{
+    struct hd_text out = {0};
+
+    if (v->cli->format >= CLI_JSON)
+        print_json(v, &out);
+    else
+        print_people(v, &out);
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+int cli_validate(struct cli *cli, int argc, char **argv)
+{
+    struct cli_list overrides = {.count = 0};
+    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
+    Heddle__V1__ValidateJobResponse *verdict = NULL;
+    Heddle__V1__JobSpec *spec = NULL;
+    struct validated v = {.cli = cli};
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
+
+    hd_arena_init(&v.arena, 0);
+    if (code == CLI_CONTINUE)
+        code = cli_read_spec(cli->args[0], &overrides, &spec);
+    v.spec = spec;
+    if (code == CLI_CONTINUE) /* before the connection starts threads */
+        code = look_at_data(&v);
+    if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
+        code = ask_controller(cli, spec, &verdict);
+    v.verdict = verdict;
+    if (code == CLI_CONTINUE) {
+        print_valid(&v);
+        code = cli_out_end(CLI_OK);
+    }
+    if (verdict)
+        hd_rpc_message_free(&verdict->base);
+    hd_spec_free(spec);
+    hd_arena_done(&v.arena);
+    return code;
+}

@@ -1,0 +1,181 @@
+/* data: `heddle-worker data`, what the data files of a job hold, for `heddle validate`. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "data/survey.h"
+#include "data/tokenizer.h"
+#include "worker/flags.h"
+#include "worker/worker.h"
+
+struct source { /* of one list: data.train or data.val */
+    char list[8];
+    int64_t number;
+    struct hd_corpus_file *files;
+    int count, room;
+};
+
+struct asked {
+    struct hd_arena arena;
+    struct hd_tokenizer *tokenizer; /* NULL: "none" */
+    int64_t vocab, end_of_text;     /* -1: none */
+    struct source *sources;
+    int source_count, source_room;
+};
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for a list of files");
+}
+
+/* The source of a line; lines of one source follow each other. */
+static struct source *source_of(struct asked *a, const char *list, int64_t number)
+{
+    struct source *s = a->source_count ? &a->sources[a->source_count - 1] : NULL;
+
+    if (s && strcmp(s->list, list) == 0 && s->number == number)
+        return s;
+    s = hd_arena_grow(&a->arena, a->sources, a->source_count, &a->source_room, sizeof *s);
+    if (!s)
+        return NULL;
+    a->sources = s;
+    s = &a->sources[a->source_count++];
+    *s = (struct source){.number = number};
+    (void)snprintf(s->list, sizeof s->list, "%s", list);
+    return s;
+}
+
+static enum hd_status add_line(struct asked *a, const char *line)
+{
+    struct hd_corpus_file file = {.path = NULL}, *files;
+    int64_t number = 0;
+    struct source *s;
+    char list[8];
+    int path_at = 0;
+
+    if (sscanf(line, "%7s %" SCNd64 " %" SCNd64 " %n", list, &number, &file.size_bytes, &path_at) !=
+            3 ||
+        !path_at)
+        return hd_err(HD_INVALID, "'%.100s' is no line of LIST SOURCE BYTES PATH", line);
+    s = source_of(a, list, number);
+    file.path = hd_arena_strdup(&a->arena, line + path_at);
+    files = s ? hd_arena_grow(&a->arena, s->files, s->count, &s->room, sizeof file) : NULL;
+    if (!file.path || !files)
+        return no_memory();
+    s->files = files;
+    s->files[s->count++] = file;
+    return HD_OK;
+}
+
+static enum hd_status read_files(struct asked *a)
+{
+    enum hd_status st = HD_OK;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+
+    while (!st && (n = getline(&line, &room, stdin)) > 0) {
+        line[n - (line[n - 1] == '\n')] = '\0';
+        st = add_line(a, line);
+    }
+    free(line);
+    return st;
+}
+
+static enum hd_status read_options(int argc, char **argv, struct asked *a)
+{
+    struct hd_flag f[] = {{"--tokenizer", true, false, NULL},
+                          {"--vocab", true, false, NULL},
+                          {"--end-of-text", false, false, NULL}};
+    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+
+    if (!st)
+        st = hd_flag_int(&f[1], 1, INT32_MAX, 0, &a->vocab);
+    if (!st && strcmp(f[0].value, "none") != 0)
+        st = hd_tokenizer_open(f[0].value, &a->tokenizer);
+    if (st)
+        return st;
+    a->end_of_text = a->tokenizer ? hd_tokenizer_end_of_text(a->tokenizer) : -1;
+    if (f[2].value && strcmp(f[2].value, "none") == 0)
+        a->end_of_text = -1;
+    else if (f[2].value)
+        st = hd_flag_int(&f[2], 0, INT32_MAX, -1, &a->end_of_text);
+    return st;
+}
+
+/* -1 is not known. */
+static void add_count(struct hd_json_writer *w, const char *key, int64_t count)
+{
+    if (count < 0)
+        hd_json_add_null(w, key);
+    else
+        hd_json_add_int64(w, key, count);
+}
+
+static void add_tokenizer(const struct asked *a, struct hd_json_writer *w)
+{
+    hd_json_begin(w, "tokenizer", '{');
+    hd_json_add_string(w, "name", a->tokenizer ? hd_tokenizer_name(a->tokenizer) : "none");
+    add_count(w, "vocab", a->tokenizer ? hd_tokenizer_vocab(a->tokenizer) : -1);
+    add_count(w, "end_of_text", a->end_of_text);
+    hd_json_end(w, '}');
+}
+
+static enum hd_status add_source(const struct asked *a, const struct source *s,
+                                 struct hd_json_writer *w)
+{
+    const bool is_bytes = a->tokenizer && strcmp(hd_tokenizer_name(a->tokenizer), "bytes") == 0;
+    struct hd_survey survey;
+    enum hd_status st =
+        hd_survey(s->files, (size_t)s->count, is_bytes, a->end_of_text, a->vocab, &survey);
+
+    if (st)
+        return hd_err_prefix(st, "data.%s", s->list);
+    if (a->tokenizer && a->vocab < hd_tokenizer_vocab(a->tokenizer) &&
+        (strcmp(survey.kind, "text") == 0 || strcmp(survey.kind, "jsonl") == 0))
+        return hd_err(HD_INVALID, "model.vocab: %" PRId64 " is less than the %d tokens of %s",
+                      a->vocab, (int)hd_tokenizer_vocab(a->tokenizer),
+                      hd_tokenizer_name(a->tokenizer));
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "list", s->list);
+    hd_json_add_int64(w, "source", s->number);
+    hd_json_add_string(w, "kind", survey.kind);
+    hd_json_add_int64(w, "files", survey.files);
+    hd_json_add_int64(w, "size_bytes", survey.bytes);
+    add_count(w, "documents", survey.documents);
+    add_count(w, "tokens", survey.tokens);
+    hd_json_end(w, '}');
+    return HD_OK;
+}
+
+int hd_worker_data(int argc, char **argv)
+{
+    struct asked a = {.tokenizer = NULL};
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+    enum hd_status st;
+
+    hd_arena_init(&a.arena, 0);
+    st = read_options(argc, argv, &a);
+    if (!st)
+        st = read_files(&a);
+    hd_json_begin(&w, NULL, '{');
+    if (!st)
+        add_tokenizer(&a, &w);
+    hd_json_begin(&w, "sources", '[');
+    for (int i = 0; !st && i < a.source_count; i++)
+        st = add_source(&a, &a.sources[i], &w);
+    hd_json_end(&w, ']');
+    hd_json_end(&w, '}');
+    if (!st && text.failed)
+        st = no_memory();
+    if (!st)
+        (void)printf("%s\n", text.data);
+    hd_text_free(&text);
+    hd_tokenizer_close(a.tokenizer);
+    hd_arena_done(&a.arena);
+    return hd_worker_finish("data", st);
+}

@@ -1,0 +1,148 @@
+#include "data/survey.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "base/text.h"
+
+enum { CHUNK = 1 << 16 };
+#define TOKENS_LOOKED_AT_MAX (INT64_C(1) << 31) /* of one file: seconds */
+
+static bool is_blank(const char *line)
+{
+    return line[strspn(line, " \t\r\n")] == '\0';
+}
+
+/* The first document tells whether the file is one of documents; the others are a rank's to read.
+ */
+static enum hd_status check_line(const char *line, size_t bytes)
+{
+    static const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 64};
+    const struct hd_json *root = NULL;
+    const char *text = NULL;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse(&arena, line, bytes, &limits, &root);
+    if (!st)
+        st = hd_json_need_string(root, "text", &text);
+    hd_arena_done(&arena);
+    return st;
+}
+
+static enum hd_status count_lines(const char *path, int64_t *ret_documents)
+{
+    FILE *file = fopen(path, "re");
+    enum hd_status st = HD_OK;
+    int64_t documents = 0;
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+
+    if (!file)
+        return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
+                      strerror(errno));
+    for (int64_t number = 1; !st && (n = getline(&line, &room, file)) > 0; number++) {
+        if (is_blank(line))
+            continue;
+        if (!documents++)
+            st = check_line(line, (size_t)n - (line[n - 1] == '\n'));
+        if (st)
+            st = hd_err_prefix(st, "%s:%" PRId64, path, number);
+    }
+    if (!st && ferror(file))
+        st = hd_err(HD_IO, "cannot read %s: %s", path, strerror(errno));
+    (void)fclose(file);
+    free(line);
+    *ret_documents = documents;
+    return st;
+}
+
+/* Ends of documents, and what stands behind the last one. */
+static enum hd_status count_ends(const struct hd_corpus *corpus, int64_t end_of_text,
+                                 int64_t *ret_documents)
+{
+    const int64_t count = hd_corpus_token_count(corpus);
+    int32_t *ids = malloc(CHUNK * sizeof *ids), last = -1;
+    enum hd_status st = ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to look at tokens");
+    int64_t documents = 0;
+
+    for (int64_t at = 0; !st && at < count; at += CHUNK) {
+        const int64_t n = count - at < CHUNK ? count - at : CHUNK;
+
+        st = hd_corpus_read(corpus, at, n, ids);
+        for (int64_t i = 0; !st && i < n; i++)
+            documents += ids[i] == end_of_text;
+        last = st ? last : ids[n - 1];
+    }
+    free(ids);
+    *ret_documents = documents + (count && last != end_of_text);
+    return st;
+}
+
+static enum hd_status look_at_tokens(const struct hd_corpus *corpus, int64_t end_of_text,
+                                     struct hd_survey *one)
+{
+    one->tokens = hd_corpus_token_count(corpus);
+    one->documents = hd_corpus_told_documents(corpus);
+    if (one->documents >= 0 || end_of_text < 0 || one->tokens > TOKENS_LOOKED_AT_MAX)
+        return HD_OK;
+    return count_ends(corpus, end_of_text, &one->documents);
+}
+
+static enum hd_status look_at(const struct hd_corpus_file *file, bool is_bytes, int64_t end_of_text,
+                              int64_t vocab, struct hd_survey *one)
+{
+    struct hd_corpus *corpus = NULL;
+    enum hd_status st = hd_corpus_open(file, 1, &corpus);
+
+    if (st)
+        return st;
+    *one = (struct hd_survey){.kind = hd_corpus_kind(corpus),
+                              .files = 1,
+                              .bytes = hd_corpus_byte_count(corpus),
+                              .documents = 1,
+                              .tokens = is_bytes ? hd_corpus_token_count(corpus) : -1};
+    if (!hd_corpus_has_text(corpus)) {
+        st = hd_corpus_set_vocab(corpus, vocab);
+        if (!st)
+            st = look_at_tokens(corpus, end_of_text, one);
+    } else if (hd_text_ends(file->path, ".jsonl")) {
+        one->kind = "jsonl";
+        one->tokens = -1;
+        st = count_lines(file->path, &one->documents);
+    }
+    hd_corpus_close(corpus);
+    return st;
+}
+
+static int64_t add_known(int64_t a, int64_t b)
+{
+    return a < 0 || b < 0 ? -1 : a + b;
+}
+
+enum hd_status hd_survey(const struct hd_corpus_file *files, size_t count, bool is_bytes,
+                         int64_t end_of_text, int64_t vocab, struct hd_survey *ret_survey)
+{
+    struct hd_survey all = {.kind = NULL}, one;
+
+    for (size_t i = 0; i < count; i++) {
+        enum hd_status st = look_at(&files[i], is_bytes, end_of_text, vocab, &one);
+
+        if (st)
+            return st;
+        all.kind = !all.kind || strcmp(all.kind, one.kind) == 0 ? one.kind : "mixed";
+        all.files++;
+        all.bytes += one.bytes;
+        all.documents = add_known(all.documents, one.documents);
+        all.tokens = add_known(all.tokens, one.tokens);
+    }
+    *ret_survey = all;
+    return HD_OK;
+}
