@@ -21,6 +21,7 @@
 #include <csignal>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include <gloo/transport/tcp/context.h>
 #include <gloo/transport/tcp/device.h>
@@ -85,6 +86,11 @@ class Pair final : public tcp::Pair
 
     void handleEvents(int events) override
     {
+        if (!m_.try_lock()) { // gloo would ask again and again; let whoever holds it go on
+            std::this_thread::yield();
+            return;
+        }
+        m_.unlock();
         try {
             tcp::Pair::handleEvents(events);
         } catch (const std::exception &error) {
