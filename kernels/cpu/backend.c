@@ -147,6 +147,17 @@ static void describe(const struct hd_backend_options *options, struct hd_traits 
         t->bf16_fast = t->bf16_products != HD_BF16_WIDENED;
 }
 
+static void close_cpu(struct hd_backend *cpu)
+{
+    if (!cpu)
+        return;
+    hd_cpu_crew_free(cpu->crew);
+#ifdef HEDDLE_HAVE_DNNL
+    hd_cpu_gemm_library_close(cpu->gemm_library);
+#endif
+    free(cpu);
+}
+
 static enum hd_status open_cpu(const struct hd_backend_options *options,
                                struct hd_backend **ret_backend)
 {
@@ -167,22 +178,14 @@ static enum hd_status open_cpu(const struct hd_backend_options *options,
     if (cpu->traits.gemm_scratch_bytes)
         st = hd_cpu_gemm_library_open(cpu->traits.threads, &cpu->gemm_library);
 #endif
+    if (!st)
+        st = hd_cpu_crew_new(cpu->traits.threads, &cpu->crew);
     if (st) {
-        free(cpu);
+        close_cpu(cpu);
         return st;
     }
     *ret_backend = cpu;
     return HD_OK;
-}
-
-static void close_cpu(struct hd_backend *cpu)
-{
-    if (!cpu)
-        return;
-#ifdef HEDDLE_HAVE_DNNL
-    hd_cpu_gemm_library_close(cpu->gemm_library);
-#endif
-    free(cpu);
 }
 
 static enum hd_status stream_open(struct hd_backend *cpu, struct hd_stream **ret_stream)

@@ -14,6 +14,7 @@
 
 struct hd_cpu_gemm_library; /* cpu/gemm_dnnl.c */
 struct hd_cpu_panels;       /* cpu/panel.h */
+struct hd_cpu_crew;         /* cpu/parallel.c */
 
 /* One function per kernel, for one instruction set. */
 struct hd_cpu_kernels {
@@ -37,6 +38,8 @@ struct hd_backend {
     const struct hd_cpu_kernels *kernels;
     struct hd_cpu_gemm_library *gemm_library; /* NULL: none; own code multiplies */
     const struct hd_cpu_panels *panels;       /* own code's products of bf16; NULL: widened */
+    struct hd_cpu_crew *crew;                 /* the other threads; NULL: there are none */
+    bool library_ran;                         /* so its threads are about */
 };
 
 /* The name of a function of the instruction set being compiled: KERNEL(add) is hd_cpu_add_avx2. */
@@ -57,6 +60,10 @@ double KERNEL(fma_rate)(double seconds);
 typedef void hd_cpu_body(const void *args, int64_t begin, int64_t end, int thread);
 void hd_cpu_parallel(const struct hd_backend *cpu, int64_t count, int64_t grain, hd_cpu_body *body,
                      const void *args);
+
+/* The threads of a backend beside the one that launches; *ret_crew is NULL for one thread. */
+enum hd_status hd_cpu_crew_new(int threads, struct hd_cpu_crew **ret_crew);
+void hd_cpu_crew_free(struct hd_cpu_crew *crew);
 
 /* Rows of `row_bytes` that make a piece worth handing to a thread. */
 int64_t hd_cpu_row_grain(int64_t row_bytes);

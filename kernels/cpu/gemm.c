@@ -20,6 +20,7 @@ enum hd_status KERNEL(gemm)(struct hd_backend *cpu, const struct hd_gemm_args *a
         st =
             hd_cpu_gemm_library_run(cpu->gemm_library, args, cpu->traits.gemm_scratch_bytes, &done);
 #endif
+    cpu->library_ran |= done;
     if (st || done)
         return st;
     if (hd_dry_gemm_is_row(args))

@@ -1,7 +1,10 @@
 /* kernels_bench: how near each kernel of the CPU backend comes to the machine's floor.
  *
- *   kernels_bench [-t THREADS] [-p] [NAME]      -p: the portable path; NAME: only kernels that
- * begin so
+ *   kernels_bench [-t THREADS] [-p] [-d f32|bf16] [NAME]      -p: the portable path; -d: only this
+ * encoding; NAME: only kernels that begin so
+ *   kernels_bench -t THREADS -b [-d f32|bf16] [NAME]          products with and without a busy loop
+ * on one core beside them, in turns: the ratio of their mean times. Of two cores 1.33 would be a
+ * fair share.
  *
  * Run by hand, on a quiet machine; with one thread its processor time is taken, which forgives some
  * company. The floor of a launch is the larger of its operations at the
@@ -10,11 +13,18 @@
  * launch to launch so that they come from memory. `mallocs` counts calls of the allocator inside
  * one launch: own kernels make none, what is left is oneDNN's.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -72,8 +82,9 @@ struct bench {
     char *pool, *scratch;
     int64_t used_bytes, scratch_bytes;
     double peak[2], bytes_per_s; /* peak: fp32, bf16 */
-    const char *only;
+    const char *only, *only_dtype;
     struct hd_step_block *block;
+    pid_t neighbour; /* 0: none */
 };
 
 /* Time that this launch's work took: of this thread if it works alone. */
@@ -138,10 +149,77 @@ static void set_scratch(struct bench *b, enum hd_kernel kernel, void *args)
             memcpy((char *)args + info->operands[i].offset, &b->scratch, sizeof b->scratch);
 }
 
+/* Another program: a loop on the last core that this one may use, stopped until it is wanted. */
+static void start_neighbour(struct bench *b)
+{
+    cpu_set_t mine, last;
+    int core = CPU_SETSIZE - 1;
+
+    if (sched_getaffinity(0, sizeof mine, &mine))
+        die("cores");
+    while (core > 0 && !CPU_ISSET(core, &mine))
+        core--;
+    CPU_ZERO(&last);
+    CPU_SET(core, &last);
+    b->neighbour = fork();
+    if (b->neighbour < 0)
+        die("fork");
+    if (b->neighbour == 0) {
+        (void)sched_setaffinity(0, sizeof last, &last);
+        (void)raise(SIGSTOP);
+        for (;;)
+            __asm__ volatile("");
+    }
+    (void)waitpid(b->neighbour, NULL, WUNTRACED);
+}
+
+static void stop_neighbour(const struct bench *b)
+{
+    if (!b->neighbour)
+        return;
+    (void)kill(b->neighbour, SIGKILL);
+    (void)waitpid(b->neighbour, NULL, 0);
+}
+
+typedef void make_args(struct bench *b, void *args, const int64_t *sizes, enum hd_dtype dtype);
+
+/* Turns of some launches each, alone and beside the neighbour; prints the means. */
+static void time_beside(struct bench *b, const char *label, enum hd_kernel kernel, make_args *make,
+                        const int64_t *sizes, enum hd_dtype dtype)
+{
+    enum { TURNS = 10, LAUNCHES = 10 };
+    union {
+        char bytes[512];
+        double align;
+    } args;
+    int64_t ns[2] = {0};
+
+    for (int turn = 0; turn < 2 * TURNS; turn++) {
+        (void)kill(b->neighbour, turn % 2 ? SIGCONT : SIGSTOP);
+        for (int i = 0; i < LAUNCHES; i++) {
+            int64_t begin_ns;
+
+            memset(&args, 0, sizeof args);
+            make(b, &args, sizes, dtype);
+            set_scratch(b, kernel, &args);
+            if (hd_backend_cpu()->prepare(b->backend, kernel, &args))
+                die(hd_kernel_info(kernel)->name);
+            begin_ns = hd_clock_now_ns();
+            if (hd_launch(b->stream, kernel, &args))
+                die(hd_kernel_info(kernel)->name);
+            if (turn > 1) /* the first turns warm up */
+                ns[turn % 2] += hd_clock_now_ns() - begin_ns;
+        }
+    }
+    (void)kill(b->neighbour, SIGSTOP);
+    printf("%-26s %-4s %-24s alone %9.3f ms, beside %9.3f ms, ratio %.2f\n",
+           hd_kernel_info(kernel)->name, hd_dtype_name(dtype), label,
+           (double)ns[0] * 1e-6 / (TURNS - 1) / LAUNCHES,
+           (double)ns[1] * 1e-6 / (TURNS - 1) / LAUNCHES, (double)ns[1] / (double)ns[0]);
+}
+
 /* Times launches whose arguments `make` fills; prints the best. */
-static void time_kernel(struct bench *b, const char *label, enum hd_kernel kernel,
-                        void (*make)(struct bench *b, void *args, const int64_t *sizes,
-                                     enum hd_dtype),
+static void time_kernel(struct bench *b, const char *label, enum hd_kernel kernel, make_args *make,
                         const int64_t *sizes, enum hd_dtype dtype, bool computes)
 {
     union {
@@ -154,8 +232,13 @@ static void time_kernel(struct bench *b, const char *label, enum hd_kernel kerne
     long long mallocs = 0;
     double floor_s, memory_s;
 
-    if (b->only && !hd_text_starts(name, b->only))
+    if ((b->only && !hd_text_starts(name, b->only)) ||
+        (b->only_dtype && strcmp(b->only_dtype, hd_dtype_name(dtype)) != 0))
         return;
+    if (b->neighbour) {
+        time_beside(b, label, kernel, make, sizes, dtype);
+        return;
+    }
     for (int round = 0; round < ROUNDS_MIN || total_ns < TIME_NS; round++) {
         int64_t begin_ns, ns;
 
@@ -176,7 +259,7 @@ static void time_kernel(struct bench *b, const char *label, enum hd_kernel kerne
     }
     hd_kernel_cost_add(&costs, kernel, &args);
     memory_s = (double)(costs.read_bytes + costs.write_bytes) / b->bytes_per_s;
-    floor_s = computes ? costs.flops / b->peak[dtype == HD_BF16 && kernel == HD_K_gemm] : 0;
+    floor_s = computes ? costs.flops / b->peak[dtype == HD_BF16] : 0;
     if (memory_s > floor_s)
         floor_s = memory_s;
     printf("%-26s %-4s %-24s %9.3f ms %8.1f GF/s %7.1f GB/s %5.0f%% of the floor %3lld mallocs\n",
@@ -641,10 +724,15 @@ int main(int argc, char **argv)
     struct hd_backend_options options = {.threads = 1};
     struct bench b = {.block = &block};
     const struct hd_backend_table *table = hd_backend_cpu();
+    bool beside = false;
 
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "-p"))
             options.force_plain = true;
+        else if (!strcmp(argv[i], "-d") && i + 1 < argc)
+            b.only_dtype = argv[++i];
+        else if (!strcmp(argv[i], "-b"))
+            beside = true;
         else if (!strcmp(argv[i], "-t") && i + 1 < argc)
             options.threads = atoi(argv[++i]);
         else
@@ -666,6 +754,10 @@ int main(int argc, char **argv)
     printf("%s, %d threads: peak %.0f GF/s fp32, %.0f GF/s bf16; memory %.1f GB/s\n", b.traits.isa,
            b.traits.threads, b.peak[0] * 1e-9, b.peak[1] * 1e-9, b.bytes_per_s * 1e-9);
 
+    (void)setvbuf(stdout, NULL, _IOLBF, 0);
+    if (beside)
+        start_neighbour(&b);
+
     bench_gemm(&b, 4096, 384, 384);
     bench_gemm(&b, 4096, 2048, 384);
     bench_gemm(&b, 2048, 3072, 768);
@@ -675,6 +767,7 @@ int main(int argc, char **argv)
     bench_rows(&b, small);
     bench_rows(&b, large);
 
+    stop_neighbour(&b);
     table->stream_close(b.stream);
     table->close(b.backend);
     free(b.scratch);

@@ -1,0 +1,79 @@
+/* parallel: the crew of threads that shares a launch. */
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/cpu/cpu.h"
+#include "tests/unit/kernels/harness.h"
+
+enum { THREADS = 5, PIECES_MAX = 40, JOBS = 20000 };
+
+struct tally {
+    _Atomic int runs[PIECES_MAX]; /* of each item */
+    _Atomic int inside[THREADS];  /* bodies that run under this number now */
+    _Atomic int wrong;            /* pieces that are not as they should be */
+    int64_t count, grain;
+    bool slow; /* pieces take long enough for every thread to come, and for some to end late */
+};
+
+static void count_items(const void *args, int64_t begin, int64_t end, int thread)
+{
+    struct tally *t = (struct tally *)(uintptr_t)args;
+
+    if (thread < 0 || thread >= THREADS) {
+        t->wrong++;
+        return;
+    }
+    t->wrong += t->inside[thread]++ != 0; /* scratch is by number: two at once would share it */
+    t->wrong += begin % t->grain != 0 || end - begin > t->grain || end > t->count;
+    if (t->slow)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 100 * 1000}, NULL);
+    for (int64_t i = begin; i < end; i++)
+        t->runs[i]++;
+    t->inside[thread]--;
+}
+
+/* Goal: each item is done once, before the call returns, whoever comes. Method: many jobs of all
+ * sizes close upon each other, on more threads than most machines have cores. */
+static void every_item_is_done_once(void **state)
+{
+    const struct setting setting = {.threads = THREADS, .gemm_by = HD_GEMM_BY_OWN};
+    struct device device = device_open(&setting);
+    static struct tally t;
+
+    (void)state;
+    for (int job = 0; job < JOBS; job++) {
+        t.count = job % PIECES_MAX + 1;
+        t.grain = job % 3 + 1;
+        t.slow = job % 50 == 0;
+        memset((void *)t.runs, 0, sizeof t.runs);
+        hd_cpu_parallel(device.backend, t.count, t.grain, count_items, &t);
+        for (int i = 0; i < PIECES_MAX; i++)
+            assert_int_equal(t.runs[i], i < t.count ? 1 : 0);
+    }
+    assert_int_equal(t.wrong, 0);
+    device_close(&device);
+}
+
+/* A backend can be closed whatever its threads do: just started, or asleep. */
+static void a_crew_that_had_no_job_is_dismissed(void **state)
+{
+    const struct setting setting = {.threads = THREADS, .gemm_by = HD_GEMM_BY_OWN};
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        struct device device = device_open(&setting);
+
+        device_close(&device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_item_is_done_once),
+        cmocka_unit_test(a_crew_that_had_no_job_is_dismissed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
