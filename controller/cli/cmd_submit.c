@@ -5,11 +5,25 @@
 #include <time.h>
 
 #include "base/random.h"
+#include "checkpoint/hf.h"
 #include "controller/cli/show.h"
 #include "controller/cli/watch.h"
 #include "spec/spec.h"
 
 enum { SUBMIT_TRIES = 6, SUBMIT_PAUSE_MS = 300 };
+
+/* What its config.json asks for and is not done. That it can be read was found by reading the job.
+ */
+static void note_model(const Heddle__V1__ModelSpec *model)
+{
+    struct hd_text notes = {0};
+    struct hd_job job = {0};
+
+    if (*model->from_dir && !hd_source_is_checkpoint(model->from_dir) &&
+        !hd_hf_read_config(model->from_dir, &job, &notes) && notes.len_bytes)
+        cli_note("heddle: model.from: %s", notes.data);
+    hd_text_free(&notes);
+}
 
 int cli_read_spec(const char *path, const struct cli_list *overrides,
                   Heddle__V1__JobSpec **ret_spec)
@@ -17,8 +31,10 @@ int cli_read_spec(const char *path, const struct cli_list *overrides,
     enum hd_status st = hd_spec_read_file(path, overrides->items, overrides->count, ret_spec);
     struct hd_text line = {0};
 
-    if (!st)
+    if (!st) {
+        note_model((*ret_spec)->model);
         return CLI_CONTINUE;
+    }
     cli_add_clean(&line, hd_err_message()); /* FILE:LINE: first, where editors look for it */
     hd_text_add(&line, "\n");
     if (!line.failed)

@@ -592,6 +592,9 @@ static enum hd_status check_built(const struct reading *r)
                       job->hidden);
     if (!job->rope_original_context && strcmp(job->rope_scaling, "llama3") == 0)
         return hd_err(HD_INVALID, "rope_scaling.original_max_position_embeddings is missing");
+    if (job->rope_theta <= 1 && strcmp(job->rope_scaling, "yarn") == 0)
+        return hd_err(HD_INVALID, "rope_theta: %g is not more than 1, which yarn needs",
+                      job->rope_theta);
     return HD_OK;
 }
 
@@ -610,7 +613,7 @@ static enum hd_status read_config(struct reading *r)
     if (!st)
         st = check_built(r);
     if (!st && r->dropout.len_bytes && r->notes)
-        hd_text_add(r->notes, "%s: dropout is not built yet, training goes without it",
+        hd_text_add(r->notes, "config.json says %s; dropout is not built, training goes without it",
                     r->dropout.data);
     (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->type->name);
     return st;

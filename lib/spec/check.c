@@ -187,6 +187,9 @@ static enum hd_status check_features(const Heddle__V1__ModelSpec *m)
     if (!none && !linear && !s->original_context)
         return hd_err(HD_INVALID, "model.rope_scaling.original_context: is missing; give the "
                                   "context that the frequencies were made for");
+    if (s->type == HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_YARN && m->rope_theta <= 1)
+        return hd_err(HD_INVALID, "model.rope_theta: yarn finds frequencies by its logarithm; give "
+                                  "more than 1, the usual is 10000");
     if (s->low_freq_factor >= s->high_freq_factor)
         return hd_err(HD_INVALID,
                       "model.rope_scaling.low_freq_factor: %g is not below high_freq_factor = %g",

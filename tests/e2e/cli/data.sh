@@ -65,6 +65,17 @@ mixed '[bad.jsonl]' >"$work/bad.yaml"
 check_status lines_that_are_none_are_an_error 2 heddle validate "$work/bad.yaml"
 check_equal with_the_line 1 "$(grep -c 'bad.jsonl:1: ' "$work/check.err")"
 
+# what a model directory asks for and is not done is said before anything runs
+mkdir "$work/gpt"
+cat >"$work/gpt/config.json" <<'END'
+{"model_type": "gpt2", "vocab_size": 256, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 16, "resid_pdrop": 0.1}
+END
+mixed '[corpus2.txt]' | sed 's/^model:.*/model: {from: gpt}/; s/^data: {/&tokenizer: bytes, /; s/lr: 0.1/&, init_from: none/' >"$work/gpt.yaml"
+cp "$work/corpus.txt" "$work/corpus2.txt"
+check a_model_with_dropout_is_valid heddle validate "$work/gpt.yaml"
+check_equal and_goes_without_as_is_said 1 \
+    "$(grep -cxF 'heddle: model.from: config.json says resid_pdrop = 0.1; dropout is not built, training goes without it' "$work/check.err")"
+
 # a disk that is full: no file may grow past 64 KiB
 seq 1 12000000 >"$work/numbers.txt"
 small_disk() { (ulimit -f 64 && heddle "$@"); }

@@ -458,7 +458,8 @@ static void defaults_are_those_of_the_class(void **state)
     assert_true(job.tie_embeddings);
     assert_true(job.norm_eps == 1e-5);
     assert_string_equal(notes.data,
-                        "attn_pdrop = 0.1: dropout is not built yet, training goes without it");
+                        "config.json says attn_pdrop = 0.1; dropout is not built, training goes "
+                        "without it");
     hd_text_free(&notes);
 }
 
@@ -480,6 +481,8 @@ static void what_is_not_built_or_not_known_is_named(void **state)
     config_refused("{" LLAMA ",\"rms_norm_eps\":\"x\"}", HD_INVALID, "rms_norm_eps");
     config_refused("{" LLAMA ",\"num_key_value_heads\":0}", HD_INVALID, "num_key_value_heads");
     config_refused("{" LLAMA ",\"attention_dropout\":-1}", HD_INVALID, "attention_dropout");
+    config_refused("{" LLAMA ",\"rope_theta\":1,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}",
+                   HD_INVALID, "rope_theta: 1 is not more than 1, which yarn needs");
     config_refused("[1]", HD_INVALID, "no JSON object");
     config_refused("{" LLAMA ",\"vocab_size\":98}", HD_INVALID, "vocab_size"); /* twice */
     config_refused("{" LLAMA ",\"_name_or_path\":[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]}", HD_LIMIT,

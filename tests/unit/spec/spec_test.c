@@ -136,6 +136,10 @@ static const struct mistake mistakes[] = {
     {6, "  heads: 8\n  rope_scaling: {type: llama3, factor: 8}",
      "job.yaml:7: model.rope_scaling.original_context: is missing; give the context that the "
      "frequencies were made for"},
+    {6,
+     "  heads: 8\n  rope_theta: 1\n  rope_scaling: {type: yarn, factor: 4, original_context: 16}",
+     "job.yaml:7: model.rope_theta: yarn finds frequencies by its logarithm; give more than 1, the "
+     "usual is 10000"},
     {6, "  heads: 8\n  rope_scaling: {type: cubic}",
      "job.yaml:7: model.rope_scaling.type: 'cubic' is not one of none, linear, llama3, yarn; use "
      "one of them"},
