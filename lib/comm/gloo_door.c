@@ -408,11 +408,11 @@ static void drop_the_silent(struct meeting *m, int64_t now_ms)
 }
 
 /* Waits a little for anything to happen and deals with it. */
-static void meet_some(struct meeting *m)
+static void meet_some(struct meeting *m, int64_t until_ms)
 {
     struct pollfd polled[1 + GLOO_GUESTS_MAX + HD_GLOO_WORLD_MAX];
     struct visit *visits[1 + GLOO_GUESTS_MAX + HD_GLOO_WORLD_MAX] = {NULL};
-    const int64_t now_ms = hd_clock_now_ms();
+    const int64_t now_ms = hd_clock_now_ms(), left_ms = now_ms < until_ms ? until_ms - now_ms : 0;
     int count = 1;
 
     drop_the_silent(m, now_ms);
@@ -427,7 +427,7 @@ static void meet_some(struct meeting *m)
         polled[count++] = (struct pollfd){.fd = visit->fd,
                                           .events = visit->step == CONNECTING ? POLLOUT : POLLIN};
     }
-    if (poll(polled, (nfds_t)count, SLICE_MS) <= 0)
+    if (poll(polled, (nfds_t)count, left_ms < SLICE_MS ? (int)left_ms : SLICE_MS) <= 0)
         return;
     for (int v = 1; v < count; v++) {
         const char *why = "";
@@ -518,7 +518,7 @@ enum hd_status gloo_meet(struct hd_gloo_door *door, const struct hd_gloo_card *c
     for (int r = 0; r < world; r++)
         ret_fds[r] = -1;
     while (count_missing(m) > 0 && hd_clock_now_ms() < until_ms)
-        meet_some(m);
+        meet_some(m, until_ms);
     if (count_missing(m) > 0)
         st = name_missing(m, deadline_ms);
     for (int g = 0; g < GLOO_GUESTS_MAX; g++)
