@@ -16,12 +16,13 @@ if(CMAKE_CXX_COMPILER AND GLOO_INCLUDE_DIR AND HEDDLE_GLOO_LIBRARY)
         list(APPEND HEDDLE_GLOO_INCLUDE ${PROJECT_SOURCE_DIR}/lib/comm/gloo_stand_in)
     endif()
     # Other versions of gloo may have a transport of another shape; then this build has no gloo.
-    set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+    set(probe ${PROJECT_BINARY_DIR}/gloo_fits/probe.c)
+    file(WRITE ${probe} "int hd_err(int st) { return st; }\nint main(void) { return 0; }\n")
     try_compile(HEDDLE_GLOO_FITS ${PROJECT_BINARY_DIR}/gloo_fits
-        SOURCES ${PROJECT_SOURCE_DIR}/lib/comm/gloo_link.cc
+        SOURCES ${probe} ${PROJECT_SOURCE_DIR}/lib/comm/gloo_link.cc
         CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${PROJECT_SOURCE_DIR}/lib;${HEDDLE_GLOO_INCLUDE}"
+        LINK_LIBRARIES ${HEDDLE_GLOO_LIBRARY} Threads::Threads
         CXX_STANDARD 14)
-    unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
     set(HEDDLE_HAVE_GLOO ${HEDDLE_GLOO_FITS})
 endif()
 message(STATUS "comm: gloo ${HEDDLE_HAVE_GLOO} ${HEDDLE_GLOO_LIBRARY}")

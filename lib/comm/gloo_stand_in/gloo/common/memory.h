@@ -1,5 +1,5 @@
-// Stands in for a header of gloo that Debian's libgloo-dev leaves out although three of its headers
-// include it. Used only where the real one is missing (lib/comm/gloo.cmake).
+// Stands in for a header that gloo does not install although three of those it installs include it.
+// Used only where the real one is missing (lib/comm/gloo.cmake).
 //
 // What gloo's library was built with: a reference to an object that somebody else owns is a
 // std::shared_ptr that deletes nothing (the owner's), a std::weak_ptr (what the transport keeps)
