@@ -383,20 +383,24 @@ static void a_full_disk_is_said_and_leaves_what_was_there(void **state)
 /* Goal: progress is told to its end. */
 static void the_last_that_is_told_is_all(void **state)
 {
-    const char *input = in_dir("long.txt");
     struct largest largest = {0};
-    const struct hd_tokenize job = {.tokenizer = bytes,
-                                    .end_of_text = -1,
-                                    .inputs = &input,
-                                    .input_count = 1,
-                                    .out = in_dir("told.npy"),
-                                    .format = HD_TOKEN_FORMAT_NPY,
-                                    .threads = 2,
-                                    .progress = see_steps,
-                                    .context = &largest};
+    struct hd_text text = {0};
+    const char *input;
+    struct hd_tokenize job = {.tokenizer = bytes,
+                              .end_of_text = -1,
+                              .inputs = &input,
+                              .input_count = 1,
+                              .out = in_dir("told.npy"),
+                              .format = HD_TOKEN_FORMAT_NPY,
+                              .threads = 2,
+                              .progress = see_steps,
+                              .context = &largest};
     struct hd_tokenize_counts counts;
 
     (void)state;
+    make_long_text(&text);
+    input = put("told.txt", text.data);
+    hd_text_free(&text);
     assert_int_equal(hd_tokenize(&job, &counts), HD_OK);
     assert_int_equal(counts.read_bytes, counts.total_bytes);
     assert_int_equal(largest.before, counts.total_bytes);
