@@ -1,11 +1,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/row_sums.h"
 
-INLINE vf bias_term(const void *args, int64_t r, int64_t c, int64_t n, enum hd_dtype dtype)
+INLINE struct row_terms bias_terms(const void *args, int64_t r, int64_t c, int64_t n,
+                                   enum hd_dtype dtype)
 {
     const struct hd_bias_backward_args *a = args;
 
-    return vf_load(a->dout, r * a->ldd + c, n, dtype);
+    return (struct row_terms){.first = vf_load(a->dout, r * a->ldd + c, n, dtype)};
 }
 
 static void bias_rows(const void *args, float *sums, int64_t begin, int64_t end)
@@ -13,9 +14,9 @@ static void bias_rows(const void *args, float *sums, int64_t begin, int64_t end)
     const struct hd_bias_backward_args *a = args;
 
     if (a->dtype == HD_BF16)
-        sum_rows(bias_term, a, sums, begin, end, a->N, HD_BF16);
+        sum_rows(bias_terms, 1, a, sums, begin, end, a->N, HD_BF16);
     else
-        sum_rows(bias_term, a, sums, begin, end, a->N, HD_F32);
+        sum_rows(bias_terms, 1, a, sums, begin, end, a->N, HD_F32);
 }
 
 enum hd_status KERNEL(bias_backward)(struct hd_backend *cpu,

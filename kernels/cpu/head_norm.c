@@ -128,32 +128,23 @@ INLINE vf weight_term(const struct hd_head_norm_backward_weight_args *a, int64_t
     return sum;
 }
 
-INLINE vf q_weight_term(const void *args, int64_t r, int64_t c, int64_t n, enum hd_dtype dtype)
+INLINE struct row_terms weight_terms(const void *args, int64_t r, int64_t c, int64_t n,
+                                     enum hd_dtype dtype)
 {
     const struct hd_head_norm_backward_weight_args *a = args;
 
-    return weight_term(a, r, c, n, 0, a->H, dtype);
-}
-
-INLINE vf k_weight_term(const void *args, int64_t r, int64_t c, int64_t n, enum hd_dtype dtype)
-{
-    const struct hd_head_norm_backward_weight_args *a = args;
-
-    return weight_term(a, r, c, n, a->H, a->G, dtype);
+    return (struct row_terms){.first = weight_term(a, r, c, n, 0, a->H, dtype),
+                              .second = weight_term(a, r, c, n, a->H, a->G, dtype)};
 }
 
 static void weight_rows(const void *args, float *sums, int64_t begin, int64_t end)
 {
     const struct hd_head_norm_backward_weight_args *a = args;
-    float *q = sums, *k = sums + a->D;
 
-    if (a->dtype == HD_BF16) {
-        sum_rows(q_weight_term, a, q, begin, end, a->D, HD_BF16);
-        sum_rows(k_weight_term, a, k, begin, end, a->D, HD_BF16);
-    } else {
-        sum_rows(q_weight_term, a, q, begin, end, a->D, HD_F32);
-        sum_rows(k_weight_term, a, k, begin, end, a->D, HD_F32);
-    }
+    if (a->dtype == HD_BF16)
+        sum_rows(weight_terms, 2, a, sums, begin, end, a->D, HD_BF16);
+    else
+        sum_rows(weight_terms, 2, a, sums, begin, end, a->D, HD_F32);
 }
 
 enum hd_status

@@ -106,13 +106,14 @@ enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
 }
 
 /* The terms of a weight's gradient in one row. */
-INLINE vf rmsnorm_weight_term(const void *args, int64_t r, int64_t c, int64_t n,
-                              enum hd_dtype dtype)
+INLINE struct row_terms rmsnorm_terms(const void *args, int64_t r, int64_t c, int64_t n,
+                                      enum hd_dtype dtype)
 {
     const struct hd_rmsnorm_backward_weight_args *a = args;
     const int64_t i = r * a->C + c;
 
-    return vf_load(a->dout, i, n, dtype) * (vf_load(a->inp, i, n, dtype) * a->rstd[r]);
+    return (struct row_terms){.first = vf_load(a->dout, i, n, dtype) *
+                                       (vf_load(a->inp, i, n, dtype) * a->rstd[r])};
 }
 
 static void rmsnorm_weight_rows(const void *args, float *sums, int64_t begin, int64_t end)
@@ -120,9 +121,9 @@ static void rmsnorm_weight_rows(const void *args, float *sums, int64_t begin, in
     const struct hd_rmsnorm_backward_weight_args *a = args;
 
     if (a->dtype == HD_BF16)
-        sum_rows(rmsnorm_weight_term, a, sums, begin, end, a->C, HD_BF16);
+        sum_rows(rmsnorm_terms, 1, a, sums, begin, end, a->C, HD_BF16);
     else
-        sum_rows(rmsnorm_weight_term, a, sums, begin, end, a->C, HD_F32);
+        sum_rows(rmsnorm_terms, 1, a, sums, begin, end, a->C, HD_F32);
 }
 
 enum hd_status KERNEL(rmsnorm_backward_weight)(struct hd_backend *cpu,
@@ -241,36 +242,25 @@ enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,
     return st;
 }
 
-INLINE vf layernorm_weight_term(const void *args, int64_t r, int64_t c, int64_t n,
-                                enum hd_dtype dtype)
+INLINE struct row_terms layernorm_terms(const void *args, int64_t r, int64_t c, int64_t n,
+                                        enum hd_dtype dtype)
 {
     const struct hd_layernorm_backward_weight_args *a = args;
     const int64_t i = r * a->C + c;
+    const vf dout = vf_load(a->dout, i, n, dtype);
 
-    return vf_load(a->dout, i, n, dtype) *
-           ((vf_load(a->inp, i, n, dtype) - a->mean[r]) * a->rstd[r]);
-}
-
-INLINE vf layernorm_bias_term(const void *args, int64_t r, int64_t c, int64_t n,
-                              enum hd_dtype dtype)
-{
-    const struct hd_layernorm_backward_weight_args *a = args;
-
-    return vf_load(a->dout, r * a->C + c, n, dtype);
+    return (struct row_terms){
+        .first = dout * ((vf_load(a->inp, i, n, dtype) - a->mean[r]) * a->rstd[r]), .second = dout};
 }
 
 static void layernorm_weight_rows(const void *args, float *sums, int64_t begin, int64_t end)
 {
     const struct hd_layernorm_backward_weight_args *a = args;
-    float *weight = sums, *bias = sums + a->C;
 
-    if (a->dtype == HD_BF16) {
-        sum_rows(layernorm_weight_term, a, weight, begin, end, a->C, HD_BF16);
-        sum_rows(layernorm_bias_term, a, bias, begin, end, a->C, HD_BF16);
-    } else {
-        sum_rows(layernorm_weight_term, a, weight, begin, end, a->C, HD_F32);
-        sum_rows(layernorm_bias_term, a, bias, begin, end, a->C, HD_F32);
-    }
+    if (a->dtype == HD_BF16)
+        sum_rows(layernorm_terms, 2, a, sums, begin, end, a->C, HD_BF16);
+    else
+        sum_rows(layernorm_terms, 2, a, sums, begin, end, a->C, HD_F32);
 }
 
 enum hd_status
