@@ -94,3 +94,82 @@ enum hd_status hd_spec_fill_defaults(struct Heddle__V1__JobSpec *spec)
         spec->resources->devices_max = spec->resources->devices_min;
     return HD_OK;
 }
+
+/* ---- keys that are not in the file ---- */
+
+bool spec_has(const struct yaml_node *root, const char *section, const char *key)
+{
+    const struct yaml_node *node = spec_yaml_find(root, section);
+
+    return node && (!key || spec_yaml_find(node, key));
+}
+
+/* `lr: 1e-3` gives the peak alone. */
+static bool has_lr(const struct yaml_node *root, const char *key)
+{
+    const struct yaml_node *train = spec_yaml_find(root, "train");
+    const struct yaml_node *lr = train ? spec_yaml_find(train, "lr") : NULL;
+
+    return lr && spec_yaml_find(lr, key);
+}
+
+/* A twentieth of the run, not more than 2000 steps, nor than the fall leaves. */
+static int64_t default_warmup(const Heddle__V1__TrainSpec *train)
+{
+    int64_t steps = train->steps / 20 < 2000 ? train->steps / 20 : 2000;
+    int64_t left = train->steps - train->lr->decay_steps;
+
+    return left < 0 ? 0 : left < steps ? left : steps;
+}
+
+/* What a family has where the file does not say: gpt2 biases everywhere and a tied head, qwen2
+ * biases on queries, keys and values, qwen3 their norms. */
+static void fill_absent_of_family(const struct yaml_node *root, Heddle__V1__ModelSpec *m)
+{
+    bool gpt2 = strcmp(m->family, "gpt2") == 0;
+
+    if (!spec_has(root, "model", "tie_embeddings"))
+        m->tie_embeddings = gpt2;
+    if (!spec_has(root, "model", "qkv_bias"))
+        m->qkv_bias = gpt2 || strcmp(m->family, "qwen2") == 0;
+    if (!spec_has(root, "model", "out_bias"))
+        m->out_bias = gpt2;
+    if (!spec_has(root, "model", "mlp_bias"))
+        m->mlp_bias = gpt2;
+    if (!spec_has(root, "model", "qk_norm"))
+        m->qk_norm = strcmp(m->family, "qwen3") == 0;
+}
+
+/* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
+ * they are absent. docs/job-file.md states them. */
+void spec_fill_absent(const struct yaml_node *root, Heddle__V1__JobSpec *spec)
+{
+    Heddle__V1__TrainSpec *train = spec->train;
+    bool has_val_data = spec->data->n_val || spec->data->val_split > 0;
+
+    if (!*spec->model->from_dir) /* which says it all */
+        fill_absent_of_family(root, spec->model);
+    if (!spec_has(root, "train", "seed"))
+        train->seed = 1;
+    if (!spec_has(root, "train", "weight_decay"))
+        train->weight_decay = 0.1;
+    if (!spec_has(root, "train", "beta1"))
+        train->beta1 = 0.9;
+    if (!spec_has(root, "train", "clip"))
+        train->clip = 1;
+    if (!has_lr(root, "warmup"))
+        train->lr->warmup_steps = default_warmup(train);
+    if (!has_lr(root, "min"))
+        train->lr->min = train->lr->peak / 10;
+    if (!spec_has(root, "validate", "batches") &&
+        (has_val_data || spec_has(root, "validate", NULL)))
+        spec->validate->batches = 8;
+    if (!spec_has(root, "validate", "every") && spec->validate->batches)
+        spec->validate->every = 100;
+    if (!spec_has(root, "checkpoint", "every"))
+        spec->checkpoint->every = 100;
+    if (!spec_has(root, "checkpoint", "keep"))
+        spec->checkpoint->keep = 3;
+    if (!spec_has(root, "restart", "max"))
+        spec->restart->max = 3;
+}

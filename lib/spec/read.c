@@ -576,178 +576,6 @@ static enum hd_status read_section(struct reader *r, const struct spec_section *
     return st;
 }
 
-/* ---- overrides ---- */
-
-/* The map at the end of a dotted path, made where the file has none; "x: 1" becomes "x: {peak: 1}"
- * where the short form of a section is in the way. */
-static enum hd_status override_map(struct reader *r, struct yaml_node *map,
-                                   const struct spec_section *section, const char *origin,
-                                   const char **path, struct yaml_node **ret_map)
-{
-    for (const char *dot = strchr(*path, '.'); dot; dot = strchr(*path, '.')) {
-        char name[64];
-        const struct spec_key *key;
-        struct yaml_node *child, *value;
-
-        (void)snprintf(name, sizeof name, "%.*s", (int)(dot - *path), *path);
-        key = spec_find_key(section, name);
-        if (!key || key->kind != SPEC_SECTION)
-            return hd_err(HD_INVALID, "%s: there is no group %s in %s", origin, name,
-                          *section->path ? section->path : "a job file");
-        child = spec_yaml_find(map, name);
-        if (!child) {
-            child = spec_yaml_new(&r->arena, YAML_KIND_MAP, key->name, 0, origin);
-            if (!child)
-                return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            spec_yaml_append(map, child);
-        } else if (child->kind == YAML_KIND_SCALAR && key->section->short_key) {
-            value = spec_yaml_new(&r->arena, YAML_KIND_SCALAR, key->section->short_key, child->line,
-                                  child->origin);
-            if (!value)
-                return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            value->plain = child->plain;
-            value->text = child->text;
-            child->kind = YAML_KIND_MAP;
-            child->first = child->last = value;
-        } else if (child->kind != YAML_KIND_MAP) {
-            return hd_err(HD_INVALID, "%s: %s is not a group of keys in the file", origin, name);
-        }
-        map = child;
-        section = key->section;
-        *path = dot + 1;
-    }
-    *ret_map = map;
-    return HD_OK;
-}
-
-/* "train.steps=100": the value is YAML, so lists and groups work as in the file. */
-static enum hd_status apply_override(struct reader *r, const char *override)
-{
-    const char *equals = strchr(override, '='), *key, *origin;
-    struct yaml_node *value = NULL, *map = NULL, *old;
-    char quoted[SPEC_QUOTE_MAX];
-    enum hd_status st;
-
-    if (!equals || equals == override)
-        return hd_err(HD_INVALID, "--set %s: expected KEY=VALUE, such as train.steps=100",
-                      spec_quote(override, quoted));
-    (void)spec_quote(override, quoted);
-    quoted[strlen(quoted) - 1] = '\0';
-    origin = hd_arena_printf(&r->arena, "--set %s", quoted + 1);
-    key = hd_arena_printf(&r->arena, "%.*s", (int)(equals - override), override);
-    if (!origin || !key)
-        return hd_err(HD_NO_MEMORY, "no memory for the job file");
-    if (r->root->kind != YAML_KIND_MAP)
-        return HD_OK; /* the file is wrong already, which is the better news */
-
-    st = spec_yaml_parse(r->name, origin, equals + 1, strlen(equals + 1), &r->arena, &value);
-    if (!st)
-        st = override_map(r, r->root, &spec_root, origin, &key, &map);
-    if (st)
-        return st;
-    value->key = key;
-    old = spec_yaml_find(map, key);
-    if (old) {
-        struct yaml_node *next = old->next;
-
-        *old = *value;
-        old->next = next;
-    } else {
-        spec_yaml_append(map, value);
-    }
-    return HD_OK;
-}
-
-static enum hd_status apply_overrides(struct reader *r, const struct hd_spec_source *source)
-{
-    enum hd_status st = HD_OK;
-
-    if (source->override_count > HD_SPEC_OVERRIDES_MAX)
-        return hd_err(HD_INVALID, "more than %d --set options; write them into the job file",
-                      HD_SPEC_OVERRIDES_MAX);
-    for (size_t i = 0; i < source->override_count && !st; i++)
-        st = apply_override(r, source->overrides[i]);
-    return st;
-}
-
-/* ---- defaults of keys that are not there ---- */
-
-static bool has(const struct reader *r, const char *section, const char *key)
-{
-    const struct yaml_node *node = spec_yaml_find(r->root, section);
-
-    return node && (!key || spec_yaml_find(node, key));
-}
-
-/* `lr: 1e-3` gives the peak alone. */
-static bool has_lr(const struct reader *r, const char *key)
-{
-    const struct yaml_node *train = spec_yaml_find(r->root, "train");
-    const struct yaml_node *lr = train ? spec_yaml_find(train, "lr") : NULL;
-
-    return lr && spec_yaml_find(lr, key);
-}
-
-/* A twentieth of the run, not more than 2000 steps, nor than the fall leaves. */
-static int64_t default_warmup(const Heddle__V1__TrainSpec *train)
-{
-    int64_t steps = train->steps / 20 < 2000 ? train->steps / 20 : 2000;
-    int64_t left = train->steps - train->lr->decay_steps;
-
-    return left < 0 ? 0 : left < steps ? left : steps;
-}
-
-/* What a family has where the file does not say: gpt2 biases everywhere and a tied head, qwen2
- * biases on queries, keys and values, qwen3 their norms. */
-static void fill_absent_of_family(const struct reader *r, Heddle__V1__ModelSpec *m)
-{
-    bool gpt2 = strcmp(m->family, "gpt2") == 0;
-
-    if (!has(r, "model", "tie_embeddings"))
-        m->tie_embeddings = gpt2;
-    if (!has(r, "model", "qkv_bias"))
-        m->qkv_bias = gpt2 || strcmp(m->family, "qwen2") == 0;
-    if (!has(r, "model", "out_bias"))
-        m->out_bias = gpt2;
-    if (!has(r, "model", "mlp_bias"))
-        m->mlp_bias = gpt2;
-    if (!has(r, "model", "qk_norm"))
-        m->qk_norm = strcmp(m->family, "qwen3") == 0;
-}
-
-/* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
- * they are absent. docs/job-file.md states them. */
-static void fill_absent(const struct reader *r, Heddle__V1__JobSpec *spec)
-{
-    Heddle__V1__TrainSpec *train = spec->train;
-    bool has_val_data = spec->data->n_val || spec->data->val_split > 0;
-
-    if (!*spec->model->from_dir) /* which says it all */
-        fill_absent_of_family(r, spec->model);
-    if (!has(r, "train", "seed"))
-        train->seed = 1;
-    if (!has(r, "train", "weight_decay"))
-        train->weight_decay = 0.1;
-    if (!has(r, "train", "beta1"))
-        train->beta1 = 0.9;
-    if (!has(r, "train", "clip"))
-        train->clip = 1;
-    if (!has_lr(r, "warmup"))
-        train->lr->warmup_steps = default_warmup(train);
-    if (!has_lr(r, "min"))
-        train->lr->min = train->lr->peak / 10;
-    if (!has(r, "validate", "batches") && (has_val_data || has(r, "validate", NULL)))
-        spec->validate->batches = 8;
-    if (!has(r, "validate", "every") && spec->validate->batches)
-        spec->validate->every = 100;
-    if (!has(r, "checkpoint", "every"))
-        spec->checkpoint->every = 100;
-    if (!has(r, "checkpoint", "keep"))
-        spec->checkpoint->keep = 3;
-    if (!has(r, "restart", "max"))
-        spec->restart->max = 3;
-}
-
 /* ---- the whole ---- */
 
 static enum hd_status read_spec(struct reader *r, const struct hd_spec_source *source,
@@ -757,7 +585,7 @@ static enum hd_status read_spec(struct reader *r, const struct hd_spec_source *s
 
     st = spec_yaml_parse(r->name, NULL, source->bytes, source->size_bytes, &r->arena, &r->root);
     if (!st)
-        st = apply_overrides(r, source);
+        st = spec_apply_overrides(source, r->name, &r->arena, r->root);
     if (st)
         return st;
     st = read_section(r, &spec_root, r->root, &spec->base);
@@ -766,13 +594,13 @@ static enum hd_status read_spec(struct reader *r, const struct hd_spec_source *s
     st = spec_read_from(spec, r->folder, spec_yaml_find(r->root, "model"));
     if (st)
         return at_story(r, st);
-    fill_absent(r, spec);
+    spec_fill_absent(r->root, spec);
     st = hd_spec_fill_defaults(spec);
     if (!st)
         st = hd_spec_check(spec);
     if (!st)
         st = spec_find_files(spec, r->folder);
-    if (!st && !has(r, "data", "documents")) { /* now that patterns are expanded */
+    if (!st && !spec_has(r->root, "data", "documents")) { /* now that patterns are expanded */
         spec->data->documents = HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_UNSPECIFIED;
         st = hd_spec_fill_defaults(spec);
     }

@@ -2,8 +2,9 @@
  *
  *     yaml.c      bytes -> a tree of nodes with lines         (the only owner of yaml.h)
  *     schema.c    the table of keys: one row per key of a job file
- *     read.c      tree + table -> JobSpec, overrides, defaults of absent keys
- *     defaults.c  defaults that come out of other keys
+ *     read.c      tree + table -> JobSpec
+ *     override.c  --set in place of what the file says
+ *     defaults.c  defaults that come out of other keys, and of absent keys
  *     check.c     the rules
  *     files.c     paths and globs
  *     from.c      what model directories say
@@ -120,6 +121,17 @@ struct yaml_node *spec_yaml_find(const struct yaml_node *map, const char *key); 
 struct yaml_node *spec_yaml_new(struct hd_arena *arena, enum yaml_kind kind, const char *key,
                                 int line, const char *origin);
 void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child);
+
+/* Puts the source's overrides into the tree of the file `name`; one that is wrong is its own place.
+ */
+enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const char *name,
+                                    struct hd_arena *arena, struct yaml_node *root);
+
+/* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
+ * they are absent: by the tree. docs/job-file.md states them. */
+void spec_fill_absent(const struct yaml_node *root, Heddle__V1__JobSpec *spec);
+/* Does the file have the section, or the key in it (NULL: the section)? */
+bool spec_has(const struct yaml_node *root, const char *section, const char *key);
 
 /* ---- paths ---- */
 

@@ -158,7 +158,7 @@ static void tokens_are_made_once_for_the_same_text(void **state)
     s->job.end_of_text = 10;
     assert_int_equal(fill_and_open(s, &arena, &data), 2);
     hd_job_data_close(&data);
-    put(s, 2, "c.jsonl", "{\"text\": \"another text\"}\n");
+    put(s, 2, "c.jsonl", "{\"text\": \"another, longer text\"}\n");
     assert_int_equal(fill_and_open(s, &arena, &data), 1);
     hd_job_data_close(&data);
 

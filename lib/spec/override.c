@@ -1,0 +1,99 @@
+/* --set KEY=VALUE: what stands in place of what the file says. */
+#include <stdio.h>
+#include <string.h>
+
+#include "spec_internal.h"
+
+/* The map at the end of a dotted path, made where the file has none; "x: 1" becomes "x: {peak: 1}"
+ * where the short form of a section is in the way. */
+static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map,
+                                   const struct spec_section *section, const char *origin,
+                                   const char **path, struct yaml_node **ret_map)
+{
+    for (const char *dot = strchr(*path, '.'); dot; dot = strchr(*path, '.')) {
+        char name[64];
+        const struct spec_key *key;
+        struct yaml_node *child, *value;
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)(dot - *path), *path);
+        key = spec_find_key(section, name);
+        if (!key || key->kind != SPEC_SECTION)
+            return hd_err(HD_INVALID, "%s: there is no group %s in %s", origin, name,
+                          *section->path ? section->path : "a job file");
+        child = spec_yaml_find(map, name);
+        if (!child) {
+            child = spec_yaml_new(arena, YAML_KIND_MAP, key->name, 0, origin);
+            if (!child)
+                return hd_err(HD_NO_MEMORY, "no memory for the job file");
+            spec_yaml_append(map, child);
+        } else if (child->kind == YAML_KIND_SCALAR && key->section->short_key) {
+            value = spec_yaml_new(arena, YAML_KIND_SCALAR, key->section->short_key, child->line,
+                                  child->origin);
+            if (!value)
+                return hd_err(HD_NO_MEMORY, "no memory for the job file");
+            value->plain = child->plain;
+            value->text = child->text;
+            child->kind = YAML_KIND_MAP;
+            child->first = child->last = value;
+        } else if (child->kind != YAML_KIND_MAP) {
+            return hd_err(HD_INVALID, "%s: %s is not a group of keys in the file", origin, name);
+        }
+        map = child;
+        section = key->section;
+        *path = dot + 1;
+    }
+    *ret_map = map;
+    return HD_OK;
+}
+
+/* "train.steps=100": the value is YAML, so lists and groups work as in the file. */
+static enum hd_status apply_override(const char *name, const char *override, struct hd_arena *arena,
+                                     struct yaml_node *root)
+{
+    const char *equals = strchr(override, '='), *key, *origin;
+    struct yaml_node *value = NULL, *map = NULL, *old;
+    char quoted[SPEC_QUOTE_MAX];
+    enum hd_status st;
+
+    if (!equals || equals == override)
+        return hd_err(HD_INVALID, "--set %s: expected KEY=VALUE, such as train.steps=100",
+                      spec_quote(override, quoted));
+    (void)spec_quote(override, quoted);
+    quoted[strlen(quoted) - 1] = '\0';
+    origin = hd_arena_printf(arena, "--set %s", quoted + 1);
+    key = hd_arena_printf(arena, "%.*s", (int)(equals - override), override);
+    if (!origin || !key)
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
+    if (root->kind != YAML_KIND_MAP)
+        return HD_OK; /* the file is wrong already, which is the better news */
+
+    st = spec_yaml_parse(name, origin, equals + 1, strlen(equals + 1), arena, &value);
+    if (!st)
+        st = override_map(arena, root, &spec_root, origin, &key, &map);
+    if (st)
+        return st;
+    value->key = key;
+    old = spec_yaml_find(map, key);
+    if (old) {
+        struct yaml_node *next = old->next;
+
+        *old = *value;
+        old->next = next;
+    } else {
+        spec_yaml_append(map, value);
+    }
+    return HD_OK;
+}
+
+enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const char *name,
+                                    struct hd_arena *arena, struct yaml_node *root)
+{
+    enum hd_status st = HD_OK;
+
+    if (source->override_count > HD_SPEC_OVERRIDES_MAX)
+        return hd_err(HD_INVALID, "more than %d --set options; write them into the job file",
+                      HD_SPEC_OVERRIDES_MAX);
+    for (size_t i = 0; i < source->override_count && !st; i++)
+        st = apply_override(name, source->overrides[i], arena, root);
+    return st;
+}
