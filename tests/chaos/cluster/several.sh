@@ -1,7 +1,8 @@
 #!/bin/bash
 # several.sh [lost]: one job on two nodes of one device each, and what happens to one of them: the job
 # goes on from its newest checkpoint, and what it has learned is what a run on one node learns, where
-# nobody disturbs it. With `lost` a whole node goes, which takes the length of a lease.
+# nobody disturbs it. With `lost` a rank stands still, or a whole node goes, which takes the length of
+# a limit or a lease.
 STEPS=120 # seven runs, most of them twice
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
@@ -112,7 +113,23 @@ a_job_goes_on_with_what_is_left_of_its_nodes() {
         fail "the loss of b was not named: $(events "$job")"
 }
 
+# All ranks wait for one that stands still; to blame is that one, although a's are as silent.
+a_rank_that_stands_still_on_the_other_node_is_named() {
+    local ranks
+    start_pair
+    start_job
+    await_step "$job" 1 $((EVERY + 5)) # enough for the supervisors to know how long a step takes
+    ranks=$(processes 'heddle-worker rank')
+    kill -STOP "$(rank_pid 1)" || fail "there is no rank 1"
+    await 150 "the end of all ranks" gone $ranks
+    succeed "$job" 2
+    blames hang 1 b
+    same_weights "$job"
+}
+
 if [ "${1:-}" = lost ]; then
+    scenario an_undisturbed_run_succeeds
+    scenario a_rank_that_stands_still_on_the_other_node_is_named
     scenario a_job_goes_on_with_what_is_left_of_its_nodes
 else
     scenario an_undisturbed_run_succeeds

@@ -13,7 +13,7 @@ static void only_a_numeric_address_of_this_machine_will_do(void **state)
 {
     static const char *const bad[] = {
         "localhost", "10.0.0.3:80", "0.0.0.0",  "::",
-        "",          "1.2.3",       "192.0.2.1"}; /* the last one is nobody's (RFC 5737) */
+        "",          "1.2.3",       "203.0.113.199"}; /* the last one is nobody's (RFC 5737) */
 
     (void)state;
     assert_int_equal(agent_address_check("127.0.0.1"), HD_OK);
@@ -41,7 +41,7 @@ static void beside_the_controller_it_is_loopback(void **state)
 static void towards_another_machine_it_is_an_own_address(void **state)
 {
     char address[AGENT_ADDRESS_MAX];
-    enum hd_status st = agent_address_find("192.0.2.1:7433", address);
+    enum hd_status st = agent_address_find("203.0.113.199:7433", address);
 
     (void)state;
     if (st)
