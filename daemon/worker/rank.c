@@ -20,6 +20,7 @@
 #include "link/link.h"
 #include "metrics/tensorboard.h"
 #include "train/train.h"
+#include "worker/card.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
@@ -117,34 +118,25 @@ static enum hd_status meet_here(struct rank *r)
     return st;
 }
 
-static enum hd_status take_cards(const struct hd_link_values *values,
-                                 struct hd_gloo_card *ret_cards)
-{
-    for (int64_t r = 0; r < values->world; r++) {
-        if (values->size_bytes[r] != sizeof ret_cards[r].bytes)
-            return hd_err(HD_CONFLICT,
-                          "rank %lld sent a card of %zu bytes, not of %zu: all nodes "
-                          "need the same build of Heddle",
-                          (long long)r, values->size_bytes[r], sizeof ret_cards[r].bytes);
-        memcpy(ret_cards[r].bytes, values->value[r], sizeof ret_cards[r].bytes);
-    }
-    return HD_OK;
-}
-
 /* Ranks are on several nodes: each opens a door, and the rendezvous carries the cards of all. */
 static enum hd_status meet_at_doors(struct rank *r)
 {
     struct hd_gloo_card *cards = hd_arena_array(&r->arena, (size_t)r->world, sizeof *cards);
     struct hd_link_values values = {0};
     struct hd_gloo_door *door = NULL;
+    uint8_t mine[CARD_BYTES];
+    struct hd_traits traits;
     enum hd_status st = cards ? hd_gloo_door_open(r->data_address, r->node, &door)
                               : hd_err(HD_NO_MEMORY, "no memory for the cards of the ranks");
 
+    if (!st) {
+        hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)r->job.threads},
+                                   &traits);
+        card_write(hd_gloo_door_card(door), &traits, mine);
+        st = hd_link_rendezvous(r->link, mine, sizeof mine, NODES_TIMEOUT_MS, &values);
+    }
     if (!st)
-        st = hd_link_rendezvous(r->link, hd_gloo_door_card(door)->bytes, HD_GLOO_CARD_BYTES,
-                                NODES_TIMEOUT_MS, &values);
-    if (!st)
-        st = take_cards(&values, cards);
+        st = card_read_all(&values, r->rank, &traits, cards);
     if (!st)
         st = hd_comm_open_gloo(door, cards, (int)r->rank, (int)r->world, RENDEZVOUS_TIMEOUT_MS,
                                &r->comm);

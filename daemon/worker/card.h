@@ -1,0 +1,27 @@
+/* card: what a rank tells those of other nodes before they connect.
+ *
+ * Its gloo card, and what its results depend on besides the job: the instruction set and the
+ * library. Every rank of plain data parallelism computes the same update for itself, so ranks that
+ * round otherwise would slowly train different models; they are refused before the first step.
+ *
+ * Used by: rank.c, tests.   Uses: comm's gloo, link, kernels' traits.   Threads: none of its own.
+ */
+#ifndef HD_DAEMON_WORKER_CARD_H
+#define HD_DAEMON_WORKER_CARD_H
+
+#include "comm/gloo.h"
+#include "kernels/kernels.h"
+#include "link/link.h"
+
+enum { CARD_BYTES = HD_GLOO_CARD_BYTES + 2 * 32 };
+
+/* For hd_link_rendezvous. */
+void card_write(const struct hd_gloo_card *card, const struct hd_traits *traits,
+                uint8_t ret_bytes[CARD_BYTES]);
+
+/* The cards of all ranks, of which rank `self` has these traits. HD_CONFLICT: another build sent
+ * one; HD_UNSUPPORTED: a rank computes with something else. Both name the rank. */
+enum hd_status card_read_all(const struct hd_link_values *values, int64_t self,
+                             const struct hd_traits *traits, struct hd_gloo_card *ret_cards);
+
+#endif

@@ -1,0 +1,102 @@
+/* What ranks of several nodes tell each other before they connect. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "worker/card.h"
+
+enum { RANKS = 3 };
+
+struct table {
+    size_t size_bytes[RANKS];
+    uint8_t value[RANKS][HD_LINK_VALUE_MAX];
+    struct hd_link_values values;
+};
+
+static struct hd_traits traits_of(const char *isa, const char *library)
+{
+    struct hd_traits t = {.threads = 1};
+
+    memcpy(t.isa, isa, strlen(isa) + 1);
+    memcpy(t.library, library, strlen(library) + 1);
+    return t;
+}
+
+/* Every rank's card is full of its number. */
+static void fill(struct table *t, const struct hd_traits traits[RANKS])
+{
+    for (int r = 0; r < RANKS; r++) {
+        struct hd_gloo_card card;
+
+        memset(card.bytes, r + 1, sizeof card.bytes);
+        card_write(&card, &traits[r], t->value[r]);
+        t->size_bytes[r] = CARD_BYTES;
+    }
+    t->values = (struct hd_link_values){RANKS, t->size_bytes, t->value};
+}
+
+static void cards_arrive_in_the_order_of_ranks(void **state)
+{
+    const struct hd_traits one = traits_of("avx2", "own"), all[RANKS] = {one, one, one};
+    struct hd_gloo_card cards[RANKS];
+    struct table t;
+
+    (void)state;
+    fill(&t, all);
+    assert_int_equal(card_read_all(&t.values, 1, &one, cards), HD_OK);
+    for (int r = 0; r < RANKS; r++)
+        for (size_t i = 0; i < sizeof cards[r].bytes; i++)
+            assert_int_equal(cards[r].bytes[i], r + 1);
+}
+
+static void ranks_that_would_round_otherwise_are_refused_by_name(void **state)
+{
+    const struct hd_traits one = traits_of("avx2", "own"), isa = traits_of("avx512_bf16", "own"),
+                           library = traits_of("avx2", "oneDNN-3.5.0");
+    const struct hd_traits others[] = {isa, library};
+    struct hd_gloo_card cards[RANKS];
+    struct table t;
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const struct hd_traits all[RANKS] = {one, one, others[i]};
+
+        fill(&t, all);
+        assert_int_equal(card_read_all(&t.values, 0, &one, cards), HD_UNSUPPORTED);
+        assert_non_null(strstr(hd_err_message(), "rank 2"));
+        assert_int_equal(card_read_all(&t.values, 2, &others[i], cards), HD_UNSUPPORTED);
+        assert_non_null(strstr(hd_err_message(), "rank 0"));
+    }
+}
+
+static void a_card_of_another_build_is_refused(void **state)
+{
+    const struct hd_traits one = traits_of("avx2", "own"), all[RANKS] = {one, one, one};
+    struct hd_gloo_card cards[RANKS];
+    struct table t;
+
+    (void)state;
+    fill(&t, all);
+    t.size_bytes[1]--;
+    assert_int_equal(card_read_all(&t.values, 0, &one, cards), HD_CONFLICT);
+    assert_non_null(strstr(hd_err_message(), "rank 1"));
+    fill(&t, all);
+    memset(t.value[1] + HD_GLOO_CARD_BYTES, 'x',
+           CARD_BYTES - HD_GLOO_CARD_BYTES); /* without an end */
+    assert_int_equal(card_read_all(&t.values, 0, &one, cards), HD_UNSUPPORTED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cards_arrive_in_the_order_of_ranks),
+        cmocka_unit_test(ranks_that_would_round_otherwise_are_refused_by_name),
+        cmocka_unit_test(a_card_of_another_build_is_refused),
+    };
+
+    return cmocka_run_group_tests_name("card", tests, NULL, NULL);
+}
