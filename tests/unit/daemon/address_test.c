@@ -12,7 +12,7 @@
 static void only_a_numeric_address_of_this_machine_will_do(void **state)
 {
     static const char *const bad[] = {
-        "localhost", "10.0.0.3:80", "0.0.0.0",  "::",
+        "localhost", "10.0.0.3:80", "0.0.0.0",      "::",
         "",          "1.2.3",       "203.0.113.199"}; /* the last one is nobody's (RFC 5737) */
 
     (void)state;
