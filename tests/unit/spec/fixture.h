@@ -1,0 +1,33 @@
+/* fixture: a complete small job file, and the folder with the files that it names. */
+#ifndef HD_TESTS_SPEC_FIXTURE_H
+#define HD_TESTS_SPEC_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "heddle/v1/job.pb-c.h"
+#include "spec/spec.h"
+
+/* Lines count from 1; the tests change one thing at a time. */
+extern const char good[];
+extern const size_t good_bytes; /* without the NUL at its end */
+
+extern char folder[64]; /* of the job file */
+
+int make_corpus(void **state);
+int drop_corpus(void **state);
+void put_file(const char *name, size_t size_bytes); /* at most 1024, of x */
+
+/* A job file in the folder; override: KEY=VALUE or NULL. */
+enum hd_status read_bytes(const void *bytes, size_t size_bytes, const char *override,
+                          Heddle__V1__JobSpec **ret_spec);
+Heddle__V1__JobSpec *read_good(const char *override);
+
+/* The good job with one line replaced; the caller frees. */
+char *with_line(int line, const char *text);
+
+#endif

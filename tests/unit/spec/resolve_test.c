@@ -1,0 +1,357 @@
+/* What the ranks get of a job file, and what model directories add to it. */
+#include "fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "spec/spec_internal.h"
+
+/* ---- what the ranks get ---- */
+
+static void fill_plan(Heddle__V1__Plan *plan, Heddle__V1__RankPlacement **ranks, size_t count)
+{
+    heddle__v1__plan__init(plan);
+    plan->pp = plan->cp = plan->tp = plan->ep = 1;
+    plan->dp = (int32_t)count;
+    plan->micro_batch = 4;
+    plan->precision = HEDDLE__V1__PRECISION__PRECISION_BF16;
+    plan->device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+    plan->n_ranks = count;
+    plan->ranks = ranks;
+}
+
+static void the_resolved_job_has_everything_and_reads_back(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 7, .number = 2, .threads = 3, .dir = "/j/7"};
+    Heddle__V1__JobSpec *spec = read_good(NULL);
+    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    struct hd_job *job = calloc(2, sizeof *job);
+    struct hd_text text = {0};
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    assert_non_null(job);
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 2);
+    if (hd_spec_resolve(spec, &plan, &attempt, &arena, &job[0]))
+        fail_msg("%s", hd_err_message());
+    /* its own reader knows every bound: it must accept what was resolved */
+    assert_int_equal(hd_job_write(&job[0], &text), HD_OK);
+    if (hd_job_read(text.data, text.len_bytes, &arena, &job[1]))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(job[1].name, "tiny");
+    assert_string_equal(job[1].family, "llama");
+    assert_string_equal(job[1].lr_decay, "cosine");
+    assert_string_equal(job[1].precision, "bf16");
+    assert_string_equal(job[1].order, "shuffled");
+    assert_string_equal(job[1].attempt_dir, "/j/7");
+    assert_string_equal(job[1].base_checkpoint, "");
+    assert_string_equal(job[1].base_manifest_hash, "-");
+    assert_int_equal(job[1].dp, 2);
+    assert_int_equal(job[1].threads, 3);
+    assert_int_equal(job[1].job_id, 7);
+    assert_int_equal(job[1].attempt, 2);
+    assert_int_equal(job[1].train_count, 3);
+    assert_int_equal(job[1].train[1].size_bytes, 300);
+    assert_int_equal(job[1].val_count, 1);
+    assert_int_equal(job[1].validate_every, 100);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
+/* Goal: a mixture reaches the ranks file by file. Method: two sources, one of two files, one of
+ * which a pattern finds and data.val has; through JSON and the resolved job. */
+static void a_mixture_reaches_the_ranks(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    Heddle__V1__JobSpec *spec = read_good("data.train=[{path: [short.txt, corpus/*.txt], weight: "
+                                          "0.7}, {weight: 3, path: short.txt}]");
+    Heddle__V1__RankPlacement *ranks[1] = {NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+    size_t first = 0;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 1);
+    if (hd_spec_resolve(spec, &plan, &attempt, &arena, job))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(job->weight_count, 2);
+    assert_true(job->weights[0] == 0.7 && job->weights[1] == 3);
+    assert_int_equal(job->train_count, 5); /* short B a b, without val; short */
+    while (first < 5 && job->train[first].source == 0)
+        first++;
+    assert_int_equal(first, 4);
+    assert_int_equal(job->train[4].source, 1);
+    assert_string_equal(job->documents, "joined");
+    assert_int_equal(job->end_of_text, -2);
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
+/* Goal: token files bring their own vocabulary and ends of documents, and no tokenizer. Method: one
+ * by name and one that a pattern finds, without and with the size of the vocabulary. */
+static void token_files_need_no_tokenizer(void **state)
+{
+    static const char *const lines[] = {"  train: [ids.npy]",
+                                        "  train: [more/*]\n  tokenizer: none"};
+    static const char head[] =
+        "name: t\nmodel: {family: llama, layers: 1, hidden: 16, heads: 2, "
+        "context: 8, vocab: 50257}\ntrain: {steps: 1, global_batch: 2, lr: 1}\n"
+        "data:\n";
+    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_text text = {0};
+
+    (void)state;
+    put_file("ids.npy", 100);
+    hd_text_add(&text, "%s%s\n", head, lines[0]);
+    if (read_bytes(text.data, text.len_bytes, NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(spec->data->tokenizer, "none");
+    assert_int_equal(spec->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED);
+    assert_int_equal(spec->data->train[0]->size_bytes, 100);
+    hd_spec_free(spec);
+    hd_text_free(&text);
+    hd_text_add(&text, "%s%s\n", head, lines[1]); /* a pattern may find text */
+    assert_int_equal(read_bytes(text.data, text.len_bytes, NULL, &spec), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "none cannot read text"));
+    hd_text_free(&text);
+}
+
+static void lines_are_documents_and_bytes_are_one_text(void **state)
+{
+    Heddle__V1__JobSpec *lines = read_good("data.train=corpus/x.jsonl"), *bytes = read_good(NULL);
+
+    (void)state;
+    assert_string_equal(lines->data->tokenizer, "bytes");
+    assert_int_equal(lines->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED);
+    assert_int_equal(bytes->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_JOINED);
+    hd_spec_free(lines);
+    hd_spec_free(bytes);
+}
+
+/* Goal: the ranks hear which steps to trace. Method: both forms, and none. */
+static void steps_to_trace_reach_the_ranks(void **state)
+{
+    static const struct {
+        const char *override;
+        int64_t first, last;
+    } cases[] = {{"train.profile.steps=[2,3]", 2, 3}, {"train.profile={steps: 7}", 7, 7}, {0}};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    struct hd_job *job = calloc(1, sizeof *job);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        Heddle__V1__JobSpec *spec = read_good(cases[i].override);
+        Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+        struct hd_arena arena;
+        Heddle__V1__Plan plan;
+
+        hd_arena_init(&arena, 0);
+        fill_plan(&plan, ranks, 2);
+        assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+        assert_int_equal(job->profile_first, cases[i].first);
+        assert_int_equal(job->profile_last, cases[i].last);
+        hd_arena_done(&arena);
+        hd_spec_free(spec);
+    }
+    free(job);
+}
+
+/* `every: 0` is "before the first and after the last step"; the ranks' word for never is 0 too. */
+static void validation_at_both_ends_is_not_lost(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    Heddle__V1__JobSpec *spec = read_good("validate={every: 0, batches: 2}");
+    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 2);
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    assert_int_equal(job->validate_every, 100); /* once, at the last of 100 steps */
+    spec->validate->batches = 0;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    assert_int_equal(job->validate_every, 0);
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
+static void a_plan_that_does_not_fit_is_refused(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    Heddle__V1__JobSpec *spec = read_good(NULL);
+    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 2);
+    plan.dp = 3;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    assert_string_equal(hd_err_message(), "plan: pp 1 x dp 3 x cp 1 x tp 1 is not its 2 ranks");
+    plan.dp = 2;
+    plan.micro_batch = 3;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    assert_string_equal(hd_err_message(), "plan: micro_batch 3 on 2 data ranks does not divide "
+                                          "train.global_batch = 8");
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
+/* ---- a model directory ---- */
+
+static void put_text(const char *name, const char *text)
+{
+    char path[160];
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0644), HD_OK);
+}
+
+/* A Llama of 2 layers; its weights are one byte, since only the trainer looks for more. */
+static void put_model(void)
+{
+    static const char head[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
+    char path[160], file[8 + sizeof head] = {sizeof head - 1};
+
+    (void)snprintf(path, sizeof path, "%s/llm", folder);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    put_text("llm/config.json",
+             "{\"model_type\":\"llama\",\"vocab_size\":256,\"hidden_size\":64,"
+             "\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
+             "\"num_key_value_heads\":4,\"max_position_embeddings\":32,\"rms_norm_eps\":1e-6,"
+             "\"rope_theta\":50000,\"tie_word_embeddings\":true}");
+    memcpy(file + 8, head, sizeof head - 1);
+    (void)snprintf(path, sizeof path, "%s/llm/model.safetensors", folder);
+    assert_int_equal(hd_file_write_atomic(path, file, sizeof file, 0644), HD_OK);
+}
+
+/* Lines 3 to 7 of the good job in two forms. */
+#define FROM_MODEL "model={from: llm}"
+
+static void a_model_directory_becomes_explicit(void **state)
+{
+    Heddle__V1__JobSpec *spec;
+    char path[160];
+
+    (void)state;
+    put_model();
+    spec = read_good(FROM_MODEL);
+    (void)snprintf(path, sizeof path, "%s/llm", folder);
+    assert_string_equal(spec->model->from_dir, path);
+    assert_string_equal(spec->model->family, "llama");
+    assert_int_equal(spec->model->layers, 2);
+    assert_int_equal(spec->model->hidden, 64);
+    assert_int_equal(spec->model->heads, 8);
+    assert_int_equal(spec->model->kv_heads, 4);
+    assert_int_equal(spec->model->ffn_hidden, 96);
+    assert_int_equal(spec->model->context, 32);
+    assert_true(spec->model->rope_theta == 50000 && spec->model->norm_eps == 1e-6);
+    assert_true(spec->model->tie_embeddings);
+    assert_string_equal(spec->train->init_from, path); /* architecture and weights */
+    assert_int_equal(strlen(spec->train->init_identity), 16);
+    hd_spec_free(spec);
+
+    spec = read_good("model={from: llm, context: 16, layers: 2}"); /* shorter, and the same */
+    assert_int_equal(spec->model->context, 16);
+    hd_spec_free(spec);
+}
+
+static void a_tokenizer_is_named_or_the_models_own(void **state)
+{
+    static const char job[] = "name: t\nmodel: {family: llama, layers: 2, hidden: 64, heads: 8, "
+                              "context: 32, vocab: 300}\n"
+                              "data: {train: corpus/a.txt, tokenizer: t.json}\n"
+                              "train: {steps: 9, global_batch: 8, lr: 1e-3}\n";
+    Heddle__V1__JobSpec *spec = NULL;
+    char path[160];
+
+    (void)state;
+    put_model();
+    put_text("t.json", "{}");
+    if (read_bytes(job, sizeof job - 1, NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    (void)snprintf(path, sizeof path, "%s/t.json", folder);
+    assert_string_equal(spec->data->tokenizer, path);
+    hd_spec_free(spec);
+    put_text("llm/tokenizer.json", "{}");
+    spec = read_good(FROM_MODEL);
+    (void)snprintf(path, sizeof path, "%s/llm/tokenizer.json", folder);
+    assert_string_equal(spec->data->tokenizer, path);
+    hd_spec_free(spec);
+    (void)unlink(path);
+}
+
+static void the_architecture_alone_is_taken_with_init_from_none(void **state)
+{
+    static const char job[] = "name: t\nmodel: {from: llm}\ndata: {train: corpus/a.txt}\n"
+                              "train: {steps: 9, global_batch: 8, lr: 1e-3, init_from: none}\n";
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)state;
+    put_model();
+    if (read_bytes(job, sizeof job - 1, NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(spec->train->init_from, "none");
+    assert_string_equal(spec->train->init_identity, "");
+    hd_spec_free(spec);
+}
+
+static void refuse_model(const char *override, const char *story)
+{
+    Heddle__V1__JobSpec *spec = NULL;
+
+    assert_int_equal(read_bytes(good, good_bytes, override, &spec), HD_INVALID);
+    if (!strstr(hd_err_message(), story))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), story);
+}
+
+static void what_contradicts_the_directory_is_refused(void **state)
+{
+    (void)state;
+    put_model();
+    refuse_model("model={from: llm, hidden: 128}", "model.hidden: 128 is not the 64 of ");
+    refuse_model("model={from: llm, context: 64}", "model.context: 64 is more than the 32 of ");
+    refuse_model("model={from: llm, family: gpt2}", "model.family: gpt2 is not the llama of ");
+    refuse_model("model={from: llm, tie_embeddings: false}",
+                 "model.tie_embeddings: false is not the true of ");
+    refuse_model("model={from: none-there}", "model.from: cannot open ");
+    refuse_model("train.init_from=corpus", "train.init_from: ");
+    refuse_model("data.tokenizer=no.json", "data.tokenizer: there is no ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
+        cmocka_unit_test(lines_are_documents_and_bytes_are_one_text),
+        cmocka_unit_test(token_files_need_no_tokenizer),
+        cmocka_unit_test(a_mixture_reaches_the_ranks),
+        cmocka_unit_test(steps_to_trace_reach_the_ranks),
+        cmocka_unit_test(validation_at_both_ends_is_not_lost),
+        cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
+        cmocka_unit_test(a_model_directory_becomes_explicit),
+        cmocka_unit_test(a_tokenizer_is_named_or_the_models_own),
+        cmocka_unit_test(the_architecture_alone_is_taken_with_init_from_none),
+        cmocka_unit_test(what_contradicts_the_directory_is_refused),
+    };
+
+    return cmocka_run_group_tests_name("spec_resolve", tests, make_corpus, drop_corpus);
+}
