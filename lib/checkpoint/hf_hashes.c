@@ -80,15 +80,6 @@ enum hd_status hd_hf_hashes_end(struct hd_hf_hashes *h)
 
 /* ---- verifying ---- */
 
-struct listed { /* one file as it was */
-    const char *file;
-    struct hd_ckpt_region *regions;
-    size_t count;
-    uint64_t *hashes;
-    size_t hash_count;
-    int64_t size_bytes;
-};
-
 static enum hd_status parse_region(struct hd_arena *arena, const struct hd_json *value,
                                    struct hd_ckpt_region *ret_region,
                                    struct hd_ckpt_hash_list *ret_list)
@@ -116,7 +107,7 @@ static enum hd_status parse_region(struct hd_arena *arena, const struct hd_json 
 }
 
 static enum hd_status parse_regions(struct hd_arena *arena, const struct hd_json *list,
-                                    struct listed *ret_file)
+                                    struct hd_hf_listed *ret_file)
 {
     struct hd_ckpt_hash_list *lists = hd_arena_array(arena, list->count, sizeof *lists);
     enum hd_status st = HD_OK;
@@ -147,7 +138,7 @@ static enum hd_status parse_regions(struct hd_arena *arena, const struct hd_json
 }
 
 static enum hd_status parse_file(struct hd_arena *arena, const struct hd_json *value,
-                                 struct listed *ret_file)
+                                 struct hd_hf_listed *ret_file)
 {
     const struct hd_json *list = NULL;
     enum hd_status st = hd_json_need_string(value, "file", &ret_file->file);
@@ -159,7 +150,7 @@ static enum hd_status parse_file(struct hd_arena *arena, const struct hd_json *v
     return st ? st : parse_regions(arena, list, ret_file);
 }
 
-static enum hd_status check_file(const char *dir, const struct listed *file)
+static enum hd_status check_file(const char *dir, const struct hd_hf_listed *file)
 {
     int64_t size = 0;
     int fd = -1;
@@ -176,17 +167,17 @@ static enum hd_status check_file(const char *dir, const struct listed *file)
     return st;
 }
 
-static enum hd_status parse_list(struct hd_arena *arena, const struct hd_text *text,
+static enum hd_status parse_list(struct hd_arena *arena, const char *text, size_t text_bytes,
                                  const struct hd_json **ret_files)
 {
-    const struct hd_json_limits limits = {.values_max = text->len_bytes / 2 + 1, .depth_max = 6};
+    const struct hd_json_limits limits = {.values_max = text_bytes / 2 + 1, .depth_max = 6};
     const struct hd_json *root = NULL;
     const char *format = NULL;
     int64_t version = 0;
-    enum hd_status st = hd_ckpt_check_seal(text->data, text->len_bytes);
+    enum hd_status st = hd_ckpt_check_seal(text, text_bytes);
 
     if (!st)
-        st = hd_json_parse(arena, text->data, text->len_bytes, &limits, &root);
+        st = hd_json_parse(arena, text, text_bytes, &limits, &root);
     if (!st)
         st = hd_json_need_string(root, "format", &format);
     if (!st && strcmp(format, FORMAT) != 0)
@@ -203,27 +194,32 @@ static enum hd_status parse_list(struct hd_arena *arena, const struct hd_text *t
     return st;
 }
 
-static enum hd_status check_files(struct hd_arena *arena, const char *dir,
-                                  const struct hd_text *text, const char *path)
+enum hd_status hd_hf_parse_hashes(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                  struct hd_hf_listed **ret_files, size_t *ret_count)
 {
-    const struct hd_json *files = NULL;
-    enum hd_status st = parse_list(arena, text, &files);
+    const struct hd_json *list = NULL;
+    struct hd_hf_listed *files;
+    size_t n = 0;
+    enum hd_status st = parse_list(arena, text, text_bytes, &list);
 
     if (st)
-        return hd_err_prefix(st == HD_INVALID || st == HD_LIMIT ? HD_CORRUPT : st, "%s", path);
-    for (const struct hd_json *v = files->first; !st && v; v = v->next) {
-        struct listed file = {.file = NULL};
-
-        st = parse_file(arena, v, &file);
-        st = st ? hd_err_prefix(HD_CORRUPT, "%s", path) : check_file(dir, &file);
-    }
-    return st;
+        return st == HD_INVALID || st == HD_LIMIT ? HD_CORRUPT : st;
+    files = hd_arena_array(arena, list->count, sizeof *files);
+    if (!files)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu files", list->count);
+    for (const struct hd_json *v = list->first; !st && v; v = v->next)
+        st = parse_file(arena, v, &files[n++]);
+    *ret_files = files;
+    *ret_count = n;
+    return st == HD_INVALID || st == HD_LIMIT ? HD_CORRUPT : st;
 }
 
 enum hd_status hd_hf_verify(const char *dir)
 {
     struct hd_text path = {0}, text = {0};
+    struct hd_hf_listed *files = NULL;
     struct hd_arena arena;
+    size_t count = 0;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
@@ -235,8 +231,13 @@ enum hd_status hd_hf_verify(const char *dir)
                     "%s cannot be verified: it has no " HD_HF_HASHES_FILE
                     ", which heddle checkpoint export writes",
                     dir);
-    if (!st)
-        st = check_files(&arena, dir, &text, path.data);
+    if (!st) {
+        st = hd_hf_parse_hashes(&arena, text.data ? text.data : "", text.len_bytes, &files, &count);
+        if (st)
+            (void)hd_err_prefix(st, "%s", path.data);
+    }
+    for (size_t i = 0; !st && i < count; i++)
+        st = check_file(dir, &files[i]);
     hd_arena_done(&arena);
     hd_text_free(&path);
     hd_text_free(&text);

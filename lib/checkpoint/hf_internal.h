@@ -61,4 +61,17 @@ void hd_hf_hashes_add(struct hd_hf_hashes *hashes, const char *file,
                       const struct hd_ckpt_blocks *blocks);
 enum hd_status hd_hf_hashes_end(struct hd_hf_hashes *hashes);
 
+struct hd_hf_listed { /* a file as it was: consecutive regions, all hashes in their order */
+    const char *file; /* a plain name */
+    struct hd_ckpt_region *regions;
+    size_t count;
+    uint64_t *hashes;
+    size_t hash_count;
+    int64_t size_bytes;
+};
+
+/* What such a file lists; all in the arena. HD_CORRUPT, HD_UNSUPPORTED: another version. */
+enum hd_status hd_hf_parse_hashes(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                  struct hd_hf_listed **ret_files, size_t *ret_count);
+
 #endif

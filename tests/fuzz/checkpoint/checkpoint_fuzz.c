@@ -1,5 +1,6 @@
 /* Hostile bytes for everything that reads a checkpoint: JSON, the table of a shard, the manifest,
- * labels. Nothing may crash, and what is accepted must survive being written and read again.
+ * labels, the hashes of an export. Nothing may crash, and what is accepted must survive being
+ * written and read again.
  *
  * LLVMFuzzerTestOneInput is the target for a coverage-guided fuzzer; the tests below drive it with
  * random changes to sound texts, from fixed seeds. The manifest's own hash is repaired before each
@@ -17,8 +18,9 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint_internal.h"
+#include "checkpoint/hf_internal.h"
 
-enum { KIND_JSON, KIND_TABLE, KIND_MANIFEST, KIND_LABEL, KIND_COUNT };
+enum { KIND_JSON, KIND_TABLE, KIND_MANIFEST, KIND_LABEL, KIND_HASHES, KIND_COUNT };
 enum { INPUT_MAX = 4096, ARENA_MAX = 1 << 20, ELEMENTS_TRIED = 4096 };
 
 static int accepted[KIND_COUNT]; /* proof that the changes do not only hit the first check */
@@ -114,23 +116,30 @@ out:
     hd_arena_done(&arena);
 }
 
-static void try_manifest(char *text, size_t size)
+/* The last line gets the hash of what is before it, so that more than it is tried. */
+static void repair_seal(char *text, size_t size)
 {
     static const char line[] = "\n\"self_xxh64\":\"0123456789abcdef\"}\n";
     static const size_t line_bytes = sizeof line - 1, hash_at = sizeof "\n\"self_xxh64\":\"" - 1;
+    char hash[HD_HASH_TEXT_MAX];
+
+    if (size < line_bytes)
+        return;
+    hd_hash_format(hd_hash_bytes(text, size - line_bytes), hash);
+    memcpy(text + size - line_bytes + hash_at, hash, 16);
+}
+
+static void try_manifest(char *text, size_t size)
+{
     struct hd_ckpt_stored *stored = NULL, *again = NULL;
     struct hd_ckpt_tensor *tensors = NULL;
     struct hd_ckpt_hash_list *lists = NULL, *lists_again = NULL;
     struct hd_ckpt_manifest manifest, back;
-    char hash[HD_HASH_TEXT_MAX];
     struct hd_arena arena, scratch;
     struct hd_text out = {0};
     size_t n = 0, m = 0, tensor_count = 0;
 
-    if (size >= line_bytes) {
-        hd_hash_format(hd_hash_bytes(text, size - line_bytes), hash);
-        memcpy(text + size - line_bytes + hash_at, hash, 16);
-    }
+    repair_seal(text, size);
     hd_arena_init(&arena, ARENA_MAX);
     hd_arena_init(&scratch, ARENA_MAX);
     if (hd_ckpt_parse_manifest(&arena, &scratch, text, size, &manifest, &lists, &stored, &n))
@@ -157,6 +166,33 @@ static void try_manifest(char *text, size_t size)
 out:
     hd_text_free(&out);
     hd_arena_done(&scratch);
+    hd_arena_done(&arena);
+}
+
+/* What is accepted names no other folder, and has a hash for each block of each region. */
+static void try_hashes(char *text, size_t size)
+{
+    struct hd_hf_listed *files = NULL;
+    struct hd_arena arena;
+    size_t count = 0;
+
+    repair_seal(text, size);
+    hd_arena_init(&arena, ARENA_MAX);
+    if (hd_hf_parse_hashes(&arena, text, size, &files, &count) == HD_OK) {
+        accepted[KIND_HASHES]++;
+        for (size_t i = 0; i < count; i++) {
+            int64_t bytes = 0;
+
+            assert_null(strchr(files[i].file, '/'));
+            assert_int_equal(hd_ckpt_count_blocks(files[i].regions, files[i].count),
+                             files[i].hash_count);
+            for (size_t r = 0; r < files[i].count; r++) {
+                assert_in_range(files[i].regions[r].block_bytes, 1, HD_CKPT_BLOCK_BYTES);
+                bytes += files[i].regions[r].size_bytes;
+            }
+            assert_int_equal(bytes, files[i].size_bytes);
+        }
+    }
     hd_arena_done(&arena);
 }
 
@@ -201,6 +237,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
             try_json(text, count - 3);
         else if (bytes[0] % KIND_COUNT == KIND_TABLE)
             try_table(text, count - 3, bytes[1] | bytes[2] << 8);
+        else if (bytes[0] % KIND_COUNT == KIND_HASHES)
+            try_hashes(text, count - 3);
         else
             try_manifest(text, count - 3);
     }
@@ -349,6 +387,29 @@ static void changed_manifests_of_version_1_neither_crash_nor_change_meaning(void
     change_manifests(false);
 }
 
+static void changed_hashes_of_an_export_do_not_crash(void **state)
+{
+    static const struct hd_ckpt_region text[] = {{"", 12, HD_CKPT_BLOCK_BYTES}};
+    static const struct hd_ckpt_region weights[] = {{NULL, 100, HD_CKPT_HEAD_BLOCK_BYTES},
+                                                    {"model.norm.weight", 32, 16}};
+    const struct hd_ckpt_region *regions[] = {text, weights};
+    static const unsigned char data[132];
+    struct hd_ckpt_blocks blocks[2];
+    struct hd_hf_hashes hashes;
+
+    (void)state;
+    hd_hf_hashes_begin(&hashes);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hd_ckpt_blocks_begin(&blocks[i], regions[i], i ? 2 : 1), HD_OK);
+        hd_ckpt_blocks_add(&blocks[i], data, i ? 132 : 12);
+        hd_hf_hashes_add(&hashes, i ? "model.safetensors" : "config.json", &blocks[i]);
+        hd_ckpt_blocks_done(&blocks[i]);
+    }
+    assert_int_equal(hd_hf_hashes_end(&hashes), HD_OK);
+    drive(KIND_HASHES, 0, hashes.text.data, hashes.text.len_bytes, 30000);
+    hd_text_free(&hashes.text);
+}
+
 static void changed_labels_neither_crash_nor_change_meaning(void **state)
 {
     static const char label[] = "blocks.0.q@1:3/4,0:6/6+3:11";
@@ -365,6 +426,7 @@ int main(void)
         cmocka_unit_test(changed_manifests_neither_crash_nor_change_meaning),
         cmocka_unit_test(changed_manifests_of_version_1_neither_crash_nor_change_meaning),
         cmocka_unit_test(changed_labels_neither_crash_nor_change_meaning),
+        cmocka_unit_test(changed_hashes_of_an_export_do_not_crash),
     };
     return cmocka_run_group_tests_name("checkpoint_fuzz", tests, NULL, NULL);
 }

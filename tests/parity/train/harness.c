@@ -123,6 +123,27 @@ enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_t
     return st ? st : hd_trainer_init(*ret_trainer);
 }
 
+enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_trainer)
+{
+    struct hd_step_result result;
+    const struct hd_registry *registry;
+    enum hd_status st = harness_trainer(r, ret_trainer);
+
+    for (int s = 0; !st && s < 2; s++)
+        st = hd_trainer_step(*ret_trainer, 0, &result);
+    if (st)
+        return st;
+    registry = &hd_trainer_layout(*ret_trainer)->registry;
+    for (int i = 0; i < registry->param_count; i++) {
+        const struct hd_param *p = &registry->params[i];
+        float *w = hd_trainer_state(*ret_trainer, i, HD_STATE_WEIGHT);
+
+        for (int64_t k = 0; k < p->count; k++)
+            w[k] += 0.2f * hd_random_normal(hd_random_hash(p->name), (uint64_t)k);
+    }
+    return HD_OK;
+}
+
 /* ---- ranks
  * ------------------------------------------------------------------------------------------ */
 

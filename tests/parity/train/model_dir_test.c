@@ -28,28 +28,12 @@ struct model {
     char out[256];
 };
 
-/* Two steps, and noise on every weight: biases and norms start as zeros and ones, which would fit
- * anywhere. */
 static enum hd_status make_checkpoint(struct harness_rank *r)
 {
     struct model *m = r->context;
-    struct hd_step_result result;
-    const struct hd_registry *registry;
-    struct hd_trainer *t;
-    enum hd_status st = harness_trainer(r, &t);
+    struct hd_trainer *t = NULL;
+    enum hd_status st = harness_trained(r, &t);
 
-    if (st)
-        return st;
-    for (int s = 0; !st && s < 2; s++)
-        st = hd_trainer_step(t, 0, &result);
-    registry = &hd_trainer_layout(t)->registry;
-    for (int i = 0; i < registry->param_count; i++) {
-        const struct hd_param *p = &registry->params[i];
-        float *w = hd_trainer_state(t, i, HD_STATE_WEIGHT);
-
-        for (int64_t k = 0; k < p->count; k++)
-            w[k] += 0.2f * hd_random_normal(hd_random_hash(p->name), (uint64_t)k);
-    }
     if (!st)
         st = hd_trainer_save(t, &m->saved);
     hd_trainer_free(t);
