@@ -344,7 +344,8 @@ static void call(struct meeting *m, int peer, int64_t now_ms)
     socklen_t bytes;
 
     m->again_ms[peer] = now_ms + AGAIN_MS;
-    m->why[peer] = "no socket for it";
+    if (!m->why[peer]) /* what an earlier call ended with says more */
+        m->why[peer] = "it cannot be reached";
     if (find_address(m->places[peer].address, m->places[peer].port, &at, &bytes) != HD_OK)
         return;
     *visit = (struct visit){.peer = peer, .since_ms = now_ms};
@@ -352,7 +353,6 @@ static void call(struct meeting *m, int peer, int64_t now_ms)
     if (visit->fd < 0)
         return;
     visit->step = CONNECTING;
-    m->why[peer] = "it cannot be reached";
     if (connect(visit->fd, (const struct sockaddr *)&at, bytes) < 0 && errno != EINPROGRESS) {
         m->why[peer] = strerrordesc_np(errno);
         turn_away(visit);

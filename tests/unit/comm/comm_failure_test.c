@@ -18,6 +18,8 @@
 
 static const int32_t everybody[] = {0, 1, 2, 3};
 
+enum { SOON_MS = 30000 }; /* half the deadline: told, not timed out, however busy the machine is */
+
 static struct hd_comm_group *open_world(struct rank *self)
 {
     struct hd_comm_group *group = NULL;
@@ -130,7 +132,7 @@ static void survivors_of_a_killed_process_return_and_name_it(void **state)
                 continue;
             assert_true(reports[r].finished);
             assert_int_equal(reports[r].status, HD_ABORTED);
-            assert_true(reports[r].took_ms < 2000);
+            assert_true(reports[r].took_ms < SOON_MS);
             assert_says(&reports[r], "rank 1 died first: killed by signal 9");
             assert_says(&reports[r], "was in all_reduce #");
             assert_says(&reports[r],
@@ -173,7 +175,7 @@ static void a_rank_that_never_enters_is_named_at_the_deadline(void **state)
         assert_true(reports[0].took_ms >= 300 || reports[1].took_ms >= 300);
         for (int r = 0; r < 2; r++) {
             assert_int_equal(reports[r].status, HD_TIMEOUT);
-            assert_true(reports[r].took_ms < 10000);
+            assert_true(reports[r].took_ms < SOON_MS);
             assert_says(&reports[r], "nothing moved for 3");
             assert_says(&reports[r], "all_reduce #2 of group world");
             assert_says(&reports[r], "rank 2 has not entered");
@@ -221,7 +223,7 @@ static void an_abort_wakes_everybody_with_its_reason(void **state)
         reports = ranks_run(&ranks, false);
         for (int r = 0; r < 4; r++) {
             assert_int_equal(reports[r].status, HD_ABORTED);
-            assert_true(reports[r].took_ms < 2000);
+            assert_true(reports[r].took_ms < SOON_MS);
             assert_says(&reports[r], "rank 3 failed first: the loss is not a number");
             if (r < 3)
                 assert_says(&reports[r], "all_reduce #2 of group world");
@@ -267,7 +269,7 @@ static void the_parent_can_stop_everybody(void **state)
 
     (void)state;
     assert_int_equal(reports[1].status, HD_ABORTED);
-    assert_true(reports[1].took_ms < 2000);
+    assert_true(reports[1].took_ms < SOON_MS);
     assert_says(&reports[1], "stopped from outside: the user cancelled the job");
     ranks_free(reports);
 }
@@ -297,7 +299,7 @@ static void a_peer_that_left_is_not_waited_for(void **state)
     (void)state;
     for (int r = 1; r < 3; r++) {
         assert_int_equal(reports[r].status, HD_ABORTED);
-        assert_true(reports[r].took_ms < 2000);
+        assert_true(reports[r].took_ms < SOON_MS);
         assert_says(&reports[r], "rank 0 has not entered and has left");
     }
     ranks_free(reports);

@@ -225,7 +225,7 @@ static void a_rank_with_a_wrong_card_is_not_let_in(void **state)
     (void)state;
     open_doors(&m);
     for (int r = 0; r < WORLD; r++)
-        start(&visitors[r], &m, r, 2000);
+        start(&visitors[r], &m, r, 4000);
     visitors[2].cards[1].bytes[20] ^= 1;
     run_visitors(visitors, WORLD);
     for (int r = 0; r < WORLD; r++)
@@ -262,7 +262,7 @@ static void a_proof_sent_back_is_not_a_proof(void **state)
     (void)state;
     open_doors(&m);
     poser = pose_as_rank_1(&m);
-    start(&host, &m, 0, 2000);
+    start(&host, &m, 0, 4000);
     assert_int_equal(pthread_create(&thread, NULL, reflect, &poser), 0);
     run_visitors(&host, 1);
     assert_int_equal(pthread_join(thread, &failed), 0);

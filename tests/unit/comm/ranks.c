@@ -81,7 +81,7 @@ static void run_rank(const struct start *start)
     const struct ranks *ranks = start->ranks;
     struct rank self = {
         .rank = start->rank, .world = ranks->world, .report = start->report, .arg = ranks->arg};
-    const int64_t deadline_ms = ranks->deadline_ms ? ranks->deadline_ms : 20000;
+    const int64_t deadline_ms = ranks->deadline_ms ? ranks->deadline_ms : 60000;
     const size_t bytes = ranks->visible_bytes ? ranks->visible_bytes : 1 << 20;
     void *base;
 

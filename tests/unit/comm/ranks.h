@@ -44,7 +44,7 @@ struct rank {
     const void *arg;
 };
 
-/* How to run. Zero fields: as threads, 1 MiB visible, a deadline of 20 s. */
+/* How to run. Zero fields: as threads, 1 MiB visible, a deadline of 60 s. */
 struct ranks {
     int world;
     enum ranks_as as;
