@@ -156,15 +156,12 @@ static void look_at(struct hd_comm *comm, int rank)
     const bool lost = hd_gloo_link_lost(gloo->link, rank); /* its notice would be here by then */
     char text[HD_COMM_REASON_MAX];
 
-    if (!take_heads(peer, rank))
-        engine_abort(comm, HD_CORRUPT, "a peer announced more operations than it can have");
     if (!peer->noticed && hd_gloo_received(peer->notice_ticket) == HD_GLOO_DONE) {
         peer->noticed = true;
         peer->notice.text[HD_COMM_REASON_MAX - 1] = '\0';
         if (peer->notice.kind == GLOO_LEFT)
             peer->left = true;
-        else /* whoever failed has told everybody; what this rank tells, when it closes, is the same
-              */
+        else /* everybody was told; when this rank closes, it says the same */
             (void)make_notice(comm, (enum gloo_notice_kind)peer->notice.kind,
                               (enum hd_status)peer->notice.status, peer->notice.rank,
                               peer->notice.text, false);
@@ -177,6 +174,9 @@ static void look_at(struct hd_comm *comm, int rank)
                        gloo->places[rank].node);
         (void)make_notice(comm, GLOO_DIED, HD_ABORTED, rank, text, true);
     }
+    /* after the notice: of a peer that has left, every head is here by then */
+    if (!take_heads(peer, rank))
+        engine_abort(comm, HD_CORRUPT, "a peer announced more operations than it can have");
 }
 
 /* HD_OK or the first failure that this rank knows of; composes its story once. */

@@ -17,6 +17,8 @@
  *  2. A stream has one collective under way, and none ends before all members have entered, so a
  *     peer is at most one collective per stream ahead: with 1., an inbox never holds more than
  *     GLOO_SENDS_MAX + 2 * HD_COMM_STREAM_COUNT heads.
+ *     By the same count no more than 2 * HD_COMM_STREAM_COUNT heads of a rank that has received all
+ *     its answers are on their way, fewer than GLOO_HEADS_IN, so none is behind its notice.
  *  3. A rank sends at most one notice: that it failed (with the first reason it knows), or that it
  *     left. A connection that ends without a notice is a death.
  *
@@ -41,6 +43,8 @@ enum {
     GLOO_STEP_BYTES = 128 * 1024, /* what one step copies or adds, in bytes read */
     GLOO_LINGER_MS = 2000,        /* how long closing waits for peers to see that it closes */
 };
+
+_Static_assert((int)GLOO_HEADS_IN >= 2 * (int)HD_COMM_STREAM_COUNT, "see invariant 2");
 
 enum { GLOO_SLOT_HEAD = 0, GLOO_SLOT_NOTICE = 1, GLOO_SLOT_FIRST = 16 };
 
