@@ -116,6 +116,7 @@ struct hd_core_event {
         struct {
             const char *uuid, *name, *boot_id, *build;
             const char *data_address; /* where other nodes reach its ranks; "": nowhere */
+            const char *compute;      /* equal words: equal bits from equal work */
             uint64_t stream;          /* the shell's number of this stream, never used twice */
             const struct hd_device_record *devices;
             int32_t device_count;

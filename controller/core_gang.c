@@ -3,10 +3,11 @@
  * A node may be part of a gang when it sees the controller's jobs directory, where the ranks leave
  * their checkpoints and find the others', and when the others reach its ranks at its data address.
  * A loopback address is reached from its own machine only, so such nodes join those of their own
- * machine (the same boot). Among the gangs that are possible the one with the most devices that the
- * job can use wins, then the one of the fewest nodes, then the one that leaves the fewest devices
- * over; then the names of nodes decide. Ranks are numbered along the names of nodes, so those of a
- * node are neighbours.
+ * machine (the same boot). And all must compute alike: ranks of plain data parallelism that round
+ * otherwise would train different models. Among the gangs that are possible the one with the most
+ * devices that the job can use wins, then the one of the fewest nodes, then the one that leaves the
+ * fewest devices over; then the names of nodes decide. Ranks are numbered along the names of nodes,
+ * so those of a node are neighbours.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,11 @@ static bool may_join(const struct core_node *node)
     return node->jobs_dir_visible && node->data_address && *node->data_address;
 }
 
+static bool computes_alike(const struct core_node *a, const struct core_node *b)
+{
+    return core_same(a->compute, b->compute);
+}
+
 /* The nodes that reach `seed` and each other. */
 static bool is_within_reach(const struct core_node *node, const struct core_node *seed)
 {
@@ -38,6 +44,16 @@ static bool misses_others(const struct hd_core *core, const struct core_node *no
 {
     for (size_t i = 0; i < core->node_count; i++) {
         if (core_node_may_come_back(core->nodes[i]) && !is_within_reach(core->nodes[i], node))
+            return true;
+    }
+    return false;
+}
+
+/* Whether there are nodes whose ranks would round otherwise. */
+static bool others_compute_otherwise(const struct hd_core *core, const struct core_node *node)
+{
+    for (size_t i = 0; i < core->node_count; i++) {
+        if (core_node_may_come_back(core->nodes[i]) && !computes_alike(core->nodes[i], node))
             return true;
     }
     return false;
@@ -55,6 +71,8 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
     else if (is_loopback(node) && misses_others(core, node))
         hd_text_add(text, " (only with nodes of its own machine: its --data-address is %s)",
                     node->data_address);
+    else if (others_compute_otherwise(core, node))
+        hd_text_add(text, " (only with nodes that compute with %s)", node->compute);
 }
 
 /* ---- gathering --------------------------------------------------------------------------------*/
@@ -92,8 +110,8 @@ static size_t gather(const struct hd_core *core, const struct core_node *seed,
                                            .ready = core_node_usable(node),
                                            .count = core_count_devices(node, kind, !idle)};
 
-        if (!may_join(node) || !is_within_reach(node, seed) || !member.count ||
-            (node->reserved_by && !reserved) ||
+        if (!may_join(node) || !is_within_reach(node, seed) || !computes_alike(node, seed) ||
+            !member.count || (node->reserved_by && !reserved) ||
             !(idle ? core_node_may_come_back(node) : member.ready))
             continue;
         ret_members[count++] = member;
@@ -110,7 +128,8 @@ static bool was_seed(const struct hd_core *core, size_t index)
     for (size_t i = 0; i < index; i++) {
         const struct core_node *node = core->nodes[i];
 
-        if (may_join(node) && is_loopback(node) == is_loopback(seed) &&
+        if (may_join(node) && computes_alike(node, seed) &&
+            is_loopback(node) == is_loopback(seed) &&
             (!is_loopback(seed) || core_same(node->rec.boot_id, seed->rec.boot_id)))
             return true;
     }

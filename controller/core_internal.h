@@ -40,6 +40,7 @@ struct core_node {
     bool jobs_dir_visible; /* as last told */
     const char *jobs_dir_problem;
     const char *data_address; /* where other nodes reach its ranks; "": nowhere */
+    const char *compute;      /* equal words: equal bits from equal work */
     bool suspect;             /* a peer reported it dead */
     int64_t seen_mono_ms;     /* last sign of life */
     int64_t lost_after_ms;    /* silence until lost: longer after a start of the controller */

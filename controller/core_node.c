@@ -142,6 +142,7 @@ void core_node_free(struct core_node *node)
     core_unset(&node->rec.drain_reason);
     core_unset(&node->jobs_dir_problem);
     core_unset(&node->data_address);
+    core_unset(&node->compute);
     free(node);
 }
 
@@ -430,6 +431,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
                    node->rec.name, node->rec.device_count);
     }
     core_set(core, &node->data_address, event->hello.data_address);
+    core_set(core, &node->compute, event->hello.compute);
     node->connected = true;
     node->fresh = false;
     node->stream = event->hello.stream;

@@ -261,6 +261,7 @@ static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hell
                                             .boot_id = hello->boot_id,
                                             .build = hello->build,
                                             .data_address = hello->data_address,
+                                            .compute = hello->compute,
                                             .stream = ++s->c->last_stream,
                                             .devices = devices,
                                             .device_count = (int32_t)hello->n_devices}};

@@ -391,6 +391,8 @@ static void ask_devices(struct agent *agent)
     }
     agent->identity.bf16 = device.bf16;
     agent->identity.spans = device.gloo;
+    (void)snprintf(agent->identity.compute, sizeof agent->identity.compute, "%s%s%s", device.isa,
+                   device.library[0] ? " and " : "", device.library);
     if (!device.gloo)
         hd_log(HD_LOG_INFO, "jobs stay on this node: its heddle-worker was built without gloo");
     hd_log(HD_LOG_INFO, "%d devices of %d threads, %s, bf16 %s", agent->identity.device_count,

@@ -236,6 +236,7 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
     hello->instance_id = (char *)identity->instance_id;
     hello->node_name = (char *)identity->node_name;
     hello->data_address = (char *)identity->data_address;
+    hello->compute = (char *)identity->compute;
     hello->devices = hd_arena_array(arena, (size_t)identity->device_count, sizeof device);
     for (int i = 0; hello->devices && i < identity->device_count; i++) {
         device = hd_arena_alloc(arena, sizeof *device);

@@ -82,6 +82,8 @@ static enum hd_status understand(char *answer, struct agent_device *ret_device)
         *value++ = '\0';
         if (strcmp(line, "isa") == 0)
             (void)snprintf(d.isa, sizeof d.isa, "%s", value);
+        if (strcmp(line, "library") == 0)
+            (void)snprintf(d.library, sizeof d.library, "%s", value);
         if (strcmp(line, "gloo") == 0)
             d.gloo = strcmp(value, "1") == 0;
         if (strcmp(line, "bf16_fast") == 0) {

@@ -13,9 +13,10 @@
 #include "base/status.h"
 
 struct agent_device {
-    char isa[32]; /* "avx512_bf16" */
-    bool gloo;    /* ranks can work with those of other nodes */
-    bool bf16;    /* matrix products in bf16 are faster than in fp32 */
+    char isa[32];     /* "avx512_bf16" */
+    char library[32]; /* that multiplies, "own" for none; "": not told */
+    bool gloo;        /* ranks can work with those of other nodes */
+    bool bf16;        /* matrix products in bf16 are faster than in fp32 */
 };
 
 /* Runs the worker and reads what it prints, at most 30 s. */

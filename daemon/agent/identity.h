@@ -32,6 +32,7 @@ struct agent_identity {
     int64_t memory_bytes; /* of each: the machine's, shared out */
     bool bf16;            /* set by the agent, from device.h */
     bool spans;           /* likewise: ranks can work with those of other nodes */
+    char compute[72];     /* likewise: instruction set and library */
     /* set by the agent: where those reach them; "": nowhere */
     char data_address[AGENT_ADDRESS_MAX];
 };

@@ -141,9 +141,10 @@ int hd_worker_device(int argc, char **argv)
         hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
         hd_traits_write(&traits, word);
         (void)printf(
-            "backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ngloo_bytes %lld\ntraits %s\n",
+            "backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ngloo_bytes %lld\nlibrary "
+            "%s\ntraits %s\n",
             traits.backend, traits.isa, traits.threads, traits.bf16_fast, hd_gloo_built_in(),
-            world > 1 ? (long long)hd_gloo_memory_bytes((int)world) : 0LL, word);
+            world > 1 ? (long long)hd_gloo_memory_bytes((int)world) : 0LL, traits.library, word);
     }
     return hd_worker_finish("device", st);
 }

@@ -223,6 +223,29 @@ static void loopback_joins_nodes_of_one_machine_only(void **state)
     free_sim(sim);
 }
 
+/* n1 and n3 compute alike; n2, which stands between them, does not. */
+static void only_nodes_that_compute_alike_work_together(void **state)
+{
+    struct sim *sim = new_sim(3);
+    struct hd_ask four = sim_ask(4, 10), six = sim_ask(6, 10);
+    uint64_t a, b;
+
+    (void)state;
+    for (int n = 0; n < 3; n++)
+        (void)snprintf(sim->nodes[n].compute, sizeof sim->nodes[n].compute, "%s",
+                       n == 1 ? "avx2" : "avx512");
+    sim_run(sim, 2);
+    a = submitted(sim, &four);
+    assert_places(sim, a, 1, "n1:0 n1:1 n3:0 n3:1");
+    six.global_batch = 12;
+    b = submitted(sim, &six);
+    assert_reason(sim, b,
+                  "needs 6 cpu devices; n1 has 0 of 2 free (only with nodes that compute with "
+                  "avx512), n2 has 2 (only with nodes that compute with avx2), n3 has 0 of 2 free "
+                  "(only with nodes that compute with avx512)");
+    free_sim(sim);
+}
+
 static void a_node_without_an_address_works_alone(void **state)
 {
     struct sim *sim = new_sim(2);
@@ -349,6 +372,7 @@ int main(void)
         cmocka_unit_test(a_gang_is_not_starved_by_small_jobs),
         cmocka_unit_test(a_node_that_does_not_see_the_jobs_works_alone),
         cmocka_unit_test(loopback_joins_nodes_of_one_machine_only),
+        cmocka_unit_test(only_nodes_that_compute_alike_work_together),
         cmocka_unit_test(a_node_without_an_address_works_alone),
         cmocka_unit_test(a_failure_on_one_node_ends_all_and_is_named),
         cmocka_unit_test(a_lost_node_leaves_the_job_what_is_left),

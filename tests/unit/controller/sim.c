@@ -791,6 +791,7 @@ static void connect_node(struct sim *sim, struct sim_node *node)
                                             .boot_id = node->boot_id,
                                             .build = "sim",
                                             .data_address = node->data_address,
+                                            .compute = node->compute,
                                             .stream = ++sim->next_stream,
                                             .devices = devices,
                                             .device_count = SIM_DEVICES}};

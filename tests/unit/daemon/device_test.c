@@ -37,10 +37,11 @@ static void an_answer_is_understood_whatever_else_it_says(void **state)
 
     (void)state;
     assert_int_equal(ask("[ \"$*\" = 'device --threads 3' ] || exit 9\n"
-                         "printf 'colour green\\nisa avx9\\nbf16_fast 1\\n'",
+                         "printf 'colour green\\nisa avx9\\nlibrary own\\nbf16_fast 1\\n'",
                          &d),
                      HD_OK);
     assert_string_equal(d.isa, "avx9");
+    assert_string_equal(d.library, "own");
     assert_true(d.bf16);
     assert_int_equal(ask("printf 'isa sse\\nbf16_fast 0\\n'", &d), HD_OK);
     assert_false(d.bf16);
