@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
+#include "golden.h"
 
 enum { LINES = 40000, OUT_BYTES_MAX = 64 << 20 };
 
@@ -215,19 +216,6 @@ static void make_long_text(struct hd_text *text)
         hd_text_add(text, "%s", lines[(i * 7 + i / 11) % 5]);
 }
 
-static enum hd_status open_gpt2(struct hd_tokenizer **ret_tokenizer)
-{
-    const char *root = getenv("HEDDLE_SOURCE_DIR");
-    char path[4096];
-    enum hd_status st;
-
-    (void)snprintf(path, sizeof path, "%s/tests/unit/data/tokenizers/gpt2.json", root ? root : ".");
-    st = hd_tokenizer_open(path, ret_tokenizer);
-    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "and build again"))
-        skip();
-    return st;
-}
-
 struct largest {
     int64_t step, before;
     int calls;
@@ -256,7 +244,7 @@ static void a_long_text_has_the_ids_of_the_whole(void **state)
     const char *input;
 
     (void)state;
-    assert_int_equal(open_gpt2(&gpt2), HD_OK);
+    assert_int_equal(golden_open(golden_path("gpt2.json"), &gpt2), HD_OK);
     make_long_text(&text);
     input = put("long.txt", text.data);
     assert_int_equal(hd_encoder_new(gpt2, &encoder), HD_OK);

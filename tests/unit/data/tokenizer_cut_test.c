@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
-#include "data/tokenizer.h"
+#include "golden.h"
 
 enum { TEXTS = 400, PARTS_MAX = 24 };
 
@@ -74,29 +74,16 @@ static struct counts try_all_cuts(const struct hd_tokenizer *t)
     return counts;
 }
 
-static enum hd_status open_or_skip(const char *path, struct hd_tokenizer **ret_tokenizer)
-{
-    const enum hd_status st = hd_tokenizer_open(path, ret_tokenizer);
-
-    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "and build again"))
-        skip();
-    return st;
-}
-
 static void the_tokenizers_in_use_are_cut_behind_words(void **state)
 {
-    static const char *const names[] = {"gpt2", "llama3", "qwen2"};
+    static const char *const names[] = {"gpt2.json", "llama3.json", "qwen2.json"};
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        const char *root = getenv("HEDDLE_SOURCE_DIR");
         struct hd_tokenizer *t = NULL;
         struct counts counts;
-        char path[4096];
 
-        (void)snprintf(path, sizeof path, "%s/tests/unit/data/tokenizers/%s.json",
-                       root ? root : ".", names[i]);
-        assert_int_equal(open_or_skip(path, &t), HD_OK);
+        assert_int_equal(golden_open(golden_path(names[i]), &t), HD_OK);
         counts = try_all_cuts(t);
         assert_true(counts.cuts > TEXTS && counts.at_space > TEXTS / 4);
         hd_tokenizer_close(t);
@@ -185,7 +172,7 @@ static struct counts try_json(const char *pre_tokenizer, const char *added)
     make_json(pre_tokenizer, added, &json);
     assert_true(fd >= 0);
     assert_int_equal(hd_file_write_all(fd, json.data, json.len_bytes), HD_OK);
-    st = open_or_skip(path, &t);
+    st = golden_open(path, &t);
     (void)close(fd);
     (void)unlink(path);
     if (st)

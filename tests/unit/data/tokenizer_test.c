@@ -14,9 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "data/tokenizer.h"
-
-#define GOLDEN "tests/unit/data/tokenizers/"
+#include "golden.h"
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
@@ -27,29 +25,13 @@ struct fixture {
     struct hd_text bytes, corpus, ids;
 };
 
-static char *path_of(const char *name)
-{
-    static char path[4096];
-
-    (void)snprintf(path, sizeof path, "%s/" GOLDEN "%s",
-                   getenv("HEDDLE_SOURCE_DIR") ? getenv("HEDDLE_SOURCE_DIR") : ".", name);
-    return path;
-}
-
-/* A build without the libraries says so, and that is all there is to test. */
 static void open_golden(struct fixture *f, const char *name)
 {
     char file[64];
-    enum hd_status st;
 
     *f = (struct fixture){0};
     (void)snprintf(file, sizeof file, "%s.json", name);
-    st = hd_tokenizer_open(path_of(file), &f->tokenizer);
-    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "install libpcre2-dev"))
-        skip();
-    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "install libutf8proc-dev"))
-        skip();
-    assert_int_equal(st, HD_OK);
+    assert_int_equal(golden_open(golden_path(file), &f->tokenizer), HD_OK);
     assert_int_equal(hd_encoder_new(f->tokenizer, &f->encoder), HD_OK);
 }
 
@@ -82,9 +64,9 @@ static void check_golden(const char *name, bool round_trip)
     size_t at = 0, ids_at = 0;
 
     open_golden(&f, name);
-    assert_int_equal(hd_file_read(path_of("corpus.bin"), FILE_BYTES_MAX, &f.corpus), HD_OK);
+    assert_int_equal(hd_file_read(golden_path("corpus.bin"), FILE_BYTES_MAX, &f.corpus), HD_OK);
     (void)snprintf(file, sizeof file, "%s.ids", name);
-    assert_int_equal(hd_file_read(path_of(file), FILE_BYTES_MAX, &f.ids), HD_OK);
+    assert_int_equal(hd_file_read(golden_path(file), FILE_BYTES_MAX, &f.ids), HD_OK);
     while (at < f.corpus.len_bytes) {
         const uint32_t size_bytes = take(&f.corpus, &at);
         const char *text = f.corpus.data + at;
@@ -236,11 +218,9 @@ static enum hd_status open_text(const char *text, struct hd_tokenizer **ret_toke
 
     assert_true(fd >= 0);
     assert_int_equal(hd_file_write_all(fd, text, strlen(text)), HD_OK);
-    st = hd_tokenizer_open(path, ret_tokenizer);
+    st = golden_open(path, ret_tokenizer);
     (void)close(fd);
     (void)unlink(path);
-    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "install libpcre2-dev"))
-        skip();
     if (st)
         assert_non_null(strstr(hd_err_message(), path)); /* every refusal names the file */
     return st;
