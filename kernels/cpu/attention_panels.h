@@ -57,6 +57,13 @@ INLINE void copy_rows(const struct task *t, uint16_t *to, const void *from, int6
     }
 }
 
+/* Asks for `count` rows of keys or values ahead of the packing, which reads them across. */
+INLINE void prefetch_keys(const struct task *t, const uint16_t *rows, int64_t ld, int64_t count)
+{
+    for (int64_t j = 0; j < count; j++)
+        prefetch_row(rows, j * ld, t->D, HD_BF16);
+}
+
 /* Extents of each panel of keys; unlike rows', those of a tile that is not whole count no key that
  * is not there. */
 INLINE void key_extents(struct extent *ret_extents, const int32_t *index, int64_t count)

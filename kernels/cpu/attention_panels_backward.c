@@ -101,6 +101,8 @@ static void load_lse(const struct backward *f, const struct task *t, const struc
         const float lse = a->lse[head * a->B * a->q_len + query];
         vf products = {0};
 
+        if (i + PREFETCH_ROWS < block->count)
+            prefetch_row(out, PREFETCH_ROWS * a->ldo, a->D, HD_BF16); /* of this head as a rule */
         FOR_VECTORS (d, n, 0, a->D)
             products += vf_load_bf16(dout + i * t->width + d, n) * vf_load_bf16(out + d, n);
         s->delta[i] = vf_sum(products);
@@ -139,6 +141,8 @@ static void pack_keys(const struct backward *f, const struct task *t, const stru
     const uint16_t *v = (const uint16_t *)t->v + key_at(t, keys->first, t->ldv);
     const int64_t words = t->width / 2;
 
+    prefetch_keys(t, k, t->ldk, keys->count);
+    prefetch_keys(t, v, t->ldv, keys->count);
     copy_lines((uint32_t *)s->k, words, k, t->ldk, keys->count, t->D, words, keys->count);
     copy_lines((uint32_t *)s->v, words, v, t->ldv, keys->count, t->D, words, keys->count);
     pack_pairs_by_row((uint32_t *)s->k_t, f->layout.keys / 2, k, t->ldk, keys->count, t->D,

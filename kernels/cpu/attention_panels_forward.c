@@ -53,6 +53,8 @@ static void pack_tile(const struct forward *f, const struct task *t, const struc
     const uint16_t *v = (const uint16_t *)t->v + key_at(t, key, t->ldv);
     const int64_t words = t->width / 2, v_words = panels_for(count) * COLUMNS / 2;
 
+    prefetch_keys(t, k, t->ldk, count);
+    prefetch_keys(t, v, t->ldv, count);
     for (int64_t j = 0; j < count; j += COLUMNS)
         pack_pairs_transposed(s->k_t + j * words, COLUMNS, k + j * t->ldk, t->ldk,
                               at_most(COLUMNS, count - j), t->D, words, COLUMNS);
