@@ -48,14 +48,11 @@ INLINE void pack_pairs_transposed(uint32_t *to, int64_t ld_to, const uint16_t *f
  */
 INLINE vu pair_lines(const uint16_t *low, int64_t ld, bool has_high, int64_t j, int64_t n)
 {
-    vf high = (vf){0}, x = vf_load_bf16(low + j, n);
-    vu words, upper;
+    vu words = vu_widen(vh_load(low + j, n));
 
     if (has_high)
-        high = vf_load_bf16(low + ld + j, n);
-    memcpy(&words, &x, sizeof words);
-    memcpy(&upper, &high, sizeof upper);
-    return words >> 16 | upper;
+        words |= vu_widen(vh_load(low + ld + j, n)) << 16;
+    return words;
 }
 
 /* Lines lie along the width, the depth goes from line to line: to[k, j] for k < words, j < width.

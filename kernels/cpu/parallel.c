@@ -15,6 +15,7 @@
 #ifdef HEDDLE_HAVE_OPENMP
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +178,19 @@ void hd_cpu_crew_free(struct hd_cpu_crew *crew)
     free(crew);
 }
 
+/* Signals are for the program's own threads: the crew takes none, whenever it was made. */
+static int start(struct worker *w)
+{
+    sigset_t all, old;
+    int failed;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    failed = pthread_create(&w->thread, NULL, work, w);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return failed;
+}
+
 enum hd_status hd_cpu_crew_new(int threads, struct hd_cpu_crew **ret_crew)
 {
     const size_t bytes = sizeof(struct hd_cpu_crew) + (size_t)threads * sizeof(struct worker);
@@ -192,7 +206,7 @@ enum hd_status hd_cpu_crew_new(int threads, struct hd_cpu_crew **ret_crew)
         struct worker *w = &crew->workers[crew->count];
 
         *w = (struct worker){.crew = crew, .number = crew->count + 1};
-        if (pthread_create(&w->thread, NULL, work, w)) {
+        if (start(w)) {
             const int number = w->number;
 
             hd_cpu_crew_free(crew);

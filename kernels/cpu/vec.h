@@ -268,7 +268,8 @@ INLINE vh vf_to_bf16(vf x)
 #endif
 }
 
-INLINE vf vf_load_bf16(const uint16_t *p, int64_t n)
+/* n halves from p on, zero in the other lanes. */
+INLINE vh vh_load(const uint16_t *p, int64_t n)
 {
     vh half;
 
@@ -284,7 +285,12 @@ INLINE vf vf_load_bf16(const uint16_t *p, int64_t n)
             half[i] = p[i];
     }
 #endif
-    return vf_from_bf16(half);
+    return half;
+}
+
+INLINE vf vf_load_bf16(const uint16_t *p, int64_t n)
+{
+    return vf_from_bf16(vh_load(p, n));
 }
 
 INLINE void vf_store_bf16(uint16_t *p, int64_t n, vf x)

@@ -1,7 +1,10 @@
 /* parallel: the crew of threads that shares a launch. */
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kernels/cpu/cpu.h"
 #include "tests/unit/kernels/harness.h"
@@ -68,11 +71,45 @@ static void a_crew_that_had_no_job_is_dismissed(void **state)
     }
 }
 
+static atomic_int interrupted;
+
+static void interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted++;
+}
+
+/* Goal: a signal to the process reaches the threads that expect it. Method: with the test's own
+ * thread closed to it, a signal to the process stays pending, whatever threads the backend has. */
+static void the_crew_takes_no_signal(void **state)
+{
+    const struct setting setting = {.threads = THREADS, .gemm_by = HD_GEMM_BY_OWN};
+    const struct sigaction action = {.sa_handler = interrupt};
+    struct device device = device_open(&setting);
+    struct sigaction old_action;
+    sigset_t mine, old, pending;
+
+    (void)state;
+    (void)sigemptyset(&mine);
+    (void)sigaddset(&mine, SIGUSR1);
+    (void)pthread_sigmask(SIG_BLOCK, &mine, &old);
+    (void)sigaction(SIGUSR1, &action, &old_action);
+    (void)kill(getpid(), SIGUSR1);
+    (void)sigpending(&pending);
+    assert_true(sigismember(&pending, SIGUSR1));
+    device_close(&device);
+    assert_int_equal(interrupted, 0);
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    assert_int_equal(interrupted, 1);
+    (void)sigaction(SIGUSR1, &old_action, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_done_once),
         cmocka_unit_test(a_crew_that_had_no_job_is_dismissed),
+        cmocka_unit_test(the_crew_takes_no_signal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
