@@ -119,6 +119,10 @@ static void exec_child(const struct process *process, pid_t parent, int log_fd, 
 {
     sigset_t none;
 
+    /* our own handler, if it ran here, would swallow the death signal until the new program stands
+     */
+    (void)signal(SIGTERM, SIG_DFL);
+    (void)signal(SIGINT, SIG_DFL);
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
         _exit(127);
     (void)setpgid(0, 0);
