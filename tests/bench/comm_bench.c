@@ -152,7 +152,7 @@ static void copy(struct bench *b, int64_t bytes)
 static void open_rank(struct bench *b)
 {
     int32_t members[RANKS_MAX];
-    void *base;
+    void *base = NULL;
     enum hd_status st;
 
     for (int r = 0; r < b->world; r++)
