@@ -11,7 +11,6 @@
 #ifndef HD_KERNELS_CPU_TILE_H
 #define HD_KERNELS_CPU_TILE_H
 
-#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -91,8 +90,9 @@ static inline void tile_model_store(const struct tile *t, void *to, int64_t stri
 }
 
 /* TDPBF16PS as Intel's manual has it: the products of low and of high halves are summed apart along
- * the depth, each product fused with its addition; the two sums are added, then added to the old
- * value. (Subnormal values count as zero there, here they do not.) */
+ * the depth, each product fused with its addition (which is the same as not: twice 8 bits make a
+ * product that fp32 holds exactly); the two sums are added, then added to the old value. (Subnormal
+ * values count as zero there, here they do not.) */
 static inline void tile_model_multiply_add(struct tile *sums, const struct tile *a,
                                            const struct tile *b)
 {
@@ -101,8 +101,8 @@ static inline void tile_model_multiply_add(struct tile *sums, const struct tile 
             float low = 0, high = 0, sum;
 
             for (int k = 0; k < TILE_WORDS; k++) {
-                low = fmaf(tile_low(a->word[m][k]), tile_low(b->word[k][n]), low);
-                high = fmaf(tile_high(a->word[m][k]), tile_high(b->word[k][n]), high);
+                low += tile_low(a->word[m][k]) * tile_low(b->word[k][n]);
+                high += tile_high(a->word[m][k]) * tile_high(b->word[k][n]);
             }
             memcpy(&sum, &sums->word[m][n], sizeof sum);
             sum += low + high;
