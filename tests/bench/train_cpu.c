@@ -126,6 +126,9 @@ static void start(struct peer *p, const char *name, const char *const *argv)
     if (!p->pid) {
         (void)dup2(to[0], 0);
         (void)dup2(from[1], 1);
+        if (!strcmp(argv[0],
+                    "/proc/self/exe")) /* as the supervisor starts ranks: bound, the crew */
+            (void)setenv("OMP_PROC_BIND", "false", 1); /* would share the first thread's core */
         (void)execvp(argv[0], (char *const *)argv);
         die(argv[0], strerror(errno));
     }
