@@ -130,9 +130,6 @@ static void describe(const struct hd_backend_options *options, struct hd_traits 
     (void)snprintf(t->backend, sizeof t->backend, "cpu");
     (void)detect(options->force_plain, t);
     t->threads = options->threads > 1 ? options->threads : 1;
-#ifndef HEDDLE_HAVE_OPENMP
-    t->threads = 1;
-#endif
     t->page_bytes = sysconf(_SC_PAGESIZE);
     choose_products(options, t);
     (void)snprintf(t->library, sizeof t->library, "own");

@@ -12,7 +12,6 @@
  */
 #include "kernels/cpu/cpu.h"
 
-#ifdef HEDDLE_HAVE_OPENMP
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,10 +21,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#ifdef HEDDLE_HAVE_DNNL
 #include <omp.h>
+#endif
 
 #include "base/clock.h"
-#endif
 
 enum { PIECE_BYTES = 64 * 1024 }; /* a few microseconds of memory traffic: more than a hand-over */
 
@@ -43,7 +43,6 @@ static void run_piece(const struct job *job, int64_t piece, int thread)
     job->body(job->args, begin, end, thread);
 }
 
-#ifdef HEDDLE_HAVE_OPENMP
 enum { SPIN_NS = 100 * 1000, SPINS_PER_LOOK = 64 };
 
 /* The gate: OPEN while a job takes threads, plus the number of those inside. The job's members are
@@ -220,23 +219,12 @@ enum hd_status hd_cpu_crew_new(int threads, struct hd_cpu_crew **ret_crew)
     return HD_OK;
 }
 
+#ifdef HEDDLE_HAVE_DNNL
 static void run_by_openmp(const struct job *job, int threads)
 {
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (int64_t p = 0; p < job->pieces; p++)
         run_piece(job, p, omp_get_thread_num());
-}
-#else
-enum hd_status hd_cpu_crew_new(int threads, struct hd_cpu_crew **ret_crew)
-{
-    (void)threads;
-    *ret_crew = NULL;
-    return HD_OK;
-}
-
-void hd_cpu_crew_free(struct hd_cpu_crew *crew)
-{
-    (void)crew;
 }
 #endif
 
@@ -245,20 +233,19 @@ void hd_cpu_parallel(const struct hd_backend *cpu, int64_t count, int64_t grain,
 {
     const struct job job = {body, args, count, grain, (count + grain - 1) / grain};
 
-#ifdef HEDDLE_HAVE_OPENMP
-    if (cpu->traits.threads > 1 && job.pieces > 1) {
-        if (cpu->library_ran)
-            run_by_openmp(&job,
-                          job.pieces < cpu->traits.threads ? (int)job.pieces : cpu->traits.threads);
-        else
-            run_job(cpu->crew, &job);
+    if (!cpu->crew || job.pieces < 2) {
+        for (int64_t p = 0; p < job.pieces; p++)
+            run_piece(&job, p, 0);
         return;
     }
-#else
-    (void)cpu;
+#ifdef HEDDLE_HAVE_DNNL
+    if (cpu->library_ran) {
+        run_by_openmp(&job,
+                      job.pieces < cpu->traits.threads ? (int)job.pieces : cpu->traits.threads);
+        return;
+    }
 #endif
-    for (int64_t p = 0; p < job.pieces; p++)
-        run_piece(&job, p, 0);
+    run_job(cpu->crew, &job);
 }
 
 int64_t hd_cpu_row_grain(int64_t row_bytes)
