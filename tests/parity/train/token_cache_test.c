@@ -143,6 +143,7 @@ static void documents_without_an_end_of_text_are_bounded(void **state)
  * attempt; with another end-of-text; with a changed file; with an index lost. */
 static void tokens_are_made_once_for_the_same_text(void **state)
 {
+    const struct timespec later[2] = {{.tv_sec = 4102444800}, {.tv_sec = 4102444800}}; /* 2100 */
     struct setting *s = *state;
     struct hd_token_cache cache;
     struct hd_job_data data;
@@ -158,7 +159,8 @@ static void tokens_are_made_once_for_the_same_text(void **state)
     s->job.end_of_text = 10;
     assert_int_equal(fill_and_open(s, &arena, &data), 2);
     hd_job_data_close(&data);
-    put(s, 2, "c.jsonl", "{\"text\": \"another, longer text\"}\n");
+    put(s, 2, "c.jsonl", "{\"text\": \"another text\"}\n"); /* as long as before, but later */
+    assert_int_equal(utimensat(AT_FDCWD, s->path[2], later, 0), 0);
     assert_int_equal(fill_and_open(s, &arena, &data), 1);
     hd_job_data_close(&data);
 
