@@ -185,7 +185,7 @@ int hd_worker_tokenize(int argc, char **argv)
 {
     const struct sigaction action = {.sa_handler = on_signal};
     struct hd_tokenize how;
-    struct options options;
+    struct options options = {0};
     struct hd_tokenize_counts counts = {0};
     struct hd_text out = {0};
     struct bar bar = {.begin_ms = hd_clock_now_ms()};
