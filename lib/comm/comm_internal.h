@@ -51,6 +51,14 @@ struct hd_comm_op {
     void *slot;     /* send: where it is posted */
 };
 
+/* What a member brings to an operation. Plain bytes: engines keep it where the other members can
+ * see it, or send it to them. */
+struct hd_comm_offer {
+    int64_t count, send_rows_max, recv_rows_max;
+    int32_t kind, dtype, reduce, root;
+    int32_t send_counts[HD_COMM_WORLD_MAX]; /* all_to_all_v; a copy: a later change cannot matter */
+};
+
 struct hd_comm_stream {
     struct hd_comm *comm;
     enum hd_comm_stream_name name;
@@ -87,10 +95,16 @@ struct hd_comm_engine {
     enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
     void (*launched)(struct hd_comm_op *op,
-                     const struct hd_comm_stream *stream);      /* took its place */
-    enum hd_status (*step)(struct hd_comm_op *op, bool *moved); /* *moved: when anything changed */
+                     const struct hd_comm_stream *stream); /* took its place */
+    /* One step of an operation; *moved becomes true when anything changed. */
+    enum hd_status (*collective_step)(struct hd_comm_op *op, bool *moved);
+    enum hd_status (*send_step)(struct hd_comm_op *op, bool *moved);
+    enum hd_status (*recv_step)(struct hd_comm_op *op, bool *moved);
     /* the rank that an op waits for, -1 for none, and what that rank has not done */
-    int (*missing)(struct hd_comm_op *op, const char **ret_what);
+    int (*collective_missing)(struct hd_comm_op *op, const char **ret_what);
+    int (*pair_missing)(struct hd_comm_op *op, const char **ret_what);
+    /* of a member that has entered the collective, this rank's own included */
+    const struct hd_comm_offer *(*offer)(const struct hd_comm_op *op, int member);
     bool (*has_left)(const struct hd_comm *comm, int rank); /* it will never do anything again */
     void (*latest)(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
     enum hd_status (*failure)(struct hd_comm *comm);
@@ -141,6 +155,21 @@ enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char 
 /* Makes this thread's story, with where this rank was, the failure that sticks. */
 enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st);
 
+/* ---- meeting.c: what the members of a collective bring, and whether it goes together ---- */
+
+/* HD_INVALID: a count of an all_to_all_v is negative. */
+enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer);
+
+/* All members have entered. HD_INVALID, with both named, when two brought different operations.
+ * HD_LIMIT when rows of an all_to_all_v exceed a bound and the caller gave no overflow flag; with
+ * one, the flag is raised and *ret_exceeded says that nothing is to move. Sets its recv_counts. */
+enum hd_status hd_comm_meet(struct hd_comm_op *op, bool *ret_exceeded);
+
+/* Rows of an all_to_all_v: that `from` sends to the members before `before`, that `to` receives
+ * from them. */
+int64_t hd_comm_rows_sent(const struct hd_comm_op *op, int from, int before);
+int64_t hd_comm_rows_received(const struct hd_comm_op *op, int to, int before);
+
 /* ---- region.c ---- */
 
 /* Zeroed memory of whole pages, every page backed by this thread. fd: of a file to map, -1 for
@@ -151,6 +180,17 @@ size_t hd_comm_whole_pages(size_t size_bytes);
 static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stream, uint64_t place)
 {
     return &stream->ops[place % HD_COMM_QUEUE_MAX];
+}
+
+static inline bool hd_comm_reduces(int kind)
+{
+    return kind == HD_COMM_ALL_REDUCE || kind == HD_COMM_REDUCE_SCATTER;
+}
+
+/* Of one member's share: `count` elements, or a row of an all_to_all_v. */
+static inline int64_t hd_comm_unit_bytes(const struct hd_comm_op *op)
+{
+    return op->count * (int64_t)hd_dtype_size(op->dtype);
 }
 
 static inline const char *hd_comm_op_name(const struct hd_comm_op *op)

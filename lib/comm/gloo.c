@@ -15,22 +15,12 @@
 
 /* ---- heads ---- */
 
-void gloo_head_fill(const struct hd_comm_op *op, struct gloo_head *ret_head)
+enum hd_status gloo_head_fill(const struct hd_comm_op *op, struct gloo_head *ret_head)
 {
     ret_head->group_id = op->group->id;
     ret_head->seq = op->seq;
-    ret_head->count = op->count;
-    ret_head->send_rows_max = op->send_rows_max;
-    ret_head->recv_rows_max = op->recv_rows_max;
     memcpy(ret_head->group, op->group->name, sizeof ret_head->group);
-    ret_head->kind = (uint8_t)op->kind;
-    ret_head->dtype = (uint8_t)op->dtype;
-    ret_head->reduce = (uint8_t)op->reduce;
-    ret_head->has_overflow = op->overflow != NULL;
-    ret_head->root = op->peer;
-    if (op->kind == HD_COMM_ALL_TO_ALL_V)
-        memcpy(ret_head->send_counts, op->send_counts,
-               (size_t)op->group->size * sizeof op->send_counts[0]);
+    return hd_comm_make_offer(op, &ret_head->offer);
 }
 
 bool gloo_head_may_go(struct gloo_peer *peer)
@@ -47,10 +37,11 @@ void gloo_head_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot)
     struct gloo_peer *peer = gloo_peer_of(op->group->comm, rank);
     const uint64_t place = peer->out_next++ % GLOO_HEADS_OUT;
     struct gloo_head *head = &peer->out[place];
-    const size_t bytes =
-        op->kind == HD_COMM_ALL_TO_ALL_V ? sizeof *head : offsetof(struct gloo_head, send_counts);
+    const size_t bytes = op->kind == HD_COMM_ALL_TO_ALL_V
+                             ? sizeof *head
+                             : offsetof(struct gloo_head, offer.send_counts);
 
-    gloo_head_fill(op, head);
+    (void)gloo_head_fill(op, head); /* counts were looked at when this rank entered */
     *ret_slot = head->slot = peer->slot_next;
     peer->slot_next += 2;
     peer->out_pending[place] =
@@ -64,7 +55,7 @@ struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint
         struct gloo_head *head = &peer->inbox[i];
 
         if (peer->kept[i] && head->group_id == group_id && head->seq == seq &&
-            (head->kind == HD_COMM_SEND) == send)
+            (head->offer.kind == HD_COMM_SEND) == send)
             return head;
     }
     return NULL;
@@ -212,34 +203,15 @@ static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size
 {
     const struct gloo_head *latest = &gloo_peer_of(comm, rank)->latest;
 
-    if (latest->kind == HD_COMM_KIND_COUNT)
+    if (latest->offer.kind == HD_COMM_KIND_COUNT)
         (void)snprintf(ret_text, size_bytes, "nothing has come from rank %d yet", rank);
     else
         (void)snprintf(ret_text, size_bytes, "the latest of rank %d is %s #%llu of group %.15s",
-                       rank, hd_comm_kind_name((enum hd_comm_kind)latest->kind),
+                       rank, hd_comm_kind_name((enum hd_comm_kind)latest->offer.kind),
                        (unsigned long long)latest->seq, latest->group);
 }
 
 /* ---- operations ---- */
-
-static enum hd_status step(struct hd_comm_op *op, bool *moved)
-{
-    switch (op->kind) {
-    case HD_COMM_SEND:
-        return gloo_send_step(op, moved);
-    case HD_COMM_RECV:
-        return gloo_recv_step(op, moved);
-    default:
-        return gloo_collective_step(op, moved);
-    }
-}
-
-static int missing(struct hd_comm_op *op, const char **ret_what)
-{
-    const bool pair = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
-
-    return pair ? gloo_pair_missing(op, ret_what) : gloo_collective_missing(op, ret_what);
-}
 
 static enum hd_status group_open(struct hd_comm_group *group)
 {
@@ -360,8 +332,12 @@ static const struct hd_comm_engine gloo_engine = {
     .visible = visible,
     .group_open = group_open,
     .launched = note_launch,
-    .step = step,
-    .missing = missing,
+    .collective_step = gloo_collective_step,
+    .send_step = gloo_send_step,
+    .recv_step = gloo_recv_step,
+    .collective_missing = gloo_collective_missing,
+    .pair_missing = gloo_pair_missing,
+    .offer = gloo_offer,
     .has_left = has_left,
     .latest = describe_latest,
     .failure = check_failure,
@@ -424,7 +400,7 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_place *pla
     comm->bell = &gloo->bell;
     memcpy(gloo->places, places, sizeof gloo->places);
     for (int r = 0; r < world; r++) {
-        gloo->peers[r].latest.kind = HD_COMM_KIND_COUNT;
+        gloo->peers[r].latest.offer.kind = HD_COMM_KIND_COUNT;
         gloo->peers[r].slot_next = GLOO_SLOT_FIRST;
         ranks_here += strcmp(places[r].node, places[rank].node) == 0;
     }

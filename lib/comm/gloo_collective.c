@@ -22,14 +22,9 @@ static struct gloo_run *run_of(const struct hd_comm_op *op)
     return op->slot;
 }
 
-static bool reduces(const struct hd_comm_op *op)
+const struct hd_comm_offer *gloo_offer(const struct hd_comm_op *op, int member)
 {
-    return op->kind == HD_COMM_ALL_REDUCE || op->kind == HD_COMM_REDUCE_SCATTER;
-}
-
-static int64_t unit_bytes(const struct hd_comm_op *op)
-{
-    return op->count * (int64_t)hd_dtype_size(op->dtype);
+    return &run_of(op)->heads[member].offer;
 }
 
 /* ---- entering ---- */
@@ -60,17 +55,12 @@ static enum hd_status enter(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
     struct gloo_run *run = take_run(group->comm, op);
+    enum hd_status st;
 
     op->slot = run;
-    gloo_head_fill(op, &run->heads[group->index]);
-    for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
-        if (op->send_counts[m] < 0)
-            return hd_comm_fail(group->comm, HD_INVALID,
-                                "all_to_all_v #%llu of group %s: rank %d would send %d rows to "
-                                "rank %d",
-                                (unsigned long long)op->seq, group->name, group->comm->rank,
-                                (int)op->send_counts[m], (int)group->members[m]);
-    }
+    st = gloo_head_fill(op, &run->heads[group->index]);
+    if (st)
+        return st;
     for (int m = 0; m < group->size; m++) {
         if (m != group->index)
             gloo_head_send(op, group->members[m], &run->slots[m]);
@@ -98,96 +88,6 @@ static bool all_entered(struct hd_comm_op *op)
         gloo_head_drop(peer, head);
     }
     return true;
-}
-
-/* ---- do they agree? ---- */
-
-static void describe_head(const struct gloo_head *head, char *ret_text, size_t size_bytes)
-{
-    static const char *const names[] = {" (sum)", " (max)"};
-    const bool sums = head->kind == HD_COMM_ALL_REDUCE || head->kind == HD_COMM_REDUCE_SCATTER;
-    char root[32] = "";
-
-    if (head->kind == HD_COMM_BROADCAST)
-        (void)snprintf(root, sizeof root, " from member %d", (int)head->root);
-    (void)snprintf(ret_text, size_bytes, "%s of %lld x %s%s%s",
-                   hd_comm_kind_name((enum hd_comm_kind)head->kind), (long long)head->count,
-                   hd_dtype_name((enum hd_dtype)head->dtype), sums ? names[head->reduce & 1] : "",
-                   root);
-}
-
-/* Every member compares itself with every other, so every member sees a disagreement. */
-static enum hd_status compare(const struct hd_comm_op *op)
-{
-    const struct hd_comm_group *group = op->group;
-    const struct gloo_head *own = &run_of(op)->heads[group->index];
-
-    for (int m = 0; m < group->size; m++) {
-        const struct gloo_head *other = &run_of(op)->heads[m];
-        char mine[96], theirs[96];
-
-        if (own->kind == other->kind && own->dtype == other->dtype &&
-            own->reduce == other->reduce && own->count == other->count && own->root == other->root)
-            continue;
-        describe_head(own, mine, sizeof mine);
-        describe_head(other, theirs, sizeof theirs);
-        return hd_comm_fail(group->comm, HD_INVALID,
-                            "operation #%llu of group %s differs: rank %d has %s, rank %d has %s",
-                            (unsigned long long)op->seq, group->name, group->comm->rank, mine,
-                            (int)group->members[m], theirs);
-    }
-    return HD_OK;
-}
-
-/* Rows that `from` sends to the members before `before`. */
-static int64_t rows_sent(const struct hd_comm_op *op, int from, int before)
-{
-    int64_t rows = 0;
-
-    for (int m = 0; m < before; m++)
-        rows += run_of(op)->heads[from].send_counts[m];
-    return rows;
-}
-
-/* Rows that `to` receives from the members before `before`. */
-static int64_t rows_received(const struct hd_comm_op *op, int to, int before)
-{
-    int64_t rows = 0;
-
-    for (int m = 0; m < before; m++)
-        rows += run_of(op)->heads[m].send_counts[to];
-    return rows;
-}
-
-/* Every member checks all members, so all come to the same answer without another exchange. */
-static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
-{
-    const struct hd_comm_group *group = op->group;
-    const int size = group->size;
-    bool exceeded = false;
-
-    for (int m = 0; m < size; m++) {
-        const struct gloo_head *head = &run_of(op)->heads[m];
-        const int64_t sent = rows_sent(op, m, size), received = rows_received(op, m, size);
-
-        if (sent <= head->send_rows_max && received <= head->recv_rows_max)
-            continue;
-        exceeded = true;
-        if (!op->overflow)
-            return hd_comm_fail(group->comm, HD_LIMIT,
-                                "all_to_all_v #%llu of group %s: rank %d would send %lld rows "
-                                "(bound send_rows_max = %lld) and receive %lld (bound "
-                                "recv_rows_max = %lld)",
-                                (unsigned long long)op->seq, group->name, (int)group->members[m],
-                                (long long)sent, (long long)head->send_rows_max,
-                                (long long)received, (long long)head->recv_rows_max);
-    }
-    if (exceeded)
-        *op->overflow = 1;
-    for (int m = 0; m < size && op->recv_counts; m++)
-        op->recv_counts[m] = exceeded ? 0 : run_of(op)->heads[m].send_counts[group->index];
-    *ret_exceeded = exceeded;
-    return HD_OK;
 }
 
 /* ---- what flows where ---- */
@@ -219,7 +119,7 @@ static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_
                       struct gloo_flow *ret_in)
 {
     const struct gloo_head *heads = run_of(op)->heads;
-    const int64_t unit = unit_bytes(op);
+    const int64_t unit = hd_comm_unit_bytes(op);
     const int me = op->group->index;
 
     switch (op->kind) {
@@ -236,9 +136,10 @@ static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_
         *ret_in = flow_from(op, m, m * unit, unit);
         break;
     default: /* HD_COMM_ALL_TO_ALL_V */
-        *ret_out = flow_to(op, m, rows_sent(op, me, m) * unit, heads[me].send_counts[m] * unit);
-        *ret_in =
-            flow_from(op, m, rows_received(op, me, m) * unit, heads[m].send_counts[me] * unit);
+        *ret_out = flow_to(op, m, hd_comm_rows_sent(op, me, m) * unit,
+                           heads[me].offer.send_counts[m] * unit);
+        *ret_in = flow_from(op, m, hd_comm_rows_received(op, me, m) * unit,
+                            heads[m].offer.send_counts[me] * unit);
         break;
     }
 }
@@ -305,13 +206,13 @@ static void plan(struct hd_comm_op *op)
 
     run->summed = 0;
     run->begin = run->bytes = 0;
-    if (reduces(op))
+    if (hd_comm_reduces(op->kind))
         share_of(op, group->index, &run->begin, &run->bytes);
     for (int m = 0; m < group->size; m++) {
         run->result_out[m] = run->result_in[m] = (struct gloo_flow){0};
-        if (reduces(op) && m != group->index)
+        if (hd_comm_reduces(op->kind) && m != group->index)
             plan_sum(op, m);
-        else if (!reduces(op))
+        else if (!hd_comm_reduces(op->kind))
             plan_copy(op, m, &run->out[m], &run->in[m]);
     }
     op->cursor = 0;
@@ -384,8 +285,8 @@ static enum hd_status step_flows(struct hd_comm_op *op, int m, bool *moved)
     const int64_t chunk = reduce_chunk(op);
     enum hd_status st;
 
-    if (reduces(
-            op)) { /* a place of the stage is free when it has been added; then it can be sent */
+    if (hd_comm_reduces(op->kind)) {
+        /* a place of the stage is free when it has been added; then it can be sent */
         run->in[m].ready = (run->summed / chunk + GLOO_STAGES) * chunk;
         run->result_out[m].ready = run->summed;
     }
@@ -411,7 +312,8 @@ static bool is_complete(const struct hd_comm_op *op)
              !gloo_flow_done(&run->result_in[m]) || !gloo_flow_done(&run->result_out[m])))
             return false;
     }
-    return reduces(op) ? run->summed == run->bytes : op->cursor == run->out[op->group->index].bytes;
+    return hd_comm_reduces(op->kind) ? run->summed == run->bytes
+                                     : op->cursor == run->out[op->group->index].bytes;
 }
 
 static enum hd_status move(struct hd_comm_op *op, bool *moved)
@@ -424,7 +326,7 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
         if (st)
             return st;
     }
-    if (reduces(op))
+    if (hd_comm_reduces(op->kind))
         add_some(op, moved);
     else
         copy_own(op, moved);
@@ -439,10 +341,8 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
 static enum hd_status meet(struct hd_comm_op *op)
 {
     bool exceeded = false;
-    enum hd_status st = compare(op);
+    const enum hd_status st = hd_comm_meet(op, &exceeded);
 
-    if (!st && op->kind == HD_COMM_ALL_TO_ALL_V)
-        st = check_bounds(op, &exceeded);
     if (st)
         return st;
     if (op->kind == HD_COMM_BARRIER || exceeded) {

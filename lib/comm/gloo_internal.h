@@ -50,11 +50,8 @@ enum { GLOO_SLOT_HEAD = 0, GLOO_SLOT_NOTICE = 1, GLOO_SLOT_FIRST = 16 };
 
 struct gloo_head {
     uint64_t group_id, seq, slot; /* data come on slot, results of an all_reduce on slot + 1 */
-    int64_t count, send_rows_max, recv_rows_max;
     char group[HD_COMM_GROUP_NAME_MAX];
-    uint8_t kind, dtype, reduce, has_overflow;
-    int32_t root;
-    int32_t send_counts[HD_COMM_WORLD_MAX]; /* sent for all_to_all_v alone */
+    struct hd_comm_offer offer; /* its send_counts are sent for all_to_all_v alone */
 };
 
 enum gloo_notice_kind { GLOO_FAILED = 1, GLOO_DIED, GLOO_LEFT };
@@ -100,7 +97,7 @@ struct gloo_peer {
     struct hd_gloo_ticket *in_ticket[GLOO_HEADS_IN], *out_ticket[GLOO_HEADS_OUT];
     bool out_pending[GLOO_HEADS_OUT];
     uint64_t in_next, out_next; /* heads ever taken, ever sent */
-    struct gloo_head latest;    /* kind is HD_COMM_KIND_COUNT while none came */
+    struct gloo_head latest;    /* of kind HD_COMM_KIND_COUNT while none came */
     uint64_t slot_next;
     int sends; /* not received yet */
     struct gloo_notice notice;
@@ -154,7 +151,7 @@ bool gloo_head_may_go(struct gloo_peer *peer);
 /* Sends the head of `op`; *ret_slot is where this rank's bytes will go. gloo_head_may_go is true.
  */
 void gloo_head_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot);
-void gloo_head_fill(const struct hd_comm_op *op, struct gloo_head *ret_head);
+enum hd_status gloo_head_fill(const struct hd_comm_op *op, struct gloo_head *ret_head);
 
 /* The head of the peer for the operation `seq` of a group, a send if `send`; NULL: not here. It
  * stays until gloo_head_drop. */
@@ -184,5 +181,6 @@ int gloo_collective_missing(struct hd_comm_op *op, const char **ret_what);
 enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved);
 enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved);
 int gloo_pair_missing(struct hd_comm_op *op, const char **ret_what);
+const struct hd_comm_offer *gloo_offer(const struct hd_comm_op *op, int member);
 
 #endif

@@ -38,7 +38,7 @@ static enum hd_status offer(struct hd_comm_op *op, bool *moved)
     if (peer->sends == GLOO_SENDS_MAX || (!to_itself(op) && !gloo_head_may_go(peer)))
         return HD_OK; /* the peer receives some first */
     if (to_itself(op)) {
-        gloo_head_fill(op, &head);
+        (void)gloo_head_fill(op, &head);     /* a send has no counts */
         head.slot = (uint64_t)(uintptr_t)op; /* stays in its queue until it is complete */
         op->slot = NULL;
         (void)gloo_head_keep(peer, &head);
@@ -85,13 +85,14 @@ static enum hd_status accept_head(struct hd_comm_op *op, struct gloo_head *head)
     const uint64_t slot = head->slot;
     struct gloo_data *data;
 
-    if (head->count != op->count || head->dtype != (uint8_t)op->dtype)
+    if (head->offer.count != op->count || head->offer.dtype != (int32_t)op->dtype)
         return hd_comm_fail(comm, HD_INVALID,
                             "message #%llu of group %s differs: rank %d sends %lld x %s, rank %d "
                             "receives %lld x %s",
                             (unsigned long long)op->seq, op->group->name, peer_rank(op),
-                            (long long)head->count, hd_dtype_name((enum hd_dtype)head->dtype),
-                            comm->rank, (long long)op->count, hd_dtype_name(op->dtype));
+                            (long long)head->offer.count,
+                            hd_dtype_name((enum hd_dtype)head->offer.dtype), comm->rank,
+                            (long long)op->count, hd_dtype_name(op->dtype));
     gloo_head_drop(peer, head);
     gloo_set_state(op, HD_COMM_MOVING);
     op->cursor = 0;

@@ -15,6 +15,15 @@ enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 
 /* ---- failing ---- */
 
+/* The rank that an op waits for, -1 for none, and what that rank has not done. */
+static int find_missing(struct hd_comm_op *op, const char **ret_what)
+{
+    const struct hd_comm_engine *engine = op->group->comm->engine;
+    const bool pair = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
+
+    return pair ? engine->pair_missing(op, ret_what) : engine->collective_missing(op, ret_what);
+}
+
 /* An operation that is under way, one that waits for another rank if there is one; else NULL.
  * *ret_rank is that other rank, -1 when it waits for none, *ret_what what it has not done. */
 static struct hd_comm_op *find_waiting(struct hd_comm *comm,
@@ -34,7 +43,7 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
                 break; /* what comes later has not begun */
             if (op->state == HD_COMM_COMPLETE)
                 continue;
-            rank = comm->engine->missing(op, ret_what);
+            rank = find_missing(op, ret_what);
             if (begun && rank < 0)
                 continue;
             begun = op;
@@ -96,13 +105,20 @@ enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char 
 
 static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
 {
-    if (op->kind != HD_COMM_AFTER)
-        return op->group->comm->engine->step(op, moved);
-    if (hd_comm_done(op->other, op->other_ticket)) {
-        op->state = HD_COMM_COMPLETE;
-        *moved = true;
+    switch (op->kind) {
+    case HD_COMM_AFTER:
+        if (hd_comm_done(op->other, op->other_ticket)) {
+            op->state = HD_COMM_COMPLETE;
+            *moved = true;
+        }
+        return HD_OK;
+    case HD_COMM_SEND:
+        return op->group->comm->engine->send_step(op, moved);
+    case HD_COMM_RECV:
+        return op->group->comm->engine->recv_step(op, moved);
+    default:
+        return op->group->comm->engine->collective_step(op, moved);
     }
-    return HD_OK;
 }
 
 /* One step of every operation of the launch that begins at `place`. *ret_end is where the next one

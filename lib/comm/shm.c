@@ -165,25 +165,6 @@ static void note_launch(struct hd_comm_op *op, const struct hd_comm_stream *stre
     atomic_store(&area->launch_newest, op->launch);
 }
 
-static enum hd_status shm_step(struct hd_comm_op *op, bool *moved)
-{
-    switch (op->kind) {
-    case HD_COMM_SEND:
-        return shm_send_step(op, moved);
-    case HD_COMM_RECV:
-        return shm_recv_step(op, moved);
-    default:
-        return shm_collective_step(op, moved);
-    }
-}
-
-static int shm_missing(struct hd_comm_op *op, const char **ret_what)
-{
-    const bool pair = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
-
-    return pair ? shm_pair_missing(op, ret_what) : shm_collective_missing(op, ret_what);
-}
-
 static bool has_left(const struct hd_comm *comm, int rank)
 {
     return atomic_load(&shm_area_of(comm, rank)->left);
@@ -226,8 +207,12 @@ static const struct hd_comm_engine shm_engine = {
     .visible = shm_visible,
     .group_open = shm_group_open,
     .launched = note_launch,
-    .step = shm_step,
-    .missing = shm_missing,
+    .collective_step = shm_collective_step,
+    .send_step = shm_send_step,
+    .recv_step = shm_recv_step,
+    .collective_missing = shm_collective_missing,
+    .pair_missing = shm_pair_missing,
+    .offer = shm_offer,
     .has_left = has_left,
     .latest = describe_latest,
     .failure = check_failure,
@@ -240,8 +225,12 @@ static const struct hd_comm_engine self_engine = {
     .visible = self_visible,
     .group_open = shm_group_open,
     .launched = note_launch,
-    .step = shm_step,
-    .missing = shm_missing,
+    .collective_step = shm_collective_step,
+    .send_step = shm_send_step,
+    .recv_step = shm_recv_step,
+    .collective_missing = shm_collective_missing,
+    .pair_missing = shm_pair_missing,
+    .offer = shm_offer,
     .has_left = has_left,
     .latest = describe_latest,
     .failure = check_failure,

@@ -57,6 +57,11 @@ static struct shm_entry *entry_of(const struct hd_comm_op *op, int member)
     return &channel->ring[op->seq % SHM_RING];
 }
 
+const struct hd_comm_offer *shm_offer(const struct hd_comm_op *op, int member)
+{
+    return &entry_of(op, member)->offer;
+}
+
 static bool has_reached(const struct hd_comm_op *op, int member, enum shm_phase phase)
 {
     return find_channel(op->group, member) &&
@@ -103,42 +108,16 @@ int shm_collective_missing(struct hd_comm_op *op, const char **ret_what)
 
 /* ---- entering ---- */
 
-/* Copies the counts, so that peers may read them and a later change cannot matter. */
-static enum hd_status announce_counts(struct hd_comm_op *op, struct shm_entry *entry)
-{
-    for (int m = 0; m < op->group->size; m++) {
-        entry->send_counts[m] = op->send_counts[m];
-        if (entry->send_counts[m] < 0)
-            return hd_comm_fail(op->group->comm, HD_INVALID,
-                                "all_to_all_v #%llu of group %s: rank %d would send %d rows to "
-                                "rank %d",
-                                (unsigned long long)op->seq, op->group->name, op->group->comm->rank,
-                                (int)entry->send_counts[m], (int)op->group->members[m]);
-    }
-    return HD_OK;
-}
-
 static enum hd_status enter(struct hd_comm_op *op)
 {
     const struct hd_comm *comm = op->group->comm;
     struct shm_entry *entry = entry_of(op, op->group->index);
+    const enum hd_status st = hd_comm_make_offer(op, &entry->offer);
 
+    if (st)
+        return st;
     entry->send_offset = shm_offset(comm, op->send);
     entry->recv_offset = shm_offset(comm, op->recv);
-    entry->count = op->count;
-    entry->send_rows_max = op->send_rows_max;
-    entry->recv_rows_max = op->recv_rows_max;
-    entry->kind = (uint8_t)op->kind;
-    entry->dtype = (uint8_t)op->dtype;
-    entry->reduce = (uint8_t)op->reduce;
-    entry->has_overflow = op->overflow != NULL;
-    entry->root = op->peer;
-    if (op->kind == HD_COMM_ALL_TO_ALL_V) {
-        const enum hd_status st = announce_counts(op, entry);
-
-        if (st)
-            return st;
-    }
     shm_set_state(op, HD_COMM_ENTERED);
     publish(op, SHM_IN);
     return HD_OK;
@@ -153,118 +132,14 @@ static bool may_enter(const struct hd_comm_op *op)
                                       stamp_of(op->seq - SHM_RING, SHM_OVER);
 }
 
-static void describe_entry(const struct shm_entry *entry, char *ret_text, size_t size_bytes)
-{
-    static const char *const reduces[] = {"sum", "max"};
-    const bool reduces_too =
-        entry->kind == HD_COMM_ALL_REDUCE || entry->kind == HD_COMM_REDUCE_SCATTER;
-    int n;
-
-    n = snprintf(ret_text, size_bytes, "%s of %lld x %s",
-                 hd_comm_kind_name((enum hd_comm_kind)entry->kind), (long long)entry->count,
-                 hd_dtype_name((enum hd_dtype)entry->dtype));
-    if (n < 0 || (size_t)n >= size_bytes)
-        return;
-    if (reduces_too)
-        (void)snprintf(ret_text + n, size_bytes - (size_t)n, " (%s)", reduces[entry->reduce & 1]);
-    if (entry->kind == HD_COMM_BROADCAST)
-        (void)snprintf(ret_text + n, size_bytes - (size_t)n, " from member %d", (int)entry->root);
-}
-
-static bool agree(const struct shm_entry *a, const struct shm_entry *b)
-{
-    return a->kind == b->kind && a->dtype == b->dtype && a->reduce == b->reduce &&
-           a->count == b->count && a->root == b->root;
-}
-
-/* Every member compares itself with every other, so every member sees a disagreement. */
-static enum hd_status compare(const struct hd_comm_op *op)
-{
-    const struct hd_comm_group *group = op->group;
-    const struct shm_entry *own = entry_of(op, group->index);
-
-    for (int m = 0; m < group->size; m++) {
-        const struct shm_entry *other = entry_of(op, m);
-        char mine[96], theirs[96];
-
-        if (agree(own, other))
-            continue;
-        describe_entry(own, mine, sizeof mine);
-        describe_entry(other, theirs, sizeof theirs);
-        return hd_comm_fail(group->comm, HD_INVALID,
-                            "operation #%llu of group %s differs: rank %d has %s, rank %d has %s",
-                            (unsigned long long)op->seq, group->name, group->comm->rank, mine,
-                            (int)group->members[m], theirs);
-    }
-    return HD_OK;
-}
-
-/* ---- all_to_all_v: bounds ---- */
-
-static int64_t rows_sent_by(const struct hd_comm_op *op, int member, int before)
-{
-    const struct shm_entry *entry = entry_of(op, member);
-    int64_t rows = 0;
-
-    for (int m = 0; m < before; m++)
-        rows += entry->send_counts[m];
-    return rows;
-}
-
-static int64_t rows_received_by(const struct hd_comm_op *op, int member, int before)
-{
-    int64_t rows = 0;
-
-    for (int m = 0; m < before; m++)
-        rows += entry_of(op, m)->send_counts[member];
-    return rows;
-}
-
-/* Every member checks all members, so all come to the same answer without another exchange. */
-static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
-{
-    const struct hd_comm_group *group = op->group;
-    const int size = group->size;
-    bool exceeded = false;
-
-    for (int m = 0; m < size; m++) {
-        const struct shm_entry *entry = entry_of(op, m);
-        const int64_t sent = rows_sent_by(op, m, size), received = rows_received_by(op, m, size);
-
-        if (sent <= entry->send_rows_max && received <= entry->recv_rows_max)
-            continue;
-        exceeded = true;
-        if (!op->overflow)
-            return hd_comm_fail(group->comm, HD_LIMIT,
-                                "all_to_all_v #%llu of group %s: rank %d would send %lld rows "
-                                "(bound send_rows_max = %lld) and receive %lld (bound "
-                                "recv_rows_max = %lld)",
-                                (unsigned long long)op->seq, group->name, (int)group->members[m],
-                                (long long)sent, (long long)entry->send_rows_max,
-                                (long long)received, (long long)entry->recv_rows_max);
-    }
-    if (exceeded)
-        *op->overflow = 1;
-    for (int m = 0; m < size && op->recv_counts; m++)
-        op->recv_counts[m] = exceeded ? 0 : entry_of(op, m)->send_counts[group->index];
-    *ret_exceeded = exceeded;
-    return HD_OK;
-}
-
 /* ---- moving ---- */
-
-/* Bytes of one member's share in what is pulled. */
-static int64_t unit_bytes(const struct hd_comm_op *op)
-{
-    return op->count * (int64_t)hd_dtype_size(op->dtype);
-}
 
 /* What this member pulls from `member`: where it is there, where it goes here, how much. */
 static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_from, uint64_t *ret_to,
                       int64_t *ret_bytes)
 {
     const struct shm_entry *entry = entry_of(op, member);
-    const int64_t unit = unit_bytes(op);
+    const int64_t unit = hd_comm_unit_bytes(op);
     const int me = op->group->index;
     uint64_t to = shm_offset(op->group->comm, op->recv);
 
@@ -284,9 +159,9 @@ static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_fro
         to += (uint64_t)(member * unit);
         break;
     default: /* HD_COMM_ALL_TO_ALL_V */
-        *ret_from = entry->send_offset + (uint64_t)(rows_sent_by(op, member, me) * unit);
-        *ret_bytes = entry->send_counts[me] * unit;
-        to += (uint64_t)(rows_received_by(op, me, member) * unit);
+        *ret_from = entry->send_offset + (uint64_t)(hd_comm_rows_sent(op, member, me) * unit);
+        *ret_bytes = entry->offer.send_counts[me] * unit;
+        to += (uint64_t)(hd_comm_rows_received(op, me, member) * unit);
         break;
     }
     *ret_to = to;
@@ -392,7 +267,7 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
 
 static enum hd_status move(struct hd_comm_op *op, bool *ret_finished)
 {
-    if (op->kind == HD_COMM_ALL_REDUCE || op->kind == HD_COMM_REDUCE_SCATTER)
+    if (hd_comm_reduces(op->kind))
         return move_reduce(op, ret_finished);
     return move_pull(op, ret_finished);
 }
@@ -438,10 +313,8 @@ static enum hd_status map_members(struct hd_comm_group *group)
 static enum hd_status meet(struct hd_comm_op *op)
 {
     bool exceeded = false;
-    enum hd_status st = compare(op);
+    enum hd_status st = hd_comm_meet(op, &exceeded);
 
-    if (!st && op->kind == HD_COMM_ALL_TO_ALL_V)
-        st = check_bounds(op, &exceeded);
     if (!st && !op->group->met)
         st = map_members(op->group);
     if (st)

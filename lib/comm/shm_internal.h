@@ -53,6 +53,9 @@ enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved);
 enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved);
 enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved);
 
+/* Of a member that has entered. */
+const struct hd_comm_offer *shm_offer(const struct hd_comm_op *op, int member);
+
 /* The rank that an op waits for, -1 for none, and what that rank has not done. */
 int shm_collective_missing(struct hd_comm_op *op, const char **ret_what);
 int shm_pair_missing(struct hd_comm_op *op, const char **ret_what);

@@ -41,10 +41,7 @@ enum shm_phase { SHM_NONE, SHM_IN, SHM_OUT, SHM_OVER }; /* entered; left; comple
 struct shm_entry {
     _Alignas(64) _Atomic uint64_t stamp;
     uint64_t send_offset, recv_offset;
-    int64_t count, send_rows_max, recv_rows_max;
-    uint8_t kind, dtype, reduce, has_overflow;
-    int32_t root;
-    int32_t send_counts[HD_SHM_WORLD_MAX]; /* all_to_all_v: copied when it enters */
+    struct hd_comm_offer offer;
 };
 
 struct shm_channel {

@@ -1,0 +1,138 @@
+/* meeting: what the members of a collective bring, and whether it goes together. The engines say
+ * how an offer comes to the others; what it means is the same for all of them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/comm_internal.h"
+
+static const struct hd_comm_offer *offer_of(const struct hd_comm_op *op, int member)
+{
+    return op->group->comm->engine->offer(op, member);
+}
+
+enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer)
+{
+    const struct hd_comm_group *group = op->group;
+
+    ret_offer->count = op->count;
+    ret_offer->send_rows_max = op->send_rows_max;
+    ret_offer->recv_rows_max = op->recv_rows_max;
+    ret_offer->kind = op->kind;
+    ret_offer->dtype = (int32_t)op->dtype;
+    ret_offer->reduce = (int32_t)op->reduce;
+    ret_offer->root = op->peer;
+    for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
+        ret_offer->send_counts[m] = op->send_counts[m];
+        if (ret_offer->send_counts[m] < 0)
+            return hd_comm_fail(group->comm, HD_INVALID,
+                                "all_to_all_v #%" PRIu64 " of group %s: rank %d would send %d rows "
+                                "to rank %d",
+                                op->seq, group->name, group->comm->rank,
+                                (int)ret_offer->send_counts[m], (int)group->members[m]);
+    }
+    return HD_OK;
+}
+
+/* ---- do they agree? ---- */
+
+static void describe(const struct hd_comm_offer *offer, char *ret_text, size_t size_bytes)
+{
+    static const char *const names[] = {" (sum)", " (max)"};
+    char root[32] = "";
+
+    if (offer->kind == HD_COMM_BROADCAST)
+        (void)snprintf(root, sizeof root, " from member %d", (int)offer->root);
+    (void)snprintf(ret_text, size_bytes, "%s of %" PRId64 " x %s%s%s",
+                   hd_comm_kind_name((enum hd_comm_kind)offer->kind), offer->count,
+                   hd_dtype_name((enum hd_dtype)offer->dtype),
+                   hd_comm_reduces(offer->kind) ? names[offer->reduce & 1] : "", root);
+}
+
+static bool agree(const struct hd_comm_offer *a, const struct hd_comm_offer *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->reduce == b->reduce &&
+           a->count == b->count && a->root == b->root;
+}
+
+/* Every member compares itself with every other, so every member sees a disagreement. */
+static enum hd_status compare(const struct hd_comm_op *op)
+{
+    const struct hd_comm_group *group = op->group;
+    const struct hd_comm_offer *own = offer_of(op, group->index);
+
+    for (int m = 0; m < group->size; m++) {
+        const struct hd_comm_offer *other = offer_of(op, m);
+        char mine[96], theirs[96];
+
+        if (agree(own, other))
+            continue;
+        describe(own, mine, sizeof mine);
+        describe(other, theirs, sizeof theirs);
+        return hd_comm_fail(
+            group->comm, HD_INVALID,
+            "operation #%" PRIu64 " of group %s differs: rank %d has %s, rank %d has %s", op->seq,
+            group->name, group->comm->rank, mine, (int)group->members[m], theirs);
+    }
+    return HD_OK;
+}
+
+/* ---- all_to_all_v: bounds ---- */
+
+int64_t hd_comm_rows_sent(const struct hd_comm_op *op, int from, int before)
+{
+    const struct hd_comm_offer *offer = offer_of(op, from);
+    int64_t rows = 0;
+
+    for (int m = 0; m < before; m++)
+        rows += offer->send_counts[m];
+    return rows;
+}
+
+int64_t hd_comm_rows_received(const struct hd_comm_op *op, int to, int before)
+{
+    int64_t rows = 0;
+
+    for (int m = 0; m < before; m++)
+        rows += offer_of(op, m)->send_counts[to];
+    return rows;
+}
+
+/* Every member checks all members, so all come to the same answer without another exchange. */
+static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
+{
+    const struct hd_comm_group *group = op->group;
+    const int size = group->size;
+    bool exceeded = false;
+
+    for (int m = 0; m < size; m++) {
+        const struct hd_comm_offer *offer = offer_of(op, m);
+        const int64_t sent = hd_comm_rows_sent(op, m, size);
+        const int64_t received = hd_comm_rows_received(op, m, size);
+
+        if (sent <= offer->send_rows_max && received <= offer->recv_rows_max)
+            continue;
+        exceeded = true;
+        if (!op->overflow)
+            return hd_comm_fail(group->comm, HD_LIMIT,
+                                "all_to_all_v #%" PRIu64 " of group %s: rank %d would send %" PRId64
+                                " rows (bound send_rows_max = %" PRId64 ") and receive %" PRId64
+                                " (bound recv_rows_max = %" PRId64 ")",
+                                op->seq, group->name, (int)group->members[m], sent,
+                                offer->send_rows_max, received, offer->recv_rows_max);
+    }
+    if (exceeded)
+        *op->overflow = 1;
+    for (int m = 0; m < size && op->recv_counts; m++)
+        op->recv_counts[m] = exceeded ? 0 : offer_of(op, m)->send_counts[group->index];
+    *ret_exceeded = exceeded;
+    return HD_OK;
+}
+
+enum hd_status hd_comm_meet(struct hd_comm_op *op, bool *ret_exceeded)
+{
+    const enum hd_status st = compare(op);
+
+    *ret_exceeded = false;
+    return st || op->kind != HD_COMM_ALL_TO_ALL_V ? st : check_bounds(op, ret_exceeded);
+}
