@@ -11,48 +11,6 @@
 
 #include "sim.h"
 
-static struct sim *new_sim(int node_count)
-{
-    struct sim *sim = calloc(1, sizeof *sim);
-
-    assert_non_null(sim);
-    sim_init(sim, 1);
-    sim->node_count = node_count;
-    return sim;
-}
-
-static struct sim *joined(int node_count)
-{
-    struct sim *sim = new_sim(node_count);
-
-    sim_run(sim, 2);
-    return sim;
-}
-
-static void free_sim(struct sim *sim)
-{
-    sim_done(sim);
-    free(sim);
-}
-
-static uint64_t submitted(struct sim *sim, const struct hd_ask *ask)
-{
-    uint64_t job;
-
-    assert_int_equal(sim_submit(sim, ask, &job), HD_OK);
-    return job;
-}
-
-static void assert_reason(const struct sim *sim, uint64_t job, const char *expected)
-{
-    struct hd_text text = {0};
-
-    hd_core_explain(sim->core, job, sim->now, &text);
-    assert_non_null(text.data);
-    assert_string_equal(text.data, expected);
-    hd_text_free(&text);
-}
-
 /* Where the ranks of an attempt are: "n1:0 n1:1 n2:0". */
 static void assert_places(const struct sim *sim, uint64_t job, int32_t attempt,
                           const char *expected)
@@ -79,21 +37,21 @@ static void assert_undisturbed(const struct sim *sim, uint64_t job, int64_t step
 /* Nodes have two devices each. */
 static void a_job_that_fits_on_one_node_stays_there(void **state)
 {
-    struct sim *sim = joined(3);
+    struct sim *sim = sim_joined(3);
     struct hd_ask one = sim_ask(1, 20), two = sim_ask(2, 20);
-    uint64_t a = submitted(sim, &one), b = submitted(sim, &two);
+    uint64_t a = sim_submitted(sim, &one), b = sim_submitted(sim, &two);
 
     (void)state;
     assert_places(sim, a, 1, "n1:0");
     assert_places(sim, b, 1, "n2:0 n2:1"); /* not n1:1 n2:0 */
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void ranks_of_a_node_are_neighbours_in_the_order_of_names(void **state)
 {
-    struct sim *sim = joined(3);
+    struct sim *sim = sim_joined(3);
     struct hd_ask four = sim_ask(4, 12);
-    uint64_t job = submitted(sim, &four);
+    uint64_t job = sim_submitted(sim, &four);
 
     (void)state;
     assert_places(sim, job, 1, "n1:0 n1:1 n2:0 n2:1");
@@ -102,106 +60,106 @@ static void ranks_of_a_node_are_neighbours_in_the_order_of_names(void **state)
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
     for (int64_t step = 1; step <= 12; step++)
         assert_int_equal(sim_count_steps(sim, job, step), 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* n1 has one device left, n2 and n3 two: three devices come of n2 or n3, and of n1 the last one,
  * so that a whole node stays free. */
 static void the_fewest_nodes_with_the_smallest_rest(void **state)
 {
-    struct sim *sim = joined(3);
+    struct sim *sim = sim_joined(3);
     struct hd_ask one = sim_ask(1, 40), three = sim_ask(3, 40);
-    uint64_t a = submitted(sim, &one), b;
+    uint64_t a = sim_submitted(sim, &one), b;
 
     (void)state;
     three.global_batch = 9;
-    b = submitted(sim, &three);
+    b = sim_submitted(sim, &three);
     assert_places(sim, a, 1, "n1:0");
     assert_places(sim, b, 1, "n1:1 n2:0 n2:1");
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_range_takes_as_many_devices_as_there_are(void **state)
 {
-    struct sim *sim = joined(2);
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(4, 10);
     uint64_t job;
 
     (void)state;
     ask.devices_min = 1;
     ask.devices_max = 8;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     assert_places(sim, job, 1, "n1:0 n1:1 n2:0 n2:1");
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void what_is_missing_is_said_exactly(void **state)
 {
-    struct sim *sim = joined(2);
+    struct sim *sim = sim_joined(2);
     struct hd_ask one = sim_ask(1, 40), four = sim_ask(4, 10);
     uint64_t job;
 
     (void)state;
-    (void)submitted(sim, &one);
-    job = submitted(sim, &four);
-    assert_reason(sim, job,
-                  "needs 4 cpu devices; n1 has 1 of 2 free (kept for job 2), n2 has 2 "
-                  "(kept for job 2)");
-    free_sim(sim);
+    (void)sim_submitted(sim, &one);
+    job = sim_submitted(sim, &four);
+    sim_assert_reason(sim, job,
+                      "needs 4 cpu devices; n1 has 1 of 2 free (kept for job 2), n2 has 2 "
+                      "(kept for job 2)");
+    sim_free(sim);
 }
 
 /* Goal: no starvation across nodes. Method: small jobs that would always fill the holes. */
 static void a_gang_is_not_starved_by_small_jobs(void **state)
 {
-    struct sim *sim = joined(2);
+    struct sim *sim = sim_joined(2);
     struct hd_ask small = sim_ask(1, 10), gang = sim_ask(4, 10);
     uint64_t job;
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        (void)submitted(sim, &small);
+        (void)sim_submitted(sim, &small);
         sim_run(sim, 3); /* so that they never end at the same time */
     }
-    job = submitted(sim, &gang);
+    job = sim_submitted(sim, &gang);
     for (int i = 0; i < 20; i++) {
-        (void)submitted(sim, &small);
+        (void)sim_submitted(sim, &small);
         sim_run(sim, 2);
     }
     sim_run_until_ended(sim, job, 60);
     assert_undisturbed(sim, job, 10);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- who may work with whom -------------------------------------------------------------------*/
 
 static void a_node_that_does_not_see_the_jobs_works_alone(void **state)
 {
-    struct sim *sim = new_sim(2);
+    struct sim *sim = sim_new(1, 2);
     struct hd_ask four = sim_ask(4, 10), two = sim_ask(2, 10);
     uint64_t gang, single, other;
 
     (void)state;
     sim->nodes[1].blind = true;
     sim_run(sim, 2);
-    gang = submitted(sim, &four);
-    single = submitted(sim, &two);
-    other = submitted(sim, &two);
-    assert_reason(sim, gang,
-                  "needs 4 cpu devices; n1 has 0 of 2 free, n2 has 0 of 2 free (not with other "
-                  "nodes: it does not see the jobs directory)");
+    gang = sim_submitted(sim, &four);
+    single = sim_submitted(sim, &two);
+    other = sim_submitted(sim, &two);
+    sim_assert_reason(sim, gang,
+                      "needs 4 cpu devices; n1 has 0 of 2 free, n2 has 0 of 2 free (not with other "
+                      "nodes: it does not see the jobs directory)");
     assert_int_equal(sim_job(sim, single)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_RUNNING);
     sim->nodes[1].blind = false; /* mounted at last, and said so */
     sim->nodes[1].changed = true;
     sim_run_until_ended(sim, gang, 100);
     assert_undisturbed(sim, gang, 10);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* A loopback address is reached from the same machine only, which the boot tells. */
 static void loopback_joins_nodes_of_one_machine_only(void **state)
 {
-    struct sim *sim = new_sim(3);
+    struct sim *sim = sim_new(1, 3);
     struct hd_ask four = sim_ask(4, 10), six = sim_ask(6, 10);
     uint64_t a, b;
 
@@ -211,22 +169,23 @@ static void loopback_joins_nodes_of_one_machine_only(void **state)
     (void)snprintf(sim->nodes[2].boot_id, sizeof sim->nodes[2].boot_id, "%s",
                    sim->nodes[1].boot_id);
     sim_run(sim, 2);
-    a = submitted(sim, &four);
+    a = sim_submitted(sim, &four);
     assert_places(sim, a, 1, "n2:0 n2:1 n3:0 n3:1"); /* n1 is another machine */
     six.global_batch = 12;
-    b = submitted(sim, &six);
-    assert_reason(sim, b,
-                  "needs 6 cpu devices; n1 has 2 (only with nodes of its own machine: its "
-                  "--data-address is 127.0.0.1), n2 has 0 of 2 free (only with nodes of its own "
-                  "machine: its --data-address is 127.0.0.1), n3 has 0 of 2 free (only with nodes "
-                  "of its own machine: its --data-address is 127.0.0.1)");
-    free_sim(sim);
+    b = sim_submitted(sim, &six);
+    sim_assert_reason(
+        sim, b,
+        "needs 6 cpu devices; n1 has 2 (only with nodes of its own machine: its "
+        "--data-address is 127.0.0.1), n2 has 0 of 2 free (only with nodes of its own "
+        "machine: its --data-address is 127.0.0.1), n3 has 0 of 2 free (only with nodes "
+        "of its own machine: its --data-address is 127.0.0.1)");
+    sim_free(sim);
 }
 
 /* n1 and n3 compute alike; n2, which stands between them, does not. */
 static void only_nodes_that_compute_alike_work_together(void **state)
 {
-    struct sim *sim = new_sim(3);
+    struct sim *sim = sim_new(1, 3);
     struct hd_ask four = sim_ask(4, 10), six = sim_ask(6, 10);
     uint64_t a, b;
 
@@ -235,31 +194,32 @@ static void only_nodes_that_compute_alike_work_together(void **state)
         (void)snprintf(sim->nodes[n].compute, sizeof sim->nodes[n].compute, "%s",
                        n == 1 ? "avx2" : "avx512");
     sim_run(sim, 2);
-    a = submitted(sim, &four);
+    a = sim_submitted(sim, &four);
     assert_places(sim, a, 1, "n1:0 n1:1 n3:0 n3:1");
     six.global_batch = 12;
-    b = submitted(sim, &six);
-    assert_reason(sim, b,
-                  "needs 6 cpu devices; n1 has 0 of 2 free (only with nodes that compute with "
-                  "avx512), n2 has 2 (only with nodes that compute with avx2), n3 has 0 of 2 free "
-                  "(only with nodes that compute with avx512)");
-    free_sim(sim);
+    b = sim_submitted(sim, &six);
+    sim_assert_reason(
+        sim, b,
+        "needs 6 cpu devices; n1 has 0 of 2 free (only with nodes that compute with "
+        "avx512), n2 has 2 (only with nodes that compute with avx2), n3 has 0 of 2 free "
+        "(only with nodes that compute with avx512)");
+    sim_free(sim);
 }
 
 static void a_node_without_an_address_works_alone(void **state)
 {
-    struct sim *sim = new_sim(2);
+    struct sim *sim = sim_new(1, 2);
     struct hd_ask four = sim_ask(4, 10);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].data_address[0] = '\0';
     sim_run(sim, 2);
-    job = submitted(sim, &four);
-    assert_reason(sim, job,
-                  "needs 4 cpu devices; n1 has 2 (not with other nodes: its heddled offers "
-                  "no data address), n2 has 2");
-    free_sim(sim);
+    job = sim_submitted(sim, &four);
+    sim_assert_reason(sim, job,
+                      "needs 4 cpu devices; n1 has 2 (not with other nodes: its heddled offers "
+                      "no data address), n2 has 2");
+    sim_free(sim);
 }
 
 /* ---- failures ---------------------------------------------------------------------------------*/
@@ -268,13 +228,13 @@ static void a_node_without_an_address_works_alone(void **state)
 static void a_failure_on_one_node_ends_all_and_is_named(void **state)
 {
     for (int later = 0; later < 2; later++) { /* the news of n2 come in time, or later */
-        struct sim *sim = joined(2);
+        struct sim *sim = sim_joined(2);
         struct hd_ask four = sim_ask(4, 12);
         uint64_t job;
 
         (void)state;
         sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
-        job = submitted(sim, &four);
+        job = sim_submitted(sim, &four);
         sim_run(sim, 8);
         sim->nodes[1].cut = later;
         sim_run(sim, 3);
@@ -286,7 +246,7 @@ static void a_failure_on_one_node_ends_all_and_is_named(void **state)
         assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
         assert_int_equal(sim_job(sim, job)->attempt_count, 2);
         assert_undisturbed(sim, job, 12);
-        free_sim(sim);
+        sim_free(sim);
     }
 }
 
@@ -294,14 +254,14 @@ static void a_failure_on_one_node_ends_all_and_is_named(void **state)
 static void a_lost_node_leaves_the_job_what_is_left(void **state)
 {
     for (int fixed = 0; fixed < 2; fixed++) {
-        struct sim *sim = joined(2);
+        struct sim *sim = sim_joined(2);
         struct hd_ask ask = sim_ask(4, 300);
         uint64_t job;
 
         (void)state;
         ask.devices_min = fixed ? 4 : 1;
         ask.restart_max = 0; /* a lost node never counts */
-        job = submitted(sim, &ask);
+        job = sim_submitted(sim, &ask);
         sim_run(sim, 9);
         sim_reboot(sim, &sim->nodes[1]); /* the machine is gone, and does not come back: */
         sim->nodes[1].cut = true;
@@ -309,9 +269,10 @@ static void a_lost_node_leaves_the_job_what_is_left(void **state)
         assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
         assert_string_equal(sim_attempt(sim, job, 1)->end.node, "n2");
         if (fixed) {
-            assert_reason(sim, job,
-                          "attempt 1 ended (node_lost on n2); needs 4 cpu devices; n1 has 2, n2 is "
-                          "lost");
+            sim_assert_reason(
+                sim, job,
+                "attempt 1 ended (node_lost on n2); needs 4 cpu devices; n1 has 2, n2 is "
+                "lost");
             sim->nodes[1].cut = false;
         } else {
             assert_places(sim, job, 2, "n1:0 n1:1");
@@ -319,16 +280,16 @@ static void a_lost_node_leaves_the_job_what_is_left(void **state)
         }
         sim_run_until_ended(sim, job, 400);
         assert_undisturbed(sim, job, 300);
-        free_sim(sim);
+        sim_free(sim);
     }
 }
 
 /* One node hears of the cancel at once, the other only after a while. */
 static void a_cancel_stops_all_shares_after_one_checkpoint(void **state)
 {
-    struct sim *sim = joined(2);
+    struct sim *sim = sim_joined(2);
     struct hd_ask four = sim_ask(4, 300);
-    uint64_t job = submitted(sim, &four);
+    uint64_t job = sim_submitted(sim, &four);
 
     (void)state;
     sim_run(sim, 8);
@@ -340,7 +301,7 @@ static void a_cancel_stops_all_shares_after_one_checkpoint(void **state)
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_USER);
     assert_int_equal(sim_count_on_disk(sim, job), 2); /* step 5, and where it stopped */
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- everything at once -----------------------------------------------------------------------*/

@@ -11,48 +11,6 @@
 
 #include "sim.h"
 
-static struct sim *new_sim(uint64_t seed)
-{
-    struct sim *sim = calloc(1, sizeof *sim);
-
-    assert_non_null(sim);
-    sim_init(sim, seed);
-    return sim;
-}
-
-static void free_sim(struct sim *sim)
-{
-    sim_done(sim);
-    free(sim);
-}
-
-/* A cluster whose nodes have joined. */
-static struct sim *joined(void)
-{
-    struct sim *sim = new_sim(1);
-
-    sim_run(sim, 2);
-    return sim;
-}
-
-static uint64_t submitted(struct sim *sim, const struct hd_ask *ask)
-{
-    uint64_t job;
-
-    assert_int_equal(sim_submit(sim, ask, &job), HD_OK);
-    return job;
-}
-
-static void assert_reason(const struct sim *sim, uint64_t job, const char *expected)
-{
-    struct hd_text text = {0};
-
-    hd_core_explain(sim->core, job, sim->now, &text);
-    assert_non_null(text.data);
-    assert_string_equal(text.data, expected);
-    hd_text_free(&text);
-}
-
 static enum hd_job_state state_of(const struct sim *sim, uint64_t job)
 {
     return sim_job(sim, job)->state;
@@ -62,9 +20,9 @@ static enum hd_job_state state_of(const struct sim *sim, uint64_t job)
 
 static void a_job_trains_to_its_end(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 12);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     sim_run_until_ended(sim, job, 60);
@@ -75,22 +33,22 @@ static void a_job_trains_to_its_end(void **state)
     assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 12));
     for (int64_t step = 1; step <= 12; step++)
         assert_int_equal(sim_count_steps(sim, job, step), 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* Two jobs of one device each fill one node before the other is touched: large holes stay large. */
 static void small_jobs_share_a_node(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(1, 50);
-    uint64_t a = submitted(sim, &ask), b = submitted(sim, &ask);
+    uint64_t a = sim_submitted(sim, &ask), b = sim_submitted(sim, &ask);
 
     (void)state;
     assert_string_equal(sim_attempt(sim, a, 1)->plan.ranks[0].node_name, "n1");
     assert_string_equal(sim_attempt(sim, b, 1)->plan.ranks[0].node_name, "n1");
     assert_int_equal(sim_attempt(sim, a, 1)->plan.ranks[0].device, 0);
     assert_int_equal(sim_attempt(sim, b, 1)->plan.ranks[0].device, 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- failures ---------------------------------------------------------------------------------*/
@@ -98,7 +56,7 @@ static void small_jobs_share_a_node(void **state)
 /* Checkpoints come every 5 steps; a rank dies before step 8: steps 6 and 7 are done twice. */
 static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 12);
     uint64_t job;
 
@@ -106,7 +64,7 @@ static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
     for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 8};
     sim->nodes[0].faults.fail_count = 1;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run_until_ended(sim, job, 60);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
@@ -119,13 +77,13 @@ static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
     assert_int_equal(sim_count_steps(sim, job, 5), 1);
     assert_int_equal(sim_count_steps(sim, job, 7), 2);
     assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 12));
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* restart.max 2: the first attempt and two more fail in a row without a checkpoint. */
 static void a_job_gives_up_after_restart_max(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 12);
     uint64_t job;
 
@@ -133,27 +91,27 @@ static void a_job_gives_up_after_restart_max(void **state)
     for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 3, .fail_count = 100};
     ask.restart_max = 2;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_FAILED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
     assert_string_equal(sim_job(sim, job)->reason,
                         "rank_exit: rank 1 on n1: killed by signal 9: killed (3 failed in a row "
                         "without a new checkpoint, restart.max is 2)");
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* Each attempt dies 3 steps after its base, but only every second one reaches a checkpoint: never
  * more than one failure in a row, so restart.max 1 is enough to reach the end. */
 static void a_new_checkpoint_forgives_failures(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 24);
     uint64_t job;
 
     (void)state;
     ask.restart_max = 1;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     for (int64_t fail_at = 8; fail_at <= 23; fail_at += 5) {
         for (int again = 0; again < 2; again++) {
             const int32_t attempts = sim_job(sim, job)->attempt_count;
@@ -169,14 +127,14 @@ static void a_new_checkpoint_forgives_failures(void **state)
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1 + 4 * 2);
     assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 24));
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* Goal: damage costs the steps behind the checkpoint before, and no restart. Method: checkpoints at
  * 5 and 10 of attempt 1, which dies at step 13; that of 10 cannot be loaded. */
 static void a_damaged_checkpoint_is_gone_back_from(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 24);
     uint64_t job;
 
@@ -185,7 +143,7 @@ static void a_damaged_checkpoint_is_gone_back_from(void **state)
     ask.keep = 2;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {10, 10}};
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run_until_ended(sim, job, 200);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
@@ -194,13 +152,13 @@ static void a_damaged_checkpoint_is_gone_back_from(void **state)
     assert_int_equal(sim_attempt(sim, job, 3)->base_step, 5);
     assert_int_equal(sim_count_events(sim, job, "checkpoint_damaged"), 1);
     assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 24));
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* Goal: one after the other, and never silently from the beginning. Method: both are damaged. */
 static void without_a_sound_checkpoint_the_job_fails(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 24);
     uint64_t job;
 
@@ -208,7 +166,7 @@ static void without_a_sound_checkpoint_the_job_fails(void **state)
     ask.restart_max = 2;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {5, 10}};
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run_until_ended(sim, job, 200);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_FAILED);
     assert_int_equal(sim_attempt(sim, job, 2)->base_step, 10);
@@ -218,66 +176,66 @@ static void without_a_sound_checkpoint_the_job_fails(void **state)
     assert_int_equal(sim_attempt(sim, job, 4)->base_step, 10);
     assert_int_equal(sim_job(sim, job)->attempt_count, 4);
     assert_int_equal(sim_count_events(sim, job, "checkpoint_damaged"), 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void restart_max_0_means_one_attempt(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 12);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
     ask.restart_max = 0;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_FAILED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void bad_input_is_never_tried_again(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 12);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .bad_input = true};
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_FAILED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_launch_that_fails_is_tried_again(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 12);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults.no_start = 2;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
     assert_int_equal(sim_attempt(sim, job, 2)->end.cause, HD_END_CAUSE_LAUNCH_FAILED);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void ranks_that_never_meet_are_a_failed_launch(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 12);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults.never_meet = true;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 599);
     assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_STARTING);
     sim_run(sim, 3);
@@ -285,7 +243,7 @@ static void ranks_that_never_meet_are_a_failed_launch(void **state)
     sim->nodes[0].faults.never_meet = false;
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- nodes that vanish ------------------------------------------------------------------------*/
@@ -293,13 +251,13 @@ static void ranks_that_never_meet_are_a_failed_launch(void **state)
 /* Silence means unreachable after 15 s and lost after 180 s, not before; it costs no restart. */
 static void a_lost_node_moves_its_job_to_the_other(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 400);
     uint64_t job;
 
     (void)state;
     ask.restart_max = 0;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 9); /* past step 5 */
     sim->nodes[0].cut = true;
     sim_run(sim, 14);
@@ -325,16 +283,16 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
     sim_run_until_ended(sim, job, 500);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_FAILED); /* step 40 of attempt 2 */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* Attempt 1 reaches step 170 or so behind the broken network; attempt 2 starts from 5 and dies at
  * 40: attempt 3 must start from 35 of attempt 2, not from what attempt 1 wrote. */
 static void what_an_older_attempt_writes_is_never_looked_at(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 400);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     sim_run(sim, 9);
@@ -351,41 +309,42 @@ static void what_an_older_attempt_writes_is_never_looked_at(void **state)
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
     assert_int_equal(sim_attempt(sim, job, 3)->base_attempt, 2);
     assert_int_equal(sim_attempt(sim, job, 3)->base_step, 35);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* The other node was never connected, so both attempts run on n1: attempt 2 may not start before
  * the ranks of attempt 1 are gone (the simulated devices assert it). */
 static void a_returning_node_is_emptied_before_it_works(void **state)
 {
-    struct sim *sim = new_sim(1);
+    struct sim *sim = sim_new(1, 2);
     struct hd_ask ask = sim_ask(2, 400);
     uint64_t job;
 
     (void)state;
     sim->nodes[1].cut = true;
     sim_run(sim, 2);
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 9);
     sim->nodes[0].cut = true;
     sim_run(sim, 185);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
-    assert_reason(sim, job, "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is lost");
+    sim_assert_reason(sim, job,
+                      "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is lost");
     sim->nodes[0].cut = false;
     sim_run(sim, 2); /* the old stream is refused, a new one is made */
-    assert_reason(sim, job,
-                  "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is still "
-                  "stopping attempt 1 of job 1");
+    sim_assert_reason(sim, job,
+                      "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is still "
+                      "stopping attempt 1 of job 1");
     sim_run(sim, 5);
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_short_silence_changes_nothing(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 200);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     sim_run(sim, 5);
@@ -396,18 +355,18 @@ static void a_short_silence_changes_nothing(void **state)
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
     assert_int_equal(sim_count_steps(sim, job, 90), 1); /* reported after the silence */
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_restarted_machine_ends_its_attempts_at_once(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 30);
     uint64_t job;
 
     (void)state;
     ask.restart_max = 0; /* a lost node never counts */
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 9);
     sim_reboot(sim, &sim->nodes[0]);
     sim_run(sim, 2);
@@ -416,14 +375,14 @@ static void a_restarted_machine_ends_its_attempts_at_once(void **state)
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 30));
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_restarted_daemon_keeps_its_ranks(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 30);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     for (int i = 0; i < 10; i++) {
@@ -435,41 +394,41 @@ static void a_restarted_daemon_keeps_its_ranks(void **state)
     assert_int_equal(sim->starts, 1);
     for (int64_t step = 1; step <= 30; step++)
         assert_int_equal(sim_count_steps(sim, job, step), 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* A checkpoint on a disk that only n1 sees: the job waits for n1 although n2 is free. */
 static void a_private_checkpoint_ties_the_job_to_its_node(void **state)
 {
-    struct sim *sim = new_sim(1);
+    struct sim *sim = sim_new(1, 2);
     struct hd_ask ask = sim_ask(2, 30);
     uint64_t job;
 
     (void)state;
     sim->shared_disk = false;
     sim_run(sim, 2);
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 9);
     sim->nodes[0].cut = true;
     sim_run(sim, 185);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
-    assert_reason(sim, job,
-                  "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; its "
-                  "checkpoint of step 5 is on n1 only; n1 is lost, n2 has 2");
+    sim_assert_reason(sim, job,
+                      "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; its "
+                      "checkpoint of step 5 is on n1 only; n1 is lost, n2 has 2");
     sim->nodes[0].cut = false;
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
     assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n1");
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- cancel -----------------------------------------------------------------------------------*/
 
 static void cancel_writes_a_checkpoint_first(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     sim_run(sim, 9); /* between checkpoints */
@@ -480,14 +439,14 @@ static void cancel_writes_a_checkpoint_first(void **state)
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_USER);
     assert_int_equal(sim_count_on_disk(sim, job), 2); /* step 5 and the last */
     assert_int_equal(sim_cancel(sim, job, false), HD_NOT_FOUND);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void cancel_now_writes_nothing(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     sim_run(sim, 9);
@@ -495,19 +454,19 @@ static void cancel_now_writes_nothing(void **state)
     sim_run_until_ended(sim, job, 10);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_CANCELLED);
     assert_int_equal(sim_count_on_disk(sim, job), 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_stop_that_takes_too_long_becomes_a_kill(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 10000);
     uint64_t job;
 
     (void)state;
     ask.keep = 2;
     sim->nodes[0].faults.ignore_stop = true;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 3);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     sim_run(sim, 298);
@@ -516,153 +475,155 @@ static void a_stop_that_takes_too_long_becomes_a_kill(void **state)
     sim_run(sim, 4);
     assert_int_equal(sim_count_events(sim, job, "killed"), 1);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_CANCELLED);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_queued_job_is_cancelled_at_once(void **state)
 {
-    struct sim *sim = new_sim(1);
+    struct sim *sim = sim_new(1, 2);
     struct hd_ask ask = sim_ask(2, 10);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_CANCELLED);
     sim_run(sim, 5);
     assert_int_equal(sim->starts, 0);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* The desired set with "stopping" is the first that the daemon hears of the attempt. */
 static void an_attempt_cancelled_before_it_started_never_starts(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 10);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].cut = true;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     sim->nodes[0].cut = false;
     sim_daemon_restart(sim, &sim->nodes[0]);
     sim_run_until_ended(sim, job, 20);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_CANCELLED);
     assert_int_equal(sim->starts, 0);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_job_that_was_faster_than_its_cancel_has_succeeded(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 10);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults.ignore_stop = true;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 5);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     sim_run_until_ended(sim, job, 20);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_SUCCEEDED);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------*/
 
 static void a_job_without_nodes_says_so(void **state)
 {
-    struct sim *sim = new_sim(1);
+    struct sim *sim = sim_new(1, 2);
     struct hd_ask ask = sim_ask(2, 10);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
-    assert_reason(sim, job, "needs 2 cpu devices; no node has joined yet (start heddled on one)");
-    free_sim(sim);
+    sim_assert_reason(sim, job,
+                      "needs 2 cpu devices; no node has joined yet (start heddled on one)");
+    sim_free(sim);
 }
 
 static void gangs_wait_first_in_first_out_and_say_why(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask two = sim_ask(2, 20), one = sim_ask(1, 20);
-    uint64_t a = submitted(sim, &one), b = submitted(sim, &two), c = submitted(sim, &two);
-    uint64_t d = submitted(sim, &one), e = submitted(sim, &two);
+    uint64_t a = sim_submitted(sim, &one), b = sim_submitted(sim, &two),
+             c = sim_submitted(sim, &two);
+    uint64_t d = sim_submitted(sim, &one), e = sim_submitted(sim, &two);
 
     (void)state;
     /* a holds a device of n1, b holds n2. c needs a whole node: n1 is kept for it, so d, which
      * would fit there, waits behind it, and so does e. */
     assert_int_equal(state_of(sim, a), HD_JOB_STATE_RUNNING);
     assert_int_equal(state_of(sim, b), HD_JOB_STATE_RUNNING);
-    assert_reason(sim, c,
-                  "needs 2 cpu devices; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
-                  "of 2 free (kept for job 4)");
-    assert_reason(sim, d,
-                  "needs 1 cpu device; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
-                  "of 2 free (kept for job 4)");
-    assert_reason(sim, e,
-                  "waits behind job 3; needs 2 cpu devices; n1 has 1 of 2 free (kept "
-                  "for job 3), n2 has 0 of 2 free (kept for job 4)");
+    sim_assert_reason(sim, c,
+                      "needs 2 cpu devices; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
+                      "of 2 free (kept for job 4)");
+    sim_assert_reason(sim, d,
+                      "needs 1 cpu device; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
+                      "of 2 free (kept for job 4)");
+    sim_assert_reason(sim, e,
+                      "waits behind job 3; needs 2 cpu devices; n1 has 1 of 2 free (kept "
+                      "for job 3), n2 has 0 of 2 free (kept for job 4)");
     for (uint64_t job = a; job <= e; job++)
         sim_run_until_ended(sim, job, 200);
     assert_true(sim_job(sim, c)->started_ms <= sim_job(sim, d)->started_ms);
     assert_true(sim_job(sim, d)->started_ms <= sim_job(sim, e)->started_ms);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* Goal: no starvation. Method: a stream of small jobs that would always fill the holes. */
 static void a_large_job_is_not_starved_by_small_ones(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask small = sim_ask(1, 10), large = sim_ask(2, 10);
     uint64_t job;
 
     (void)state;
     for (int i = 0; i < 4; i++) {
-        (void)submitted(sim, &small);
+        (void)sim_submitted(sim, &small);
         sim_run(sim, 3); /* so that they never end at the same time */
     }
-    job = submitted(sim, &large);
+    job = sim_submitted(sim, &large);
     for (int i = 0; i < 20; i++) {
-        (void)submitted(sim, &small);
+        (void)sim_submitted(sim, &small);
         sim_run(sim, 2);
     }
     assert_int_not_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void an_impossible_job_holds_nobody_up(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask eight = sim_ask(8, 10), two = sim_ask(2, 10);
-    uint64_t job = submitted(sim, &eight), next = submitted(sim, &two);
+    uint64_t job = sim_submitted(sim, &eight), next = sim_submitted(sim, &two);
 
     (void)state;
-    assert_reason(sim, job, "needs 8 cpu devices; n1 has 0 of 2 free, n2 has 2");
+    sim_assert_reason(sim, job, "needs 8 cpu devices; n1 has 0 of 2 free, n2 has 2");
     sim_run_until_ended(sim, next, 60);
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_QUEUED);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_range_of_devices_takes_what_is_there(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(1, 10);
     uint64_t a, b, c;
 
     (void)state;
-    a = submitted(sim, &ask);
+    a = sim_submitted(sim, &ask);
     ask.devices_max = 8; /* n1 has one left, n2 two; three do not share 8 sequences evenly */
-    b = submitted(sim, &ask);
-    c = submitted(sim, &ask);
+    b = sim_submitted(sim, &ask);
+    c = sim_submitted(sim, &ask);
     assert_int_equal(sim_attempt(sim, a, 1)->plan.rank_count, 1);
     assert_int_equal(sim_attempt(sim, b, 1)->plan.rank_count, 2);
     assert_int_equal(sim_attempt(sim, c, 1)->plan.rank_count, 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void retries_without_progress_are_spaced_out(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 10);
     struct hd_text text = {0};
     uint64_t job;
@@ -671,7 +632,7 @@ static void retries_without_progress_are_spaced_out(void **state)
     ask.restart_max = 100;
     sim->nodes[0].faults.no_start = 100;
     sim->nodes[1].faults.no_start = 100;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 130);
     /* waits 0, 1, 2, 4, 8, 16, 32, 60 s: within 130 s at most 2 + 7 attempts, at least 7 */
     assert_in_range(sim_job(sim, job)->attempt_count, 7, 9);
@@ -679,14 +640,14 @@ static void retries_without_progress_are_spaced_out(void **state)
     assert_non_null(strstr(text.data, "attempt"));
     assert_non_null(strstr(text.data, "ended (launch_failed on n1); tries again in "));
     hd_text_free(&text);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_draining_node_finishes_and_takes_nothing_new(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 10);
-    uint64_t a = submitted(sim, &ask), b;
+    uint64_t a = sim_submitted(sim, &ask), b;
     const struct hd_core_event drain = {.kind = HD_CORE_DRAIN,
                                         .drain = {.node = "n1", .reason = "new disk"}};
     const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN, .drain = {.node = "n1"}};
@@ -700,23 +661,23 @@ static void a_draining_node_finishes_and_takes_nothing_new(void **state)
     assert_int_equal(view.record->state, HD_NODE_STATE_DRAINING);
     sim->nodes[1].cut = true;
     sim_run(sim, 16);
-    b = submitted(sim, &ask);
+    b = sim_submitted(sim, &ask);
     assert_int_equal(state_of(sim, a), HD_JOB_STATE_SUCCEEDED);
     hd_core_node_at(sim->core, 0, &view);
     assert_int_equal(view.record->state, HD_NODE_STATE_DRAINED);
-    assert_reason(sim, b,
-                  "needs 2 cpu devices; n1 is drained: new disk, n2 has been "
-                  "unreachable for 16 s");
+    sim_assert_reason(sim, b,
+                      "needs 2 cpu devices; n1 is drained: new disk, n2 has been "
+                      "unreachable for 16 s");
     assert_int_equal(sim_event(sim, &undrain), HD_OK);
     assert_int_equal(state_of(sim, b), HD_JOB_STATE_RUNNING);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- identity ---------------------------------------------------------------------------------*/
 
 static void a_taken_name_is_refused_until_its_owner_is_lost(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
     const struct hd_core_event hello = {.kind = HD_CORE_HELLO,
                                         .hello = {.uuid = "another",
@@ -733,12 +694,12 @@ static void a_taken_name_is_refused_until_its_owner_is_lost(void **state)
     sim_run(sim, 181);
     assert_int_equal(sim_event(sim, &hello), HD_OK);
     assert_int_equal(hd_core_node_count(sim->core), 2);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_second_stream_of_a_node_replaces_the_first(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct sim_node *node = &sim->nodes[0];
     const uint64_t old = node->stream;
     struct hd_core_event alive = {.kind = HD_CORE_ALIVE, .node = {.uuid = "uuid-1", .stream = old}};
@@ -755,12 +716,12 @@ static void a_second_stream_of_a_node_replaces_the_first(void **state)
     assert_int_equal(view.record->state, HD_NODE_STATE_READY);
     alive.node.stream = node->stream;
     assert_int_equal(sim_event(sim, &alive), HD_OK);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
     struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
     struct hd_core_event hello = {.kind = HD_CORE_HELLO,
@@ -772,16 +733,16 @@ static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
                                             .device_count = 1}};
 
     (void)state;
-    (void)submitted(sim, &ask);
+    (void)sim_submitted(sim, &ask);
     assert_int_equal(sim_event(sim, &hello), HD_CONFLICT);
     hello.hello.boot_id = "boot-9"; /* after a restart of the machine nothing runs there */
     assert_int_equal(sim_event(sim, &hello), HD_OK);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 static void a_repeated_request_is_the_same_job(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 3), other = sim_ask(1, 9);
     uint64_t first, again;
     bool repeated;
@@ -798,36 +759,36 @@ static void a_repeated_request_is_the_same_job(void **state)
     assert_true(repeated);
     assert_int_equal(again, first);
     assert_int_equal(hd_core_live_jobs(sim->core), 0);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- checkpoints ------------------------------------------------------------------------------*/
 
 static void old_checkpoints_go_and_the_newest_stay(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 42);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     sim_run_until_ended(sim, job, 100);
     sim_run(sim, 5);
     assert_int_equal(sim_count_on_disk(sim, job), 2); /* keep: steps 40 and 42 */
     assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 42));
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* keep 1, base at step 5 of attempt 1: it stays while attempt 2 runs, whatever is newer. */
 static void the_base_in_use_is_not_deleted(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 60);
     uint64_t job;
 
     (void)state;
     ask.keep = 1;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 45); /* well beyond step 20 of attempt 2 */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
@@ -835,16 +796,16 @@ static void the_base_in_use_is_not_deleted(void **state)
     sim_run_until_ended(sim, job, 100);
     sim_run(sim, 3);
     assert_int_equal(sim_count_on_disk(sim, job), 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* All are kept, and there are more than the core remembers: it is the oldest that it forgets, so
  * that the job goes on from the newest. */
 static void beyond_the_limit_the_newest_checkpoints_count(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 2 * HD_CTL_CHECKPOINTS_MAX);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
     struct hd_core_event report = {.kind = HD_CORE_REPORT,
                                    .report = {.uuid = "uuid-1",
                                               .stream = sim->nodes[0].stream,
@@ -872,16 +833,16 @@ static void beyond_the_limit_the_newest_checkpoints_count(void **state)
     assert_int_equal(sim_event(sim, &observed), HD_OK);
     assert_non_null(hd_core_attempt(sim->core, job, 2));
     assert_int_equal(hd_core_attempt(sim->core, job, 2)->base_step, HD_CTL_CHECKPOINTS_MAX + 2);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- the controller away ----------------------------------------------------------------------*/
 
 static void a_controller_restart_does_not_touch_training(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 60);
-    uint64_t job = submitted(sim, &ask), other = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask), other = sim_submitted(sim, &ask);
 
     (void)state;
     for (int i = 0; i < 12; i++) {
@@ -894,15 +855,15 @@ static void a_controller_restart_does_not_touch_training(void **state)
     assert_int_equal(sim->starts, 2);
     for (int64_t step = 1; step <= 60; step++)
         assert_int_equal(sim_count_steps(sim, job, step), 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* After a restart, a node has 300 s to come back before its attempts are given up. */
 static void a_restarted_controller_is_patient(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 1000);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     sim_run(sim, 5);
@@ -913,16 +874,16 @@ static void a_restarted_controller_is_patient(void **state)
     assert_int_equal(state_of(sim, job), HD_JOB_STATE_RUNNING);
     sim_run(sim, 1);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* n1's ranks vanish without a trace and without a reboot while the controller is away: attempt 1
  * was running, so it is over; it must not be started a second time. */
 static void an_attempt_that_vanished_is_not_started_twice(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 30);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
 
     (void)state;
     sim_run(sim, 9);
@@ -933,38 +894,38 @@ static void an_attempt_that_vanished_is_not_started_twice(void **state)
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 30));
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* A job that was accepted but not durable when the controller died was never acknowledged, and no
  * daemon has heard of it. */
 static void nothing_leaves_before_it_is_durable(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 10);
     uint64_t job, again;
 
     (void)state;
     sim->slow_store = true;
-    job = submitted(sim, &ask);
+    job = sim_submitted(sim, &ask);
     sim_run(sim, 10);
     assert_false(sim->acknowledged[job]);
     assert_int_equal(sim->starts, 0);
     sim_controller_crash(sim);
     assert_int_equal(hd_core_live_jobs(sim->core), 0);
-    again = submitted(sim, &ask);
+    again = sim_submitted(sim, &ask);
     sim_commit(sim);
     assert_true(sim->acknowledged[again]);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- reports ----------------------------------------------------------------------------------*/
 
 static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
     struct hd_core_event event = {.kind = HD_CORE_REPORT,
                                   .report = {.uuid = "uuid-1",
                                              .stream = sim->nodes[0].stream,
@@ -986,15 +947,15 @@ static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
     event.report.uuid = "uuid-1";
     event.report.stream = sim->nodes[0].stream;
     assert_int_equal(sim_event(sim, &event), HD_OK);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* After a break the daemon sends again what was not acknowledged, known or not. */
 static void a_resent_report_is_taken_in_once(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
     struct hd_core_event event = {.kind = HD_CORE_REPORT,
                                   .report = {.uuid = "uuid-1",
                                              .stream = sim->nodes[0].stream,
@@ -1017,7 +978,7 @@ static void a_resent_report_is_taken_in_once(void **state)
     assert_int_equal(sim_event(sim, &event), HD_OK);
     for (int64_t step = 1001; step <= 1005; step++)
         assert_int_equal(sim_count_steps(sim, job, step), 1);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* "x" and two-byte characters: each character begins at an odd byte, so a cut at an even one halves
@@ -1026,9 +987,9 @@ static void a_resent_report_is_taken_in_once(void **state)
 static void a_text_too_long_is_cut_between_characters(void **state)
 {
     enum { CHARACTERS = 4000 };
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = submitted(sim, &ask);
+    uint64_t job = sim_submitted(sim, &ask);
     char text[1 + 2 * CHARACTERS + 1] = "x";
     struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = text}};
     struct hd_core_event report = {.kind = HD_CORE_REPORT,
@@ -1060,7 +1021,7 @@ static void a_text_too_long_is_cut_between_characters(void **state)
     assert_true(hd_text_is_utf8(kept->message, HD_CTL_MESSAGE_BYTES_MAX - 1));
     hd_batch_free(out.batch);
     hd_core_out_done(&out);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- plans ------------------------------------------------------------------------------------*/
@@ -1093,7 +1054,7 @@ static void plans_divide_the_batch(void **state)
 
 static void what_can_never_run_is_refused(void **state)
 {
-    struct sim *sim = joined();
+    struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(3, 10); /* 8 sequences for 3 devices */
     uint64_t job;
 
@@ -1103,7 +1064,7 @@ static void what_can_never_run_is_refused(void **state)
     ask = sim_ask(2, 10);
     ask.device = HD_DEVICE_KIND_CUDA;
     assert_int_equal(sim_submit(sim, &ask, &job), HD_UNSUPPORTED);
-    free_sim(sim);
+    sim_free(sim);
 }
 
 /* ---- everything at once -----------------------------------------------------------------------*/

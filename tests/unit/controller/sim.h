@@ -106,6 +106,9 @@ struct sim {
 
 void sim_init(struct sim *sim, uint64_t seed);
 void sim_done(struct sim *sim);
+struct sim *sim_new(uint64_t seed, int node_count); /* on the heap */
+void sim_free(struct sim *sim);
+struct sim *sim_joined(int node_count); /* of seed 1, when its nodes have joined */
 
 /* One second: daemons and ranks act, messages arrive, timers run. */
 void sim_second(struct sim *sim);
@@ -115,6 +118,7 @@ void sim_run_until_ended(struct sim *sim, uint64_t job, int limit_s);
 
 struct hd_ask sim_ask(int devices, int steps);
 enum hd_status sim_submit(struct sim *sim, const struct hd_ask *ask, uint64_t *ret_job);
+uint64_t sim_submitted(struct sim *sim, const struct hd_ask *ask); /* fails the test if refused */
 enum hd_status sim_submit_as(struct sim *sim, const struct hd_ask *ask, const char *request_id,
                              uint64_t *ret_job, bool *ret_repeated);
 enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now);
@@ -128,6 +132,7 @@ void sim_reboot(struct sim *sim, struct sim_node *node);         /* its ranks ar
 /* The durable record of a job or attempt; fails the test when it is not there. */
 const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job);
 const struct hd_attempt_record *sim_attempt(const struct sim *sim, uint64_t job, int32_t attempt);
+void sim_assert_reason(const struct sim *sim, uint64_t job, const char *expected);
 size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind);
 size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step);
 /* Checkpoint directories of the job that are on the disk. */

@@ -66,13 +66,10 @@ static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
  * undisturbed run. Method: seeded random faults around the real core; the simulation asserts. */
 void sim_live_through(uint64_t seed, int node_count)
 {
-    struct sim *sim = calloc(1, sizeof *sim);
+    struct sim *sim = sim_new(seed, node_count);
     uint64_t jobs[64];
     size_t count = 0;
 
-    assert_non_null(sim);
-    sim_init(sim, seed);
-    sim->node_count = node_count;
     sim->slow_store = true;
     sim->max_delay_s = 4;
     for (int second = 0; second < 3000; second++) {
@@ -102,6 +99,5 @@ void sim_live_through(uint64_t seed, int node_count)
                              sim_undisturbed_value(job, sim_job(sim, job)->steps));
     }
     assert_true(count > 20);
-    sim_done(sim);
-    free(sim);
+    sim_free(sim);
 }

@@ -1,0 +1,344 @@
+#include "sim_internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+
+/* ---- what is durable --------------------------------------------------------------------------*/
+
+enum { DB_ROWS = 20000 };
+
+struct sim_db {
+    struct hd_arena arena;
+    struct hd_job_record jobs[SIM_JOBS];
+    uint64_t sequences[SIM_JOBS]; /* [0]: the cluster's */
+    struct hd_attempt_record attempts[DB_ROWS];
+    struct hd_node_record nodes[8];
+    struct hd_checkpoint_record checkpoints[DB_ROWS];
+    struct hd_position_record positions[DB_ROWS];
+    struct {
+        uint64_t job;
+        char kind[32];
+    } events[DB_ROWS];
+    struct {
+        uint64_t job;
+        int64_t step;
+    } steps[DB_ROWS];
+    size_t attempt_count, node_count, checkpoint_count, position_count, event_count, step_count;
+    uint64_t last_job;
+};
+
+/* I9: entries of a history are numbered without a gap. */
+static void expect_next(struct sim_db *db, uint64_t job, uint64_t sequence)
+{
+    assert_true(job < SIM_JOBS);
+    assert_int_equal(sequence, db->sequences[job] + 1);
+    db->sequences[job] = sequence;
+}
+
+static void db_put_job(struct sim_db *db, bool is_new, const struct hd_job_record *job)
+{
+    struct hd_job_record *row = &db->jobs[job->job], old = *row;
+
+    assert_true(job->job < SIM_JOBS);
+    assert_int_equal(is_new, old.job == 0);
+    if (old.job) /* I8 */
+        assert_true(old.state <= HD_JOB_STATE_STOPPING || old.state == job->state);
+    *row = hd_record_copy_job(&db->arena, job);
+    if (!is_new) {
+        row->spec = old.spec;
+        row->spec_bytes = old.spec_bytes;
+    }
+    if (job->job > db->last_job)
+        db->last_job = job->job;
+}
+
+static void db_put_attempt(struct sim_db *db, const struct hd_attempt_record *attempt)
+{
+    size_t i = 0;
+
+    while (i < db->attempt_count &&
+           (db->attempts[i].job != attempt->job || db->attempts[i].attempt != attempt->attempt))
+        i++;
+    assert_true(i < DB_ROWS);
+    if (i == db->attempt_count)
+        db->attempt_count++;
+    else /* I8 */
+        assert_true(db->attempts[i].state != HD_ATTEMPT_STATE_ENDED);
+    db->attempts[i] = hd_record_copy_attempt(&db->arena, attempt);
+}
+
+static void db_put_node(struct sim_db *db, const struct hd_node_record *node)
+{
+    size_t i = 0;
+
+    while (i < db->node_count && strcmp(db->nodes[i].uuid, node->uuid) != 0)
+        i++;
+    assert_true(i < 8);
+    db->node_count += i == db->node_count;
+    db->nodes[i] = hd_record_copy_node(&db->arena, node);
+}
+
+static void db_put_checkpoint(struct sim_db *db, const struct hd_checkpoint_record *checkpoint)
+{
+    size_t i = 0;
+
+    while (i < db->checkpoint_count && (db->checkpoints[i].job != checkpoint->job ||
+                                        db->checkpoints[i].attempt != checkpoint->attempt ||
+                                        db->checkpoints[i].step != checkpoint->step))
+        i++;
+    assert_true(i < DB_ROWS);
+    if (i == db->checkpoint_count) {
+        db->checkpoint_count++;
+        expect_next(db, checkpoint->job, checkpoint->sequence);
+    }
+    db->checkpoints[i] = hd_record_copy_checkpoint(&db->arena, checkpoint);
+}
+
+static void db_put_position(struct sim_db *db, const struct hd_position_record *position)
+{
+    size_t i = 0;
+
+    while (i < db->position_count && (db->positions[i].job != position->job ||
+                                      db->positions[i].attempt != position->attempt ||
+                                      db->positions[i].rank != position->rank))
+        i++;
+    assert_true(i < DB_ROWS);
+    db->position_count += i == db->position_count;
+    db->positions[i] = *position;
+}
+
+void sim_db_put(struct sim_db *db, const struct hd_op *op)
+{
+    switch (op->kind) {
+    case HD_OP_JOB_NEW:
+    case HD_OP_JOB:
+        db_put_job(db, op->kind == HD_OP_JOB_NEW, &op->job);
+        break;
+    case HD_OP_ATTEMPT:
+        db_put_attempt(db, &op->attempt);
+        break;
+    case HD_OP_NODE:
+        db_put_node(db, &op->node);
+        break;
+    case HD_OP_CHECKPOINT:
+        db_put_checkpoint(db, &op->checkpoint);
+        break;
+    case HD_OP_EVENT:
+        expect_next(db, op->event.job, op->event.sequence);
+        assert_true(db->event_count < DB_ROWS);
+        db->events[db->event_count].job = op->event.job;
+        (void)snprintf(db->events[db->event_count++].kind, 32, "%s", op->event.kind);
+        break;
+    case HD_OP_STEP:
+        expect_next(db, op->step.job, op->step.sequence);
+        assert_true(db->step_count < DB_ROWS);
+        db->steps[db->step_count].job = op->step.job;
+        db->steps[db->step_count++].step = op->step.step;
+        break;
+    case HD_OP_VALIDATION:
+        expect_next(db, op->validation.job, op->validation.sequence);
+        break;
+    case HD_OP_POSITION:
+        db_put_position(db, &op->position);
+        break;
+    }
+}
+
+static bool db_is_live(const struct sim_db *db, uint64_t job)
+{
+    if (!db->jobs[job].job)
+        return false;
+    if (db->jobs[job].state <= HD_JOB_STATE_STOPPING)
+        return true;
+    for (size_t i = 0; i < db->checkpoint_count; i++) {
+        if (db->checkpoints[i].job == job &&
+            db->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
+            return true;
+    }
+    return false;
+}
+
+static void restore_job(struct sim *sim, uint64_t job)
+{
+    const struct sim_db *db = sim->db;
+    struct hd_ask ask;
+
+    memcpy(&ask, db->jobs[job].spec, sizeof ask); /* the simulation's spec is the ask itself */
+    ask.name = "restored";
+    assert_int_equal(hd_core_restore_job(sim->core, &db->jobs[job], &ask, db->sequences[job]), 0);
+    for (int32_t k = 1; k <= db->jobs[job].attempt_count; k++)
+        assert_int_equal(hd_core_restore_attempt(sim->core, sim_attempt(sim, job, k)), HD_OK);
+    for (size_t i = 0; i < db->checkpoint_count; i++) {
+        if (db->checkpoints[i].job == job &&
+            db->checkpoints[i].state != HD_CHECKPOINT_STATE_DELETED)
+            assert_int_equal(hd_core_restore_checkpoint(sim->core, &db->checkpoints[i]), HD_OK);
+    }
+    for (size_t i = 0; i < db->position_count; i++) {
+        if (db->positions[i].job == job)
+            assert_int_equal(hd_core_restore_position(sim->core, &db->positions[i]), HD_OK);
+    }
+}
+
+void sim_restore(struct sim *sim)
+{
+    const struct sim_db *db = sim->db;
+
+    for (size_t i = 0; i < db->node_count; i++)
+        assert_int_equal(hd_core_restore_node(sim->core, &db->nodes[i]), HD_OK);
+    for (uint64_t job = 1; job < SIM_JOBS; job++) {
+        if (db->jobs[job].job)
+            assert_int_equal(hd_core_restore_request(sim->core, db->jobs[job].request_id, job), 0);
+    }
+    for (uint64_t job = 1; job < SIM_JOBS; job++) {
+        if (db_is_live(db, job))
+            restore_job(sim, job);
+    }
+    assert_int_equal(hd_core_restored(sim->core, db->last_job, db->sequences[0], sim->now), HD_OK);
+}
+
+/* ---- the disk that all nodes share ------------------------------------------------------------*/
+
+struct sim_disk {
+    struct {
+        char path[64];
+        uint64_t job, value;
+        int64_t step;
+        int32_t attempt;
+        bool there;
+    } dirs[DB_ROWS];
+    size_t count;
+};
+
+void sim_path_of(char ret_path[64], uint64_t job, int32_t attempt, int64_t step)
+{
+    (void)snprintf(ret_path, 64, "/jobs/%llu/attempt-%d/checkpoints/step-%lld",
+                   (unsigned long long)job, attempt, (long long)step);
+}
+
+void sim_disk_write(struct sim *sim, const struct sim_attempt *a)
+{
+    struct sim_disk *disk = sim->disk;
+
+    assert_true(disk->count < DB_ROWS);
+    sim_path_of(disk->dirs[disk->count].path, a->job, a->attempt, a->step);
+    disk->dirs[disk->count].job = a->job;
+    disk->dirs[disk->count].attempt = a->attempt;
+    disk->dirs[disk->count].step = a->step;
+    disk->dirs[disk->count].value = a->value;
+    disk->dirs[disk->count++].there = true;
+}
+
+bool sim_disk_read(const struct sim *sim, const char *path, uint64_t *ret_value)
+{
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (sim->disk->dirs[i].there && strcmp(sim->disk->dirs[i].path, path) == 0) {
+            *ret_value = sim->disk->dirs[i].value;
+            return true;
+        }
+    }
+    return false;
+}
+
+void sim_disk_delete(struct sim *sim, const char *path)
+{
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (strcmp(sim->disk->dirs[i].path, path) == 0)
+            sim->disk->dirs[i].there = false;
+    }
+}
+
+size_t sim_count_on_disk(const struct sim *sim, uint64_t job)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < sim->disk->count; i++)
+        count += sim->disk->dirs[i].there && sim->disk->dirs[i].job == job;
+    return count;
+}
+
+uint64_t sim_train(uint64_t value, int64_t step)
+{
+    return hd_random_u64(value, (uint64_t)step);
+}
+
+uint64_t sim_undisturbed_value(uint64_t job, int64_t steps)
+{
+    uint64_t value = job;
+
+    for (int64_t step = 1; step <= steps; step++)
+        value = sim_train(value, step);
+    return value;
+}
+
+uint64_t sim_final_value(const struct sim *sim, uint64_t job)
+{
+    uint64_t value = 0;
+    int64_t step = -1;
+
+    for (size_t i = 0; i < sim->disk->count; i++) {
+        if (sim->disk->dirs[i].there && sim->disk->dirs[i].job == job &&
+            sim->disk->dirs[i].step > step) {
+            step = sim->disk->dirs[i].step;
+            value = sim->disk->dirs[i].value;
+        }
+    }
+    return value;
+}
+
+void sim_durable_init(struct sim *sim)
+{
+    sim->db = calloc(1, sizeof *sim->db);
+    sim->disk = calloc(1, sizeof *sim->disk);
+    assert_non_null(sim->db);
+    assert_non_null(sim->disk);
+}
+
+void sim_durable_done(struct sim *sim)
+{
+    hd_arena_done(&sim->db->arena);
+    free(sim->db);
+    free(sim->disk);
+}
+
+/* ---- looking ----------------------------------------------------------------------------------*/
+
+const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job)
+{
+    assert_true(job < SIM_JOBS && sim->db->jobs[job].job == job);
+    return &sim->db->jobs[job];
+}
+
+const struct hd_attempt_record *sim_attempt(const struct sim *sim, uint64_t job, int32_t attempt)
+{
+    for (size_t i = 0; i < sim->db->attempt_count; i++) {
+        if (sim->db->attempts[i].job == job && sim->db->attempts[i].attempt == attempt)
+            return &sim->db->attempts[i];
+    }
+    fail_msg("attempt %d of job %llu is not stored", attempt, (unsigned long long)job);
+    return NULL;
+}
+
+size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < sim->db->event_count; i++)
+        count += sim->db->events[i].job == job && strcmp(sim->db->events[i].kind, kind) == 0;
+    return count;
+}
+
+size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < sim->db->step_count; i++)
+        count += sim->db->steps[i].job == job && sim->db->steps[i].step == step;
+    return count;
+}

@@ -1,0 +1,25 @@
+/* sim_internal: what is durable in the simulated world (sim_durable.c: the store's rows and the
+ * disk that all nodes share), for the shell, daemons and ranks around the core (sim.c). See sim.h.
+ */
+#ifndef HD_TEST_CONTROLLER_SIM_INTERNAL_H
+#define HD_TEST_CONTROLLER_SIM_INTERNAL_H
+
+#include "sim.h"
+
+void sim_durable_init(struct sim *sim);
+void sim_durable_done(struct sim *sim);
+
+/* Takes one operation of a batch; asserts I8 and I9 as it goes. */
+void sim_db_put(struct sim_db *db, const struct hd_op *op);
+/* Gives a new core all that is durable. */
+void sim_restore(struct sim *sim);
+
+/* The directory of a checkpoint. */
+void sim_path_of(char ret_path[64], uint64_t job, int32_t attempt, int64_t step);
+void sim_disk_write(struct sim *sim, const struct sim_attempt *a);
+bool sim_disk_read(const struct sim *sim, const char *path, uint64_t *ret_value);
+void sim_disk_delete(struct sim *sim, const char *path);
+
+uint64_t sim_train(uint64_t value, int64_t step); /* the training state one step on */
+
+#endif
