@@ -5,9 +5,8 @@
  * changes one function.
  */
 #include "controller/core_internal.h"
+#include "link/job.h"
 #include "plan/choose.h"
-
-enum { CPU_RANKS_MAX = 64 }; /* of one job: as many as the engines shm and gloo connect */
 
 /* The one place that knows what the engines of this build can run. */
 static enum hd_status check_capability(const struct hd_ask *ask, enum hd_device_kind kind)
@@ -52,11 +51,11 @@ enum hd_status hd_core_plan(const struct hd_ask *ask, enum hd_device_kind kind, 
 
     if (st)
         return st;
-    if (count > CPU_RANKS_MAX)
+    if (count > HD_JOB_RANKS_MAX)
         return hd_err(HD_UNSUPPORTED,
                       "resources.devices: %d are not supported yet; a job has at most %d cpu "
                       "devices",
-                      count, CPU_RANKS_MAX);
+                      count, HD_JOB_RANKS_MAX);
     plan.dp = count;
     if (ask->dp && ask->dp != count)
         return hd_err(HD_INVALID, "parallel.dp: %d does not use all of %d devices", ask->dp, count);

@@ -10,11 +10,10 @@
 #include "controller/cli/show.h"
 #include "controller/cli/submit.h"
 #include "controller/cli/table.h"
+#include "link/job.h"
 #include "plan/choose.h"
 #include "plan/plan.h"
 #include "spec/spec.h"
-
-enum { DEVICES_MAX = HD_COMM_WORLD_MAX };
 
 struct asked {
     Heddle__V1__JobSpec *spec;
@@ -28,7 +27,7 @@ struct asked {
 
 /* ---- the device ---- */
 
-/* cpu:N[:T]; without it as many as the job asks for, sharing the usable cores as heddled does. */
+/* cpu:N[:T]; else the most that the job asks for, sharing the usable cores as heddled does. */
 static int read_devices(const char *text, struct asked *a)
 {
     cpu_set_t set;
@@ -36,18 +35,16 @@ static int read_devices(const char *text, struct asked *a)
     char copy[64], *rest = copy, *kind, *count, *threads = NULL;
 
     a->devices = hd_spec_most_devices(a->spec);
-    if (!a->devices) /* what is wrong with them is said when the spec is checked */
-        a->devices = a->spec->resources->devices_min;
     if (text) {
         (void)snprintf(copy, sizeof copy, "%s", text);
         kind = strsep(&rest, ":");
         count = strsep(&rest, ":");
         threads = strsep(&rest, ":");
         if (rest || strcmp(kind, "cpu") != 0 || !count ||
-            hd_text_to_int64(count, 1, DEVICES_MAX, &a->devices) ||
+            hd_text_to_int64(count, 1, HD_JOB_RANKS_MAX, &a->devices) ||
             (threads && hd_text_to_int64(threads, 1, 4096, &a->threads)))
             return cli_usage("--devices %s: say cpu:N or cpu:N:T, N devices (1 to %d) of T threads",
-                             text, DEVICES_MAX);
+                             text, HD_JOB_RANKS_MAX);
     }
     if (!threads)
         a->threads = cores / a->devices > 1 ? cores / a->devices : 1;

@@ -32,7 +32,8 @@ enum {
     HD_JOB_WORD_MAX = 64,
     HD_JOB_PATH_MAX = 4096,
     HD_JOB_FILE_BYTES_MAX = 4 << 20,
-    HD_JOB_SOURCES_MAX = 64
+    HD_JOB_SOURCES_MAX = 64,
+    HD_JOB_RANKS_MAX = 64 /* as many as the engines shm and gloo connect */
 };
 enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
 

@@ -38,6 +38,9 @@ static enum hd_status plan_rank(const struct hd_job *job, const struct hd_traits
     return st;
 }
 
+_Static_assert((int)HD_JOB_RANKS_MAX == (int)HD_COMM_WORLD_MAX,
+               "a job has as many ranks as the engines connect");
+
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan)
 {

@@ -402,10 +402,16 @@ static enum hd_status check_policies(const Heddle__V1__ParallelSpec *p)
     return HD_OK;
 }
 
+static int32_t most_wanted(const Heddle__V1__JobSpec *spec)
+{
+    return spec->resources->devices_max < HD_JOB_RANKS_MAX ? spec->resources->devices_max
+                                                           : HD_JOB_RANKS_MAX;
+}
+
 int32_t hd_spec_most_devices(const struct Heddle__V1__JobSpec *spec)
 {
     const int64_t batch = spec->train->global_batch, micro = spec->parallel->micro_batch;
-    int32_t count = spec->resources->devices_max;
+    int32_t count = most_wanted(spec);
 
     while (count >= spec->resources->devices_min && count > 0 &&
            (batch % count || (micro && (batch / count) % micro) ||
@@ -427,10 +433,10 @@ static enum hd_status check_batch(const Heddle__V1__JobSpec *spec)
         return hd_err(HD_INVALID,
                       "resources.devices: no number from %d to %d shares train.global_batch = %lld "
                       "evenly%s; change one of them",
-                      spec->resources->devices_min, spec->resources->devices_max, (long long)batch,
+                      spec->resources->devices_min, most_wanted(spec), (long long)batch,
                       micro ? " in whole micro-batches" : "");
     if (batch % devices) {
-        spec_list_divisors(batch, 1, 65536, devices, list);
+        spec_list_divisors(batch, 1, HD_JOB_RANKS_MAX, devices, list);
         return hd_err(HD_INVALID,
                       "resources.devices: %lld does not divide train.global_batch = %lld; use %s",
                       (long long)devices, (long long)batch, list);
@@ -469,6 +475,11 @@ static enum hd_status check_resources(const Heddle__V1__JobSpec *spec)
                       r->devices_min, r->devices_max);
     if (r->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA)
         return unsupported("resources.device", "cuda", "use auto or cpu");
+    if (r->devices_min > HD_JOB_RANKS_MAX)
+        return hd_err(HD_UNSUPPORTED,
+                      "resources.devices: %d are not supported yet; a job has at most %d cpu "
+                      "devices",
+                      r->devices_min, HD_JOB_RANKS_MAX);
     if (dp && (dp < r->devices_min || dp > r->devices_max))
         return hd_err(HD_INVALID,
                       "parallel.dp: %d is not resources.devices = %d; write auto, or the same "

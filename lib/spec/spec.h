@@ -88,8 +88,8 @@ struct hd_spec_attempt {
     const char *base_manifest_hash; /* hex; NULL with base_checkpoint NULL */
 };
 
-/* The largest number within resources.devices that can share the batch; 0: none can. The spec is
- * filled. */
+/* The largest number within resources.devices, and of HD_JOB_RANKS_MAX, that can share the batch;
+ * 0: none can. The spec is filled. */
 int32_t hd_spec_most_devices(const struct Heddle__V1__JobSpec *spec);
 
 /* The job for the ranks of one attempt. `spec` is filled and checked; file lists and paths are

@@ -218,19 +218,26 @@ static const struct mistake wishes[] = {
      "heddle-controller --jobs-dir decides for all jobs"},
     {16, "resources: {device: cuda}",
      "job.yaml:16: resources.device: cuda is not supported yet; use auto or cpu"},
+    {16, "resources: {devices: 65}",
+     "job.yaml:16: resources.devices: 65 are not supported yet; a job has at most 64 cpu devices"},
+    {16, "resources: {devices: {min: 65, max: 70}}",
+     "job.yaml:16: resources.devices: 65 are not supported yet; a job has at most 64 cpu devices"},
 };
 
-/* Of 8 sequences 3, 5, 6 and 7 devices get no equal shares. */
+/* Of 8 sequences 3, 5, 6 and 7 devices get no equal shares; 130 could be shared by 65, which no
+ * job may have. */
 static void a_range_of_devices_offers_the_most_that_share_the_batch(void **state)
 {
     static const struct {
-        int min, max, micro, dp, most;
-    } rows[] = {
-        {1, 7, 0, 0, 4}, {3, 9, 0, 0, 8}, {2, 7, 4, 0, 2}, {1, 8, 0, 2, 2}, {5, 7, 0, 0, 0}};
+        int batch, min, max, micro, dp, most;
+    } rows[] = {{8, 1, 7, 0, 0, 4},     {8, 3, 9, 0, 0, 8},      {8, 2, 7, 4, 0, 2},
+                {8, 1, 8, 0, 2, 2},     {8, 5, 7, 0, 0, 0},      {130, 1, 130, 0, 0, 26},
+                {130, 1, 65, 0, 0, 26}, {130, 27, 130, 0, 0, 0}, {128, 1, 128, 0, 0, 64}};
     Heddle__V1__JobSpec *spec = read_good(NULL);
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        spec->train->global_batch = rows[i].batch;
         spec->resources->devices_min = rows[i].min;
         spec->resources->devices_max = rows[i].max;
         spec->parallel->micro_batch = rows[i].micro;
