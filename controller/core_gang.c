@@ -8,6 +8,9 @@
  * devices that the job can use wins, then the one of the fewest nodes, then the one that leaves the
  * fewest devices over; then the names of nodes decide. Ranks are numbered along the names of nodes,
  * so those of a node are neighbours.
+ *
+ * What a node sees and where it is reached is what it said on its stream, and not stored: after a
+ * start of the controller a waiting gang keeps nodes free once enough of them are back.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,21 +42,12 @@ static bool is_within_reach(const struct core_node *node, const struct core_node
     return is_loopback(seed) ? core_same(node->rec.boot_id, seed->rec.boot_id) : !is_loopback(node);
 }
 
-/* Whether there are nodes that a loopback address keeps from this one. */
-static bool misses_others(const struct hd_core *core, const struct core_node *node)
+/* Whether there are nodes that do not go with this one. */
+static bool misses_others(const struct hd_core *core, const struct core_node *node,
+                          bool (*goes_with)(const struct core_node *, const struct core_node *))
 {
     for (size_t i = 0; i < core->node_count; i++) {
-        if (core_node_may_come_back(core->nodes[i]) && !is_within_reach(core->nodes[i], node))
-            return true;
-    }
-    return false;
-}
-
-/* Whether there are nodes whose ranks would round otherwise. */
-static bool others_compute_otherwise(const struct hd_core *core, const struct core_node *node)
-{
-    for (size_t i = 0; i < core->node_count; i++) {
-        if (core_node_may_come_back(core->nodes[i]) && !computes_alike(core->nodes[i], node))
+        if (core_node_may_come_back(core->nodes[i]) && !goes_with(core->nodes[i], node))
             return true;
     }
     return false;
@@ -68,10 +62,10 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
                     node->jobs_dir_problem ? node->jobs_dir_problem : "");
     else if (!node->data_address || !*node->data_address)
         hd_text_add(text, " (not with other nodes: its heddled offers no data address)");
-    else if (is_loopback(node) && misses_others(core, node))
+    else if (is_loopback(node) && misses_others(core, node, is_within_reach))
         hd_text_add(text, " (only with nodes of its own machine: its --data-address is %s)",
                     node->data_address);
-    else if (others_compute_otherwise(core, node))
+    else if (misses_others(core, node, computes_alike))
         hd_text_add(text, " (only with nodes that compute with %s)", node->compute);
 }
 
@@ -236,8 +230,9 @@ bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
         if (found || *ret_behind)
             continue;
         count = gather(core, node, kind, true, true, members);
-        for (size_t i = 0; core_pick_count(ask, kind, total_of(members, count), &plan) && i < count;
-             i++)
+        if (!core_pick_count(ask, kind, total_of(members, count), &plan))
+            continue;
+        for (size_t i = 0; i < count; i++)
             *ret_behind = *ret_behind ? *ret_behind : members[i].node->reserved_by;
     }
     core->no_memory |= !members;

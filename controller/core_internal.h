@@ -238,14 +238,14 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job);
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
                              const struct hd_deletion *deletion);
-/* What the next attempt would start from; NULL: from scratch. */
 /* What the next attempt starts from: the newest that no attempt found damaged; where all were found
  * so, the newest. NULL: there is none. */
 const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job);
 
 /* It ended because the checkpoint that it was to start from is damaged. */
 bool core_attempt_blames_base(const struct core_attempt *attempt);
-/* For such an attempt the sound checkpoint to go back to, else NULL; NULL where there is none. */
+/* Where to go back to from an attempt that blames its base: the newest sound checkpoint. NULL: it
+ * does not blame it, or there is no sound one. */
 const struct hd_checkpoint_record *core_checkpoint_before_base(const struct core_job *job,
                                                                const struct core_attempt *attempt);
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt);

@@ -534,8 +534,6 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
 
     if (!end.node || !*end.node)
         end.node = share->node->rec.name;
-    if (end.echo && end.rank >= 0 && end.rank < attempt->rec.plan.rank_count)
-        end.node = attempt->rec.plan.ranks[end.rank].node_name;
     suspect_peer(core, share->node, &end);
     for (size_t i = 0; end.echo && i < attempt->share_count; i++) /* a sign of life clears it */
         attempt->shares[i].node->suspect |=

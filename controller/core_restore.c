@@ -82,8 +82,10 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
         return checked(core);
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
-    attempt->rec.end.echo = attempt->share_count > 1 && record->end.rank < 0 &&
-                            record->end.cause == HD_END_CAUSE_RANK_EXIT;
+    /* not stored: a rank's exit and a hang that name no rank are those that were echoes */
+    attempt->rec.end.echo =
+        attempt->share_count > 1 && record->end.rank < 0 &&
+        (record->end.cause == HD_END_CAUSE_RANK_EXIT || record->end.cause == HD_END_CAUSE_HANG);
     if (record->state != HD_ATTEMPT_STATE_ENDED) {
         enum hd_status st = restore_shares(core, attempt);
 

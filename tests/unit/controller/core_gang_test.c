@@ -250,6 +250,35 @@ static void a_failure_on_one_node_ends_all_and_is_named(void **state)
     }
 }
 
+/* What was an echo is one still after a start of the controller: the cause, told later, wins. */
+static void an_echo_heard_before_a_crash_is_not_taken_for_the_cause(void **state)
+{
+    for (int hangs = 0; hangs < 2; hangs++) {
+        const enum hd_end_cause cause = hangs ? HD_END_CAUSE_HANG : HD_END_CAUSE_RANK_EXIT;
+        struct sim *sim = sim_joined(2);
+        struct hd_ask four = sim_ask(4, 12);
+        uint64_t job;
+
+        (void)state;
+        sim->nodes[1].faults =
+            (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .hangs = hangs};
+        job = sim_submitted(sim, &four);
+        sim_run(sim, 8);
+        sim->nodes[1].cut = true;
+        sim_run(sim, 3);
+        assert_int_equal(sim_attempt(sim, job, 1)->end.cause, cause); /* as n1 tells it */
+        assert_int_equal(sim_attempt(sim, job, 1)->end.rank, -1);
+        sim_controller_crash(sim);
+        sim->nodes[1].cut = false;
+        sim_run_until_ended(sim, job, 60);
+        assert_int_equal(sim_attempt(sim, job, 1)->end.cause, cause);
+        assert_int_equal(sim_attempt(sim, job, 1)->end.rank, 3);
+        assert_string_equal(sim_attempt(sim, job, 1)->end.node, "n2");
+        assert_undisturbed(sim, job, 12);
+        sim_free(sim);
+    }
+}
+
 /* With a range the job goes on with what is left; with a fixed number it waits for the node. */
 static void a_lost_node_leaves_the_job_what_is_left(void **state)
 {
@@ -336,6 +365,7 @@ int main(void)
         cmocka_unit_test(only_nodes_that_compute_alike_work_together),
         cmocka_unit_test(a_node_without_an_address_works_alone),
         cmocka_unit_test(a_failure_on_one_node_ends_all_and_is_named),
+        cmocka_unit_test(an_echo_heard_before_a_crash_is_not_taken_for_the_cause),
         cmocka_unit_test(a_lost_node_leaves_the_job_what_is_left),
         cmocka_unit_test(a_cancel_stops_all_shares_after_one_checkpoint),
         cmocka_unit_test(random_worlds_of_many_nodes_keep_every_rule),

@@ -344,17 +344,20 @@ static bool peers_are_there(struct sim *sim, const struct sim_attempt *a)
     return true;
 }
 
-/* The name of a node whose ranks have left without an end of their work, NULL: none has. */
-static const char *peer_that_left(struct sim *sim, const struct sim_attempt *a)
+/* Whether a node's ranks have left without an end of their work; then how that looks from here. */
+static bool a_peer_left(struct sim *sim, const struct sim_attempt *a, enum hd_end_cause *ret_cause)
 {
     for (int n = 0; n < sim->node_count; n++) {
         const struct sim_attempt *peer = a->on[n] ? peer_of(sim, a, n) : a;
 
         if (!peer ||
-            (peer->state == HD_ATTEMPT_STATE_ENDED && peer->end.cause != HD_END_CAUSE_COMPLETED))
-            return sim->nodes[n].name;
+            (peer->state == HD_ATTEMPT_STATE_ENDED && peer->end.cause != HD_END_CAUSE_COMPLETED)) {
+            *ret_cause = peer && peer->end.cause == HD_END_CAUSE_HANG ? HD_END_CAUSE_HANG
+                                                                      : HD_END_CAUSE_RANK_EXIT;
+            return true;
+        }
     }
-    return NULL;
+    return false;
 }
 
 static bool peers_have_done(struct sim *sim, const struct sim_attempt *a, int64_t step)
@@ -391,7 +394,8 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
         return;
     if (faults->fail_count > 0 && a->step + 1 == faults->fail_at_step) {
         faults->fail_count--;
-        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, a->rank + a->device_count - 1, "killed");
+        end_attempt(node, a, faults->hangs ? HD_END_CAUSE_HANG : HD_END_CAUSE_RANK_EXIT,
+                    a->rank + a->device_count - 1, faults->hangs ? "silent" : "killed");
         a->end.bad_input = faults->bad_input;
         return;
     }
@@ -407,6 +411,8 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
 
 static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_attempt *a)
 {
+    enum hd_end_cause cause;
+
     if (a->state == HD_ATTEMPT_STATE_ENDED)
         return;
     if (a->wanted == HD_WANTED_STOPPED) {
@@ -426,8 +432,8 @@ static void attempt_second(struct sim *sim, struct sim_node *node, struct sim_at
         a->end.exit_code = HD_LINK_EXIT_BAD_BASE;
     } else if (a->step >= a->steps) {
         end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, ""); /* the base was the last step */
-    } else if (peer_that_left(sim, a)) {
-        end_attempt(node, a, HD_END_CAUSE_RANK_EXIT, -1, "a peer left");
+    } else if (a_peer_left(sim, a, &cause)) {
+        end_attempt(node, a, cause, -1, "a peer left");
         a->end.echo = true;
     } else {
         train_one_step(sim, node, a);

@@ -29,6 +29,7 @@ enum {
 struct sim_faults {
     int fail_at_step;   /* a rank here of any attempt dies when this step begins; 0: never */
     int fail_count;     /* so many times */
+    bool hangs;         /* it does not die but stands still, which its supervisor sees */
     bool bad_input;     /* and says that trying again is useless */
     int64_t damaged[2]; /* the checkpoints of these steps that attempt 1 wrote cannot be loaded */
     int no_start;       /* so many attempts cannot be launched */
