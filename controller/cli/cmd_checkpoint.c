@@ -73,6 +73,13 @@ static bool is_model_dir(const char *dir)
     return is_dir(dir) && hd_hf_has_config(dir) && !hd_source_is_checkpoint(dir);
 }
 
+/* The same, or what is left of one that export wrote. */
+static bool is_export(const char *dir)
+{
+    return is_model_dir(dir) ||
+           (is_dir(dir) && hd_hf_has_hashes(dir) && !hd_source_is_checkpoint(dir));
+}
+
 /* Reads the manifest only; the tensors are not touched. */
 static enum hd_status add_checkpoint(struct found *f, const char *dir)
 {
@@ -171,6 +178,18 @@ static int ask_controller(struct cli *cli, const char *name, struct found *f)
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
+static enum hd_status need_dir(const char *name)
+{
+    struct stat info;
+
+    if (stat(name, &info) < 0)
+        return hd_err(HD_NOT_FOUND, "there is no folder %s: %s", name, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return hd_err(HD_INVALID,
+                      "%s is no folder; give that of a checkpoint, of a job or of a run", name);
+    return HD_OK;
+}
+
 /* JOB or DIR: digits are a job unless there is such a folder; `./7` is always a folder. */
 static int find_checkpoints(struct cli *cli, const char *name, struct found *f)
 {
@@ -178,9 +197,9 @@ static int find_checkpoints(struct cli *cli, const char *name, struct found *f)
 
     if (name[strspn(name, "0123456789")] == '\0' && *name && !is_dir(name))
         return ask_controller(cli, name, f);
-    if (!is_dir(name))
-        return cli_fail(hd_err(HD_NOT_FOUND, "there is no folder %s: %s", name, strerror(errno)));
-    st = scan_dir(f, name);
+    st = need_dir(name);
+    if (!st)
+        st = scan_dir(f, name);
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
@@ -243,12 +262,18 @@ static int show_verdict(enum hd_status st, const char *path)
 static int verify_checkpoints(const struct found *f)
 {
     int code = CLI_CONTINUE;
+    bool damaged = false;
 
     for (size_t i = 0; i < f->count; i++) {
-        const int one = show_verdict(hd_ckpt_verify(f->items[i].path), f->items[i].path);
+        const enum hd_status st = hd_ckpt_verify(f->items[i].path);
+        const int one = show_verdict(st, f->items[i].path);
 
+        damaged |= st == HD_CORRUPT;
         code = one == CLI_CONTINUE ? code : one;
     }
+    if (damaged)
+        cli_note("heddle: what is damaged cannot be mended; use an older checkpoint (--step N), "
+                 "heddle checkpoint ls lists them");
     return code;
 }
 
@@ -256,8 +281,13 @@ static int verify_checkpoints(const struct found *f)
 static int verify_model_dir(const char *dir)
 {
     const enum hd_status st = hd_hf_verify(dir);
+    const int code = st == HD_NOT_FOUND ? cli_fail(st) : show_verdict(st, dir);
 
-    return st == HD_NOT_FOUND ? cli_fail(st) : show_verdict(st, dir);
+    if (st == HD_CORRUPT)
+        cli_note("heddle: what is damaged cannot be mended; export it again: heddle checkpoint "
+                 "export JOB|DIR --out %s --force",
+                 dir);
+    return code;
 }
 
 /* ---- checkpoint export ---- */
@@ -395,7 +425,10 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
     code = check_flags(verb, &f);
     if (code != CLI_CONTINUE)
         return code;
-    if (verb == VERB_VERIFY && is_model_dir(cli->args[1])) {
+    if (verb == VERB_VERIFY && is_export(cli->args[1])) {
+        if (f.step)
+            return cli_usage("checkpoint: --step: %s is a model folder, which has no steps",
+                             cli->args[1]);
         code = verify_model_dir(cli->args[1]);
         return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
     }

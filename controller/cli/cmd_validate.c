@@ -101,6 +101,9 @@ static int look_at_data(struct validated *v)
         return cli_fail(st);
     if (!status)
         return CLI_CONTINUE;
+    if (status == PROCESS_KILLED)
+        return cli_fail(hd_err(HD_IO, "heddle-worker was killed while it read the data files; is "
+                                      "there enough memory?"));
     return status == CLI_USAGE || status == CLI_NOT_FOUND ? status : CLI_FAILED;
 }
 

@@ -100,7 +100,7 @@ enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
         return hd_err(HD_IO, "cannot start %s: %s", argv[0], strerror(error));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    *ret_exit = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+    *ret_exit = WIFEXITED(status) ? WEXITSTATUS(status) : PROCESS_KILLED;
     return ret_output->failed ? hd_err(HD_NO_MEMORY, "no memory for what %s says", argv[0]) : HD_OK;
 }
 

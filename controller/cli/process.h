@@ -37,9 +37,10 @@ enum hd_status process_start(struct process *process, char *const *argv);
 bool process_has_ended(struct process *process);
 enum hd_status process_explain(const struct process *process);
 
+enum { PROCESS_KILLED = 255 }; /* in place of an exit status: a signal ended it */
+
 /* Runs a program to its end and gathers what it prints; its stderr is ours. `input` (NULL: none) is
- * what it reads. HD_IO: it could not be started. *ret_exit: its exit status, 255 when a signal
- * ended it. */
+ * what it reads. HD_IO: it could not be started. *ret_exit: its exit status, or PROCESS_KILLED. */
 enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
                            struct hd_text *ret_output, int *ret_exit);
 

@@ -132,4 +132,7 @@ enum hd_status hd_hf_export(const struct hd_hf_export *options);
  * heddle-hashes.json. */
 enum hd_status hd_hf_verify(const char *dir);
 
+/* Whether a folder has the list of hashes that hd_hf_export writes; it may have lost all else. */
+bool hd_hf_has_hashes(const char *dir);
+
 #endif

@@ -214,6 +214,17 @@ enum hd_status hd_hf_parse_hashes(struct hd_arena *arena, const char *text, size
     return st == HD_INVALID || st == HD_LIMIT ? HD_CORRUPT : st;
 }
 
+bool hd_hf_has_hashes(const char *dir)
+{
+    struct hd_text path = {0};
+    bool has;
+
+    hd_file_join(&path, dir, HD_HF_HASHES_FILE);
+    has = !path.failed && hd_file_exists(path.data);
+    hd_text_free(&path);
+    return has;
+}
+
 enum hd_status hd_hf_verify(const char *dir)
 {
     struct hd_text path = {0}, text = {0};

@@ -65,6 +65,14 @@ mixed '[bad.jsonl]' >"$work/bad.yaml"
 check_status lines_that_are_none_are_an_error 2 heddle validate "$work/bad.yaml"
 check_equal with_the_line 1 "$(grep -c 'bad.jsonl:1: ' "$work/check.err")"
 
+# a worker that is killed says nothing itself: beside a copy of the command stands one that is
+mkdir "$work/bin"
+cp "$HEDDLE_BIN/heddle" "$work/bin"
+printf '#!/bin/sh\nkill -KILL $$\n' >"$work/bin/heddle-worker"
+chmod +x "$work/bin/heddle-worker"
+check_status a_killed_worker_is_an_error 6 "$work/bin/heddle" validate "$work/mixed.yaml"
+check_equal that_is_said 1 "$(grep -c 'heddle-worker was killed while it read the data files' "$work/check.err")"
+
 # what a model directory asks for and is not done is said before anything runs
 mkdir "$work/gpt"
 cat >"$work/gpt/config.json" <<'END'

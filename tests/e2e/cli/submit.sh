@@ -54,8 +54,19 @@ check by_force_it_goes heddle checkpoint export "$job" --out "$work/model" --for
 cp -r "$work/model" "$work/damaged"
 printf 'XXXXXXXX' | dd of="$work/damaged/model.safetensors" bs=1 seek=20 conv=notrunc status=none
 check_status a_damaged_export_is_found 6 heddle checkpoint verify "$work/damaged"
+check_equal and_what_to_do_is_said 1 "$(grep -c 'export it again: .*--force' "$work/check.err")"
+check_status an_export_has_no_steps 2 heddle checkpoint verify "$work/model" --step 30
+rm "$work/damaged/config.json"
+check_status an_export_without_its_config_is_one 6 heddle checkpoint verify "$work/damaged"
+check_equal and_that_file_is_missed 1 "$(grep -c 'damaged/config.json' "$work/check.err")"
+check_status a_file_is_no_folder 2 heddle checkpoint verify "$work/model/config.json"
+check_equal as_is_said 1 "$(grep -c 'config.json is no folder' "$work/check.err")"
 check_status export_flags_are_of_export 2 heddle checkpoint verify "$job" --force
 check one_step_is_verified heddle checkpoint verify "$job" --step 20
+cp -r "$(heddle checkpoint ls "$job" -o jsonl | member path)" "$work/worn"
+printf 'XXXXXXXX' | dd of="$(find "$work/worn" -name "*.safetensors" | head -n 1)" bs=1 seek=20 conv=notrunc status=none
+check_status a_damaged_checkpoint_is_found 6 heddle checkpoint verify "$work/worn"
+check_equal and_an_older_one_recommended 1 "$(grep -c 'use an older checkpoint' "$work/check.err")"
 # a new run from those weights
 sed -e 's|^model:.*|model: {from: model}|' -e 's/^name:.*/name: anew/' "$file" >"$work/anew.yaml"
 anew=$(submit "$work/anew.yaml" --set train.steps=10)
