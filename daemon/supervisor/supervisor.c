@@ -425,26 +425,45 @@ static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
     return n ? records[i].launch * (HD_SHM_FLIGHT_COMPLETE + 1) + (uint64_t)records[i].state : 0;
 }
 
-/* All fall silent when one stands still. To blame is the one that is behind in its collectives, for
- * which the others wait; of several, the one that was silent first. With ranks on other nodes there
- * is no such count: to blame is one that is not asleep, as those are that wait. */
-static const struct sup_rank *rank_to_blame(const struct sup *sup, const struct sup_rank *silent,
-                                            int64_t now_ms)
+/* All fall silent when one stands still: those that are within half of the longest silence. */
+static bool is_silent_too(const struct sup_rank *rank, const struct sup_rank *silent,
+                          int64_t now_ms)
 {
-    const int64_t long_ms = (now_ms - silent->heard_ms) / 2;
+    return rank->pid && now_ms - rank->heard_ms >= (now_ms - silent->heard_ms) / 2;
+}
+
+/* To blame is the one that is behind in its collectives, for which the others wait; of several, the
+ * one that was silent first. */
+static const struct sup_rank *find_behind(const struct sup *sup, const struct sup_rank *silent,
+                                          int64_t now_ms)
+{
     const struct sup_rank *blamed = silent;
 
     for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].pid && now_ms - sup->ranks[i].heard_ms >= long_ms &&
-            (sup_spans(sup) ? sup_is_busy(&sup->ranks[i]) && !sup_is_busy(blamed)
-                            : progress_of(sup, &sup->ranks[i]) < progress_of(sup, blamed)))
+        if (is_silent_too(&sup->ranks[i], silent, now_ms) &&
+            progress_of(sup, &sup->ranks[i]) < progress_of(sup, blamed))
             blamed = &sup->ranks[i];
     return blamed;
 }
 
+/* With ranks on other nodes there is no such count: to blame is one that is not asleep, as those
+ * are that wait. NULL: all sleep. The first that is busy ends the search, for each look takes time.
+ */
+static const struct sup_rank *find_busy(const struct sup *sup, const struct sup_rank *silent,
+                                        int64_t now_ms)
+{
+    if (sup_is_busy(silent))
+        return silent;
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (&sup->ranks[i] != silent && is_silent_too(&sup->ranks[i], silent, now_ms) &&
+            sup_is_busy(&sup->ranks[i]))
+            return &sup->ranks[i];
+    return NULL;
+}
+
 static void look_for_hang(struct sup *sup, int64_t now_ms)
 {
-    const struct sup_rank *silent = NULL;
+    const struct sup_rank *silent = NULL, *blamed;
     char flight[256];
 
     for (int i = 0; i < sup->options.rank_count; i++)
@@ -452,19 +471,19 @@ static void look_for_hang(struct sup *sup, int64_t now_ms)
             silent = &sup->ranks[i];
     if (!silent || sup->ending || now_ms - silent->heard_ms < silence_limit_ms(sup, silent))
         return;
-    silent = rank_to_blame(sup, silent, now_ms);
-    if (sup_spans(sup) && !sup_is_busy(silent)) { /* it may wait for a rank of another node */
+    blamed = sup_spans(sup) ? find_busy(sup, silent, now_ms) : find_behind(sup, silent, now_ms);
+    if (!blamed) { /* they may wait for a rank of another node */
         sup->echo = true;
         sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false,
                       "no rank here gave a sign of life for %" PRId64 " s while %s",
                       (now_ms - silent->heard_ms) / 1000, hd_link_phase_name(silent->phase));
         return;
     }
-    describe_flight(sup, silent, flight, sizeof flight);
-    sup_begin_end(sup, HD_LINK_CAUSE_HANG, silent->rank, false,
+    describe_flight(sup, blamed, flight, sizeof flight);
+    sup_begin_end(sup, HD_LINK_CAUSE_HANG, blamed->rank, false,
                   "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s",
-                  silent->rank, (now_ms - silent->heard_ms) / 1000,
-                  hd_link_phase_name(silent->phase), flight);
+                  blamed->rank, (now_ms - blamed->heard_ms) / 1000,
+                  hd_link_phase_name(blamed->phase), flight);
 }
 
 /* ---- the loop ---- */

@@ -129,7 +129,8 @@ void sup_reap(struct sup *sup); /* after SIGCHLD */
 void sup_signal_ranks(struct sup *sup, int signal);
 bool sup_all_exited(const struct sup *sup);
 int sup_kill_descendants(void); /* returns how many children there are still */
-/* Stopped, waiting for a disk or computing: anything but asleep, as one is that waits for peers. */
+/* Stopped, waiting for a disk or computing: anything but asleep, as one is that waits for peers.
+ * Blocks for 200 ms while the rank is busy: nothing else is heard then. */
 bool sup_is_busy(const struct sup_rank *rank);
 
 /* ---- talk.c: messages ---- */
