@@ -1,37 +1,45 @@
 #!/bin/bash
-# monkey.sh KILLS SEED: whoever is killed, whenever, and in whatever order: the job succeeds, and what it
-# has learned is what an undisturbed run learns.
+# monkey.sh KILLS SEED NODE=DEVICES...: one job on these nodes; whoever is killed on any of them, whenever,
+# and in whatever order: the job succeeds, and what it has learned is what an undisturbed run on one node
+# learns.
 STEPS=400 # time for some kills
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
-heddled_lives() { gone "${daemon[a]}" && return 1 || return 0; }
-controller_lives() { gone "$controller" && return 1 || return 0; }
+kills=$1 seed=$2
+shift 2
+nodes=("${@%=*}") counts=("${@#*=}")
+
+lives() { gone "$1" && return 1 || return 0; }
 revive() {
-    controller_lives || start_controller
-    heddled_lives || start_daemon a
+    local i
+    lives "$controller" || start_controller
+    for i in "${!nodes[@]}"; do
+        lives "${daemon[${nodes[i]}]-0}" || start_daemon "${nodes[i]}" --devices "cpu:${counts[i]}:1"
+    done
 }
 strike() { # kills one of those that are there
-    local victims=()
+    local victims=() process node=${nodes[RANDOM % ${#nodes[@]}]}
     case $((RANDOM % 6)) in
     0) what=rank-0 victims=($(rank_pid 0)) ;;
     1) what=rank-1 victims=($(rank_pid 1)) ;;
-    2) what=supervisor victims=($(processes 'heddle-supervisor ')) ;;
-    3) what=heddled victims=("${daemon[a]}") ;;
+    2) what=supervisor-$node victims=($(processes "heddle-supervisor .*--node $node ")) ;;
+    3) what=heddled-$node victims=("${daemon[$node]}") ;;
     4) what=controller victims=("$controller") ;;
     5) what=everybody victims=($(processes "$programs")) ;;
     esac
     [ ${#victims[@]} -gt 0 ] || return 1
     note "$what at step $(step_of "$job" "$(attempts "$job")") of attempt $(attempts "$job")"
     kill -KILL "${victims[@]}" 2>/dev/null
-    gone "$controller" && wait "$controller" 2>/dev/null
-    gone "${daemon[a]}" && wait "${daemon[a]}" 2>/dev/null
+    for process in "$controller" "${daemon[@]}"; do
+        gone "$process" && wait "$process" 2>/dev/null
+    done
     return 0
 }
 
 only_the_newest_are_left() { [ "$(checkpoints "$job" | wc -l)" = 2 ]; }
 killing_anybody_at_any_time_changes_no_weight() {
-    local job struck=0
-    start_cluster
+    local job struck=0 controller=0
+    revive
     job=$(submit --set restart.max=1000 --set checkpoint.every=3 --set checkpoint.keep=2) || exit
     RANDOM=$seed
     while [ $struck -lt "$kills" ] && ! has_checkpoint "$job" $STEPS; do
@@ -51,7 +59,6 @@ killing_anybody_at_any_time_changes_no_weight() {
     [ -z "$(sort "$dir/steps" | uniq -d)" ] || fail "attempt and step were counted twice: $(sort "$dir/steps" | uniq -d | head -n 5)"
 }
 
-kills=$1 seed=$2
 scenario an_undisturbed_run_succeeds
 scenario killing_anybody_at_any_time_changes_no_weight
 finish
