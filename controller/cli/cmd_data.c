@@ -75,9 +75,6 @@ int cli_data(struct cli *cli, int argc, char **argv)
         return cli_usage("data tokenize: no input files");
     if (!t.out)
         return cli_usage("data tokenize: --out is missing; name a .npy, .bin or .idx file");
-    if (t.format && strcmp(t.format, "npy") != 0 && strcmp(t.format, "bin") != 0 &&
-        strcmp(t.format, "megatron") != 0)
-        return cli_usage("data tokenize: --format is npy, bin or megatron");
     if (!t.tokenizer)
         return cli_usage("data tokenize: --tokenizer is missing; bytes, or a tokenizer.json");
     if (t.threads && hd_text_to_int64(t.threads, 1, 256, &threads))

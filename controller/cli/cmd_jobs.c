@@ -332,10 +332,10 @@ static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__J
     add_fact(out, "devices", "%d", j->devices);
     add_fact(out, "nodes", "%s", nodes.failed ? "?" : nodes.data);
     add_fact(out, "directory", "%s", j->directory);
-    if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan)
+    if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan) {
         add_layout(out, j->attempts[j->n_attempts - 1]->plan);
-    if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan)
         add_ranks(out, j->attempts[j->n_attempts - 1]->plan);
+    }
     if (j->n_attempts)
         add_attempts(cli, out, j);
     hd_text_free(&nodes);

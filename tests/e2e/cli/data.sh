@@ -25,6 +25,7 @@ check the_format_goes_before_the_ending tokenize "$work/two.jsonl" --out "$out/e
 check_equal so_that_it_is_the_same_again "$(cksum <"$out/c.bin")" "$(cksum <"$out/e.bin")"
 check_status an_unknown_ending 2 tokenize "$work/two.jsonl" --out "$out/f.tokens" --tokenizer bytes
 check_status an_unknown_format 2 tokenize "$work/two.jsonl" --out "$out/f.npy" --format hdf5 --tokenizer bytes
+check_equal is_told_with_those_known 1 "$(grep -c "'hdf5' is not npy, bin or megatron" "$work/check.err")"
 check_status a_name_that_no_reader_takes 2 tokenize "$work/two.jsonl" --out "$out/f" --format npy --tokenizer bytes
 check_equal refusals_leave_nothing "a.npy b.bin c.bin c.idx d.bin d.idx e.bin e.idx" "$(cd "$out" && echo *)"
 

@@ -42,6 +42,7 @@ check_equal ranks_of_a_node_are_neighbours '0-1 on a, 2-3 on b' "$(ranks_of "$wa
 check_equal it_took_one_attempt 1 "$(heddle show "$waiting" -o jsonl | member attempt)"
 check_equal every_loss_is_the_same "$(curve "$four" | cksum)" "$(curve "$waiting" | cksum)"
 check_equal every_norm_is_the_same "$(norms "$four" | cksum)" "$(norms "$waiting" | cksum)"
+check_equal there_are_norms 20 "$(norms "$waiting" | wc -l)"
 check_equal there_is_a_curve 20 "$(curve "$waiting" | grep -c '^step ')"
 check_equal every_weight_is_the_same "$(weights "$four")" "$(weights "$waiting")"
 check the_checkpoint_of_both_is_whole heddle checkpoint verify "$work/jobs/$waiting/attempt-1/checkpoints/step-00000020"
