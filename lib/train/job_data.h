@@ -23,9 +23,9 @@ struct hd_job_data {
 };
 
 /* Opens the files, checks them against the job (sizes, vocabulary, windows) and bounds documents if
- * the job says so. tokenizer: the job's, NULL: one of
- * this call. cache: read these in place of text (NULL: none). The story of a failure begins
- * with the key. `arena` is scratch. After a failure ret_data may be closed all the same. */
+ * the job says so. tokenizer: the job's, NULL: one of this call. cache: read these in place of text
+ * (NULL: none). The story of a failure begins with the key. `arena` is scratch. After a failure
+ * ret_data may be closed all the same. */
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                 const struct hd_token_cache *cache, struct hd_arena *arena,
                                 struct hd_job_data *ret_data);

@@ -1,10 +1,13 @@
 #include "train/token_cache.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -24,6 +27,7 @@ struct fill {
     const char *folder;
     int64_t index, made; /* of files that need it */
     const char **names;  /* by index: what rank 0 calls the tokens, without folder and ending */
+    int64_t *firsts;     /* by index: the first file of that name */
 };
 
 static bool needs_tokens(const struct hd_job *job, const char *path)
@@ -73,12 +77,29 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
     hd_text_add(&key, "2 %" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
                 f->tokenizer_hash, f->end_of_text, (int64_t)info.st_size,
                 (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, file->path);
-    hd_hash_format(hd_hash_bytes(key.data ? key.data : "", key.len_bytes), ret_name);
+    if (key.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the name of the tokens of %s", file->path);
+    else
+        hd_hash_format(hd_hash_bytes(key.data, key.len_bytes), ret_name);
     hd_text_free(&key);
-    return HD_OK;
+    return st;
 }
 
 /* ---- the names, which rank 0 gives ---- */
+
+/* Removes what ranks that were killed had half made. Those of this attempt begin when they know the
+ * names, which come after this. */
+static void sweep(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir)))
+        if (strstr(entry->d_name, ".part."))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0); /* best effort: it is only in the way */
+    if (dir)
+        (void)closedir(dir);
+}
 
 static enum hd_status write_names_of(const struct fill *f, const struct hd_job_file *files,
                                      int64_t count, struct hd_text *names)
@@ -113,6 +134,10 @@ static enum hd_status give_names(const struct fill *f, const char *path, struct 
 
     if (!st)
         st = write_names_of(f, f->job->val, f->job->val_count, ret_names);
+    if (!st && ret_names->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the names of tokens");
+    if (!st)
+        sweep(f->folder);
     if (!st && f->watch->world > 1)
         st = hd_file_make_dirs(f->job->attempt_dir, 0755);
     if (!st && f->watch->world > 1)
@@ -130,8 +155,40 @@ static enum hd_status read_names(const struct fill *f, const char *path, struct 
     return st;
 }
 
+struct named {
+    const char *name;
+    int64_t index;
+};
+
+static int by_name(const void *left, const void *right)
+{
+    const struct named *a = left, *b = right;
+    const int order = strcmp(a->name, b->name);
+
+    return order ? order : a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* A file that is listed twice has one name: its tokens are one rank's to make. */
+static enum hd_status find_firsts(struct fill *f, int64_t count)
+{
+    struct named *sorted = calloc((size_t)count + 1, sizeof *sorted);
+
+    f->firsts = hd_arena_array(f->arena, (size_t)count + 1, sizeof *f->firsts);
+    for (int64_t i = 0; sorted && i < count; i++)
+        sorted[i] = (struct named){f->names[i], i};
+    if (sorted)
+        qsort(sorted, (size_t)count, sizeof *sorted, by_name);
+    for (int64_t i = 0; sorted && f->firsts && i < count; i++)
+        f->firsts[sorted[i].index] = i && strcmp(sorted[i].name, sorted[i - 1].name) == 0
+                                         ? f->firsts[sorted[i - 1].index]
+                                         : sorted[i].index;
+    free(sorted);
+    return sorted && f->firsts ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the names of tokens");
+}
+
 static enum hd_status take_names(struct fill *f)
 {
+    const int64_t file_count = f->job->train_count + f->job->val_count;
     const char *path = hd_arena_printf(f->arena, "%s/tokens", f->job->attempt_dir);
     struct hd_text names = {0};
     int64_t count = 0;
@@ -140,14 +197,14 @@ static enum hd_status take_names(struct fill *f)
 
     if (!st)
         st = f->watch->rank ? read_names(f, path, &names) : give_names(f, path, &names);
-    f->names = hd_arena_array(f->arena, (size_t)(f->job->train_count + f->job->val_count) + 1,
-                              sizeof *f->names);
+    f->names = hd_arena_array(f->arena, (size_t)file_count + 1, sizeof *f->names);
     rest = st ? NULL : hd_arena_strdup(f->arena, names.data);
-    while (f->names && (line = strsep(&rest, "\n")) && *line &&
-           count < f->job->train_count + f->job->val_count)
+    while (f->names && (line = strsep(&rest, "\n")) && *line && count < file_count)
         f->names[count++] = line;
     if (!st && hd_arena_failed(f->arena))
         st = hd_err(HD_NO_MEMORY, "no memory for the names of tokens");
+    if (!st)
+        st = find_firsts(f, count);
     hd_text_free(&names);
     return st;
 }
@@ -208,7 +265,7 @@ static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files,
         idx = hd_arena_printf(f->arena, "%s.idx", stem);
         if (!bin || !idx)
             return hd_err(HD_NO_MEMORY, "no memory for a path");
-        if (f->index++ % f->watch->world == f->watch->rank && !hd_file_exists(idx))
+        if (f->firsts[f->index++] % f->watch->world == f->watch->rank && !hd_file_exists(idx))
             st = make(f, &files[i], stem);
         list[i] = (struct hd_corpus_file){bin, -1};
     }

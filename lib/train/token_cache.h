@@ -5,7 +5,8 @@
  * file's path, size and time of change, the tokenizer's bytes and the id behind documents: later
  * attempts find it there. The ranks share the files out and wait for each other; a file counts as
  * there when its index is, which comes last and whole. Rank 0 names the files for all, in
- * ATTEMPT_DIR/tokens: on other nodes the same text may have another time of change.
+ * ATTEMPT_DIR/tokens: on other nodes the same text may have another time of change. Before that it
+ * removes what earlier ranks, which were killed, had half made.
  * A rank uses all of its threads for each file.
  *
  * Used by: worker, tests.   Uses: data, link, base.   Threads: one call per rank.

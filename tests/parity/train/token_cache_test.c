@@ -325,6 +325,57 @@ static void rank_0_names_the_tokens_for_all(void **state)
     hd_arena_done(&arena);
 }
 
+/* Goal: two ranks never write one file. Method: a.jsonl stands first and last; rank 1 finds it
+ * missing and waits for rank 0, which it would not if the last were its own. */
+static void a_file_listed_twice_is_one_ranks_to_make(void **state)
+{
+    struct setting *s = *state;
+    struct hd_token_cache_watch watch = {.world = 2, .alive = wait_never};
+    struct hd_token_cache cache;
+    struct hd_text idx = {0};
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    s->files[2] = s->files[0];
+    assert_int_equal(fill(&s->job, &watch, &arena, &cache), HD_OK);
+    assert_int_equal(cache.made, 1);
+    assert_string_equal(cache.train[0].path, cache.train[2].path);
+    hd_text_add(&idx, "%s", cache.train[0].path);
+    memcpy(idx.data + idx.len_bytes - 3, "idx", 3);
+    assert_int_equal(unlink(idx.data), 0);
+    watch.rank = 1;
+    assert_int_equal(fill(&s->job, &watch, &arena, &cache), HD_ABORTED);
+    assert_false(hd_file_exists(idx.data));
+    hd_text_free(&idx);
+    hd_arena_done(&arena);
+}
+
+/* Goal: what a killed rank had begun does not stay for ever. Method: such a file, and both ranks of
+ * an attempt: rank 1 leaves it, it might be rank 0's. */
+static void rank_0_removes_what_killed_ranks_left(void **state)
+{
+    struct setting *s = *state;
+    struct hd_token_cache_watch watch = {.rank = 1, .world = 2, .alive = wait_never};
+    struct hd_token_cache cache;
+    struct hd_text part = {0};
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    hd_text_add(&part, "%.*s/tokens", (int)(strrchr(s->job.attempt_dir, '/') - s->job.attempt_dir),
+                s->job.attempt_dir);
+    assert_int_equal(hd_file_make_dirs(part.data, 0700), HD_OK);
+    hd_text_add(&part, "/0123456789abcdef.bin.part.17.0x600000");
+    assert_int_equal(hd_file_write_atomic(part.data, "half", 4, 0600), HD_OK);
+    assert_int_equal(fill(&s->job, &watch, &arena, &cache), HD_ABORTED); /* there are no names */
+    assert_true(hd_file_exists(part.data));
+    watch.rank = 0;
+    s->job.train_count = 2; /* without the file of rank 1, for which it would wait */
+    assert_int_equal(fill(&s->job, &watch, &arena, &cache), HD_OK);
+    assert_false(hd_file_exists(part.data));
+    hd_text_free(&part);
+    hd_arena_done(&arena);
+}
+
 #define with_files(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -337,6 +388,8 @@ int main(void)
         with_files(ranks_share_the_files_and_wait_for_each_other),
         with_files(a_rank_whose_peer_is_gone_gives_up),
         with_files(rank_0_names_the_tokens_for_all),
+        with_files(a_file_listed_twice_is_one_ranks_to_make),
+        with_files(rank_0_removes_what_killed_ranks_left),
     };
     return cmocka_run_group_tests_name("token_cache", tests, NULL, NULL);
 }
