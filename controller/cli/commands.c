@@ -202,7 +202,7 @@ static const char data_help[] =
     "each is followed by the tokenizer's end of text. The output is the same for any number of\n"
     "threads, and appears whole or not at all: Ctrl-C (exit status 130) and a full disk leave "
     "what\n"
-    "was there.\n"
+    "was there. A second Ctrl-C does not wait for what threads have begun, and leaves OUT.part.*.\n"
     "\n"
     "  --out OUT          the file to make; ids take 16 bits, above 65,536 tokens 32\n"
     "  --format F         npy (an array), bin (llm.c's) or megatron (OUT.bin and OUT.idx, which\n"

@@ -181,9 +181,22 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o, stru
     return st;
 }
 
+/* Each of them stops the work in good order; a second one of the same kind ends it at once. One
+ * that the caller ignores, as nohup does with SIGHUP, stays so. */
+static void take_signals(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction before;
+
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            (void)sigaction(signals[i], &action, NULL);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on files is told like a full disk */
+}
+
 int hd_worker_tokenize(int argc, char **argv)
 {
-    const struct sigaction action = {.sa_handler = on_signal};
     struct hd_tokenize how;
     struct options options = {0};
     struct hd_tokenize_counts counts = {0};
@@ -192,9 +205,7 @@ int hd_worker_tokenize(int argc, char **argv)
     enum hd_status st = read_options(argc, argv, &how, &options);
 
     bar.last_ms = bar.begin_ms;
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on files is told like a full disk */
+    take_signals();
     if (!st)
         st = run(&how, &options, &bar, &counts, &out);
     if (bar.shown)

@@ -6,32 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
-#include "base/json.h"
 #include "base/text.h"
+#include "data/data_internal.h"
 
 enum { CHUNK = 1 << 16 };
 #define TOKENS_LOOKED_AT_MAX (INT64_C(1) << 31) /* of one file: seconds */
-
-static bool is_blank(const char *line)
-{
-    return line[strspn(line, " \t\r\n")] == '\0';
-}
 
 /* The first document tells whether the file is one of documents; the others are a rank's to read.
  */
 static enum hd_status check_line(const char *line, size_t bytes)
 {
-    static const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 64};
-    const struct hd_json *root = NULL;
     const char *text = NULL;
     struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_json_parse(&arena, line, bytes, &limits, &root);
-    if (!st)
-        st = hd_json_need_string(root, "text", &text);
+    st = hd_jsonl_text(&arena, line, bytes, "text", &text);
     hd_arena_done(&arena);
     return st;
 }
@@ -49,10 +39,12 @@ static enum hd_status count_lines(const char *path, int64_t *ret_documents)
         return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path,
                       strerror(errno));
     for (int64_t number = 1; !st && (n = getline(&line, &room, file)) > 0; number++) {
-        if (is_blank(line))
+        const size_t bytes = (size_t)n - (line[n - 1] == '\n');
+
+        if (hd_jsonl_is_blank(line, bytes))
             continue;
         if (!documents++)
-            st = check_line(line, (size_t)n - (line[n - 1] == '\n'));
+            st = check_line(line, bytes);
         if (st)
             st = hd_err_prefix(st, "%s:%" PRId64, path, number);
     }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -71,6 +72,47 @@ static enum hd_status name_files(struct hd_token_writer *w, const char *out)
     return name.failed || part.failed || idx.failed || idx_part.failed ? no_memory() : HD_OK;
 }
 
+/* What is there may be replaced if it is a file. */
+static enum hd_status check_place(const char *path)
+{
+    struct stat info;
+
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return hd_err(HD_INVALID, "%s is there and no regular file; choose another name", path);
+    return HD_OK;
+}
+
+/* Readers take a .bin for one of Megatron's where an index is beside it. */
+static enum hd_status check_no_index(const char *out)
+{
+    struct hd_text idx = {0};
+    enum hd_status st = HD_OK;
+
+    if (!hd_text_ends(out, ".bin"))
+        return HD_OK;
+    hd_text_add(&idx, "%.*s.idx", (int)(strlen(out) - strlen(".bin")), out);
+    if (idx.failed)
+        st = no_memory();
+    else if (hd_file_exists(idx.data))
+        st = hd_err(HD_INVALID,
+                    "%s: with %s beside it, it would be read as one of Megatron's; remove that "
+                    "index, or choose another name",
+                    out, idx.data);
+    hd_text_free(&idx);
+    return st;
+}
+
+static enum hd_status check_places(const struct hd_token_writer *w)
+{
+    enum hd_status st = check_place(w->out);
+
+    if (!st && w->idx)
+        st = check_place(w->idx);
+    if (!st && w->format == HD_TOKEN_FORMAT_LLMC)
+        st = check_no_index(w->out);
+    return st;
+}
+
 enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format, int id_bytes,
                                     struct hd_token_writer **ret_writer)
 {
@@ -84,10 +126,13 @@ enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format
     w->fd = -1;
     w->buffer = malloc((size_t)BUFFER_IDS * (size_t)id_bytes);
     st = w->buffer ? name_files(w, out) : no_memory();
+    if (!st)
+        st = check_places(w);
     if (!st) {
         w->fd = open(w->part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (w->fd < 0)
-            st = hd_err(HD_IO, "cannot create %s: %s", w->part, strerror(errno));
+            st = hd_err(HD_IO, "cannot create %s: %s%s", w->out, strerror(errno),
+                        errno == ENOENT ? "; make its folder first" : "");
     }
     if (!st && lseek(w->fd, head_bytes(w), SEEK_SET) < 0)
         st = hd_err(HD_IO, "cannot seek in %s: %s", w->part, strerror(errno));
@@ -183,6 +228,7 @@ enum hd_status hd_token_writer_end_document(struct hd_token_writer *w)
 static enum hd_status write_head(struct hd_token_writer *w)
 {
     char head[LLMC_HEAD_BYTES] = {0};
+    enum hd_status st;
 
     if (w->format == HD_TOKEN_FORMAT_LLMC) {
         const int32_t numbers[3] = {w->id_bytes == 2 ? LLMC_MAGIC_16 : LLMC_MAGIC_32,
@@ -208,7 +254,8 @@ static enum hd_status write_head(struct hd_token_writer *w)
     }
     if (lseek(w->fd, 0, SEEK_SET) < 0)
         return hd_err(HD_IO, "cannot seek in %s: %s", w->out, strerror(errno));
-    return hd_file_write_all(w->fd, head, (size_t)head_bytes(w));
+    st = hd_file_write_all(w->fd, head, (size_t)head_bytes(w));
+    return st ? hd_err_prefix(st, "%s", w->out) : HD_OK;
 }
 
 static enum hd_status write_index(struct hd_token_writer *w)

@@ -21,7 +21,9 @@ enum hd_token_format {
 
 struct hd_token_writer;
 
-/* `out`: the file; for Megatron's format the path without .bin and .idx. id_bytes: 2 or 4. */
+/* `out`: the file; for Megatron's format the path without .bin and .idx. id_bytes: 2 or 4.
+ * HD_INVALID: something that is no file stands there, or, beside llm.c's, an index of Megatron's.
+ */
 enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format, int id_bytes,
                                     struct hd_token_writer **ret_writer);
 

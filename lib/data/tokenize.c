@@ -10,12 +10,11 @@
 #include <time.h>
 
 #include "base/file.h"
-#include "base/json.h"
+#include "data/data_internal.h"
 
 enum {
     PIECE_BYTES = 1 << 20, /* that one thread takes at once */
     READ_BYTES = 1 << 18,
-    LINE_BYTES_MAX = 256 << 20,
     SLOTS_PER_THREAD = 2,
     WAIT_MS = 100,
 };
@@ -84,30 +83,18 @@ static enum hd_status end_document(const struct work *w, struct slot *slot)
 static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder, struct slot *slot,
                                const char *line, size_t size_bytes)
 {
-    const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 64};
     const char *key = w->how->key ? w->how->key : "text", *text = NULL;
-    const struct hd_json *root = NULL;
     struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = hd_json_parse(&arena, line, size_bytes, &limits, &root);
-    if (!st)
-        st = hd_json_need_string(root, key, &text);
+    st = hd_jsonl_text(&arena, line, size_bytes, key, &text);
     if (!st)
         st = hd_encoder_add(encoder, text, strlen(text), &slot->ids);
     if (!st)
         st = end_document(w, slot);
     hd_arena_done(&arena);
     return st;
-}
-
-static bool is_blank(const char *line, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r')
-            return false;
-    return true;
 }
 
 static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *encoder,
@@ -135,7 +122,7 @@ static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *en
         const char *newline = memchr(p, '\n', (size_t)(end - p));
         const size_t n = (size_t)((newline ? newline : end) - p);
 
-        if (!is_blank(p, n)) { /* blank lines are no documents */
+        if (!hd_jsonl_is_blank(p, n)) { /* blank lines are no documents */
             st = add_line(w, encoder, slot, p, n);
             if (st)
                 return hd_err_prefix(st, "%s:%" PRId64, slot->path, line);
@@ -180,6 +167,13 @@ static void *run_worker(void *context)
     (void)pthread_mutex_unlock(&w->lock);
     hd_encoder_free(encoder);
     return NULL;
+}
+
+static enum hd_status tell(struct work *w)
+{
+    if (w->how->progress && !w->how->progress(w->how->context, &w->counts))
+        return hd_err(HD_ABORTED, "interrupted; what was at %s is as it was", w->how->out);
+    return HD_OK;
 }
 
 /* ---- reading ---- */
@@ -276,7 +270,7 @@ static enum hd_status refuse_length(const struct work *w, const char *path, bool
 {
     if (has_lines)
         return hd_err(HD_LIMIT, "%s:%" PRId64 ": a line of more than %d bytes", path, w->line + 1,
-                      LINE_BYTES_MAX);
+                      HD_JSONL_LINE_BYTES_MAX);
     return hd_err(HD_LIMIT,
                   "%s: there are %d bytes without a place where this tokenizer lets a text be cut; "
                   "make several files of it",
@@ -287,7 +281,8 @@ static enum hd_status refuse_length(const struct work *w, const char *path, bool
 static enum hd_status fill_from_file(struct work *w, struct slot *slot)
 {
     const bool has_lines = hd_text_ends(slot->path, ".jsonl");
-    const size_t max = has_lines ? LINE_BYTES_MAX : HD_TOKENIZE_PIECE_BYTES_MAX - READ_BYTES;
+    const size_t max =
+        has_lines ? HD_JSONL_LINE_BYTES_MAX : HD_TOKENIZE_PIECE_BYTES_MAX - READ_BYTES;
     char *buffer = malloc(READ_BYTES);
     enum hd_status st = buffer ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read %s", slot->path);
     size_t end = 0;
@@ -296,6 +291,8 @@ static enum hd_status fill_from_file(struct work *w, struct slot *slot)
         st = read_more(w, buffer);
         if (!st && w->ahead.len_bytes > max)
             st = refuse_length(w, slot->path, has_lines);
+        if (!st)
+            st = tell(w);
     }
     free(buffer);
     if (!st)
@@ -351,13 +348,6 @@ static void hand_over(struct work *w, struct slot *slot, enum slot_state state)
     slot->state = state;
     (void)pthread_cond_broadcast(&w->changed);
     (void)pthread_mutex_unlock(&w->lock);
-}
-
-static enum hd_status tell(struct work *w)
-{
-    if (w->how->progress && !w->how->progress(w->how->context, &w->counts))
-        return hd_err(HD_ABORTED, "interrupted; what was at %s is as it was", w->how->out);
-    return HD_OK;
 }
 
 static enum hd_status await(struct work *w, const struct slot *slot)

@@ -97,19 +97,21 @@ done
 check_equal what_was_there_stays "what was there" "$(cat "$out/a.npy")"
 check_equal and_nothing_else_came "a.npy b.bin c.bin c.idx d.bin d.idx e.bin e.idx" "$(cd "$out" && echo *)"
 
-# Ctrl-C: seconds of work for one thread, ended when the first of its files is there
+# Ctrl-C, and a terminal that is closed: seconds of work for one thread, ended when the first file is there
 tokenize "$work/two.jsonl" --out "$out/g.npy" --tokenizer "$tokenizer" >/dev/null 2>&1 || tokenizer=bytes # no PCRE2
 mkdir "$work/stopped"
-set -m # so that the signal is not ignored, as in a script's background it would be
-"$HEDDLE_BIN/heddle" data tokenize "$work/numbers.txt" --out "$work/stopped/n.idx" --tokenizer "$tokenizer" --threads 1 \
-    >"$work/stopped.out" 2>&1 &
-pid=$!
-set +m
 has_file() { [ -n "$(ls -A "$work/stopped")" ]; }
-await 60 has_file || not_ok the_file_is_begun "nothing came: $(cat "$work/stopped.out")"
-kill -INT "$pid"
-wait "$pid"
-check_equal ctrl_c_ends_with_130 130 $?
-check_equal and_says_so 1 "$(grep -c interrupted "$work/stopped.out")"
-check_equal and_leaves_nothing "" "$(ls -A "$work/stopped")"
+for signal in INT HUP; do
+    set -m # so that the signal is not ignored, as in a script's background it would be
+    "$HEDDLE_BIN/heddle" data tokenize "$work/numbers.txt" --out "$work/stopped/n.idx" --tokenizer "$tokenizer" \
+        --threads 1 >"$work/stopped.out" 2>&1 &
+    pid=$!
+    set +m
+    await 60 has_file || not_ok "the_file_is_begun_$signal" "nothing came: $(cat "$work/stopped.out")"
+    kill -$signal "$pid"
+    wait "$pid"
+    check_equal "${signal}_ends_with_130" 130 $?
+    check_equal "${signal}_is_said" 1 "$(grep -c interrupted "$work/stopped.out")"
+    check_equal "${signal}_leaves_nothing" "" "$(ls -A "$work/stopped")"
+done
 finish

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -368,6 +369,67 @@ static void a_full_disk_is_said_and_leaves_what_was_there(void **state)
     hd_text_free(&text);
 }
 
+/* ---- what stands at the place ---- */
+
+/* Goal: what is no file, or would be read as another format, is refused before the work, and stays.
+ */
+static void a_place_that_is_taken_is_refused(void **state)
+{
+    const struct {
+        enum hd_token_format format;
+        const char *out, *story;
+    } cases[] = {
+        {HD_TOKEN_FORMAT_NPY, "folder.npy", "folder.npy is there and no regular file"},
+        {HD_TOKEN_FORMAT_MEGATRON, "mega2", "mega2.bin is there and no regular file"},
+        {HD_TOKEN_FORMAT_LLMC, "mega2.bin", "mega2.bin is there and no regular file"},
+        {HD_TOKEN_FORMAT_LLMC, "stale.bin", "it would be read as one of Megatron's"},
+        {HD_TOKEN_FORMAT_NPY, "none/a.npy",
+         "none/a.npy: No such file or directory; make its folder"},
+    };
+
+    (void)state;
+    assert_int_equal(mkdir(in_dir("folder.npy"), 0700), 0);
+    assert_int_equal(mkdir(in_dir("mega2.bin"), 0700), 0);
+    (void)put("mega2.idx", "an old index");
+    (void)put("stale.idx", "an old index");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *input = put("placed.txt", "text");
+        const struct hd_tokenize job = {.tokenizer = bytes,
+                                        .end_of_text = -1,
+                                        .inputs = &input,
+                                        .input_count = 1,
+                                        .out = in_dir(cases[i].out),
+                                        .format = cases[i].format,
+                                        .threads = 1};
+        const int files = files_in_dir();
+
+        assert_int_equal(hd_tokenize(&job, NULL), i == 4 ? HD_IO : HD_INVALID);
+        if (!strstr(hd_err_message(), cases[i].story))
+            fail_msg("'%s' does not say '%s'", hd_err_message(), cases[i].story);
+        assert_int_equal(files_in_dir(), files);
+    }
+    assert_true(hd_file_exists(in_dir("mega2.idx")));
+}
+
+/* Goal: whoever stops does not wait for all of a long line to be read. Method: one of more bytes
+ * than a line may have; the length would be the failure if it were read to its end. */
+static void a_stop_is_heard_while_a_line_is_read(void **state)
+{
+    const char *input = put("endless.jsonl", "");
+    const struct hd_tokenize job = {.tokenizer = bytes,
+                                    .end_of_text = -1,
+                                    .inputs = &input,
+                                    .input_count = 1,
+                                    .out = in_dir("endless.npy"),
+                                    .format = HD_TOKEN_FORMAT_NPY,
+                                    .threads = 1,
+                                    .progress = never_on};
+
+    (void)state;
+    assert_int_equal(truncate(input, (off_t)300 << 20), 0); /* takes no room */
+    assert_int_equal(hd_tokenize(&job, NULL), HD_ABORTED);
+}
+
 /* Goal: progress is told to its end. */
 static void the_last_that_is_told_is_all(void **state)
 {
@@ -404,6 +466,8 @@ int main(void)
         cmocka_unit_test(a_long_text_has_the_ids_of_the_whole),
         cmocka_unit_test(each_document_is_a_sequence_of_megatrons),
         cmocka_unit_test(a_full_disk_is_said_and_leaves_what_was_there),
+        cmocka_unit_test(a_place_that_is_taken_is_refused),
+        cmocka_unit_test(a_stop_is_heard_while_a_line_is_read),
         cmocka_unit_test(the_last_that_is_told_is_all),
     };
 
