@@ -286,15 +286,17 @@ struct hd_attention_forward_args {
     void *scratch;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo;
     int64_t window; /* 0: none */
+    int64_t pairs;  /* for costs: visible pairs of a head and sequence; 0: as in a whole sequence */
     float scale;
     bool causal;
     enum hd_dtype dtype;
 };
 
-/* The gradient of the above. out and lse are those of the *merged* result, so that blocks of keys
- * are differentiated one by one:  p = exp(score - lse),  dv += p^T dout,  ds = p * (dout v^T -
- * delta), dq += scale * ds k,  dk += scale * ds^T q,  delta = rowsum(dout * out). grad_dtype is
- * dtype (stored, accumulate 0) or fp32 (accumulate 0 or 1: added into dq, dk, dv). */
+/* The gradient of the above. out and lse are those of the *merged* result (attention_merge), so
+ * that blocks of keys are differentiated one by one, each launch forming delta anew:  p = exp(score
+ * - lse),  dv += p^T dout,  ds = p * (dout v^T - delta), dq += scale * ds k,  dk += scale * ds^T q,
+ * delta = rowsum(dout * out). grad_dtype is dtype (stored, accumulate 0) or fp32 (accumulate 0 or
+ * 1: added into dq, dk, dv). */
 struct hd_attention_backward_args {
     void *dq;         /* [B*q_len, H, D]      lddq, grad_dtype */
     void *dk;         /* [B*kv_stride, G, D]  lddk, grad_dtype */
@@ -308,9 +310,27 @@ struct hd_attention_backward_args {
     void *scratch;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo, lddq, lddk, lddv, lddo;
     int64_t window;
+    int64_t pairs; /* as above */
     float scale;
     bool causal, accumulate;
     enum hd_dtype dtype, grad_dtype;
+};
+
+/* Adds attention over one more block of keys to what is there, over disjoint ones:
+ *   new[h,r] = log(exp lse[h,r] + exp block_lse[h,r])
+ *   acc[r,h,:] = exp(lse - new) acc[r,h,:] + exp(block_lse - new) block_out[r,h,:],  lse = new
+ * A row that neither sees (-inf both) stays 0 and -inf. `first`: acc and lse are stored as the
+ * block's, whatever was there. With `out`, for the last block, the result is rounded into it in the
+ * same pass, and acc is not written: it is of no use any more. */
+struct hd_attention_merge_args {
+    void *out;              /* [R, H, D]  dtype, or NULL          */
+    float *acc;             /* [R, H, D]; not looked at with `first` and `out` */
+    float *lse;             /* [H, R]                             */
+    const void *block_out;  /* [R, H, D]  dtype                   */
+    const float *block_lse; /* [H, R]                             */
+    int64_t R, H, D;
+    bool first;
+    enum hd_dtype dtype;
 };
 
 /* cache[b*rows + *filled + i, :] = inp[b*new_rows + i, :] for i < new_rows, N channels from rows of
@@ -474,6 +494,7 @@ struct hd_adamw_args {
                              R(kv_filled) S(scratch))                                             \
     K(attention_backward, W(dq) W(dk) W(dv) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index)       \
                               R(kv_index) R(q_bound) R(slopes) S(scratch))                        \
+    K(attention_merge, W(out) RW(acc) RW(lse) R(block_out) R(block_lse))                          \
     K(cache_append, RW(cache) RW(overflow) R(inp) R(filled))                                      \
     K(swiglu_forward, W(out) R(inp))                                                              \
     K(swiglu_backward, W(dinp) R(dout) R(inp))                                                    \

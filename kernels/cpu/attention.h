@@ -110,6 +110,21 @@ static enum cover cover_of(const struct task *t, const struct row_extent *rows,
     return ALL;
 }
 
+/* Does any row see a key of any tile? Indices may come in runs, as blocks of a cut sequence do. */
+static __attribute__((unused)) bool sees_a_key(const struct task *t, const struct row_extent *rows,
+                                               int64_t tile_keys)
+{
+    const int32_t *index = t->kv_index + t->b * t->kv_stride;
+
+    for (int64_t key = 0; key < t->kv_len; key += tile_keys) {
+        const struct extent keys = extent_of(index + key, at_most(tile_keys, t->kv_len - key));
+
+        if (cover_of(t, rows, &keys) != NOTHING)
+            return true;
+    }
+    return false;
+}
+
 INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* element of a key's vector */
 {
     return (t->b * t->kv_stride + key) * ld + t->g * t->D;

@@ -89,7 +89,6 @@ static void differentiate_tile(const struct task *t, const struct tiles *s, int6
 INLINE void load_block(const struct hd_attention_backward_args *a, const struct task *t,
                        struct tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
 {
-    load_sight(t, first, rows, &s->sight);
     load_rows(t, s->q, t->q, t->ldq, first, rows, t->scale, dtype);
     load_rows(t, s->dout, a->dout, a->lddo, first, rows, 1.0f, dtype);
     transpose_rows(t, s->q_t, s->q, rows);
@@ -146,11 +145,14 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
 {
     struct row_extent extent;
 
+    load_sight(t, first, rows, &s->sight);
+    extent = row_extent_of(&s->sight, 0, rows);
+    if (a->accumulate && !sees_a_key(t, &extent, TILE))
+        return; /* nothing to add */
     if (a->dtype == HD_BF16)
         load_block(a, t, s, first, rows, HD_BF16);
     else
         load_block(a, t, s, first, rows, HD_F32);
-    extent = row_extent_of(&s->sight, 0, rows);
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
         const int64_t count = at_most(TILE, t->kv_len - key);
         const struct extent keys = load_keys(t, s->key_index, key, count);

@@ -121,9 +121,7 @@ static void load_block(const struct backward *f, const struct task *t, const str
 {
     const struct hd_attention_backward_args *a = f->args;
     uint16_t *q = (uint16_t *)s->dq, *dout = q + f->layout.block_rows * t->width;
-    struct sight sight = s->sight;
 
-    load_sight(t, block->first, block->count, &sight);
     copy_rows(t, q, t->q, t->ldq, block->first, block->count);
     copy_rows(t, dout, a->dout, a->lddo, block->first, block->count);
     pack_block(f, t, s->q_t, s->q_words, q, block->count);
@@ -369,10 +367,14 @@ static void differentiate_block(const struct backward *f, const struct task *t,
                                 const struct tiles *s, struct block *block)
 {
     const int64_t panel_rows = f->panels->rows;
+    struct sight sight = s->sight;
     struct row_extent extent;
 
+    load_sight(t, block->first, block->count, &sight);
+    extent = row_extent_of(&sight, 0, block->count);
+    if (f->args->accumulate && !sees_a_key(t, &extent, f->tile_keys))
+        return; /* nothing to add */
     load_block(f, t, s, block);
-    extent = row_extent_of(&s->sight, 0, block->count);
     for (int64_t key = 0; key < t->kv_len; key += f->tile_keys) {
         struct keys keys = {.first = key, .count = at_most(f->tile_keys, t->kv_len - key)};
         struct extent keys_extent;

@@ -160,12 +160,16 @@ int64_t hd_dry_scratch_attention_backward(const struct hd_attention_backward_arg
            (int64_t)sizeof(float);
 }
 
-/* Pairs of a query and a key that it sees, for one head of one sequence. Indices are data, so the
- * usual case is assumed: the queries are the last q_len of kv_len positions in order. Bounds of
- * documents and the filled length of a cache only make it less. */
-static double visible_pairs(int64_t q_len, int64_t kv_len, int64_t window, bool causal)
+/* Pairs of a query and a key that it sees, for one head of one sequence. Indices are data, so
+ * without a word (`given`) the usual case is assumed: the queries are the last q_len of kv_len
+ * positions in order. Bounds of documents and the filled length of a cache only make it less. */
+static double visible_pairs(int64_t given, int64_t q_len, int64_t kv_len, int64_t window,
+                            bool causal)
 {
-    double pairs = 0;
+    double pairs = (double)given;
+
+    if (given > 0)
+        return pairs;
 
     for (int64_t i = 0; i < q_len; i++) {
         const int64_t position = kv_len - q_len + i; /* of query i among the keys */
@@ -185,7 +189,7 @@ void hd_dry_cost_attention_forward(struct hd_costs *costs,
     const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
 
     costs->flops += 4.0 * (double)(a->B * a->H * a->D) *
-                    visible_pairs(a->q_len, a->kv_len, a->window, a->causal);
+                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->causal);
     costs->read_bytes += (q + 2 * kv) * e;
     costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
     costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? 1 : 0)) * 4;
@@ -201,9 +205,22 @@ void hd_dry_cost_attention_backward(struct hd_costs *costs,
     const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
 
     costs->flops += 10.0 * (double)(a->B * a->H * a->D) *
-                    visible_pairs(a->q_len, a->kv_len, a->window, a->causal);
+                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->causal);
     costs->read_bytes += (3 * q + 2 * kv) * e + a->H * a->B * a->q_len * 4;
     costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
     costs->read_bytes += (a->slopes ? a->H : 0) * 4 + (a->accumulate ? (q + 2 * kv) * g : 0);
     costs->write_bytes += (q + 2 * kv) * g;
+}
+
+HD_DRY_NO_SCRATCH(attention_merge)
+
+/* Two multiplies and an add per element; what is done once per row and head is left out. */
+void hd_dry_cost_attention_merge(struct hd_costs *costs, const struct hd_attention_merge_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const int64_t rows = a->R * a->H, elements = rows * a->D;
+
+    costs->flops += a->first ? 0 : 3.0 * (double)elements;
+    costs->read_bytes += elements * e + rows * 4 + (a->first ? 0 : elements * 4 + rows * 4);
+    costs->write_bytes += elements * (a->out ? e : 4) + rows * 4;
 }

@@ -407,6 +407,21 @@ static void bench_attention(struct bench *b)
 
 /* ---- rows and elements; sizes: R, C, F, V ---- */
 
+static void make_attention_merge(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    const int64_t D = 64, H = s[1] / D;
+
+    *(struct hd_attention_merge_args *)args =
+        (struct hd_attention_merge_args){.acc = tensor(b, s[0] * s[1], HD_F32),
+                                         .lse = tensor(b, s[0] * H, HD_F32),
+                                         .block_out = tensor(b, s[0] * s[1], dtype),
+                                         .block_lse = tensor(b, s[0] * H, HD_F32),
+                                         .R = s[0],
+                                         .H = H,
+                                         .D = D,
+                                         .dtype = dtype};
+}
+
 static void make_bias(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
     *(struct hd_bias_backward_args *)args =
@@ -658,7 +673,8 @@ static void bench_rows(struct bench *b, const int64_t *s)
     static const struct {
         enum hd_kernel kernel;
         void (*make)(struct bench *, void *, const int64_t *, enum hd_dtype);
-    } all[] = {{HD_K_bias_backward, make_bias},
+    } all[] = {{HD_K_attention_merge, make_attention_merge},
+               {HD_K_bias_backward, make_bias},
                {HD_K_embedding_forward, make_embedding},
                {HD_K_embedding_backward, make_embedding_backward},
                {HD_K_rmsnorm_forward, make_rmsnorm},

@@ -480,84 +480,6 @@ static void backward_is_the_reference(void **state)
         }
 }
 
-/* Goal: blocks of keys attended apart and merged give the whole, in both directions, as context
- * parallelism needs. Method: keys in two blocks; merge by log-sum-exp in double; then each block's
- * gradients from the merged result, dq added up. */
-static void blocks_of_keys_merge_to_the_whole(void **state)
-{
-    static const struct shape whole = {.B = 1,
-                                       .q_len = 90,
-                                       .kv_len = 90,
-                                       .kv_stride = 90,
-                                       .H = 2,
-                                       .G = 1,
-                                       .D = 16,
-                                       .kv_filled = -1,
-                                       .causal = true};
-    static const int64_t cut = 50;
-    struct device device = device_open(&settings[1]);
-    const struct problem p = make(&whole, HD_F32);
-    struct tensor *out[2], *lse[2], *dq = tensor_new(p.q->count, HD_F32);
-    struct tensor *dk = tensor_new(p.k->count, HD_F32), *dv = tensor_new(p.v->count, HD_F32);
-    double *want_q = doubles(p.q->count), *want_k = doubles(p.k->count);
-    double *want_v = doubles(p.v->count);
-
-    (void)state;
-    for (int block = 0; block < 2; block++) {
-        const int64_t first = block ? cut : 0;
-        struct hd_attention_forward_args a;
-
-        out[block] = tensor_new(p.q->count, HD_F32);
-        lse[block] = tensor_new(p.lse->count, HD_F32);
-        a = forward_args(&p, out[block], lse[block]);
-        a.k = (const float *)a.k + first * p.ldkv;
-        a.v = (const float *)a.v + first * p.ldkv;
-        a.kv_index += first;
-        a.kv_len = a.kv_stride = block ? 90 - cut : cut;
-        device_launch(&device, HD_K_attention_forward, &a);
-    }
-    for (int64_t r = 0; r < p.lse->count; r++) {
-        const double l0 = tensor_get(lse[0], r), l1 = tensor_get(lse[1], r);
-        const double merged = fmax(l0, l1) + log1p(exp(-fabs(l0 - l1)));
-        const int64_t at = (r % whole.q_len * whole.H + r / whole.q_len) * whole.D;
-
-        assert_close_at("merged lse", r, merged, p.lse_exact[r], FP32_UNITS * 0x1p-22);
-        for (int64_t d = at; d < at + whole.D; d++)
-            assert_close_at("merged out", d,
-                            exp(l0 - merged) * tensor_get(out[0], d) +
-                                exp(l1 - merged) * tensor_get(out[1], d),
-                            p.out[d], FP32_UNITS * 0x1p-22);
-    }
-    for (int block = 0; block < 2; block++) {
-        const int64_t first = block ? cut : 0;
-        struct hd_attention_backward_args a = backward_args(&p);
-
-        a.k = (const float *)a.k + first * p.ldkv;
-        a.v = (const float *)a.v + first * p.ldkv;
-        a.dk = (float *)dk->data + first * p.ldkv;
-        a.dv = (float *)dv->data + first * p.ldkv;
-        a.dq = dq->data;
-        a.kv_index += first;
-        a.kv_len = a.kv_stride = block ? 90 - cut : cut;
-        a.grad_dtype = HD_F32;
-        for (int64_t i = 0; block == 0 && i < dq->count; i++)
-            tensor_put(dq, i, 0);
-        for (int64_t i = first * p.ldkv; i < (first + a.kv_len) * p.ldkv; i++) {
-            tensor_put(dk, i, 0);
-            tensor_put(dv, i, 0);
-        }
-        a.accumulate = true;
-        device_launch(&device, HD_K_attention_backward, &a);
-    }
-    ref_attention_backward(&p.ref, want_q, want_k, want_v, p.dout->values, p.q->values, p.k->values,
-                           p.v->values, p.out_dense->values, p.lse->values);
-    assert_close("dq", dq, want_q, 2 * FP32_UNITS);
-    assert_close("dk", dk, want_k, 2 * FP32_UNITS);
-    assert_close("dv", dv, want_v, 2 * FP32_UNITS);
-    tensors_free();
-    device_close(&device);
-}
-
 /* Goal: results do not depend on the number of threads. Method: 1, 2 and 3 threads, bit for bit. */
 static void threads_do_not_change_a_bit(void **state)
 {
@@ -630,7 +552,6 @@ int main(void)
         cmocka_unit_test(forward_is_the_reference),
         cmocka_unit_test(some_queries_see_no_key),
         cmocka_unit_test(backward_is_the_reference),
-        cmocka_unit_test(blocks_of_keys_merge_to_the_whole),
         cmocka_unit_test(threads_do_not_change_a_bit),
         cmocka_unit_test(a_head_width_that_does_not_fit_is_refused),
     };

@@ -128,15 +128,15 @@ static void attention_counts_visible_pairs(void **state)
                                           .D = 8,
                                           .causal = true,
                                           .dtype = HD_BF16};
-    const struct hd_attention_backward_args b = {.B = 1,
-                                                 .q_len = 4,
-                                                 .kv_len = 4,
-                                                 .kv_stride = 4,
-                                                 .H = 2,
-                                                 .G = 2,
-                                                 .D = 8,
-                                                 .dtype = HD_F32,
-                                                 .grad_dtype = HD_F32};
+    struct hd_attention_backward_args b = {.B = 1,
+                                           .q_len = 4,
+                                           .kv_len = 4,
+                                           .kv_stride = 4,
+                                           .H = 2,
+                                           .G = 2,
+                                           .D = 8,
+                                           .dtype = HD_F32,
+                                           .grad_dtype = HD_F32};
 
     (void)state;
     /* 1+2+3+4 pairs, 2 sequences, 2 heads, two products of 2*8 each. q and out 2*4*16, k and v
@@ -148,12 +148,31 @@ static void attention_counts_visible_pairs(void **state)
     f.window = 0;
     f.q_len = 1; /* decoding: one query sees all 4 keys */
     assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 4 * 2 * 2 * 32);
+    f.pairs = 3; /* what whoever cuts a sequence knows better */
+    assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 3 * 2 * 2 * 32);
+    f.pairs = 0;
     f.causal = false;
     f.q_len = 4;
     assert_int_equal((int64_t)cost_of(HD_K_attention_forward, &f).flops, 16 * 2 * 2 * 32);
     /* 16 pairs, 2 heads, five products; q, dout, out, k, v 4*16 each, lse 2*4, 8 indices in; dq,
      * dk, dv out */
     check(cost_of(HD_K_attention_backward, &b), 16 * 2 * 5 * 16, 4 * (5 * 64 + 8 + 8), 4 * 3 * 64);
+    b.pairs = 7;
+    assert_int_equal((int64_t)cost_of(HD_K_attention_backward, &b).flops, 7 * 2 * 5 * 16);
+}
+
+static void attention_merge_moves_the_block_and_the_sum(void **state)
+{
+    struct hd_attention_merge_args a = {.R = 6, .H = 2, .D = 8, .dtype = HD_BF16};
+
+    (void)state;
+    /* 96 elements, 12 pairs of row and head: block, acc and both lse in; acc and lse out */
+    check(cost_of(HD_K_attention_merge, &a), 3 * 96, 96 * (2 + 4) + 12 * 8, 96 * 4 + 12 * 4);
+    a.out = &given;
+    check(cost_of(HD_K_attention_merge, &a), 3 * 96, 96 * (2 + 4) + 12 * 8, 96 * 2 + 12 * 4);
+    a.first = true;
+    a.out = NULL;
+    check(cost_of(HD_K_attention_merge, &a), 0, 96 * 2 + 12 * 4, 96 * 4 + 12 * 4);
 }
 
 static void cache_append_moves_the_new_rows(void **state)
@@ -352,6 +371,7 @@ int main(void)
         cmocka_unit_test(head_norm_norms_queries_and_keys_and_copies_values),
         cmocka_unit_test(rope_reads_and_writes_x_and_a_table_row_per_row),
         cmocka_unit_test(attention_counts_visible_pairs),
+        cmocka_unit_test(attention_merge_moves_the_block_and_the_sum),
         cmocka_unit_test(cache_append_moves_the_new_rows),
         cmocka_unit_test(activations_move_each_element_once),
         cmocka_unit_test(add_cast_and_zero_move_their_elements),

@@ -77,6 +77,35 @@ static void exp_is_within_one_and_a_half_units(void **state)
     assert_true(worst <= 1.5);
 }
 
+/* Every 61st float of [0, 1], against log1p in double. */
+static void log1p_is_within_two_and_a_half_units(void **state)
+{
+    const float one = 1;
+    uint32_t last;
+    double worst = 0;
+
+    (void)state;
+    SKIP_WITHOUT_ISA();
+    memcpy(&last, &one, sizeof last);
+    for (uint32_t bits = 0; bits <= last; bits += 61) {
+        float x;
+        double want;
+        int exponent;
+
+        memcpy(&x, &bits, sizeof x);
+        want = log1p((double)x);
+        (void)frexp(want, &exponent);
+        if (fpclassify(x) == FP_NORMAL)
+            worst =
+                fmax(worst, fabs((double)vf_log1p(vf_set(x))[0] - want) / ldexp(1, exponent - 24));
+    }
+    print_message("worst error of log1p: %.3f units\n", worst);
+    assert_true(worst <= 2.5);
+    assert_true(vf_log1p(vf_set(0))[0] == 0);
+    assert_true(fabs((double)vf_log1p(vf_set(1))[0] - log(2)) <= 2 * 0x1p-24);
+    assert_true(isnan(vf_log1p(vf_set(NAN))[0]));
+}
+
 static void sigmoid_ends_at_0_and_1(void **state)
 {
     static const float inputs[] = {-200, -88, -20, -1, 0, 1, 20, 200};
@@ -171,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp_is_within_one_and_a_half_units),
+        cmocka_unit_test(log1p_is_within_two_and_a_half_units),
         cmocka_unit_test(sigmoid_ends_at_0_and_1),
         cmocka_unit_test(bf16_conversion_is_that_of_base),
         cmocka_unit_test(parts_of_vectors_touch_only_their_lanes),

@@ -1,0 +1,98 @@
+/* attention_merge: what attention over one block of keys adds to that over others. Bound by memory:
+ * the two factors of a row and head are found for a vector of rows at a time, the channels then
+ * stream by once, row after row. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vecmath.h"
+
+enum { HEADS = 16 }; /* whose factors are kept at a time */
+
+struct factors {
+    _Alignas(64) float old[HEADS][VL], block[HEADS][VL];
+};
+
+/* With the larger of the two at m and e = exp(-|difference|): the new one is m + log(1 + e), the
+ * factors are 1 / (1 + e) and e / (1 + e), which add up to one. */
+INLINE void merge_lse(const struct hd_attention_merge_args *a, struct factors *f, int64_t head,
+                      int64_t i, int64_t row, int64_t n)
+{
+    float *lse = a->lse + head * a->R + row;
+    const vf none = vf_set(-INFINITY);
+    const vf block = vf_load_f32(a->block_lse + head * a->R + row, n);
+    const vf old = a->first ? none : vf_load_f32(lse, n);
+    const vi blind = (old == none) & (block == none), block_is_less = block < old;
+    const vf distance = block - old;
+    const vf e = vf_exp(-vf_max(distance, -distance)); /* NaN for two of -inf */
+    const vf more = 1.0f / (1.0f + e), less = e / (1.0f + e);
+    const vf merged = vf_select(block_is_less, old, block) + vf_log1p(e);
+
+    vf_store_f32(lse, n, a->first ? block : vf_select(blind, none, merged));
+    vf_store_f32(f->old[i], VL, vf_select(blind, (vf){0}, vf_select(block_is_less, more, less)));
+    vf_store_f32(f->block[i], VL, vf_select(blind, (vf){0}, vf_select(block_is_less, less, more)));
+}
+
+/* One head of one row. `first` and `last` (there is an `out`) are constants where this is inlined.
+ */
+INLINE void merge_head(const struct hd_attention_merge_args *a, int64_t at, float old, float block,
+                       bool first, bool last, enum hd_dtype dtype)
+{
+    FOR_VECTORS (d, n, 0, a->D) {
+        vf x = vf_load(a->block_out, at + d, n, dtype);
+
+        if (!first)
+            x = vf_load_f32(a->acc + at + d, n) * old + x * block;
+        if (last)
+            vf_store(a->out, at + d, n, x, dtype);
+        else
+            vf_store_f32(a->acc + at + d, n, x);
+    }
+}
+
+INLINE void merge_heads(const struct hd_attention_merge_args *a, int64_t row, int64_t rows,
+                        int64_t first_head, int64_t heads, enum hd_dtype dtype)
+{
+    struct factors f;
+
+    for (int64_t i = 0; i < heads; i++)
+        merge_lse(a, &f, first_head + i, i, row, rows);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < heads; i++) {
+            const int64_t at = ((row + r) * a->H + first_head + i) * a->D;
+            const float old = f.old[i][r], block = f.block[i][r];
+
+            if (a->first && a->out)
+                merge_head(a, at, old, block, true, true, dtype);
+            else if (a->first)
+                merge_head(a, at, old, block, true, false, dtype);
+            else if (a->out)
+                merge_head(a, at, old, block, false, true, dtype);
+            else if (block != 0) /* a row that sees nothing of the block stays as it is */
+                merge_head(a, at, old, block, false, false, dtype);
+        }
+}
+
+static void merge_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_attention_merge_args *a = args;
+
+    (void)thread;
+    for (int64_t row = begin; row < end; row += VL)
+        for (int64_t h = 0; h < a->H; h += HEADS) {
+            const int64_t rows = end - row < VL ? end - row : VL;
+            const int64_t heads = a->H - h < HEADS ? a->H - h : HEADS;
+
+            if (a->dtype == HD_BF16)
+                merge_heads(a, row, rows, h, heads, HD_BF16);
+            else
+                merge_heads(a, row, rows, h, heads, HD_F32);
+        }
+}
+
+enum hd_status KERNEL(attention_merge)(struct hd_backend *cpu,
+                                       const struct hd_attention_merge_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("attention_merge", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->H * args->D * 12), merge_rows, args);
+    return st;
+}
