@@ -5,6 +5,7 @@
  * another hash than it had names its tensor and its bytes, and a flipped bit is never laid to a
  * neighbour.
  */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -39,6 +40,8 @@ enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
                                .region_count = count,
                                .hashes = malloc((blocks + 1) * sizeof *b.hashes)};
 
+    for (size_t i = 0; i < count; i++)
+        assert(regions[i].size_bytes > 0 && regions[i].block_bytes > 0); /* readers ask for it */
     *ret_blocks = b;
     if (!b.regions || !b.hashes)
         return hd_err(HD_NO_MEMORY, "no memory for the hashes of %zu blocks", blocks);

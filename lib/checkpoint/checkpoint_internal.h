@@ -96,8 +96,8 @@ struct hd_ckpt_blocks { /* hashing of a file while it is written; start with {0}
 
 size_t hd_ckpt_count_blocks(const struct hd_ckpt_region *regions, size_t count);
 
-/* The regions of a file, all of it; then its bytes in pieces of any size. Free with blocks_done,
- * also after a failure. */
+/* The regions of a file, all of it, none of them empty; then its bytes in pieces of any size. Free
+ * with blocks_done, also after a failure. */
 enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
                                     const struct hd_ckpt_region *regions, size_t count);
 void hd_ckpt_blocks_add(struct hd_ckpt_blocks *blocks, const void *data, size_t size_bytes);

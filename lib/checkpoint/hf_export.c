@@ -348,8 +348,11 @@ static enum hd_status write_text(struct exporter *x, const char *name, const str
 {
     const struct hd_ckpt_region all = {"", (int64_t)text->len_bytes, HD_CKPT_BLOCK_BYTES};
     struct hd_ckpt_blocks blocks;
-    enum hd_status st = hd_ckpt_blocks_begin(&blocks, &all, 1);
+    enum hd_status st;
 
+    if (text->failed)
+        return no_memory();
+    st = hd_ckpt_blocks_begin(&blocks, &all, 1);
     if (!st)
         st = write_unlisted(x, name, text);
     if (!st) {
@@ -402,6 +405,10 @@ static enum hd_status copy_tokenizer(struct exporter *x)
     if (x->job.tokenizer[0] != '/') /* bytes: config.json says so */
         return HD_OK;
     st = hd_file_read(x->job.tokenizer, TOKENIZER_BYTES_MAX, &text);
+    if (!st && !text.len_bytes)
+        st = hd_err(HD_INVALID,
+                    "%s, the tokenizer of the job, is empty; restore it and export again",
+                    x->job.tokenizer);
     if (!st)
         st = write_text(x, "tokenizer.json", &text);
     hd_text_free(&text);
@@ -451,12 +458,13 @@ static enum hd_status check_target(const struct hd_hf_export *o)
                       "%s is there already; give another folder, or --force to replace it",
                       o->out_dir);
     hd_file_join(&config, o->out_dir, "config.json");
-    is_model = !config.failed && S_ISDIR(info.st_mode) && hd_file_exists(config.data);
+    is_model = !config.failed && S_ISDIR(info.st_mode) &&
+               (hd_file_exists(config.data) || hd_hf_has_hashes(o->out_dir));
     hd_text_free(&config);
     if (!is_model)
         return hd_err(HD_EXISTS,
-                      "%s is no model directory (it has no config.json); --force "
-                      "replaces only such",
+                      "%s is no model directory (it has neither config.json nor " HD_HF_HASHES_FILE
+                      "); --force replaces only such",
                       o->out_dir);
     return HD_OK;
 }

@@ -16,6 +16,7 @@
 #include "base/hash.h"
 #include "base/random.h"
 #include "checkpoint/hf.h"
+#include "data/token_writer.h"
 #include "runs.h"
 #include "train/generate.h"
 
@@ -385,6 +386,10 @@ static void an_export_is_whole_or_not_there(void **state)
 
     (void)snprintf(path, sizeof path, "%s/config.json", m.out);
     assert_int_equal(unlink(path), 0);
+    must(hd_hf_export(&options)); /* also what is left of one */
+    assert_int_equal(unlink(path), 0);
+    (void)snprintf(path, sizeof path, "%s/heddle-hashes.json", m.out);
+    assert_int_equal(unlink(path), 0);
     assert_int_equal(hd_hf_export(&options), HD_EXISTS); /* any other folder is not */
 
     /* a damaged checkpoint gets no new name */
@@ -393,6 +398,47 @@ static void an_export_is_whole_or_not_there(void **state)
     (void)snprintf(path, sizeof path, "%s/other", m.h.dir);
     options.out_dir = path;
     assert_int_equal(hd_hf_export(&options), HD_CORRUPT);
+    assert_false(hd_file_exists(path));
+    harness_teardown(&m.h);
+}
+
+/* Goal: the tokenizer goes along, and an empty one is no tokenizer. Method: a job on token files,
+ * which never opens it. */
+static void a_tokenizer_is_copied_unless_it_is_empty(void **state)
+{
+    struct model m = {.out = ""};
+    struct hd_token_writer *tokens = NULL;
+    struct hd_job_file file = {.size_bytes = 128 + 2000 * 2}; /* a head, and ids of 16 bits */
+    struct hd_hf_export options;
+    int32_t ids[2000];
+    char npy[256], path[300];
+
+    (void)state;
+    harness_setup(&m.h, CORPUS_BYTES);
+    (void)snprintf(npy, sizeof npy, "%s/ids.npy", m.h.dir);
+    for (int i = 0; i < 2000; i++)
+        ids[i] = i * 37 % VOCAB;
+    must(hd_token_writer_open(npy, HD_TOKEN_FORMAT_NPY, 2, &tokens));
+    must(hd_token_writer_add(tokens, ids, 2000));
+    must(hd_token_writer_finish(tokens));
+    m.job = harness_job(&m.h, "llama", 1);
+    file.path = npy;
+    m.job.train = &file;
+    (void)snprintf(m.job.tokenizer, sizeof m.job.tokenizer, "%s/tokenizer.json", m.h.dir);
+    must(hd_file_write_atomic(m.job.tokenizer, "{}", 2, 0600));
+    must(harness_threads(&m.job, 1, &m, make_checkpoint));
+    (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
+    options = export_of(&m, HD_F32, 1 << 30);
+    must(hd_hf_export(&options));
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", m.out);
+    assert_true(hd_file_exists(path));
+    must(hd_hf_verify(m.out));
+
+    assert_int_equal(truncate(m.job.tokenizer, 0), 0);
+    (void)snprintf(path, sizeof path, "%s/other", m.h.dir);
+    options.out_dir = path;
+    assert_int_equal(hd_hf_export(&options), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "tokenizer.json, the tokenizer of the job, is empty"));
     assert_false(hd_file_exists(path));
     harness_teardown(&m.h);
 }
@@ -407,6 +453,7 @@ int main(void)
         cmocka_unit_test(a_source_that_changed_since_submission_is_refused),
         cmocka_unit_test(another_model_is_refused_by_the_name_of_a_tensor),
         cmocka_unit_test(an_export_is_whole_or_not_there),
+        cmocka_unit_test(a_tokenizer_is_copied_unless_it_is_empty),
     };
 
     return cmocka_run_group_tests_name("model_dir", tests, NULL, NULL);
