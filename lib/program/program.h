@@ -144,6 +144,11 @@ bool hd_rope_equal(const struct hd_rope *a, const struct hd_rope *b);
 enum { HD_ROPE_WIDTH_MAX = 4096 };
 void hd_rope_fill(const struct hd_rope *rope, int64_t P, int64_t D, float *ret_table);
 
+/* slope[h] of ALiBi, by which a score falls per position between query and key: for H a power of
+ * two the powers 1 .. H of 2^(-8/H); else those of the closest lower power of two, then every other
+ * one, from the first, of the next power of two (Press et al. 2022, "Train Short, Test Long"). */
+void hd_alibi_slopes(int64_t H, float *ret_slope);
+
 /* Settings of an op besides its tensors; each op reads its own few. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;

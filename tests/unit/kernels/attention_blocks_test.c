@@ -35,7 +35,8 @@ static const struct shape shapes[] = {
      .D = 64,
      .window = 200,
      .causal = true,
-     .bound = true},
+     .bound = true,
+     .slopes = true},
 };
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 

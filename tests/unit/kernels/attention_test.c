@@ -162,6 +162,19 @@ static const struct shape shapes[] = {
      .kv_filled = -1,
      .causal = true,
      .bound = true},
+    /* every restriction and the slopes at once, over several tiles */
+    {.B = 1,
+     .q_len = 200,
+     .kv_len = 230,
+     .kv_stride = 230,
+     .H = 4,
+     .G = 2,
+     .D = 32,
+     .kv_filled = -1,
+     .window = 90,
+     .causal = true,
+     .bound = true,
+     .slopes = true},
 };
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 
