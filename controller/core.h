@@ -21,6 +21,7 @@
 
 #include "base/text.h"
 #include "controller/record.h"
+#include "plan/choose.h"
 
 struct hd_core;
 
@@ -47,10 +48,8 @@ struct hd_ask {
     const char *name;
     enum hd_device_kind device; /* ANY: auto */
     int32_t devices_min, devices_max;
-    int64_t global_batch, steps;
-    int32_t tp, pp, dp, cp, ep; /* 0: auto */
-    int32_t zero;               /* -1: auto */
-    int32_t micro_batch;        /* 0: auto */
+    int64_t steps;
+    struct hd_plan_wish wish; /* about the layout */
     const char *schedule, *recompute;
     int32_t precision; /* number in job.proto; 0: auto */
     int32_t keep;      /* newest checkpoints kept; 0: all */

@@ -316,7 +316,8 @@ static void announce_start(struct hd_core *core, struct core_job *job,
                            const struct hd_attempt_record *record,
                            const struct core_placement *place)
 {
-    char from[64] = "from scratch";
+    const struct hd_plan_record *plan = &record->plan;
+    char from[64] = "from scratch", layout[64];
     struct hd_text nodes = {0};
 
     for (size_t m = 0; m < place->member_count; m++)
@@ -325,11 +326,15 @@ static void announce_start(struct hd_core *core, struct core_job *job,
     if (record->base_attempt)
         (void)snprintf(from, sizeof from, "from step %lld of attempt %d",
                        (long long)record->base_step, record->base_attempt);
+    if (plan->tp * plan->cp > 1)
+        (void)snprintf(layout, sizeof layout, "tp %d x cp %d x dp %d", plan->tp, plan->cp,
+                       plan->dp);
+    else
+        (void)snprintf(layout, sizeof layout, "dp %d", plan->dp);
     core_event(core, job, "starting", record->attempt, -1, record->plan.ranks[0].node_name,
-               "attempt %d on %s: %d %s devices, dp %d, micro-batch %d, %s", record->attempt,
-               nodes.failed ? "" : nodes.data, record->plan.rank_count,
-               hd_device_kind_name((int)record->plan.device), record->plan.dp,
-               record->plan.micro_batch, from);
+               "attempt %d on %s: %d %s devices, %s, micro-batch %d, %s", record->attempt,
+               nodes.failed ? "" : nodes.data, plan->rank_count,
+               hd_device_kind_name((int)plan->device), layout, plan->micro_batch, from);
     hd_text_free(&nodes);
 }
 

@@ -38,7 +38,7 @@ int32_t core_need(const struct hd_ask *ask, enum hd_device_kind kind)
     struct hd_plan_record plan;
 
     for (int32_t count = ask->devices_min; count <= ask->devices_max; count++) {
-        if (!hd_core_plan(ask, kind, count, &plan))
+        if (core_plan(ask, kind, count, &plan))
             return count;
     }
     return 0;
@@ -67,7 +67,7 @@ int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int3
     int32_t count = available < ask->devices_max ? available : ask->devices_max;
 
     for (; count >= ask->devices_min; count--) {
-        if (!hd_core_plan(ask, kind, count, ret_plan))
+        if (core_plan(ask, kind, count, ret_plan))
             return count;
     }
     return 0;

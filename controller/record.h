@@ -132,6 +132,8 @@ struct hd_place {
 struct hd_plan_record {
     int32_t pp, dp, cp, tp, ep, zero;
     int32_t micro_batch, micro_batches;
+    bool sequence;
+    int32_t cp_exchange; /* number in job.proto */
     const char *schedule, *recompute;
     int32_t precision;
     enum hd_device_kind device;

@@ -30,8 +30,8 @@
     X(INSERT_ATTEMPT,                                                                              \
       "INSERT INTO attempts (job, attempt, state, pp, dp, cp, tp, ep, zero, micro_batch,"          \
       " micro_batches, schedule, recompute, precision, device, threads, base_attempt, base_step,"  \
-      " base_path, base_hash, created_ms)"                                                         \
-      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING")                \
+      " base_path, base_hash, created_ms, sequence, cp_exchange)"                                  \
+      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING")            \
     X(INSERT_ALLOCATION,                                                                           \
       "INSERT INTO allocations (job, attempt, rank, node_uuid, node_name, device)"                 \
       " VALUES (?,?,?,?,?,?)")                                                                     \
@@ -81,7 +81,8 @@
       "SELECT attempt, state, pp, dp, cp, tp, ep, zero, micro_batch, micro_batches, schedule,"     \
       " recompute, precision, device, threads, base_attempt, base_step, base_path, base_hash,"     \
       " created_ms, running_ms, ended_ms, end_cause, end_rank, end_node, end_message,"             \
-      " end_exit_code, end_signal, end_bad_input FROM attempts WHERE job=? ORDER BY attempt")      \
+      " end_exit_code, end_signal, end_bad_input, sequence, cp_exchange FROM attempts"             \
+      " WHERE job=? ORDER BY attempt")                                                             \
     X(GET_ALLOCATIONS,                                                                             \
       "SELECT node_uuid, node_name, device FROM allocations WHERE job=? AND attempt=?"             \
       " ORDER BY rank")                                                                            \

@@ -89,6 +89,9 @@ static const char *const migrations[] = {
     " seq INTEGER NOT NULL, PRIMARY KEY (job, attempt, rank),"
     " FOREIGN KEY (job, attempt) REFERENCES attempts (job, attempt)"
     " DEFERRABLE INITIALLY DEFERRED) STRICT, WITHOUT ROWID;",
+    /* 2: attempts before it had neither tensor nor context parallelism */
+    "ALTER TABLE attempts ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE attempts ADD COLUMN cp_exchange INTEGER NOT NULL DEFAULT 0;",
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

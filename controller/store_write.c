@@ -48,12 +48,13 @@ static enum hd_status put_attempt(struct store_db *db, const struct hd_attempt_r
 {
     const struct hd_plan_record *p = &a->plan;
     enum hd_status st = store_db_run(
-        db, STORE_INSERT_ATTEMPT, "intnnnnnnnnttntnzztti", (int64_t)a->job, (int)a->attempt,
+        db, STORE_INSERT_ATTEMPT, "intnnnnnnnnttntnzzttinn", (int64_t)a->job, (int)a->attempt,
         hd_attempt_state_name((int)a->state), (int)p->pp, (int)p->dp, (int)p->cp, (int)p->tp,
         (int)p->ep, (int)p->zero, (int)p->micro_batch, (int)p->micro_batches, p->schedule,
         p->recompute, (int)p->precision, hd_device_kind_name((int)p->device),
         (int)p->threads_per_device, (int64_t)a->base_attempt,
-        a->base_attempt ? a->base_step : (int64_t)0, a->base_path, a->base_hash, a->created_ms);
+        a->base_attempt ? a->base_step : (int64_t)0, a->base_path, a->base_hash, a->created_ms,
+        (int)p->sequence, (int)p->cp_exchange);
 
     if (!st && sqlite3_changes(db->sqlite) == 1)
         st = insert_allocations(db, a);

@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/job.pb-c.h"
+#include "plan/choose.h"
 #include "rpc/rpc.h"
 
 enum cli_exit {
@@ -118,6 +119,8 @@ const char *cli_node_state(Heddle__V1__NodeState state, char ret_word[CLI_WORD_M
 const char *cli_end_cause(Heddle__V1__EndCause cause, char ret_word[CLI_WORD_MAX]);
 const char *cli_device_kind(Heddle__V1__DeviceKind kind, char ret_word[CLI_WORD_MAX]);
 const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WORD_MAX]);
+/* "tp 2 x cp 1 x dp 4 x pp 1, sequence parallel" */
+void cli_add_layout(const struct hd_plan_sizes *sizes, struct hd_text *out);
 bool cli_job_ended(Heddle__V1__JobState state);
 
 /* 98123.4 -> "98.1k"; for rates and counts. */

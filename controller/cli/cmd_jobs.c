@@ -254,13 +254,20 @@ static void add_progress_facts(struct hd_text *out, const Heddle__V1__JobStatus 
 
 static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
 {
+    const struct hd_plan_sizes sizes = {.pp = p->pp,
+                                        .dp = p->dp,
+                                        .cp = p->cp,
+                                        .tp = p->tp,
+                                        .sequence = p->sequence,
+                                        .cp_exchange = (enum hd_plan_exchange)p->cp_exchange};
+    struct hd_text layout = {0};
     char word[CLI_WORD_MAX];
 
-    add_fact(out, "layout",
-             "pp %d x dp %d x cp %d x tp %d, micro-batch %d x %d, zero %d, schedule %s, recompute "
-             "%s, %s",
-             p->pp, p->dp, p->cp, p->tp, p->micro_batch, p->micro_batches, p->zero, p->schedule,
-             p->recompute, cli_precision(p->precision, word));
+    cli_add_layout(&sizes, &layout);
+    add_fact(out, "layout", "%s, micro-batch %d x %d, zero %d, schedule %s, recompute %s, %s",
+             layout.failed ? "?" : layout.data, p->micro_batch, p->micro_batches, p->zero,
+             p->schedule, p->recompute, cli_precision(p->precision, word));
+    hd_text_free(&layout);
 }
 
 /* "0-1 on n1, 2 on n2": ranks of a node are neighbours. */

@@ -21,6 +21,7 @@ struct asked {
     int64_t between_bytes; /* of a rank more, if the others are on several nodes; 0: none */
     struct hd_traits traits;
     struct hd_arena arena;
+    struct hd_plan_sizes sizes;
     struct hd_job job;
     struct hd_plan plan;
 };
@@ -88,7 +89,7 @@ static enum hd_status ask_worker(struct asked *a)
 
 /* ---- the plan ---- */
 
-/* What the controller would decide (controller/core_plan.c) on such devices. */
+/* What the controller would decide on such devices: core_plan.c asks the same functions. */
 static enum hd_status resolve(struct asked *a)
 {
     const struct hd_spec_attempt attempt = {
@@ -96,16 +97,25 @@ static enum hd_status resolve(struct asked *a)
     Heddle__V1__Plan plan = HEDDLE__V1__PLAN__INIT;
     const Heddle__V1__JobSpec *spec = a->spec;
     enum hd_status st = hd_spec_check(spec);
+    struct hd_plan_wish wish;
 
     if (st)
         return st;
-    plan.pp = plan.cp = plan.tp = 1;
-    plan.dp = (int32_t)a->devices;
+    hd_spec_wish(spec, &wish);
+    if (hd_plan_size(&wish, (int32_t)a->devices, &a->sizes))
+        return hd_plan_check(&wish, (int32_t)a->devices, (int32_t)a->devices);
+    plan.pp = a->sizes.pp;
+    plan.dp = a->sizes.dp;
+    plan.cp = a->sizes.cp;
+    plan.tp = a->sizes.tp;
+    plan.ep = a->sizes.ep;
+    plan.zero = a->sizes.zero;
+    plan.micro_batch = a->sizes.micro_batch;
+    plan.micro_batches = a->sizes.micro_batches;
+    plan.sequence = a->sizes.sequence;
+    plan.cp_exchange = (Heddle__V1__CpExchange)a->sizes.cp_exchange;
     plan.n_ranks = (size_t)a->devices;
     plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
-    plan.micro_batch = spec->parallel->micro_batch;
-    if (!plan.micro_batch)
-        plan.micro_batch = hd_plan_micro_batch(spec->train->global_batch / a->devices);
     plan.precision = spec->train->precision;
     if (!plan.precision)
         plan.precision = a->traits.bf16_fast ? HEDDLE__V1__PRECISION__PRECISION_BF16
@@ -231,13 +241,12 @@ static void print_people(const struct cli *cli, const struct asked *a, struct hd
 
     cli_format_count((double)p->parameters, count);
     (void)snprintf(precision, sizeof precision, "%.20s", a->job.precision);
-    hd_text_add(out,
-                "%s: %s parameters; %d rank%s on cpu (%s), %lld thread%s each; dp %lld, %lld "
-                "micro-batch%s of %lld, %s\n",
-                a->job.name, count, p->world, p->world == 1 ? "" : "s", a->traits.isa,
-                (long long)a->threads, a->threads == 1 ? "" : "s", (long long)a->job.dp,
-                (long long)p->micro_batches, p->micro_batches == 1 ? "" : "es",
-                (long long)a->job.micro_batch, precision);
+    hd_text_add(out, "%s: %s parameters; %d rank%s on cpu (%s), %lld thread%s each; ", a->job.name,
+                count, p->world, p->world == 1 ? "" : "s", a->traits.isa, (long long)a->threads,
+                a->threads == 1 ? "" : "s");
+    cli_add_layout(&a->sizes, out);
+    hd_text_add(out, ", %lld micro-batch%s of %lld, %s\n", (long long)p->micro_batches,
+                p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision);
     for (int r = 0, end; r < p->world; r = end) {
         for (end = r + 1;
              end < p->world &&

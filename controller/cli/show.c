@@ -119,6 +119,9 @@ static void add_plan(struct hd_json_writer *w, const Heddle__V1__Plan *plan)
     hd_json_add_int64(w, "tp", plan->tp);
     hd_json_add_int64(w, "ep", plan->ep);
     hd_json_add_int64(w, "zero", plan->zero);
+    hd_json_add_bool(w, "sequence", plan->sequence);
+    hd_json_add_string(w, "cp_exchange",
+                       hd_plan_exchange_name((enum hd_plan_exchange)plan->cp_exchange));
     hd_json_add_int64(w, "micro_batch", plan->micro_batch);
     hd_json_add_int64(w, "micro_batches", plan->micro_batches);
     hd_json_add_string(w, "schedule", plan->schedule);

@@ -57,6 +57,15 @@ const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WOR
                      ret_word);
 }
 
+void cli_add_layout(const struct hd_plan_sizes *sizes, struct hd_text *out)
+{
+    hd_text_add(out, "tp %d x cp %d x dp %d x pp %d", sizes->tp, sizes->cp, sizes->dp, sizes->pp);
+    if (sizes->sequence)
+        hd_text_add(out, ", sequence parallel");
+    if (sizes->cp > 1)
+        hd_text_add(out, ", cp exchange %s", hd_plan_exchange_name(sizes->cp_exchange));
+}
+
 bool cli_job_ended(Heddle__V1__JobState state)
 {
     return state == HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED ||

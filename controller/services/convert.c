@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "controller/services/internal.h"
+#include "spec/spec.h"
 
 /* The numbers of record.h are those of the messages; a new state is added on both sides. */
 #define SAME(record, message) _Static_assert((int)(record) == (int)(message), #record)
@@ -94,6 +95,8 @@ Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_reco
     m->precision = (Heddle__V1__Precision)plan->precision;
     m->device = (Heddle__V1__DeviceKind)plan->device;
     m->threads_per_device = plan->threads_per_device;
+    m->sequence = plan->sequence;
+    m->cp_exchange = (Heddle__V1__CpExchange)plan->cp_exchange;
     m->ranks = hd_arena_array(arena, (size_t)plan->rank_count + 1, sizeof *m->ranks);
     for (int32_t rank = 0; m->ranks && rank < plan->rank_count; rank++) {
         Heddle__V1__RankPlacement *place;
@@ -381,10 +384,11 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, Heddle__V1__
 struct hd_ask convert_ask(const Heddle__V1__JobSpec *spec)
 {
     const Heddle__V1__ParallelSpec *p = spec->parallel;
-    struct hd_ask ask = {.name = spec->name, .zero = -1};
+    struct hd_ask ask = {.name = spec->name};
 
+    if (spec->model && spec->train && p)
+        hd_spec_wish(spec, &ask.wish);
     if (spec->train) {
-        ask.global_batch = spec->train->global_batch;
         ask.steps = spec->train->steps;
         ask.precision = (int32_t)spec->train->precision;
     }
@@ -399,16 +403,8 @@ struct hd_ask convert_ask(const Heddle__V1__JobSpec *spec)
         ask.restart_max = spec->restart->max;
     if (!p)
         return ask;
-    ask.tp = p->tp;
-    ask.pp = p->pp;
-    ask.dp = p->dp;
-    ask.cp = p->cp;
-    ask.ep = p->ep;
-    ask.micro_batch = p->micro_batch;
     ask.schedule = p->schedule;
     ask.recompute = p->recompute;
-    if (p->_zero_case == HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO)
-        ask.zero = p->zero;
     return ask;
 }
 

@@ -171,3 +171,31 @@ void hd_text_format_bytes(int64_t count, char ret_text[32])
     }
     (void)snprintf(ret_text, 32, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
 }
+
+void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const void *about,
+                       int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX])
+{
+    enum { SHOWN = 8 };
+    int64_t near[SHOWN];
+    size_t count = 0, len = 0;
+
+    /* ascending; when full, the end further from the wish goes */
+    for (int64_t number = 1; number <= max; number++) {
+        if (!fits(about, number))
+            continue;
+        if (count == SHOWN) {
+            if (number - wish >= wish - near[0])
+                break;
+            memmove(near, near + 1, sizeof near - sizeof near[0]);
+            count--;
+        }
+        near[count++] = number;
+    }
+    ret_list[0] = '\0';
+    for (size_t i = 0; i < count; i++)
+        len += (size_t)snprintf(ret_list + len, HD_TEXT_LIST_MAX - len, "%s%lld",
+                                i == 0           ? ""
+                                : i + 1 == count ? " or "
+                                                 : ", ",
+                                (long long)near[i]);
+}

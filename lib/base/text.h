@@ -32,6 +32,13 @@ bool hd_text_is_utf8(const void *bytes, size_t count); /* RFC 3629; NUL is not a
 bool hd_text_starts(const char *text, const char *prefix);
 bool hd_text_ends(const char *text, const char *suffix);
 
+enum { HD_TEXT_LIST_MAX = 160 };
+
+/* "1, 2, 4 or 8": of the numbers from 1 to `max` that fit, the eight nearest to `wish`; "" when
+ * there is none. `fits` gets `about`. */
+void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const void *about,
+                       int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX]);
+
 /* 1536 -> "1.5 KiB": for people. */
 void hd_text_format_bytes(int64_t count, char ret_text[32]);
 

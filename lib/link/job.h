@@ -100,6 +100,8 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(INT, dp, "plan.dp", 1, 65536)                                                               \
     X(INT, cp, "plan.cp", 1, 65536)                                                               \
     X(INT, tp, "plan.tp", 1, 65536)                                                               \
+    X(BOOL, sequence, "plan.sequence", 0, 1)       /* rows of a norm are shared among tp ranks */ \
+    X(WORD, cp_exchange, "plan.cp_exchange", 0, 0) /* ring | all_gather */                        \
     X(INT, micro_batch, "plan.micro_batch", 1, 1 << 20) /* sequences per rank and program call */ \
     X(INT, job_id, "attempt.job", 0, INT64_MAX)                                                   \
     X(INT, attempt, "attempt.number", 0, INT64_MAX)                                               \

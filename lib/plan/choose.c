@@ -1,9 +1,279 @@
 #include "plan/choose.h"
 
-int32_t hd_plan_micro_batch(int64_t share)
+#include "base/text.h"
+#include "link/job.h"
+
+enum { MICRO_BATCH_MAX = 1 << 20 }; /* of the job file */
+
+static int32_t or_one(int32_t size)
+{
+    return size ? size : 1;
+}
+
+int32_t hd_plan_unit(const struct hd_plan_wish *wish)
+{
+    return or_one(wish->tp);
+}
+
+const char *hd_plan_exchange_name(enum hd_plan_exchange exchange)
+{
+    return exchange == HD_PLAN_ALL_GATHER ? "all_gather" : "ring";
+}
+
+/* The largest divisor of a rank's sequences up to HD_MICRO_BATCH_AUTO_MAX. */
+static int32_t auto_micro_batch(int64_t share)
 {
     for (int32_t size = HD_MICRO_BATCH_AUTO_MAX; size > 1; size--)
         if (share % size == 0)
             return size;
     return 1;
+}
+
+/* ---- the rules ---- */
+
+static enum hd_plan_obstacle check_built(const struct hd_plan_wish *w)
+{
+    if (w->pp > 1)
+        return HD_PLAN_PP_NOT_BUILT;
+    if (w->ep > 1)
+        return HD_PLAN_EP_NOT_BUILT;
+    return w->zero > 0 ? HD_PLAN_ZERO_NOT_BUILT : HD_PLAN_FITS;
+}
+
+static enum hd_plan_obstacle check_tp(const struct hd_plan_wish *w, int64_t tp)
+{
+    if (w->heads % tp)
+        return HD_PLAN_TP_HEADS;
+    if (w->kv_heads % tp && tp % w->kv_heads)
+        return HD_PLAN_TP_KV_HEADS;
+    return w->ffn_hidden % tp ? HD_PLAN_TP_FFN : HD_PLAN_FITS;
+}
+
+static enum hd_plan_obstacle check_model(const struct hd_plan_wish *w,
+                                         const struct hd_plan_sizes *s)
+{
+    const enum hd_plan_obstacle tp = check_tp(w, s->tp);
+
+    if (tp)
+        return tp;
+    if (s->cp > 1 && w->context % (2 * (int64_t)s->cp))
+        return HD_PLAN_CP_CONTEXT;
+    if (s->sequence && s->tp == 1)
+        return HD_PLAN_SEQUENCE_ALONE;
+    return s->sequence && w->context / s->cp % s->tp ? HD_PLAN_SEQUENCE_ROWS : HD_PLAN_FITS;
+}
+
+enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devices,
+                                   struct hd_plan_sizes *ret_sizes)
+{
+    struct hd_plan_sizes s = {.pp = 1, .cp = or_one(wish->cp), .tp = or_one(wish->tp), .ep = 1};
+    const int64_t replica = (int64_t)s.cp * s.tp;
+    enum hd_plan_obstacle why = check_built(wish);
+    int64_t share;
+
+    s.sequence = wish->sequence ? wish->sequence == HD_PLAN_ON : s.tp > 1;
+    s.cp_exchange = wish->cp_exchange ? wish->cp_exchange : HD_PLAN_RING;
+    if (!why)
+        why = check_model(wish, &s);
+    if (why)
+        return why;
+    if (devices > HD_JOB_RANKS_MAX)
+        return HD_PLAN_TOO_MANY;
+    if (devices < 1 || devices % replica)
+        return HD_PLAN_DEVICES;
+    s.dp = (int32_t)(devices / replica);
+    if (wish->dp && wish->dp != s.dp)
+        return HD_PLAN_DP;
+    if (wish->global_batch < 1 || wish->global_batch % s.dp)
+        return HD_PLAN_BATCH;
+    share = wish->global_batch / s.dp;
+    s.micro_batch = wish->micro_batch ? wish->micro_batch : auto_micro_batch(share);
+    if (share % s.micro_batch)
+        return HD_PLAN_MICRO_BATCH;
+    s.micro_batches = (int32_t)(share / s.micro_batch);
+    *ret_sizes = s;
+    return HD_PLAN_FITS;
+}
+
+int32_t hd_plan_most(const struct hd_plan_wish *wish, int32_t devices_min, int32_t devices_max)
+{
+    const int32_t most = devices_max < HD_JOB_RANKS_MAX ? devices_max : HD_JOB_RANKS_MAX;
+    struct hd_plan_sizes sizes;
+
+    for (int32_t count = most; count >= devices_min && count > 0; count--)
+        if (hd_plan_size(wish, count, &sizes) == HD_PLAN_FITS)
+            return count;
+    return 0;
+}
+
+/* ---- the words ---- */
+
+static bool is_possible_tp(const void *about, int64_t value)
+{
+    return check_tp(about, value) == HD_PLAN_FITS;
+}
+
+static bool is_possible_cp(const void *about, int64_t value)
+{
+    const struct hd_plan_wish *w = about;
+
+    return value == 1 || w->context % (2 * value) == 0;
+}
+
+/* Multiples of a replica's devices whose replicas share the batch. */
+static bool is_possible_count(const void *about, int64_t value)
+{
+    const struct hd_plan_wish *w = about;
+    const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
+
+    return value % replica == 0 && w->global_batch % (value / replica) == 0;
+}
+
+static bool divides(const void *about, int64_t value)
+{
+    return *(const int64_t *)about % value == 0;
+}
+
+static enum hd_status refuse_tp(const struct hd_plan_wish *w, enum hd_plan_obstacle why,
+                                int32_t devices)
+{
+    char list[HD_TEXT_LIST_MAX];
+
+    hd_text_list_near(is_possible_tp, w, devices, w->tp, list);
+    if (why == HD_PLAN_TP_KV_HEADS)
+        return hd_err(HD_INVALID,
+                      "parallel.tp: %d neither divides model.kv_heads = %lld nor is a multiple of "
+                      "it; use %s",
+                      w->tp, (long long)w->kv_heads, list);
+    return hd_err(HD_INVALID, "parallel.tp: %d does not divide model.%s = %lld; use %s", w->tp,
+                  why == HD_PLAN_TP_HEADS ? "heads" : "ffn_hidden",
+                  (long long)(why == HD_PLAN_TP_HEADS ? w->heads : w->ffn_hidden), list);
+}
+
+/* What does not depend on the number of devices. */
+static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_obstacle why,
+                                    int32_t devices)
+{
+    static const char unsupported[] = "parallel.%s: %s is not supported yet; use auto or 1";
+    char list[HD_TEXT_LIST_MAX];
+
+    switch (why) {
+    case HD_PLAN_PP_NOT_BUILT:
+        return hd_err(HD_UNSUPPORTED, unsupported, "pp", "pipeline parallelism");
+    case HD_PLAN_EP_NOT_BUILT:
+        return hd_err(HD_UNSUPPORTED, unsupported, "ep", "expert parallelism");
+    case HD_PLAN_ZERO_NOT_BUILT:
+        return hd_err(HD_UNSUPPORTED,
+                      "parallel.zero: ZeRO stage %d is not supported yet; use auto or 0", w->zero);
+    case HD_PLAN_CP_CONTEXT:
+        hd_text_list_near(is_possible_cp, w, devices, w->cp, list);
+        return hd_err(HD_INVALID,
+                      "parallel.cp: %d ranks take two chunks each of model.context = %lld, which "
+                      "%lld does not divide; use %s",
+                      w->cp, (long long)w->context, 2 * (long long)w->cp, list);
+    case HD_PLAN_SEQUENCE_ALONE:
+        return hd_err(HD_INVALID, "parallel.sequence: true shares rows among the ranks of "
+                                  "parallel.tp, which is 1; write auto or false, or raise tp");
+    case HD_PLAN_SEQUENCE_ROWS:
+        return hd_err(HD_INVALID,
+                      "parallel.sequence: parallel.tp = %d does not divide the %lld tokens of a "
+                      "sequence on a rank (model.context / parallel.cp); write false, or change "
+                      "model.context",
+                      w->tp, (long long)(w->context / or_one(w->cp)));
+    default:
+        return refuse_tp(w, why, devices);
+    }
+}
+
+static enum hd_status refuse_dp(const struct hd_plan_wish *w, int32_t devices)
+{
+    const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
+
+    if (replica == 1)
+        return hd_err(HD_INVALID,
+                      "parallel.dp: %d is not resources.devices = %d; write auto, or the same "
+                      "number in both",
+                      w->dp, devices);
+    return hd_err(HD_INVALID,
+                  "parallel.dp: %d replicas of tp x cp = %lld devices are %lld, not "
+                  "resources.devices = %d; write auto, or let them agree",
+                  w->dp, (long long)replica, (long long)(w->dp * replica), devices);
+}
+
+static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_obstacle why,
+                                   int32_t devices)
+{
+    const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
+    const int64_t share = why == HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
+    char list[HD_TEXT_LIST_MAX];
+
+    hd_text_list_near(is_possible_count, w, HD_JOB_RANKS_MAX, devices, list);
+    switch (why) {
+    case HD_PLAN_DEVICES:
+        return hd_err(HD_INVALID,
+                      "resources.devices: %d is no multiple of parallel.tp x parallel.cp = %lld; "
+                      "%s%s",
+                      devices, (long long)replica, *list ? "use " : "lower tp or cp", list);
+    case HD_PLAN_DP:
+        return refuse_dp(w, devices);
+    case HD_PLAN_BATCH:
+        if (replica == 1)
+            return hd_err(HD_INVALID,
+                          "resources.devices: %d does not divide train.global_batch = %lld; use %s",
+                          devices, (long long)w->global_batch, list);
+        return hd_err(HD_INVALID,
+                      "resources.devices: %d are %lld replicas of tp x cp = %lld, which do not "
+                      "divide train.global_batch = %lld; use %s",
+                      devices, (long long)(devices / replica), (long long)replica,
+                      (long long)w->global_batch, list);
+    default:
+        hd_text_list_near(divides, &share, MICRO_BATCH_MAX, w->micro_batch, list);
+        return hd_err(HD_INVALID,
+                      "parallel.micro_batch: %d does not divide the %lld sequences of a rank "
+                      "(train.global_batch / %s); use %s",
+                      w->micro_batch, (long long)share,
+                      replica == 1 ? "resources.devices" : "the replicas", list);
+    }
+}
+
+/* No number of a range fits. */
+static enum hd_status refuse_range(const struct hd_plan_wish *w, int32_t min, int32_t max)
+{
+    const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
+    const int64_t wanted = w->dp * replica;
+
+    if (w->dp && (wanted < min || wanted > max))
+        return refuse_dp(w, wanted < min ? min : max);
+    if (max / replica * replica < min)
+        return hd_err(HD_INVALID,
+                      "resources.devices: no number from %d to %d is a multiple of parallel.tp x "
+                      "parallel.cp = %lld; change one of them",
+                      min, max, (long long)replica);
+    return hd_err(HD_INVALID,
+                  "resources.devices: no number from %d to %d shares train.global_batch = %lld "
+                  "evenly%s; change one of them",
+                  min, max, (long long)w->global_batch,
+                  w->micro_batch ? " in whole micro-batches" : "");
+}
+
+enum hd_status hd_plan_check(const struct hd_plan_wish *wish, int32_t devices_min,
+                             int32_t devices_max)
+{
+    const int32_t most = devices_max < HD_JOB_RANKS_MAX ? devices_max : HD_JOB_RANKS_MAX;
+    struct hd_plan_sizes sizes;
+    enum hd_plan_obstacle why;
+
+    if (hd_plan_most(wish, devices_min, devices_max))
+        return HD_OK;
+    why = hd_plan_size(wish, most, &sizes);
+    if (why && why < HD_PLAN_TOO_MANY)
+        return refuse_always(wish, why, most);
+    if (devices_min > HD_JOB_RANKS_MAX)
+        return hd_err(HD_UNSUPPORTED,
+                      "resources.devices: %d are not supported yet; a job has at most %d cpu "
+                      "devices",
+                      devices_min, HD_JOB_RANKS_MAX);
+    if (devices_min != devices_max)
+        return refuse_range(wish, devices_min, most);
+    return refuse_count(wish, why, most);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "plan/choose.h"
 #include "spec_internal.h"
 
 enum { HEAD_WIDTH_MULTIPLE = 8, HEAD_WIDTH_MAX = 256 };
@@ -52,7 +53,8 @@ static enum hd_status check_value(const char *path, const struct spec_key *key,
     const void *member = (const char *)message + key->offset;
     const Heddle__V1__ParallelSpec *parallel = (const Heddle__V1__ParallelSpec *)message;
 
-    if (key->kind == SPEC_WORD && !spec_word_name(key, *(const int *)member))
+    if ((key->kind == SPEC_WORD || key->kind == SPEC_SWITCH) &&
+        !spec_word_name(key, *(const int *)member))
         return hd_err(HD_INVALID, "%s: %d is not a value that this build knows", path,
                       *(const int *)member);
     if (key->kind == SPEC_ZERO && parallel->_zero_case == HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO &&
@@ -142,10 +144,10 @@ static enum hd_status check_family(const Heddle__V1__ModelSpec *m)
 /* A width of its own, or hidden / heads. */
 static enum hd_status check_head_width(const Heddle__V1__ModelSpec *m)
 {
-    char list[160];
+    char list[HD_TEXT_LIST_MAX];
 
     if (m->hidden % m->heads && m->head_width == m->hidden / m->heads) {
-        spec_list_divisors(m->hidden, 1, 4096, m->heads, list);
+        spec_list_divisors(m->hidden, 4096, m->heads, list);
         return hd_err(HD_INVALID,
                       "model.heads: %lld does not divide model.hidden = %lld; use %s, or give "
                       "model.head_width",
@@ -202,13 +204,13 @@ static enum hd_status check_features(const Heddle__V1__ModelSpec *m)
 
 static enum hd_status check_heads(const Heddle__V1__ModelSpec *m)
 {
-    char list[160];
+    char list[HD_TEXT_LIST_MAX];
     enum hd_status st = check_head_width(m);
 
     if (st)
         return st;
     if (m->heads % m->kv_heads) {
-        spec_list_divisors(m->heads, 1, m->heads, m->kv_heads, list);
+        spec_list_divisors(m->heads, m->heads, m->kv_heads, list);
         return hd_err(HD_INVALID, "model.kv_heads: %lld does not divide model.heads = %lld; use %s",
                       (long long)m->kv_heads, (long long)m->heads, list);
     }
@@ -367,32 +369,32 @@ static enum hd_status check_train(const Heddle__V1__TrainSpec *t)
 
 /* ---- layout ---- */
 
-static enum hd_status check_axes(const Heddle__V1__ParallelSpec *p)
+void hd_spec_wish(const struct Heddle__V1__JobSpec *spec, struct hd_plan_wish *ret_wish)
 {
-    const struct {
-        const char *path, *what;
-        int32_t size;
-    } axes[] = {
-        {"parallel.tp", "tensor parallelism", p->tp},
-        {"parallel.pp", "pipeline parallelism", p->pp},
-        {"parallel.cp", "context parallelism", p->cp},
-        {"parallel.ep", "expert parallelism", p->ep},
-    };
+    const Heddle__V1__ModelSpec *m = spec->model;
+    const Heddle__V1__ParallelSpec *p = spec->parallel;
+    const bool zero = p->_zero_case == HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO;
 
-    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
-        if (axes[i].size > 1)
-            return unsupported(axes[i].path, axes[i].what, "use auto or 1; data parallelism works");
-    return HD_OK;
+    *ret_wish = (struct hd_plan_wish){.global_batch = spec->train->global_batch,
+                                      .heads = m->heads,
+                                      .kv_heads = m->kv_heads,
+                                      .ffn_hidden = m->ffn_hidden,
+                                      .context = m->context,
+                                      .tp = p->tp,
+                                      .pp = p->pp,
+                                      .dp = p->dp,
+                                      .cp = p->cp,
+                                      .ep = p->ep,
+                                      .zero = zero ? p->zero : -1,
+                                      .micro_batch = p->micro_batch,
+                                      .sequence = (enum hd_plan_switch)p->sequence,
+                                      .cp_exchange = (enum hd_plan_exchange)p->cp_exchange};
 }
 
 static enum hd_status check_policies(const Heddle__V1__ParallelSpec *p)
 {
     char quoted[SPEC_QUOTE_MAX];
 
-    if (p->_zero_case == HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO && p->zero > 0) {
-        (void)snprintf(quoted, sizeof quoted, "ZeRO stage %d", p->zero);
-        return unsupported("parallel.zero", quoted, "use auto or 0");
-    }
     if (*p->schedule && strcmp(p->schedule, "none") != 0)
         return unsupported("parallel.schedule", spec_quote(p->schedule, quoted),
                            "use auto or none");
@@ -402,53 +404,12 @@ static enum hd_status check_policies(const Heddle__V1__ParallelSpec *p)
     return HD_OK;
 }
 
-static int32_t most_wanted(const Heddle__V1__JobSpec *spec)
-{
-    return spec->resources->devices_max < HD_JOB_RANKS_MAX ? spec->resources->devices_max
-                                                           : HD_JOB_RANKS_MAX;
-}
-
 int32_t hd_spec_most_devices(const struct Heddle__V1__JobSpec *spec)
 {
-    const int64_t batch = spec->train->global_batch, micro = spec->parallel->micro_batch;
-    int32_t count = most_wanted(spec);
+    struct hd_plan_wish wish;
 
-    while (count >= spec->resources->devices_min && count > 0 &&
-           (batch % count || (micro && (batch / count) % micro) ||
-            (spec->parallel->dp && spec->parallel->dp != count)))
-        count--;
-    return count >= spec->resources->devices_min ? count : 0;
-}
-
-/* Every rank gets the same number of sequences, in whole micro-batches. */
-static enum hd_status check_batch(const Heddle__V1__JobSpec *spec)
-{
-    int64_t batch = spec->train->global_batch, devices = spec->resources->devices_min;
-    int32_t micro = spec->parallel->micro_batch;
-    char list[160];
-
-    if (hd_spec_most_devices(spec))
-        return HD_OK;
-    if (spec->resources->devices_min != spec->resources->devices_max)
-        return hd_err(HD_INVALID,
-                      "resources.devices: no number from %d to %d shares train.global_batch = %lld "
-                      "evenly%s; change one of them",
-                      spec->resources->devices_min, most_wanted(spec), (long long)batch,
-                      micro ? " in whole micro-batches" : "");
-    if (batch % devices) {
-        spec_list_divisors(batch, 1, HD_JOB_RANKS_MAX, devices, list);
-        return hd_err(HD_INVALID,
-                      "resources.devices: %lld does not divide train.global_batch = %lld; use %s",
-                      (long long)devices, (long long)batch, list);
-    }
-    if (micro && (batch / devices) % micro) {
-        spec_list_divisors(batch / devices, 1, 1 << 20, micro, list);
-        return hd_err(HD_INVALID,
-                      "parallel.micro_batch: %d does not divide the %lld sequences of a rank "
-                      "(train.global_batch / resources.devices); use %s",
-                      micro, (long long)(batch / devices), list);
-    }
-    return HD_OK;
+    hd_spec_wish(spec, &wish);
+    return hd_plan_most(&wish, spec->resources->devices_min, spec->resources->devices_max);
 }
 
 /* Checkpoints lie below the job's directory, where the attempt's number fences them. */
@@ -463,7 +424,7 @@ static enum hd_status check_checkpoint(const Heddle__V1__CheckpointSpec *c)
 static enum hd_status check_resources(const Heddle__V1__JobSpec *spec)
 {
     const Heddle__V1__ResourceSpec *r = spec->resources;
-    int32_t dp = spec->parallel->dp;
+    struct hd_plan_wish wish;
 
     if (r->devices_min < 1 || r->devices_min > 65536 || r->devices_max > 65536)
         return hd_err(HD_INVALID,
@@ -475,17 +436,8 @@ static enum hd_status check_resources(const Heddle__V1__JobSpec *spec)
                       r->devices_min, r->devices_max);
     if (r->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA)
         return unsupported("resources.device", "cuda", "use auto or cpu");
-    if (r->devices_min > HD_JOB_RANKS_MAX)
-        return hd_err(HD_UNSUPPORTED,
-                      "resources.devices: %d are not supported yet; a job has at most %d cpu "
-                      "devices",
-                      r->devices_min, HD_JOB_RANKS_MAX);
-    if (dp && (dp < r->devices_min || dp > r->devices_max))
-        return hd_err(HD_INVALID,
-                      "parallel.dp: %d is not resources.devices = %d; write auto, or the same "
-                      "number in both",
-                      dp, dp < r->devices_min ? r->devices_min : r->devices_max);
-    return check_batch(spec);
+    hd_spec_wish(spec, &wish);
+    return hd_plan_check(&wish, r->devices_min, r->devices_max);
 }
 
 enum hd_status hd_spec_check(const struct Heddle__V1__JobSpec *spec)
@@ -509,8 +461,6 @@ enum hd_status hd_spec_check(const struct Heddle__V1__JobSpec *spec)
         st = check_data(spec);
     if (!st)
         st = check_train(spec->train);
-    if (!st)
-        st = check_axes(spec->parallel);
     if (!st)
         st = check_policies(spec->parallel);
     if (!st)

@@ -121,6 +121,12 @@ static void add_value(struct hd_json_writer *w, const struct spec_key *key,
         else /* a newer peer's: shown, not fatal */
             hd_json_add_int64(w, key->name, *(const int *)member);
         break;
+    case SPEC_SWITCH:
+        if (*(const int *)member == HEDDLE__V1__SWITCH__SWITCH_UNSPECIFIED)
+            hd_json_add_string(w, key->name, "auto");
+        else
+            hd_json_add_bool(w, key->name, *(const int *)member == HEDDLE__V1__SWITCH__SWITCH_ON);
+        break;
     case SPEC_FILES:
         add_files(w, key, *(const size_t *)member,
                   *(Heddle__V1__DataFile * *const *)((const char *)member + sizeof(size_t)));

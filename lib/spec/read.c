@@ -495,6 +495,7 @@ static enum hd_status read_value(struct reader *r, const struct spec_key *key,
     case SPEC_BOOL:
         return read_bool(r, node, member);
     case SPEC_WORD:
+    case SPEC_SWITCH:
         return read_word(r, key, node, member);
     case SPEC_FILES:
         return read_files(r, node, member);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/choose.h"
 #include "spec_internal.h"
 
 static enum hd_status set_word(char ret_word[HD_JOB_WORD_MAX], const char *what, const char *word)
@@ -180,26 +181,40 @@ static enum hd_status resolve_train(const Heddle__V1__JobSpec *spec, struct hd_j
     return st ? st : set_word(job->lr_decay, "train.lr.decay", decay_name(t->lr->decay));
 }
 
-static enum hd_status resolve_plan(const Heddle__V1__JobSpec *spec, const Heddle__V1__Plan *plan,
-                                   struct hd_job *job)
+/* The plan's sizes must be what the spec's wishes become, were they as definite as the plan. */
+static enum hd_status check_sizes(const struct Heddle__V1__JobSpec *spec,
+                                  const Heddle__V1__Plan *plan)
 {
     int64_t world = (int64_t)plan->pp * plan->dp * plan->cp * plan->tp;
-    int64_t data_ranks = (int64_t)plan->dp * plan->cp;
-    bool bf16 = plan->precision == HEDDLE__V1__PRECISION__PRECISION_BF16;
-    bool fp32 = plan->precision == HEDDLE__V1__PRECISION__PRECISION_FP32;
+    struct hd_plan_wish wish;
     enum hd_status st;
 
     if (plan->pp < 1 || plan->dp < 1 || plan->cp < 1 || plan->tp < 1 ||
         world != (int64_t)plan->n_ranks)
         return hd_err(HD_INVALID, "plan: pp %d x dp %d x cp %d x tp %d is not its %zu ranks",
                       plan->pp, plan->dp, plan->cp, plan->tp, plan->n_ranks);
-    if (plan->micro_batch < 1 ||
-        spec->train->global_batch % ((int64_t)plan->micro_batch * data_ranks))
-        return hd_err(HD_INVALID,
-                      "plan: micro_batch %d on %lld data ranks does not divide train.global_batch "
-                      "= %lld",
-                      plan->micro_batch, (long long)data_ranks,
-                      (long long)spec->train->global_batch);
+    if (plan->micro_batch < 1)
+        return hd_err(HD_INVALID, "plan: micro_batch %d is not possible", plan->micro_batch);
+    hd_spec_wish(spec, &wish);
+    wish.pp = plan->pp;
+    wish.dp = plan->dp;
+    wish.cp = plan->cp;
+    wish.tp = plan->tp;
+    wish.micro_batch = plan->micro_batch;
+    wish.sequence = plan->sequence ? HD_PLAN_ON : HD_PLAN_OFF;
+    st = hd_plan_check(&wish, (int32_t)world, (int32_t)world);
+    return st ? hd_err_prefix(st, "plan") : HD_OK;
+}
+
+static enum hd_status resolve_plan(const struct Heddle__V1__JobSpec *spec,
+                                   const Heddle__V1__Plan *plan, struct hd_job *job)
+{
+    bool bf16 = plan->precision == HEDDLE__V1__PRECISION__PRECISION_BF16;
+    bool fp32 = plan->precision == HEDDLE__V1__PRECISION__PRECISION_FP32;
+    enum hd_status st = check_sizes(spec, plan);
+
+    if (st)
+        return st;
     if (plan->device != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU || (!bf16 && !fp32))
         return hd_err(HD_UNSUPPORTED, "plan: device %d with precision %d is not built",
                       plan->device, plan->precision);
@@ -207,8 +222,12 @@ static enum hd_status resolve_plan(const Heddle__V1__JobSpec *spec, const Heddle
     job->dp = plan->dp;
     job->cp = plan->cp;
     job->tp = plan->tp;
+    job->sequence = plan->sequence;
     job->micro_batch = plan->micro_batch;
-    st = set_word(job->device, "plan.device", "cpu");
+    st = set_word(job->cp_exchange, "plan.cp_exchange",
+                  hd_plan_exchange_name((enum hd_plan_exchange)plan->cp_exchange));
+    if (!st)
+        st = set_word(job->device, "plan.device", "cpu");
     return st ? st : set_word(job->precision, "plan.precision", bf16 ? "bf16" : "fp32");
 }
 

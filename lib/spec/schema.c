@@ -45,6 +45,18 @@ static const struct spec_word rope_words[] = {
     {"yarn", HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_YARN},
     {NULL, 0},
 };
+static const struct spec_word switch_words[] = {
+    {"auto", HEDDLE__V1__SWITCH__SWITCH_UNSPECIFIED},
+    {"true", HEDDLE__V1__SWITCH__SWITCH_ON},
+    {"false", HEDDLE__V1__SWITCH__SWITCH_OFF},
+    {NULL, 0},
+};
+static const struct spec_word exchange_words[] = {
+    {"auto", HEDDLE__V1__CP_EXCHANGE__CP_EXCHANGE_UNSPECIFIED},
+    {"ring", HEDDLE__V1__CP_EXCHANGE__CP_EXCHANGE_RING},
+    {"all_gather", HEDDLE__V1__CP_EXCHANGE__CP_EXCHANGE_ALL_GATHER},
+    {NULL, 0},
+};
 static const struct spec_word document_words[] = {
     {"bounded", HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED},
     {"joined", HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_JOINED},
@@ -160,6 +172,8 @@ static const struct spec_key parallel_keys[] = {
     {"schedule", SPEC_CHOICE, M(ParallelSpec, schedule), 0, 0, NULL, NULL},
     {"micro_batch", SPEC_AUTO, M(ParallelSpec, micro_batch), 1, 1 << 20, NULL, NULL},
     {"recompute", SPEC_CHOICE, M(ParallelSpec, recompute), 0, 0, NULL, NULL},
+    {"sequence", SPEC_SWITCH, M(ParallelSpec, sequence), 0, 0, switch_words, NULL},
+    {"cp_exchange", SPEC_WORD, M(ParallelSpec, cp_exchange), 0, 0, exchange_words, NULL},
 };
 static const struct spec_section parallel_section = {
     "parallel", &heddle__v1__parallel_spec__descriptor, parallel_keys, COUNT(parallel_keys), NULL};
@@ -331,29 +345,12 @@ const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX])
     return ret_quoted;
 }
 
-void spec_list_divisors(int64_t n, int64_t multiple, int64_t max, int64_t wish, char ret_list[160])
+static bool is_divisor(const void *about, int64_t number)
 {
-    enum { SHOWN = 8 };
-    int64_t near[SHOWN];
-    size_t count = 0, len = 0;
+    return *(const int64_t *)about % number == 0;
+}
 
-    /* ascending; when full, the end further from the wish goes */
-    for (int64_t d = 1; d <= n && d <= max; d++) {
-        if (n % d || d % multiple)
-            continue;
-        if (count == SHOWN) {
-            if (d - wish >= wish - near[0])
-                break;
-            memmove(near, near + 1, sizeof near - sizeof near[0]);
-            count--;
-        }
-        near[count++] = d;
-    }
-    ret_list[0] = '\0';
-    for (size_t i = 0; i < count; i++)
-        len += (size_t)snprintf(ret_list + len, 160 - len, "%s%lld",
-                                i == 0           ? ""
-                                : i + 1 == count ? " or "
-                                                 : ", ",
-                                (long long)near[i]);
+void spec_list_divisors(int64_t n, int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX])
+{
+    hd_text_list_near(is_divisor, &n, max < n ? max : n, wish, ret_list);
 }

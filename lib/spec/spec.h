@@ -35,6 +35,7 @@
 struct hd_json_writer;      /* base/json.h */
 struct Heddle__V1__JobSpec; /* heddle/v1/job.pb-c.h */
 struct Heddle__V1__Plan;
+struct hd_plan_wish; /* plan/choose.h */
 
 enum {
     HD_SPEC_FILE_BYTES_MAX = 256 << 10,
@@ -88,14 +89,17 @@ struct hd_spec_attempt {
     const char *base_manifest_hash; /* hex; NULL with base_checkpoint NULL */
 };
 
-/* The largest number within resources.devices, and of HD_JOB_RANKS_MAX, that can share the batch;
- * 0: none can. The spec is filled. */
+/* What the spec says about its layout, for plan/choose.h. The spec is filled. */
+void hd_spec_wish(const struct Heddle__V1__JobSpec *spec, struct hd_plan_wish *ret_wish);
+
+/* The largest number within resources.devices, and of HD_JOB_RANKS_MAX, on which there is a layout;
+ * 0: none. The spec is filled. */
 int32_t hd_spec_most_devices(const struct Heddle__V1__JobSpec *spec);
 
 /* The job for the ranks of one attempt. `spec` is filled and checked; file lists and paths are
  * copied into `arena`. HD_INVALID when the plan does not fit the spec (its product is not the
- * number of devices, micro-batches do not divide the batch): a mistake of the planner, named all
- * the same.
+ * number of devices, its sizes do not go together or with the model): a mistake of the planner,
+ * named all the same.
  */
 enum hd_status hd_spec_resolve(const struct Heddle__V1__JobSpec *spec,
                                const struct Heddle__V1__Plan *plan,

@@ -33,6 +33,7 @@ enum spec_kind {
     SPEC_REAL,    /* double */
     SPEC_BOOL,    /* protobuf_c_boolean */
     SPEC_WORD,    /* an enum, by words */
+    SPEC_SWITCH,  /* the enum Switch: auto, true or false */
     SPEC_FILES,   /* DataFile ** with its count in front of it (protobuf-c's n_ member) */
     SPEC_SOURCES, /* the same for data.train, whose entries may be {path, weight}; min, max: of
                      weights */
@@ -93,9 +94,9 @@ enum { SPEC_QUOTE_MAX = 72, SPEC_PATH_TEXT_MAX = 256 };
  * says never drives the terminal that shows the message. */
 const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX]);
 
-/* "1, 2, 4 or 8": the divisors of n (n >= 1) that are multiples of `multiple` and at most `max`,
- * the eight nearest to `wish`; "" when there is none. */
-void spec_list_divisors(int64_t n, int64_t multiple, int64_t max, int64_t wish, char ret_list[160]);
+/* "1, 2, 4 or 8": the divisors of n (n >= 1) that are at most `max`, the eight nearest to `wish`.
+ */
+void spec_list_divisors(int64_t n, int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX]);
 
 /* ---- the tree ---- */
 

@@ -72,7 +72,7 @@ static void the_fewest_nodes_with_the_smallest_rest(void **state)
     uint64_t a = sim_submitted(sim, &one), b;
 
     (void)state;
-    three.global_batch = 9;
+    three.wish.global_batch = 9;
     b = sim_submitted(sim, &three);
     assert_places(sim, a, 1, "n1:0");
     assert_places(sim, b, 1, "n1:1 n2:0 n2:1");
@@ -171,7 +171,7 @@ static void loopback_joins_nodes_of_one_machine_only(void **state)
     sim_run(sim, 2);
     a = sim_submitted(sim, &four);
     assert_places(sim, a, 1, "n2:0 n2:1 n3:0 n3:1"); /* n1 is another machine */
-    six.global_batch = 12;
+    six.wish.global_batch = 12;
     b = sim_submitted(sim, &six);
     sim_assert_reason(
         sim, b,
@@ -196,7 +196,7 @@ static void only_nodes_that_compute_alike_work_together(void **state)
     sim_run(sim, 2);
     a = sim_submitted(sim, &four);
     assert_places(sim, a, 1, "n1:0 n1:1 n3:0 n3:1");
-    six.global_batch = 12;
+    six.wish.global_batch = 12;
     b = sim_submitted(sim, &six);
     sim_assert_reason(
         sim, b,

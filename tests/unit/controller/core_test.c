@@ -1032,22 +1032,28 @@ static void plans_divide_the_batch(void **state)
     struct hd_plan_record plan;
 
     (void)state;
-    ask.global_batch = 60; /* 30 a rank: the largest divisor up to 8 is 6 */
+    ask.wish.global_batch = 60; /* 30 a rank: the largest divisor up to 8 is 6 */
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
     assert_int_equal(plan.micro_batch, 6);
     assert_int_equal(plan.micro_batches, 5);
-    ask.micro_batch = 15;
+    ask.wish.micro_batch = 15;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
     assert_int_equal(plan.micro_batches, 2);
-    ask.micro_batch = 7;
+    ask.wish.micro_batch = 7;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_INVALID);
-    ask.micro_batch = 0;
+    ask.wish.micro_batch = 0;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 7, &plan), HD_INVALID);
-    ask.tp = 2;
+    ask.wish.tp = 2;
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 6, &plan), HD_OK);
+    assert_true(plan.tp == 2 && plan.dp == 3 && plan.sequence);
+    assert_int_equal(plan.micro_batch, 5); /* 20 a replica */
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 5, &plan), HD_INVALID);
+    ask.wish.tp = 0;
+    ask.wish.pp = 2;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_UNSUPPORTED);
-    ask.tp = 0;
+    ask.wish.pp = 0;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 2, &plan), HD_UNSUPPORTED);
-    ask.global_batch = 128; /* 64 and 128 share it evenly, but 128 ranks cannot be connected */
+    ask.wish.global_batch = 128; /* 64 and 128 share it evenly, but 128 ranks cannot be connected */
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 64, &plan), HD_OK);
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 128, &plan), HD_UNSUPPORTED);
 }
@@ -1060,7 +1066,7 @@ static void what_can_never_run_is_refused(void **state)
 
     (void)state;
     assert_int_equal(sim_submit(sim, &ask, &job), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "train.global_batch: 8"));
+    assert_non_null(strstr(hd_err_message(), "train.global_batch = 8"));
     ask = sim_ask(2, 10);
     ask.device = HD_DEVICE_KIND_CUDA;
     assert_int_equal(sim_submit(sim, &ask, &job), HD_UNSUPPORTED);

@@ -720,9 +720,13 @@ struct hd_ask sim_ask(int devices, int steps)
                            .device = HD_DEVICE_KIND_CPU,
                            .devices_min = devices,
                            .devices_max = devices,
-                           .global_batch = 8,
                            .steps = steps,
-                           .zero = -1,
+                           .wish = {.global_batch = 8,
+                                    .heads = 8,
+                                    .kv_heads = 4,
+                                    .ffn_hidden = 64,
+                                    .context = 64,
+                                    .zero = -1},
                            .keep = 2,
                            .restart_max = 3};
 }
@@ -757,7 +761,7 @@ enum hd_status sim_submit(struct sim *sim, const struct hd_ask *ask, uint64_t *r
 
 uint64_t sim_submitted(struct sim *sim, const struct hd_ask *ask)
 {
-    uint64_t job;
+    uint64_t job = 0;
 
     assert_int_equal(sim_submit(sim, ask, &job), HD_OK);
     return job;

@@ -54,7 +54,7 @@ static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
     }
     if (sim->node_count > 2 && sim_draw(sim, 3) == 0)
         ask.devices_min = 1;
-    ask.global_batch = 840; /* whatever shares it: 1 to 8 do */
+    ask.wish.global_batch = 840; /* whatever shares it: 1 to 8 do */
     ask.restart_max = 50;
     ask.keep = (int)sim_draw(sim, 3);
     if (*count < 60 && !sim_submit(sim, &ask, &job))

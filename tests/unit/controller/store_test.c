@@ -733,6 +733,10 @@ static void expect_same_attempt(const struct hd_attempt_record *a,
     assert_int_equal(a->plan.dp, b->plan.dp);
     assert_int_equal(a->plan.micro_batch, b->plan.micro_batch);
     assert_int_equal(a->plan.micro_batches, b->plan.micro_batches);
+    assert_int_equal(a->plan.cp, b->plan.cp);
+    assert_int_equal(a->plan.tp, b->plan.tp);
+    assert_int_equal(a->plan.sequence, b->plan.sequence);
+    assert_int_equal(a->plan.cp_exchange, b->plan.cp_exchange);
     assert_int_equal(a->plan.precision, b->plan.precision);
     assert_int_equal(a->plan.device, b->plan.device);
     assert_int_equal(a->plan.threads_per_device, b->plan.threads_per_device);
@@ -830,6 +834,7 @@ static void the_core_is_rebuilt_from_the_store(void **state)
         struct hd_ask spec = sim_ask(1 + round % 2, 40);
         uint64_t job;
 
+        spec.wish.tp = round > 6 ? 1 + round % 2 : 0;
         assert_int_equal(sim_submit(sim, &spec, &job), HD_OK);
         if (round % 4 == 3)
             assert_int_equal(sim_cancel(sim, job, false), HD_OK);

@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#include "plan/choose.h"
 #include "plan/plan.h"
 
 enum { L = 3, C = 64, H = 4, F = 96, V = 256, S = 32 };
@@ -54,6 +53,7 @@ static struct hd_job small_job(const char *precision, int64_t dp, int64_t global
     (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
     (void)snprintf(job.order, sizeof job.order, "sequential");
     (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "none");
+    (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "ring");
     (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
     (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
     (void)snprintf(job.device, sizeof job.device, "cpu");
@@ -204,19 +204,6 @@ static void a_profile_is_part_of_the_memory_and_bounded(void **state)
     hd_arena_done(&arena);
 }
 
-static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
-{
-    (void)state;
-    for (int64_t share = 1; share <= 200; share++) {
-        const int32_t size = hd_plan_micro_batch(share);
-
-        assert_in_range(size, 1, 8);
-        assert_int_equal(share % size, 0);
-        for (int32_t larger = size + 1; larger <= 8; larger++)
-            assert_int_not_equal(share % larger, 0);
-    }
-}
-
 /* Goal: the program that plans gets each trait of the device. Method: there and back; what another
  * build or a torn pipe says is refused. */
 static void traits_travel_as_a_word(void **state)
@@ -251,7 +238,6 @@ int main(void)
         cmocka_unit_test(work_is_proportional_to_sequences),
         cmocka_unit_test(a_plan_that_the_engine_cannot_run_is_refused),
         cmocka_unit_test(a_profile_is_part_of_the_memory_and_bounded),
-        cmocka_unit_test(an_automatic_micro_batch_divides_and_is_at_most_eight),
         cmocka_unit_test(traits_travel_as_a_word),
     };
 

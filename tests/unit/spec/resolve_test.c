@@ -208,8 +208,9 @@ static void a_plan_that_does_not_fit_is_refused(void **state)
     plan.dp = 2;
     plan.micro_batch = 3;
     assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
-    assert_string_equal(hd_err_message(), "plan: micro_batch 3 on 2 data ranks does not divide "
-                                          "train.global_batch = 8");
+    assert_string_equal(hd_err_message(), "plan: parallel.micro_batch: 3 does not divide the 4 "
+                                          "sequences of a rank (train.global_batch / "
+                                          "resources.devices); use 1, 2 or 4");
     hd_arena_done(&arena);
     hd_spec_free(spec);
     free(job);

@@ -62,7 +62,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:2: validation: unknown key; did you mean validate?"},
     {15, "parallel: {xyzzy: 1}",
      "job.yaml:15: parallel.xyzzy: unknown key; parallel has tp, pp, "
-     "dp, cp, ep, zero, schedule, micro_batch, recompute"},
+     "dp, cp, ep, zero, schedule, micro_batch, recompute, sequence, cp_exchange"},
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
      "data, train, validate, parallel, resources, checkpoint, "
@@ -167,6 +167,26 @@ static const struct mistake mistakes[] = {
     {15, "parallel: {micro_batch: 3}",
      "job.yaml:15: parallel.micro_batch: 3 does not divide the 4 sequences of a rank "
      "(train.global_batch / resources.devices); use 1, 2 or 4"},
+    /* parallel: with 2 devices, 8 heads, a width of 192 and 32 tokens */
+    {15, "parallel: {tp: 3}",
+     "job.yaml:15: parallel.tp: 3 does not divide model.heads = 8; use 1 or 2"},
+    {15, "parallel: {cp: 3}",
+     "job.yaml:15: parallel.cp: 3 ranks take two chunks each of model.context = 32, which 6 does "
+     "not divide; use 1 or 2"},
+    {15, "parallel: {tp: 2, cp: 2}",
+     "job.yaml:16: resources.devices: 2 is no multiple of parallel.tp x parallel.cp = 4; use 4, 8, "
+     "16 or 32"},
+    {15, "parallel: {tp: 2, dp: 2}",
+     "job.yaml:15: parallel.dp: 2 replicas of tp x cp = 2 devices are 4, not resources.devices = "
+     "2; write auto, or let them agree"},
+    {15, "parallel: {sequence: true}",
+     "job.yaml:15: parallel.sequence: true shares rows among the ranks of parallel.tp, which is 1; "
+     "write auto or false, or raise tp"},
+    {15, "parallel: {sequence: maybe}",
+     "job.yaml:15: parallel.sequence: 'maybe' is not one of auto, true, false; use one of them"},
+    {15, "parallel: {cp_exchange: rings}",
+     "job.yaml:15: parallel.cp_exchange: 'rings' is not one of auto, ring, all_gather; did you "
+     "mean ring?"},
     {16, "resources: {devices: {min: 2}}",
      "job.yaml:16: resources.devices: needs both min and max; or give one whole number"},
     {16, "resources: {devices: {min: 4, max: 2}}",
@@ -195,18 +215,10 @@ static const struct mistake wishes[] = {
      "job.yaml:14: train.precision: fp16 is not supported yet; use auto, fp32 or bf16"},
     {13, "  global_batch: 8\n  precision: fp8",
      "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32 or bf16"},
-    {15, "parallel: {tp: 2}",
-     "job.yaml:15: parallel.tp: tensor parallelism is not supported yet; "
-     "use auto or 1; data parallelism works"},
     {15, "parallel: {pp: 2}",
-     "job.yaml:15: parallel.pp: pipeline parallelism is not supported "
-     "yet; use auto or 1; data parallelism works"},
-    {15, "parallel: {cp: 2}",
-     "job.yaml:15: parallel.cp: context parallelism is not supported yet; "
-     "use auto or 1; data parallelism works"},
+     "job.yaml:15: parallel.pp: pipeline parallelism is not supported yet; use auto or 1"},
     {15, "parallel: {ep: 2}",
-     "job.yaml:15: parallel.ep: expert parallelism is not supported yet; "
-     "use auto or 1; data parallelism works"},
+     "job.yaml:15: parallel.ep: expert parallelism is not supported yet; use auto or 1"},
     {15, "parallel: {zero: 1}",
      "job.yaml:15: parallel.zero: ZeRO stage 1 is not supported yet; use auto or 0"},
     {15, "parallel: {schedule: 1f1b}",
@@ -468,8 +480,8 @@ static void a_wrong_override_is_its_own_place(void **state)
         {"train.steps=", "--set train.steps=: nothing is written here"},
         {"model.heads=3", "--set model.heads=3: model.heads: 3 does not divide model.hidden = 64; "
                           "use 1, 2, 4, 8, 16, 32 or 64, or give model.head_width"},
-        {"parallel.tp=2", "--set parallel.tp=2: parallel.tp: tensor parallelism is not supported "
-                          "yet; use auto or 1; data parallelism works"},
+        {"parallel.pp=2", "--set parallel.pp=2: parallel.pp: pipeline parallelism is not supported "
+                          "yet; use auto or 1"},
     };
 
     (void)state;

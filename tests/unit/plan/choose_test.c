@@ -1,0 +1,302 @@
+/* Sizes of a layout: which go together, what auto becomes, and what a refusal says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "mesh/mesh.h"
+#include "plan/choose.h"
+
+static const struct hd_plan_wish plain = {
+    .global_batch = 24, .heads = 12, .kv_heads = 4, .ffn_hidden = 48, .context = 48, .zero = -1};
+
+/* ---- the rules, once more, by handing out ---- */
+
+/* Query heads dealt to tp ranks in order: each rank's must use whole key/value heads, or all of
+ * them one, and each rank gets as many as the others. */
+static bool heads_can_be_dealt(const struct hd_plan_wish *w, int tp)
+{
+    const int64_t each = w->heads / tp, group = w->heads / w->kv_heads;
+
+    if (each * tp != w->heads)
+        return false;
+    for (int rank = 0; rank < tp; rank++) {
+        const int64_t first = rank * each, end = first + each;
+        const bool whole = first % group == 0 && end % group == 0;
+        const bool within = first / group == (end - 1) / group && group % each == 0;
+
+        if (!whole && !within)
+            return false;
+    }
+    return true;
+}
+
+/* Tokens dealt to cp ranks as chunk i and its mirror image: each gets the same number. */
+static bool tokens_can_be_dealt(const struct hd_plan_wish *w, int cp)
+{
+    return cp == 1 || w->context / (2 * cp) * (2 * cp) == w->context;
+}
+
+static bool is_legal(const struct hd_plan_wish *w, int tp, int cp, int devices)
+{
+    const bool sequence = w->sequence == HD_PLAN_ON || (w->sequence == HD_PLAN_AUTO && tp > 1);
+    int sequences = 0;
+
+    if (!heads_can_be_dealt(w, tp) || !tokens_can_be_dealt(w, cp) || w->ffn_hidden % tp)
+        return false;
+    if (sequence && (tp == 1 || w->context / cp % tp))
+        return false;
+    for (int dp = 1; dp <= devices; dp++) {
+        if (dp * cp * tp != devices || (w->dp && w->dp != dp))
+            continue;
+        for (sequences = dp; sequences < w->global_batch;)
+            sequences += dp;
+        return sequences == w->global_batch &&
+               (!w->micro_batch || sequences / dp % w->micro_batch == 0);
+    }
+    return false;
+}
+
+static void check_sizes(const struct hd_plan_wish *w, int devices, const struct hd_plan_sizes *s)
+{
+    const struct hd_mesh_sizes sizes = {.pp = s->pp, .dp = s->dp, .cp = s->cp, .tp = s->tp};
+    struct hd_mesh mesh;
+
+    assert_int_equal(hd_mesh_init(&mesh, &sizes), HD_OK);
+    assert_int_equal(mesh.world, devices);
+    assert_int_equal((int64_t)s->dp * s->micro_batch * s->micro_batches, w->global_batch);
+    assert_int_equal(s->sequence, w->sequence ? w->sequence == HD_PLAN_ON : s->tp > 1);
+    assert_int_equal(s->ep, 1);
+    assert_int_equal(s->zero, 0);
+}
+
+/* Goal: a layout exists exactly where everything can be dealt out. Method: all small wishes. */
+static void sizes_are_legal_where_everything_can_be_dealt_out(void **state)
+{
+    static const int heads[][2] = {{12, 12}, {12, 4}, {12, 1}, {8, 2}, {9, 3}};
+    static const int contexts[] = {48, 20};
+    int legal = 0, illegal = 0;
+
+    (void)state;
+    for (size_t h = 0; h < sizeof heads / sizeof heads[0]; h++)
+        for (int code = 0; code < 2 * 3 * 3 * 4 * 9 * 7; code++) {
+            struct hd_plan_wish w = plain;
+            struct hd_plan_sizes s;
+            int c = code, tp, cp;
+
+            w.heads = heads[h][0];
+            w.kv_heads = heads[h][1];
+            w.context = contexts[c % 2], c /= 2;
+            w.sequence = (enum hd_plan_switch)(c % 3), c /= 3;
+            w.micro_batch = c % 3 * 2, c /= 3; /* auto, 2, 4 */
+            w.dp = c % 4, c /= 4;
+            w.tp = c % 9, c /= 9;
+            w.cp = c % 7;
+            tp = w.tp ? w.tp : 1;
+            cp = w.cp ? w.cp : 1;
+            for (int devices = 1; devices <= 24; devices++) {
+                const bool fits = hd_plan_size(&w, devices, &s) == HD_PLAN_FITS;
+
+                assert_int_equal(fits, is_legal(&w, tp, cp, devices));
+                legal += fits;
+                illegal += !fits;
+                if (!fits)
+                    continue;
+                assert_int_equal(s.tp, tp);
+                assert_int_equal(s.cp, cp);
+                check_sizes(&w, devices, &s);
+            }
+        }
+    assert_true(legal > 1000 && illegal > 1000);
+}
+
+static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
+{
+    struct hd_plan_wish w = plain;
+    struct hd_plan_sizes s;
+
+    (void)state;
+    for (int64_t share = 1; share <= 200; share++) {
+        w.global_batch = 3 * share;
+        assert_int_equal(hd_plan_size(&w, 3, &s), HD_PLAN_FITS);
+        assert_in_range(s.micro_batch, 1, 8);
+        assert_int_equal(share % s.micro_batch, 0);
+        for (int32_t larger = s.micro_batch + 1; larger <= 8; larger++)
+            assert_int_not_equal(share % larger, 0);
+    }
+}
+
+static void auto_means_plain_data_parallelism(void **state)
+{
+    struct hd_plan_sizes s;
+
+    (void)state;
+    assert_int_equal(hd_plan_size(&plain, 6, &s), HD_PLAN_FITS);
+    assert_true(s.tp == 1 && s.cp == 1 && s.dp == 6 && s.pp == 1 && !s.sequence);
+    assert_int_equal(s.cp_exchange, HD_PLAN_RING);
+}
+
+/* 24 sequences: 8 replicas of 4 are 32 devices, 7 do not share them, 6 of 4 do. */
+static void the_most_devices_are_whole_replicas(void **state)
+{
+    struct hd_plan_wish w = plain;
+
+    (void)state;
+    w.tp = 2;
+    w.cp = 2;
+    assert_int_equal(hd_plan_most(&w, 1, 64), 48); /* 12 replicas; 24 would be 96 */
+    assert_int_equal(hd_plan_most(&w, 1, 31), 24);
+    assert_int_equal(hd_plan_most(&w, 1, 3), 0);
+    assert_int_equal(hd_plan_most(&w, 25, 31), 0);
+    assert_int_equal(hd_plan_unit(&w), 2);
+}
+
+/* ---- words ---- */
+
+struct refusal {
+    struct hd_plan_wish wish; /* what differs from plain: 0 is as there */
+    int min, max;
+    const char *says;
+};
+
+static const struct refusal refusals[] = {
+    {{.tp = 5}, 12, 12, "parallel.tp: 5 does not divide model.heads = 12; use 1, 2, 4 or 12"},
+    {{.tp = 6},
+     12,
+     12,
+     "parallel.tp: 6 neither divides model.kv_heads = 4 nor is a multiple of it; use 1, 2, 4 or "
+     "12"},
+    {{.tp = 4, .ffn_hidden = 6},
+     12,
+     12,
+     "parallel.tp: 4 does not divide model.ffn_hidden = 6; use 1 or 2"},
+    {{.cp = 5},
+     8,
+     8,
+     "parallel.cp: 5 ranks take two chunks each of model.context = 48, which 10 does not divide; "
+     "use 1, 2, 3, 4, 6 or 8"},
+    {{.tp = 4, .cp = 3, .context = 18},
+     12,
+     12,
+     "parallel.sequence: parallel.tp = 4 does not divide the 6 tokens of a sequence on a rank "
+     "(model.context / parallel.cp); write false, or change model.context"},
+    {{.tp = 2, .cp = 2},
+     6,
+     6,
+     "resources.devices: 6 is no multiple of parallel.tp x parallel.cp = 4; use 4, 8, 12, 16, 24, "
+     "32 or 48"},
+    {{.tp = 2},
+     10,
+     10,
+     "resources.devices: 10 are 5 replicas of tp x cp = 2, which do not divide "
+     "train.global_batch = 24; use 2, 4, 6, 8, 12, 16, 24 or 48"},
+    {{.tp = 2, .micro_batch = 5},
+     4,
+     4,
+     "parallel.micro_batch: 5 does not divide the 12 sequences of a rank (train.global_batch / the "
+     "replicas); use 1, 2, 3, 4, 6 or 12"},
+    {{.tp = 2, .dp = 3},
+     1,
+     4,
+     "parallel.dp: 3 replicas of tp x cp = 2 devices are 6, not resources.devices = 4; write auto, "
+     "or let them agree"},
+    {{.tp = 4},
+     5,
+     7,
+     "resources.devices: no number from 5 to 7 is a multiple of parallel.tp x parallel.cp = 4; "
+     "change one of them"},
+    {{.tp = 4},
+     20,
+     22,
+     "resources.devices: no number from 20 to 22 shares train.global_batch = 24 evenly; change one "
+     "of them"},
+};
+
+static void a_refusal_says_what_to_write_instead(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        const struct refusal *r = &refusals[i];
+        struct hd_plan_wish w = plain;
+
+        w.tp = r->wish.tp;
+        w.cp = r->wish.cp;
+        w.dp = r->wish.dp;
+        w.micro_batch = r->wish.micro_batch;
+        w.context = r->wish.context ? r->wish.context : w.context;
+        w.ffn_hidden = r->wish.ffn_hidden ? r->wish.ffn_hidden : w.ffn_hidden;
+        assert_int_equal(hd_plan_check(&w, r->min, r->max), HD_INVALID);
+        assert_string_equal(hd_err_message(), r->says);
+    }
+}
+
+/* Goal: a story for every refusal, none without. Method: sizes beyond reason among them. */
+static void what_has_no_layout_has_a_story(void **state)
+{
+    static const int32_t some[] = {0, 1, 2, 3, 4, 64, 4096, 65536};
+    enum { SOME = sizeof some / sizeof some[0] };
+
+    (void)state;
+    for (int code = 0; code < SOME * SOME * SOME; code++) {
+        struct hd_plan_wish w = plain;
+
+        w.tp = some[code % SOME];
+        w.cp = some[code / SOME % SOME];
+        w.dp = some[code / SOME / SOME];
+        for (int32_t devices = 1; devices <= 256; devices *= 4) {
+            const enum hd_status st = hd_plan_check(&w, devices, devices);
+
+            if (st == HD_UNSUPPORTED)
+                assert_true(devices > 64);
+
+            assert_int_equal(st == HD_OK, hd_plan_most(&w, devices, devices) == devices);
+            if (st)
+                assert_true(strstr(hd_err_message(), "parallel.") ||
+                            strstr(hd_err_message(), "resources.devices: "));
+        }
+    }
+}
+
+static void what_is_not_built_is_another_status(void **state)
+{
+    const struct {
+        int pp, ep, zero;
+        const char *says;
+    } rows[] = {
+        {2, 0, -1, "parallel.pp: pipeline parallelism is not supported yet; use auto or 1"},
+        {0, 2, -1, "parallel.ep: expert parallelism is not supported yet; use auto or 1"},
+        {0, 0, 3, "parallel.zero: ZeRO stage 3 is not supported yet; use auto or 0"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_plan_wish w = plain;
+
+        w.pp = rows[i].pp;
+        w.ep = rows[i].ep;
+        w.zero = rows[i].zero;
+        assert_int_equal(hd_plan_check(&w, 2, 2), HD_UNSUPPORTED);
+        assert_string_equal(hd_err_message(), rows[i].says);
+    }
+    assert_int_equal(hd_plan_check(&plain, 72, 96), HD_UNSUPPORTED);
+    assert_string_equal(hd_err_message(), "resources.devices: 72 are not supported yet; a job has "
+                                          "at most 64 cpu devices");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_legal_where_everything_can_be_dealt_out),
+        cmocka_unit_test(an_automatic_micro_batch_divides_and_is_at_most_eight),
+        cmocka_unit_test(auto_means_plain_data_parallelism),
+        cmocka_unit_test(the_most_devices_are_whole_replicas),
+        cmocka_unit_test(a_refusal_says_what_to_write_instead),
+        cmocka_unit_test(what_has_no_layout_has_a_story),
+        cmocka_unit_test(what_is_not_built_is_another_status),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
