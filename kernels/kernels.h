@@ -470,6 +470,132 @@ struct hd_adamw_args {
     enum hd_dtype copy_dtype;
 };
 
+/* ---- Mixture of experts
+ *
+ * E experts, K of them chosen per row. The R rows are Q runs of R/Q rows; a run holds consecutive
+ * places of one sequence. Without context parallelism a run is a sequence; with the zig-zag cut
+ * each rank holds `runs` = 2 runs of every one of its B = Q / runs sequences, which stand next to
+ * each other. S is the length of a whole sequence, over all ranks.
+ *
+ * A buffer in expert order has room for T rows, a bound fixed at recording: first the counts[0]
+ * rows of expert 0, then those of expert 1, ... Rows behind the last expert's are nobody's: no
+ * kernel reads or writes them. Counts that would not fit set overflow and are cut to what fits.
+ * Costs are those of T rows in use: who expects n rows prices the same arguments with T = n.
+ *
+ * Everything about routing is fp32, whatever the rows are. */
+
+/* noise[r,e] = the standard normal number of (seed, layer, block->step, sample[r], index[r], e),
+ * so the same under every layout. */
+struct hd_route_noise_args {
+    float *noise; /* [R, E] */
+    const struct hd_step_block *block;
+    const int32_t *sample; /* [R]: global number of the row's sample */
+    const int32_t *index;  /* [R]: the row's place in its sample     */
+    int64_t R, E, layer;
+    uint64_t seed;
+};
+
+/* The top-k softmax router. With h = logits, or, for noisy gating,
+ *   h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]),  softplus(x) = log(1 + exp(x))
+ * (Shazeer et al. 2017, "Outrageously Large Neural Networks": H(x)):
+ *   probs[r,:] = softmax(h[r,:]),  lse[r] = log sum_e exp(h[r,e]),
+ *   chosen[r,:] = the K largest of h[r,:], largest first; of equal ones the lower index first,
+ *   gate[r,k] = probs[r,chosen[r,k]], or, to `renormalize`, that divided by the sum over the K,
+ * which is softmax(KeepTopK(h)) of Shazeer and what Mixtral does (Jiang et al. 2024). The same h
+ * chooses, weighs and enters the losses. With K = 1 a renormalized gate is 1 and passes no gradient
+ * to the router. */
+struct hd_route_forward_args {
+    float *probs;              /* [R, E] */
+    float *lse;                /* [R]    */
+    int32_t *chosen;           /* [R, K] */
+    float *gate;               /* [R, K] */
+    const float *logits;       /* [R, E] */
+    const float *noise_logits; /* [R, E], or NULL: no noise */
+    const float *noise;        /* [R, E], or NULL exactly when noise_logits is */
+    int64_t R, E, K;
+    bool renormalize;
+};
+
+/* counts[q,e] = number of choices of e in run q, prob_sums[q,e] = sum over its rows of probs[r,e].
+ */
+struct hd_route_sums_args {
+    int32_t *counts;  /* [Q, E] */
+    float *prob_sums; /* [Q, E] */
+    const int32_t *chosen;
+    const float *probs;
+    int64_t R, E, K, Q;
+};
+
+/* Of the sums of P ranks, in rank order, that share every sequence: over whole sequences
+ *   counts[b,e], prob_sums[b,e] = sums over the ranks and over the runs of b,
+ * and before this rank's runs: taken[q,e] = sum of the counts of all runs of the sequence that
+ * stand before run q in it. With runs = 2, rank p holds the pieces p and 2P-1-p of a sequence; with
+ * runs = 1 piece p. */
+struct hd_route_totals_args {
+    int32_t *counts;            /* [B, E] */
+    float *prob_sums;           /* [B, E] */
+    int32_t *taken;             /* [Q, E] */
+    const int32_t *all_counts;  /* [P, Q, E] */
+    const float *all_prob_sums; /* [P, Q, E] */
+    int64_t E, Q, runs, P, rank;
+};
+
+/* Words of a router's record; behind them stands the load: the choices of each expert. */
+enum hd_route_word {
+    HD_ROUTE_ROWS,
+    HD_ROUTE_BALANCE,
+    HD_ROUTE_Z,
+    HD_ROUTE_DROPPED, /* choices beyond the capacity */
+    HD_ROUTE_WORDS
+};
+
+/* Adds to record what this rank's rows contribute, so that the records of all ranks that hold
+ * different rows add up to that of the batch, under every layout:
+ *   balance += sum_r E sum_e f[b,e] P[b,e],  b the sequence of row r,  f[b,e] = counts[b,e] / (K
+ * S), P[b,e] = prob_sums[b,e] / S:  the balancing loss of each sequence, once for each of its rows
+ *   here (Lepikhin et al. 2020, "GShard"; Fedus et al. 2021, "Switch Transformers"); 1 per row at
+ *   balance. f is a share of the choices: implementations that divide by S alone have K times that;
+ *   z += sum_r lse[r]^2 (Zoph et al. 2022, "ST-MoE");
+ *   dropped += the choices that assign drops with this capacity;  load[e] += sum_q run_counts[q,e].
+ * Divided by the rows they are means over the batch. Coefficients are whoever reports' business. */
+struct hd_route_record_args {
+    double *record;            /* [HD_ROUTE_WORDS + E] */
+    const int32_t *counts;     /* [B, E], of whole sequences */
+    const float *prob_sums;    /* [B, E], of whole sequences */
+    const int32_t *run_counts; /* [Q, E] */
+    const int32_t *taken;      /* [Q, E], or NULL: zeros */
+    const float *lse;          /* [R] */
+    int64_t R, E, K, Q, runs, S, capacity;
+};
+
+/* Gradients of L = (what gate leads to) + share * loss_scale * (balance * record's balance + z *
+ * record's z), f constant:
+ *   dh[r,e] = probs[r,e] (t[e] - sum_j probs[r,j] t[j] + 2 c_z lse[r]) + the gates' part,
+ *   t[e] = c_b E f[b,e], c = coefficient * share * loss_scale; gates' part:
+ *   plain: probs as above for t = dgate at the chosen; renormalized: at the chosen
+ *   gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j]).
+ * dlogits = dh,  dnoise_logits = dh * noise * sigmoid(noise_logits).
+ *
+ * The losses weigh one per row, as a target does in cross_entropy: the step's factor, one over all
+ * targets, makes means of all of them, whatever the layout. `share`: where n ranks compute the same
+ * rows and their gradients are added (tensor parallelism), each gives 1/n. */
+struct hd_route_backward_args {
+    float *dlogits;            /* [R, E] */
+    float *dnoise_logits;      /* [R, E], or NULL exactly when noise_logits is */
+    const float *dgate;        /* [R, K] */
+    const float *probs;        /* [R, E] */
+    const float *lse;          /* [R]    */
+    const int32_t *chosen;     /* [R, K] */
+    const float *gate;         /* [R, K] */
+    const float *noise_logits; /* [R, E], or NULL */
+    const float *noise;        /* [R, E], or NULL */
+    const int32_t *counts;     /* [B, E], of whole sequences; or NULL: no balancing loss */
+    const struct hd_step_block *block;
+    int64_t R, E, K, B, S;
+    float balance, z, share;
+    bool renormalize;
+};
+
 /* ---- The table
  * ------------------------------------------------------------------------------------
  *
@@ -508,7 +634,14 @@ struct hd_adamw_args {
     K(square_sums, W(sums) RW(block) R(grad))                                                     \
     K(step_record, W(record) R(block))                                                            \
     K(step_finish, RW(block) R(records) R(sums))                                                  \
-    K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))
+    K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))                           \
+    K(route_noise, W(noise) R(block) R(sample) R(index))                                          \
+    K(route_forward, W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise))        \
+    K(route_sums, W(counts) W(prob_sums) R(chosen) R(probs))                                      \
+    K(route_totals, W(counts) W(prob_sums) W(taken) R(all_counts) R(all_prob_sums))               \
+    K(route_record, RW(record) R(counts) R(prob_sums) R(run_counts) R(taken) R(lse))              \
+    K(route_backward, W(dlogits) W(dnoise_logits) R(dgate) R(probs) R(lse) R(chosen) R(gate)      \
+                          R(noise_logits) R(noise) R(counts) R(block))
 
 enum hd_kernel {
 #define K(name, operands) HD_K_##name,

@@ -63,16 +63,25 @@ double hd_random_uniform(uint64_t key, uint64_t index)
     return (double)(hd_random_u64(key, index) >> 11) * 0x1p-53;
 }
 
-float hd_random_normal(uint64_t key, uint64_t index)
+void hd_random_normals(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, float ret_pair[2])
 {
     uint32_t bits[4];
     double u, angle, radius;
 
-    hd_random_philox(key, index / 2, 1, bits);
+    hd_random_philox(key, counter_lo, counter_hi, bits);
     u = ((double)(((uint64_t)bits[1] << 32 | bits[0]) >> 11) + 1) * 0x1p-53; /* (0, 1] */
     angle = (double)(((uint64_t)bits[3] << 32 | bits[2]) >> 11) * 0x1p-53 * 6.283185307179586;
     radius = sqrt(-2 * log(u));
-    return (float)(index % 2 ? radius * sin(angle) : radius * cos(angle));
+    ret_pair[0] = (float)(radius * cos(angle));
+    ret_pair[1] = (float)(radius * sin(angle));
+}
+
+float hd_random_normal(uint64_t key, uint64_t index)
+{
+    float pair[2];
+
+    hd_random_normals(key, index / 2, 1, pair);
+    return pair[index % 2];
 }
 
 static uint64_t feistel(uint64_t key, int half_bits, uint64_t x)

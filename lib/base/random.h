@@ -26,6 +26,8 @@ double hd_random_uniform(uint64_t key, uint64_t index); /* [0, 1), 53 bits */
 /* Element `index` of the standard normal sequence of `key` (Box-Muller over 53-bit uniforms; float
  * result). Elements 2i and 2i+1 come from one Philox call. */
 float hd_random_normal(uint64_t key, uint64_t index);
+/* Two independent standard normal numbers per counter. */
+void hd_random_normals(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, float ret_pair[2]);
 
 /* A keyed bijection of [0, count): the position `index` of a shuffle that needs no memory (a
  * Feistel network of 4 Philox rounds on the next even number of bits, walking cycles back into the

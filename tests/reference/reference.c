@@ -331,6 +331,45 @@ double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *t
     return total;
 }
 
+/* The k-th choice is the largest that is smaller than the one before, or as large and of a higher
+ * index. */
+static int32_t next_choice(const double *h, int64_t E, int32_t before)
+{
+    int32_t best = -1;
+
+    for (int32_t e = 0; e < E; e++) {
+        const bool is_left = before < 0 || h[e] < h[before] || (h[e] == h[before] && e > before);
+
+        if (is_left && (best < 0 || h[e] > h[best]))
+            best = e;
+    }
+    return best;
+}
+
+void ref_route(double *h, double *probs, double *lse, int32_t *chosen, double *gate,
+               const double *logits, const double *noise_logits, const double *noise, int64_t R,
+               int64_t E, int64_t K, bool renormalize)
+{
+    for (int64_t r = 0; r < R; r++) {
+        double sum = 0, kept = 0;
+
+        for (int64_t e = r * E; e < (r + 1) * E; e++) {
+            h[e] = logits[e] + (noise ? noise[e] * log(1 + exp(noise_logits[e])) : 0);
+            sum += exp(h[e]);
+        }
+        lse[r] = log(sum);
+        for (int64_t e = r * E; e < (r + 1) * E; e++)
+            probs[e] = exp(h[e]) / sum;
+        for (int64_t k = 0; k < K; k++) {
+            chosen[r * K + k] = next_choice(h + r * E, E, k ? chosen[r * K + k - 1] : -1);
+            gate[r * K + k] = probs[r * E + chosen[r * K + k]];
+            kept += gate[r * K + k];
+        }
+        for (int64_t k = 0; renormalize && k < K; k++)
+            gate[r * K + k] /= kept;
+    }
+}
+
 void ref_adamw(const struct ref_adamw *a, double *weight, double *m, double *v, const double *grad,
                int64_t N)
 {

@@ -64,6 +64,12 @@ void ref_gelu_backward(double *dinp, const double *dout, const double *inp, int6
 double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *target, int64_t R,
                          int64_t V, int64_t Vp, double loss_scale);
 
+/* The router as route_forward in kernels.h describes it; noise_logits and noise may be NULL. h[R,E]
+ * are what the softmax sees. */
+void ref_route(double *h, double *probs, double *lse, int32_t *chosen, double *gate,
+               const double *logits, const double *noise_logits, const double *noise, int64_t R,
+               int64_t E, int64_t K, bool renormalize);
+
 struct ref_adamw {
     double lr, beta1, beta2, eps, weight_decay;
     int64_t step;

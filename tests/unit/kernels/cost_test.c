@@ -240,6 +240,38 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
     check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);
 }
 
+/* R 6 rows, E 4 experts, K 2 choices, two sequences of 3 rows. */
+static void routing_moves_a_value_per_row_and_expert(void **state)
+{
+    const struct hd_route_noise_args n = {.R = 6, .E = 4};
+    struct hd_route_forward_args f = {.R = 6, .E = 4, .K = 2};
+    const struct hd_route_sums_args s = {.R = 6, .E = 4, .K = 2, .Q = 2};
+    const struct hd_route_totals_args t = {.E = 4, .Q = 4, .runs = 2, .P = 3};
+    const struct hd_route_record_args r = {.R = 6, .E = 4, .K = 2, .Q = 2, .runs = 1, .S = 3};
+    struct hd_route_backward_args b = {.R = 6, .E = 4, .K = 2, .B = 2, .S = 3};
+    int32_t counts;
+    float noise;
+
+    (void)state;
+    /* sample and index in */
+    check(cost_of(HD_K_route_noise, &n), 33 * 24, 4 * 12, 4 * 24);
+    /* logits in; probabilities, lse, choices and gates out */
+    check(cost_of(HD_K_route_forward, &f), 6 * 24, 4 * 24, 4 * (24 + 6 + 2 * 12));
+    f.renormalize = true;
+    f.noise = f.noise_logits = &noise; /* two more inputs */
+    check(cost_of(HD_K_route_forward, &f), 13 * 24 + 4 * 12, 4 * 72, 4 * (24 + 6 + 2 * 12));
+    check(cost_of(HD_K_route_sums, &s), 24 + 12, 4 * (24 + 12), 4 * 2 * 8);
+    /* 3 ranks' 4 runs of 4 experts, twice; 2 sequences' sums and 4 runs' taken out */
+    check(cost_of(HD_K_route_totals, &t), 3 * 48, 4 * 2 * 48, 4 * (2 * 8 + 16));
+    /* lse, the sums twice, the runs' counts, and a record of 4 + 4 doubles in and out */
+    check(cost_of(HD_K_route_record, &r), 2 * (6 + 8) + 2 * 8, 4 * (6 + 2 * 8 + 8) + 64, 64);
+    /* probabilities, lse; dgate, choices and gates */
+    check(cost_of(HD_K_route_backward, &b), 6 * 24 + 5 * 12, 4 * (24 + 6 + 36), 4 * 24);
+    b.counts = &counts; /* of 2 sequences */
+    b.noise = b.noise_logits = &noise;
+    check(cost_of(HD_K_route_backward, &b), 11 * 24 + 5 * 12, 4 * (24 + 6 + 36 + 8 + 48), 4 * 48);
+}
+
 /* Costs of a program are sums: adding does not overwrite. */
 static void costs_add_up(void **state)
 {
@@ -377,6 +409,7 @@ int main(void)
         cmocka_unit_test(add_cast_and_zero_move_their_elements),
         cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
         cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
+        cmocka_unit_test(routing_moves_a_value_per_row_and_expert),
         cmocka_unit_test(costs_add_up),
         cmocka_unit_test(scratch_follows_shape_and_threads),
         cmocka_unit_test(attention_needs_no_square_of_the_length),

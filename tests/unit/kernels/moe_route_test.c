@@ -1,0 +1,692 @@
+/* moe_route: the router of a mixture of experts, against double arithmetic written from the
+ * formulas, central differences, and PyTorch (tests/golden/noisy_gating.py). */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/reference/reference.h"
+#include "tests/unit/kernels/harness.h"
+
+struct shape {
+    int64_t B, S, E, K;
+    bool renormalize, noisy;
+};
+
+static const struct shape shapes[] = {
+    {.B = 3, .S = 22, .E = 8, .K = 2, .renormalize = true},
+    {.B = 2, .S = 33, .E = 8, .K = 2},
+    {.B = 1, .S = 40, .E = 1, .K = 1},
+    {.B = 5, .S = 7, .E = 37, .K = 5, .renormalize = true, .noisy = true},
+    {.B = 2, .S = 9, .E = 37, .K = 1, .noisy = true},
+    {.B = 2, .S = 150, .E = 64, .K = 8, .renormalize = true},
+    {.B = 2, .S = 5, .E = 3, .K = 3},
+};
+
+/* A router's inputs and what the kernels make of them. */
+struct router {
+    struct shape s;
+    int64_t R;
+    struct tensor *logits, *noise_logits, *noise, *dgate;
+    struct tensor *probs, *lse, *chosen, *gate, *counts, *prob_sums, *dlogits, *dnoise_logits;
+    struct hd_step_block block;
+    float balance, z, share;
+};
+
+static struct router make_router(const struct shape *s)
+{
+    struct router t = {.s = *s, .R = s->B * s->S, .balance = 0.3f, .z = 0.02f, .share = 0.5f};
+
+    t.block.loss_scale = 4;
+    t.logits = tensor_random(t.R * s->E, HD_F32, 2, 1);
+    t.noise_logits = tensor_random(t.R * s->E, HD_F32, 2, 2);
+    t.noise = tensor_random(t.R * s->E, HD_F32, 1, 3);
+    t.dgate = tensor_random(t.R * s->K, HD_F32, 1, 4);
+    t.probs = tensor_new(t.R * s->E, HD_F32);
+    t.lse = tensor_new(t.R, HD_F32);
+    t.chosen = tensor_new(t.R * s->K, HD_I32);
+    t.gate = tensor_new(t.R * s->K, HD_F32);
+    t.counts = tensor_new(s->B * s->E, HD_I32);
+    t.prob_sums = tensor_new(s->B * s->E, HD_F32);
+    t.dlogits = tensor_new(t.R * s->E, HD_F32);
+    t.dnoise_logits = tensor_new(t.R * s->E, HD_F32);
+    return t;
+}
+
+static void run_forward(struct device *device, struct router *t)
+{
+    struct hd_route_forward_args a = {.probs = t->probs->data,
+                                      .lse = t->lse->data,
+                                      .chosen = t->chosen->data,
+                                      .gate = t->gate->data,
+                                      .logits = t->logits->data,
+                                      .noise_logits = t->s.noisy ? t->noise_logits->data : NULL,
+                                      .noise = t->s.noisy ? t->noise->data : NULL,
+                                      .R = t->R,
+                                      .E = t->s.E,
+                                      .K = t->s.K,
+                                      .renormalize = t->s.renormalize};
+    struct hd_route_sums_args s = {.counts = t->counts->data,
+                                   .prob_sums = t->prob_sums->data,
+                                   .chosen = t->chosen->data,
+                                   .probs = t->probs->data,
+                                   .R = t->R,
+                                   .E = t->s.E,
+                                   .K = t->s.K,
+                                   .Q = t->s.B};
+
+    device_launch(device, HD_K_route_forward, &a);
+    device_launch(device, HD_K_route_sums, &s);
+}
+
+static void run_backward(struct device *device, struct router *t)
+{
+    struct hd_route_backward_args a = {.dlogits = t->dlogits->data,
+                                       .dnoise_logits = t->s.noisy ? t->dnoise_logits->data : NULL,
+                                       .dgate = t->dgate->data,
+                                       .probs = t->probs->data,
+                                       .lse = t->lse->data,
+                                       .chosen = t->chosen->data,
+                                       .gate = t->gate->data,
+                                       .noise_logits = t->s.noisy ? t->noise_logits->data : NULL,
+                                       .noise = t->s.noisy ? t->noise->data : NULL,
+                                       .counts = t->counts->data,
+                                       .block = &t->block,
+                                       .R = t->R,
+                                       .E = t->s.E,
+                                       .K = t->s.K,
+                                       .B = t->s.B,
+                                       .S = t->s.S,
+                                       .balance = t->balance,
+                                       .z = t->z,
+                                       .share = t->share,
+                                       .renormalize = t->s.renormalize};
+
+    device_launch(device, HD_K_route_backward, &a);
+}
+
+/* The same in double. */
+struct exact {
+    double *h, *probs, *lse, *gate;
+    int32_t *chosen;
+};
+
+static struct exact make_exact(const struct router *t)
+{
+    return (struct exact){.h = doubles(t->R * t->s.E),
+                          .probs = doubles(t->R * t->s.E),
+                          .lse = doubles(t->R),
+                          .gate = doubles(t->R * t->s.K),
+                          .chosen = (int32_t *)doubles(t->R * t->s.K)};
+}
+
+static void compute_exact(struct exact *x, const struct router *t)
+{
+    ref_route(x->h, x->probs, x->lse, x->chosen, x->gate, t->logits->values,
+              t->noise_logits->values, t->s.noisy ? t->noise->values : NULL, t->R, t->s.E, t->s.K,
+              t->s.renormalize);
+}
+
+/* Sums over rows of the balancing loss of their sequence and of lse^2, from the formulas. */
+static void exact_losses(const struct exact *x, const struct router *t, double *ret_balance,
+                         double *ret_z)
+{
+    const struct shape *s = &t->s;
+
+    *ret_balance = *ret_z = 0;
+    for (int64_t b = 0; b < s->B; b++)
+        for (int64_t e = 0; e < s->E; e++) {
+            double share = 0, mean = 0;
+
+            for (int64_t r = b * s->S; r < (b + 1) * s->S; r++) {
+                mean += x->probs[r * s->E + e] / (double)s->S;
+                for (int64_t k = 0; k < s->K; k++)
+                    share += (x->chosen[r * s->K + k] == e) / (double)(s->S * s->K);
+            }
+            *ret_balance += (double)(s->S * s->E) * share * mean;
+        }
+    for (int64_t r = 0; r < t->R; r++)
+        *ret_z += x->lse[r] * x->lse[r];
+}
+
+static void for_all(void (*check)(struct device *device, const struct shape *shape))
+{
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+            check(&device, &shapes[i]);
+            tensors_free();
+        }
+        device_close(&device);
+    }
+}
+
+static void check_forward(struct device *device, const struct shape *shape)
+{
+    struct router t = make_router(shape);
+    struct exact x = make_exact(&t);
+    double *counts = doubles(t.s.B * t.s.E), *sums = doubles(t.s.B * t.s.E);
+
+    compute_exact(&x, &t);
+    run_forward(device, &t);
+    assert_memory_equal(t.chosen->data, x.chosen, (size_t)(t.R * t.s.K) * sizeof *x.chosen);
+    assert_close("probs", t.probs, x.probs, FP32_UNITS);
+    assert_close("lse", t.lse, x.lse, FP32_UNITS);
+    assert_close("gate", t.gate, x.gate, FP32_UNITS);
+    for (int64_t r = 0; r < t.R; r++) {
+        for (int64_t e = 0; e < t.s.E; e++)
+            sums[r / t.s.S * t.s.E + e] += x.probs[r * t.s.E + e];
+        for (int64_t k = 0; k < t.s.K; k++)
+            counts[r / t.s.S * t.s.E + x.chosen[r * t.s.K + k]]++;
+    }
+    assert_close("counts", t.counts, counts, 0);
+    assert_close("prob_sums", t.prob_sums, sums, FP32_UNITS);
+}
+
+static void the_router_is_the_formula(void **state)
+{
+    (void)state;
+    for_all(check_forward);
+}
+
+/* What equal logits leave open is decided by the index; NaN or not, K different experts are chosen.
+ */
+static void check_ties(struct device *device, const struct shape *shape)
+{
+    struct router t = make_router(shape);
+    const int32_t *chosen = t.chosen->data;
+    const int64_t E = t.s.E, K = t.s.K;
+
+    t.s.noisy = false;
+    for (int64_t r = 0; r < t.R; r++)
+        for (int64_t e = 0; e < E; e++) /* all equal, or falling in pairs of equal ones, or NaN */
+            tensor_put(t.logits, r * E + e,
+                       r % 3 == 0   ? 1.5
+                       : r % 3 == 1 ? -(double)(e / 2)
+                       : e % 2      ? 1
+                                    : NAN);
+    run_forward(device, &t);
+    for (int64_t r = 0; r < t.R; r++)
+        for (int64_t k = 0; k < K; k++) {
+            assert_in_range(chosen[r * K + k], 0, E - 1);
+            if (r % 3 < 2)
+                assert_int_equal(chosen[r * K + k], k);
+            for (int64_t j = 0; j < k; j++)
+                assert_int_not_equal(chosen[r * K + k], chosen[r * K + j]);
+        }
+}
+
+static void the_lower_index_wins_a_tie(void **state)
+{
+    (void)state;
+    for_all(check_ties);
+}
+
+static void more_choices_than_experts_are_refused(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    struct hd_route_forward_args a = {.R = 1, .E = 4, .K = 5};
+
+    (void)state;
+    assert_int_equal(device_try(&device, HD_K_route_forward, &a), HD_INVALID);
+    device_close(&device);
+}
+
+/* What route_backward is the gradient of, in double. */
+static double loss_of(struct exact *x, const struct router *t)
+{
+    const double scale = (double)t->share * (double)t->block.loss_scale;
+    double balance, z, sum = 0;
+
+    compute_exact(x, t);
+    exact_losses(x, t, &balance, &z);
+    for (int64_t i = 0; i < t->R * t->s.K; i++)
+        sum += t->dgate->values[i] * x->gate[i];
+    return sum + scale * ((double)t->balance * balance + (double)t->z * z);
+}
+
+/* Central differences over every value; the choices stay as they are at this distance. */
+static double *differences(struct exact *x, const struct router *t, const struct tensor *of)
+{
+    const double h = 1e-5;
+    double *want = doubles(of->count);
+
+    for (int64_t i = 0; i < of->count; i++) {
+        const double at = of->values[i];
+        double above;
+
+        of->values[i] = at + h;
+        above = loss_of(x, t);
+        of->values[i] = at - h;
+        want[i] = (above - loss_of(x, t)) / (2 * h);
+        of->values[i] = at;
+    }
+    return want;
+}
+
+static void its_gradient_is_that_of_gates_and_losses(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct router t = make_router(&shapes[i]);
+        struct exact x = make_exact(&t);
+        const double *dlogits, *dnoise;
+
+        if (t.R * t.R * t.s.E > 100000) /* differences take the square of the rows */
+            continue;
+        dlogits = differences(&x, &t, t.logits);
+        dnoise = t.s.noisy ? differences(&x, &t, t.noise_logits) : NULL;
+        for (int setting = 0; setting < SETTING_COUNT; setting++) {
+            struct device device = device_open(&settings[setting]);
+
+            tensor_poison(t.dlogits);
+            tensor_poison(t.dnoise_logits);
+            run_forward(&device, &t);
+            run_backward(&device, &t);
+            assert_close("dlogits", t.dlogits, dlogits, FP32_UNITS);
+            if (dnoise)
+                assert_close("dnoise_logits", t.dnoise_logits, dnoise, FP32_UNITS);
+            device_close(&device);
+        }
+        tensors_free();
+    }
+}
+
+/* Goal: the factor of the losses is left out only where it is meant to be. Method: half the share,
+ * twice the loss scale or half the coefficients and a scaled dgate are the same gradient. */
+static void a_share_scales_the_losses_alone(void **state)
+{
+    struct device device = device_open(&settings[1]);
+    struct router t = make_router(&shapes[0]);
+    struct tensor *first;
+
+    (void)state;
+    run_forward(&device, &t);
+    run_backward(&device, &t);
+    first = tensor_copy(t.dlogits);
+    t.share /= 4;
+    t.balance *= 4;
+    t.z *= 4;
+    run_backward(&device, &t);
+    assert_same_bits("dlogits", t.dlogits, first);
+    t.block.loss_scale *= 4;
+    t.balance /= 4;
+    t.z /= 4;
+    run_backward(&device, &t);
+    assert_same_bits("dlogits", t.dlogits, first);
+    tensors_free();
+    device_close(&device);
+}
+
+static void threads_change_no_bit(void **state)
+{
+    struct router runs[2];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct device device = device_open(&settings[i]);
+
+        runs[i] = make_router(&shapes[3]);
+        run_forward(&device, &runs[i]);
+        run_backward(&device, &runs[i]);
+        device_close(&device);
+    }
+    assert_same_bits("probs", runs[0].probs, runs[1].probs);
+    assert_same_bits("gate", runs[0].gate, runs[1].gate);
+    assert_same_bits("prob_sums", runs[0].prob_sums, runs[1].prob_sums);
+    assert_same_bits("dlogits", runs[0].dlogits, runs[1].dlogits);
+    assert_same_bits("dnoise_logits", runs[0].dnoise_logits, runs[1].dnoise_logits);
+    tensors_free();
+}
+
+/* ---- sequences that several ranks share ---- */
+
+enum { RANKS = 3 };
+
+/* Rows of rank p in the order it holds them: pieces p and 2 RANKS - 1 - p of each sequence, or,
+ * with one run, piece p. */
+static int64_t row_of(const struct router *t, int64_t p, int64_t runs, int64_t i)
+{
+    const int64_t local = t->s.S / RANKS, length = local / runs;
+    const int64_t b = i / local, run = i % local / length;
+
+    return b * t->s.S + (run ? 2 * RANKS - 1 - p : p) * length + i % length;
+}
+
+/* Goal: ranks that share sequences find the sums of the whole sequences and how much of the
+ * capacity is taken before their runs. Method: the rows of one router, dealt out to RANKS ranks,
+ * against its own sums and a count over all earlier rows. */
+static void check_shares(struct device *device, int64_t runs, int64_t capacity)
+{
+    const struct shape shape = {.B = 2, .S = 36, .E = 5, .K = 2, .renormalize = true};
+    struct router t = make_router(&shape);
+    const int64_t E = shape.E, K = shape.K, local = t.R / RANKS, Q = shape.B * runs;
+    struct tensor *all_counts = tensor_new(RANKS * Q * E, HD_I32);
+    struct tensor *all_sums = tensor_new(RANKS * Q * E, HD_F32);
+    struct tensor *counts = tensor_new(shape.B * E, HD_I32), *taken = tensor_new(Q * E, HD_I32);
+    struct tensor *sums = tensor_new(shape.B * E, HD_F32), *whole_sums;
+    struct tensor *record = tensor_new(HD_ROUTE_WORDS + E, HD_F64);
+    double *want = doubles(record->count);
+    struct exact x = make_exact(&t);
+
+    run_forward(device, &t);
+    compute_exact(&x, &t);
+    for (int64_t i = 0; i < record->count; i++)
+        tensor_put(record, i, 100); /* what earlier micro-batches left */
+    for (int64_t p = 0; p < RANKS; p++) {
+        struct tensor *chosen = tensor_new(local * K, HD_I32);
+        struct tensor *probs = tensor_new(local * E, HD_F32);
+        struct hd_route_sums_args a = {.counts = (int32_t *)all_counts->data + p * Q * E,
+                                       .prob_sums = (float *)all_sums->data + p * Q * E,
+                                       .chosen = chosen->data,
+                                       .probs = probs->data,
+                                       .R = local,
+                                       .E = E,
+                                       .K = K,
+                                       .Q = Q};
+
+        for (int64_t i = 0; i < local; i++) {
+            for (int64_t k = 0; k < K; k++)
+                tensor_put(chosen, i * K + k, tensor_get(t.chosen, row_of(&t, p, runs, i) * K + k));
+            for (int64_t e = 0; e < E; e++)
+                tensor_put(probs, i * E + e, tensor_get(t.probs, row_of(&t, p, runs, i) * E + e));
+        }
+        device_launch(device, HD_K_route_sums, &a);
+    }
+    whole_sums = tensor_copy(t.prob_sums);
+    for (int64_t p = 0; p < RANKS; p++) {
+        struct hd_route_totals_args a = {.counts = counts->data,
+                                         .prob_sums = sums->data,
+                                         .taken = taken->data,
+                                         .all_counts = all_counts->data,
+                                         .all_prob_sums = all_sums->data,
+                                         .E = E,
+                                         .Q = Q,
+                                         .runs = runs,
+                                         .P = RANKS,
+                                         .rank = p};
+        struct tensor *lse = tensor_new(local, HD_F32);
+        struct hd_route_record_args r = {.record = record->data,
+                                         .counts = counts->data,
+                                         .prob_sums = sums->data,
+                                         .run_counts =
+                                             (const int32_t *)all_counts->data + p * Q * E,
+                                         .taken = taken->data,
+                                         .lse = lse->data,
+                                         .R = local,
+                                         .E = E,
+                                         .K = K,
+                                         .Q = Q,
+                                         .runs = runs,
+                                         .S = shape.S,
+                                         .capacity = capacity};
+
+        tensor_poison(counts);
+        tensor_poison(sums);
+        tensor_poison(taken);
+        device_launch(device, HD_K_route_totals, &a);
+        assert_same_bits("counts", counts, t.counts);
+        assert_close("prob_sums", sums, whole_sums->values, 8);
+        for (int64_t q = 0; q < Q; q++)
+            for (int64_t e = 0; e < E; e++) {
+                const int64_t first = row_of(&t, p, runs, q * (local / Q));
+                int64_t earlier = 0;
+
+                for (int64_t i = first / shape.S * shape.S * K; i < first * K; i++)
+                    earlier += x.chosen[i] == e;
+                assert_int_equal(tensor_get(taken, q * E + e), earlier);
+            }
+        for (int64_t i = 0; i < local; i++)
+            tensor_put(lse, i, tensor_get(t.lse, row_of(&t, p, runs, i)));
+        device_launch(device, HD_K_route_record, &r);
+    }
+    exact_losses(&x, &t, &want[HD_ROUTE_BALANCE], &want[HD_ROUTE_Z]);
+    want[HD_ROUTE_ROWS] = (double)t.R;
+    for (int64_t i = 0; i < shape.B * E; i++) {
+        const double count = tensor_get(t.counts, i);
+
+        want[HD_ROUTE_WORDS + i % E] += count;
+        if (capacity && count > (double)capacity)
+            want[HD_ROUTE_DROPPED] += count - (double)capacity;
+    }
+    for (int64_t i = 0; i < record->count; i++)
+        assert_close_at("record", i, tensor_get(record, i), 100 + want[i], 1e-5 * want[i]);
+    tensors_free();
+}
+
+static void ranks_that_share_a_sequence_find_its_sums(void **state)
+{
+    (void)state;
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        check_shares(&device, 1, 0);
+        check_shares(&device, 2, 0);
+        check_shares(&device, 1, 11); /* of 14.4 on average */
+        check_shares(&device, 2, 11);
+        device_close(&device);
+    }
+}
+
+/* One rank alone needs no totals: nothing is taken before its rows. */
+static void a_record_without_taken_counts_from_zero(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    struct router t = make_router(&shapes[0]);
+    struct tensor *record = tensor_new(HD_ROUTE_WORDS + t.s.E, HD_F64);
+    struct hd_route_record_args a = {.record = record->data,
+                                     .counts = t.counts->data,
+                                     .prob_sums = t.prob_sums->data,
+                                     .run_counts = t.counts->data,
+                                     .lse = t.lse->data,
+                                     .R = t.R,
+                                     .E = t.s.E,
+                                     .K = t.s.K,
+                                     .Q = t.s.B,
+                                     .runs = 1,
+                                     .S = t.s.S,
+                                     .capacity = 5};
+    double dropped = 0;
+
+    (void)state;
+    run_forward(&device, &t);
+    memset(record->data, 0, (size_t)record->count * sizeof(double));
+    device_launch(&device, HD_K_route_record, &a);
+    for (int64_t i = 0; i < t.counts->count; i++)
+        dropped += fmax(0, tensor_get(t.counts, i) - 5);
+    assert_true(dropped > 0);
+    assert_true(tensor_get(record, HD_ROUTE_DROPPED) == dropped);
+    tensors_free();
+    device_close(&device);
+}
+
+/* ---- noise ---- */
+
+static struct hd_route_noise_args noise_args(struct tensor *noise, struct hd_step_block *block,
+                                             const struct tensor *sample,
+                                             const struct tensor *index, int64_t E)
+{
+    return (struct hd_route_noise_args){.noise = noise->data,
+                                        .block = block,
+                                        .sample = sample->data,
+                                        .index = index->data,
+                                        .R = sample->count,
+                                        .E = E,
+                                        .layer = 3,
+                                        .seed = 7};
+}
+
+/* Goal: a row's noise belongs to its place in the data, not to where it is computed. Method: the
+ * rows in another order and on other threads; another step, layer, seed, sample or place gives
+ * other numbers. */
+static void noise_is_keyed_by_step_layer_and_place(void **state)
+{
+    enum { R = 300, E = 7 };
+    struct hd_step_block block = {.step = 11};
+    struct tensor *sample = tensor_int32(R, 1000, 1), *index = tensor_int32(R, 0, 3);
+    struct tensor *sample_back = tensor_int32(R, 1000 + R - 1, -1);
+    struct tensor *index_back = tensor_int32(R, 3 * (R - 1), -3);
+    struct tensor *noise = tensor_new(R * E, HD_F32), *back = tensor_new(R * E, HD_F32);
+    struct tensor *same_place = tensor_int32(R, 5, 0), *other = tensor_new(R * E, HD_F32);
+    struct hd_route_noise_args a = noise_args(noise, &block, sample, index, E);
+    struct hd_route_noise_args b = noise_args(back, &block, sample_back, index_back, E);
+
+    (void)state;
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        device_launch(&device, HD_K_route_noise, &a);
+        device_launch(&device, HD_K_route_noise, &b);
+        for (int64_t i = 0; i < R * E; i++)
+            assert_true(tensor_get(noise, i) == tensor_get(back, (R - 1 - i / E) * E + i % E));
+        for (int change = 0; change < 5; change++) {
+            struct hd_step_block other_block = block;
+            struct hd_route_noise_args c = a;
+
+            c.noise = other->data;
+            c.block = &other_block;
+            other_block.step += change == 0;
+            c.layer += change == 1;
+            c.seed += change == 2;
+            if (change == 3)
+                c.sample = same_place->data;
+            if (change == 4)
+                c.index = same_place->data;
+            device_launch(&device, HD_K_route_noise, &c);
+            for (int64_t i = 0; i < R * E; i++) /* but for the row that stands at 5 in both */
+                if (!(change == 4 && tensor_get(index, i / E) == 5))
+                    assert_true(tensor_get(noise, i) != tensor_get(other, i));
+        }
+        device_close(&device);
+    }
+    tensors_free();
+}
+
+/* Of N numbers the mean is 0 within 5 / sqrt(N), the mean square 1 within 5 sqrt(2 / N), and so
+ * is the mean product of neighbours, which come from one call of the generator. */
+static void noise_is_standard_normal(void **state)
+{
+    enum { R = 20000, E = 4, N = R * E };
+    struct device device = device_open(&settings[1]);
+    struct hd_step_block block = {.step = 1};
+    const struct tensor *sample = tensor_int32(R, 0, 1), *index = tensor_int32(R, 9, 0);
+    struct tensor *noise = tensor_new(N, HD_F32);
+    struct hd_route_noise_args a = noise_args(noise, &block, sample, index, E);
+    double mean = 0, square = 0, product = 0;
+
+    (void)state;
+    device_launch(&device, HD_K_route_noise, &a);
+    for (int64_t i = 0; i < N; i++) {
+        mean += tensor_get(noise, i) / N;
+        square += tensor_get(noise, i) * tensor_get(noise, i) / N;
+        product += i % 2 ? tensor_get(noise, i) * tensor_get(noise, i - 1) / (N / 2) : 0;
+    }
+    assert_close_at("mean", 0, mean, 0, 5 / sqrt(N));
+    assert_close_at("square", 0, square, 1, 5 * sqrt(2.0 / N));
+    assert_close_at("product", 0, product, 0, 5 / sqrt(N / 2.0));
+    tensors_free();
+    device_close(&device);
+}
+
+/* ---- PyTorch ---- */
+
+/* The next tensor of the file, which must be `name`. */
+static double *read_golden(FILE *file, const char *name, int64_t count)
+{
+    double *values = doubles(count);
+    char found[64];
+    long long found_count;
+
+    assert_int_equal(fscanf(file, "%63s %lld", found, &found_count), 2);
+    assert_string_equal(found, name);
+    assert_int_equal(found_count, count);
+    for (int64_t i = 0; i < count; i++)
+        assert_int_equal(fscanf(file, "%lf", &values[i]), 1);
+    return values;
+}
+
+static struct tensor *golden_input(FILE *file, const char *name, int64_t count)
+{
+    const double *values = read_golden(file, name, count);
+    struct tensor *t = tensor_new(count, HD_F32);
+
+    for (int64_t i = 0; i < count; i++)
+        tensor_put(t, i, values[i]);
+    return t;
+}
+
+static void noisy_top_k_gating_is_that_of_the_paper(void **state)
+{
+    const struct shape s = {.B = 2, .S = 5, .E = 7, .K = 3, .renormalize = true, .noisy = true};
+    const int64_t N = s.B * s.S * s.E;
+    struct router t = make_router(&s);
+    const char *source = getenv("HEDDLE_SOURCE_DIR");
+    struct device device = device_open(&settings[0]);
+    struct tensor *gates = tensor_new(N, HD_F32), *cotangent;
+    const double *want, *probs;
+    double balance = 0, z = 0;
+    char path[512], line[256];
+    FILE *file;
+
+    (void)state;
+    (void)snprintf(path, sizeof path, "%s/tests/golden/values/noisy-gating.txt",
+                   source ? source : ".");
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file)); /* what it was made by */
+    t.logits = golden_input(file, "logits", N);
+    t.noise_logits = golden_input(file, "noise_logits", N);
+    t.noise = golden_input(file, "noise", N);
+    cotangent = golden_input(file, "cotangent", N);
+    t.balance = 0.5f;
+    t.z = 0.25f;
+    t.share = t.block.loss_scale = 1;
+
+    run_forward(&device, &t);
+    for (int64_t i = 0; i < N; i++)
+        tensor_put(gates, i, 0);
+    for (int64_t i = 0; i < t.R * s.K; i++) {
+        const int64_t at = i / s.K * s.E + (int64_t)tensor_get(t.chosen, i);
+
+        tensor_put(gates, at, tensor_get(t.gate, i));
+        tensor_put(t.dgate, i, cotangent->values[at]);
+    }
+    assert_close("gates", gates, read_golden(file, "gates", N), FP32_UNITS);
+    probs = read_golden(file, "probs", N);
+    assert_close("probs", t.probs, probs, FP32_UNITS);
+    for (int64_t i = 0; i < s.B * s.E; i++)
+        balance += (double)s.E * tensor_get(t.counts, i) / (double)(s.K * s.S) *
+                   tensor_get(t.prob_sums, i);
+    for (int64_t r = 0; r < t.R; r++)
+        z += tensor_get(t.lse, r) * tensor_get(t.lse, r);
+    assert_close_at("balance", 0, balance, *read_golden(file, "balance", 1), 1e-5);
+    assert_close_at("z", 0, z, *read_golden(file, "z", 1), 1e-4);
+    run_backward(&device, &t);
+    want = read_golden(file, "dlogits", N);
+    assert_close("dlogits", t.dlogits, want, FP32_UNITS);
+    want = read_golden(file, "dnoise_logits", N);
+    assert_close("dnoise_logits", t.dnoise_logits, want, FP32_UNITS);
+    (void)fclose(file);
+    tensors_free();
+    device_close(&device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_router_is_the_formula),
+        cmocka_unit_test(the_lower_index_wins_a_tie),
+        cmocka_unit_test(more_choices_than_experts_are_refused),
+        cmocka_unit_test(its_gradient_is_that_of_gates_and_losses),
+        cmocka_unit_test(a_share_scales_the_losses_alone),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(ranks_that_share_a_sequence_find_its_sums),
+        cmocka_unit_test(a_record_without_taken_counts_from_zero),
+        cmocka_unit_test(noise_is_keyed_by_step_layer_and_place),
+        cmocka_unit_test(noise_is_standard_normal),
+        cmocka_unit_test(noisy_top_k_gating_is_that_of_the_paper),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
