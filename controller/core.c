@@ -15,6 +15,7 @@
  *   I8  An ended attempt and an ended job never change state again.
  *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
  *   I10 A request id belongs to one job, for ever.
+ *   I11 The ranks of a tensor-parallel group are on one node.
  *
  * Job:                                           core_submit
  *                                                     |
@@ -501,6 +502,14 @@ static int32_t count_holds(const struct hd_core *core, const struct core_attempt
     return count;
 }
 
+static bool has_parted_groups(const struct hd_plan_record *plan)
+{
+    for (int32_t r = 0; r < plan->rank_count; r++)
+        if (!core_same(plan->ranks[r].node_uuid, plan->ranks[r - r % plan->tp].node_uuid))
+            return true;
+    return false;
+}
+
 static enum hd_status check_attempts(const struct hd_core *core, const struct core_job *job)
 {
     const unsigned long long number = job->rec.job;
@@ -508,6 +517,9 @@ static enum hd_status check_attempts(const struct hd_core *core, const struct co
     for (int32_t k = 1; k <= job->rec.attempt_count; k++) {
         const struct core_attempt *attempt = core_find_attempt(job, k);
 
+        if (has_parted_groups(&attempt->rec.plan))
+            return hd_err(HD_INTERNAL, "I11: attempt %d of job %llu has a tp group on two nodes", k,
+                          number);
         if (attempt->rec.state == HD_ATTEMPT_STATE_ENDED) {
             if (count_holds(core, attempt))
                 return hd_err(HD_INTERNAL, "I1: ended attempt %d of job %llu holds devices", k,

@@ -3,11 +3,12 @@
  * A node may be part of a gang when it sees the controller's jobs directory, where the ranks leave
  * their checkpoints and find the others', and when the others reach its ranks at its data address.
  * A loopback address is reached from its own machine only, so such nodes join those of their own
- * machine (the same boot). And all must compute alike: ranks of plain data parallelism that round
+ * machine (the same boot). And all must compute alike: ranks that round
  * otherwise would train different models. Among the gangs that are possible the one with the most
  * devices that the job can use wins, then the one of the fewest nodes, then the one that leaves the
  * fewest devices over; then the names of nodes decide. Ranks are numbered along the names of nodes,
- * so those of a node are neighbours.
+ * so those of a node are neighbours. Ranks of a tensor-parallel group, which are neighbours as
+ * well, talk in every layer: a node takes whole groups only, so that none spans two.
  *
  * What a node sees and where it is reached is what it said on its stream, and not stored: after a
  * start of the controller a waiting gang keeps nodes free once enough of them are back.
@@ -89,20 +90,21 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The members that `seed` may work with, largest first. idle: counting all devices of all nodes
- * that may come back, as if nothing else ran. */
-static size_t gather(const struct hd_core *core, const struct core_node *seed,
-                     enum hd_device_kind kind, bool idle, bool reserved,
-                     struct core_member *ret_members)
+/* The members that `seed` may work with and their devices in whole groups of the job, largest
+ * first. idle: counting all devices of all nodes that may come back, as if nothing else ran. */
+static size_t gather(const struct hd_core *core, const struct hd_ask *ask,
+                     const struct core_node *seed, enum hd_device_kind kind, bool idle,
+                     bool reserved, struct core_member *ret_members)
 {
     size_t count = 0;
 
     for (size_t i = 0; i < core->node_count; i++) {
         struct core_node *node = core->nodes[i];
-        const struct core_member member = {.node = node,
-                                           .index = i,
-                                           .ready = core_node_usable(node),
-                                           .count = core_count_devices(node, kind, !idle)};
+        const struct core_member member = {
+            .node = node,
+            .index = i,
+            .ready = core_node_usable(node),
+            .count = core_whole_groups(ask, core_count_devices(node, kind, !idle))};
 
         if (!may_join(node) || !is_within_reach(node, seed) || !computes_alike(node, seed) ||
             !member.count || (node->reserved_by && !reserved) ||
@@ -195,7 +197,7 @@ void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
 
     for (size_t seed = 0; members && next_seed(core, &seed); seed++) {
         struct core_placement place = {.members = members};
-        size_t count = gather(core, core->nodes[seed], kind, false, false, members);
+        size_t count = gather(core, ask, core->nodes[seed], kind, false, false, members);
 
         place.device_count = core_pick_count(ask, kind, total_of(members, count), &place.plan);
         if (!place.device_count)
@@ -221,7 +223,7 @@ bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
 
     for (size_t seed = 0; members && !found && next_seed(core, &seed); seed++) {
         const struct core_node *node = core->nodes[seed];
-        size_t count = gather(core, node, kind, true, false, members), chosen = 0;
+        size_t count = gather(core, ask, node, kind, true, false, members), chosen = 0;
 
         while (chosen < count && !found)
             found = core_pick_count(ask, kind, total_of(members, ++chosen), &plan) > 0;
@@ -229,7 +231,7 @@ bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
             members[i].node->reserved_by = job;
         if (found || *ret_behind)
             continue;
-        count = gather(core, node, kind, true, true, members);
+        count = gather(core, ask, node, kind, true, true, members);
         if (!core_pick_count(ask, kind, total_of(members, count), &plan))
             continue;
         for (size_t i = 0; i < count; i++)

@@ -212,6 +212,8 @@ enum hd_status core_check_ask(const struct hd_ask *ask);
 /* The most of `available` devices that can share the work; 0: too few. */
 int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
                         struct hd_plan_record *ret_plan);
+/* Of so many devices of a node those that hold whole tensor-parallel groups. */
+int32_t core_whole_groups(const struct hd_ask *ask, int32_t devices);
 int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only);
 bool core_node_may_come_back(const struct core_node *node);
 

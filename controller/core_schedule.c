@@ -73,6 +73,11 @@ int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int3
     return 0;
 }
 
+int32_t core_whole_groups(const struct hd_ask *ask, int32_t devices)
+{
+    return devices - devices % hd_plan_unit(&ask->wish);
+}
+
 /* ---- nodes ------------------------------------------------------------------------------------*/
 
 int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only)
@@ -252,6 +257,8 @@ static void add_need(const struct hd_ask *ask, const struct hd_checkpoint_record
     }
     if (!may_span(base, kinds[kind_count - 1]))
         hd_text_add(text, " on one node");
+    else if (hd_plan_unit(&ask->wish) > 1)
+        hd_text_add(text, ", on each node a multiple of parallel.tp = %d", ask->wish.tp);
 }
 
 /* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
@@ -275,6 +282,8 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
         hd_text_add(text, "has %d", all);
     else
         hd_text_add(text, "has %d of %d free", free_now, all);
+    if (core_whole_groups(ask, free_now) != free_now)
+        hd_text_add(text, " (%d in whole groups)", core_whole_groups(ask, free_now));
     if (node->reserved_by)
         hd_text_add(text, " (kept for job %" PRIu64 ")", node->reserved_by);
     if (all < ask->devices_min)

@@ -108,6 +108,85 @@ static void what_is_missing_is_said_exactly(void **state)
     sim_free(sim);
 }
 
+/* A device of each node is free, which would do for two ranks, but not for two of one group. */
+static void a_tensor_parallel_group_stays_on_one_node(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask one = sim_ask(1, 40), pair = sim_ask(2, 10), four = sim_ask(4, 10);
+    uint64_t first = sim_submitted(sim, &one), job, spread;
+
+    (void)state;
+    (void)sim_submitted(sim, &one); /* n1:1 */
+    (void)sim_submitted(sim, &one); /* n2:0 */
+    assert_int_equal(sim_cancel(sim, first, false), HD_OK);
+    sim_run_until_ended(sim, first, 20);
+    pair.wish.tp = four.wish.tp = 2;
+    job = sim_submitted(sim, &pair);
+    sim_assert_reason(
+        sim, job,
+        "needs 2 cpu devices, on each node a multiple of parallel.tp = 2; n1 has 1 of "
+        "2 free (0 in whole groups) (kept for job 4), n2 has 1 of 2 free (0 in whole "
+        "groups)");
+    sim_run_until_ended(sim, job, 100);
+    assert_places(sim, job, 1, "n1:0 n1:1");
+    assert_undisturbed(sim, job, 10);
+    spread = sim_submitted(sim, &four);
+    sim_run_until_ended(sim, spread, 100);
+    assert_places(sim, spread, 1, "n1:0 n1:1 n2:0 n2:1");
+    assert_int_equal(sim_attempt(sim, spread, 1)->plan.tp, 2);
+    assert_int_equal(sim_attempt(sim, spread, 1)->plan.dp, 2);
+    sim_free(sim);
+}
+
+static void no_node_is_large_enough_for_a_group(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask four = sim_ask(4, 10);
+    uint64_t job;
+
+    (void)state;
+    four.wish.tp = 4;
+    job = sim_submitted(sim, &four);
+    sim_assert_reason(sim, job,
+                      "needs 4 cpu devices, on each node a multiple of parallel.tp = 4; n1 has 2 "
+                      "(0 in whole groups), n2 has 2 (0 in whole groups)");
+    sim_free(sim);
+}
+
+/* Six devices are there: of replicas of four that is one. */
+static void a_range_uses_whole_replicas_only(void **state)
+{
+    struct sim *sim = sim_joined(3);
+    struct hd_ask ask = sim_ask(1, 10);
+    uint64_t job;
+
+    (void)state;
+    ask.devices_max = 12;
+    ask.wish.tp = ask.wish.cp = 2;
+    job = sim_submitted(sim, &ask);
+    assert_places(sim, job, 1, "n1:0 n1:1 n2:0 n2:1");
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.dp, 1);
+    sim_free(sim);
+}
+
+/* A context-parallel group may span nodes: it exchanges blocks, not every activation. */
+static void a_context_parallel_group_may_span_nodes(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask four = sim_ask(4, 12);
+    uint64_t job;
+
+    (void)state;
+    four.wish.cp = 4;
+    job = sim_submitted(sim, &four);
+    assert_places(sim, job, 1, "n1:0 n1:1 n2:0 n2:1");
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.cp, 4);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.micro_batch, 8); /* one replica has them all */
+    sim_run_until_ended(sim, job, 60);
+    assert_undisturbed(sim, job, 12);
+    sim_free(sim);
+}
+
 /* Goal: no starvation across nodes. Method: small jobs that would always fill the holes. */
 static void a_gang_is_not_starved_by_small_jobs(void **state)
 {
@@ -359,6 +438,10 @@ int main(void)
         cmocka_unit_test(the_fewest_nodes_with_the_smallest_rest),
         cmocka_unit_test(a_range_takes_as_many_devices_as_there_are),
         cmocka_unit_test(what_is_missing_is_said_exactly),
+        cmocka_unit_test(a_tensor_parallel_group_stays_on_one_node),
+        cmocka_unit_test(no_node_is_large_enough_for_a_group),
+        cmocka_unit_test(a_range_uses_whole_replicas_only),
+        cmocka_unit_test(a_context_parallel_group_may_span_nodes),
         cmocka_unit_test(a_gang_is_not_starved_by_small_jobs),
         cmocka_unit_test(a_node_that_does_not_see_the_jobs_works_alone),
         cmocka_unit_test(loopback_joins_nodes_of_one_machine_only),
