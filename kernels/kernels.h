@@ -28,10 +28,10 @@
 #include "base/status.h"
 
 enum {
-    HD_KERNEL_ABI = 1,          /* raised when an argument struct changes its meaning */
+    HD_KERNEL_ABI = 2,          /* raised when an argument struct changes its meaning */
     HD_TENSOR_ALIGN = 64,       /* every tensor starts on such a bound */
     HD_GRAD_CHUNK = 64 * 1024,  /* elements per term of the gradient norm (DESIGN: fixed chunks) */
-    HD_EXCHANGE_WORDS = 4,      /* doubles per rank in the step's exchange: enum hd_exchange_word */
+    HD_EXCHANGE_WORDS = 5,      /* doubles per rank in the step's exchange: enum hd_exchange_word */
     HD_KERNEL_OPERANDS_MAX = 16 /* pointers in one argument struct */
 };
 
@@ -65,7 +65,8 @@ enum hd_exchange_word {
     HD_EXCHANGE_LOSS,
     HD_EXCHANGE_TARGETS,
     HD_EXCHANGE_OVERFLOW,
-    HD_EXCHANGE_REQUEST
+    HD_EXCHANGE_REQUEST,
+    HD_EXCHANGE_SQUARES
 };
 
 /* ---- Argument structs
@@ -85,6 +86,16 @@ struct hd_gemm_args {
     enum hd_dtype ab_dtype, c_dtype;
 };
 
+/* out[r, n] = inp[r, n] + bias[n]; out may alias inp. For biases that a sum over ranks stands
+ * before; elsewhere gemm adds them. */
+struct hd_bias_forward_args {
+    void *out;        /* [R, N]  dtype */
+    const void *inp;  /* [R, N]  dtype */
+    const void *bias; /* [N]     dtype */
+    int64_t R, N;
+    enum hd_dtype dtype;
+};
+
 /* dbias[n] (+)= sum_r dout[r, n] */
 struct hd_bias_backward_args {
     float *dbias;     /* [N]             */
@@ -95,26 +106,28 @@ struct hd_bias_backward_args {
     enum hd_dtype dtype;
 };
 
-/* out[r,:] = weight[index[r],:] (+ weight2[index2[r],:], the learned positions of GPT-2).
- * An index outside its table counts as a row of zeros; the data room never makes one. */
+/* out[r,:] = weight[index[r] - first,:] (+ weight2[index2[r],:], the learned positions of GPT-2).
+ * An index outside its table counts as a row of zeros: it is another rank's, whose table begins at
+ * another `first`; the data room makes none that is nobody's. */
 struct hd_embedding_forward_args {
     void *out;             /* [R, C]   dtype */
     const int32_t *index;  /* [R]            */
     const void *weight;    /* [V, C]   dtype */
     const int32_t *index2; /* [R], or NULL   */
     const void *weight2;   /* [V2, C] dtype, or NULL */
-    int64_t R, C, V, V2;
+    int64_t R, C, V, V2, first;
     enum hd_dtype dtype;
 };
 
-/* dweight[v,:] (+)= sum over r with index[r] == v of dout[r,:], in ascending r (deterministic).
+/* dweight[v,:] (+)= sum over r with index[r] - first == v of dout[r,:], in ascending r
+ * (deterministic).
  * Without accumulate the whole table is stored: rows that no index names become zero. */
 struct hd_embedding_backward_args {
     float *dweight;       /* [V, C]        */
     const int32_t *index; /* [R]           */
     const void *dout;     /* [R, C]  dtype */
     void *scratch;
-    int64_t R, C, V;
+    int64_t R, C, V, first;
     bool accumulate;
     enum hd_dtype dtype;
 };
@@ -417,6 +430,34 @@ struct hd_cross_entropy_args {
     enum hd_dtype dtype;
 };
 
+/* Cross-entropy of a vocabulary that several ranks share (Shoeybi et al. 2020, section 3): each
+ * holds the logits of V of all tokens, from token `first` on, and none ever sees all of them. A row
+ * needs three numbers of each rank: with m = max_v logits[r,v] over its V columns
+ *   stats[r,:] = {m, sum_v exp(logits[r,v] - m), logits[r, target[r] - first] or 0, 1 if the target
+ *                 is among the V, else 0} */
+struct hd_cross_entropy_stats_args {
+    float *stats;          /* [R, HD_CROSS_ENTROPY_STATS] */
+    const void *logits;    /* [R, Vp]  dtype              */
+    const int32_t *target; /* [R]                         */
+    int64_t R, V, Vp, first;
+    enum hd_dtype dtype;
+};
+enum { HD_CROSS_ENTROPY_STATS = 4 };
+
+/* The same as cross_entropy for this rank's V columns, with the stats of all P ranks, in rank
+ * order: M = max_p m_p,  Z = sum_p sum_p exp(m_p - M),  loss = log Z + M - sum of the target's
+ * logits Every rank adds the same losses to its block. A target that is nobody's sets overflow. */
+struct hd_cross_entropy_shared_args {
+    void *dlogits; /* [R, Vp]  dtype, or NULL; may alias logits */
+    struct hd_step_block *block;
+    const void *logits;    /* [R, Vp]  dtype                 */
+    const float *stats;    /* [P, R, HD_CROSS_ENTROPY_STATS] */
+    const int32_t *target; /* [R]                            */
+    void *scratch;
+    int64_t R, V, Vp, P, first;
+    enum hd_dtype dtype;
+};
+
 /* Zeroes what a step accumulates: loss_sum, target_count, overflow. */
 struct hd_step_begin_args {
     struct hd_step_block *block;
@@ -431,21 +472,25 @@ struct hd_square_sums_args {
     int64_t N;
 };
 
-/* Writes this rank's record for the exchange: {loss_sum, target_count, overflow, request}. */
+/* Writes this rank's record for the exchange: {loss_sum, target_count, overflow, request, sum of
+ * chunk sums in ascending order}. Several ranks may hold one loss (tp) or one gradient (dp, cp):
+ * one of them counts it, in the records of the others it is 0. */
 struct hd_step_record_args {
     double *record; /* [HD_EXCHANGE_WORDS] */
     const struct hd_step_block *block;
+    const double *sums; /* [chunks] */
+    int64_t chunks;
+    bool counts_loss, counts_squares;
 };
 
-/* Adds the records of all ranks in rank order and the chunk sums in global order, and sets the
- * results in the block:  n = total targets,  grad_norm = sqrt(sum of chunks) / (n * loss_scale),
+/* Adds the records of all ranks in rank order and sets the results in the block:
+ *   n = total targets,  grad_norm = sqrt(sum of squares) / (n * loss_scale),
  *   grad_factor = min(1, max_grad_norm / grad_norm) / (n * loss_scale)   (no clipping: 1 / (n *
  * scale)). Overflow anywhere, n == 0 or a norm that is not finite: skip_update. */
 struct hd_step_finish_args {
     struct hd_step_block *block;
     const double *records; /* [ranks, HD_EXCHANGE_WORDS] */
-    const double *sums;    /* [chunks]                   */
-    int64_t ranks, chunks;
+    int64_t ranks;
 };
 
 /* Elements [begin, end) of a flat part share these factors. */
@@ -603,6 +648,7 @@ struct hd_route_backward_args {
  * RW both, S scratch. The order of rows and operands is part of the ABI hash. */
 #define HD_KERNEL_LIST(K)                                                                         \
     K(gemm, W(c) R(a) R(b) R(bias) S(scratch))                                                    \
+    K(bias_forward, W(out) R(inp) R(bias))                                                        \
     K(bias_backward, W(dbias) R(dout) S(scratch))                                                 \
     K(embedding_forward, W(out) R(index) R(weight) R(index2) R(weight2))                          \
     K(embedding_backward, W(dweight) R(index) R(dout) S(scratch))                                 \
@@ -630,10 +676,12 @@ struct hd_route_backward_args {
     K(cast, W(out) R(inp))                                                                        \
     K(zero, W(out))                                                                               \
     K(cross_entropy, W(dlogits) RW(block) R(logits) R(target) S(scratch))                         \
+    K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \
+    K(cross_entropy_shared, W(dlogits) RW(block) R(logits) R(stats) R(target) S(scratch))         \
     K(step_begin, RW(block))                                                                      \
     K(square_sums, W(sums) RW(block) R(grad))                                                     \
-    K(step_record, W(record) R(block))                                                            \
-    K(step_finish, RW(block) R(records) R(sums))                                                  \
+    K(step_record, W(record) R(block) R(sums))                                                    \
+    K(step_finish, RW(block) R(records))                                                          \
     K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))                           \
     K(route_noise, W(noise) R(block) R(sample) R(index))                                          \
     K(route_forward, W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise))        \

@@ -1,6 +1,34 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/row_sums.h"
 
+INLINE void bias_row(const struct hd_bias_forward_args *a, int64_t r, enum hd_dtype dtype)
+{
+    FOR_VECTORS (c, n, 0, a->N)
+        vf_store(a->out, r * a->N + c, n,
+                 vf_load(a->inp, r * a->N + c, n, dtype) + vf_load(a->bias, c, n, dtype), dtype);
+}
+
+static void add_bias(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_bias_forward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            bias_row(a, r, HD_BF16);
+        else
+            bias_row(a, r, HD_F32);
+}
+
+enum hd_status KERNEL(bias_forward)(struct hd_backend *cpu, const struct hd_bias_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("bias_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->N * 8), add_bias, args);
+    return st;
+}
+
 INLINE struct row_terms bias_terms(const void *args, int64_t r, int64_t c, int64_t n,
                                    enum hd_dtype dtype)
 {

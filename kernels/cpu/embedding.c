@@ -2,21 +2,22 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-INLINE bool in_table(int32_t index, int64_t V)
+INLINE bool in_table(int64_t index, int64_t V)
 {
     return index >= 0 && index < V;
 }
 
 INLINE void embedding_row(const struct hd_embedding_forward_args *a, int64_t r, enum hd_dtype dtype)
 {
-    const bool first = in_table(a->index[r], a->V);
+    const int64_t index = a->index[r] - a->first;
+    const bool first = in_table(index, a->V);
     const bool second = a->index2 && in_table(a->index2[r], a->V2);
 
     FOR_VECTORS (c, n, 0, a->C) {
         vf x = {0};
 
         if (first)
-            x = vf_load(a->weight, a->index[r] * a->C + c, n, dtype);
+            x = vf_load(a->weight, index * a->C + c, n, dtype);
         if (second)
             x += vf_load(a->weight2, a->index2[r] * a->C + c, n, dtype);
         vf_store(a->out, r * a->C + c, n, x, dtype);
@@ -46,7 +47,7 @@ enum hd_status KERNEL(embedding_forward)(struct hd_backend *cpu,
 }
 
 /* Rows sorted by the index they name, ascending in r within an index (a counting sort):
- * rows[begin[v] .. begin[v + 1]) name v. */
+ * rows[begin[v] .. begin[v + 1]) name row v of the table. */
 struct sorted {
     const struct hd_embedding_backward_args *args;
     int64_t *begin; /* [V + 1] */
@@ -60,8 +61,8 @@ static void sort_rows(const struct sorted *s)
 
     memset(s->begin, 0, (size_t)(a->V + 1) * sizeof *s->begin);
     for (int64_t r = 0; r < a->R; r++)
-        if (in_table(a->index[r], a->V))
-            s->begin[a->index[r]]++;
+        if (in_table(a->index[r] - a->first, a->V))
+            s->begin[a->index[r] - a->first]++;
     for (int64_t v = 0; v <= a->V; v++) { /* counts become where each index begins */
         const int64_t count = s->begin[v];
 
@@ -69,8 +70,8 @@ static void sort_rows(const struct sorted *s)
         place += count;
     }
     for (int64_t r = 0; r < a->R; r++)
-        if (in_table(a->index[r], a->V))
-            s->rows[s->begin[a->index[r]]++] = r;
+        if (in_table(a->index[r] - a->first, a->V))
+            s->rows[s->begin[a->index[r] - a->first]++] = r;
     for (int64_t v = a->V; v > 0; v--) /* each begin has moved to the next one's place */
         s->begin[v] = s->begin[v - 1];
     s->begin[0] = 0;

@@ -54,12 +54,18 @@ enum hd_status KERNEL(square_sums)(struct hd_backend *cpu, const struct hd_squar
 
 enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_record_args *args)
 {
+    double *record = args->record;
+
     (void)cpu;
-    memset(args->record, 0, HD_EXCHANGE_WORDS * sizeof *args->record);
-    args->record[HD_EXCHANGE_LOSS] = args->block->loss_sum;
-    args->record[HD_EXCHANGE_TARGETS] = (double)args->block->target_count;
-    args->record[HD_EXCHANGE_OVERFLOW] = args->block->overflow ? 1 : 0;
-    args->record[HD_EXCHANGE_REQUEST] = (double)args->block->request; /* exact below 2^53 */
+    memset(record, 0, HD_EXCHANGE_WORDS * sizeof *record);
+    record[HD_EXCHANGE_OVERFLOW] = args->block->overflow ? 1 : 0;
+    record[HD_EXCHANGE_REQUEST] = (double)args->block->request; /* exact below 2^53 */
+    if (args->counts_loss) {
+        record[HD_EXCHANGE_LOSS] = args->block->loss_sum;
+        record[HD_EXCHANGE_TARGETS] = (double)args->block->target_count;
+    }
+    for (int64_t i = 0; i < args->chunks && args->counts_squares; i++)
+        record[HD_EXCHANGE_SQUARES] += args->sums[i];
     return HD_OK;
 }
 
@@ -75,9 +81,8 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
         loss += record[HD_EXCHANGE_LOSS];
         targets += record[HD_EXCHANGE_TARGETS];
         overflow += record[HD_EXCHANGE_OVERFLOW];
+        squares += record[HD_EXCHANGE_SQUARES];
     }
-    for (int64_t i = 0; i < args->chunks; i++)
-        squares += args->sums[i];
 
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
     norm = sqrt(squares) * scale;

@@ -1,5 +1,16 @@
 #include "kernels/dry/dry.h"
 
+HD_DRY_NO_SCRATCH(bias_forward)
+
+void hd_dry_cost_bias_forward(struct hd_costs *costs, const struct hd_bias_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += (double)a->R * (double)a->N;
+    costs->read_bytes += (a->R + 1) * a->N * e;
+    costs->write_bytes += a->R * a->N * e;
+}
+
 /* One partial row of sums per chunk of rows. */
 int64_t hd_dry_scratch_bias_backward(const struct hd_bias_backward_args *args,
                                      const struct hd_traits *traits)

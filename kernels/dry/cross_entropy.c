@@ -18,3 +18,34 @@ void hd_dry_cost_cross_entropy(struct hd_costs *costs, const struct hd_cross_ent
     costs->read_bytes += a->R * (a->V * e + 4);
     costs->write_bytes += a->dlogits ? a->R * a->Vp * e : 0;
 }
+
+HD_DRY_NO_SCRATCH(cross_entropy_stats)
+
+void hd_dry_cost_cross_entropy_stats(struct hd_costs *costs,
+                                     const struct hd_cross_entropy_stats_args *a)
+{
+    costs->flops += (double)a->R * (double)a->V * 4;
+    costs->read_bytes += a->R * (a->V * (int64_t)hd_dtype_size(a->dtype) + 4);
+    costs->write_bytes += a->R * HD_CROSS_ENTROPY_STATS * 4;
+}
+
+int64_t hd_dry_scratch_cross_entropy_shared(const struct hd_cross_entropy_shared_args *args,
+                                            const struct hd_traits *traits)
+{
+    (void)traits;
+    return args->R * (int64_t)sizeof(double);
+}
+
+/* What cross_entropy does behind its sums; a row's few numbers of each rank are left out. */
+void hd_dry_cost_cross_entropy_shared(struct hd_costs *costs,
+                                      const struct hd_cross_entropy_shared_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->read_bytes += a->R * (a->P * HD_CROSS_ENTROPY_STATS * 4 + 4);
+    if (!a->dlogits)
+        return;
+    costs->flops += (double)a->R * (double)a->V * 3;
+    costs->read_bytes += a->R * a->V * e;
+    costs->write_bytes += a->R * a->Vp * e;
+}

@@ -21,12 +21,13 @@ void hd_dry_cost_square_sums(struct hd_costs *costs, const struct hd_square_sums
 
 void hd_dry_cost_step_record(struct hd_costs *costs, const struct hd_step_record_args *a)
 {
-    (void)a;
+    costs->flops += (double)a->chunks;
+    costs->read_bytes += a->chunks * 8;
     costs->write_bytes += HD_EXCHANGE_WORDS * 8;
 }
 
 void hd_dry_cost_step_finish(struct hd_costs *costs, const struct hd_step_finish_args *a)
 {
-    costs->flops += (double)(a->chunks + 3 * a->ranks);
-    costs->read_bytes += (a->ranks * HD_EXCHANGE_WORDS + a->chunks) * 8;
+    costs->flops += (double)(4 * a->ranks);
+    costs->read_bytes += a->ranks * HD_EXCHANGE_WORDS * 8;
 }

@@ -9,29 +9,39 @@ static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_
     return op_rmsnorm(rec, x, w.weight, c->norm_eps);
 }
 
-/* x: [R, C] -> [R, C], partial sums, one a tp rank. Heads are shared out over tp. */
+/* The second linear of a pair cut over tp: partial sums become whole, [R, K] -> [Rl, C]. Its bias
+ * is added once, behind the sum. */
+static struct hd_tensor *row_parallel(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias)
+{
+    if (hd_rec_tp_size(rec) == 1)
+        return op_linear(rec, x, weight, bias, 1);
+    x = op_tp_leave(rec, op_linear(rec, x, weight, -1, 1));
+    return bias < 0 ? x : op_bias(rec, x, bias);
+}
+
+/* x: [R, C] -> [Rl, C]. Heads are shared out over tp; several ranks may share a key/value head. */
 static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                            int tp, const struct hd_attention *w, int64_t window,
                                            struct hd_tensor *x)
 {
-    const int64_t H = c->H / tp, G = c->G / tp;
+    const int64_t H = c->H / tp, G = c->G > tp ? c->G / tp : 1;
     struct hd_tensor *qkv = op_linear(rec, x, w->qkv, w->qkv_bias, 3); /* [R, (H+2G)*D] */
 
     if (c->qk_norm)
         qkv = op_head_norm(rec, qkv, w->q_norm, w->k_norm, H, G, c->D, c->norm_eps);
     if (!c->family->learned_positions)
         qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, &c->rope);
-    return op_linear(rec, op_attention(rec, qkv, H, G, c->D, true, window), w->out, w->out_bias, 1);
+    return row_parallel(rec, op_attention(rec, qkv, H, G, c->D, true, window), w->out, w->out_bias);
 }
 
-/* x: [R, C] -> [R, C], partial sums, one a tp rank. */
+/* x: [R, C] -> [Rl, C]. */
 static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                      const struct hd_mlp *w, struct hd_tensor *x)
 {
     struct hd_tensor *h = op_linear(rec, x, w->up, w->up_bias, c->family->gated_mlp ? 2 : 1);
 
     h = c->family->gated_mlp ? op_swiglu(rec, h) : op_gelu(rec, h); /* [R, F] */
-    return op_linear(rec, h, w->down, w->down_bias, 1);
+    return row_parallel(rec, h, w->down, w->down_bias);
 }
 
 /* What a unit's forward function is given besides its input. */
@@ -40,7 +50,7 @@ struct forward {
     int tp;
 };
 
-/* Records one pre-norm block. Nothing computes here; rec collects the ops. */
+/* Records one pre-norm block, [Rl, C] -> [Rl, C]. Nothing computes here; rec collects the ops. */
 static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
                                        struct hd_tensor *x)
 {
@@ -49,26 +59,31 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     const struct hd_block *w = &f->model->blocks[unit - f->model->unit_first_block];
     struct hd_tensor *h;
 
-    h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm1));
+    h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm1)); /* [R, C] */
     h = attention_forward(rec, c, f->tp, &w->attention,
                           hd_model_window(c, unit - f->model->unit_first_block), h);
-    x = op_add(rec, x, op_tp_leave(rec, h));
+    x = op_add(rec, x, h);
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm2));
     h = mlp_forward(rec, c, &w->mlp, h);
-    return op_add(rec, x, op_tp_leave(rec, h));
+    return op_add(rec, x, h);
 }
 
 static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, int unit,
                                            struct hd_tensor *x)
 {
     const struct forward *f = context;
-    const bool learned = f->model->positions >= 0;
+    const int table = f->model->positions;
+    struct hd_tensor *tokens = hd_rec_batch(rec, HD_BATCH_TOKENS);
+    struct hd_tensor *positions = table >= 0 ? hd_rec_batch(rec, HD_BATCH_POSITIONS) : NULL;
 
     (void)unit, (void)x;
-    return op_embedding(rec, hd_rec_batch(rec, HD_BATCH_TOKENS), f->model->embedding,
-                        learned ? hd_rec_batch(rec, HD_BATCH_POSITIONS) : NULL,
-                        f->model->positions);
+    if (f->tp == 1)
+        return op_embedding(rec, tokens, f->model->embedding, positions, table);
+    x = op_tp_leave(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1));
+    if (!positions)
+        return x;
+    return op_add(rec, x, op_embedding(rec, op_tp_rows(rec, positions), table, NULL, -1));
 }
 
 static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,
@@ -81,7 +96,7 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
     if (hd_rec_shape(rec)->mode == HD_RECORD_DECODE)
         op_logits(rec, x, f->model->head);
     else
-        op_head_loss(rec, x, f->model->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
+        op_head_loss(rec, op_tp_enter(rec, x), f->model->head, hd_rec_batch(rec, HD_BATCH_TARGETS));
     return NULL;
 }
 

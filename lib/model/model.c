@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,8 +100,42 @@ struct declare {
     char prefix[48];
 };
 
-static int param(struct declare *d, const char *what, int64_t rows, int64_t columns, int tp_axis,
-                 enum hd_init_kind init, double std, bool joined)
+/* How ranks hold a parameter: see struct hd_param_spec. */
+struct share {
+    int axis, copies;
+    bool padded, partial;
+};
+
+static struct share cut(int axis)
+{
+    return (struct share){.axis = axis};
+}
+
+/* A key/value head, which tp ranks share when there are more of them. */
+static struct share cut_heads(const struct declare *d)
+{
+    return (struct share){.axis = 0, .copies = d->registry->mesh.sizes.kv_replica};
+}
+
+static struct share cut_vocabulary(void)
+{
+    return (struct share){.axis = 0, .padded = true};
+}
+
+/* Held by all, applied to the rows that a rank has outside of the pairs cut over tp. */
+static struct share on_rows(const struct declare *d)
+{
+    return (struct share){.axis = -1, .partial = d->registry->sequence};
+}
+
+/* Held by all, applied to the heads that a rank has. */
+static struct share on_heads(void)
+{
+    return (struct share){.axis = -1, .partial = true};
+}
+
+static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
+                 struct share share, enum hd_init_kind init, double std, bool joined)
 {
     char name[HD_PARAM_NAME_MAX];
 
@@ -108,25 +143,28 @@ static int param(struct declare *d, const char *what, int64_t rows, int64_t colu
     return hd_registry_param(d->registry, &(struct hd_param_spec){.name = name,
                                                                   .dim_count = columns ? 2 : 1,
                                                                   .shape = {rows, columns},
-                                                                  .tp_axis = tp_axis,
+                                                                  .tp_axis = share.axis,
+                                                                  .tp_copies = share.copies,
+                                                                  .padded = share.padded,
+                                                                  .partial = share.partial,
                                                                   .init = init,
                                                                   .init_std = std,
                                                                   .decay = columns != 0,
                                                                   .joined = joined});
 }
 
-static int matrix(struct declare *d, const char *what, int64_t rows, int64_t columns, int tp_axis,
-                  double std, bool joined)
+static int matrix(struct declare *d, const char *what, int64_t rows, int64_t columns,
+                  struct share share, double std, bool joined)
 {
-    return param(d, what, rows, columns, tp_axis, HD_INIT_NORMAL, std, joined);
+    return param(d, what, rows, columns, share, HD_INIT_NORMAL, std, joined);
 }
 
-static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, int tp_axis,
+static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, struct share share,
                 bool joined)
 {
     if (!wanted)
         return -1;
-    return param(d, what, rows, 0, tp_axis, HD_INIT_ZEROS, 0, joined);
+    return param(d, what, rows, 0, share, HD_INIT_ZEROS, 0, joined);
 }
 
 static struct hd_norm declare_norm(struct declare *d, const char *which)
@@ -135,10 +173,10 @@ static struct hd_norm declare_norm(struct declare *d, const char *which)
     char what[32];
 
     (void)snprintf(what, sizeof what, "%s.weight", which);
-    n.weight = param(d, what, d->config->C, 0, -1, HD_INIT_ONES, 0, false);
+    n.weight = param(d, what, d->config->C, 0, on_rows(d), HD_INIT_ONES, 0, false);
     (void)snprintf(what, sizeof what, "%s.bias", which);
     if (d->config->family->layernorm)
-        n.bias = param(d, what, d->config->C, 0, -1, HD_INIT_ZEROS, 0, false);
+        n.bias = param(d, what, d->config->C, 0, on_rows(d), HD_INIT_ZEROS, 0, false);
     return n;
 }
 
@@ -157,18 +195,18 @@ static struct hd_attention declare_attention(struct declare *d)
     const int64_t Q = c->H * c->D, K = c->G * c->D;
     struct hd_attention a;
 
-    a.qkv = matrix(d, "attention.q.weight", Q, c->C, 0, init_std, false);
-    (void)matrix(d, "attention.k.weight", K, c->C, 0, init_std, true);
-    (void)matrix(d, "attention.v.weight", K, c->C, 0, init_std, true);
-    a.out = matrix(d, "attention.out.weight", c->C, Q, 1, residual_std(c), false);
-    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, 0, false);
-    (void)bias(d, c->qkv_bias, "attention.k.bias", K, 0, true);
-    (void)bias(d, c->qkv_bias, "attention.v.bias", K, 0, true);
-    a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, -1, false);
+    a.qkv = matrix(d, "attention.q.weight", Q, c->C, cut(0), init_std, false);
+    (void)matrix(d, "attention.k.weight", K, c->C, cut_heads(d), init_std, true);
+    (void)matrix(d, "attention.v.weight", K, c->C, cut_heads(d), init_std, true);
+    a.out = matrix(d, "attention.out.weight", c->C, Q, cut(1), residual_std(c), false);
+    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, cut(0), false);
+    (void)bias(d, c->qkv_bias, "attention.k.bias", K, cut_heads(d), true);
+    (void)bias(d, c->qkv_bias, "attention.v.bias", K, cut_heads(d), true);
+    a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
     a.q_norm = a.k_norm = -1;
     if (c->qk_norm) {
-        a.q_norm = param(d, "attention.q_norm.weight", c->D, 0, -1, HD_INIT_ONES, 0, false);
-        a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, -1, HD_INIT_ONES, 0, false);
+        a.q_norm = param(d, "attention.q_norm.weight", c->D, 0, on_heads(), HD_INIT_ONES, 0, false);
+        a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, on_heads(), HD_INIT_ONES, 0, false);
     }
     return a;
 }
@@ -179,19 +217,19 @@ static struct hd_mlp declare_mlp(struct declare *d)
     struct hd_mlp m;
 
     if (c->family->gated_mlp) {
-        m.up = matrix(d, "mlp.gate.weight", c->F, c->C, 0, init_std, false);
-        (void)matrix(d, "mlp.up.weight", c->F, c->C, 0, init_std, true);
+        m.up = matrix(d, "mlp.gate.weight", c->F, c->C, cut(0), init_std, false);
+        (void)matrix(d, "mlp.up.weight", c->F, c->C, cut(0), init_std, true);
     } else {
-        m.up = matrix(d, "mlp.up.weight", c->F, c->C, 0, init_std, false);
+        m.up = matrix(d, "mlp.up.weight", c->F, c->C, cut(0), init_std, false);
     }
-    m.down = matrix(d, "mlp.down.weight", c->C, c->F, 1, residual_std(c), false);
+    m.down = matrix(d, "mlp.down.weight", c->C, c->F, cut(1), residual_std(c), false);
     if (c->family->gated_mlp) {
-        m.up_bias = bias(d, c->mlp_bias, "mlp.gate.bias", c->F, 0, false);
-        (void)bias(d, c->mlp_bias, "mlp.up.bias", c->F, 0, true);
+        m.up_bias = bias(d, c->mlp_bias, "mlp.gate.bias", c->F, cut(0), false);
+        (void)bias(d, c->mlp_bias, "mlp.up.bias", c->F, cut(0), true);
     } else {
-        m.up_bias = bias(d, c->mlp_bias, "mlp.up.bias", c->F, 0, false);
+        m.up_bias = bias(d, c->mlp_bias, "mlp.up.bias", c->F, cut(0), false);
     }
-    m.down_bias = bias(d, c->mlp_bias, "mlp.down.bias", c->C, -1, false);
+    m.down_bias = bias(d, c->mlp_bias, "mlp.down.bias", c->C, on_rows(d), false);
     return m;
 }
 
@@ -201,10 +239,10 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
 
     (void)snprintf(d->prefix, sizeof d->prefix, "embedding");
     m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
-    m->embedding = matrix(d, "weight", c->V, c->C, -1, init_std, false);
+    m->embedding = matrix(d, "weight", c->V, c->C, cut_vocabulary(), init_std, false);
     m->positions = -1;
     if (c->family->learned_positions)
-        m->positions = matrix(d, "positions", c->context, c->C, -1, init_std, false);
+        m->positions = matrix(d, "positions", c->context, c->C, on_rows(d), init_std, false);
 }
 
 static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
@@ -231,7 +269,26 @@ static void declare_head(struct declare *d, struct hd_model *m)
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
     m->head_norm = declare_norm(d, "norm");
-    m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, -1, init_std, false);
+    m->head =
+        c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, cut_vocabulary(), init_std, false);
+}
+
+static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)
+{
+    const int tp = sizes->tp;
+
+    if (c->H % tp || c->F % tp || (c->G % tp && tp % c->G))
+        return hd_err(HD_INVALID,
+                      "tp = %d must divide heads = %lld and ffn_hidden = %lld, and divide or be a "
+                      "multiple of kv_heads = %lld",
+                      tp, (long long)c->H, (long long)c->F, (long long)c->G);
+    assert(sizes->kv_replica == hd_model_kv_replica(c, tp));
+    return HD_OK;
+}
+
+int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp)
+{
+    return tp > config->G ? (int32_t)(tp / config->G) : 1;
 }
 
 enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_registry *registry,
@@ -239,11 +296,10 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
 {
     struct declare d = {.registry = registry, .config = config};
     struct hd_model m = {.config = *config};
+    const enum hd_status st = check_tp(config, &registry->mesh.sizes);
 
-    if (config->H % registry->tp_size || config->G % registry->tp_size ||
-        config->F % registry->tp_size)
-        return hd_err(HD_INVALID, "tp = %d does not divide heads, kv_heads and ffn_hidden",
-                      registry->tp_size);
+    if (st)
+        return st;
     m.blocks = hd_arena_array(arena, (size_t)config->L, sizeof *m.blocks);
     if (!m.blocks)
         return hd_err(HD_NO_MEMORY, "no memory for %lld layers", (long long)config->L);

@@ -82,7 +82,10 @@ struct hd_model {
     int unit_embedding, unit_first_block, unit_head;
 };
 
-/* Declares every parameter. The registry's tp cuts heads and ffn. Lives in `arena`. */
+/* Neighbours in tp that hold one key/value head: the mesh's kv_replica. 1 unless tp > kv_heads. */
+int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp);
+
+/* Declares every parameter. The registry's tp cuts heads, ffn and vocabulary. Lives in `arena`. */
 enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_registry *registry,
                                 struct hd_arena *arena, struct hd_model *ret_model);
 

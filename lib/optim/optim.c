@@ -59,15 +59,23 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
 
 /* ---- the program U ---- */
 
+/* Chunk sums of the segments that this rank counts. */
 static void emit_squares(struct hd_emit *e, int part)
 {
     const struct hd_part *p = &e->registry->parts[part];
-    struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
 
-    sums.offset_bytes = p->first_chunk * (int64_t)sizeof(double);
-    (void)hd_emit_kernel(e, HD_K_square_sums, &(struct hd_square_sums_args){.N = p->count},
-                         (struct hd_operand[]){sums, hd_emit_global(e, HD_GLOBAL_BLOCK),
-                                               hd_emit_part(e, part, HD_STATE_GRAD, 0)});
+    for (int i = 0; i < p->segment_count; i++) {
+        const struct hd_segment *s = &p->segments[i];
+        struct hd_operand sums = hd_emit_global(e, HD_GLOBAL_SUMS);
+
+        if (!s->counted)
+            continue;
+        sums.offset_bytes = s->first_chunk * (int64_t)sizeof(double);
+        (void)hd_emit_kernel(e, HD_K_square_sums,
+                             &(struct hd_square_sums_args){.N = s->end - s->begin},
+                             (struct hd_operand[]){sums, hd_emit_global(e, HD_GLOBAL_BLOCK),
+                                                   hd_emit_part(e, part, HD_STATE_GRAD, s->begin)});
+    }
 }
 
 static void emit_update(struct hd_emit *e, int part)
@@ -97,24 +105,28 @@ static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, in
     }
 }
 
-/* The squares come before the record: they can raise the overflow flag that the record carries.
- * With one rank the record of this rank is the array of records. */
+/* The squares come before the record, which carries them. The ranks of one (dp, cp) have one loss,
+ * which tp index 0 counts; those of one tp have one gradient, which the first of them counts. With
+ * one rank the record of this rank is the array of records. */
 static void emit_exchange(struct hd_emit *e)
 {
-    const bool alone = e->registry->exchange_ranks == 1;
+    const struct hd_registry *r = e->registry;
+    const bool alone = r->mesh.world == 1;
     struct hd_operand record = hd_emit_global(e, alone ? HD_GLOBAL_RECORDS : HD_GLOBAL_RECORD);
     struct hd_operand records = hd_emit_global(e, HD_GLOBAL_RECORDS);
     struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
 
-    (void)hd_emit_kernel(e, HD_K_step_record, &(struct hd_step_record_args){0},
-                         (struct hd_operand[]){record, block});
+    (void)hd_emit_kernel(
+        e, HD_K_step_record,
+        &(struct hd_step_record_args){.chunks = r->chunk_count,
+                                      .counts_loss = r->coord.tp == 0,
+                                      .counts_squares = r->coord.dp == 0 && r->coord.cp == 0},
+        (struct hd_operand[]){record, block, hd_emit_global(e, HD_GLOBAL_SUMS)});
     if (!alone)
-        (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_DP_CP, records, record,
+        (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_WORLD, records, record,
                            HD_EXCHANGE_WORDS, HD_F64);
-    (void)hd_emit_kernel(e, HD_K_step_finish,
-                         &(struct hd_step_finish_args){.ranks = e->registry->exchange_ranks,
-                                                       .chunks = e->registry->chunk_count},
-                         (struct hd_operand[]){block, records, hd_emit_global(e, HD_GLOBAL_SUMS)});
+    (void)hd_emit_kernel(e, HD_K_step_finish, &(struct hd_step_finish_args){.ranks = r->mesh.world},
+                         (struct hd_operand[]){block, records});
 }
 
 enum hd_status hd_optim_compile(const struct hd_registry *registry,

@@ -1,7 +1,7 @@
 /* optim: the learning-rate schedules, and the program U that ends a step.
  *
- * U: exchange of {loss, targets, overflow} between data-parallel ranks, chunk sums of the squared
- * gradient, one factor for mean and clipping at once, AdamW over each trainable part with the
+ * U: chunk sums of the squared gradient, exchange of {loss, targets, overflow, squares} between all
+ * ranks, one factor for mean and clipping at once, AdamW over each trainable part with the
  * compute copy written in the same pass. Gradients arrive as sums over all targets of the step;
  * nothing is divided before the factor, so accumulation equals the big batch.
  *

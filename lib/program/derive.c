@@ -55,25 +55,54 @@ struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtyp
                       0);
 }
 
+static const struct hd_op_row *row_of(enum hd_op_kind kind)
+{
+    static const struct hd_op_row *const rows[] = {
+#define X(name, class) &hd_op_row_##name,
+        HD_OP_LIST(X)
+#undef X
+    };
+    return rows[kind];
+}
+
+/* The value as backward derives it again; none where it is kept. */
+static struct hd_operand derive_again(struct hd_emit *e, const struct hd_tensor *t)
+{
+    const bool backward = e->call == HD_CALL_B || e->call == HD_CALL_W;
+    const struct hd_op *op = e->producer[t->id] >= 0 ? &e->rec->ops[e->producer[t->id]] : NULL;
+    struct hd_operand *again = &e->again[e->call == HD_CALL_W][t->id];
+
+    if (!backward || !op || !row_of(op->kind)->again)
+        return hd_emit_none();
+    if (again->store < 0)
+        *again = row_of(op->kind)->again(e, op);
+    return *again;
+}
+
 struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t)
 {
     static const enum hd_store_kind kinds[] = {[HD_TENSOR_RESULT] = HD_STORE_TEMPORARY,
                                                [HD_TENSOR_BATCH] = HD_STORE_BATCH,
                                                [HD_TENSOR_INPUT] = HD_STORE_INPUT};
+    struct hd_operand again;
 
     if (t->id < 0)
         return hd_emit_none();
-    if (e->value_store[t->id] < 0 && t->same_store >= 0)
-        e->value_store[t->id] = hd_emit_value(e, e->rec->tensors[t->same_store]).store;
-    if (e->value_store[t->id] < 0)
-        e->value_store[t->id] =
+    again = derive_again(e, t);
+    if (again.store >= 0)
+        return again;
+    if (e->value[t->id].store < 0 && t->same_store >= 0)
+        e->value[t->id] = hd_emit_value(e, e->rec->tensors[t->same_store]);
+    if (e->value[t->id].store < 0)
+        e->value[t->id] = hd_emit_at(
             hd_emit_store(e, &(struct hd_store){.kind = kinds[t->kind],
                                                 .name = t->name,
                                                 .dtype = t->dtype,
                                                 .rows = t->dim[0],
                                                 .columns = t->dim_count > 1 ? t->dim[1] : 0,
-                                                .field = t->field});
-    return hd_emit_at(e->value_store[t->id], 0);
+                                                .field = t->field}),
+            0);
+    return e->value[t->id];
 }
 
 struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind, int64_t offset)
@@ -269,14 +298,14 @@ void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_op
     if (!t->needs_grad)
         return;
     if (slot->store < 0) {
-        *slot = (struct hd_grad_slot){grad.store, own};
+        *slot = (struct hd_grad_slot){grad.store, own, e->call};
         return;
     }
     sum = hd_emit_temp(e, "grad", t->dtype, t->dim[0], t->dim[1]);
     (void)hd_emit_kernel(e, HD_K_add,
                          &(struct hd_add_args){.N = t->dim[0] * t->dim[1], .dtype = t->dtype},
                          (struct hd_operand[]){sum, hd_emit_at(slot->store, 0), grad});
-    *slot = (struct hd_grad_slot){sum.store, true};
+    *slot = (struct hd_grad_slot){sum.store, true, e->call};
 }
 
 struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
@@ -312,22 +341,21 @@ void hd_emit_contributes(struct hd_node *node, bool first)
 
 /* ---- the pass ---- */
 
-static const struct hd_op_row *row_of(enum hd_op_kind kind)
-{
-    static const struct hd_op_row *const rows[] = {
-#define X(name, class) &hd_op_row_##name,
-        HD_OP_LIST(X)
-#undef X
-    };
-    return rows[kind];
-}
-
 static int *filled_array(struct hd_arena *arena, int count)
 {
     int *items = hd_arena_array(arena, (size_t)count + 1, sizeof *items);
 
     for (int i = 0; items && i <= count; i++)
         items[i] = -1;
+    return items;
+}
+
+static struct hd_operand *no_operands(struct hd_arena *arena, int count)
+{
+    struct hd_operand *items = hd_arena_array(arena, (size_t)count + 1, sizeof *items);
+
+    for (int i = 0; items && i <= count; i++)
+        items[i] = hd_emit_none();
     return items;
 }
 
@@ -339,7 +367,10 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
     if (!e)
         return NULL;
     *e = (struct hd_emit){.rec = rec, .registry = r, .options = options, .arena = rec->arena};
-    e->value_store = filled_array(e->arena, rec->tensor_count);
+    e->value = no_operands(e->arena, rec->tensor_count);
+    for (int i = 0; i < 2; i++)
+        e->again[i] = no_operands(e->arena, rec->tensor_count);
+    e->producer = filled_array(e->arena, rec->tensor_count);
     e->kept_store = filled_array(e->arena, rec->op_count);
     e->kept_store2 = filled_array(e->arena, rec->op_count);
     e->part_store = filled_array(e->arena, r->part_count * HD_STATE_KIND_COUNT);
@@ -349,6 +380,9 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
         e->global_store[i] = -1;
     for (int i = 0; e->grads && i < rec->tensor_count; i++)
         e->grads[i].store = -1;
+    for (int i = 0; e->producer && i < rec->op_count; i++)
+        if (rec->ops[i].out)
+            e->producer[rec->ops[i].out->id] = i;
     return hd_arena_failed(e->arena) ? NULL : e;
 }
 
@@ -358,7 +392,7 @@ static void emit_backward(struct hd_emit *e, const struct hd_op *op)
 
     if (!op->out || e->grads[op->out->id].store < 0)
         return;
-    e->call = HD_CALL_B;
+    e->call = row->early ? e->grads[op->out->id].call : HD_CALL_B;
     if (row->backward_inputs)
         row->backward_inputs(e, op);
     e->call = e->options->split_backward ? HD_CALL_W : HD_CALL_B;

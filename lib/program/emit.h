@@ -20,6 +20,8 @@ struct hd_node_list {
 struct hd_grad_slot {
     int store; /* -1: none yet */
     bool own;  /* made for this tensor alone, so that more may be added in place */
+    enum hd_call
+        call; /* the program that made its newest contribution: B, or F by a composite op */
 };
 
 struct hd_emit {
@@ -36,7 +38,9 @@ struct hd_emit {
     enum hd_call call; /* the program that nodes are added to */
     int unit;
 
-    int *value_store; /* by tensor id, -1: not made */
+    struct hd_operand *value;    /* by tensor id; store -1: not made */
+    struct hd_operand *again[2]; /* in B, in W: what was derived again there, by tensor id */
+    int *producer;               /* by tensor id: the op whose result it is; -1: none */
     int *kept_store;  /* by op index: what its forward left for its backward (lse, rstd, ...) */
     int *kept_store2; /* a second one (mean) */
     struct hd_grad_slot *grads; /* by tensor id */
@@ -57,7 +61,8 @@ static inline struct hd_operand hd_emit_none(void)
     return (struct hd_operand){-1, 0};
 }
 
-/* The memory of a tensor's value, made at first use. */
+/* The memory of a tensor's value, made at first use. In B and W a value that is not kept but
+ * derived again (hd_op_row.again) is derived here, once per program. */
 struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t);
 
 /* A parameter (or span) for computing in `dtype`; its gradient. */
@@ -96,6 +101,9 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, enum hd_comm_kind kind, enum hd_
                              struct hd_operand received, struct hd_operand sent, int64_t count,
                              enum hd_dtype dtype);
 
+/* db += sum_r dy, for a span of biases from `bias` on; nothing for -1 or frozen ones. */
+void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y);
+
 void hd_emit_fail(struct hd_emit *e, enum hd_status st);
 
 /* ---- the op table ---- */
@@ -104,6 +112,12 @@ struct hd_op_row {
     void (*forward)(struct hd_emit *e, const struct hd_op *op);
     void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: nothing to do */
     void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: nothing to do */
+    /* Not NULL: backward does not find the result kept, it is derived again from the op's inputs;
+     * none: this time it is kept after all. */
+    struct hd_operand (*again)(struct hd_emit *e, const struct hd_op *op);
+    /* Backward for inputs follows the gradient into F when it was formed there: it makes it smaller
+     * before it is kept. */
+    bool early;
 };
 #define X(name, class) extern const struct hd_op_row hd_op_row_##name;
 HD_OP_LIST(X)

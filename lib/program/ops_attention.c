@@ -41,7 +41,8 @@ static void rope_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_emit_add_grad(e, op->in[0], grad, true);
 }
 
-const struct hd_op_row hd_op_row_rope = {rope_forward, rope_backward_inputs, NULL};
+const struct hd_op_row hd_op_row_rope = {.forward = rope_forward,
+                                         .backward_inputs = rope_backward_inputs};
 
 /* ---- attention ---- */
 
@@ -180,4 +181,5 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_emit_add_grad(e, x, grad, true);
 }
 
-const struct hd_op_row hd_op_row_attention = {attention_forward, attention_backward_inputs, NULL};
+const struct hd_op_row hd_op_row_attention = {.forward = attention_forward,
+                                              .backward_inputs = attention_backward_inputs};

@@ -1,4 +1,4 @@
-/* Ops without weights on one element or row at a time, and the two of tensor parallelism. */
+/* Ops without weight matrices on one element or row at a time. */
 #include "program/emit.h"
 
 /* ---- SwiGLU ---- */
@@ -27,7 +27,8 @@ static void swiglu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_emit_add_grad(e, x, dx, true);
 }
 
-const struct hd_op_row hd_op_row_swiglu = {swiglu_forward, swiglu_backward_inputs, NULL};
+const struct hd_op_row hd_op_row_swiglu = {.forward = swiglu_forward,
+                                           .backward_inputs = swiglu_backward_inputs};
 
 /* ---- GELU ---- */
 
@@ -55,7 +56,8 @@ static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_emit_add_grad(e, x, dx, true);
 }
 
-const struct hd_op_row hd_op_row_gelu = {gelu_forward, gelu_backward_inputs, NULL};
+const struct hd_op_row hd_op_row_gelu = {.forward = gelu_forward,
+                                         .backward_inputs = gelu_backward_inputs};
 
 /* ---- add: both inputs get the same gradient, by reference ---- */
 
@@ -74,7 +76,8 @@ static void add_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         hd_emit_add_grad(e, op->in[i], hd_emit_grad(e, op->out), false);
 }
 
-const struct hd_op_row hd_op_row_add = {add_forward, add_backward_inputs, NULL};
+const struct hd_op_row hd_op_row_add = {.forward = add_forward,
+                                        .backward_inputs = add_backward_inputs};
 
 /* ---- cast ---- */
 
@@ -107,47 +110,32 @@ static void cast_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     hd_emit_add_grad(e, x, dx, true);
 }
 
-const struct hd_op_row hd_op_row_cast = {cast_forward, cast_backward_inputs, NULL};
+const struct hd_op_row hd_op_row_cast = {.forward = cast_forward,
+                                         .backward_inputs = cast_backward_inputs};
 
-/* ---- f and g of tensor parallelism (Shoeybi et al. 2020, section 3) ----
- *
- * enter (f): forward the identity, backward a sum over tp: each rank saw every row with its share
- * of the weights, so each holds a part of dx. leave (g): forward a sum over tp: each rank holds
- * partial sums of its share; backward the identity.
- */
-static struct hd_operand emit_sum(struct hd_emit *e, const char *name, const struct hd_tensor *like,
-                                  struct hd_operand sent)
-{
-    struct hd_operand sum = hd_emit_temp(e, name, like->dtype, like->dim[0], like->dim[1]);
+/* ---- bias behind a sum over ranks; a linear adds its own ---- */
 
-    (void)hd_emit_comm(e, HD_COMM_ALL_REDUCE, HD_GROUP_TP, sum, sent, like->dim[0] * like->dim[1],
-                       like->dtype);
-    return sum;
-}
-
-static void tp_enter_forward(struct hd_emit *e, const struct hd_op *op)
-{
-    e->value_store[op->out->id] = hd_emit_value(e, op->in[0]).store;
-}
-
-static void tp_enter_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+static void bias_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
 
-    if (x->needs_grad)
-        hd_emit_add_grad(e, x, emit_sum(e, "grad", x, hd_emit_grad(e, op->out)), true);
+    (void)hd_emit_kernel(
+        e, HD_K_bias_forward,
+        &(struct hd_bias_forward_args){.R = x->dim[0], .N = x->dim[1], .dtype = x->dtype},
+        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_value(e, x),
+                              hd_emit_weight(e, op->param[0], x->dtype)});
 }
 
-const struct hd_op_row hd_op_row_tp_enter = {tp_enter_forward, tp_enter_backward_inputs, NULL};
-
-static void tp_leave_forward(struct hd_emit *e, const struct hd_op *op)
-{
-    e->value_store[op->out->id] = emit_sum(e, "summed", op->out, hd_emit_value(e, op->in[0])).store;
-}
-
-static void tp_leave_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+static void bias_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     hd_emit_add_grad(e, op->in[0], hd_emit_grad(e, op->out), false);
 }
 
-const struct hd_op_row hd_op_row_tp_leave = {tp_leave_forward, tp_leave_backward_inputs, NULL};
+static void bias_backward_weights(struct hd_emit *e, const struct hd_op *op)
+{
+    hd_emit_bias_gradient(e, op->param[0], op->span, op->out);
+}
+
+const struct hd_op_row hd_op_row_bias = {.forward = bias_forward,
+                                         .backward_inputs = bias_backward_inputs,
+                                         .backward_weights = bias_backward_weights};

@@ -16,6 +16,7 @@ static void embedding_forward(struct hd_emit *e, const struct hd_op *op)
         .C = out->dim[1],
         .V = params[op->param[0]].local[0],
         .V2 = positions ? params[op->param[1]].local[0] : 0,
+        .first = params[op->param[0]].start[0],
         .dtype = out->dtype,
     };
 
@@ -42,6 +43,7 @@ static void embedding_backward_weights(struct hd_emit *e, const struct hd_op *op
                                                .R = op->out->dim[0],
                                                .C = op->out->dim[1],
                                                .V = e->registry->params[op->param[i]].local[0],
+                                               .first = e->registry->params[op->param[i]].start[0],
                                                .dtype = op->out->dtype},
                                            (struct hd_operand[]){grad, hd_emit_value(e, op->in[i]),
                                                                  hd_emit_grad(e, op->out)}),
@@ -49,7 +51,8 @@ static void embedding_backward_weights(struct hd_emit *e, const struct hd_op *op
     }
 }
 
-const struct hd_op_row hd_op_row_embedding = {embedding_forward, NULL, embedding_backward_weights};
+const struct hd_op_row hd_op_row_embedding = {.forward = embedding_forward,
+                                              .backward_weights = embedding_backward_weights};
 
 /* ---- linear ---- */
 
@@ -85,6 +88,8 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 
     if (!x->needs_grad)
         return;
+    if (!e->options->split_backward && hd_op_trains_param(e->registry, op, 0))
+        (void)hd_emit_value(e, x); /* what is gathered again arrives while dx is computed */
     dx = hd_emit_grad_sum(e, x, &accumulate);
     (void)hd_emit_kernel(e, HD_K_gemm,
                          &(struct hd_gemm_args){.M = x->dim[0],
@@ -101,6 +106,23 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
                                                hd_emit_none()});
     if (!accumulate)
         hd_emit_add_grad(e, x, dx, true);
+}
+
+void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y)
+{
+    const struct hd_op op = {.param = {bias, -1}, .span = span};
+    struct hd_operand grad;
+    bool first;
+
+    if (!hd_op_trains_param(e->registry, &op, 0))
+        return;
+    grad = hd_emit_param_grad(e, bias, span, &first);
+    hd_emit_contributes(
+        hd_emit_kernel(e, HD_K_bias_backward,
+                       &(struct hd_bias_backward_args){
+                           .R = y->dim[0], .N = y->dim[1], .ldd = y->dim[1], .dtype = y->dtype},
+                       (struct hd_operand[]){grad, hd_emit_grad(e, y)}),
+        first);
 }
 
 static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
@@ -127,24 +149,19 @@ static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
                                                  hd_emit_none()}),
             first);
     }
-    if (hd_op_trains_param(e->registry, op, 1)) {
-        grad = hd_emit_param_grad(e, op->param[1], op->span, &first);
-        hd_emit_contributes(hd_emit_kernel(e, HD_K_bias_backward,
-                                           &(struct hd_bias_backward_args){
-                                               .R = y->dim[0], .N = N, .ldd = N, .dtype = y->dtype},
-                                           (struct hd_operand[]){grad, hd_emit_grad(e, y)}),
-                            first);
-    }
+    hd_emit_bias_gradient(e, op->param[1], op->span, y);
 }
 
-const struct hd_op_row hd_op_row_linear = {linear_forward, linear_backward_inputs,
-                                           linear_backward_weights};
+const struct hd_op_row hd_op_row_linear = {.forward = linear_forward,
+                                           .backward_inputs = linear_backward_inputs,
+                                           .backward_weights = linear_backward_weights};
 
 /* ---- head + cross-entropy, a composite op ----
  *
  * For each chunk of rows:  logits = x W^T;  loss += ...;  dlogits in place;  dx = dlogits W;
  * dW += dlogits^T x.  The gradients are formed in F: when the loss is known, so is its gradient,
- * and the logits need not be kept.
+ * and the logits need not be kept. Where tp cuts the vocabulary, W and logits are this rank's share
+ * and a few numbers per row travel between the logits and the loss; dx is this share's part.
  */
 enum { HEAD_CHUNK_BYTES = 64 << 20, HEAD_CHUNK_ROWS_MIN = 64, HEAD_COLUMNS = 32 };
 
@@ -164,6 +181,8 @@ struct head {
     const struct hd_op *op;
     struct hd_operand logits, dx;
     int64_t V, Vp, C, first_row, rows; /* Vp: V rounded up, so that rows of logits are aligned */
+    int64_t first;                     /* token of the share's first row */
+    int tp;                            /* ranks that share the vocabulary */
     enum hd_dtype dtype;
     bool train_x, train_w;
 };
@@ -172,6 +191,36 @@ static struct hd_operand row_of_store(struct hd_operand o, const struct head *h,
 {
     o.offset_bytes += h->first_row * columns * (int64_t)hd_dtype_size(h->dtype);
     return o;
+}
+
+/* Loss and dlogits in place, from logits whose vocabulary this rank has alone or shares. */
+static void head_loss(struct hd_emit *e, const struct head *h, struct hd_operand target)
+{
+    const int64_t words = h->rows * HD_CROSS_ENTROPY_STATS;
+    const struct hd_operand dlogits = h->train_x || h->train_w ? h->logits : hd_emit_none();
+    const struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+    struct hd_operand mine, all;
+
+    if (h->tp == 1) {
+        (void)hd_emit_kernel(e, HD_K_cross_entropy,
+                             &(struct hd_cross_entropy_args){
+                                 .R = h->rows, .V = h->V, .Vp = h->Vp, .dtype = h->dtype},
+                             (struct hd_operand[]){dlogits, block, h->logits, target});
+        return;
+    }
+    mine = hd_emit_temp(e, "stats", HD_F32, h->rows, HD_CROSS_ENTROPY_STATS);
+    all = hd_emit_temp(e, "all_stats", HD_F32, h->tp * h->rows, HD_CROSS_ENTROPY_STATS);
+    (void)hd_emit_kernel(
+        e, HD_K_cross_entropy_stats,
+        &(struct hd_cross_entropy_stats_args){
+            .R = h->rows, .V = h->V, .Vp = h->Vp, .first = h->first, .dtype = h->dtype},
+        (struct hd_operand[]){mine, h->logits, target});
+    (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_TP, all, mine, words, HD_F32);
+    (void)hd_emit_kernel(
+        e, HD_K_cross_entropy_shared,
+        &(struct hd_cross_entropy_shared_args){
+            .R = h->rows, .V = h->V, .Vp = h->Vp, .P = h->tp, .first = h->first, .dtype = h->dtype},
+        (struct hd_operand[]){dlogits, block, h->logits, all, target});
 }
 
 static void head_chunk(struct hd_emit *e, const struct head *h)
@@ -194,11 +243,7 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
                                                 .ab_dtype = h->dtype,
                                                 .c_dtype = h->dtype},
                          (struct hd_operand[]){h->logits, rows, weight, hd_emit_none()});
-    (void)hd_emit_kernel(
-        e, HD_K_cross_entropy,
-        &(struct hd_cross_entropy_args){.R = h->rows, .V = h->V, .Vp = h->Vp, .dtype = h->dtype},
-        (struct hd_operand[]){h->train_x || h->train_w ? h->logits : hd_emit_none(),
-                              hd_emit_global(e, HD_GLOBAL_BLOCK), h->logits, target});
+    head_loss(e, h, target);
     if (h->train_x)
         (void)hd_emit_kernel(
             e, HD_K_gemm,
@@ -234,8 +279,11 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
     const bool train = e->rec->shape.mode == HD_RECORD_TRAIN;
+    const struct hd_param *weight = &e->registry->params[op->param[0]];
     struct head h = {.op = op,
-                     .V = e->registry->params[op->param[0]].local[0],
+                     .V = weight->real[0],
+                     .first = weight->start[0],
+                     .tp = weight->shares,
                      .C = x->dim[1],
                      .dtype = x->dtype,
                      .train_x = train && x->needs_grad,
@@ -256,7 +304,7 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
         hd_emit_add_grad(e, x, h.dx, true);
 }
 
-const struct hd_op_row hd_op_row_head_loss = {head_loss_forward, NULL, NULL};
+const struct hd_op_row hd_op_row_head_loss = {.forward = head_loss_forward};
 
 /* ---- logits ---- */
 
@@ -285,4 +333,4 @@ static void logits_forward(struct hd_emit *e, const struct hd_op *op)
                                                hd_emit_none()});
 }
 
-const struct hd_op_row hd_op_row_logits = {logits_forward, NULL, NULL};
+const struct hd_op_row hd_op_row_logits = {.forward = logits_forward};

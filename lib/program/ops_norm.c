@@ -58,8 +58,9 @@ static void rmsnorm_backward_weights(struct hd_emit *e, const struct hd_op *op)
         first);
 }
 
-const struct hd_op_row hd_op_row_rmsnorm = {rmsnorm_forward, rmsnorm_backward_inputs,
-                                            rmsnorm_backward_weights};
+const struct hd_op_row hd_op_row_rmsnorm = {.forward = rmsnorm_forward,
+                                            .backward_inputs = rmsnorm_backward_inputs,
+                                            .backward_weights = rmsnorm_backward_weights};
 
 /* ---- LayerNorm ---- */
 
@@ -121,8 +122,9 @@ static void layernorm_backward_weights(struct hd_emit *e, const struct hd_op *op
         first);
 }
 
-const struct hd_op_row hd_op_row_layernorm = {layernorm_forward, layernorm_backward_inputs,
-                                              layernorm_backward_weights};
+const struct hd_op_row hd_op_row_layernorm = {.forward = layernorm_forward,
+                                              .backward_inputs = layernorm_backward_inputs,
+                                              .backward_weights = layernorm_backward_weights};
 
 /* ---- RMSNorm over the heads of queries and keys ---- */
 
@@ -190,5 +192,6 @@ static void head_norm_backward_weights(struct hd_emit *e, const struct hd_op *op
         first);
 }
 
-const struct hd_op_row hd_op_row_head_norm = {head_norm_forward, head_norm_backward_inputs,
-                                              head_norm_backward_weights};
+const struct hd_op_row hd_op_row_head_norm = {.forward = head_norm_forward,
+                                              .backward_inputs = head_norm_backward_inputs,
+                                              .backward_weights = head_norm_backward_weights};

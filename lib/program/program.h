@@ -105,11 +105,13 @@ enum hd_op_class {
     X(swiglu, ACTIVATION)   \
     X(gelu, ACTIVATION)     \
     X(add, RESIDUAL)        \
+    X(bias, RESIDUAL)       \
     X(cast, RESIDUAL)       \
     X(head_loss, HEAD)      \
     X(logits, HEAD)         \
     X(tp_enter, COMM)       \
-    X(tp_leave, COMM)
+    X(tp_leave, COMM)       \
+    X(tp_rows, COMM)
 
 enum hd_op_kind {
 #define X(name, class) HD_OP_##name,
@@ -207,7 +209,9 @@ struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
 /* Constructors: they check shapes, append an op and return its result. After a failure they return
  * a harmless tensor and record nothing. Parameters are given by number. */
 
-/* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none */
+/* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none. Where tp
+ * cuts a table, tokens of other shares give rows of zeros: the sum over tp (op_tp_leave) is whole.
+ */
 struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
                                struct hd_tensor *positions, int positions_weight);
 /* out[R, N] = x[R, K] W^T (+ bias); W is `span` joined parameters [Ni, K] from `weight` on, N their
@@ -232,16 +236,24 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_
 struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x); /* [R, 2F] -> [R, F] */
 struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b);
+/* out[R, N] = x + bias on every row; behind a sum over ranks, which would add a linear's more than
+ * once. */
+struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias);
 /* Head and cross-entropy in chunks of rows, so that logits of all rows never exist: adds loss and
  * targets to the step block; when training, forms the gradients of x and weight in the same pass.
- * weight [V, C]. */
+ * weight [V, C]; where tp cuts the vocabulary, each rank forms the logits of its share and a part
+ * of x's gradient: x comes from op_tp_enter. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets);
 /* logits[R, V] as an output that the host may read; E and D only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
-/* Megatron's f and g (Shoeybi et al. 2020): enter copies forward and sums gradients over tp; leave
- * sums forward over tp and copies gradients. Without tensor parallelism both return x. */
+/* Megatron's f and g (Shoeybi et al. 2020): enter gives each tp rank every row and sums gradients
+ * over tp; leave sums over tp and gives each rank every row's gradient. With sequence parallelism
+ * (registry) x has R/tp rows outside: enter [R/tp, C] -> [R, C], leave back. Without tensor
+ * parallelism both return x. */
 struct hd_tensor *op_tp_enter(struct hd_rec *rec, struct hd_tensor *x);
 struct hd_tensor *op_tp_leave(struct hd_rec *rec, struct hd_tensor *x);
+/* The rows of a batch field [R] that this rank works on outside of enter and leave. */
+struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 
 /* ---- Programs ---- */
 

@@ -38,7 +38,7 @@ const struct hd_rec_shape *hd_rec_shape(const struct hd_rec *rec)
 
 int hd_rec_tp_size(const struct hd_rec *rec)
 {
-    return rec->registry->tp_size;
+    return rec->registry->mesh.sizes.tp;
 }
 
 const char *hd_op_name(enum hd_op_kind kind)
@@ -462,21 +462,53 @@ void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight)
     head(rec, HD_OP_logits, x, weight, NULL);
 }
 
-static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const char *name,
-                               struct hd_tensor *x)
+struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias)
 {
-    if (rec->error.status || rec->registry->tp_size == 1)
+    if (!rec->error.status && x->dim[1] != param_at(rec, bias)->local[0])
+        return wrong_width(rec, param_at(rec, bias)->name, x, param_at(rec, bias)->local[0]);
+    return record(rec,
+                  (struct hd_op){
+                      .kind = HD_OP_bias, .in = {x}, .in_count = 1, .param = {bias, -1}, .span = 1},
+                  "biased", x->dim[0], x->dim[1]);
+}
+
+/* Rows become R * times / parts. */
+static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const char *name,
+                               struct hd_tensor *x, int64_t times, int64_t parts)
+{
+    struct hd_tensor *out;
+
+    if (rec->error.status || rec->registry->mesh.sizes.tp == 1)
         return x;
-    return record(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1, .param = {-1, -1}},
-                  name, x->dim[0], x->dim[1]);
+    if (x->dim[0] % parts)
+        return hd_rec_fail(rec, hd_err(HD_INVALID,
+                                       "sequence parallelism: %lld rows cannot be shared evenly by "
+                                       "tp = %lld ranks",
+                                       (long long)x->dim[0], (long long)parts));
+    out = record(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1, .param = {-1, -1}},
+                 name, x->dim[0] * times / parts, x->dim_count > 1 ? x->dim[1] : 0);
+    out->dtype = x->dtype;
+    return out;
+}
+
+static int64_t sequence_shares(const struct hd_rec *rec)
+{
+    return rec->registry->sequence ? rec->registry->mesh.sizes.tp : 1;
 }
 
 struct hd_tensor *op_tp_enter(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return tp_op(rec, HD_OP_tp_enter, "entered", x);
+    return tp_op(rec, HD_OP_tp_enter, "entered", x, sequence_shares(rec), 1);
 }
 
 struct hd_tensor *op_tp_leave(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return tp_op(rec, HD_OP_tp_leave, "summed", x);
+    return tp_op(rec, HD_OP_tp_leave, "summed", x, 1, sequence_shares(rec));
+}
+
+struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field)
+{
+    if (sequence_shares(rec) == 1)
+        return field;
+    return tp_op(rec, HD_OP_tp_rows, "rows", field, 1, sequence_shares(rec));
 }

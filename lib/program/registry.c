@@ -30,10 +30,15 @@ static void *grow(struct hd_registry *registry, void *items, int count, int *roo
     return more;
 }
 
-void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena, int tp_size,
-                      int tp_index)
+void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena,
+                      const struct hd_mesh *mesh, int rank)
 {
-    *registry = (struct hd_registry){.arena = arena, .tp_size = tp_size, .tp_index = tp_index};
+    *registry = (struct hd_registry){.arena = arena, .rank = rank};
+    if (mesh)
+        registry->mesh = *mesh;
+    else
+        (void)hd_mesh_init(&registry->mesh, &(struct hd_mesh_sizes){0}); /* one rank: cannot fail */
+    registry->coord = hd_mesh_coord(&registry->mesh, rank);
 }
 
 int hd_registry_unit(struct hd_registry *registry, const char *kind, const char *name)
@@ -70,19 +75,54 @@ static int find_part(struct hd_registry *registry, bool trainable)
     return registry->part_count++;
 }
 
+/* ---- shares ---- */
+
+int hd_param_share_of(const struct hd_param *p, int tp)
+{
+    return p->shares == 1 ? 0 : tp / p->tp_copies;
+}
+
+void hd_param_box(const struct hd_param *p, int share, int64_t ret_start[HD_PARAM_DIMS_MAX],
+                  int64_t ret_real[HD_PARAM_DIMS_MAX])
+{
+    for (int d = 0; d < HD_PARAM_DIMS_MAX; d++) {
+        ret_start[d] = d == p->tp_axis ? p->local[d] * share : 0;
+        ret_real[d] = p->shape[d] - ret_start[d];
+        if (ret_real[d] > p->local[d])
+            ret_real[d] = p->local[d];
+    }
+}
+
+/* Extent of a padded share: a multiple of HD_PARAM_PAD if the last share then has a row left, else
+ * as small as it can be. */
+static int64_t padded_extent(int64_t extent, int64_t shares)
+{
+    const int64_t least = (extent + shares - 1) / shares;
+    const int64_t wide = round_up(least, HD_PARAM_PAD);
+
+    return wide * (shares - 1) < extent ? wide : least;
+}
+
 static bool cut_for_tp(struct hd_registry *registry, const struct hd_param_spec *spec,
                        struct hd_param *p)
 {
-    if (spec->tp_axis < 0)
+    const int axis = spec->tp_axis, shares = p->shares;
+
+    if (shares == 1)
         return true;
-    if (spec->shape[spec->tp_axis] % registry->tp_size) {
-        fail(registry,
-             hd_err(HD_INVALID, "%s: tp = %d does not divide its extent of %lld", spec->name,
-                    registry->tp_size, (long long)spec->shape[spec->tp_axis]));
+    assert(!spec->padded || axis == 0); /* what is real is then the head of the share */
+    if (!spec->padded && spec->shape[axis] % shares) {
+        fail(registry, hd_err(HD_INVALID, "%s: tp = %d does not divide its extent of %lld",
+                              spec->name, shares, (long long)spec->shape[axis]));
         return false;
     }
-    p->local[spec->tp_axis] /= registry->tp_size;
-    p->tp_start = p->local[spec->tp_axis] * registry->tp_index;
+    p->local[axis] =
+        spec->padded ? padded_extent(spec->shape[axis], shares) : spec->shape[axis] / shares;
+    if (p->local[axis] * (shares - 1) >= spec->shape[axis]) {
+        fail(registry, hd_err(HD_INVALID, "%s: an extent of %lld leaves a rank of tp = %d without",
+                              spec->name, (long long)spec->shape[axis], shares));
+        return false;
+    }
     return true;
 }
 
@@ -91,7 +131,6 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     struct hd_param *params = grow(registry, registry->params, registry->param_count,
                                    &registry->param_room, sizeof *params);
     struct hd_param *p;
-    struct hd_part *part;
 
     assert(registry->unit_count > 0 && spec->dim_count >= 1 &&
            spec->dim_count <= HD_PARAM_DIMS_MAX);
@@ -101,6 +140,9 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     p = &params[registry->param_count];
     *p = (struct hd_param){.dim_count = spec->dim_count,
                            .tp_axis = spec->tp_axis,
+                           .shares = 1,
+                           .tp_copies = spec->tp_copies > 1 ? spec->tp_copies : 1,
+                           .partial = spec->partial,
                            .init = spec->init,
                            .init_std = spec->init_std,
                            .decay = spec->decay,
@@ -111,39 +153,95 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     (void)snprintf(p->name, sizeof p->name, "%s", spec->name);
     memcpy(p->shape, spec->shape, sizeof p->shape);
     memcpy(p->local, spec->shape, sizeof p->local);
+    if (p->tp_axis >= 0)
+        p->shares = registry->mesh.sizes.tp / p->tp_copies;
     if (!cut_for_tp(registry, spec, p))
         return 0;
+    hd_param_box(p, hd_param_share_of(p, registry->coord.tp), p->start, p->real);
     for (int d = 0; d < p->dim_count; d++)
         p->count *= p->local[d];
-
     p->part = find_part(registry, p->trainable);
     if (registry->status)
         return 0;
-    part = &registry->parts[p->part];
-    if (!p->joined)
-        part->count = round_up(part->count, HD_PARAM_ALIGN);
-    p->offset = part->count;
-    part->count += p->count;
     registry->units[p->unit].param_count++;
     return registry->param_count++;
 }
 
-/* Neighbours that decay alike share a range; padding belongs to the range before it. */
-static enum hd_status make_ranges(struct hd_registry *registry, int part_number)
+/* ---- the inside of a part ---- */
+
+/* How tensor parallelism treats a parameter, in the order in which a part holds them. */
+enum treatment { CUT, CUT_AND_COPIED, PARTIAL, WHOLE };
+
+static enum treatment treatment_of(const struct hd_registry *registry, const struct hd_param *p)
+{
+    if (registry->mesh.sizes.tp == 1)
+        return CUT;
+    if (p->tp_axis >= 0)
+        return p->tp_copies > 1 ? CUT_AND_COPIED : CUT;
+    return p->partial ? PARTIAL : WHOLE;
+}
+
+static struct hd_segment segment_of(const struct hd_registry *registry, enum treatment treatment,
+                                    int64_t begin)
+{
+    const int tp = registry->coord.tp, copies = registry->mesh.sizes.kv_replica;
+
+    switch (treatment) {
+    case CUT_AND_COPIED:
+        return (struct hd_segment){begin, begin, HD_GROUP_KV_REPLICA, tp % copies == 0, 0};
+    case PARTIAL:
+        return (struct hd_segment){begin, begin, HD_GROUP_TP, tp == 0, 0};
+    case WHOLE:
+        return (struct hd_segment){begin, begin, HD_GROUP_COUNT, tp == 0, 0};
+    case CUT:
+        break;
+    }
+    return (struct hd_segment){begin, begin, HD_GROUP_COUNT, true, 0};
+}
+
+/* Puts the unit's parameters of this treatment into the part, in the order of their declaration;
+ * joined ones follow the one that they are joined to, whatever their own treatment. */
+static void put_params(struct hd_registry *registry, int part_number, enum treatment wanted,
+                       enum treatment *last, int *order, int *order_count)
 {
     struct hd_part *part = &registry->parts[part_number];
-    struct hd_unit *unit = &registry->units[part->unit];
-    struct hd_update_range *r = NULL;
+    const struct hd_unit *unit = &registry->units[part->unit];
+    enum treatment leader = WHOLE;
 
-    part->ranges = hd_arena_array(registry->arena, (size_t)unit->param_count, sizeof *r);
-    if (!part->ranges)
-        return hd_err(HD_NO_MEMORY, "no memory for the update ranges of %s", unit->name);
-    for (int i = 0; i < unit->param_count; i++) {
-        const struct hd_param *p = &registry->params[unit->first_param + i];
-        float decay = p->decay ? 1 : 0;
+    for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++) {
+        struct hd_param *p = &registry->params[i];
+        const enum treatment own = treatment_of(registry, p);
 
         if (p->part != part_number)
             continue;
+        if (!p->joined)
+            leader = own;
+        if (leader != wanted)
+            continue;
+        if (!p->joined)
+            part->count = round_up(part->count, HD_PARAM_ALIGN);
+        if (!part->segment_count || *last != own) {
+            if (part->segment_count)
+                part->segments[part->segment_count - 1].end = part->count;
+            part->segments[part->segment_count++] = segment_of(registry, own, part->count);
+            *last = own;
+        }
+        p->offset = part->count;
+        part->count += p->count;
+        order[(*order_count)++] = i;
+    }
+}
+
+/* Neighbours that decay alike share a range; padding belongs to the range before it. */
+static void make_ranges(struct hd_registry *registry, struct hd_part *part, const int *order,
+                        int order_count)
+{
+    struct hd_update_range *r = NULL;
+
+    for (int i = 0; i < order_count; i++) {
+        const struct hd_param *p = &registry->params[order[i]];
+        float decay = p->decay ? 1 : 0;
+
         if (r && r->decay == decay) {
             r->end = p->offset + p->count;
             continue;
@@ -155,8 +253,35 @@ static enum hd_status make_ranges(struct hd_registry *registry, int part_number)
     }
     if (r)
         r->end = part->count;
+}
+
+static enum hd_status lay_out_part(struct hd_registry *registry, int part_number)
+{
+    struct hd_part *part = &registry->parts[part_number];
+    const size_t most = (size_t)registry->units[part->unit].param_count;
+    int *order = hd_arena_array(registry->arena, most, sizeof *order), order_count = 0;
+    enum treatment last = CUT;
+
+    part->segments = hd_arena_array(registry->arena, most, sizeof *part->segments);
+    part->ranges = hd_arena_array(registry->arena, most, sizeof *part->ranges);
+    if (!order || !part->segments || !part->ranges)
+        return hd_err(HD_NO_MEMORY, "no memory to lay out %s", registry->units[part->unit].name);
+    for (int t = CUT; t <= WHOLE; t++)
+        put_params(registry, part_number, (enum treatment)t, &last, order, &order_count);
+    part->count = round_up(part->count, HD_PARAM_ALIGN);
+    part->segments[part->segment_count - 1].end = part->count;
+    for (int i = 0; i < part->segment_count && part->trainable; i++) {
+        struct hd_segment *s = &part->segments[i];
+
+        s->first_chunk = registry->chunk_count;
+        if (s->counted)
+            registry->chunk_count += (s->end - s->begin + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
+    }
+    make_ranges(registry, part, order, order_count);
     return HD_OK;
 }
+
+/* ---- state ---- */
 
 bool hd_state_is_visible(enum hd_state_kind kind)
 {
@@ -205,7 +330,7 @@ int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global globa
         [HD_GLOBAL_BLOCK] = sizeof(struct hd_step_block),
         [HD_GLOBAL_SUMS] = registry->chunk_count * (int64_t)sizeof(double),
         [HD_GLOBAL_RECORD] = record,
-        [HD_GLOBAL_RECORDS] = record * registry->exchange_ranks,
+        [HD_GLOBAL_RECORDS] = record * registry->mesh.world,
     };
 
     return bytes[global];
@@ -222,24 +347,18 @@ static void lay_out_globals(struct hd_registry *registry)
 }
 
 enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype compute_dtype,
-                                  bool trains, int64_t exchange_ranks)
+                                  bool trains)
 {
     if (registry->status)
         return hd_err(registry->status, "%s", registry->error);
     registry->compute_dtype = compute_dtype;
     registry->trains = trains;
-    registry->exchange_ranks = exchange_ranks;
     for (int i = 0; i < registry->part_count; i++) {
         struct hd_part *part = &registry->parts[i];
-        enum hd_status st;
+        const enum hd_status st = lay_out_part(registry, i);
 
-        part->count = round_up(part->count, HD_PARAM_ALIGN);
-        st = make_ranges(registry, i);
         if (st)
             return st;
-        part->first_chunk = registry->chunk_count;
-        if (part->trainable)
-            registry->chunk_count += (part->count + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
         for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
             enum hd_state_kind kind = (enum hd_state_kind)k;
 
@@ -267,16 +386,21 @@ int64_t hd_registry_global_count(const struct hd_registry *registry)
     return count;
 }
 
-/* The global row-major index of element i of the share. */
-static uint64_t global_index(const struct hd_param *p, int64_t i)
+/* The global row-major index of element i of the share; -1 in padding. */
+static int64_t global_index(const struct hd_param *p, int64_t i)
 {
-    int64_t row, column;
+    int64_t index = 0, inside[HD_PARAM_DIMS_MAX];
 
-    if (p->dim_count == 1)
-        return (uint64_t)(i + p->tp_start);
-    row = i / p->local[1] + (p->tp_axis == 0 ? p->tp_start : 0);
-    column = i % p->local[1] + (p->tp_axis == 1 ? p->tp_start : 0);
-    return (uint64_t)(row * p->shape[1] + column);
+    for (int d = p->dim_count - 1; d >= 0; d--) {
+        inside[d] = i % p->local[d];
+        i /= p->local[d];
+    }
+    for (int d = 0; d < p->dim_count; d++) {
+        if (inside[d] >= p->real[d])
+            return -1;
+        index = index * p->shape[d] + p->start[d] + inside[d];
+    }
+    return index;
 }
 
 void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t first, int64_t count,
@@ -285,10 +409,13 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
     const uint64_t key = hd_random_key(seed, hd_random_hash(param->name));
 
     for (int64_t i = 0; i < count; i++) {
-        if (param->init == HD_INIT_NORMAL)
-            ret_values[i] = (float)(param->init_std *
-                                    (double)hd_random_normal(key, global_index(param, first + i)));
-        else
-            ret_values[i] = param->init == HD_INIT_ONES ? 1.0f : 0.0f;
+        const int64_t index = global_index(param, first + i);
+
+        ret_values[i] = 0;
+        if (index >= 0 && param->init == HD_INIT_NORMAL)
+            ret_values[i] =
+                (float)(param->init_std * (double)hd_random_normal(key, (uint64_t)index));
+        else if (index >= 0 && param->init == HD_INIT_ONES)
+            ret_values[i] = 1;
     }
 }

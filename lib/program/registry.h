@@ -2,10 +2,21 @@
  *
  * A parameter has a global name and shape, the axis that tensor parallelism cuts, how it starts,
  * and whether it decays and trains. Init, optimizer, sharding, checkpoints and planning read only
- * this.
+ * this. A rank holds a box of the global tensor; where an axis does not divide (the vocabulary) its
+ * share is padded, and padding is nobody's: it starts as zeros, gets no gradient and is not saved.
  *
  * Parameters belong to *units* (embedding, a block, the head). Those of a unit that train alike
- * form a *part*: one flat buffer per kind of state, the grain of reduction and update. The registry
+ * form a *part*: one flat buffer per kind of state, the grain of reduction and update. Within a
+ * part tensor parallelism makes *segments*: what is cut is this rank's alone; what several tp ranks
+ * hold alike is counted by one of them in the gradient norm, and is summed over them first where
+ * each finds only a part of its gradient:
+ *
+ *     cut                                  no sum                counted by all
+ *     cut, but copied (key/value heads)    sum over kv_replica   counted by the first copy
+ *     copied, each sees a part             sum over tp           counted by tp index 0
+ *     copied, each sees all                no sum, equal bits    counted by tp index 0
+ *
+ * The registry
  * also lays out the *state* region: for every part its weights, moments, gradient and compute copy,
  * and the few values a step needs besides. Offsets are bytes from the region's start; what is
  * communicated lies in the comm-visible half, everything else in the private half.
@@ -28,6 +39,7 @@
 enum {
     HD_PARAM_NAME_MAX = 96,
     HD_PARAM_DIMS_MAX = 2,
+    HD_PARAM_PAD = 32,   /* a padded share is a multiple of this, where that leaves no rank bare */
     HD_PARAM_ALIGN = 16, /* elements: a parameter starts on a 64-byte bound of its fp32 part */
     HD_PARTS_PER_UNIT = 2
 };
@@ -40,6 +52,9 @@ struct hd_param_spec {
     int dim_count;
     int64_t shape[HD_PARAM_DIMS_MAX]; /* global */
     int tp_axis;                      /* the axis cut by tensor parallelism; -1: replicated */
+    int tp_copies; /* cut: so many neighbours in tp hold one share (kv_replica); 0: each its own */
+    bool padded;   /* cut on axis 0: shares may reach past the end */
+    bool partial;  /* replicated: a tp rank finds a part of the gradient, the sum is all of it */
     enum hd_init_kind init;
     double init_std; /* HD_INIT_NORMAL */
     bool decay;      /* weight decay applies: matrices */
@@ -51,9 +66,12 @@ struct hd_param {
     char name[HD_PARAM_NAME_MAX];
     int dim_count;
     int64_t shape[HD_PARAM_DIMS_MAX]; /* global                           */
-    int64_t local[HD_PARAM_DIMS_MAX]; /* this rank's share                */
+    int64_t local[HD_PARAM_DIMS_MAX]; /* this rank's share, with padding  */
+    int64_t start[HD_PARAM_DIMS_MAX]; /* where it begins in the whole     */
+    int64_t real[HD_PARAM_DIMS_MAX];  /* of local, without padding        */
     int tp_axis;
-    int64_t tp_start; /* first global index of the share on tp_axis */
+    int shares, tp_copies; /* different shares over tp, each held by so many neighbours */
+    bool partial;
     enum hd_init_kind init;
     double init_std;
     bool decay, trainable, joined;
@@ -78,21 +96,30 @@ enum hd_state_kind {
     HD_STATE_KIND_COUNT
 };
 
+/* A run of a part that tensor parallelism treats alike; see above. Segments cover the part. */
+struct hd_segment {
+    int64_t begin, end;
+    enum hd_group_name sum_group; /* before the data reduction; HD_GROUP_COUNT: none */
+    bool counted;                 /* by this rank, in the gradient norm */
+    int64_t first_chunk;          /* counted: of its gradient in the rank's array of chunk sums */
+};
+
 struct hd_part {
     int unit;
     bool trainable;
     int64_t count;                   /* elements, padding included */
     enum hd_group_name reduce_group; /* over which gradients are summed */
+    struct hd_segment *segments;
+    int segment_count;
     struct hd_update_range *ranges;
     int64_t range_count;
-    int64_t first_chunk;                 /* of its gradient in the step's array of chunk sums */
     int64_t offset[HD_STATE_KIND_COUNT]; /* bytes in the state region; -1: not there */
 };
 
 /* Values besides the parts. */
 enum hd_global {
     HD_GLOBAL_BLOCK,   /* struct hd_step_block                        */
-    HD_GLOBAL_SUMS,    /* double[chunks of all trainable parts]       */
+    HD_GLOBAL_SUMS,    /* double[chunks of all segments that this rank counts] */
     HD_GLOBAL_RECORD,  /* double[HD_EXCHANGE_WORDS], visible          */
     HD_GLOBAL_RECORDS, /* double[ranks, HD_EXCHANGE_WORDS], visible   */
     HD_GLOBAL_COUNT
@@ -100,7 +127,11 @@ enum hd_global {
 
 struct hd_registry {
     struct hd_arena *arena;
-    int tp_size, tp_index;
+    struct hd_mesh mesh;        /* of the ranks that train together */
+    struct hd_mesh_coord coord; /* this rank's place in it */
+    int rank;
+    bool sequence; /* sequence parallelism: norms and residuals on 1/tp of the rows; set by the
+                      owner before anything is declared */
     struct hd_param *params;
     struct hd_unit *units;
     struct hd_part *parts;
@@ -112,15 +143,14 @@ struct hd_registry {
     /* set by hd_registry_finish */
     enum hd_dtype compute_dtype;
     bool trains;
-    int64_t exchange_ranks;
     int64_t chunk_count;
     int64_t global_offset[HD_GLOBAL_COUNT];
     int64_t private_bytes, visible_bytes; /* size of the state region's halves */
 };
 
-/* Everything lives in `arena`. tp_index is this rank's place among tp_size. */
-void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena, int tp_size,
-                      int tp_index);
+/* Everything lives in `arena`. For `rank` of `mesh`; NULL: for one rank alone. */
+void hd_registry_init(struct hd_registry *registry, struct hd_arena *arena,
+                      const struct hd_mesh *mesh, int rank);
 
 /* Begins a unit; parameters declared next belong to it. Returns its number. */
 int hd_registry_unit(struct hd_registry *registry, const char *kind, const char *name);
@@ -128,13 +158,18 @@ int hd_registry_unit(struct hd_registry *registry, const char *kind, const char 
 /* Declares a parameter and returns its number. A failure sticks (hd_registry_finish reports it). */
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec);
 
-/* Cuts the parts and lays out the state. `trains`: with gradients and moments; else weights only.
- * exchange_ranks: size of the group that ends a step together. */
+/* Lays out the parts and the state. `trains`: with gradients and moments; else weights only. */
 enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype compute_dtype,
-                                  bool trains, int64_t exchange_ranks);
+                                  bool trains);
 
 /* Elements of all parameters (global, each once). */
 int64_t hd_registry_global_count(const struct hd_registry *registry);
+
+/* Which of its shares tp index `tp` holds, and the box of a share: where it begins and how much of
+ * it is real. */
+int hd_param_share_of(const struct hd_param *param, int tp);
+void hd_param_box(const struct hd_param *param, int share, int64_t ret_start[HD_PARAM_DIMS_MAX],
+                  int64_t ret_real[HD_PARAM_DIMS_MAX]);
 
 /* Elements [first, first+count) of this rank's share, in row-major order of the share, by the init
  * rule: keyed by (seed, name), counted by *global* index, so that any layout gets the same numbers.

@@ -15,6 +15,7 @@ struct bound_node {
     union {
         struct hd_comm_all_reduce_args all_reduce;
         struct hd_comm_all_gather_args all_gather;
+        struct hd_comm_reduce_scatter_args reduce_scatter;
     } comm;
     uint64_t ticket;
     int waits[HD_NODE_WAITS_MAX], wait_count; /* collectives only, by place in this list */
@@ -150,6 +151,9 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk 
     else if (node->comm == HD_COMM_ALL_GATHER)
         b->comm.all_gather =
             (struct hd_comm_all_gather_args){sent, received, node->count, node->dtype};
+    else if (node->comm == HD_COMM_REDUCE_SCATTER)
+        b->comm.reduce_scatter = (struct hd_comm_reduce_scatter_args){sent, received, node->count,
+                                                                      node->dtype, HD_COMM_SUM};
     else
         return hd_err(HD_INTERNAL, "no op records a %s yet", hd_comm_kind_name(node->comm));
     return hd_comm_mesh_group(runner->comm, runner->mesh, node->group, &b->group);
@@ -229,8 +233,10 @@ static enum hd_status launch(struct hd_runner *runner, struct bound_node *b)
         return hd_launch(runner->compute, node->kernel, b->args);
     if (node->comm == HD_COMM_ALL_REDUCE)
         st = hd_comm_all_reduce(b->group, b->stream, &b->comm.all_reduce);
-    else
+    else if (node->comm == HD_COMM_ALL_GATHER)
         st = hd_comm_all_gather(b->group, b->stream, &b->comm.all_gather);
+    else
+        st = hd_comm_reduce_scatter(b->group, b->stream, &b->comm.reduce_scatter);
     if (!st)
         b->ticket = hd_comm_record(b->stream);
     return st;

@@ -1,8 +1,8 @@
-/* shard: where the gradients of parts are summed over data parallelism.
+/* shard: where the gradients of parts are summed over ranks.
  *
- * A part's sum may start when its last contribution of the step is in: behind the last node, in the
- * order F, B, W, that adds to it, in the step's last micro-batch only. It is an ordered sum in
- * place, on the reduce stream, and overlaps with the backward of earlier units. The update waits
+ * A part's sums may start when its last contribution of the step is in: behind the last node, in
+ * the order F, B, W, that adds to it, in the step's last micro-batch only. They are ordered sums in
+ * place, on the reduce stream, and overlap with the backward of earlier units. The update waits
  * for all of them.
  */
 #include <string.h>
@@ -31,6 +31,31 @@ static void move_last_to(struct hd_node_list *list, int at)
     list->nodes[at] = node;
 }
 
+/* The sums of a part from place `at` of the list on: over tensor parallelism where its ranks found
+ * parts of the gradient, then over data parallelism. */
+static void emit_sums(struct hd_emit *e, const struct hd_part *p, int store, int at)
+{
+    const struct hd_mesh *mesh = e->options->mesh;
+
+    for (int i = 0; i <= p->segment_count; i++) {
+        const bool whole = i == p->segment_count;
+        const enum hd_group_name group = whole ? p->reduce_group : p->segments[i].sum_group;
+        const int64_t begin = whole ? 0 : p->segments[i].begin;
+        const int64_t end = whole ? p->count : p->segments[i].end;
+        const struct hd_operand grad = hd_emit_at(store, begin * (int64_t)sizeof(float));
+        struct hd_node *node;
+
+        if (group == HD_GROUP_COUNT || hd_mesh_find_group(mesh, group, 0).size == 1)
+            continue;
+        node = hd_emit_comm(e, HD_COMM_ALL_REDUCE, group, grad, grad, end - begin, HD_F32);
+        if (!node)
+            return;
+        node->stream = HD_STREAM_REDUCE;
+        node->only_last = true;
+        move_last_to(&e->lists[e->call], at++);
+    }
+}
+
 static void reduce_part(struct hd_emit *e, int part, int store)
 {
     const struct hd_part *p = &e->registry->parts[part];
@@ -39,20 +64,11 @@ static void reduce_part(struct hd_emit *e, int part, int store)
         struct hd_node_list *list = &e->lists[order[c]];
 
         for (int i = list->count - 1; i >= 0; i--) {
-            struct hd_operand grad = hd_emit_at(store, 0);
-            struct hd_node *node;
-
             if (!contributes_to(list->nodes[i], store))
                 continue;
             e->call = order[c];
             e->unit = p->unit;
-            node =
-                hd_emit_comm(e, HD_COMM_ALL_REDUCE, p->reduce_group, grad, grad, p->count, HD_F32);
-            if (!node)
-                return;
-            node->stream = HD_STREAM_REDUCE;
-            node->only_last = true;
-            move_last_to(list, i + 1);
+            emit_sums(e, p, store, i + 1);
             return;
         }
     }
@@ -61,11 +77,9 @@ static void reduce_part(struct hd_emit *e, int part, int store)
 void hd_pass_shard(struct hd_emit *e)
 {
     for (int part = 0; part < e->registry->part_count; part++) {
-        const struct hd_part *p = &e->registry->parts[part];
         int store = e->part_store[part * HD_STATE_KIND_COUNT + HD_STATE_GRAD];
-        const struct hd_mesh_group group = hd_mesh_find_group(e->options->mesh, p->reduce_group, 0);
 
-        if (store >= 0 && group.size > 1)
+        if (store >= 0)
             reduce_part(e, part, store);
     }
 }

@@ -116,9 +116,9 @@ static enum hd_status declare(struct hd_generator *g)
         st = hd_model_config_from_job(&g->job, &config);
     if (st)
         return st;
-    hd_registry_init(&g->registry, &g->arena, 1, 0);
+    hd_registry_init(&g->registry, &g->arena, &g->mesh, 0);
     st = hd_model_declare(&config, &g->registry, &g->arena, &g->model);
-    return st ? st : hd_registry_finish(&g->registry, hd_layout_compute_dtype(&g->job), false, 1);
+    return st ? st : hd_registry_finish(&g->registry, hd_layout_compute_dtype(&g->job), false);
 }
 
 /* The job of a checkpoint is stored in it. */

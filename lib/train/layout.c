@@ -21,10 +21,9 @@ enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
 
 static enum hd_status check_plan(const struct hd_job *job)
 {
-    if (job->tp != 1 || job->pp != 1 || job->cp != 1)
+    if (job->pp != 1 || job->cp != 1)
         return hd_err(HD_UNSUPPORTED,
-                      "parallel: only data parallelism is supported yet; set tp, pp and "
-                      "cp to 1 or auto");
+                      "parallel: pp and cp are not supported yet; set them to 1 or auto");
     if (job->global_batch % (job->dp * job->micro_batch))
         return hd_err(
             HD_INVALID, "train.global_batch: %lld is no multiple of dp x micro_batch = %lld x %lld",
@@ -204,23 +203,25 @@ enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct 
 
     *l = (struct hd_layout){.job = *job, .rank = rank};
     if (!st)
-        st = hd_mesh_init(&l->mesh, &(struct hd_mesh_sizes){.pp = (int32_t)job->pp,
-                                                            .dp = (int32_t)job->dp,
-                                                            .cp = (int32_t)job->cp,
-                                                            .tp = (int32_t)job->tp});
-    if (!st)
         st = hd_model_config_from_job(job, &config);
+    if (!st)
+        st = hd_mesh_init(
+            &l->mesh, &(struct hd_mesh_sizes){.pp = (int32_t)job->pp,
+                                              .dp = (int32_t)job->dp,
+                                              .cp = (int32_t)job->cp,
+                                              .tp = (int32_t)job->tp,
+                                              .kv_replica = hd_model_kv_replica(&config, job->tp)});
     if (!st)
         st = check_sizes(job, &config);
     if (st)
         return st;
     l->coord = hd_mesh_coord(&l->mesh, rank);
     l->micro_batches = job->global_batch / (job->dp * job->micro_batch);
-    hd_registry_init(&l->registry, arena, (int)job->tp, l->coord.tp);
+    hd_registry_init(&l->registry, arena, &l->mesh, rank);
+    l->registry.sequence = job->sequence && job->tp > 1;
     st = hd_model_declare(&config, &l->registry, arena, &l->model);
     if (!st)
-        st =
-            hd_registry_finish(&l->registry, hd_layout_compute_dtype(job), true, job->dp * job->cp);
+        st = hd_registry_finish(&l->registry, hd_layout_compute_dtype(job), true);
     if (!st)
         st = compile_all(l, traits, options, arena);
     if (!st)

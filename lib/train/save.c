@@ -1,7 +1,8 @@
 /* save: weights and moments into checkpoints and out of them.
  *
- * With data parallelism every rank holds everything; each tensor is written once, by the rank that
- * has the fewest bytes so far, in registry order, so that shards are of about one size. A tensor's
+ * Several ranks hold the same share of a tensor: all with the same place in tp, and where it is not
+ * cut, all. Each share is written once, by that one of them that has the fewest bytes so far, in
+ * registry order, so that shards are of about one size. A tensor's
  * two moments are entries of their own. Steps: all shards durable -> the ranks exchange what they
  * wrote -> rank 0 commits the manifest -> the ranks learn that it stands.
  */
@@ -26,15 +27,39 @@ struct names {
     char text[HD_CKPT_NAME_MAX];
 };
 
+/* This rank's share; its padding is not part of it. */
 static struct hd_ckpt_entry entry_of(const struct hd_param *p, int kind, struct names *ret_name)
 {
     struct hd_ckpt_entry e;
 
     (void)snprintf(ret_name->text, sizeof ret_name->text, "%s%s", prefixes[kind], p->name);
     e = hd_ckpt_entry_whole(ret_name->text, HD_F32, p->dim_count, p->shape);
-    if (p->tp_axis >= 0 && p->local[p->tp_axis] != p->shape[p->tp_axis])
-        hd_ckpt_entry_cut(&e, p->tp_axis, p->tp_start, p->local[p->tp_axis]);
+    if (p->shares > 1)
+        hd_ckpt_entry_cut(&e, p->tp_axis, p->start[p->tp_axis], p->real[p->tp_axis]);
     return e;
+}
+
+static int64_t share_bytes(const struct hd_param *p, int share)
+{
+    int64_t start[HD_PARAM_DIMS_MAX], real[HD_PARAM_DIMS_MAX], elements = 1;
+
+    hd_param_box(p, share, start, real);
+    for (int d = 0; d < p->dim_count; d++)
+        elements *= real[d];
+    return elements * (int64_t)sizeof(float);
+}
+
+/* Of the ranks that hold the share, the one with the fewest bytes so far. */
+static int pick_owner(const struct hd_mesh *mesh, const struct hd_param *p, int share,
+                      const int64_t *bytes)
+{
+    int owner = -1;
+
+    for (int w = 0; w < mesh->world; w++)
+        if (hd_param_share_of(p, hd_mesh_coord(mesh, w).tp) == share &&
+            (owner < 0 || bytes[w] < bytes[owner]))
+            owner = w;
+    return owner;
 }
 
 struct shard_plan {
@@ -50,8 +75,8 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
 {
     const struct hd_registry *r = &t->layout.registry;
     const size_t most = (size_t)r->param_count * KINDS;
-    const int world = t->layout.mesh.world;
-    int64_t *bytes = hd_arena_array(arena, (size_t)world, sizeof *bytes);
+    const struct hd_mesh *mesh = &t->layout.mesh;
+    int64_t *bytes = hd_arena_array(arena, (size_t)mesh->world, sizeof *bytes);
     struct shard_plan s = {hd_arena_array(arena, most, sizeof *s.entries),
                            hd_arena_array(arena, most, sizeof *s.data),
                            hd_arena_array(arena, most, sizeof *s.names), 0};
@@ -61,15 +86,14 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
-        for (int k = 0; k < KINDS; k++) {
-            int owner = 0;
+        for (int n = 0; n < KINDS * p->shares; n++) {
+            const int k = n / p->shares, share = n % p->shares;
+            int owner;
 
             if (k && !p->trainable)
                 continue;
-            for (int w = 1; w < world; w++)
-                if (bytes[w] < bytes[owner])
-                    owner = w;
-            bytes[owner] += p->count * (int64_t)sizeof(float);
+            owner = pick_owner(mesh, p, share, bytes);
+            bytes[owner] += share_bytes(p, share);
             if (owner != t->layout.rank)
                 continue;
             s.entries[s.count] = entry_of(p, k, &s.names[s.count]);
@@ -150,9 +174,13 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
     const int world = t->layout.mesh.world;
     struct hd_ckpt_shard *shards = hd_arena_array(arena, (size_t)world, sizeof *shards);
     struct hd_text config = {0};
-    char dp[24], threads[24], micro[24];
-    const struct hd_ckpt_fact layout[] = {
-        {"dp", dp}, {"tp", "1"}, {"pp", "1"}, {"cp", "1"}, {"micro_batch", micro}};
+    char dp[24], tp[24], cp[24], threads[24], micro[24];
+    const struct hd_ckpt_fact layout[] = {{"dp", dp},
+                                          {"tp", tp},
+                                          {"pp", "1"},
+                                          {"cp", cp},
+                                          {"sequence", job->sequence ? "1" : "0"},
+                                          {"micro_batch", micro}};
     const struct hd_ckpt_fact determinism[] = {{"backend", t->traits.backend},
                                                {"isa", t->traits.isa},
                                                {"library", t->traits.library},
@@ -174,6 +202,8 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
     enum hd_status st = shards ? hd_job_write(job, &config) : hd_err(HD_NO_MEMORY, "no memory");
 
     number_text(job->dp, dp);
+    number_text(job->tp, tp);
+    number_text(job->cp, cp);
     number_text(job->threads, threads);
     number_text(job->micro_batch, micro);
     for (int r = 0; !st && r < world; r++)
@@ -283,6 +313,9 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", t->layout.job.precision, ret_note);
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
+    compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
+    compare_size(ckpt, "cp", t->layout.job.cp, ret_note);
+    compare_size(ckpt, "sequence", t->layout.job.sequence, ret_note);
     compare_size(ckpt, "micro_batch", t->layout.job.micro_batch, ret_note);
     if (ret_note && ret_note->len_bytes)
         hd_text_add(ret_note, ": the run goes on, but not to the same bits");

@@ -54,17 +54,32 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
     return HD_OK;
 }
 
+static bool uses_group(const struct hd_chunk *chunk, enum hd_group_name group)
+{
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        for (int i = 0; i < chunk->program[c].count; i++) {
+            const struct hd_node *node = chunk->program[c].nodes[i];
+
+            if (node->is_comm && node->group == group)
+                return true;
+        }
+    return false;
+}
+
 /* The first collective of a group maps its peers' memory; done here, no step maps anything. */
 static enum hd_status meet_peers(struct hd_trainer *t)
 {
-    static const enum hd_group_name groups[] = {HD_GROUP_WORLD, HD_GROUP_DP_CP};
+    const struct hd_layout *l = &t->layout;
     struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st = HD_OK;
 
-    for (size_t i = 0; !st && i < sizeof groups / sizeof groups[0]; i++) {
+    for (int g = 0; !st && g < HD_GROUP_COUNT; g++) {
+        const enum hd_group_name name = (enum hd_group_name)g;
         struct hd_comm_group *group;
 
-        st = hd_comm_mesh_group(t->comm, &t->layout.mesh, groups[i], &group);
+        if (name != HD_GROUP_WORLD && !uses_group(l->train, name) && !uses_group(l->eval, name))
+            continue;
+        st = hd_comm_mesh_group(t->comm, &l->mesh, name, &group);
         if (!st)
             st = hd_comm_barrier(group, stream);
     }
@@ -363,7 +378,7 @@ static int64_t largest_request(const struct hd_trainer *t)
     const double *records = (const double *)(t->visible_base + r->global_offset[HD_GLOBAL_RECORDS]);
     double largest = 0;
 
-    for (int64_t i = 0; i < r->exchange_ranks; i++)
+    for (int64_t i = 0; i < r->mesh.world; i++)
         if (records[i * HD_EXCHANGE_WORDS + HD_EXCHANGE_REQUEST] > largest)
             largest = records[i * HD_EXCHANGE_WORDS + HD_EXCHANGE_REQUEST];
     return (int64_t)largest;
@@ -464,6 +479,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     if (st)
         return st;
     mine = (struct validation_sum){t->block->loss_sum, t->block->target_count};
+    if (t->layout.coord.tp > 0)
+        mine = (struct validation_sum){0}; /* tp ranks share one loss */
     st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
     if (st)
         return st;

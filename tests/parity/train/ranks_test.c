@@ -11,125 +11,9 @@
 
 #include <cmocka.h>
 
-#include "runs.h"
+#include "compare.h"
 
 enum { STEPS = 20, CORPUS_BYTES = 20000 };
-
-/* Key biases shift all scores of a query alike, and softmax does not see it: without RoPE their
- * true gradient is zero and what is computed is rounding. */
-static bool has_no_gradient(const struct hd_job *job, const struct hd_param *p)
-{
-    return strcmp(job->family, "gpt2") == 0 && strstr(p->name, "attention.k.bias");
-}
-
-/* ||a - b|| / ||b|| over one parameter. */
-static double distance(const float *a, const float *b, int64_t n)
-{
-    double difference = 0, size = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        size += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / size);
-}
-
-static double length(const float *a, int64_t n)
-{
-    double sum = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)a[i] * (double)a[i];
-    return sqrt(sum);
-}
-
-/* How far two gradients of parameter p may lie apart. */
-typedef double bound_fn(const struct hd_layout *layout, const struct hd_param *p);
-
-static double fp32_bound(const struct hd_layout *layout, const struct hd_param *p)
-{
-    (void)layout;
-    (void)p;
-    return 1e-5;
-}
-
-/* k C^(L+1-l) eps with k = 4, C = 1.03 (the bound by which Megatron compares layouts): errors of
- * the layers above add up on the way down. l counts units from the embedding; eps of bf16 is 2^-7.
- */
-static double bf16_bound(const struct hd_layout *layout, const struct hd_param *p)
-{
-    return 4 * pow(1.03, (double)(layout->model.config.L + 1 - p->unit)) / 128;
-}
-
-/* A gradient that is zero but for rounding. With dK the gradient of the keys, the key matrix gets
- * dK^T x with |x| about 1, and the bias the column sums of dK, which cancel: what is left may be as
- * large, in units of the former, as two gradients may lie apart. */
-static void check_zero(const struct hd_param *p, const float *grad, double key_matrix_length,
-                       double bound)
-{
-    if (!(length(grad, p->count) <= bound * key_matrix_length))
-        fail_msg("%s: a gradient of length %g where there is none", p->name,
-                 length(grad, p->count));
-}
-
-static void compare_gradients(const struct hd_job *job, const float *mine, const float *reference,
-                              bound_fn *bound)
-{
-    struct hd_arena arena;
-    struct hd_layout layout;
-    double key_length = 0;
-    int compared = 0;
-    int64_t at = 0;
-
-    hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &layout);
-    for (int i = 0; i < layout.registry.param_count; i++) {
-        const struct hd_param *p = &layout.registry.params[i];
-
-        if (strstr(p->name, "attention.k.weight"))
-            key_length = length(reference + at, p->count);
-        if (has_no_gradient(job, p)) {
-            check_zero(p, mine + at, key_length, bound(&layout, p));
-            check_zero(p, reference + at, key_length, bound(&layout, p));
-        } else {
-            double d = distance(mine + at, reference + at, p->count);
-
-            if (!(d <= bound(&layout, p)))
-                fail_msg("%s: gradients %g apart, at most %g allowed", p->name, d,
-                         bound(&layout, p));
-            compared++;
-        }
-        at += p->count;
-    }
-    assert_true(compared >= 20); /* both families have more tensors with a gradient than that */
-    hd_arena_done(&arena);
-}
-
-/* ||(w - w0) - (w' - w0)|| / ||w' - w0||, over everything that has a gradient. */
-static double change_distance(const struct hd_job *job, const struct run *mine,
-                              const struct run *reference)
-{
-    struct hd_arena arena;
-    struct hd_layout layout;
-    double difference = 0, size = 0;
-    int64_t at = 0;
-
-    hd_arena_init(&arena, 0);
-    run_layout(job, &(struct hd_layout_options){0}, &arena, &layout);
-    for (int i = 0; i < layout.registry.param_count; at += layout.registry.params[i++].count) {
-        if (has_no_gradient(job, &layout.registry.params[i]))
-            continue;
-        for (int64_t k = at; k < at + layout.registry.params[i].count; k++) {
-            double apart = (double)mine->weights[k] - (double)reference->weights[k];
-            double change = (double)reference->weights[k] - (double)reference->initial[k];
-
-            difference += apart * apart;
-            size += change * change;
-        }
-    }
-    hd_arena_done(&arena);
-    return sqrt(difference / size);
-}
 
 /* Every rank holds the same bits. */
 static void check_ranks_agree(const struct run *run, int dp)
@@ -138,31 +22,17 @@ static void check_ranks_agree(const struct run *run, int dp)
         assert_true(run->state_hash[r] == run->state_hash[0]);
 }
 
+static void check(enum hd_status st)
+{
+    if (st)
+        fail_msg("%s", hd_err_message());
+}
+
 /* A run of this job and dp against the reference run of the same global batch. */
 static void compare_run(struct hd_job job, int dp, const struct run *reference)
 {
-    struct run *mine = run_new(STEPS), *last = run_new(STEPS);
-
-    run_threads(job, dp, mine);
-    check_ranks_agree(mine, dp);
-    assert_true(mine->count == reference->count);
-    assert_memory_equal(mine->initial, reference->initial,
-                        (size_t)mine->count * sizeof *mine->initial);
-    compare_gradients(&job, mine->first_grad, reference->first_grad, fp32_bound);
-    if (!(change_distance(&job, mine, reference) <= 1e-4))
-        fail_msg("weight changes are %g apart", change_distance(&job, mine, reference));
-    assert_true(fabs(mine->grad_norm[0] / reference->grad_norm[0] - 1) <= 1e-5);
-    for (int s = 0; s < STEPS; s++)
-        assert_true(fabs(mine->loss[s] - reference->loss[s]) <= 1e-4);
-
-    /* step 20 at the weights of the reference */
-    last->replace_after = STEPS - 1;
-    memcpy(last->replacement, reference->before_last, sizeof last->replacement);
-    run_threads(job, dp, last);
-    check_ranks_agree(last, dp);
-    compare_gradients(&job, last->last_grad, reference->last_grad, fp32_bound);
-    run_free(mine);
-    run_free(last);
+    job.dp = dp;
+    check(compare_with(&job, reference, NULL));
 }
 
 /* The loss starts near ln 256 = 5.55, as far as small weights know nothing. The corpus has 19
@@ -300,8 +170,8 @@ static void bf16_case(const char *family)
     job.micro_batch = 1;
     run_threads(job, 2, two);
     check_ranks_agree(two, 2);
-    compare_gradients(&job, two->first_grad, one->first_grad, bf16_bound);
-    compare_gradients(&job, one->first_grad, fp32->first_grad, bf16_bound);
+    check(compare_gradients(&job, two->first_grad, one->first_grad, bf16_bound, NULL));
+    check(compare_gradients(&job, one->first_grad, fp32->first_grad, bf16_bound, NULL));
     assert_true(fabs(one->loss[0] - fp32->loss[0]) <= loss_bound(&job));
     assert_true(fabs(two->loss[0] - fp32->loss[0]) <= loss_bound(&job));
     check_learning(one);

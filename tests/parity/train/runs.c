@@ -22,16 +22,66 @@ void run_free(struct run *run)
     harness_shared_free(run, sizeof *run);
 }
 
-int64_t run_copy_state(struct hd_trainer *t, enum hd_state_kind kind, float *ret_values)
+/* What to do with one element of a share and its place in the whole. */
+typedef void element_fn(void *context, float *mine, int64_t at);
+
+/* For each parameter, each element of this rank's share that is no padding. Returns the elements of
+ * the whole. */
+static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, element_fn *element,
+                         void *context)
 {
     const struct hd_registry *r = &hd_trainer_layout(t)->registry;
-    int64_t at = 0;
+    int64_t whole = 0;
 
-    for (int i = 0; i < r->param_count; at += r->params[i++].count)
-        if (at + r->params[i].count <= RUN_ELEMENTS_MAX)
-            memcpy(ret_values + at, hd_trainer_state(t, i, kind),
-                   (size_t)r->params[i].count * sizeof *ret_values);
-    return at;
+    for (int i = 0; i < r->param_count; i++) {
+        const struct hd_param *p = &r->params[i];
+        const int64_t columns = p->dim_count == 2 ? p->shape[1] : 1;
+        const int64_t local = p->dim_count == 2 ? p->local[1] : 1;
+        float *share = hd_trainer_state(t, i, kind);
+
+        for (int64_t row = 0; row < p->real[0]; row++)
+            for (int64_t c = 0; c < local; c++)
+                element(context, share + row * local + c,
+                        whole + (p->start[0] + row) * columns +
+                            (p->dim_count == 2 ? p->start[1] : 0) + c);
+        whole += p->shape[0] * columns;
+    }
+    return whole;
+}
+
+static void put(void *context, float *mine, int64_t at)
+{
+    if (at < RUN_ELEMENTS_MAX)
+        ((float *)context)[at] = *mine;
+}
+
+static void take(void *context, float *mine, int64_t at)
+{
+    *mine = ((const float *)context)[at];
+}
+
+struct check {
+    const float *whole;
+    int64_t differ;
+};
+
+static void check_bits(void *context, float *mine, int64_t at)
+{
+    struct check *check = context;
+
+    check->differ += memcmp(mine, &check->whole[at], sizeof *mine) != 0;
+}
+
+int64_t run_copy_state(struct hd_trainer *t, enum hd_state_kind kind, float *ret_values)
+{
+    return for_share(t, kind, put, ret_values);
+}
+
+static bool speaks_for_share(struct hd_trainer *t)
+{
+    const struct hd_layout *l = hd_trainer_layout(t);
+
+    return l->coord.dp == 0 && l->coord.cp == 0;
 }
 
 uint64_t run_hash_state(struct hd_trainer *t)
@@ -49,36 +99,69 @@ uint64_t run_hash_state(struct hd_trainer *t)
     return hd_hash_value(&hash);
 }
 
-static void replace_masters(struct hd_trainer *t, const float *values)
+static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    const bool speaks = speaks_for_share(t);
 
-    for (int i = 0; i < r->param_count; values += r->params[i++].count)
-        memcpy(hd_trainer_state(t, i, HD_STATE_WEIGHT), values,
-               (size_t)r->params[i].count * sizeof *values);
-}
-
-static enum hd_status take_steps(struct hd_trainer *t, struct run *run, bool speaks)
-{
     for (int s = 0; s < run->steps; s++) {
         struct hd_step_result result;
         enum hd_status st;
 
         if (run->replace_after && s == run->replace_after)
-            replace_masters(t, run->replacement);
+            (void)for_share(t, HD_STATE_WEIGHT, take, run->replacement);
         if (speaks && s == run->steps - 1)
             (void)run_copy_state(t, HD_STATE_WEIGHT, run->before_last);
         st = hd_trainer_step(t, 0, &result);
         if (st)
             return st;
-        if (!speaks)
+        if (speaks && s == 0)
+            (void)run_copy_state(t, HD_STATE_GRAD, run->first_grad);
+        if (rank)
             continue;
         run->loss[s] = result.loss;
         run->grad_norm[s] = result.grad_norm;
-        if (s == 0)
-            (void)run_copy_state(t, HD_STATE_GRAD, run->first_grad);
     }
     return HD_OK;
+}
+
+/* All ranks have come this far. */
+static enum hd_status meet(struct harness_rank *r)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(r->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_group *world;
+    int32_t members[HARNESS_WORLD_MAX];
+    enum hd_status st;
+
+    for (int i = 0; i < r->world; i++)
+        members[i] = i;
+    st = hd_comm_group(r->comm, "world", members, r->world, &world);
+    if (!st)
+        st = hd_comm_barrier(world, stream);
+    return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
+}
+
+/* Puts the state in the end together, and looks whether every rank has what was put. */
+static enum hd_status compare_ranks(struct harness_rank *r, struct hd_trainer *t, struct run *run)
+{
+    const struct {
+        enum hd_state_kind kind;
+        float *whole;
+    } states[] = {{HD_STATE_WEIGHT, run->weights},
+                  {HD_STATE_GRAD, run->last_grad},
+                  {HD_STATE_MOMENT1, run->moments[0]},
+                  {HD_STATE_MOMENT2, run->moments[1]}};
+    enum hd_status st;
+
+    for (size_t k = 0; k < sizeof states / sizeof states[0] && speaks_for_share(t); k++)
+        (void)run_copy_state(t, states[k].kind, states[k].whole);
+    st = meet(r);
+    for (size_t k = 0; !st && k < sizeof states / sizeof states[0]; k++) {
+        struct check check = {.whole = states[k].whole};
+
+        (void)for_share(t, states[k].kind, check_bits, &check);
+        run->disagree[r->rank] += check.differ;
+    }
+    return st;
 }
 
 static enum hd_status body(struct harness_rank *r)
@@ -86,40 +169,49 @@ static enum hd_status body(struct harness_rank *r)
     struct run *run = r->shared ? r->shared : r->context;
     const struct hd_trainer_options options = {
         .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank, .layout = run->layout};
-    const bool speaks = r->rank == 0;
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);
 
     if (st)
         return st;
     st = hd_trainer_init(t);
-    if (!st && speaks)
-        run->count = run_copy_state(t, HD_STATE_WEIGHT, run->initial);
-    if (!st && speaks && run->count > RUN_ELEMENTS_MAX)
+    if (!st && hd_registry_global_count(&hd_trainer_layout(t)->registry) > RUN_ELEMENTS_MAX)
         st = hd_err(HD_LIMIT, "the model of this test is larger than RUN_ELEMENTS_MAX");
+    if (!st && r->rank == 0)
+        run->count = hd_registry_global_count(&hd_trainer_layout(t)->registry);
+    if (!st && speaks_for_share(t))
+        (void)run_copy_state(t, HD_STATE_WEIGHT, run->initial);
     if (!st)
-        st = take_steps(t, run, speaks);
-    if (!st && speaks) {
-        (void)run_copy_state(t, HD_STATE_WEIGHT, run->weights);
-        (void)run_copy_state(t, HD_STATE_GRAD, run->last_grad);
-    }
+        st = take_steps(t, run, r->rank);
+    if (!st)
+        st = compare_ranks(r, t, run);
     run->state_hash[r->rank] = run_hash_state(t);
     hd_trainer_free(t);
     return st;
 }
 
+int run_world(const struct hd_job *job)
+{
+    return (int)(job->pp * job->dp * job->cp * job->tp);
+}
+
+enum hd_status run_on_threads(const struct hd_job *job, struct run *run)
+{
+    return harness_threads(job, run_world(job), run, body);
+}
+
 void run_threads(struct hd_job job, int dp, struct run *run)
 {
     job.dp = dp;
-    if (harness_threads(&job, dp, run, body))
-        fail_msg("%d threads: %s", dp, hd_err_message());
+    if (run_on_threads(&job, run))
+        fail_msg("%d threads: %s", run_world(&job), hd_err_message());
 }
 
 void run_processes(struct hd_job job, int dp, struct run *run)
 {
     job.dp = dp;
-    if (harness_processes(&job, dp, run, body))
-        fail_msg("%d processes: %s", dp, hd_err_message());
+    if (harness_processes(&job, run_world(&job), run, body))
+        fail_msg("%d processes: %s", run_world(&job), hd_err_message());
 }
 
 void run_layout(const struct hd_job *job, const struct hd_layout_options *options,

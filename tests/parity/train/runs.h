@@ -8,7 +8,8 @@
 enum { RUN_ELEMENTS_MAX = 64 * 1024, RUN_STEPS_MAX = 64 };
 
 /* What to do, and what came of it: one block without pointers, so that threads and processes can
- * share it alike. Elements are those of all parameters, in the registry's order. */
+ * share it alike. Elements are those of all parameters, each whole as if one rank held it, in the
+ * registry's order: the ranks put their shares together. */
 struct run {
     /* asked */
     int steps;
@@ -23,14 +24,17 @@ struct run {
     float before_last[RUN_ELEMENTS_MAX]; /* masters before the last step */
     float weights[RUN_ELEMENTS_MAX];     /* masters in the end */
     float first_grad[RUN_ELEMENTS_MAX], last_grad[RUN_ELEMENTS_MAX]; /* sums over all targets */
+    float moments[2][RUN_ELEMENTS_MAX];
     uint64_t state_hash[HARNESS_WORLD_MAX]; /* of a rank's gradients, weights and moments */
+    int64_t disagree[HARNESS_WORLD_MAX];    /* elements of a rank's share that differ in a bit from
+                                               what another rank put for the same share */
 };
 
 /* In shared, zeroed memory. */
 struct run *run_new(int steps);
 void run_free(struct run *run);
 
-/* Runs it on dp ranks of `job` (whose dp it sets); the test fails with the story of a failure. */
+/* Runs it on the ranks of `job`, whose dp it sets; the test fails with the story of a failure. */
 void run_threads(struct hd_job job, int dp, struct run *run);
 void run_processes(struct hd_job job, int dp, struct run *run);
 
@@ -38,7 +42,13 @@ void run_processes(struct hd_job job, int dp, struct run *run);
 void run_layout(const struct hd_job *job, const struct hd_layout_options *options,
                 struct hd_arena *arena, struct hd_layout *ret_layout);
 
-/* All elements of one kind of state, in the registry's order; returns how many. */
+/* The same with the failure as a status: for tables of runs. */
+enum hd_status run_on_threads(const struct hd_job *job, struct run *run);
+
+int run_world(const struct hd_job *job);
+
+/* Writes this rank's elements of one kind of state into the whole, unless another rank of a lower
+ * number has the same share; returns how many elements the whole has. */
 int64_t run_copy_state(struct hd_trainer *trainer, enum hd_state_kind kind, float *ret_values);
 uint64_t run_hash_state(struct hd_trainer *trainer);
 

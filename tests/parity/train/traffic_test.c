@@ -10,83 +10,11 @@
 
 #include <cmocka.h>
 
-#include "program/dry.h"
-#include "runs.h"
+#include "traffic.h"
 
 enum { MICRO_BATCHES = 2, LAUNCHES_MAX = 4096 };
 
 enum { UNIT_EMBEDDING, UNIT_FIRST_BLOCK, UNIT_LAST_BLOCK, UNIT_HEAD };
-
-struct counted {
-    struct hd_comm_count of[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
-};
-
-struct traffic {
-    struct hd_layout_options layout;
-    struct counted step[HARNESS_WORLD_MAX], validation[HARNESS_WORLD_MAX];
-    struct hd_dry dry; /* of rank 0's step */
-};
-
-/* Endpoints know only the groups that the job's programs use; the others have size 1. */
-static enum hd_status read_counters(struct harness_rank *r, const struct hd_mesh *mesh,
-                                    struct counted *ret_counted)
-{
-    for (int g = 0; g < HD_GROUP_COUNT; g++) {
-        struct hd_comm_group *group;
-        enum hd_status st = hd_comm_mesh_group(r->comm, mesh, (enum hd_group_name)g, &group);
-
-        for (int k = 0; !st && k < HD_COMM_KIND_COUNT; k++)
-            hd_comm_count_get(group, (enum hd_comm_kind)k, &ret_counted->of[g][k]);
-        if (st)
-            return st;
-    }
-    return HD_OK;
-}
-
-/* What the step plan would send, folded over the programs that it names. */
-static void fold_step(const struct hd_layout *l, struct hd_dry *ret_dry)
-{
-    for (int i = 0; i < l->plan.count; i++) {
-        const struct hd_instruction *in = &l->plan.list[i];
-
-        if (in->kind == HD_DO_RUN)
-            hd_dry_add(ret_dry, l->train, in->call, in->first, in->last);
-        else if (in->kind == HD_DO_UPDATE)
-            hd_dry_add(ret_dry, l->update, HD_CALL_U, true, true);
-    }
-}
-
-static enum hd_status count_traffic(struct harness_rank *r)
-{
-    struct traffic *traffic = r->context;
-    const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank, .layout = traffic->layout};
-    struct hd_step_result result;
-    struct hd_trainer *t;
-    double loss;
-    int64_t targets;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
-
-    if (st)
-        return st;
-    st = hd_trainer_init(t);
-    if (!st)
-        st = hd_trainer_step(t, 0, &result); /* any first-time traffic is not the step's */
-    hd_comm_count_reset(r->comm);
-    if (!st)
-        st = hd_trainer_step(t, 0, &result);
-    if (!st)
-        st = read_counters(r, &hd_trainer_layout(t)->mesh, &traffic->step[r->rank]);
-    hd_comm_count_reset(r->comm);
-    if (!st)
-        st = hd_trainer_validate(t, &loss, &targets);
-    if (!st)
-        st = read_counters(r, &hd_trainer_layout(t)->mesh, &traffic->validation[r->rank]);
-    if (r->rank == 0)
-        fold_step(hd_trainer_layout(t), &traffic->dry);
-    hd_trainer_free(t);
-    return st;
-}
 
 /* What all members moved together, and that everybody took part equally often. */
 static int64_t moved(const struct counted *ranks, int dp, enum hd_group_name group,
@@ -116,7 +44,7 @@ enum {
 
 /* Of a step. Every part is all-reduced once in fp32, whatever the number of micro-batches: each
  * element is read from P-1 members and written to P-1, 2(P-1) * 4 bytes. The exchange is gathered
- * once: 4 doubles from each of P members to each of the other P-1. Nothing else is sent.
+ * once: 5 doubles from each of P members to each of the other P-1. Nothing else is sent.
  * Of a validation: one exchange between hosts of 1024 bytes per rank. */
 static void check_traffic(const struct traffic *t, int P, int64_t elements)
 {
@@ -124,20 +52,17 @@ static void check_traffic(const struct traffic *t, int P, int64_t elements)
 
     assert_int_equal(moved(s, P, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE, PARTS),
                      2 * (P - 1) * 4 * elements);
-    assert_int_equal(moved(s, P, HD_GROUP_DP_CP, HD_COMM_ALL_GATHER, 1), P * (P - 1) * 4 * 8);
+    assert_int_equal(moved(s, P, HD_GROUP_WORLD, HD_COMM_ALL_GATHER, 1), P * (P - 1) * 5 * 8);
     assert_int_equal(moved(v, P, HD_GROUP_WORLD, HD_COMM_ALL_GATHER, 1), P * (P - 1) * 1024);
     for (int g = 0; g < HD_GROUP_COUNT; g++)
         for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
-            bool sends =
-                g == HD_GROUP_DP_CP && (k == HD_COMM_ALL_REDUCE || k == HD_COMM_ALL_GATHER);
+            bool sends = (g == HD_GROUP_DP_CP && k == HD_COMM_ALL_REDUCE) ||
+                         (g == HD_GROUP_WORLD && k == HD_COMM_ALL_GATHER);
 
             if (!sends)
                 (void)moved(s, P, (enum hd_group_name)g, (enum hd_comm_kind)k, 0);
             if (g != HD_GROUP_WORLD || k != HD_COMM_ALL_GATHER)
                 (void)moved(v, P, (enum hd_group_name)g, (enum hd_comm_kind)k, 0);
-            assert_int_equal(
-                moved(s, P, (enum hd_group_name)g, (enum hd_comm_kind)k, t->dry.calls[g][k]),
-                t->dry.group_bytes[g][k]);
         }
 }
 
@@ -152,9 +77,9 @@ static void traffic_case(const char *family, int dp, const char *precision,
     job = harness_job(&h, family, dp);
     (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
     job.micro_batch = job.global_batch / (dp * MICRO_BATCHES);
-    if (harness_threads(&job, dp, &traffic, count_traffic))
-        fail_msg("%s", hd_err_message());
+    traffic_count(&job, &traffic);
     check_traffic(&traffic, dp, elements);
+    traffic_check_dry(&traffic, &job);
     harness_teardown(&h);
 }
 

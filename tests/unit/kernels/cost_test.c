@@ -223,18 +223,17 @@ static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
 static void the_step_and_the_update_are_counted_per_weight(void **state)
 {
     const struct hd_square_sums_args s = {.N = HD_GRAD_CHUNK + 1};
-    const struct hd_step_finish_args f = {.ranks = 2, .chunks = 5};
-    const struct hd_step_record_args r = {0};
+    const struct hd_step_finish_args f = {.ranks = 2};
+    const struct hd_step_record_args r = {.chunks = 5};
     const struct hd_step_begin_args b = {0};
     const struct hd_adamw_args a = {.N = 10, .copy = &given, .copy_dtype = HD_BF16};
 
     (void)state;
     /* a square and an add each; two chunks of 8 bytes */
     check(cost_of(HD_K_square_sums, &s), 2 * (HD_GRAD_CHUNK + 1), 4 * (HD_GRAD_CHUNK + 1), 16);
-    /* 5 chunk sums and three words of 2 ranks are added; 2 records of 4 words and the sums are read
-     */
-    check(cost_of(HD_K_step_finish, &f), 5 + 6, 8 * (8 + 5), 0);
-    check(cost_of(HD_K_step_record, &r), 0, 0, 32);
+    /* 5 chunk sums are added into a record of 5 words; four words of 2 ranks are added */
+    check(cost_of(HD_K_step_record, &r), 5, 8 * 5, 8 * 5);
+    check(cost_of(HD_K_step_finish, &f), 8, 8 * 10, 0);
     check(cost_of(HD_K_step_begin, &b), 0, 0, 0);
     /* weight, m, v and grad in; weight, m, v and the copy out */
     check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);

@@ -122,6 +122,31 @@ static void add_adds(void **state)
 
 /* Goal: casts round to nearest even, keep infinities and NaN, and fill exactly N. Method: bit
  * patterns around ties and the ends of the range, against the scalar conversions of base. */
+static void check_bias(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    enum { R = 7, N = 37 };
+    struct tensor *inp = tensor_random(R * N, dtype, 2, 1), *bias = tensor_random(N, dtype, 2, 2);
+    struct tensor *out = in_place ? inp : tensor_new(R * N, dtype);
+    double *want = doubles(R * N);
+
+    for (int64_t i = 0; i < R * N; i++)
+        want[i] = inp->values[i] + bias->values[i % N];
+    device_launch(device, HD_K_bias_forward,
+                  &(struct hd_bias_forward_args){.out = out->data,
+                                                 .inp = inp->data,
+                                                 .bias = bias->data,
+                                                 .R = R,
+                                                 .N = N,
+                                                 .dtype = dtype});
+    assert_close("out", out, want, 1);
+}
+
+static void bias_is_added_to_every_row(void **state)
+{
+    (void)state;
+    everywhere(check_bias);
+}
+
 static void check_cast(struct device *device, enum hd_dtype out_dtype, bool bf16_inp)
 {
     static const uint32_t patterns[] = {0x3f800000, 0x3f808000, 0x3f808001, 0x3f818000, 0x3f817fff,
@@ -252,12 +277,29 @@ static void check_embedding(struct device *device, enum hd_dtype dtype, bool two
     ref_embedding(want, index->data, weight->values, a.index2, weight2->values, R, C, V, V2);
     device_launch(device, HD_K_embedding_forward, &a);
     assert_close("out", out, want, 1);
+
+    for (int64_t r = 0; r < R; r++) /* the same table as a share that begins at 1000 */
+        tensor_put(index, r, index->values[r] + 1000);
+    a.first = 1000;
+    tensor_poison(out);
+    device_launch(device, HD_K_embedding_forward, &a);
+    assert_close("out", out, want, 1);
 }
 
 static void embedding_reads_the_named_rows(void **state)
 {
     (void)state;
     everywhere(check_embedding);
+}
+
+/* The indices of a table that begins at `first`. */
+static const int32_t *indices_of(const struct tensor *index, int64_t first)
+{
+    struct tensor *out = tensor_copy(index);
+
+    for (int64_t r = 0; r < index->count; r++)
+        tensor_put(out, r, index->values[r] - (double)first);
+    return out->data;
 }
 
 static void check_embedding_backward(struct device *device, enum hd_dtype dtype, bool accumulate)
@@ -282,6 +324,14 @@ static void check_embedding_backward(struct device *device, enum hd_dtype dtype,
     ref_embedding_backward(want, index->data, dout->values, R, C, V);
     for (int64_t i = 0; accumulate && i < V * C; i++)
         want[i] += dweight->values[i];
+    device_launch(device, HD_K_embedding_backward, &a);
+    assert_close("dweight", dweight, want, 8);
+
+    for (int64_t r = 0; r < R; r++)
+        tensor_put(index, r, index->values[r] + 1000);
+    a.first = 1000;
+    a.accumulate = false;
+    ref_embedding_backward(want, indices_of(index, 1000), dout->values, R, C, V);
     device_launch(device, HD_K_embedding_backward, &a);
     assert_close("dweight", dweight, want, 8);
 }
@@ -350,6 +400,7 @@ int main(void)
         cmocka_unit_test(swiglu_is_the_reference),
         cmocka_unit_test(gelu_is_the_reference),
         cmocka_unit_test(add_adds),
+        cmocka_unit_test(bias_is_added_to_every_row),
         cmocka_unit_test(cast_rounds_to_nearest_even),
         cmocka_unit_test(zero_stores_exactly_its_bytes),
         cmocka_unit_test(rope_turns_and_turns_back),

@@ -65,6 +65,78 @@ static void cross_entropy_is_the_reference(void **state)
     everywhere(check_cross_entropy);
 }
 
+/* The same rows with their vocabulary in three shares, of which the last is short: each share's
+ * gradient is its columns of the whole one, and every share adds the same loss. Where no target is
+ * in a share its statistics still count. */
+static void check_shared_cross_entropy(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    enum { R = 30, V = 307, P = 3, SHARE = 120, VP = 128, WORDS = R * HD_CROSS_ENTROPY_STATS };
+    struct tensor *whole = tensor_random(R * V, dtype, 3, 1);
+    struct tensor *target = tensor_random_int32(R, 0, V, 2), *logits[P];
+    struct tensor *stats = tensor_new(P * WORDS, HD_F32);
+    double *want = doubles(R * V), *want_share = doubles(R * VP), loss;
+
+    tensor_put(target, 3, -1);
+    tensor_put(target, 4, SHARE - 1);
+    tensor_put(target, 5, SHARE);
+    tensor_put(whole, 6 * V + 9, 60); /* a row that is nearly certain, in one share */
+    loss = ref_cross_entropy(want, whole->values, target->data, R, V, V, 0.5);
+    for (int64_t p = 0; p < P; p++) {
+        const int64_t first = p * SHARE, columns = V - first < SHARE ? V - first : SHARE;
+
+        logits[p] = tensor_random(R * VP, dtype, 1, 3);
+        for (int64_t i = 0; i < R * VP; i++)
+            tensor_put(logits[p], i,
+                       i % VP < columns ? whole->values[i / VP * V + first + i % VP] : NAN);
+        device_launch(
+            device, HD_K_cross_entropy_stats,
+            &(struct hd_cross_entropy_stats_args){.stats = (float *)stats->data + p * WORDS,
+                                                  .logits = logits[p]->data,
+                                                  .target = target->data,
+                                                  .R = R,
+                                                  .V = columns,
+                                                  .Vp = VP,
+                                                  .first = first,
+                                                  .dtype = dtype});
+    }
+    for (int64_t p = 0; p < P; p++) {
+        const int64_t first = p * SHARE, columns = V - first < SHARE ? V - first : SHARE;
+        struct hd_step_block block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
+        struct tensor *dlogits = in_place ? logits[p] : tensor_new(R * VP, dtype);
+        struct hd_cross_entropy_shared_args a = {.block = &block,
+                                                 .logits = logits[p]->data,
+                                                 .stats = stats->data,
+                                                 .target = target->data,
+                                                 .R = R,
+                                                 .V = columns,
+                                                 .Vp = VP,
+                                                 .P = P,
+                                                 .first = first,
+                                                 .dtype = dtype};
+
+        device_launch(device, HD_K_cross_entropy_shared, &a); /* without gradient */
+        assert_close_at("loss", p, block.loss_sum, 5 + loss, R * 20 * 8 * 0x1p-24);
+        assert_int_equal(block.target_count, 7 + R - 1);
+        a.dlogits = dlogits->data;
+        device_launch(device, HD_K_cross_entropy_shared, &a);
+        for (int64_t i = 0; i < R * VP; i++)
+            want_share[i] = i % VP < columns ? want[i / VP * V + first + i % VP] : 0;
+        assert_close("dlogits", dlogits, want_share, FP32_UNITS);
+        assert_int_equal(block.overflow, 0);
+        ((int32_t *)target->data)[3] = V; /* nobody's */
+        ((float *)stats->data)[3 * HD_CROSS_ENTROPY_STATS + 3] = 0;
+        device_launch(device, HD_K_cross_entropy_shared, &a);
+        assert_int_equal(block.overflow, 1);
+        ((int32_t *)target->data)[3] = -1;
+    }
+}
+
+static void a_shared_vocabulary_has_the_loss_of_the_whole(void **state)
+{
+    (void)state;
+    everywhere(check_shared_cross_entropy);
+}
+
 static void a_target_outside_the_vocabulary_stops_the_update(void **state)
 {
     struct device device = device_open(&settings[0]);
@@ -153,14 +225,19 @@ static void step_finish_means_and_clips(void **state)
     struct hd_step_block first = {.loss_sum = 12, .target_count = 6};
     struct hd_step_block second = {.loss_sum = 36, .target_count = 10};
     double records[2 * HD_EXCHANGE_WORDS], sums[] = {100, 44};
-    struct hd_step_record_args r = {.record = records, .block = &first};
-    struct hd_step_finish_args f = {
-        .block = &block, .records = records, .sums = sums, .ranks = 2, .chunks = 2};
+    struct hd_step_record_args r = {.record = records,
+                                    .block = &first,
+                                    .sums = sums,
+                                    .chunks = 2,
+                                    .counts_loss = true,
+                                    .counts_squares = true};
+    struct hd_step_finish_args f = {.block = &block, .records = records, .ranks = 2};
 
     (void)state;
     device_launch(&device, HD_K_step_record, &r);
     r.record = records + HD_EXCHANGE_WORDS;
     r.block = &second;
+    r.counts_squares = false; /* the other has the same gradient */
     device_launch(&device, HD_K_step_record, &r);
     device_launch(&device, HD_K_step_finish, &f);
     assert_true(block.mean_loss == 48.0 / 16);
@@ -177,10 +254,16 @@ static void step_finish_means_and_clips(void **state)
     device_launch(&device, HD_K_step_finish, &f);
     assert_true(block.grad_factor == 1.0f / 32);
 
-    sums[1] = INFINITY;
+    r.counts_loss = false; /* another rank has the same loss */
+    device_launch(&device, HD_K_step_record, &r);
+    device_launch(&device, HD_K_step_finish, &f);
+    assert_true(block.mean_loss == 12.0 / 6);
+    assert_true(block.total_targets == 6);
+
+    records[HD_EXCHANGE_SQUARES] = INFINITY;
     device_launch(&device, HD_K_step_finish, &f);
     assert_int_equal(block.skip_update, 1);
-    sums[1] = 44;
+    records[HD_EXCHANGE_SQUARES] = 144;
     second.overflow = 1;
     device_launch(&device, HD_K_step_record, &r);
     device_launch(&device, HD_K_step_finish, &f);
@@ -307,6 +390,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cross_entropy_is_the_reference),
+        cmocka_unit_test(a_shared_vocabulary_has_the_loss_of_the_whole),
         cmocka_unit_test(a_target_outside_the_vocabulary_stops_the_update),
         cmocka_unit_test(step_begin_zeroes_what_a_step_accumulates),
         cmocka_unit_test(square_sums_are_cut_at_fixed_chunks),

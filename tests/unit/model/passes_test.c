@@ -63,11 +63,10 @@ static void build(struct built *b, const struct wish *w)
     hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = 2}, &options.traits);
     assert_int_equal(hd_mesh_init(&b->mesh, &(struct hd_mesh_sizes){.tp = w->tp, .dp = w->dp}),
                      HD_OK);
-    hd_registry_init(&b->registry, &b->arena, w->tp, 0);
+    hd_registry_init(&b->registry, &b->arena, &b->mesh, 0);
     assert_int_equal(hd_model_declare(&config, &b->registry, &b->arena, &b->model), HD_OK);
-    assert_int_equal(
-        hd_registry_finish(&b->registry, w->precision.of_class[HD_CLASS_LINEAR], true, w->dp),
-        HD_OK);
+    assert_int_equal(hd_registry_finish(&b->registry, w->precision.of_class[HD_CLASS_LINEAR], true),
+                     HD_OK);
     rec = hd_rec_new(&b->registry, &shape, &b->arena);
     hd_model_record(&b->model, rec);
     if (hd_compile(rec, &options, &b->chunk))
@@ -277,7 +276,10 @@ static void a_share_starts_as_a_slice_of_the_whole(void **state)
         {.name = "vector", .dim_count = 1, .shape = {10}, .tp_axis = 0},
     };
 
+    struct hd_mesh two;
+
     (void)state;
+    assert_int_equal(hd_mesh_init(&two, &(struct hd_mesh_sizes){.tp = 2}), HD_OK);
     for (size_t s = 0; s < sizeof specs / sizeof specs[0]; s++) {
         struct hd_param_spec spec = specs[s];
         float whole[64], share[64];
@@ -291,7 +293,7 @@ static void a_share_starts_as_a_slice_of_the_whole(void **state)
             const struct hd_param *p;
             int number;
 
-            hd_registry_init(&r, &arena, part < 0 ? 1 : 2, part < 0 ? 0 : part);
+            hd_registry_init(&r, &arena, part < 0 ? NULL : &two, part < 0 ? 0 : part);
             (void)hd_registry_unit(&r, "u", "u");
             number = hd_registry_param(&r, &spec);
             p = &r.params[number];

@@ -44,11 +44,11 @@ static int param(struct hd_registry *r, const char *name, int64_t rows, int64_t 
                                                         .frozen = frozen});
 }
 
-static void declare(struct toy *toy, struct hd_arena *arena, int tp, int tp_index)
+static void declare(struct toy *toy, struct hd_arena *arena, const struct hd_mesh *mesh, int rank)
 {
     struct hd_registry *r = &toy->registry;
 
-    hd_registry_init(r, arena, tp, tp_index);
+    hd_registry_init(r, arena, mesh, rank);
     (void)hd_registry_unit(r, "in", "in");
     toy->embedding = param(r, "in.weight", V, C, -1, true);
     (void)hd_registry_unit(r, "pair", "pair");
@@ -57,7 +57,7 @@ static void declare(struct toy *toy, struct hd_arena *arena, int tp, int tp_inde
     toy->w2 = param(r, "pair.w2", C, F, 1, false);
     (void)hd_registry_unit(r, "out", "out");
     toy->head = param(r, "out.weight", V, C, -1, false);
-    assert_int_equal(hd_registry_finish(r, HD_F32, true, 1), HD_OK);
+    assert_int_equal(hd_registry_finish(r, HD_F32, true), HD_OK);
 }
 
 static struct hd_tensor *in_forward(struct hd_rec *rec, void *context, int unit,
@@ -242,7 +242,7 @@ static void *rank_main(void *argument)
 
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.tp = r->tp}), HD_OK);
-    declare(&toy, &arena, r->tp, r->index);
+    declare(&toy, &arena, &mesh, r->index);
     chunk = compile(&toy, &arena, &mesh, r->split, false);
     assert_int_equal(hd_step_plan_build(r->schedule, MICRO, r->split, &arena, &plan), HD_OK);
     assert_int_equal(hd_comm_open_shm(hd_shm_control_fd(r->ctl), hd_shm_control_rank_fds(r->ctl),
@@ -344,7 +344,7 @@ static int compile_toy(void **state)
 
     hd_arena_init(&c->arena, 0);
     assert_int_equal(hd_mesh_init(&c->mesh, &(struct hd_mesh_sizes){.tp = 2}), HD_OK);
-    declare(&c->toy, &c->arena, 2, 0);
+    declare(&c->toy, &c->arena, &c->mesh, 0);
     c->chunk = compile(&c->toy, &c->arena, &c->mesh, true, false);
     *state = c;
     return 0;

@@ -1,0 +1,113 @@
+/* f and g of tensor parallelism (Shoeybi et al. 2020, section 3), and of sequence parallelism
+ * (Korthikanti et al. 2022, section 4.2.2).
+ *
+ * Between enter and leave each tp rank works with its share of the weights on every row.
+ *
+ *   enter (f)  forward   each rank gets every row: it has them already, or gathers them
+ *              backward  each rank holds a part of every row's dx: their sum, or the sum of its
+ * rows leave (g)  forward   each rank holds a part of every row: their sum, or the sum of its rows
+ *              backward  each rank gets every row of dy: it has them already, or gathers them
+ *
+ * With sequence parallelism a rank has the rows [i R/tp, (i+1) R/tp) outside, so that norms,
+ * residuals and what they keep shrink by tp; a gather and a scattered sum move together what one
+ * sum moves. What enter gathered is not kept: backward gathers it again for the weight gradient.
+ */
+#include "program/emit.h"
+
+static int64_t elements(const struct hd_tensor *t)
+{
+    return t->dim[0] * t->dim[1];
+}
+
+/* A collective over tp from `sent` into new memory of the shape of `like`; count: see comm.h. */
+static struct hd_operand emit_over_tp(struct hd_emit *e, enum hd_comm_kind kind, const char *name,
+                                      const struct hd_tensor *like, struct hd_operand sent,
+                                      int64_t count)
+{
+    struct hd_operand out = hd_emit_temp(e, name, like->dtype, like->dim[0], like->dim[1]);
+
+    (void)hd_emit_comm(e, kind, HD_GROUP_TP, out, sent, count, like->dtype);
+    return out;
+}
+
+/* From this rank's rows to all rows, in memory like `all`. */
+static struct hd_operand emit_gather(struct hd_emit *e, const char *name,
+                                     const struct hd_tensor *all, const struct hd_tensor *mine,
+                                     struct hd_operand sent)
+{
+    return emit_over_tp(e, HD_COMM_ALL_GATHER, name, all, sent, elements(mine));
+}
+
+/* Sum over tp, of all rows or of this rank's, in memory like `out`. */
+static struct hd_operand emit_sum(struct hd_emit *e, const char *name, const struct hd_tensor *out,
+                                  struct hd_operand sent)
+{
+    return emit_over_tp(e, e->registry->sequence ? HD_COMM_REDUCE_SCATTER : HD_COMM_ALL_REDUCE,
+                        name, out, sent, elements(out));
+}
+
+/* ---- enter ---- */
+
+static void tp_enter_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_operand x = hd_emit_value(e, op->in[0]);
+
+    e->value[op->out->id] =
+        e->registry->sequence ? emit_gather(e, "entered", op->out, op->in[0], x) : x;
+}
+
+static struct hd_operand tp_enter_again(struct hd_emit *e, const struct hd_op *op)
+{
+    if (!e->registry->sequence)
+        return hd_emit_none(); /* the result is the input, which is kept */
+    return emit_gather(e, "entered", op->out, op->in[0], hd_emit_value(e, op->in[0]));
+}
+
+static void tp_enter_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+
+    if (x->needs_grad)
+        hd_emit_add_grad(e, x, emit_sum(e, "grad", x, hd_emit_grad(e, op->out)), true);
+}
+
+const struct hd_op_row hd_op_row_tp_enter = {.forward = tp_enter_forward,
+                                             .backward_inputs = tp_enter_backward_inputs,
+                                             .again = tp_enter_again,
+                                             .early = true};
+
+/* ---- leave ---- */
+
+static void tp_leave_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    e->value[op->out->id] = emit_sum(e, "summed", op->out, hd_emit_value(e, op->in[0]));
+}
+
+static void tp_leave_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    const struct hd_operand dout = hd_emit_grad(e, op->out);
+
+    if (!x->needs_grad)
+        return;
+    if (e->registry->sequence)
+        hd_emit_add_grad(e, x, emit_gather(e, "grad", x, op->out, dout), true);
+    else
+        hd_emit_add_grad(e, x, dout, false);
+}
+
+const struct hd_op_row hd_op_row_tp_leave = {.forward = tp_leave_forward,
+                                             .backward_inputs = tp_leave_backward_inputs};
+
+/* ---- this rank's rows of a batch field: a view ---- */
+
+static void tp_rows_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    struct hd_operand rows = hd_emit_value(e, op->in[0]);
+
+    rows.offset_bytes +=
+        e->registry->coord.tp * op->out->dim[0] * (int64_t)hd_dtype_size(op->out->dtype);
+    e->value[op->out->id] = rows;
+}
+
+const struct hd_op_row hd_op_row_tp_rows = {.forward = tp_rows_forward};

@@ -1,0 +1,199 @@
+#include "compare.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Key biases shift all scores of a query alike, and softmax does not see it: without RoPE their
+ * true gradient is zero and what is computed is rounding. */
+static bool has_no_gradient(const struct hd_job *job, const struct hd_param *p)
+{
+    return strcmp(job->family, "gpt2") == 0 && strstr(p->name, "attention.k.bias");
+}
+
+static int64_t elements(const struct hd_param *p)
+{
+    return p->shape[0] * (p->dim_count == 2 ? p->shape[1] : 1);
+}
+
+/* ||a - b|| / ||b|| over one parameter. */
+static double distance(const float *a, const float *b, int64_t n)
+{
+    double difference = 0, size = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        size += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / size);
+}
+
+static double length(const float *a, int64_t n)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)a[i];
+    return sqrt(sum);
+}
+
+double fp32_bound(const struct hd_layout *layout, const struct hd_param *p)
+{
+    (void)layout;
+    (void)p;
+    return 1e-5;
+}
+
+double bf16_bound(const struct hd_layout *layout, const struct hd_param *p)
+{
+    return 4 * pow(1.03, (double)(layout->model.config.L + 1 - p->unit)) / 128;
+}
+
+/* A gradient that is zero but for rounding. With dK the gradient of the keys, the key matrix gets
+ * dK^T x with |x| about 1, and the bias the column sums of dK, which cancel: what is left may be as
+ * large, in units of the former, as two gradients may lie apart. */
+static enum hd_status check_zero(const struct hd_param *p, const float *grad,
+                                 double key_matrix_length, double bound)
+{
+    if (length(grad, elements(p)) <= bound * key_matrix_length)
+        return HD_OK;
+    return hd_err(HD_INVALID, "%s: a gradient of length %g where there is none", p->name,
+                  length(grad, elements(p)));
+}
+
+static enum hd_status compare_all(const struct hd_job *job, const struct hd_layout *layout,
+                                  const float *mine, const float *reference, bound_fn *bound,
+                                  double *ret_worst)
+{
+    double key_length = 0, worst = 0;
+    int compared = 0;
+
+    for (int i = 0; i < layout->registry.param_count; i++) {
+        const struct hd_param *p = &layout->registry.params[i];
+        const int64_t n = elements(p);
+        enum hd_status st = HD_OK;
+
+        if (strstr(p->name, "attention.k.weight"))
+            key_length = length(reference, n);
+        if (has_no_gradient(job, p)) {
+            st = check_zero(p, mine, key_length, bound(layout, p));
+            if (!st)
+                st = check_zero(p, reference, key_length, bound(layout, p));
+        } else {
+            const double d = distance(mine, reference, n);
+
+            if (!(d <= bound(layout, p)))
+                st = hd_err(HD_INVALID, "%s: gradients %g apart, at most %g allowed", p->name, d,
+                            bound(layout, p));
+            worst = d > worst ? d : worst;
+            compared++;
+        }
+        if (st)
+            return st;
+        mine += n;
+        reference += n;
+    }
+    if (ret_worst && worst > *ret_worst)
+        *ret_worst = worst;
+    if (compared < 20) /* every family has more tensors with a gradient than that */
+        return hd_err(HD_INVALID, "only %d tensors have a gradient", compared);
+    return HD_OK;
+}
+
+enum hd_status compare_gradients(const struct hd_job *job, const float *mine,
+                                 const float *reference, bound_fn *bound, double *ret_worst)
+{
+    struct hd_arena arena;
+    struct hd_layout layout;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    run_layout(job, &(struct hd_layout_options){0}, &arena, &layout);
+    st = compare_all(job, &layout, mine, reference, bound, ret_worst);
+    hd_arena_done(&arena);
+    return st;
+}
+
+double change_distance(const struct hd_job *job, const struct run *mine,
+                       const struct run *reference)
+{
+    struct hd_arena arena;
+    struct hd_layout layout;
+    double difference = 0, size = 0;
+    int64_t at = 0;
+
+    hd_arena_init(&arena, 0);
+    run_layout(job, &(struct hd_layout_options){0}, &arena, &layout);
+    for (int i = 0; i < layout.registry.param_count; i++) {
+        const struct hd_param *p = &layout.registry.params[i];
+
+        for (int64_t k = at; k < at + elements(p) && !has_no_gradient(job, p); k++) {
+            double apart = (double)mine->weights[k] - (double)reference->weights[k];
+            double change = (double)reference->weights[k] - (double)reference->initial[k];
+
+            difference += apart * apart;
+            size += change * change;
+        }
+        at += elements(p);
+    }
+    hd_arena_done(&arena);
+    return sqrt(difference / size);
+}
+
+enum hd_status compare_ranks_agree(const struct run *run, int world)
+{
+    for (int r = 0; r < world; r++)
+        if (run->disagree[r])
+            return hd_err(HD_INVALID,
+                          "rank %d: %lld elements differ from what other ranks hold of them", r,
+                          (long long)run->disagree[r]);
+    return HD_OK;
+}
+
+static enum hd_status compare_course(const struct hd_job *job, const struct run *mine,
+                                     const struct run *reference, double *ret_worst)
+{
+    const double change = change_distance(job, mine, reference);
+    enum hd_status st = compare_ranks_agree(mine, run_world(job));
+
+    if (!st && mine->count != reference->count)
+        st = hd_err(HD_INVALID, "%lld parameters, the reference has %lld", (long long)mine->count,
+                    (long long)reference->count);
+    if (!st &&
+        memcmp(mine->initial, reference->initial, (size_t)mine->count * sizeof *mine->initial) != 0)
+        st = hd_err(HD_INVALID, "the initial weights are not those of the reference");
+    if (!st)
+        st = compare_gradients(job, mine->first_grad, reference->first_grad, fp32_bound, ret_worst);
+    if (!st && !(change <= 1e-4))
+        st = hd_err(HD_INVALID, "weight changes are %g apart, at most 1e-4 allowed", change);
+    for (int s = 0; !st && s < mine->steps; s++) {
+        if (!(fabs(mine->loss[s] - reference->loss[s]) <= 1e-4))
+            st = hd_err(HD_INVALID, "step %d: loss %.8g, the reference has %.8g", s + 1,
+                        mine->loss[s], reference->loss[s]);
+        else if (!(fabs(mine->grad_norm[s] / reference->grad_norm[s] - 1) <= (s ? 1e-3 : 1e-5)))
+            st = hd_err(HD_INVALID, "step %d: gradient norm %.8g, the reference has %.8g", s + 1,
+                        mine->grad_norm[s], reference->grad_norm[s]);
+    }
+    return st;
+}
+
+enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
+                            double *ret_worst)
+{
+    struct run *mine = run_new(reference->steps), *last = run_new(reference->steps);
+    enum hd_status st = run_on_threads(job, mine);
+
+    if (!st)
+        st = compare_course(job, mine, reference, ret_worst);
+    if (!st) { /* the last step at the weights of the reference */
+        last->replace_after = reference->steps - 1;
+        memcpy(last->replacement, reference->before_last, sizeof last->replacement);
+        st = run_on_threads(job, last);
+    }
+    if (!st)
+        st = compare_ranks_agree(last, run_world(job));
+    if (!st)
+        st = compare_gradients(job, last->last_grad, reference->last_grad, fp32_bound, ret_worst);
+    run_free(mine);
+    run_free(last);
+    return st;
+}

@@ -1,0 +1,36 @@
+/* compare: how far two training runs of one model may lie apart.
+ *
+ * Layouts differ only in the order in which terms are added, so gradients agree to rounding, tensor
+ * by tensor. All comparisons give HD_OK, or a story that names the tensor and both numbers.
+ */
+#ifndef HD_TESTS_TRAIN_COMPARE_H
+#define HD_TESTS_TRAIN_COMPARE_H
+
+#include "runs.h"
+
+/* How far two gradients of parameter p may lie apart, in units of their length. */
+typedef double bound_fn(const struct hd_layout *layout, const struct hd_param *p);
+double fp32_bound(const struct hd_layout *layout, const struct hd_param *p); /* 1e-5 */
+/* k C^(L+1-l) eps with k = 4, C = 1.03 (the bound by which Megatron compares layouts): errors of
+ * the layers above add up on the way down. l counts units from the embedding; eps of bf16 is 2^-7.
+ */
+double bf16_bound(const struct hd_layout *layout, const struct hd_param *p);
+
+/* Gradients of all parameters, whole (runs.h). ret_worst, if given: the largest distance found. */
+enum hd_status compare_gradients(const struct hd_job *job, const float *mine,
+                                 const float *reference, bound_fn *bound, double *ret_worst);
+
+/* ||(w - w0) - (w' - w0)|| / ||w' - w0||, over everything that has a gradient. */
+double change_distance(const struct hd_job *job, const struct run *mine,
+                       const struct run *reference);
+
+/* No rank's share differs in a bit from what the others hold of it. */
+enum hd_status compare_ranks_agree(const struct run *run, int world);
+
+/* Trains `job` on threads and holds it against a reference run of the same steps: first gradients,
+ * losses, total weight change (1e-4), norms, and the gradients of the last step at the reference's
+ * weights before it. */
+enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
+                            double *ret_worst);
+
+#endif

@@ -1,0 +1,33 @@
+/* traffic: the bytes that the ranks of a job move in one step, counted where they are moved, and
+ * what the dry fold says of it.
+ */
+#ifndef HD_TESTS_TRAIN_TRAFFIC_H
+#define HD_TESTS_TRAIN_TRAFFIC_H
+
+#include "program/dry.h"
+#include "runs.h"
+
+struct counted {
+    struct hd_comm_count of[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
+};
+
+struct traffic {
+    struct hd_layout_options layout; /* asked */
+    struct counted step[HARNESS_WORLD_MAX], validation[HARNESS_WORLD_MAX];
+    struct hd_dry dry[HARNESS_WORLD_MAX]; /* of each rank's step */
+};
+
+/* Runs two steps and a validation of `job` on threads and counts the second one. */
+enum hd_status traffic_try(const struct hd_job *job, struct traffic *traffic);
+void traffic_count(const struct hd_job *job, struct traffic *traffic); /* must succeed */
+
+/* Bytes that all ranks moved together in the step. */
+int64_t traffic_moved(const struct traffic *traffic, int world, enum hd_group_name group,
+                      enum hd_comm_kind kind);
+
+/* For every group and kind: as often on each rank as its program says, and as many bytes as the
+ * programs of all ranks say. */
+enum hd_status traffic_compare_dry(const struct traffic *traffic, const struct hd_job *job);
+void traffic_check_dry(const struct traffic *traffic, const struct hd_job *job);
+
+#endif
