@@ -1,4 +1,4 @@
-/* mesh: properties of all meshes of up to 16 ranks, and the few meanings that properties miss. */
+/* mesh: properties of all meshes of up to 64 ranks, and the few meanings that properties miss. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,17 +9,18 @@
 
 #include "mesh/mesh.h"
 
-enum { WORLD_MAX = 16 };
+enum { WORLD_SMALL = 16, WORLD_MAX = 64 }; /* a set of ranks is a uint64_t */
 
-/* Calls visit for every mesh with every possible division, worlds 1..16. Returns how many. */
-static int for_each_mesh(void (*visit)(const struct hd_mesh *mesh))
+/* Calls visit for every mesh with every possible division, worlds 1..world_max. Returns how many.
+ */
+static int for_each_mesh(int32_t world_max, void (*visit)(const struct hd_mesh *mesh))
 {
     int count = 0;
 
-    for (int32_t pp = 1; pp <= WORLD_MAX; pp++)
-        for (int32_t dp = 1; pp * dp <= WORLD_MAX; dp++)
-            for (int32_t cp = 1; pp * dp * cp <= WORLD_MAX; cp++)
-                for (int32_t tp = 1; pp * dp * cp * tp <= WORLD_MAX; tp++)
+    for (int32_t pp = 1; pp <= world_max; pp++)
+        for (int32_t dp = 1; pp * dp <= world_max; dp++)
+            for (int32_t cp = 1; pp * dp * cp <= world_max; cp++)
+                for (int32_t tp = 1; pp * dp * cp * tp <= world_max; tp++)
                     for (int32_t ep = 1; ep <= dp * cp; ep++)
                         for (int32_t zero = 1; zero <= dp * cp; zero++)
                             for (int32_t kv = 1; kv <= tp; kv++) {
@@ -55,7 +56,7 @@ static void check_coords(const struct hd_mesh *mesh)
 static void ranks_and_coordinates_are_one_to_one(void **state)
 {
     (void)state;
-    assert_true(for_each_mesh(check_coords) > 500);
+    assert_true(for_each_mesh(WORLD_SMALL, check_coords) > 500);
 }
 
 /* Goal: the groups of a name partition the world. Method: every member that a rank's group lists
@@ -92,7 +93,7 @@ static void check_partition(const struct hd_mesh *mesh)
 static void every_rank_is_in_exactly_one_group_of_each_name(void **state)
 {
     (void)state;
-    assert_true(for_each_mesh(check_partition) > 500);
+    assert_true(for_each_mesh(WORLD_SMALL, check_partition) > 500);
 }
 
 static int32_t size_of(const struct hd_mesh *mesh, enum hd_group_name name, int32_t rank)
@@ -148,7 +149,101 @@ static void check_meaning(const struct hd_mesh *mesh)
 static void members_share_the_coordinates_that_the_name_says(void **state)
 {
     (void)state;
-    assert_true(for_each_mesh(check_meaning) > 500);
+    assert_true(for_each_mesh(WORLD_SMALL, check_meaning) > 500);
+}
+
+/* ---- groups as sets ---- */
+
+static uint64_t set_of(const struct hd_mesh *mesh, enum hd_group_name name, int32_t rank)
+{
+    const struct hd_mesh_group g = hd_mesh_find_group(mesh, name, rank);
+    uint64_t set = 0;
+
+    for (int32_t k = 0; k < g.size; k++)
+        set |= UINT64_C(1) << hd_mesh_member(&g, k);
+    return set;
+}
+
+/* The ranks that a step within `a` and then one within `b` leads to. */
+static uint64_t product_of(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b,
+                           int32_t rank)
+{
+    const struct hd_mesh_group g = hd_mesh_find_group(mesh, a, rank);
+    uint64_t set = 0;
+
+    for (int32_t k = 0; k < g.size; k++)
+        set |= set_of(mesh, b, hd_mesh_member(&g, k));
+    return set;
+}
+
+/* Every group of a name lists its members ascending, each of them at its index, and the sets of a
+ * name are the world cut into pieces. */
+static void check_pieces(const struct hd_mesh *mesh, enum hd_group_name name)
+{
+    uint64_t seen = 0;
+
+    for (int32_t rank = 0; rank < mesh->world; rank++) {
+        const struct hd_mesh_group g = hd_mesh_find_group(mesh, name, rank);
+        const uint64_t set = set_of(mesh, name, rank);
+
+        assert_int_equal(hd_mesh_member(&g, g.index), rank);
+        assert_int_equal(__builtin_popcountll(set), g.size); /* no member stands twice */
+        assert_true(g.size == 1 || g.stride > 0);
+        if (g.index == 0) {
+            assert_true((seen & set) == 0);
+            seen |= set;
+            continue;
+        }
+        assert_true(set_of(mesh, name, g.first) == set);
+        assert_int_equal(hd_mesh_find_group(mesh, name, g.first).index, 0);
+    }
+    assert_int_equal(__builtin_popcountll(seen), mesh->world);
+}
+
+/* Goal: a place in a group and a place in the other is one place in what both divide. Method: the
+ * product of their sets is that set, and is as large as their sizes say. */
+static void check_tiles(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b,
+                        enum hd_group_name whole, int32_t rank)
+{
+    const uint64_t set = set_of(mesh, whole, rank);
+
+    assert_true(product_of(mesh, a, b, rank) == set);
+    assert_true(product_of(mesh, b, a, rank) == set);
+    assert_int_equal(size_of(mesh, a, rank) * size_of(mesh, b, rank), size_of(mesh, whole, rank));
+}
+
+static void check_sets(const struct hd_mesh *mesh)
+{
+    static const enum hd_group_name axes[] = {HD_GROUP_TP, HD_GROUP_CP, HD_GROUP_DP, HD_GROUP_PP};
+    const int32_t ranks[] = {0, mesh->world / 2, mesh->world - 1}; /* the pieces are alike */
+
+    for (int n = 0; n < HD_GROUP_COUNT; n++)
+        check_pieces(mesh, (enum hd_group_name)n);
+    for (int i = 0; i < 3; i++) {
+        const int32_t rank = ranks[i];
+        const uint64_t tp = set_of(mesh, HD_GROUP_TP, rank),
+                       kv = set_of(mesh, HD_GROUP_KV_REPLICA, rank);
+
+        for (int a = 0; a < 4; a++)
+            for (int b = 0; b < a; b++)
+                assert_true((set_of(mesh, axes[a], rank) & set_of(mesh, axes[b], rank)) ==
+                            UINT64_C(1) << rank);
+        check_tiles(mesh, HD_GROUP_DP, HD_GROUP_CP, HD_GROUP_DP_CP, rank);
+        check_tiles(mesh, HD_GROUP_EP, HD_GROUP_EXPERT_DP, HD_GROUP_DP_CP, rank);
+        check_tiles(mesh, HD_GROUP_ZERO_SHARD, HD_GROUP_ZERO_REPLICATE, HD_GROUP_DP_CP, rank);
+        assert_true((kv & ~tp) == 0);
+        assert_int_equal(
+            size_of(mesh, HD_GROUP_TP, rank) % size_of(mesh, HD_GROUP_KV_REPLICA, rank), 0);
+        assert_int_equal(size_of(mesh, HD_GROUP_TP, rank) * size_of(mesh, HD_GROUP_DP_CP, rank) *
+                             size_of(mesh, HD_GROUP_PP, rank),
+                         mesh->world);
+    }
+}
+
+static void groups_cut_the_world_and_tile_each_other(void **state)
+{
+    (void)state;
+    assert_true(for_each_mesh(WORLD_MAX, check_sets) > 40000);
 }
 
 static void unset_sizes_mean_no_division(void **state)
@@ -205,6 +300,7 @@ int main(void)
         cmocka_unit_test(ranks_and_coordinates_are_one_to_one),
         cmocka_unit_test(every_rank_is_in_exactly_one_group_of_each_name),
         cmocka_unit_test(members_share_the_coordinates_that_the_name_says),
+        cmocka_unit_test(groups_cut_the_world_and_tile_each_other),
         cmocka_unit_test(unset_sizes_mean_no_division),
         cmocka_unit_test(sizes_that_do_not_divide_are_named),
         cmocka_unit_test(names_of_groups_read_back),

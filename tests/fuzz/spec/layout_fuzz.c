@@ -1,0 +1,271 @@
+/* Layouts at random: sections model, parallel and resources of sizes that may or may not go
+ * together. A job file is accepted exactly when plan/choose.h has a layout for it on a number of
+ * devices that it may have; then every such number resolves to a job for the ranks, of which a mesh
+ * of so many ranks can be made. What is refused has a story.
+ *
+ * LLVMFuzzerTestOneInput is the target for a coverage-guided fuzzer: a byte is a choice. The test
+ * below draws them, from a fixed seed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "heddle/v1/job.pb-c.h"
+#include "mesh/mesh.h"
+#include "plan/choose.h"
+#include "spec/spec.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
+
+enum { WRONG = -1000000 }; /* no value that may stand there */
+
+/* What may be written, and what it means. */
+struct choice {
+    const char *text; /* NULL: nothing at all */
+    int32_t value;
+};
+
+static const struct choice sizes[] = {
+    {NULL, 0}, {"auto", 0}, {"1", 1},     {"2", 2},      {"3", 3},         {"4", 4},
+    {"6", 6},  {"8", 8},    {"16", 16},   {"64", 64},    {"65536", 65536}, {"2", 2},
+    {NULL, 0}, {"1", 1},    {"0", WRONG}, {"-2", WRONG}, {"1.5", WRONG},   {"[2]", WRONG},
+};
+static const struct choice unbuilt[] = {{NULL, 0}, {NULL, 0},   {NULL, 0}, {NULL, 0},
+                                        {NULL, 0}, {"auto", 0}, {"1", 1},  {"2", 2}};
+static const struct choice zeros[] = {{NULL, -1}, {NULL, -1}, {NULL, -1}, {"auto", -1},
+                                      {"0", 0},   {"0", 0},   {"1", 1},   {"4", WRONG}};
+static const struct choice switches[] = {{NULL, HD_PLAN_AUTO},   {"auto", HD_PLAN_AUTO},
+                                         {"true", HD_PLAN_ON},   {"false", HD_PLAN_OFF},
+                                         {"false", HD_PLAN_OFF}, {"maybe", WRONG}};
+static const struct choice exchanges[] = {{NULL, HD_PLAN_EXCHANGE_AUTO},
+                                          {"auto", HD_PLAN_EXCHANGE_AUTO},
+                                          {"ring", HD_PLAN_RING},
+                                          {"all_gather", HD_PLAN_ALL_GATHER},
+                                          {"tree", WRONG}};
+static const int32_t counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 65, 128, 65536};
+
+struct input {
+    const uint8_t *bytes;
+    size_t left;
+    struct hd_text text;
+    bool wrong; /* a value that may not stand there was written */
+};
+
+static size_t choose(struct input *in, size_t count)
+{
+    if (!in->left)
+        return 0;
+    in->left--;
+    return *in->bytes++ % count;
+}
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static int32_t write_choice(struct input *in, const char *key, const struct choice *choices,
+                            size_t count)
+{
+    const struct choice *c = &choices[choose(in, count)];
+
+    if (c->text)
+        hd_text_add(&in->text, "%s: %s, ", key, c->text);
+    in->wrong |= c->value == WRONG;
+    return c->value;
+}
+
+static int64_t write_number(struct input *in, const char *key, const int32_t *numbers, size_t count)
+{
+    const int32_t number = numbers[choose(in, count)];
+
+    hd_text_add(&in->text, "%s: %d, ", key, number);
+    return number;
+}
+
+/* The model itself is sound. */
+static void write_model(struct input *in, struct hd_plan_wish *w)
+{
+    static const int32_t heads[] = {8, 1, 2, 3, 4, 6, 12, 16, 64};
+    static const int32_t widths[] = {96, 32, 48, 100, 172, 128, 7};
+    static const int32_t contexts[] = {32, 1, 8, 12, 24, 64, 96, 100, 4096};
+    static const int32_t parts[] = {1, 2, 3, 4, 8};
+    int64_t part;
+
+    hd_text_add(&in->text,
+                "name: t\nmodel: {family: llama, layers: 1, hidden: 64, head_width: 8, ");
+    w->heads = write_number(in, "heads", heads, COUNT(heads));
+    part = parts[choose(in, COUNT(parts))];
+    w->kv_heads = w->heads % part ? w->heads : w->heads / part;
+    hd_text_add(&in->text, "kv_heads: %lld, ", (long long)w->kv_heads);
+    w->ffn_hidden = write_number(in, "ffn_hidden", widths, COUNT(widths));
+    w->context = write_number(in, "context", contexts, COUNT(contexts));
+    hd_text_add(&in->text, "}\n");
+}
+
+static void write_parallel(struct input *in, struct hd_plan_wish *w)
+{
+    hd_text_add(&in->text, "parallel: {");
+    w->tp = write_choice(in, "tp", sizes, COUNT(sizes));
+    w->cp = write_choice(in, "cp", sizes, COUNT(sizes));
+    w->dp = choose(in, 4) ? 0 : write_choice(in, "dp", sizes, COUNT(sizes));
+    w->pp = write_choice(in, "pp", unbuilt, COUNT(unbuilt));
+    w->ep = write_choice(in, "ep", unbuilt, COUNT(unbuilt));
+    w->zero = write_choice(in, "zero", zeros, COUNT(zeros));
+    w->micro_batch = choose(in, 2) ? 0 : write_choice(in, "micro_batch", sizes, COUNT(sizes));
+    w->sequence = (enum hd_plan_switch)write_choice(in, "sequence", switches, COUNT(switches));
+    w->cp_exchange =
+        (enum hd_plan_exchange)write_choice(in, "cp_exchange", exchanges, COUNT(exchanges));
+    hd_text_add(&in->text, "}\n");
+}
+
+static void write_devices(struct input *in, int32_t *ret_min, int32_t *ret_max)
+{
+    *ret_min = *ret_max = 1;
+    hd_text_add(&in->text, "resources: {");
+    switch (choose(in, 4)) {
+    case 0:
+        break;
+    case 1:
+        *ret_min = counts[choose(in, COUNT(counts))];
+        *ret_max = counts[choose(in, COUNT(counts))];
+        in->wrong |= *ret_max < *ret_min;
+        hd_text_add(&in->text, "devices: {min: %d, max: %d}", *ret_min, *ret_max);
+        break;
+    default:
+        *ret_min = *ret_max = (int32_t)write_number(in, "devices", counts, COUNT(counts));
+    }
+    hd_text_add(&in->text, "}\n");
+}
+
+static enum hd_status read_text(const struct hd_text *text, struct Heddle__V1__JobSpec **ret_spec)
+{
+    struct hd_spec_source source = {
+        .name = "job.yaml", .bytes = text->data, .size_bytes = text->len_bytes};
+    char *folder = getcwd(NULL, 0); /* the project's: LICENSE is there */
+    enum hd_status st;
+
+    assert_non_null(folder);
+    source.folder = folder;
+    st = hd_spec_read_yaml(&source, ret_spec);
+    free(folder);
+    return st;
+}
+
+/* What the controller makes of it on so many devices reaches the ranks. */
+static void resolve(const struct Heddle__V1__JobSpec *spec, const struct hd_plan_sizes *s,
+                    int32_t devices)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    static struct hd_job job, back;
+    Heddle__V1__Plan plan = HEDDLE__V1__PLAN__INIT;
+    struct hd_text text = {0};
+    struct hd_arena arena;
+    struct hd_mesh mesh;
+
+    hd_arena_init(&arena, 0);
+    plan.pp = s->pp;
+    plan.dp = s->dp;
+    plan.cp = s->cp;
+    plan.tp = s->tp;
+    plan.micro_batch = s->micro_batch;
+    plan.sequence = s->sequence;
+    plan.cp_exchange = (Heddle__V1__CpExchange)s->cp_exchange;
+    plan.n_ranks = (size_t)devices;
+    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+    plan.precision = HEDDLE__V1__PRECISION__PRECISION_FP32;
+    if (hd_spec_resolve(spec, &plan, &attempt, &arena, &job))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_OK);
+    assert_int_equal(hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.pp = (int32_t)back.pp,
+                                                                 .dp = (int32_t)back.dp,
+                                                                 .cp = (int32_t)back.cp,
+                                                                 .tp = (int32_t)back.tp}),
+                     HD_OK);
+    assert_int_equal(mesh.world, devices);
+    assert_int_equal(back.sequence, s->sequence);
+    assert_string_equal(back.cp_exchange,
+                        s->cp_exchange == HD_PLAN_ALL_GATHER ? "all_gather" : "ring");
+    assert_int_equal(back.global_batch % (back.dp * back.micro_batch), 0);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
+/* Returns whether the job file was accepted. */
+static bool try_one(const uint8_t *bytes, size_t count)
+{
+    static const int32_t batches[] = {8, 1, 2, 6, 12, 24, 64, 120};
+    struct input in = {.bytes = bytes, .left = count};
+    struct Heddle__V1__JobSpec *spec = NULL;
+    struct hd_plan_wish wish = {0};
+    struct hd_plan_sizes s;
+    int32_t min, max, most = 0;
+    enum hd_status st;
+
+    write_model(&in, &wish);
+    write_parallel(&in, &wish);
+    write_devices(&in, &min, &max);
+    hd_text_add(&in.text, "data: {train: [LICENSE]}\ntrain: {steps: 1, lr: 1, ");
+    wish.global_batch = write_number(&in, "global_batch", batches, COUNT(batches));
+    hd_text_add(&in.text, "}\n");
+    st = read_text(&in.text, &spec);
+    for (int32_t devices = min; !in.wrong && devices <= max && devices <= HD_JOB_RANKS_MAX;
+         devices++) {
+        if (hd_plan_size(&wish, devices, &s))
+            continue;
+        most = devices;
+        if (spec)
+            resolve(spec, &s, devices);
+    }
+    if ((st == HD_OK) != (most > 0))
+        fail_msg("%s: %s\n%s", most ? "refused" : "accepted", hd_err_message(), in.text.data);
+    if (spec)
+        assert_int_equal(hd_spec_most_devices(spec), most);
+    else
+        assert_true((st == HD_INVALID || st == HD_UNSUPPORTED) &&
+                    hd_text_starts(hd_err_message(), "job.yaml:"));
+    hd_spec_free(spec);
+    hd_text_free(&in.text);
+    return st == HD_OK;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    (void)try_one(bytes, count);
+    return 0;
+}
+
+static void a_layout_is_accepted_exactly_when_there_is_one(void **state)
+{
+    const uint64_t key = hd_random_key(1, 4);
+    uint64_t draw = 0;
+    int accepted = 0;
+
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        uint8_t bytes[24];
+
+        /* a zero is the plainest choice: most keys stay so, or hardly any file would be sound */
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            const uint64_t r = hd_random_u64(key, draw++);
+
+            bytes[i] = r % 2 ? 0 : (uint8_t)(r >> 8);
+        }
+        accepted += try_one(bytes, hd_random_u64(key, draw++) % (sizeof bytes + 1));
+    }
+    print_message("%d of 20000 were sound\n", accepted);
+    assert_in_range(accepted, 20000 / 20, 20000 * 19 / 20); /* both ends were seen */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_layout_is_accepted_exactly_when_there_is_one),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
