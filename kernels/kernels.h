@@ -641,6 +641,82 @@ struct hd_route_backward_args {
     bool renormalize;
 };
 
+/* Gives every choice its place in a buffer in expert order: slot[r,k], ascending in (expert, r, k).
+ * With a capacity > 0 a sequence sends an expert at most so many rows, the first in the order of
+ * the sequence (row, then k; so what comes later changes nothing): those beyond get slot -1. taken
+ * says how many choices stand before a run in its sequence. Without capacity nothing is dropped.
+ * counts[e] = rows of e in the buffer; sent[p] = rows for rank p of P, which holds experts
+ * [p E/P, (p+1) E/P). More than T rows: overflow is set, those from T on get slot -1. */
+struct hd_assign_args {
+    int32_t *slot;   /* [R, K] */
+    int32_t *counts; /* [E]    */
+    int32_t *sent;   /* [P]    */
+    struct hd_step_block *block;
+    const int32_t *chosen;     /* [R, K] */
+    const int32_t *run_counts; /* [Q, E]: of route_sums */
+    const int32_t *taken;      /* [Q, E], or NULL: zeros */
+    void *scratch;
+    int64_t R, E, K, Q, T, P, capacity;
+};
+
+/* out[slot[r,k],:] = inp[r,:] for every choice that has a slot. */
+struct hd_permute_forward_args {
+    void *out;           /* [T, C]  dtype */
+    const void *inp;     /* [R, C]  dtype */
+    const int32_t *slot; /* [R, K]        */
+    int64_t R, K, C, T;
+    enum hd_dtype dtype;
+};
+
+/* dinp[r,:] = sum_k dout[slot[r,k],:] over the choices that have a slot, in fp32 and ascending k.
+ */
+struct hd_permute_backward_args {
+    void *dinp;          /* [R, C]  dtype */
+    const void *dout;    /* [T, C]  dtype */
+    const int32_t *slot; /* [R, K]        */
+    int64_t R, K, C, T;
+    enum hd_dtype dtype;
+};
+
+/* out[r,:] = sum_k gate[r,k] * inp[slot[r,k],:] over the choices that have a slot, in fp32 and
+ * ascending k; a row without any gets zeros. */
+struct hd_combine_forward_args {
+    void *out;           /* [R, C]  dtype */
+    const void *inp;     /* [T, C]  dtype */
+    const float *gate;   /* [R, K]        */
+    const int32_t *slot; /* [R, K]        */
+    int64_t R, K, C, T;
+    enum hd_dtype dtype;
+};
+
+/* dinp[slot[r,k],:] = gate[r,k] * dout[r,:],  dgate[r,k] = sum_c dout[r,c] * inp[slot[r,k],c];
+ * dgate is 0 for a choice without a slot. dinp may alias inp. */
+struct hd_combine_backward_args {
+    void *dinp;          /* [T, C]  dtype */
+    float *dgate;        /* [R, K]        */
+    const void *dout;    /* [R, C]  dtype */
+    const void *inp;     /* [T, C]  dtype */
+    const float *gate;   /* [R, K]        */
+    const int32_t *slot; /* [R, K]        */
+    int64_t R, K, C, T;
+    enum hd_dtype dtype;
+};
+
+/* Rows from P ranks for this rank's E experts stand in (rank, expert) order as they arrive, in
+ * (expert, rank) order for the experts: out = inp in the second order, or, `inverse`, out in the
+ * first order from inp in the second. counts[e] = sum_p all_counts[p,e]. */
+struct hd_regroup_args {
+    void *out;                   /* [T, C]  dtype */
+    int32_t *counts;             /* [E], or NULL  */
+    struct hd_step_block *block; /* gets overflow; or NULL on ways that others went before */
+    const void *inp;             /* [T, C]  dtype */
+    const int32_t *all_counts;   /* [P, E]        */
+    void *scratch;
+    int64_t P, E, T, C;
+    bool inverse;
+    enum hd_dtype dtype;
+};
+
 /* ---- The table
  * ------------------------------------------------------------------------------------
  *
@@ -689,7 +765,13 @@ struct hd_route_backward_args {
     K(route_totals, W(counts) W(prob_sums) W(taken) R(all_counts) R(all_prob_sums))               \
     K(route_record, RW(record) R(counts) R(prob_sums) R(run_counts) R(taken) R(lse))              \
     K(route_backward, W(dlogits) W(dnoise_logits) R(dgate) R(probs) R(lse) R(chosen) R(gate)      \
-                          R(noise_logits) R(noise) R(counts) R(block))
+                          R(noise_logits) R(noise) R(counts) R(block))                            \
+    K(assign, W(slot) W(counts) W(sent) RW(block) R(chosen) R(run_counts) R(taken) S(scratch))    \
+    K(permute_forward, W(out) R(inp) R(slot))                                                     \
+    K(permute_backward, W(dinp) R(dout) R(slot))                                                  \
+    K(combine_forward, W(out) R(inp) R(gate) R(slot))                                             \
+    K(combine_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(slot))                          \
+    K(regroup, W(out) W(counts) RW(block) R(inp) R(all_counts) S(scratch))
 
 enum hd_kernel {
 #define K(name, operands) HD_K_##name,

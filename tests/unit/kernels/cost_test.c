@@ -271,6 +271,32 @@ static void routing_moves_a_value_per_row_and_expert(void **state)
     check(cost_of(HD_K_route_backward, &b), 11 * 24 + 5 * 12, 4 * (24 + 6 + 36 + 8 + 48), 4 * 48);
 }
 
+/* R 6 rows of C 5, K 2 choices, room for T 9 of the 12. */
+static void rows_of_experts_are_moved_up_to_the_bound(void **state)
+{
+    const struct hd_assign_args a = {.R = 6, .E = 4, .K = 2, .Q = 2, .T = 9, .P = 2};
+    const struct hd_permute_forward_args pf = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
+    const struct hd_permute_backward_args pb = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_F32};
+    const struct hd_combine_forward_args cf = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
+    struct hd_combine_backward_args cb = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
+    const struct hd_regroup_args g = {.P = 3, .E = 4, .T = 9, .C = 5, .dtype = HD_BF16};
+    const struct hd_traits traits = {.threads = 2};
+
+    (void)state;
+    /* choices and runs' counts in; slots, counts and what goes to 2 ranks out */
+    check(cost_of(HD_K_assign, &a), 12, 4 * (12 + 8), 4 * (12 + 4 + 2));
+    check(cost_of(HD_K_permute_forward, &pf), 0, 2 * 30 + 4 * 12, 2 * 45);
+    check(cost_of(HD_K_permute_backward, &pb), 45, 4 * 45 + 4 * 12, 4 * 30);
+    check(cost_of(HD_K_combine_forward, &cf), 90, 2 * 45 + 8 * 12, 2 * 30);
+    check(cost_of(HD_K_combine_backward, &cb), 3 * 45, 2 * (45 + 30) + 8 * 12, 2 * 45 + 4 * 12);
+    cb.T = 100; /* more room than choices costs nothing */
+    check(cost_of(HD_K_combine_backward, &cb), 3 * 60, 2 * (60 + 30) + 8 * 12, 2 * 60 + 4 * 12);
+    check(cost_of(HD_K_regroup, &g), 0, 2 * 45 + 4 * 12, 2 * 45);
+    /* where the rows of each run or rank and expert are, in words of 8 bytes */
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_assign, &a, &traits), 2 * 4 * 2 * 8);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_regroup, &g, &traits), 3 * 4 * 8);
+}
+
 /* Costs of a program are sums: adding does not overwrite. */
 static void costs_add_up(void **state)
 {
@@ -409,6 +435,7 @@ int main(void)
         cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
         cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
         cmocka_unit_test(routing_moves_a_value_per_row_and_expert),
+        cmocka_unit_test(rows_of_experts_are_moved_up_to_the_bound),
         cmocka_unit_test(costs_add_up),
         cmocka_unit_test(scratch_follows_shape_and_threads),
         cmocka_unit_test(attention_needs_no_square_of_the_length),

@@ -1,0 +1,259 @@
+/* moe_rows: rows of a mixture of experts on their ways: into expert order, back with their gates,
+ * and between the orders in which ranks send and experts compute. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+#include "kernels/dry/dry.h"
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t at_least(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- assign ---- */
+
+/* What run q has left of expert e's rows: the next one's slot, and where they end. */
+struct span {
+    int64_t next, end;
+};
+
+/* Choices of run q that its sequence's capacity has room for. */
+static int64_t kept_of(const struct hd_assign_args *a, int64_t at)
+{
+    const int64_t room = a->capacity - (a->taken ? a->taken[at] : 0);
+
+    return a->capacity > 0 ? at_most(a->run_counts[at], at_least(room, 0)) : a->run_counts[at];
+}
+
+static void assign_runs(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_assign_args *a = args;
+    const int64_t choices = a->R / a->Q * a->K;
+
+    (void)thread;
+    for (int64_t q = begin; q < end; q++) {
+        struct span *spans = (struct span *)a->scratch + q * a->E;
+
+        for (int64_t i = q * choices; i < (q + 1) * choices; i++) {
+            struct span *s = &spans[a->chosen[i]];
+
+            a->slot[i] = s->next < at_most(s->end, a->T) ? (int32_t)s->next : -1;
+            s->next++;
+        }
+    }
+}
+
+enum hd_status KERNEL(assign)(struct hd_backend *cpu, const struct hd_assign_args *args)
+{
+    const struct hd_assign_args *a = args;
+    struct span *spans = a->scratch;
+    int64_t place = 0;
+
+    if (a->P < 1 || a->E % a->P)
+        return hd_err(HD_INVALID, "assign: %lld ranks cannot hold equal shares of %lld experts",
+                      (long long)a->P, (long long)a->E);
+    memset(a->sent, 0, (size_t)a->P * sizeof *a->sent);
+    for (int64_t e = 0; e < a->E; e++) {
+        const int64_t first = at_most(place, a->T);
+
+        for (int64_t q = 0; q < a->Q; q++) {
+            struct span *s = &spans[q * a->E + e];
+
+            s->next = place;
+            s->end = place += kept_of(a, q * a->E + e);
+        }
+        a->counts[e] = (int32_t)(at_most(place, a->T) - first);
+        a->sent[e / (a->E / a->P)] += a->counts[e];
+    }
+    if (place > a->T)
+        a->block->overflow = 1;
+    hd_cpu_parallel(cpu, a->Q, 1, assign_runs, args);
+    return HD_OK;
+}
+
+/* ---- permute ---- */
+
+static void permute_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_permute_forward_args *a = args;
+    const size_t bytes = (size_t)a->C * hd_dtype_size(a->dtype);
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t k = 0; k < a->K; k++) {
+            const int32_t slot = a->slot[r * a->K + k];
+
+            if (slot >= 0)
+                memcpy((char *)a->out + (size_t)slot * bytes,
+                       (const char *)a->inp + (size_t)r * bytes, bytes);
+        }
+}
+
+enum hd_status KERNEL(permute_forward)(struct hd_backend *cpu,
+                                       const struct hd_permute_forward_args *args)
+{
+    const int64_t row_bytes = args->C * (int64_t)hd_dtype_size(args->dtype);
+
+    hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain((args->K + 1) * row_bytes), permute_rows, args);
+    return HD_OK;
+}
+
+/* out[c] = sum_k factor[k] * rows[slot[k], c]; factor NULL: ones. */
+INLINE void sum_slots(void *out, int64_t out_at, const void *rows, const int32_t *slot,
+                      const float *factor, int64_t K, int64_t C, enum hd_dtype dtype)
+{
+    FOR_VECTORS (c, n, 0, C) {
+        vf sum = {0};
+
+        for (int64_t k = 0; k < K; k++)
+            if (slot[k] >= 0)
+                sum += vf_load(rows, slot[k] * C + c, n, dtype) * (factor ? factor[k] : 1.0f);
+        vf_store(out, out_at + c, n, sum, dtype);
+    }
+}
+
+static void permute_gradients(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_permute_backward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        if (a->dtype == HD_BF16)
+            sum_slots(a->dinp, r * a->C, a->dout, a->slot + r * a->K, NULL, a->K, a->C, HD_BF16);
+        else
+            sum_slots(a->dinp, r * a->C, a->dout, a->slot + r * a->K, NULL, a->K, a->C, HD_F32);
+}
+
+enum hd_status KERNEL(permute_backward)(struct hd_backend *cpu,
+                                        const struct hd_permute_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("permute_backward", args->dtype);
+    const int64_t row_bytes = args->C * (int64_t)hd_dtype_size(args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain((args->K + 1) * row_bytes),
+                        permute_gradients, args);
+    return st;
+}
+
+/* ---- combine ---- */
+
+static void combine_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_combine_forward_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++) {
+        const int32_t *slot = a->slot + r * a->K;
+        const float *gate = a->gate + r * a->K;
+
+        if (a->dtype == HD_BF16)
+            sum_slots(a->out, r * a->C, a->inp, slot, gate, a->K, a->C, HD_BF16);
+        else
+            sum_slots(a->out, r * a->C, a->inp, slot, gate, a->K, a->C, HD_F32);
+    }
+}
+
+enum hd_status KERNEL(combine_forward)(struct hd_backend *cpu,
+                                       const struct hd_combine_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("combine_forward", args->dtype);
+    const int64_t row_bytes = args->C * (int64_t)hd_dtype_size(args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain((args->K + 1) * row_bytes), combine_rows,
+                        args);
+    return st;
+}
+
+/* A value of inp is read before that place of dinp is written: they may be the same. */
+INLINE float combine_gradient(const struct hd_combine_backward_args *a, int64_t r, int64_t slot,
+                              float gate, enum hd_dtype dtype)
+{
+    vf dot = {0};
+
+    FOR_VECTORS (c, n, 0, a->C) {
+        const vf dout = vf_load(a->dout, r * a->C + c, n, dtype);
+
+        dot += dout * vf_load(a->inp, slot * a->C + c, n, dtype);
+        vf_store(a->dinp, slot * a->C + c, n, dout * gate, dtype);
+    }
+    return vf_sum(dot);
+}
+
+static void combine_gradients(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_combine_backward_args *a = args;
+
+    (void)thread;
+    for (int64_t i = begin * a->K; i < end * a->K; i++)
+        if (a->slot[i] < 0)
+            a->dgate[i] = 0;
+        else if (a->dtype == HD_BF16)
+            a->dgate[i] = combine_gradient(a, i / a->K, a->slot[i], a->gate[i], HD_BF16);
+        else
+            a->dgate[i] = combine_gradient(a, i / a->K, a->slot[i], a->gate[i], HD_F32);
+}
+
+enum hd_status KERNEL(combine_backward)(struct hd_backend *cpu,
+                                        const struct hd_combine_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("combine_backward", args->dtype);
+    const int64_t row_bytes = args->C * (int64_t)hd_dtype_size(args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain((2 * args->K + 1) * row_bytes),
+                        combine_gradients, args);
+    return st;
+}
+
+/* ---- regroup ---- */
+
+/* Copies what lies in rows [begin, end) of the (rank, expert) order. */
+static void regroup_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_regroup_args *a = args;
+    const int64_t *places = a->scratch, bytes = a->C * (int64_t)hd_dtype_size(a->dtype);
+    int64_t arrived = 0;
+
+    (void)thread;
+    for (int64_t i = 0; i < a->P * a->E && arrived < end; i++) {
+        const int64_t first = at_least(arrived, begin);
+        const int64_t place = places[i] + first - arrived;
+        const int64_t last =
+            at_most(at_most(arrived + a->all_counts[i], end), first + a->T - place);
+        const int64_t to = a->inverse ? first : place, from = a->inverse ? place : first;
+
+        if (first < last)
+            memcpy((char *)a->out + to * bytes, (const char *)a->inp + from * bytes,
+                   (size_t)((last - first) * bytes));
+        arrived += a->all_counts[i];
+    }
+}
+
+enum hd_status KERNEL(regroup)(struct hd_backend *cpu, const struct hd_regroup_args *args)
+{
+    const struct hd_regroup_args *a = args;
+    int64_t *places = a->scratch, place = 0; /* of each rank's rows in the (expert, rank) order */
+
+    for (int64_t e = 0; e < a->E; e++) {
+        const int64_t first = at_most(place, a->T);
+
+        for (int64_t p = 0; p < a->P; p++) {
+            places[p * a->E + e] = place;
+            place += a->all_counts[p * a->E + e];
+        }
+        if (a->counts)
+            a->counts[e] = (int32_t)(at_most(place, a->T) - first);
+    }
+    if (place > a->T && a->block)
+        a->block->overflow = 1;
+    hd_cpu_parallel(cpu, at_most(place, a->T),
+                    hd_cpu_row_grain(2 * a->C * (int64_t)hd_dtype_size(a->dtype)), regroup_rows,
+                    args);
+    return HD_OK;
+}
