@@ -18,6 +18,7 @@
 struct asked {
     Heddle__V1__JobSpec *spec;
     int64_t devices, threads;
+    char override[96];     /* "resources.devices=4" of --devices */
     int64_t between_bytes; /* of a rank more, if the others are on several nodes; 0: none */
     struct hd_traits traits;
     struct hd_arena arena;
@@ -28,29 +29,40 @@ struct asked {
 
 /* ---- the device ---- */
 
-/* cpu:N[:T]; else the most that the job asks for, sharing the usable cores as heddled does. */
-static int read_devices(const char *text, struct asked *a)
+/* --devices cpu:N[:T]; it stands for the last --set of resources.devices, so that the rules of the
+ * job file see it. */
+static int read_devices(const char *text, struct asked *a, struct cli_list *overrides)
+{
+    char copy[64], *rest = copy, *kind, *count, *threads;
+
+    if (!text)
+        return CLI_CONTINUE;
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    kind = strsep(&rest, ":");
+    count = strsep(&rest, ":");
+    threads = strsep(&rest, ":");
+    if (rest || strcmp(kind, "cpu") != 0 || !count ||
+        hd_text_to_int64(count, 1, HD_JOB_RANKS_MAX, &a->devices) ||
+        (threads && hd_text_to_int64(threads, 1, 4096, &a->threads)))
+        return cli_usage("--devices %s: say cpu:N or cpu:N:T, N devices (1 to %d) of T threads",
+                         text, HD_JOB_RANKS_MAX);
+    if (overrides->count == sizeof overrides->items / sizeof overrides->items[0])
+        return cli_usage("--devices cannot stand beside so many --set; leave one out");
+    (void)snprintf(a->override, sizeof a->override, "resources.devices=%s", count);
+    overrides->items[overrides->count++] = a->override;
+    return CLI_CONTINUE;
+}
+
+/* Else the most that the job asks for, sharing the usable cores as heddled does. */
+static void fill_devices(struct asked *a)
 {
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    char copy[64], *rest = copy, *kind, *count, *threads = NULL;
 
     a->devices = hd_spec_most_devices(a->spec);
-    if (text) {
-        (void)snprintf(copy, sizeof copy, "%s", text);
-        kind = strsep(&rest, ":");
-        count = strsep(&rest, ":");
-        threads = strsep(&rest, ":");
-        if (rest || strcmp(kind, "cpu") != 0 || !count ||
-            hd_text_to_int64(count, 1, HD_JOB_RANKS_MAX, &a->devices) ||
-            (threads && hd_text_to_int64(threads, 1, 4096, &a->threads)))
-            return cli_usage("--devices %s: say cpu:N or cpu:N:T, N devices (1 to %d) of T threads",
-                             text, HD_JOB_RANKS_MAX);
-    }
-    if (!threads)
+    if (!a->threads)
         a->threads = cores / a->devices > 1 ? cores / a->devices : 1;
     a->spec->resources->devices_min = a->spec->resources->devices_max = (int32_t)a->devices;
-    return CLI_CONTINUE;
 }
 
 static enum hd_status ask_worker(struct asked *a)
@@ -149,6 +161,12 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct hd_plan_r
     const struct hd_memory *m = &r->memory;
 
     hd_json_add_int64(w, "rank", rank);
+    hd_json_begin(w, "coordinates", '{');
+    hd_json_add_int64(w, "pp", r->coord.pp);
+    hd_json_add_int64(w, "dp", r->coord.dp);
+    hd_json_add_int64(w, "cp", r->coord.cp);
+    hd_json_add_int64(w, "tp", r->coord.tp);
+    hd_json_end(w, '}');
     hd_json_begin(w, "memory", '{');
 #define X(name, meaning) hd_json_add_int64(w, #name "_bytes", m->name);
     HD_MEMORY_LIST(X)
@@ -231,6 +249,43 @@ static void print_step(const struct hd_dry *step, int world, struct hd_text *out
         }
 }
 
+static bool take_the_same(const struct hd_plan_rank *a, const struct hd_plan_rank *b)
+{
+    return memcmp(&a->memory, &b->memory, sizeof a->memory) == 0 &&
+           memcmp(&a->step, &b->step, sizeof a->step) == 0;
+}
+
+/* "ranks 0-2, 4, each:" of all that take what `rank` takes; returns how many. */
+static int name_ranks(const struct hd_plan *p, int rank, struct hd_text *out)
+{
+    struct hd_text names = {0};
+    int count = 0;
+
+    for (int first = rank, end; first < p->world; first = end) {
+        end = first + 1;
+        if (!take_the_same(&p->ranks[first], &p->ranks[rank]))
+            continue;
+        while (end < p->world && take_the_same(&p->ranks[end], &p->ranks[rank]))
+            end++;
+        hd_text_add(&names, "%s%d", count ? ", " : "", first);
+        if (end - first > 1)
+            hd_text_add(&names, "-%d", end - 1);
+        count += end - first;
+    }
+    hd_text_add(out, count > 1 ? "\nranks %s, each:\n" : "\nrank %s:\n",
+                names.failed ? "?" : names.data);
+    hd_text_free(&names);
+    return count;
+}
+
+static bool is_named_before(const struct hd_plan *p, int rank)
+{
+    for (int r = 0; r < rank; r++)
+        if (take_the_same(&p->ranks[r], &p->ranks[rank]))
+            return true;
+    return false;
+}
+
 /* Ranks that take the same are one table. */
 static void print_people(const struct cli *cli, const struct asked *a, struct hd_text *out)
 {
@@ -247,16 +302,12 @@ static void print_people(const struct cli *cli, const struct asked *a, struct hd
     cli_add_layout(&a->sizes, out);
     hd_text_add(out, ", %lld micro-batch%s of %lld, %s\n", (long long)p->micro_batches,
                 p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision);
-    for (int r = 0, end; r < p->world; r = end) {
-        for (end = r + 1;
-             end < p->world &&
-             memcmp(&p->ranks[end].memory, &p->ranks[r].memory, sizeof p->ranks[r].memory) == 0 &&
-             memcmp(&p->ranks[end].step, &p->ranks[r].step, sizeof p->ranks[r].step) == 0;)
-            end++;
-        hd_text_add(out, end - r > 1 ? "\nranks %d to %d, each:\n" : "\nrank %d:\n", r, end - 1);
+    for (int r = 0; r < p->world; r++) {
+        if (is_named_before(p, r))
+            continue;
+        all += hd_memory_total(&p->ranks[r].memory) * name_ranks(p, r, out);
         print_memory(cli, &p->ranks[r].memory, out);
         print_step(&p->ranks[r].step, p->world, out);
-        all += hd_memory_total(&p->ranks[r].memory) * (end - r);
     }
     hd_text_format_bytes(all, all_text);
     hd_text_format_bytes(machine, machine_text);
@@ -284,10 +335,11 @@ int cli_plan(struct cli *cli, int argc, char **argv)
     hd_arena_init(&a->arena, 0);
     code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
     if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &a->spec);
+        code = read_devices(devices, a, &overrides);
     if (code == CLI_CONTINUE)
-        code = read_devices(devices, a);
+        code = cli_read_spec(cli->args[0], &overrides, &a->spec);
     if (code == CLI_CONTINUE) {
+        fill_devices(a);
         st = ask_worker(a);
         if (!st)
             st = resolve(a);

@@ -26,6 +26,17 @@ check_status for_people_too 0 heddle plan "$file"
 check_equal with_a_line_for_each_part 1 "$(grep -c '^gradients ' "$work/check.out")"
 check_status other_devices 0 heddle plan "$file" --devices cpu:4:1 -o jsonl
 check_equal are_as_many_ranks 4 "$(wc -l <"$work/check.out")"
+# 2 x 2 ranks, tp fastest; rank 2 takes what rank 0 takes. The vocabulary of 256 is even on both.
+check_status two_axes 0 heddle plan "$file" --devices cpu:4:1 --set parallel.tp=2 -o jsonl
+check_equal ranks_are_numbered_tp_fastest "0 0 0 1 1 0 1 1" \
+    "$(grep -o '"dp":[01],"cp":0,"tp":[01]' "$work/check.out" | tr -cd '01 \n:,' | sed -E 's/:([01]),:0,:([01])/\1 \2/' | xargs)"
+check_equal and_hold_equal_shares 1 "$(sed -E 's/.*"memory":([^}]*).*/\1/' "$work/check.out" | sort -u | wc -l)"
+check_status the_layout_for_people 0 heddle plan "$file" --devices cpu:4:1 --set parallel.tp=2
+check_equal says_how_ranks_stand 1 "$(grep -c '; tp 2 x cp 1 x dp 2 x pp 1, sequence parallel, ' "$work/check.out")"
+check_equal and_equal_ranks_are_one_table 1 "$(grep -cE '^ranks (0-3|0, 2), each:$' "$work/check.out")"
+check_status devices_of_the_file_do_not_matter_then 0 heddle plan "$file" --set resources.devices=1 --devices cpu:8:1 \
+    --set parallel.tp=2
+check_status tp_that_does_not_divide_is_2 2 heddle plan "$file" --devices cpu:3 --set parallel.tp=3
 check_status wrong_devices_are_2 2 heddle plan "$file" --devices gpu:1
 check_status devices_that_do_not_divide_are_2 2 heddle plan "$file" --devices cpu:3
 check_status a_bad_file_is_2 2 heddle plan "$file" --set model.heads=3
