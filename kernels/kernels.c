@@ -52,6 +52,11 @@ uint64_t hd_kernel_list_hash(void)
     return hash;
 }
 
+uint64_t hd_dropout_key(uint64_t seed, int64_t layer, int64_t site)
+{
+    return hd_random_key(hd_random_key(seed, (uint64_t)layer), (uint64_t)site);
+}
+
 enum hd_status hd_backend_check(const struct hd_backend_table *table)
 {
     if (table->abi != HD_KERNEL_ABI || table->table_bytes != sizeof *table)

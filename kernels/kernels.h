@@ -272,6 +272,31 @@ struct hd_rope_args {
     enum hd_dtype dtype;
 };
 
+/* ---- Dropout: what is dropped depends on where a value stands in the job, not on the layout ----
+ *
+ * Of the 128 bits of Philox4x32-10 (base/random.h) at counter {number / 4, index, head, sample}, 32
+ * bits each from the lowest on, a value takes word number % 4 and is dropped when it is less than
+ * p * 2^32. The key is hd_random_key(key, block->step), where `key` is hd_dropout_key of the job's
+ * seed, the layer and the site in it. sample: number of the sample in the step's global batch;
+ * index: of the row in its sample; head: in the whole model, 0 where there is none; number: the
+ * channel in the whole row, or, for attention's weights, the key's index in the sample. What stays
+ * is multiplied by 1 / (1 - p). Numbers and indices are not negative; 0 <= p < 1. */
+uint64_t hd_dropout_key(uint64_t seed, int64_t layer, int64_t site);
+
+/* out[r,c] = dropped(channel first_channel + c of row r) ? 0 : inp[r,c] / (1 - p). Of a gradient it
+ * is the gradient. */
+struct hd_dropout_args {
+    void *out;             /* [R, C]  dtype; may alias inp */
+    const void *inp;       /* [R, C]  dtype */
+    const int32_t *sample; /* [R] */
+    const int32_t *index;  /* [R] */
+    const struct hd_step_block *block;
+    uint64_t key;
+    int64_t R, C, first_channel;
+    float p;
+    enum hd_dtype dtype;
+};
+
 /* Attention of q_len queries against kv_len keys in each of B sequences, H query heads reading G
  * key/value heads (head h reads h / (H/G)); softmax over the visible keys j of
  *   scale * q_i . k_j - slopes[h] * (q_index[i] - kv_index[j])
@@ -284,6 +309,8 @@ struct hd_rope_args {
  * rows of a cache per sequence). Head h of row r starts at q + r*ldq + h*D; out, k and v alike.
  * lse[h, b*q_len + i] = log sum exp over visible keys, natural log: two results over disjoint keys
  * merge by it. No visible key: out = 0, lse = -inf.
+ * Dropout (p > 0) takes weights away after the softmax, of which lse knows nothing, by the place of
+ * (sample[b*q_len + i], first_head + h, q_index[i], kv_index[j]): see above.
  * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
 struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */
@@ -296,20 +323,26 @@ struct hd_attention_forward_args {
     const int32_t *q_bound;   /* [B*q_len], or NULL          */
     const float *slopes;      /* [H], or NULL (ALiBi, Press et al. 2022) */
     const int32_t *kv_filled; /* one value, or NULL          */
+    const int32_t *sample;    /* [B*q_len], or NULL: no dropout */
+    const struct hd_step_block *block; /* or NULL: no dropout    */
     void *scratch;
+    uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo;
-    int64_t window; /* 0: none */
-    int64_t pairs;  /* for costs: visible pairs of a head and sequence; 0: as in a whole sequence */
-    float scale;
+    int64_t first_head; /* of the model's; matters to dropout alone */
+    int64_t window;     /* 0: none */
+    int64_t pairs; /* for costs: visible pairs of a head and sequence; 0: as in a whole sequence */
+    float scale, dropout; /* dropout: p */
     bool causal;
     enum hd_dtype dtype;
 };
 
 /* The gradient of the above. out and lse are those of the *merged* result (attention_merge), so
- * that blocks of keys are differentiated one by one, each launch forming delta anew:  p = exp(score
- * - lse),  dv += p^T dout,  ds = p * (dout v^T - delta), dq += scale * ds k,  dk += scale * ds^T q,
- * delta = rowsum(dout * out). grad_dtype is dtype (stored, accumulate 0) or fp32 (accumulate 0 or
- * 1: added into dq, dk, dv). */
+ * that blocks of keys are differentiated one by one, each launch forming delta anew:
+ *   p = exp(score - lse),  delta = rowsum(dout * out),  dv += p^T dout,
+ *   ds = p * (dout v^T - delta),  dq += scale * ds k,  dk += scale * ds^T q
+ * With dropout the p of dv, and dout v^T, are 0 where forward dropped and divided by 1 - dropout
+ * elsewhere. grad_dtype is dtype (stored, accumulate 0) or fp32 (accumulate 0 or 1: added into dq,
+ * dk, dv). */
 struct hd_attention_backward_args {
     void *dq;         /* [B*q_len, H, D]      lddq, grad_dtype */
     void *dk;         /* [B*kv_stride, G, D]  lddk, grad_dtype */
@@ -320,11 +353,15 @@ struct hd_attention_backward_args {
     const int32_t *q_index, *kv_index;
     const int32_t *q_bound; /* or NULL */
     const float *slopes;    /* or NULL */
+    const int32_t *sample;  /* as above, with what follows for dropout */
+    const struct hd_step_block *block;
     void *scratch;
+    uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo, lddq, lddk, lddv, lddo;
+    int64_t first_head;
     int64_t window;
     int64_t pairs; /* as above */
-    float scale;
+    float scale, dropout;
     bool causal, accumulate;
     enum hd_dtype dtype, grad_dtype;
 };
@@ -739,9 +776,9 @@ struct hd_regroup_args {
     K(head_norm_backward_weight, W(dq_weight) W(dk_weight) R(dout) R(inp) R(rstd) S(scratch))     \
     K(rope, RW(x) R(position) R(table))                                                           \
     K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
-                             R(kv_filled) S(scratch))                                             \
+                             R(kv_filled) R(sample) R(block) S(scratch))                          \
     K(attention_backward, W(dq) W(dk) W(dv) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index)       \
-                              R(kv_index) R(q_bound) R(slopes) S(scratch))                        \
+                              R(kv_index) R(q_bound) R(slopes) R(sample) R(block) S(scratch))     \
     K(attention_merge, W(out) RW(acc) RW(lse) R(block_out) R(block_lse))                          \
     K(cache_append, RW(cache) RW(overflow) R(inp) R(filled))                                      \
     K(swiglu_forward, W(out) R(inp))                                                              \
@@ -749,6 +786,7 @@ struct hd_regroup_args {
     K(gelu_forward, W(out) R(inp))                                                                \
     K(gelu_backward, W(dinp) R(dout) R(inp))                                                      \
     K(add, W(out) R(a) R(b))                                                                      \
+    K(dropout, W(out) R(inp) R(sample) R(index) R(block))                                         \
     K(cast, W(out) R(inp))                                                                        \
     K(zero, W(out))                                                                               \
     K(cross_entropy, W(dlogits) RW(block) R(logits) R(target) S(scratch))                         \

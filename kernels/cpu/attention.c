@@ -5,6 +5,7 @@
 struct forward {
     const struct hd_attention_forward_args *args;
     struct hd_dry_attention_layout layout;
+    struct weight_drop drop;
     int64_t kv_len, blocks; /* visible keys at most; blocks of rows per group */
 };
 
@@ -17,7 +18,7 @@ struct tiles {
 
 static struct task task_of(const struct forward *f, int64_t b, int64_t g)
 {
-    return TASK_OF(f->args, b, g, f->kv_len, f->layout.width);
+    return TASK_OF(f->args, &f->drop, b, g, f->kv_len, f->layout.width);
 }
 
 static struct tiles tiles_of(const struct forward *f, int thread)
@@ -68,9 +69,20 @@ INLINE void soften_row(float *score, float *row_max, float *row_sum, float *out,
     *row_sum += vf_sum(sum);
 }
 
+/* Drops weights of a row against a tile of keys. */
+static __attribute__((noinline)) void
+drop_weights(const struct task *t, int64_t row, const int32_t *keys, int64_t count, float *weight)
+{
+    const struct drop *drop = &t->drop->drop;
+    uint8_t bytes[TILE + DROP_LINE_PAD];
+
+    drop_floats(weight, drop_numbers(drop, place_of(t, row), bytes, keys, count), count,
+                drop->scale);
+}
+
 /* All rows of a block against one tile of keys. */
-static void attend_tile(const struct task *t, const struct tiles *s, int64_t rows, int64_t key,
-                        int64_t count, const struct extent *keys)
+static void attend_tile(const struct task *t, const struct tiles *s, int64_t first, int64_t rows,
+                        int64_t key, int64_t count, const struct extent *keys)
 {
     pack_keys_transposed(t, s->k_t, t->k, t->ldk, key, count);
     pack_keys(t, s->v, t->v, t->ldv, key, count);
@@ -86,6 +98,8 @@ static void attend_tile(const struct task *t, const struct tiles *s, int64_t row
         for (int64_t r = 0; r < m; r++)
             soften_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
                        s->out + (i + r) * t->width, t->width);
+        for (int64_t r = 0; t->drop && r < m; r++)
+            drop_weights(t, first + i + r, s->key_index, count, s->score + r * TILE);
         multiply_rows(s->out + i * t->width, t->width, s->score, s->v, t->width, m, t->width, count,
                       true);
     }
@@ -134,7 +148,7 @@ static void attend_block(const struct forward *f, const struct task *t, struct t
         const struct extent keys = load_keys(t, s->key_index, key, count);
 
         if (cover_of(t, &extent, &keys) != NOTHING)
-            attend_tile(t, s, rows, key, count, &keys);
+            attend_tile(t, s, first, rows, key, count, &keys);
     }
     if (t->dtype == HD_BF16)
         store_block(f->args, t, s, first, rows, HD_BF16);
@@ -164,12 +178,14 @@ enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
 
     if (!st)
         st = check_heads("attention_forward", args->H, args->G, args->D);
+    if (!st)
+        st = WEIGHT_DROP_OF("attention_forward", args, &f.drop);
     if (st)
         return st;
     if (args->kv_filled && *args->kv_filled < f.kv_len)
         f.kv_len = *args->kv_filled;
     if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, &cpu->traits)) {
-        KERNEL(attention_forward_panels)(cpu, args, f.kv_len);
+        KERNEL(attention_forward_panels)(cpu, args, &f.drop, f.kv_len);
         return HD_OK;
     }
     f.layout = hd_dry_attention_forward_layout(args);

@@ -4,20 +4,28 @@
  * by head, taken in blocks; keys come in tiles. A tile of keys is packed once for all rows of a
  * block, and left out when no row of the block sees any of its keys.
  *
- * Used by: attention*.c.   Uses: cpu, dry, vec.
+ * Used by: attention*.c.   Uses: cpu, drop, dry, vec.
  */
 #ifndef HD_KERNELS_CPU_ATTENTION_H
 #define HD_KERNELS_CPU_ATTENTION_H
 
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/drop.h"
 #include "kernels/dry/dry.h"
+
+/* Dropout of weights. */
+struct weight_drop {
+    bool on;
+    struct drop drop;
+    const int32_t *sample;
+    int64_t first_head;
+};
 
 /* The part of the arguments that both directions have, for one task. */
 struct task {
     const void *q, *k, *v;
     const int32_t *q_index, *kv_index, *q_bound;
     const float *slopes;
+    const struct weight_drop *drop; /* NULL: none */
     int64_t b, g, heads, q_len, kv_len, kv_stride, D, width, ldq, ldk, ldv;
     int32_t window; /* INT32_MAX: none */
     float scale;
@@ -26,12 +34,12 @@ struct task {
 };
 
 /* Task (b_, g_) of either direction's arguments, whose members are named alike. */
-#define TASK_OF(a, b_, g_, kv_len_, width_)                                                        \
+#define TASK_OF(a, drop_, b_, g_, kv_len_, width_)                                                 \
     (struct task)                                                                                  \
     {                                                                                              \
         .q = (a)->q, .k = (a)->k, .v = (a)->v, .q_index = (a)->q_index, .kv_index = (a)->kv_index, \
-        .q_bound = (a)->q_bound, .slopes = (a)->slopes, .b = (b_), .g = (g_),                      \
-        .heads = (a)->H / (a)->G, .q_len = (a)->q_len, .kv_len = (kv_len_),                        \
+        .q_bound = (a)->q_bound, .slopes = (a)->slopes, .drop = (drop_)->on ? (drop_) : NULL,      \
+        .b = (b_), .g = (g_), .heads = (a)->H / (a)->G, .q_len = (a)->q_len, .kv_len = (kv_len_),  \
         .kv_stride = (a)->kv_stride, .D = (a)->D, .width = (width_), .ldq = (a)->ldq,              \
         .ldk = (a)->ldk, .ldv = (a)->ldv,                                                          \
         .window = (a)->window > 0 ? (int32_t)at_most((a)->window, INT32_MAX) : INT32_MAX,          \
@@ -130,12 +138,40 @@ INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* element 
     return (t->b * t->kv_stride + key) * ld + t->g * t->D;
 }
 
+INLINE struct drop_place place_of(const struct task *t, int64_t row)
+{
+    const int64_t query = task_query(t, row);
+
+    return (struct drop_place){(uint32_t)t->q_index[query],
+                               (uint32_t)(t->drop->first_head + task_head(t, row)),
+                               (uint32_t)t->drop->sample[query]};
+}
+
+/* Of either direction's arguments. */
+#define WEIGHT_DROP_OF(kernel, a, ret_drop)                                         \
+    weight_drop_of(kernel, (a)->dropout, (a)->dropout_key, (a)->block, (a)->sample, \
+                   (a)->first_head, ret_drop)
+INLINE enum hd_status weight_drop_of(const char *kernel, float p, uint64_t key,
+                                     const struct hd_step_block *block, const int32_t *sample,
+                                     int64_t first_head, struct weight_drop *ret_drop)
+{
+    *ret_drop = (struct weight_drop){.on = p != 0, .sample = sample, .first_head = first_head};
+    if (!ret_drop->on)
+        return HD_OK;
+    if (!block || !sample)
+        return hd_err(HD_INVALID, "%s: dropout needs the samples of the rows and the step block",
+                      kernel);
+    return drop_of(kernel, key, block, p, &ret_drop->drop);
+}
+
 /* bf16 on panels of words (attention_panels_*.c), where hd_dry_attention_is_on_panels(). kv_len:
  * keys that are there. */
 void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
-                                      const struct hd_attention_forward_args *args, int64_t kv_len);
+                                      const struct hd_attention_forward_args *args,
+                                      const struct weight_drop *drop, int64_t kv_len);
 void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
-                                       const struct hd_attention_backward_args *args);
+                                       const struct hd_attention_backward_args *args,
+                                       const struct weight_drop *drop);
 
 INLINE enum hd_status check_heads(const char *kernel, int64_t H, int64_t G, int64_t D)
 {

@@ -5,6 +5,7 @@
 struct backward {
     const struct hd_attention_backward_args *args;
     struct hd_dry_attention_layout layout;
+    struct weight_drop drop;
 };
 
 /* One thread's part of the scratch. */
@@ -17,7 +18,7 @@ struct tiles {
 
 static struct task task_of(const struct backward *f, int64_t b, int64_t g)
 {
-    return TASK_OF(f->args, b, g, f->args->kv_len, f->layout.width);
+    return TASK_OF(f->args, &f->drop, b, g, f->args->kv_len, f->layout.width);
 }
 
 static struct tiles tiles_of(const struct backward *f, int thread)
@@ -56,8 +57,23 @@ INLINE void soften_row(float *score, float *dscore, float lse, float delta)
     }
 }
 
-static void differentiate_tile(const struct task *t, const struct tiles *s, int64_t rows,
-                               int64_t key, int64_t count, const struct extent *keys)
+/* The same where weights were dropped: ds is of all weights, dv of those that stayed. */
+static __attribute__((noinline)) void soften_dropped_row(const struct task *t, int64_t row,
+                                                         const int32_t *keys, int64_t count,
+                                                         float *score, float *dscore, float lse,
+                                                         float delta)
+{
+    const struct drop *drop = &t->drop->drop;
+    uint8_t bytes[TILE + DROP_LINE_PAD];
+    const uint8_t *dropped = drop_numbers(drop, place_of(t, row), bytes, keys, count);
+
+    drop_floats(dscore, dropped, count, drop->scale);
+    soften_row(score, dscore, lse, delta);
+    drop_floats(score, dropped, count, drop->scale);
+}
+
+static void differentiate_tile(const struct task *t, const struct tiles *s, int64_t first,
+                               int64_t rows, int64_t key, int64_t count, const struct extent *keys)
 {
     const int64_t width = t->width;
 
@@ -76,7 +92,12 @@ static void differentiate_tile(const struct task *t, const struct tiles *s, int6
         multiply_columns(s->dscore, TILE, s->dout_t + i * width, s->v_t, TILE, m, TILE, t->D,
                          false);
         for (int64_t r = 0; r < m; r++)
-            soften_row(s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r], s->delta[i + r]);
+            if (t->drop)
+                soften_dropped_row(t, first + i + r, s->key_index, count, s->score + r * TILE,
+                                   s->dscore + r * TILE, s->lse[i + r], s->delta[i + r]);
+            else
+                soften_row(s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r],
+                           s->delta[i + r]);
         multiply_columns(s->dv + key * width, width, s->score, s->dout + i * width, width, count,
                          width, m, true);
         multiply_columns(s->dk + key * width, width, s->dscore, s->q + i * width, width, count,
@@ -158,7 +179,7 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
         const struct extent keys = load_keys(t, s->key_index, key, count);
 
         if (cover_of(t, &extent, &keys) != NOTHING)
-            differentiate_tile(t, s, rows, key, count, &keys);
+            differentiate_tile(t, s, first, rows, key, count, &keys);
     }
     if (a->grad_dtype == HD_BF16)
         store_queries(a, t, s, first, rows, HD_BF16);
@@ -198,10 +219,12 @@ enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
         st = hd_cpu_check_float("attention_backward", args->grad_dtype);
     if (!st)
         st = check_heads("attention_backward", args->H, args->G, args->D);
+    if (!st)
+        st = WEIGHT_DROP_OF("attention_backward", args, &f.drop);
     if (st)
         return st;
     if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, &cpu->traits)) {
-        KERNEL(attention_backward_panels)(cpu, args);
+        KERNEL(attention_backward_panels)(cpu, args, &f.drop);
         return HD_OK;
     }
     f.layout = hd_dry_attention_backward_layout(args);

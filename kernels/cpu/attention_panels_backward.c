@@ -17,10 +17,13 @@ enum {
     KEY_PANELS_MAX = KEYS_MAX / 8 /* a panel of keys has 8 rows or more */
 };
 
+_Static_assert((int)DROP_ROWS == (int)COLUMNS, "a panel's rows are dropped at a time");
+
 struct backward {
     const struct hd_attention_backward_args *args;
     const struct hd_cpu_panels *panels;
     struct hd_dry_attention_panels layout;
+    const struct weight_drop *drop;
     int64_t tile_keys; /* a whole number of the left factor's panels */
 };
 
@@ -213,6 +216,31 @@ INLINE void soften_panel(const struct task *t, const struct tiles *s, int64_t ke
     }
 }
 
+/* soften_panel where weights were dropped: ds is of all weights, dv of those that stayed, which are
+ * scaled at the end. */
+static __attribute__((noinline)) void soften_dropped_panel(const struct task *t,
+                                                           const struct tiles *s,
+                                                           const struct block *block, int64_t key,
+                                                           int count, int64_t row, int64_t column)
+{
+    uint8_t dropped[COLUMNS][DROP_ROWS];
+    struct drop_places places = {{0}, {0}, {0}};
+
+    for (int64_t i = 0; i < at_most(COLUMNS, block->count - row); i++) {
+        const struct drop_place place = place_of(t, block->first + row + i);
+
+        places.index[i] = place.index;
+        places.head[i] = place.head;
+        places.sample[i] = place.sample;
+    }
+    drop_panel(&t->drop->drop, &places, dropped, s->key_index + key, count);
+    for (int i = 0; i < count; i++)
+        drop_floats(s->dscore + i * COLUMNS, dropped[i], COLUMNS, t->drop->drop.scale);
+    soften_panel(t, s, key, count, row, column, true);
+    for (int i = 0; i < count; i++)
+        drop_halves(s->p + (key + i) * QUERIES + column, dropped[i], COLUMNS);
+}
+
 static void clear_panel(const struct tiles *s, int64_t key, int count, int64_t column)
 {
     for (int i = 0; i < count; i++) {
@@ -262,7 +290,9 @@ static void differentiate_panel(const struct backward *f, const struct task *t,
                        false);
         multiply_panel(f->panels, s->dscore, COLUMNS, s->v + i * width, width, dout_t, words, count,
                        false);
-        if (mask)
+        if (t->drop)
+            soften_dropped_panel(t, s, block, i, count, row, column);
+        else if (mask)
             soften_panel(t, s, i, count, row, column, true);
         else
             soften_panel(t, s, i, count, row, column, false);
@@ -355,10 +385,12 @@ INLINE void store_queries(const struct backward *f, const struct task *t, const 
 INLINE void store_keys(const struct hd_attention_backward_args *a, const struct task *t,
                        const struct tiles *s, enum hd_dtype dtype)
 {
+    const float share = t->drop ? t->drop->drop.scale : 1.0f;
+
     for (int64_t j = 0; j < a->kv_len; j++) {
         store_row(a->dk, key_at(t, j, a->lddk), s->dk + j * t->width, a->D, a->scale, a->accumulate,
                   dtype);
-        store_row(a->dv, key_at(t, j, a->lddv), s->dv + j * t->width, a->D, 1.0f, a->accumulate,
+        store_row(a->dv, key_at(t, j, a->lddv), s->dv + j * t->width, a->D, share, a->accumulate,
                   dtype);
     }
 }
@@ -404,7 +436,8 @@ static void differentiate_groups(const void *args, int64_t begin, int64_t end, i
     if (f->panels->begin)
         f->panels->begin();
     for (int64_t group = begin; group < end; group++) {
-        const struct task t = TASK_OF(a, group / a->G, group % a->G, a->kv_len, f->layout.width);
+        const struct task t =
+            TASK_OF(a, f->drop, group / a->G, group % a->G, a->kv_len, f->layout.width);
         const int64_t rows = t.heads * t.q_len;
         const size_t bytes = (size_t)(a->kv_len * t.width) * sizeof(float);
         struct block block;
@@ -425,9 +458,11 @@ static void differentiate_groups(const void *args, int64_t begin, int64_t end, i
 }
 
 void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
-                                       const struct hd_attention_backward_args *args)
+                                       const struct hd_attention_backward_args *args,
+                                       const struct weight_drop *drop)
 {
     const struct backward f = {.args = args,
+                               .drop = drop,
                                .panels = cpu->panels,
                                .layout = hd_dry_attention_backward_panels(args),
                                .tile_keys = KEYS_MAX / cpu->panels->rows * cpu->panels->rows};

@@ -5,10 +5,13 @@
 
 enum { KEY_PANELS = HD_DRY_ATTENTION_KEYS_FORWARD / COLUMNS };
 
+_Static_assert((int)HD_DRY_ATTENTION_KEYS_FORWARD <= (int)DROP_NUMBERS_MAX, "a row's weights");
+
 struct forward {
     const struct hd_attention_forward_args *args;
     const struct hd_cpu_panels *panels;
     struct hd_dry_attention_panels layout;
+    const struct weight_drop *drop;
     int64_t kv_len, blocks;
 };
 
@@ -135,9 +138,19 @@ INLINE void soften_row(const float *score, uint16_t *p, int64_t n, float max, fl
     *row_sum += vf_sum(sum);
 }
 
-/* One panel of rows against a tile of keys. */
+/* Drops weights of a row. What stays is scaled at the end, with the sum. */
+static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t row,
+                                                   const int32_t *keys, int64_t count,
+                                                   uint16_t *weight)
+{
+    uint8_t bytes[HD_DRY_ATTENTION_KEYS_FORWARD + DROP_LINE_PAD];
+
+    drop_halves(weight, drop_numbers(&t->drop->drop, place_of(t, row), bytes, keys, count), count);
+}
+
+/* One panel of rows, from `row` of the block that begins with `first`, against a tile of keys. */
 static void attend_panel(const struct forward *f, const struct task *t, const struct tiles *s,
-                         int64_t row, int rows, const struct keys *keys)
+                         int64_t first, int64_t row, int rows, const struct keys *keys)
 {
     const int64_t ld = f->layout.keys, words = t->width / 2, count = panels_for(keys->count);
     const struct row_extent extent = row_extent_of(&s->sight, row, rows);
@@ -170,6 +183,10 @@ static void attend_panel(const struct forward *f, const struct task *t, const st
         soften_row(s->score + r * ld + begin * COLUMNS, s->p + r * ld + begin * COLUMNS,
                    (end - begin) * COLUMNS, vf_max_lane(max), s->max + row + r, s->sum + row + r,
                    s->out + (row + r) * t->width, t->width);
+        if (t->drop)
+            drop_weights(t, first + row + r, s->key_index + begin * COLUMNS,
+                         at_most(keys->count, end * COLUMNS) - begin * COLUMNS,
+                         s->p + r * ld + begin * COLUMNS);
     }
     for (int64_t d = 0; d < t->width && begin < end; d += COLUMNS)
         multiply_panel(f->panels, s->out + row * t->width + d, t->width, s->p + begin * COLUMNS, ld,
@@ -182,7 +199,8 @@ static void store_block(const struct hd_attention_forward_args *a, const struct 
 {
     for (int64_t i = 0; i < rows; i++) {
         const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
-        const float factor = s->sum[i] > 0 || s->sum[i] != s->sum[i] ? 1.0f / s->sum[i] : 0.0f;
+        const float share = t->drop ? t->drop->drop.scale : 1.0f;
+        const float factor = s->sum[i] > 0 || s->sum[i] != s->sum[i] ? share / s->sum[i] : 0.0f;
         uint16_t *out = (uint16_t *)a->out + query * a->ldo + head * a->D;
 
         FOR_VECTORS (d, n, 0, a->D)
@@ -219,7 +237,7 @@ static void attend_block(const struct forward *f, const struct task *t, const st
         key_extents(keys.panel, s->key_index, keys.count);
         pack_tile(f, t, s, key, keys.count);
         for (int64_t i = 0; i < rows; i += panel_rows)
-            attend_panel(f, t, s, i, (int)at_most(panel_rows, rows - i), &keys);
+            attend_panel(f, t, s, first, i, (int)at_most(panel_rows, rows - i), &keys);
     }
     store_block(f->args, t, s, first, rows);
 }
@@ -234,7 +252,8 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
         f->panels->begin();
     for (int64_t i = begin; i < end; i++) {
         const int64_t group = i / f->blocks, first = i % f->blocks * f->layout.block_rows;
-        const struct task t = TASK_OF(a, group / a->G, group % a->G, f->kv_len, f->layout.width);
+        const struct task t =
+            TASK_OF(a, f->drop, group / a->G, group % a->G, f->kv_len, f->layout.width);
 
         attend_block(f, &t, &tiles, first,
                      at_most(f->layout.block_rows, t.heads * t.q_len - first));
@@ -244,9 +263,11 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
 }
 
 void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
-                                      const struct hd_attention_forward_args *args, int64_t kv_len)
+                                      const struct hd_attention_forward_args *args,
+                                      const struct weight_drop *drop, int64_t kv_len)
 {
     struct forward f = {.args = args,
+                        .drop = drop,
                         .panels = cpu->panels,
                         .layout = hd_dry_attention_forward_panels(args),
                         .kv_len = kv_len};

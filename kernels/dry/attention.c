@@ -193,6 +193,7 @@ void hd_dry_cost_attention_forward(struct hd_costs *costs,
     costs->read_bytes += (q + 2 * kv) * e;
     costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
     costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? 1 : 0)) * 4;
+    costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
     costs->write_bytes += q * e + a->H * a->B * a->q_len * 4;
 }
 
@@ -209,6 +210,7 @@ void hd_dry_cost_attention_backward(struct hd_costs *costs,
     costs->read_bytes += (3 * q + 2 * kv) * e + a->H * a->B * a->q_len * 4;
     costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
     costs->read_bytes += (a->slopes ? a->H : 0) * 4 + (a->accumulate ? (q + 2 * kv) * g : 0);
+    costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
     costs->write_bytes += (q + 2 * kv) * g;
 }
 

@@ -140,7 +140,8 @@ static void attention_forward(struct hd_emit *e, const struct hd_op *op)
     }
     (void)hd_emit_kernel(e, HD_K_attention_forward, &args,
                          (struct hd_operand[]){hd_emit_value(e, op->out), lse, a.q, a.k, a.v, index,
-                                               kv_index, bounds_of(e, op), hd_emit_none(), filled});
+                                               kv_index, bounds_of(e, op), hd_emit_none(), filled,
+                                               hd_emit_none(), hd_emit_none()});
 }
 
 static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -177,7 +178,8 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
                          (struct hd_operand[]){d.q, d.k, d.v, hd_emit_grad(e, op->out), a.q, a.k,
                                                a.v, hd_emit_value(e, op->out),
                                                hd_emit_at(e->kept_store[e->op_index], 0), index,
-                                               index, bounds_of(e, op), hd_emit_none()});
+                                               index, bounds_of(e, op), hd_emit_none(),
+                                               hd_emit_none(), hd_emit_none()});
     hd_emit_add_grad(e, x, grad, true);
 }
 

@@ -422,6 +422,21 @@ static void make_attention_merge(struct bench *b, void *args, const int64_t *s, 
                                          .dtype = dtype};
 }
 
+/* Samples and indices are the tensor's bits: any will do. */
+static void make_dropout(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    *(struct hd_dropout_args *)args =
+        (struct hd_dropout_args){.out = tensor(b, s[0] * s[1], dtype),
+                                 .inp = tensor(b, s[0] * s[1], dtype),
+                                 .sample = tensor(b, s[0], HD_F32),
+                                 .index = tensor(b, s[0], HD_F32),
+                                 .block = tensor(b, sizeof(struct hd_step_block), HD_F32),
+                                 .R = s[0],
+                                 .C = s[1],
+                                 .p = 0.1f,
+                                 .dtype = dtype};
+}
+
 static void make_bias(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
     *(struct hd_bias_backward_args *)args =
@@ -675,6 +690,7 @@ static void bench_rows(struct bench *b, const int64_t *s)
         void (*make)(struct bench *, void *, const int64_t *, enum hd_dtype);
     } all[] = {{HD_K_attention_merge, make_attention_merge},
                {HD_K_bias_backward, make_bias},
+               {HD_K_dropout, make_dropout},
                {HD_K_embedding_forward, make_embedding},
                {HD_K_embedding_backward, make_embedding_backward},
                {HD_K_rmsnorm_forward, make_rmsnorm},

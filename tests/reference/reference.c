@@ -191,6 +191,12 @@ static double score_of(const struct ref_attention *a, const double *q, const dou
     return result_of(a, dot);
 }
 
+/* What dropout makes of a weight. */
+static double factor_of(const struct ref_attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    return a->factor ? a->factor[((b * a->H + h) * a->q_len + i) * a->kv_len + j] : 1;
+}
+
 void ref_attention(const struct ref_attention *a, double *out, double *lse, const double *q,
                    const double *k, const double *v)
 {
@@ -213,6 +219,7 @@ void ref_attention(const struct ref_attention *a, double *out, double *lse, cons
                         continue;
                     p = result_of(a, exp(score_of(a, q, k, b, h, i, j) - max));
                     sum += p;
+                    p *= factor_of(a, b, h, i, j);
                     for (int64_t d = 0; d < a->D; d++)
                         o[d] += p * value[d];
                 }
@@ -241,6 +248,7 @@ void ref_attention_backward(const struct ref_attention *a, double *dq, double *d
                     delta += dout[at + d] * out[at + d];
                 for (int64_t j = 0; j < a->kv_len; j++) {
                     const int64_t key = ((b * a->kv_stride + j) * a->G + h / (a->H / a->G)) * D;
+                    const double factor = factor_of(a, b, h, i, j);
                     double p, dp = 0, ds;
 
                     if (!is_visible(a, b, i, j))
@@ -249,9 +257,9 @@ void ref_attention_backward(const struct ref_attention *a, double *dq, double *d
                                          lse[h * a->B * a->q_len + b * a->q_len + i]));
                     for (int64_t d = 0; d < D; d++)
                         dp += dout[at + d] * v[key + d];
-                    ds = result_of(a, p * result_of(a, result_of(a, dp) - delta));
+                    ds = result_of(a, p * result_of(a, result_of(a, dp) * factor - delta));
                     for (int64_t d = 0; d < D; d++) {
-                        dv[key + d] += p * dout[at + d];
+                        dv[key + d] += p * factor * dout[at + d];
                         dq[at + d] += a->scale * ds * k[key + d];
                         dk[key + d] += a->scale * ds * q[at + d];
                     }

@@ -43,6 +43,7 @@ struct ref_attention {
     int64_t B, q_len, kv_len, kv_stride, H, G, D, window;
     const int32_t *q_index, *kv_index, *q_bound; /* q_bound or NULL */
     const double *slopes;                        /* or NULL */
+    const double *factor;                        /* on weights [B, H, q_len, kv_len], or NULL */
     int64_t kv_filled;                           /* -1: all */
     double scale;
     bool causal;

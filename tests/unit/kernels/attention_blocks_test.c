@@ -10,6 +10,7 @@
  * all ranks have equal work (zig-zag). Each rank's queries attend each rank's keys. */
 struct shape {
     int64_t B, chunk, ranks, H, G, D, window;
+    float dropout;
     bool causal, bound, slopes;
 };
 static const struct shape shapes[] = {
@@ -26,6 +27,7 @@ static const struct shape shapes[] = {
      .bound = true,
      .slopes = true},
     {.B = 2, .chunk = 37, .ranks = 2, .H = 2, .G = 1, .D = 24},
+    {.B = 2, .chunk = 37, .ranks = 2, .H = 2, .G = 1, .D = 32, .dropout = 0.2f, .causal = true},
     /* runs that do not begin with a tile, tiles that span two runs */
     {.B = 1,
      .chunk = 150,
@@ -40,12 +42,15 @@ static const struct shape shapes[] = {
 };
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 
+enum { KEY = 77 };
+static const struct hd_step_block step_block = {.step = 3};
+
 struct problem {
     const struct shape *s;
     enum hd_dtype dtype;
     int64_t S, local; /* rows of a sequence, and of it on a rank */
     struct ref_attention ref, naive;
-    const struct tensor *q, *k, *v, *dout, *slopes;
+    const struct tensor *q, *k, *v, *dout, *slopes, *sample;
     struct tensor *out_rounded, *lse_rounded; /* of the reference */
     double *out, *lse, *naive_out;
 };
@@ -64,10 +69,13 @@ static struct problem make(const struct shape *s, enum hd_dtype dtype)
     const int64_t S = 2 * s->ranks * s->chunk, rows = s->B * S;
     struct problem p = {.s = s, .dtype = dtype, .S = S, .local = 2 * s->chunk};
     struct tensor *index = tensor_new(rows, HD_I32), *bound = tensor_new(rows, HD_I32);
+    struct tensor *sample = tensor_new(rows, HD_I32);
+    const struct dropping dropping = {KEY, step_block.step, (double)s->dropout};
 
     for (int64_t r = 0; r < rows; r++) {
         tensor_put(index, r, (double)(r % S));
         tensor_put(bound, r, (double)(r % S / 33 * 33));
+        tensor_put(sample, r, (double)(r / S + 8));
     }
     p.q = tensor_random(rows * s->H * s->D, dtype, 1, 11);
     p.k = tensor_random(rows * s->G * s->D, dtype, 1, 12);
@@ -89,6 +97,9 @@ static struct problem make(const struct shape *s, enum hd_dtype dtype)
                                    .kv_filled = -1,
                                    .scale = (double)(float)(1 / sqrt((double)s->D)),
                                    .causal = s->causal};
+    p.sample = sample;
+    if (s->dropout > 0)
+        p.ref.factor = dropout_factors(&dropping, &p.ref, sample->data, 0);
     p.naive = p.ref;
     p.naive.is_naive = true;
     p.out = doubles(p.q->count);
@@ -138,7 +149,7 @@ static struct tensor *indices_of(const struct problem *p, int64_t rank, const in
 
 /* What one rank holds. */
 struct rank {
-    struct tensor *q, *k, *v, *dout, *out, *lse, *index, *bound;
+    struct tensor *q, *k, *v, *dout, *out, *lse, *index, *bound, *sample;
     struct tensor *dq, *dk, *dv;
 };
 
@@ -151,7 +162,8 @@ static struct rank rank_of(const struct problem *p, int64_t number)
                      .dout = rows_of(p, number, p->dout, q_width),
                      .out = rows_of(p, number, p->out_rounded, q_width),
                      .lse = lse_of(p, number),
-                     .index = indices_of(p, number, p->ref.q_index)};
+                     .index = indices_of(p, number, p->ref.q_index),
+                     .sample = indices_of(p, number, p->sample->data)};
 
     r.dq = tensor_new(r.q->count, HD_F32);
     r.dk = tensor_new(r.k->count, HD_F32);
@@ -172,6 +184,10 @@ static struct hd_attention_forward_args forward_args(const struct problem *p, co
                                               .kv_index = kv->index->data,
                                               .q_bound = q->bound ? q->bound->data : NULL,
                                               .slopes = s->slopes ? p->slopes->data : NULL,
+                                              .sample = q->sample->data,
+                                              .block = &step_block,
+                                              .dropout_key = KEY,
+                                              .dropout = s->dropout,
                                               .B = s->B,
                                               .q_len = p->local,
                                               .kv_len = p->local,
@@ -327,6 +343,10 @@ static void gradients_of_blocks_add_up(void **state)
                                                        .kv_index = f.kv_index,
                                                        .q_bound = f.q_bound,
                                                        .slopes = f.slopes,
+                                                       .sample = f.sample,
+                                                       .block = f.block,
+                                                       .dropout_key = f.dropout_key,
+                                                       .dropout = f.dropout,
                                                        .B = f.B,
                                                        .q_len = f.q_len,
                                                        .kv_len = f.kv_len,

@@ -157,6 +157,8 @@ static void attention_counts_visible_pairs(void **state)
     /* 16 pairs, 2 heads, five products; q, dout, out, k, v 4*16 each, lse 2*4, 8 indices in; dq,
      * dk, dv out */
     check(cost_of(HD_K_attention_backward, &b), 16 * 2 * 5 * 16, 4 * (5 * 64 + 8 + 8), 4 * 3 * 64);
+    b.sample = (const int32_t *)&given; /* with dropout 4 numbers of samples more */
+    assert_int_equal(cost_of(HD_K_attention_backward, &b).read_bytes, 4 * (5 * 64 + 8 + 8 + 4));
     b.pairs = 7;
     assert_int_equal((int64_t)cost_of(HD_K_attention_backward, &b).flops, 7 * 2 * 5 * 16);
 }
@@ -208,6 +210,15 @@ static void add_cast_and_zero_move_their_elements(void **state)
     check(cost_of(HD_K_add, &a), 9, 2 * 18, 18);
     check(cost_of(HD_K_cast, &c), 0, 36, 18);
     check(cost_of(HD_K_zero, &z), 0, 0, 123);
+}
+
+static void dropout_moves_each_element_once(void **state)
+{
+    const struct hd_dropout_args a = {.R = 3, .C = 5, .p = 0.5f, .dtype = HD_BF16};
+
+    (void)state;
+    /* with a sample and an index per row */
+    check(cost_of(HD_K_dropout, &a), 15, 2 * 15 + 3 * 8, 2 * 15);
 }
 
 static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
@@ -432,6 +443,7 @@ int main(void)
         cmocka_unit_test(cache_append_moves_the_new_rows),
         cmocka_unit_test(activations_move_each_element_once),
         cmocka_unit_test(add_cast_and_zero_move_their_elements),
+        cmocka_unit_test(dropout_moves_each_element_once),
         cmocka_unit_test(cross_entropy_reads_v_and_writes_vp_columns),
         cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
         cmocka_unit_test(routing_moves_a_value_per_row_and_expert),

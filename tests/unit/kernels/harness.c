@@ -266,6 +266,33 @@ void assert_close_as_naive(const char *what, const struct tensor *got, const dou
                  sqrt(squares[1] / (double)got->count), worst[1]);
 }
 
+double dropout_factor(const struct dropping *d, int64_t sample, int64_t index, int64_t head,
+                      int64_t number)
+{
+    uint32_t words[4];
+
+    hd_random_philox(hd_random_key(d->key, (uint64_t)d->step),
+                     (uint64_t)index << 32 | (uint64_t)number / 4,
+                     (uint64_t)sample << 32 | (uint64_t)head, words);
+    return (double)words[number % 4] < floor(d->p * 0x1p32) ? 0 : 1 / (1 - d->p);
+}
+
+double *dropout_factors(const struct dropping *d, const struct ref_attention *a,
+                        const int32_t *sample, int64_t first_head)
+{
+    double *factor = doubles(a->B * a->H * a->q_len * a->kv_len);
+
+    for (int64_t n = 0; n < a->B * a->H * a->q_len * a->kv_len; n++) {
+        const int64_t j = n % a->kv_len, i = n / a->kv_len % a->q_len;
+        const int64_t h = n / a->kv_len / a->q_len % a->H, b = n / a->kv_len / a->q_len / a->H;
+        const int64_t query = b * a->q_len + i;
+
+        factor[n] = dropout_factor(d, sample[query], a->q_index[query], first_head + h,
+                                   a->kv_index[b * a->kv_stride + j]);
+    }
+    return factor;
+}
+
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b)
 {
     assert_int_equal(a->count, b->count);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "kernels/kernels.h"
+#include "tests/reference/reference.h"
 
 /* One backend setting: every kernel must be right in each. The first three are what a user gets,
  * and differ in threads alone. */
@@ -78,6 +79,19 @@ void assert_close_at(const char *what, int64_t i, double got, double want, doubl
  * naive is rounded to got's encoding first. Infinities must be equal. */
 void assert_close_as_naive(const char *what, const struct tensor *got, const double *want,
                            const double *naive);
+
+/* The contract of dropout once more (kernels.h), word by word from base/random. */
+struct dropping {
+    uint64_t key;
+    int64_t step;
+    double p;
+};
+/* 0, or 1 / (1 - p) */
+double dropout_factor(const struct dropping *d, int64_t sample, int64_t index, int64_t head,
+                      int64_t number);
+/* Of every weight [B, H, q_len, kv_len]; sample[B*q_len]. */
+double *dropout_factors(const struct dropping *d, const struct ref_attention *a,
+                        const int32_t *sample, int64_t first_head);
 
 /* Bit for bit. */
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b);

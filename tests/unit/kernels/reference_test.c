@@ -260,7 +260,8 @@ static void attention_gradient(void **state)
     static const double slopes[] = {0.5, 0.25, 0.1, 0};
 
     (void)state;
-    for (int kind = 0; kind < 5; kind++) {
+    for (int kind = 0; kind < 6; kind++) {
+        double *factor = doubles(2 * 4 * 5 * 6); /* dropout of every third weight */
         const struct heads p = {{.B = 2,
                                  .q_len = 5,
                                  .kv_len = 6,
@@ -273,6 +274,7 @@ static void attention_gradient(void **state)
                                  .kv_index = kv_index,
                                  .q_bound = kind == 2 ? q_bound : NULL,
                                  .slopes = kind == 3 ? slopes : NULL,
+                                 .factor = kind == 5 ? factor : NULL,
                                  .kv_filled = kind == 4 ? 4 : -1,
                                  .scale = 0.6,
                                  .causal = kind != 4},
@@ -285,6 +287,8 @@ static void attention_gradient(void **state)
         double *dq = doubles(2 * 5 * 4 * 3), *dk = doubles(2 * 7 * 2 * 3);
         double *dv = doubles(2 * 7 * 2 * 3);
 
+        for (int i = 0; i < 2 * 4 * 5 * 6; i++)
+            factor[i] = i % 3 ? 1.5 : 0;
         (void)attention_loss(&p);
         ref_attention_backward(&p.spec, dq, dk, dv, p.dout, p.q, p.k, p.v, p.out, p.lse);
         check_gradient("dq", p.q, dq, 2 * 5 * 4 * 3, attention_loss, &p);

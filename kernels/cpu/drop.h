@@ -1,0 +1,238 @@
+/* drop: which values dropout takes away, as bytes: 0xff for one that is dropped, 0 for one that
+ * stays. The generator is Philox4x32-10 of base/random; kernels.h says what it is asked.
+ *
+ * A lane of 64 bits holds one word of a call's state in its low half; what the products leave in
+ * the high half is never looked at.
+ *
+ * Used by: dropout, attention.   Uses: vec, base/random.   Threads: any.
+ */
+#ifndef HD_KERNELS_CPU_DROP_H
+#define HD_KERNELS_CPU_DROP_H
+
+#include "base/random.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vec.h"
+
+enum {
+    CALLS = VEC_BYTES / 8,  /* of the generator at a time */
+    DROP_LINE_PAD = 4 * VL, /* bytes that drop_line may need past the numbers it is asked for */
+    DROP_NUMBERS_MAX = 256, /* of drop_numbers */
+    DROP_ROWS = 32          /* of drop_panel */
+};
+
+typedef uint64_t vq __attribute__((vector_size(VEC_BYTES)));
+typedef uint32_t vq_low __attribute__((vector_size(VEC_BYTES / 2)));
+typedef uint8_t vq_bytes __attribute__((vector_size(VEC_BYTES / 8)));
+typedef int8_t vf_bytes __attribute__((vector_size(VL)));
+
+struct drop {
+    uint32_t k0, k1;    /* the step's key */
+    uint32_t threshold; /* words below it drop */
+    float scale;        /* of what stays */
+};
+
+/* The three words of a counter beside the number's. */
+struct drop_place {
+    uint32_t index, head, sample;
+};
+
+/* Of rows at a time, for drop_panel. */
+struct drop_places {
+    uint64_t index[DROP_ROWS], head[DROP_ROWS], sample[DROP_ROWS];
+};
+
+/* HD_INVALID for a p outside [0, 1). */
+INLINE enum hd_status drop_of(const char *kernel, uint64_t key, const struct hd_step_block *block,
+                              float p, struct drop *ret_drop)
+{
+    uint64_t step_key;
+
+    if (!(p >= 0 && p < 1))
+        return hd_err(HD_INVALID, "%s: the probability of dropout is %g; it must be in [0, 1)",
+                      kernel, (double)p);
+    step_key = hd_random_key(key, (uint64_t)block->step);
+    *ret_drop = (struct drop){.k0 = (uint32_t)step_key,
+                              .k1 = (uint32_t)(step_key >> 32),
+                              .threshold = (uint32_t)((double)p * 0x1p32),
+                              .scale = (float)(1 / (1 - (double)p))};
+    return HD_OK;
+}
+
+INLINE vq vq_multiply_low(vq a, uint32_t b)
+{
+#if defined(__AVX512F__)
+    return (vq)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
+#elif defined(__AVX2__)
+    return (vq)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
+#else
+    return (a & UINT32_MAX) * b;
+#endif
+}
+
+INLINE vq_low vq_narrow(vq wide)
+{
+#if defined(__AVX512F__)
+    return (vq_low)_mm512_cvtepi64_epi32((__m512i)wide);
+#elif defined(__AVX2__)
+    return (vq_low)_mm256_castsi256_si128(
+        _mm256_permutevar8x32_epi32((__m256i)wide, _mm256_setr_epi32(0, 2, 4, 6, 0, 0, 0, 0)));
+#else
+    return __builtin_convertvector(wide, vq_low);
+#endif
+}
+
+INLINE vq_bytes vq_narrow_to_bytes(vq wide)
+{
+#if defined(__AVX512F__)
+    const __m128i bytes = _mm512_cvtepi64_epi8((__m512i)wide);
+    vq_bytes low;
+
+    memcpy(&low, &bytes, sizeof low);
+    return low;
+#else
+    return __builtin_convertvector(wide, vq_bytes);
+#endif
+}
+
+/* One call per lane; word w becomes all ones in the low half where it drops, else zero. */
+INLINE void drop_calls(const struct drop *d, vq c0, vq c1, vq c2, vq c3, vq ret_dropped[4])
+{
+    uint32_t k0 = d->k0, k1 = d->k1;
+
+    UNROLL
+    for (int round = 0; round < 10; round++) {
+        const vq p0 = vq_multiply_low(c0, 0xD2511F53u), p1 = vq_multiply_low(c2, 0xCD9E8D57u);
+
+        c0 = (p1 >> 32) ^ c1 ^ k0;
+        c1 = p1;
+        c2 = (p0 >> 32) ^ c3 ^ k1;
+        c3 = p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    /* a difference below zero fills the high half with ones */
+    ret_dropped[0] = ((c0 & UINT32_MAX) - d->threshold) >> 32;
+    ret_dropped[1] = ((c1 & UINT32_MAX) - d->threshold) >> 32;
+    ret_dropped[2] = ((c2 & UINT32_MAX) - d->threshold) >> 32;
+    ret_dropped[3] = ((c3 & UINT32_MAX) - d->threshold) >> 32;
+}
+
+INLINE vq vq_set(uint64_t x)
+{
+    return x - (vq){0};
+}
+
+/* The bytes of numbers [first, first + count), within `line`, which has room for count +
+ * DROP_LINE_PAD; another vector of them may be read past the end. */
+INLINE const uint8_t *drop_line(const struct drop *d, struct drop_place place, uint8_t *line,
+                                int64_t first, int64_t count)
+{
+    const int64_t skipped = first % 4;
+    vq call = vq_set((uint64_t)first / 4);
+    int64_t i;
+
+    for (int lane = 0; lane < CALLS; lane++)
+        call[lane] += (uint64_t)lane;
+    for (i = 0; i < skipped + count; i += 4 * CALLS) {
+        vq dropped[4], bytes;
+        vq_low narrow;
+
+        drop_calls(d, call, vq_set(place.index), vq_set(place.head), vq_set(place.sample), dropped);
+        bytes = (dropped[0] & 0xff) | (dropped[1] & 0xff00) | (dropped[2] & 0xff0000) |
+                (dropped[3] & 0xff000000);
+        narrow = vq_narrow(bytes);
+        memcpy(line + i, &narrow, sizeof narrow);
+        call += CALLS;
+    }
+    memset(line + i, 0, 4); /* where a vector that begins `skipped` late ends */
+    return line + skipped;
+}
+
+/* The same for numbers in any order: each run of consecutive ones is a line. `dropped` has room for
+ * count + DROP_LINE_PAD; returns where in it they begin. */
+static inline __attribute__((unused)) const uint8_t *
+drop_numbers(const struct drop *d, struct drop_place place, uint8_t *dropped,
+             const int32_t *numbers, int64_t count)
+{
+    int32_t other = 0;
+    uint8_t line[DROP_NUMBERS_MAX + DROP_LINE_PAD];
+
+    for (int64_t j = 0; j < count; j++)
+        other |= numbers[j] - numbers[0] - (int32_t)j;
+    if (!other)
+        return drop_line(d, place, dropped, numbers[0], count);
+    for (int64_t j = 0, end; j < count; j = end) {
+        for (end = j + 1; end < count && numbers[end] == numbers[end - 1] + 1;)
+            end++;
+        memcpy(dropped + j, drop_line(d, place, line, numbers[j], end - j), (size_t)(end - j));
+    }
+    memset(dropped + count, 0, VL);
+    return dropped;
+}
+
+/* The same with the numbers down and rows across: dropped[j, r] of numbers[j] and the r-th place.
+ * Neighbours that share a call of the generator share its work. */
+static inline __attribute__((unused)) void drop_panel(const struct drop *d,
+                                                      const struct drop_places *places,
+                                                      uint8_t dropped[][DROP_ROWS],
+                                                      const int32_t *numbers, int64_t count)
+{
+    for (int64_t j = 0, end; j < count; j = end) {
+        const int32_t call = numbers[j] / 4;
+
+        for (end = j + 1; end < count && numbers[end] / 4 == call;)
+            end++;
+        for (int r = 0; r < DROP_ROWS; r += CALLS) {
+            vq index, head, sample, words[4];
+
+            memcpy(&index, places->index + r, sizeof index);
+            memcpy(&head, places->head + r, sizeof head);
+            memcpy(&sample, places->sample + r, sizeof sample);
+            drop_calls(d, vq_set((uint64_t)call), index, head, sample, words);
+            for (int64_t i = j; i < end; i++) {
+                const vq_bytes bytes = vq_narrow_to_bytes(words[numbers[i] % 4]);
+
+                memcpy(dropped[i] + r, &bytes, sizeof bytes);
+            }
+        }
+    }
+}
+
+INLINE vi drop_mask(const uint8_t *dropped) /* of a vector of values: all ones where dropped */
+{
+#if defined(__AVX512F__)
+    return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)dropped));
+#elif defined(__AVX2__)
+    return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)dropped));
+#else
+    vf_bytes bytes;
+
+    memcpy(&bytes, dropped, sizeof bytes);
+    return __builtin_convertvector(bytes, vi);
+#endif
+}
+
+INLINE vf drop_from(vf x, vi mask)
+{
+    return vf_from_bits(vf_bits(x) & ~mask);
+}
+
+/* x[j] = dropped ? 0 : scale * x[j], for j < n and the rest of the last vector. */
+INLINE void drop_floats(float *x, const uint8_t *dropped, int64_t n, float scale)
+{
+    for (int64_t j = 0; j < n; j += VL)
+        vf_store_f32(x + j, VL, drop_from(vf_load_f32(x + j, VL) * scale, drop_mask(dropped + j)));
+}
+
+/* The same of bf16, without a scale. */
+INLINE void drop_halves(uint16_t *x, const uint8_t *dropped, int64_t n)
+{
+    for (int64_t j = 0; j < n; j += VL) {
+        const vh stays = vu_narrow(~(vu)drop_mask(dropped + j) & 0xffffu);
+        const vh left = vh_load(x + j, VL) & stays;
+
+        memcpy(x + j, &left, sizeof left);
+    }
+}
+
+#endif
