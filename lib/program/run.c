@@ -25,6 +25,7 @@ struct hd_bound {
     enum hd_call call;
     struct bound_node *nodes;
     int count;
+    int waits[HD_NODE_WAITS_MAX], wait_count; /* at the end, as in a node */
 };
 
 struct hd_runner {
@@ -175,6 +176,21 @@ static void bind_waits(const struct hd_program *p, const int *place, struct boun
     }
 }
 
+/* A program ends when its collectives have: others read what it wrote, and use its memory again
+ * (place.c). Sums of gradients are the update's to wait for. */
+static void bind_end(struct hd_bound *bound)
+{
+    for (int i = bound->count - 1; i >= 0; i--) {
+        const struct hd_node *node = bound->nodes[i].node;
+        bool behind = !node->is_comm || node->stream == HD_STREAM_REDUCE;
+
+        for (int w = 0; w < bound->wait_count && !behind; w++)
+            behind = bound->nodes[bound->waits[w]].node->stream == node->stream;
+        if (!behind)
+            bound->waits[bound->wait_count++] = i;
+    }
+}
+
 enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound)
@@ -204,6 +220,7 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
         bind_waits(p, place, b);
         place[i] = bound->count++;
     }
+    bind_end(bound);
     *ret_bound = bound;
     return HD_OK;
 }
@@ -307,6 +324,13 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
             st = poll_comm(runner);
         if (st)
             return fail(runner, st, b->node);
+    }
+    for (int w = 0; w < bound->wait_count; w++) {
+        const struct bound_node *last = &bound->nodes[bound->waits[w]];
+        const enum hd_status st = wait_for(runner, last);
+
+        if (st)
+            return fail(runner, st, last->node);
     }
     return HD_OK;
 }

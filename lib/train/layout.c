@@ -113,10 +113,10 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
 }
 
 /* What running a program leaves at most: itself and its input, a launch and a poll per node, a wait
- * per edge. */
+ * per edge and per stream in the end. */
 static int64_t program_records(const struct hd_program *p)
 {
-    int64_t records = 2;
+    int64_t records = 2 + HD_NODE_WAITS_MAX;
 
     for (int i = 0; i < p->count; i++)
         records += 2 + p->nodes[i]->wait_count;
