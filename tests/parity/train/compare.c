@@ -179,9 +179,17 @@ static enum hd_status compare_course(const struct hd_job *job, const struct run 
 enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
                             double *ret_worst)
 {
-    struct run *mine = run_new(reference->steps), *last = run_new(reference->steps);
-    enum hd_status st = run_on_threads(job, mine);
+    return compare_layout(job, &(struct hd_layout_options){0}, reference, ret_worst);
+}
 
+enum hd_status compare_layout(const struct hd_job *job, const struct hd_layout_options *options,
+                              const struct run *reference, double *ret_worst)
+{
+    struct run *mine = run_new(reference->steps), *last = run_new(reference->steps);
+    enum hd_status st;
+
+    mine->layout = last->layout = *options;
+    st = run_on_threads(job, mine);
     if (!st)
         st = compare_course(job, mine, reference, ret_worst);
     if (!st) { /* the last step at the weights of the reference */

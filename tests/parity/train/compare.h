@@ -32,5 +32,7 @@ enum hd_status compare_ranks_agree(const struct run *run, int world);
  * weights before it. */
 enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
                             double *ret_worst);
+enum hd_status compare_layout(const struct hd_job *job, const struct hd_layout_options *options,
+                              const struct run *reference, double *ret_worst);
 
 #endif

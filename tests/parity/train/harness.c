@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "comm/shm_control.h"
 
-enum { DEADLINE_MS = 20000 };
+enum { DEADLINE_MS = 60000 };
 
 /* Words in a fixed but irregular order: there is something to learn and no short cycle. */
 static void write_corpus(const char *path, int64_t bytes)

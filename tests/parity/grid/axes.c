@@ -1,0 +1,232 @@
+#include "axes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table ---- */
+
+static void set_tp(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->tp = number;
+}
+
+static void set_sequence(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->sequence = number != 0;
+}
+
+static void set_cp(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->cp = number;
+}
+
+static void set_exchange(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    (void)snprintf(job->cp_exchange, sizeof job->cp_exchange, "%s", number ? "all_gather" : "ring");
+}
+
+static void set_dp(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->dp = number;
+}
+
+static void set_micro_batches(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->micro_batch = job->global_batch / job->dp / number; /* dp stands before in the table */
+}
+
+static void set_schedule(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)job;
+    options->schedule = number ? HD_SCHEDULE_GPIPE : HD_SCHEDULE_SEQUENTIAL;
+    options->split_backward = number != 0;
+}
+
+const struct grid_axis grid_axes[GRID_AXES] = {
+    [GRID_TP] = {"tp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_tp, false},
+    [GRID_SEQUENCE] = {"sequence", 2, {{"off", 0}, {"on", 1}}, set_sequence, false},
+    [GRID_CP] = {"cp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_cp, true},
+    [GRID_EXCHANGE] = {"cp_exchange", 2, {{"ring", 0}, {"all_gather", 1}}, set_exchange, false},
+    [GRID_DP] = {"dp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_dp, false},
+    /* of a rank and step */
+    [GRID_MICRO_BATCHES] = {"micro_batches", 2, {{"2", 2}, {"1", 1}}, set_micro_batches, false},
+    /* gpipe: all forwards first, and the weight gradients behind all backwards */
+    [GRID_SCHEDULE] = {"schedule", 2, {{"sequential", 0}, {"gpipe", 1}}, set_schedule, false},
+};
+
+enum {
+    ALL_AXES = (1 << GRID_AXES) - 1,
+    GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP,
+};
+
+/* harness_job says the sizes; vocabularies that no tp divides. */
+static const struct grid_model models[] = {
+    {"gpt2", 257, ALL_AXES, "tied head, learned positions, biases, layer norms"},
+    {"llama", 258, ALL_AXES, "grouped queries: 4 heads, 2 key/value heads"},
+    {"qwen2", 257, GROUPS, "biases of q, k, v on grouped queries"},
+    {"qwen3", 258, GROUPS, "norms of heads on grouped queries"},
+    {"mistral", 258, GROUPS | 1 << GRID_EXCHANGE, "a window of 5 on grouped queries"},
+};
+
+const struct grid_model *grid_model_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        if (strcmp(models[i].name, name) == 0)
+            return &models[i];
+    (void)fprintf(stderr, "no model of the grid is called %s\n", name);
+    abort();
+}
+
+struct hd_job grid_reference(const struct grid_model *model, const struct harness *harness)
+{
+    struct hd_job job = harness_job(harness, model->name, 1);
+
+    job.vocab = model->vocab;
+    return job;
+}
+
+struct hd_job grid_job(const struct grid_model *model, const struct harness *harness,
+                       const struct grid_layout *layout, struct hd_layout_options *ret_options)
+{
+    struct hd_job job = grid_reference(model, harness);
+
+    *ret_options = (struct hd_layout_options){0};
+    for (int a = 0; a < GRID_AXES; a++)
+        grid_axes[a].set(&job, ret_options, grid_axes[a].values[layout->value[a]].number);
+    return job;
+}
+
+/* ---- which there are ---- */
+
+static int number(const struct grid_layout *l, enum grid_axis_name axis)
+{
+    return grid_axes[axis].values[l->value[axis]].number;
+}
+
+static bool too_many_ranks(const struct grid_layout *l)
+{
+    return number(l, GRID_TP) * number(l, GRID_CP) * number(l, GRID_DP) > HARNESS_WORLD_MAX;
+}
+
+static bool sequence_alone(const struct grid_layout *l)
+{
+    return number(l, GRID_SEQUENCE) && number(l, GRID_TP) == 1;
+}
+
+static bool exchange_of_one(const struct grid_layout *l)
+{
+    return number(l, GRID_EXCHANGE) && number(l, GRID_CP) == 1;
+}
+
+static const struct {
+    bool (*excludes)(const struct grid_layout *l);
+    const char *reason;
+} rules[] = {
+    {sequence_alone, "sequence=on shares rows among the ranks of tp, and tp=1 has one"},
+    {exchange_of_one, "cp_exchange=all_gather is a way to exchange keys, and cp=1 has nobody"},
+    {too_many_ranks, "more than 8 ranks, as many as the harness runs"},
+};
+
+/* What the engine says of a value that it does not have. */
+static char missing[GRID_AXES][GRID_VALUES_MAX][HD_ERR_MAX];
+
+enum hd_status grid_ask_engine(const struct grid_model *model, const struct harness *harness)
+{
+    for (int a = 0; a < GRID_AXES; a++)
+        for (int v = 0; v < grid_axes[a].count; v++) {
+            struct grid_layout layout = {{0}};
+            struct hd_layout_options options;
+            struct hd_layout built;
+            struct hd_traits traits;
+            struct hd_arena arena;
+            struct hd_job job;
+            enum hd_status st;
+
+            layout.value[a] = (signed char)v;
+            job = grid_job(model, harness, &layout, &options);
+            hd_arena_init(&arena, 0);
+            hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+            st = hd_layout_build(&job, 0, &traits, &options, &arena, &built);
+            hd_arena_done(&arena);
+            if (st && !(st == HD_UNSUPPORTED && grid_axes[a].may_be_missing))
+                return st;
+            missing[a][v][0] = 0;
+            if (st)
+                (void)snprintf(missing[a][v], sizeof missing[a][v],
+                               "%s=%s is not built yet: %.200s", grid_axes[a].name,
+                               grid_axes[a].values[v].text, hd_err_message());
+        }
+    return HD_OK;
+}
+
+const char *grid_exclusion(const struct grid_layout *layout)
+{
+    for (int a = 0; a < GRID_AXES; a++)
+        if (missing[a][layout->value[a]][0])
+            return missing[a][layout->value[a]];
+    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
+        if (rules[i].excludes(layout))
+            return rules[i].reason;
+    return NULL;
+}
+
+bool grid_next(const struct grid_model *model, struct grid_layout *layout)
+{
+    for (int a = GRID_AXES - 1; a >= 0; a--) {
+        if (!(model->axes >> a & 1))
+            continue;
+        if (++layout->value[a] < grid_axes[a].count)
+            return true;
+        layout->value[a] = 0;
+    }
+    return false;
+}
+
+/* ---- in words ---- */
+
+void grid_write(const struct grid_layout *layout, char ret_text[GRID_TEXT_MAX])
+{
+    int end = 0;
+
+    for (int a = 0; a < GRID_AXES; a++)
+        if (layout->value[a] || a == GRID_TP || a == GRID_DP)
+            end +=
+                snprintf(ret_text + end, (size_t)(GRID_TEXT_MAX - end), "%s%s=%s", end ? " " : "",
+                         grid_axes[a].name, grid_axes[a].values[layout->value[a]].text);
+}
+
+static bool word_is(const char *word, size_t length, int axis, int value)
+{
+    char text[GRID_TEXT_MAX];
+
+    (void)snprintf(text, sizeof text, "%s=%s", grid_axes[axis].name,
+                   grid_axes[axis].values[value].text);
+    return strlen(text) == length && memcmp(text, word, length) == 0;
+}
+
+enum hd_status grid_matches(const struct grid_layout *layout, const char *words, bool *ret_matches)
+{
+    *ret_matches = true;
+    for (const char *at = words; at && *at; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+        bool known = false;
+
+        for (int a = 0; a < GRID_AXES; a++)
+            for (int v = 0; v < grid_axes[a].count; v++)
+                if (word_is(at, length, a, v)) {
+                    known = true;
+                    *ret_matches = *ret_matches && layout->value[a] == v;
+                }
+        if (!known)
+            return hd_err(HD_INVALID, "'%.*s' is no AXIS=VALUE of the grid", (int)length, at);
+        at += length;
+    }
+    return HD_OK;
+}

@@ -1,0 +1,73 @@
+/* axes: in how many ways a model's training can be laid out over ranks, as a table.
+ *
+ * An axis has values, of which the first is the one at rest; a layout picks one of each. Which
+ * layouts there are is said by rules, each with its reason in words, and by the engine: an axis
+ * that it does not have yet is left out for as long as it says so itself.
+ *
+ * Threads: grid_ask_engine and grid_model_find are called before anything else, by one thread.
+ */
+#ifndef HD_TESTS_GRID_AXES_H
+#define HD_TESTS_GRID_AXES_H
+
+#include "runs.h"
+
+enum grid_axis_name {
+    GRID_TP,
+    GRID_SEQUENCE,
+    GRID_CP,
+    GRID_EXCHANGE,
+    GRID_DP,
+    GRID_MICRO_BATCHES,
+    GRID_SCHEDULE,
+    GRID_AXES
+};
+enum { GRID_VALUES_MAX = 3, GRID_LAYOUTS_MAX = 1024, GRID_TEXT_MAX = 160, GRID_STEPS = 20 };
+
+struct grid_layout {
+    signed char value[GRID_AXES]; /* which of the axis' values; 0: at rest */
+};
+
+struct grid_axis {
+    const char *name;
+    int count;
+    struct {
+        const char *text;
+        int number;
+    } values[GRID_VALUES_MAX];
+    void (*set)(struct hd_job *job, struct hd_layout_options *options, int number);
+    bool may_be_missing; /* the engine may refuse it as not supported; else that is a failure */
+};
+extern const struct grid_axis grid_axes[GRID_AXES];
+
+/* A model that is trained in all these ways. */
+struct grid_model {
+    const char *name; /* a family */
+    int64_t vocab;
+    unsigned axes; /* a bit for each that takes part; the others stay at rest */
+    const char *what;
+};
+const struct grid_model *grid_model_find(const char *name); /* aborts when there is none */
+
+/* The model on one rank, as the run that everything is held against. */
+struct hd_job grid_reference(const struct grid_model *model, const struct harness *harness);
+/* The same model in this layout. */
+struct hd_job grid_job(const struct grid_model *model, const struct harness *harness,
+                       const struct grid_layout *layout, struct hd_layout_options *ret_options);
+
+/* Asks the engine for every value of every axis alone, which of them it has. A failure other than
+ * that it is not supported yet is handed back. */
+enum hd_status grid_ask_engine(const struct grid_model *model, const struct harness *harness);
+
+/* NULL for a layout that must train; else why there is none. */
+const char *grid_exclusion(const struct grid_layout *layout);
+
+/* "tp=2 sequence=on dp=2": what is not at rest, world's axes always. */
+void grid_write(const struct grid_layout *layout, char ret_text[GRID_TEXT_MAX]);
+/* Whether a layout has all that is asked for in words "tp=2 cp=1"; NULL: all have. HD_INVALID names
+ * the word that is none. */
+enum hd_status grid_matches(const struct grid_layout *layout, const char *words, bool *ret_matches);
+
+/* Every layout of the model, legal or not: call with *layout zeroed first, then until false. */
+bool grid_next(const struct grid_model *model, struct grid_layout *layout);
+
+#endif

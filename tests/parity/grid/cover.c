@@ -1,0 +1,184 @@
+#include "cover.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- choosing ---- */
+
+/* A value for some of the axes; -1: any. */
+struct wish {
+    signed char value[GRID_AXES];
+};
+
+static bool grants(const struct grid_layout *layout, const struct wish *wish)
+{
+    for (int a = 0; a < GRID_AXES; a++)
+        if (wish->value[a] >= 0 && wish->value[a] != layout->value[a])
+            return false;
+    return true;
+}
+
+static int off_rest(const struct grid_layout *layout)
+{
+    int count = 0;
+
+    for (int a = 0; a < GRID_AXES; a++)
+        count += layout->value[a] != 0;
+    return count;
+}
+
+static bool holds(const struct grid_cover *cover, const struct grid_layout *layout)
+{
+    for (int i = 0; i < cover->count; i++)
+        if (memcmp(&cover->list[i], layout, sizeof *layout) == 0)
+            return true;
+    return false;
+}
+
+/* Adds the legal layout with this wish that leaves most at rest, if there is one. */
+static void add(const struct grid_model *model, const struct wish *wish, struct grid_cover *cover)
+{
+    struct grid_layout layout = {{0}}, best = {{0}};
+    bool found = false;
+
+    do {
+        if (!grants(&layout, wish) || grid_exclusion(&layout))
+            continue;
+        if (!found || off_rest(&layout) < off_rest(&best))
+            best = layout;
+        found = true;
+    } while (grid_next(model, &layout));
+    if (found && !holds(cover, &best) && cover->count < GRID_LAYOUTS_MAX)
+        cover->list[cover->count++] = best;
+}
+
+/* All values off rest of `left` more axes from `axis` on. */
+static void add_each(const struct grid_model *model, struct wish *wish, int axis, int left,
+                     struct grid_cover *cover)
+{
+    if (!left) {
+        add(model, wish, cover);
+        return;
+    }
+    for (int a = axis; a < GRID_AXES; a++) {
+        for (int v = 1; v < grid_axes[a].count; v++) {
+            wish->value[a] = (signed char)v;
+            add_each(model, wish, a + 1, left - 1, cover);
+        }
+        wish->value[a] = -1;
+    }
+}
+
+/* Where three axes meet in one tensor or in one sum. */
+static const enum grid_axis_name triples[][3] = {
+    {GRID_TP, GRID_CP, GRID_DP},
+    {GRID_TP, GRID_SEQUENCE, GRID_DP},
+    {GRID_TP, GRID_SEQUENCE, GRID_CP},
+    {GRID_TP, GRID_CP, GRID_EXCHANGE},
+    {GRID_CP, GRID_EXCHANGE, GRID_DP},
+    {GRID_SEQUENCE, GRID_DP, GRID_SCHEDULE},
+    {GRID_CP, GRID_MICRO_BATCHES, GRID_SCHEDULE},
+};
+
+static struct wish anything(void)
+{
+    struct wish wish;
+
+    memset(wish.value, -1, sizeof wish.value);
+    return wish;
+}
+
+void grid_choose(const struct grid_model *model, bool all_triples, struct grid_cover *ret_cover)
+{
+    struct wish wish = anything();
+
+    ret_cover->count = 0;
+    for (int size = 0; size <= (all_triples ? 3 : 2); size++)
+        add_each(model, &wish, 0, size, ret_cover);
+    for (size_t t = 0; t < sizeof triples / sizeof triples[0]; t++) {
+        wish = anything();
+        for (int i = 0; i < 3; i++)
+            wish.value[triples[t][i]] = 1;
+        add(model, &wish, ret_cover);
+    }
+}
+
+/* ---- judging ---- */
+
+static bool has_pair(const struct grid_layout *l, const int axis[2], const int value[2])
+{
+    return l->value[axis[0]] == value[0] && l->value[axis[1]] == value[1];
+}
+
+static bool is_legal_pair(const struct grid_model *model, const int axis[2], const int value[2])
+{
+    struct grid_layout l = {{0}};
+
+    do {
+        if (has_pair(&l, axis, value) && !grid_exclusion(&l))
+            return true;
+    } while (grid_next(model, &l));
+    return false;
+}
+
+static bool is_covered(const struct grid_cover *cover, const int axis[2], const int value[2])
+{
+    for (int i = 0; i < cover->count; i++)
+        if (has_pair(&cover->list[i], axis, value))
+            return true;
+    return false;
+}
+
+static int uncovered_of_axes(const struct grid_model *model, const struct grid_cover *cover,
+                             const int axis[2])
+{
+    const struct grid_axis *a = &grid_axes[axis[0]], *b = &grid_axes[axis[1]];
+    int count = 0;
+
+    for (int i = 0; i < a->count * b->count; i++) {
+        const int value[2] = {i / b->count, i % b->count};
+
+        if (is_covered(cover, axis, value) || !is_legal_pair(model, axis, value))
+            continue;
+        (void)printf("UNCOVERED %s %s=%s %s=%s\n", model->name, a->name, a->values[value[0]].text,
+                     b->name, b->values[value[1]].text);
+        count++;
+    }
+    return count;
+}
+
+int grid_uncovered_pairs(const struct grid_model *model, const struct grid_cover *cover)
+{
+    int count = 0;
+
+    for (int a = 0; a < GRID_AXES; a++)
+        for (int b = a + 1; b < GRID_AXES; b++)
+            count += uncovered_of_axes(model, cover, (const int[2]){a, b});
+    return count;
+}
+
+enum { REASONS_MAX = 32 };
+
+int grid_print_exclusions(const struct grid_model *model)
+{
+    const char *reasons[REASONS_MAX];
+    int counts[REASONS_MAX] = {0}, reason_count = 0, legal = 0;
+    struct grid_layout l = {{0}};
+
+    do {
+        const char *reason = grid_exclusion(&l);
+        int i = 0;
+
+        legal += !reason;
+        while (reason && i < reason_count && reasons[i] != reason)
+            i++;
+        if (!reason || i == REASONS_MAX)
+            continue;
+        reasons[i] = reason;
+        reason_count += i == reason_count;
+        counts[i]++;
+    } while (grid_next(model, &l));
+    for (int i = 0; i < reason_count; i++)
+        (void)printf("EXCLUDED %s %d layouts: %s\n", model->name, counts[i], reasons[i]);
+    return legal;
+}
