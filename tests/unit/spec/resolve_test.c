@@ -216,6 +216,44 @@ static void a_plan_that_does_not_fit_is_refused(void **state)
     free(job);
 }
 
+/* Goal: what a file says about axes comes back from JSON and reaches the ranks. Method: values that
+ * are not the defaults; a plan that is not what the file's sizes allow is refused. */
+static void axes_reach_the_ranks(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    Heddle__V1__JobSpec *spec = read_good("parallel={tp: 1, cp: 2, sequence: false, cp_exchange: "
+                                          "all_gather}");
+    Heddle__V1__RankPlacement *ranks[4] = {NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_text text = {0};
+    struct hd_json_writer writer = {.out = &text};
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    hd_spec_add_json(spec, NULL, &writer);
+    assert_non_null(strstr(text.data, "\"cp\":2,"));
+    assert_non_null(strstr(text.data, "\"sequence\":false,\"cp_exchange\":\"all_gather\"}"));
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 4);
+    plan.dp = 1;
+    plan.cp = plan.tp = 2;
+    plan.sequence = true;
+    plan.cp_exchange = spec->parallel->cp_exchange;
+    if (hd_spec_resolve(spec, &plan, &attempt, &arena, job))
+        fail_msg("%s", hd_err_message());
+    assert_true(job->tp == 2 && job->cp == 2 && job->dp == 1 && job->sequence);
+    assert_string_equal(job->cp_exchange, "all_gather");
+    spec->model->ffn_hidden = 173; /* two ranks cannot share it */
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    assert_string_equal(hd_err_message(), "plan: parallel.tp: 2 does not divide model.ffn_hidden = "
+                                          "173; use 1");
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
 /* ---- a model directory ---- */
 
 static void put_text(const char *name, const char *text)
@@ -346,6 +384,7 @@ int main(void)
         cmocka_unit_test(token_files_need_no_tokenizer),
         cmocka_unit_test(a_mixture_reaches_the_ranks),
         cmocka_unit_test(steps_to_trace_reach_the_ranks),
+        cmocka_unit_test(axes_reach_the_ranks),
         cmocka_unit_test(validation_at_both_ends_is_not_lost),
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
         cmocka_unit_test(a_model_directory_becomes_explicit),
