@@ -396,36 +396,42 @@ struct hd_cache_append_args {
 };
 
 /* out[r,f] = silu(inp[r,f]) * inp[r,F+f],  silu(x) = x / (1 + exp(-x)): gate left, up right.
- * (Shazeer 2020, "GLU Variants Improve Transformer".) */
+ * (Shazeer 2020, "GLU Variants Improve Transformer".)
+ * With counts only the first counts[0] + .. + counts[groups-1] rows are computed, R at most; the
+ * rest is neither read nor written: what experts' rows need. So it is in the three that follow. */
 struct hd_swiglu_forward_args {
-    void *out;       /* [R, F]   dtype */
-    const void *inp; /* [R, 2F]  dtype */
-    int64_t R, F;
+    void *out;             /* [R, F]   dtype */
+    const void *inp;       /* [R, 2F]  dtype */
+    const int32_t *counts; /* [groups], or NULL: all rows */
+    int64_t R, F, groups;
     enum hd_dtype dtype;
 };
 
 struct hd_swiglu_backward_args {
-    void *dinp;       /* [R, 2F]  dtype; may alias inp */
-    const void *dout; /* [R, F]   dtype */
-    const void *inp;  /* [R, 2F]  dtype */
-    int64_t R, F;
+    void *dinp;            /* [R, 2F]  dtype; may alias inp */
+    const void *dout;      /* [R, F]   dtype */
+    const void *inp;       /* [R, 2F]  dtype */
+    const int32_t *counts; /* [groups], or NULL */
+    int64_t R, F, groups;
     enum hd_dtype dtype;
 };
 
 /* out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))  (Hendrycks & Gimpel 2016, the tanh form of
  * GPT-2). */
 struct hd_gelu_forward_args {
-    void *out;       /* [N]  dtype */
-    const void *inp; /* [N]  dtype */
-    int64_t N;
+    void *out;             /* [N]  dtype */
+    const void *inp;       /* [N]  dtype */
+    const int32_t *counts; /* [groups] of rows of N / R elements, or NULL: all N */
+    int64_t N, R, groups;  /* R is looked at only with counts */
     enum hd_dtype dtype;
 };
 
 struct hd_gelu_backward_args {
-    void *dinp;       /* [N]  dtype; may alias inp or dout */
-    const void *dout; /* [N]  dtype */
-    const void *inp;  /* [N]  dtype */
-    int64_t N;
+    void *dinp;            /* [N]  dtype; may alias inp or dout */
+    const void *dout;      /* [N]  dtype */
+    const void *inp;       /* [N]  dtype */
+    const int32_t *counts; /* [groups], or NULL */
+    int64_t N, R, groups;
     enum hd_dtype dtype;
 };
 
@@ -754,6 +760,35 @@ struct hd_regroup_args {
     enum hd_dtype dtype;
 };
 
+/* For every expert e and its rows i: c[i,:] = a[i,:] op(b[e]); b[e] is [K, N], or with trans_b the
+ * transpose of an [N, K], as weights of linear layers are kept: trans_b is their forward pass,
+ * without it their gradient for inputs. Sums are fp32. A row's result depends on nothing but the
+ * row, its expert and, by way of T, the shapes: not on how many rows an expert has. */
+struct hd_grouped_gemm_args {
+    void *c;               /* [T, N]  c_dtype  */
+    const void *a;         /* [T, K]  ab_dtype */
+    const void *b;         /* E matrices, ab_dtype, stride_b elements from one to the next */
+    const int32_t *counts; /* [E] */
+    void *scratch;
+    int64_t E, T, N, K, lda, ldb, ldc, stride_b;
+    bool trans_b;
+    enum hd_dtype ab_dtype, c_dtype;
+};
+
+/* For every expert e, over its rows i: c[e] (+)= sum_i a[i,:]^T b[i,:]: the gradient of weights
+ * [M, N] with a the gradient of the outputs and b the inputs. An expert without rows has a gradient
+ * of zeros. */
+struct hd_grouped_gemm_weight_args {
+    float *c;              /* E matrices [M, N], stride_c elements from one to the next */
+    const void *a;         /* [T, M]  ab_dtype */
+    const void *b;         /* [T, N]  ab_dtype */
+    const int32_t *counts; /* [E] */
+    void *scratch;
+    int64_t E, T, M, N, lda, ldb, ldc, stride_c;
+    bool accumulate;
+    enum hd_dtype ab_dtype;
+};
+
 /* ---- The table
  * ------------------------------------------------------------------------------------
  *
@@ -781,10 +816,10 @@ struct hd_regroup_args {
                               R(kv_index) R(q_bound) R(slopes) R(sample) R(block) S(scratch))     \
     K(attention_merge, W(out) RW(acc) RW(lse) R(block_out) R(block_lse))                          \
     K(cache_append, RW(cache) RW(overflow) R(inp) R(filled))                                      \
-    K(swiglu_forward, W(out) R(inp))                                                              \
-    K(swiglu_backward, W(dinp) R(dout) R(inp))                                                    \
-    K(gelu_forward, W(out) R(inp))                                                                \
-    K(gelu_backward, W(dinp) R(dout) R(inp))                                                      \
+    K(swiglu_forward, W(out) R(inp) R(counts))                                                    \
+    K(swiglu_backward, W(dinp) R(dout) R(inp) R(counts))                                          \
+    K(gelu_forward, W(out) R(inp) R(counts))                                                      \
+    K(gelu_backward, W(dinp) R(dout) R(inp) R(counts))                                            \
     K(add, W(out) R(a) R(b))                                                                      \
     K(dropout, W(out) R(inp) R(sample) R(index) R(block))                                         \
     K(cast, W(out) R(inp))                                                                        \
@@ -809,7 +844,9 @@ struct hd_regroup_args {
     K(permute_backward, W(dinp) R(dout) R(slot))                                                  \
     K(combine_forward, W(out) R(inp) R(gate) R(slot))                                             \
     K(combine_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(slot))                          \
-    K(regroup, W(out) W(counts) RW(block) R(inp) R(all_counts) S(scratch))
+    K(regroup, W(out) W(counts) RW(block) R(inp) R(all_counts) S(scratch))                        \
+    K(grouped_gemm, W(c) R(a) R(b) R(counts) S(scratch))                                          \
+    K(grouped_gemm_weight, W(c) R(a) R(b) R(counts) S(scratch))
 
 enum hd_kernel {
 #define K(name, operands) HD_K_##name,

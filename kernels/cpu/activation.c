@@ -36,7 +36,8 @@ enum hd_status KERNEL(swiglu_forward)(struct hd_backend *cpu,
     const enum hd_status st = hd_cpu_check_float("swiglu_forward", args->dtype);
 
     if (!st)
-        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->F * 12), swiglu_rows, args);
+        hd_cpu_parallel(cpu, hd_cpu_rows_in_use(args->counts, args->groups, args->R),
+                        hd_cpu_row_grain(args->F * 12), swiglu_rows, args);
     return st;
 }
 
@@ -79,7 +80,8 @@ enum hd_status KERNEL(swiglu_backward)(struct hd_backend *cpu,
     const enum hd_status st = hd_cpu_check_float("swiglu_backward", args->dtype);
 
     if (!st)
-        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->F * 20), swiglu_backward_rows, args);
+        hd_cpu_parallel(cpu, hd_cpu_rows_in_use(args->counts, args->groups, args->R),
+                        hd_cpu_row_grain(args->F * 20), swiglu_backward_rows, args);
     return st;
 }
 
@@ -90,6 +92,11 @@ static const float two_c = 1.595769122f; /* 2 sqrt(2 / pi) */
 INLINE vf gelu_gate(vf x)
 {
     return vf_sigmoid(two_c * (x + 0.044715f * x * x * x));
+}
+
+static int64_t elements_in_use(const int32_t *counts, int64_t groups, int64_t R, int64_t N)
+{
+    return counts ? hd_cpu_rows_in_use(counts, groups, R) * (N / R) : N;
 }
 
 INLINE void gelu_piece(const struct hd_gelu_forward_args *a, int64_t begin, int64_t end,
@@ -118,7 +125,8 @@ enum hd_status KERNEL(gelu_forward)(struct hd_backend *cpu, const struct hd_gelu
     const enum hd_status st = hd_cpu_check_float("gelu_forward", args->dtype);
 
     if (!st)
-        hd_cpu_parallel(cpu, args->N, GRAIN, gelu_pieces, args);
+        hd_cpu_parallel(cpu, elements_in_use(args->counts, args->groups, args->R, args->N), GRAIN,
+                        gelu_pieces, args);
     return st;
 }
 
@@ -153,6 +161,7 @@ enum hd_status KERNEL(gelu_backward)(struct hd_backend *cpu,
     const enum hd_status st = hd_cpu_check_float("gelu_backward", args->dtype);
 
     if (!st)
-        hd_cpu_parallel(cpu, args->N, GRAIN, gelu_backward_pieces, args);
+        hd_cpu_parallel(cpu, elements_in_use(args->counts, args->groups, args->R, args->N), GRAIN,
+                        gelu_backward_pieces, args);
     return st;
 }

@@ -68,6 +68,9 @@ void hd_cpu_crew_free(struct hd_cpu_crew *crew);
 /* Rows of `row_bytes` that make a piece worth handing to a thread. */
 int64_t hd_cpu_row_grain(int64_t row_bytes);
 
+/* How many of a buffer's `bound` rows stand in its groups; all of them where counts is NULL. */
+int64_t hd_cpu_rows_in_use(const int32_t *counts, int64_t groups, int64_t bound);
+
 /* HD_UNSUPPORTED unless dtype is f32 or bf16, the encodings this backend computes with. */
 enum hd_status hd_cpu_check_float(const char *kernel, enum hd_dtype dtype);
 

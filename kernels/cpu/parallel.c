@@ -252,3 +252,12 @@ int64_t hd_cpu_row_grain(int64_t row_bytes)
 {
     return row_bytes >= PIECE_BYTES ? 1 : PIECE_BYTES / (row_bytes > 0 ? row_bytes : 1);
 }
+
+int64_t hd_cpu_rows_in_use(const int32_t *counts, int64_t groups, int64_t bound)
+{
+    int64_t rows = 0;
+
+    for (int64_t i = 0; counts && i < groups; i++)
+        rows += counts[i];
+    return counts && rows < bound ? rows : bound;
+}

@@ -67,6 +67,23 @@ bool hd_dry_gemm_is_row(const struct hd_gemm_args *args);
 /* True if own code computes this product although there is a library. */
 bool hd_dry_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
+/* Grouped products: own code, expert by expert. All threads share an expert of more rows than
+ * SMALL; of smaller ones each thread takes whole experts, with scratch of its own, where there are
+ * at least as many as threads. So few rows as decoding has are multiplied one by one. */
+enum { HD_DRY_GROUPED_SMALL = 224, HD_DRY_GROUPED_ONE_BY_ONE = 8 };
+struct hd_dry_grouped_layout {
+    int64_t begins_bytes; /* where each expert's rows begin: [E + 1] int64 */
+    int64_t thread_bytes; /* of one thread with a small expert */
+    int64_t scratch_bytes;
+};
+struct hd_dry_grouped_layout hd_dry_grouped_layout(const struct hd_grouped_gemm_args *args,
+                                                   const struct hd_traits *traits);
+bool hd_dry_grouped_is_one_by_one(const struct hd_grouped_gemm_args *args);
+/* The product of one expert with so many rows; without addresses. */
+struct hd_gemm_args hd_dry_grouped_product(const struct hd_grouped_gemm_args *args, int64_t rows);
+struct hd_gemm_args hd_dry_grouped_weight_product(const struct hd_grouped_gemm_weight_args *args,
+                                                  int64_t rows);
+
 /* Attention: a thread works on a block of rows (pairs of a head of one group and a query) against
  * tiles of keys, all as fp32 with the head width padded. Offsets are in floats from the thread's
  * part of the scratch; a member that a direction does not use is 0. */

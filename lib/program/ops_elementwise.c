@@ -5,11 +5,11 @@
 
 static void swiglu_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    (void)hd_emit_kernel(
-        e, HD_K_swiglu_forward,
-        &(struct hd_swiglu_forward_args){
-            .R = op->out->dim[0], .F = op->out->dim[1], .dtype = op->out->dtype},
-        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_value(e, op->in[0])});
+    (void)hd_emit_kernel(e, HD_K_swiglu_forward,
+                         &(struct hd_swiglu_forward_args){
+                             .R = op->out->dim[0], .F = op->out->dim[1], .dtype = op->out->dtype},
+                         (struct hd_operand[]){hd_emit_value(e, op->out),
+                                               hd_emit_value(e, op->in[0]), hd_emit_none()});
 }
 
 static void swiglu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -20,10 +20,11 @@ static void swiglu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    (void)hd_emit_kernel(e, HD_K_swiglu_backward,
-                         &(struct hd_swiglu_backward_args){
-                             .R = op->out->dim[0], .F = op->out->dim[1], .dtype = x->dtype},
-                         (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x)});
+    (void)hd_emit_kernel(
+        e, HD_K_swiglu_backward,
+        &(struct hd_swiglu_backward_args){
+            .R = op->out->dim[0], .F = op->out->dim[1], .dtype = x->dtype},
+        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x), hd_emit_none()});
     hd_emit_add_grad(e, x, dx, true);
 }
 
@@ -34,11 +35,11 @@ const struct hd_op_row hd_op_row_swiglu = {.forward = swiglu_forward,
 
 static void gelu_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    (void)hd_emit_kernel(
-        e, HD_K_gelu_forward,
-        &(struct hd_gelu_forward_args){.N = op->out->dim[0] * op->out->dim[1],
-                                       .dtype = op->out->dtype},
-        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_value(e, op->in[0])});
+    (void)hd_emit_kernel(e, HD_K_gelu_forward,
+                         &(struct hd_gelu_forward_args){.N = op->out->dim[0] * op->out->dim[1],
+                                                        .dtype = op->out->dtype},
+                         (struct hd_operand[]){hd_emit_value(e, op->out),
+                                               hd_emit_value(e, op->in[0]), hd_emit_none()});
 }
 
 static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -52,7 +53,7 @@ static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_kernel(
         e, HD_K_gelu_backward,
         &(struct hd_gelu_backward_args){.N = x->dim[0] * x->dim[1], .dtype = x->dtype},
-        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x)});
+        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x), hd_emit_none()});
     hd_emit_add_grad(e, x, dx, true);
 }
 

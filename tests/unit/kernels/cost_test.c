@@ -308,6 +308,56 @@ static void rows_of_experts_are_moved_up_to_the_bound(void **state)
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_regroup, &g, &traits), 3 * 4 * 8);
 }
 
+/* Room for T 9 rows: that many are priced, and so is any other number. */
+static void experts_products_are_priced_at_the_bound(void **state)
+{
+    struct hd_grouped_gemm_args a = {
+        .E = 4, .T = 9, .N = 3, .K = 5, .trans_b = true, .ab_dtype = HD_BF16, .c_dtype = HD_F32};
+    struct hd_grouped_gemm_weight_args w = {.E = 4, .T = 9, .M = 3, .N = 5, .ab_dtype = HD_BF16};
+
+    (void)state;
+    check(cost_of(HD_K_grouped_gemm, &a), 2 * 9 * 15, 2 * (9 * 5 + 4 * 15) + 4 * 4, 4 * 9 * 3);
+    a.T = 2; /* two rows have two experts at most */
+    check(cost_of(HD_K_grouped_gemm, &a), 2 * 2 * 15, 2 * (2 * 5 + 2 * 15) + 4 * 4, 4 * 2 * 3);
+    check(cost_of(HD_K_grouped_gemm_weight, &w), 2 * 9 * 15, 2 * 9 * 8 + 4 * 4, 4 * 4 * 15);
+    w.accumulate = true;
+    check(cost_of(HD_K_grouped_gemm_weight, &w), 2 * 9 * 15, 2 * 9 * 8 + 4 * 4 + 4 * 4 * 15,
+          4 * 4 * 15);
+    w.T = 2;
+    check(cost_of(HD_K_grouped_gemm_weight, &w), 2 * 2 * 15, 2 * 2 * 8 + 4 * 4 + 4 * 2 * 15,
+          4 * 2 * 15);
+}
+
+/* Panels of 32 more rows and columns and of a slice of the depth; where rows begin, 5 words of 8
+ * bytes, takes a line of 64. */
+static void experts_products_share_scratch_or_have_their_own(void **state)
+{
+    struct hd_traits traits = {.threads = 1};
+    struct hd_grouped_gemm_args a = {
+        .E = 4, .T = 1000, .N = 64, .K = 512, .ab_dtype = HD_F32, .c_dtype = HD_F32};
+    struct hd_grouped_gemm_weight_args w = {.E = 4, .T = 300, .M = 64, .N = 96};
+
+    (void)state;
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
+                     64 + 4 * 512 * (1032 + 96));
+    traits.threads = 3; /* 3 times 224 rows and the columns: more than one of 1000 rows */
+    a.N = 1024;
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
+                     64 + 3 * 4 * 512 * (256 + 1056));
+    traits.threads = 5; /* never more small experts than threads */
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
+                     64 + 4 * 512 * (1032 + 1056));
+    a.T = 8; /* decoding reads weights as they lie */
+    a.trans_b = true;
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits), 64);
+    /* the depth is a count: 300 rows are 304 words; of 600 the deepest slice is 512 */
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm_weight, &w, &traits),
+                     4 * 304 * (96 + 128));
+    w.T = 600;
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm_weight, &w, &traits),
+                     4 * 512 * (96 + 128));
+}
+
 /* Costs of a program are sums: adding does not overwrite. */
 static void costs_add_up(void **state)
 {
@@ -448,6 +498,8 @@ int main(void)
         cmocka_unit_test(the_step_and_the_update_are_counted_per_weight),
         cmocka_unit_test(routing_moves_a_value_per_row_and_expert),
         cmocka_unit_test(rows_of_experts_are_moved_up_to_the_bound),
+        cmocka_unit_test(experts_products_are_priced_at_the_bound),
+        cmocka_unit_test(experts_products_share_scratch_or_have_their_own),
         cmocka_unit_test(costs_add_up),
         cmocka_unit_test(scratch_follows_shape_and_threads),
         cmocka_unit_test(attention_needs_no_square_of_the_length),

@@ -1,0 +1,144 @@
+/* moe_gemm: products of the experts' rows with their experts' weights.
+ *
+ * How many rows an expert has is known only when it runs. A library that makes an object per shape
+ * would make new ones at every step, so own code multiplies; and by gemm_blocked, in which a row's
+ * sums depend on the depth alone, so that who else is sent to an expert, and who of the threads
+ * computes it, changes no bit of a row.
+ *
+ * All threads share a large expert. Small ones have too few tiles for that: each thread takes whole
+ * experts and multiplies alone (hd_dry_grouped_layout).
+ */
+#include "kernels/cpu/gemm.h"
+#include "kernels/dry/dry.h"
+
+struct grouped {
+    const struct hd_grouped_gemm_args *args;
+    struct hd_backend *one; /* the backend with one thread */
+    const int64_t *begins;  /* [E + 1] */
+    char *scratch;          /* behind the begins */
+    int64_t thread_bytes;
+};
+
+/* Counts that would not fit are cut to what fits. */
+static void find_begins(int64_t *begins, const int32_t *counts, int64_t E, int64_t T)
+{
+    int64_t sum = 0;
+
+    for (int64_t e = 0; e < E; e++) {
+        begins[e] = sum < T ? sum : T;
+        sum += counts[e];
+    }
+    begins[E] = sum < T ? sum : T;
+}
+
+/* Rows [begin, end), which are e's, times e's weights. */
+static struct hd_gemm_args product_of(const struct grouped *g, int64_t e, int64_t begin,
+                                      int64_t end)
+{
+    const struct hd_grouped_gemm_args *a = g->args;
+    const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
+    struct hd_gemm_args p = hd_dry_grouped_product(a, end - begin);
+
+    p.c = (char *)a->c + begin * a->ldc * c;
+    p.a = (const char *)a->a + begin * a->lda * ab;
+    p.b = (const char *)a->b + e * a->stride_b * ab;
+    p.scratch = g->scratch;
+    return p;
+}
+
+static int64_t rows_of(const struct grouped *g, int64_t e)
+{
+    return g->begins[e + 1] - g->begins[e];
+}
+
+static bool is_small(const struct grouped *g, int64_t e)
+{
+    return rows_of(g, e) > 0 && rows_of(g, e) <= HD_DRY_GROUPED_SMALL;
+}
+
+static void multiply_small(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct grouped *g = args;
+
+    for (int64_t e = begin; e < end; e++)
+        if (is_small(g, e)) {
+            struct hd_gemm_args p = product_of(g, e, g->begins[e], g->begins[e + 1]);
+
+            p.scratch = g->scratch + thread * g->thread_bytes;
+            KERNEL(gemm_blocked)(g->one, &p);
+        }
+}
+
+static void multiply_one_by_one(struct hd_backend *cpu, const struct grouped *g)
+{
+    for (int64_t e = 0; e < g->args->E; e++)
+        for (int64_t i = g->begins[e]; i < g->begins[e + 1]; i++) {
+            const struct hd_gemm_args p = product_of(g, e, i, i + 1);
+
+            KERNEL(gemm_row)(cpu, &p);
+        }
+}
+
+static void multiply(struct hd_backend *cpu, const struct grouped *g)
+{
+    const int64_t E = g->args->E, threads = cpu->traits.threads;
+    int64_t small = 0;
+
+    for (int64_t e = 0; e < E; e++)
+        small += is_small(g, e);
+    for (int64_t e = 0; e < E; e++)
+        if (rows_of(g, e) > 0 && (!is_small(g, e) || small < threads)) {
+            const struct hd_gemm_args p = product_of(g, e, g->begins[e], g->begins[e + 1]);
+
+            KERNEL(gemm_blocked)(cpu, &p);
+        }
+    if (small >= threads)
+        hd_cpu_parallel(cpu, E, 1, multiply_small, g);
+}
+
+enum hd_status KERNEL(grouped_gemm)(struct hd_backend *cpu, const struct hd_grouped_gemm_args *args)
+{
+    const struct hd_dry_grouped_layout l = hd_dry_grouped_layout(args, &cpu->traits);
+    struct hd_backend one = *cpu;
+    const struct grouped g = {.args = args,
+                              .one = &one,
+                              .begins = args->scratch,
+                              .scratch = (char *)args->scratch + l.begins_bytes,
+                              .thread_bytes = l.thread_bytes};
+    enum hd_status st = hd_cpu_check_float("grouped_gemm", args->ab_dtype);
+
+    if (!st)
+        st = hd_cpu_check_float("grouped_gemm", args->c_dtype);
+    if (st)
+        return st;
+    one.crew = NULL;
+    find_begins(args->scratch, args->counts, args->E, args->T);
+    if (hd_dry_grouped_is_one_by_one(args))
+        multiply_one_by_one(cpu, &g);
+    else
+        multiply(cpu, &g);
+    return HD_OK;
+}
+
+enum hd_status KERNEL(grouped_gemm_weight)(struct hd_backend *cpu,
+                                           const struct hd_grouped_gemm_weight_args *args)
+{
+    const struct hd_grouped_gemm_weight_args *a = args;
+    const enum hd_status st = hd_cpu_check_float("grouped_gemm_weight", a->ab_dtype);
+    const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype);
+    int64_t begin = 0;
+
+    for (int64_t e = 0; !st && e < a->E; e++) {
+        const int64_t rows = a->counts[e] < a->T - begin ? a->counts[e] : a->T - begin;
+        struct hd_gemm_args p = hd_dry_grouped_weight_product(a, rows);
+
+        p.c = a->c + e * a->stride_c;
+        p.a = (const char *)a->a + begin * a->lda * ab;
+        p.b = (const char *)a->b + begin * a->ldb * ab;
+        p.scratch = a->scratch;
+        if (rows > 0 || !a->accumulate)
+            KERNEL(gemm_blocked)(cpu, &p);
+        begin += rows;
+    }
+    return st;
+}
