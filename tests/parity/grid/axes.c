@@ -211,9 +211,9 @@ static bool word_is(const char *word, size_t length, int axis, int value)
     return strlen(text) == length && memcmp(text, word, length) == 0;
 }
 
-enum hd_status grid_matches(const struct grid_layout *layout, const char *words, bool *ret_matches)
+enum hd_status grid_read(const char *words, struct grid_layout *ret_wish)
 {
-    *ret_matches = true;
+    memset(ret_wish->value, -1, sizeof ret_wish->value);
     for (const char *at = words; at && *at; at += strspn(at, " ")) {
         const size_t length = strcspn(at, " ");
         bool known = false;
@@ -221,12 +221,20 @@ enum hd_status grid_matches(const struct grid_layout *layout, const char *words,
         for (int a = 0; a < GRID_AXES; a++)
             for (int v = 0; v < grid_axes[a].count; v++)
                 if (word_is(at, length, a, v)) {
+                    ret_wish->value[a] = (signed char)v;
                     known = true;
-                    *ret_matches = *ret_matches && layout->value[a] == v;
                 }
         if (!known)
             return hd_err(HD_INVALID, "'%.*s' is no AXIS=VALUE of the grid", (int)length, at);
         at += length;
     }
     return HD_OK;
+}
+
+bool grid_grants(const struct grid_layout *layout, const struct grid_layout *wish)
+{
+    for (int a = 0; a < GRID_AXES; a++)
+        if (wish->value[a] >= 0 && wish->value[a] != layout->value[a])
+            return false;
+    return true;
 }

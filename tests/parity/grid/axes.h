@@ -63,9 +63,10 @@ const char *grid_exclusion(const struct grid_layout *layout);
 
 /* "tp=2 sequence=on dp=2": what is not at rest, world's axes always. */
 void grid_write(const struct grid_layout *layout, char ret_text[GRID_TEXT_MAX]);
-/* Whether a layout has all that is asked for in words "tp=2 cp=1"; NULL: all have. HD_INVALID names
- * the word that is none. */
-enum hd_status grid_matches(const struct grid_layout *layout, const char *words, bool *ret_matches);
+/* A wish: a layout with -1 where any value will do. From words "tp=2 cp=1"; NULL: no wish.
+ * HD_INVALID names the word that is none. */
+enum hd_status grid_read(const char *words, struct grid_layout *ret_wish);
+bool grid_grants(const struct grid_layout *layout, const struct grid_layout *wish);
 
 /* Every layout of the model, legal or not: call with *layout zeroed first, then until false. */
 bool grid_next(const struct grid_model *model, struct grid_layout *layout);

@@ -5,19 +5,6 @@
 
 /* ---- choosing ---- */
 
-/* A value for some of the axes; -1: any. */
-struct wish {
-    signed char value[GRID_AXES];
-};
-
-static bool grants(const struct grid_layout *layout, const struct wish *wish)
-{
-    for (int a = 0; a < GRID_AXES; a++)
-        if (wish->value[a] >= 0 && wish->value[a] != layout->value[a])
-            return false;
-    return true;
-}
-
 static int off_rest(const struct grid_layout *layout)
 {
     int count = 0;
@@ -36,13 +23,14 @@ static bool holds(const struct grid_cover *cover, const struct grid_layout *layo
 }
 
 /* Adds the legal layout with this wish that leaves most at rest, if there is one. */
-static void add(const struct grid_model *model, const struct wish *wish, struct grid_cover *cover)
+static void add(const struct grid_model *model, const struct grid_layout *wish,
+                struct grid_cover *cover)
 {
     struct grid_layout layout = {{0}}, best = {{0}};
     bool found = false;
 
     do {
-        if (!grants(&layout, wish) || grid_exclusion(&layout))
+        if (!grid_grants(&layout, wish) || grid_exclusion(&layout))
             continue;
         if (!found || off_rest(&layout) < off_rest(&best))
             best = layout;
@@ -53,7 +41,7 @@ static void add(const struct grid_model *model, const struct wish *wish, struct 
 }
 
 /* All values off rest of `left` more axes from `axis` on. */
-static void add_each(const struct grid_model *model, struct wish *wish, int axis, int left,
+static void add_each(const struct grid_model *model, struct grid_layout *wish, int axis, int left,
                      struct grid_cover *cover)
 {
     if (!left) {
@@ -80,23 +68,16 @@ static const enum grid_axis_name triples[][3] = {
     {GRID_CP, GRID_MICRO_BATCHES, GRID_SCHEDULE},
 };
 
-static struct wish anything(void)
-{
-    struct wish wish;
-
-    memset(wish.value, -1, sizeof wish.value);
-    return wish;
-}
-
 void grid_choose(const struct grid_model *model, bool all_triples, struct grid_cover *ret_cover)
 {
-    struct wish wish = anything();
+    struct grid_layout wish;
 
+    memset(wish.value, -1, sizeof wish.value);
     ret_cover->count = 0;
     for (int size = 0; size <= (all_triples ? 3 : 2); size++)
         add_each(model, &wish, 0, size, ret_cover);
     for (size_t t = 0; t < sizeof triples / sizeof triples[0]; t++) {
-        wish = anything();
+        memset(wish.value, -1, sizeof wish.value);
         for (int i = 0; i < 3; i++)
             wish.value[triples[t][i]] = 1;
         add(model, &wish, ret_cover);

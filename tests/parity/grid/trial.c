@@ -3,7 +3,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -15,6 +17,10 @@ void grid_bench_open(struct grid_bench *bench, const char *model)
     harness_setup(&bench->harness, CORPUS_BYTES);
     if (grid_ask_engine(bench->model, &bench->harness))
         fail_msg("%s: %s", model, hd_err_message());
+}
+
+void grid_bench_refer(struct grid_bench *bench)
+{
     run_threads(grid_reference(bench->model, &bench->harness), 1, bench->reference);
 }
 
@@ -22,6 +28,52 @@ void grid_bench_close(struct grid_bench *bench)
 {
     run_free(bench->reference);
     harness_teardown(&bench->harness);
+}
+
+static struct grid_bench *bench_of(struct grid_bench benches[GRID_BENCHES_MAX], const char *model)
+{
+    for (int i = 0; i < GRID_BENCHES_MAX; i++) {
+        if (!benches[i].model)
+            grid_bench_open(&benches[i], model);
+        if (strcmp(benches[i].model->name, model) == 0)
+            return &benches[i];
+    }
+    fail_msg("more than %d models", GRID_BENCHES_MAX);
+    return NULL;
+}
+
+int grid_pick(const char *const *names, int count, struct grid_bench benches[GRID_BENCHES_MAX],
+              struct grid_pick *ret_picks)
+{
+    int picked = 0;
+
+    for (int i = 0; i < count; i++) {
+        const char *const words = strchr(names[i], ':') + 1;
+        struct grid_pick *pick = &ret_picks[picked];
+        const char *reason;
+        char model[32];
+
+        (void)snprintf(model, sizeof model, "%.*s", (int)(words - names[i] - 1), names[i]);
+        pick->bench = bench_of(benches, model);
+        (void)snprintf(pick->text, sizeof pick->text, "%s", names[i]);
+        if (grid_read(words + strspn(words, " "), &pick->layout))
+            fail_msg("%s: %s", names[i], hd_err_message());
+        for (int a = 0; a < GRID_AXES; a++)
+            if (pick->layout.value[a] < 0)
+                pick->layout.value[a] = 0;
+        reason = grid_exclusion(&pick->layout);
+        if (reason)
+            (void)printf("EXCLUDED %s: %s\n", names[i], reason);
+        else
+            picked++;
+    }
+    return picked;
+}
+
+void grid_benches_close(struct grid_bench benches[GRID_BENCHES_MAX])
+{
+    for (int i = 0; i < GRID_BENCHES_MAX && benches[i].model; i++)
+        grid_bench_close(&benches[i]);
 }
 
 enum hd_status grid_try(const struct grid_bench *bench, const struct grid_layout *layout,

@@ -48,6 +48,11 @@ double bf16_bound(const struct hd_layout *layout, const struct hd_param *p)
     return 4 * pow(1.03, (double)(layout->model.config.L + 1 - p->unit)) / 128;
 }
 
+double bf16_loss_bound(const struct hd_job *job)
+{
+    return 2 * 0.02 * sqrt((double)job->hidden) * (double)(job->layers + 1) / 128;
+}
+
 /* A gradient that is zero but for rounding. With dK the gradient of the keys, the key matrix gets
  * dK^T x with |x| about 1, and the bias the column sums of dK, which cancel: what is left may be as
  * large, in units of the former, as two gradients may lie apart. */

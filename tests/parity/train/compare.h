@@ -16,6 +16,12 @@ double fp32_bound(const struct hd_layout *layout, const struct hd_param *p); /* 
  */
 double bf16_bound(const struct hd_layout *layout, const struct hd_param *p);
 
+/* How far two losses at the initial weights may lie apart. The loss is a mean of
+ * log-sum-exp(z) - z[target], so it moves by at most twice the error of a logit. A logit is a
+ * product of C terms x w with |x| about 1 (normed) and w of 0.02, so of size 0.02 sqrt(C), and
+ * carries a rounding, eps of itself, per unit that it came through. */
+double bf16_loss_bound(const struct hd_job *job);
+
 /* Gradients of all parameters, whole (runs.h). ret_worst, if given: the largest distance found. */
 enum hd_status compare_gradients(const struct hd_job *job, const float *mine,
                                  const float *reference, bound_fn *bound, double *ret_worst);

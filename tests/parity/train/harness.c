@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
+#include "comm/gloo.h"
 #include "comm/shm_control.h"
 
 enum { DEADLINE_MS = 60000 };
@@ -148,11 +149,26 @@ enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_t
 /* ---- ranks
  * ------------------------------------------------------------------------------------------ */
 
-static enum hd_status run_rank(struct harness_rank *r, const struct hd_shm_control *ctl,
+/* How the ranks come together: by shm, or by gloo where the doors are open. */
+struct meeting {
+    struct hd_shm_control *ctl;
+    struct hd_gloo_door *doors[HARNESS_WORLD_MAX];
+    struct hd_gloo_card cards[HARNESS_WORLD_MAX];
+};
+
+static enum hd_status attach(const struct meeting *m, struct harness_rank *r)
+{
+    if (m->doors[r->rank])
+        return hd_comm_open_gloo(m->doors[r->rank], m->cards, r->rank, r->world, DEADLINE_MS,
+                                 &r->comm);
+    return hd_comm_open_shm(hd_shm_control_fd(m->ctl), hd_shm_control_rank_fds(m->ctl), r->rank,
+                            r->world, DEADLINE_MS, &r->comm);
+}
+
+static enum hd_status run_rank(struct harness_rank *r, const struct meeting *m,
                                enum hd_status (*body)(struct harness_rank *r))
 {
-    enum hd_status st = hd_comm_open_shm(hd_shm_control_fd(ctl), hd_shm_control_rank_fds(ctl),
-                                         r->rank, r->world, DEADLINE_MS, &r->comm);
+    enum hd_status st = attach(m, r);
 
     if (!st)
         st = body(r);
@@ -164,7 +180,7 @@ static enum hd_status run_rank(struct harness_rank *r, const struct hd_shm_contr
 
 struct thread {
     struct harness_rank rank;
-    const struct hd_shm_control *ctl;
+    const struct meeting *meeting;
     enum hd_status (*body)(struct harness_rank *r);
     struct hd_error error;
     pthread_t id;
@@ -173,7 +189,7 @@ struct thread {
 static void *thread_main(void *argument)
 {
     struct thread *t = argument;
-    enum hd_status st = run_rank(&t->rank, t->ctl, t->body);
+    enum hd_status st = run_rank(&t->rank, t->meeting, t->body);
 
     if (st)
         hd_err_save(st, &t->error);
@@ -184,44 +200,42 @@ enum hd_status harness_threads(const struct hd_job *job, int world, void *contex
                                enum hd_status (*body)(struct harness_rank *r))
 {
     struct thread threads[HARNESS_WORLD_MAX] = {0};
-    struct hd_shm_control *ctl;
-    enum hd_status st = hd_shm_control_new(world, &ctl);
+    struct meeting meeting = {0};
+    enum hd_status st = hd_shm_control_new(world, &meeting.ctl);
 
     if (st)
         return st;
     for (int i = 0; i < world; i++) {
         threads[i] =
             (struct thread){.rank = {.rank = i, .world = world, .job = job, .context = context},
-                            .ctl = ctl,
+                            .meeting = &meeting,
                             .body = body};
         if (pthread_create(&threads[i].id, NULL, thread_main, &threads[i]))
             abort();
     }
     for (int i = 0; i < world; i++)
         (void)pthread_join(threads[i].id, NULL);
-    hd_shm_control_free(ctl);
+    hd_shm_control_free(meeting.ctl);
     for (int i = 0; i < world; i++)
         if (threads[i].error.status)
             return hd_err_restore(&threads[i].error);
     return HD_OK;
 }
 
-enum hd_status harness_processes(const struct hd_job *job, int world, void *shared,
-                                 enum hd_status (*body)(struct harness_rank *r))
+/* Starts the ranks and waits for all, in the order in which they end, as a supervisor would. */
+static enum hd_status run_processes(const struct hd_job *job, int world, void *shared,
+                                    const struct meeting *meeting,
+                                    enum hd_status (*body)(struct harness_rank *r))
 {
     pid_t pids[HARNESS_WORLD_MAX];
-    struct hd_shm_control *ctl;
-    enum hd_status st = hd_shm_control_new(world, &ctl);
     char reason[64];
     int failed = -1;
 
-    if (st)
-        return st;
     for (int i = 0; i < world; i++) {
         pids[i] = fork();
         if (pids[i] == 0) {
             struct harness_rank r = {.rank = i, .world = world, .job = job, .shared = shared};
-            enum hd_status mine = run_rank(&r, ctl, body);
+            enum hd_status mine = run_rank(&r, meeting, body);
 
             if (mine)
                 (void)fprintf(stderr, "rank %d: %s\n", i, hd_err_message());
@@ -230,7 +244,7 @@ enum hd_status harness_processes(const struct hd_job *job, int world, void *shar
     }
     for (int left = world; left > 0; left--) {
         int rank = 0, status;
-        pid_t pid = wait(&status); /* in the order in which they end, as a supervisor would */
+        pid_t pid = wait(&status);
 
         while (rank < world && pids[rank] != pid)
             rank++;
@@ -240,11 +254,41 @@ enum hd_status harness_processes(const struct hd_job *job, int world, void *shar
         (void)snprintf(reason, sizeof reason,
                        WIFSIGNALED(status) ? "killed by signal %d" : "exited with %d",
                        WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-        hd_shm_control_mark_dead(ctl, rank, reason);
+        if (meeting->ctl)
+            hd_shm_control_mark_dead(meeting->ctl, rank, reason);
         failed = rank;
     }
-    hd_shm_control_free(ctl);
     return failed < 0 ? HD_OK : hd_err(HD_ABORTED, "rank %d failed", failed);
+}
+
+enum hd_status harness_processes(const struct hd_job *job, int world, void *shared,
+                                 enum hd_status (*body)(struct harness_rank *r))
+{
+    struct meeting meeting = {0};
+    enum hd_status st = hd_shm_control_new(world, &meeting.ctl);
+
+    if (!st)
+        st = run_processes(job, world, shared, &meeting, body);
+    hd_shm_control_free(meeting.ctl);
+    return st;
+}
+
+enum hd_status harness_gloo_processes(const struct hd_job *job, int world, void *shared,
+                                      enum hd_status (*body)(struct harness_rank *r))
+{
+    struct meeting meeting = {0};
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < world; i++) {
+        st = hd_gloo_door_open("127.0.0.1", "here", &meeting.doors[i]);
+        if (!st)
+            meeting.cards[i] = *hd_gloo_door_card(meeting.doors[i]);
+    }
+    if (!st)
+        st = run_processes(job, world, shared, &meeting, body);
+    for (int i = 0; i < world && meeting.doors[i]; i++)
+        hd_gloo_door_close(meeting.doors[i]);
+    return st;
 }
 
 void *harness_shared(size_t size_bytes)

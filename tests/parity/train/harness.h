@@ -31,9 +31,12 @@ struct harness_rank {
 /* Runs `body` once per rank; the first failed status of all, with its story. */
 enum hd_status harness_threads(const struct hd_job *job, int world, void *context,
                                enum hd_status (*body)(struct harness_rank *r));
-/* The same in processes of their own; `shared` points to shared_bytes that all may write. */
+/* The same in processes of their own; `shared` points to memory that all may write. */
 enum hd_status harness_processes(const struct hd_job *job, int world, void *shared,
                                  enum hd_status (*body)(struct harness_rank *r));
+/* The same, connected by gloo over the loopback; HD_UNSUPPORTED in a build without it. */
+enum hd_status harness_gloo_processes(const struct hd_job *job, int world, void *shared,
+                                      enum hd_status (*body)(struct harness_rank *r));
 void *harness_shared(size_t size_bytes); /* zeroed, MAP_SHARED */
 void harness_shared_free(void *memory, size_t size_bytes);
 

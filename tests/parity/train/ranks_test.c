@@ -148,14 +148,6 @@ static void schedules_give_the_same_bits(void **state)
     harness_teardown(&h);
 }
 
-/* The loss is a mean of log-sum-exp(z) - z[target], so it moves by at most twice the error of a
- * logit. A logit is a product of C terms x w with |x| about 1 (normed) and w of 0.02, so of size
- * 0.02 sqrt(C), and carries a rounding, eps of itself, per unit that it came through. */
-static double loss_bound(const struct hd_job *job)
-{
-    return 2 * 0.02 * sqrt((double)job->hidden) * (double)(job->layers + 1) / 128;
-}
-
 static void bf16_case(const char *family)
 {
     struct harness h;
@@ -172,8 +164,8 @@ static void bf16_case(const char *family)
     check_ranks_agree(two, 2);
     check(compare_gradients(&job, two->first_grad, one->first_grad, bf16_bound, NULL));
     check(compare_gradients(&job, one->first_grad, fp32->first_grad, bf16_bound, NULL));
-    assert_true(fabs(one->loss[0] - fp32->loss[0]) <= loss_bound(&job));
-    assert_true(fabs(two->loss[0] - fp32->loss[0]) <= loss_bound(&job));
+    assert_true(fabs(one->loss[0] - fp32->loss[0]) <= bf16_loss_bound(&job));
+    assert_true(fabs(two->loss[0] - fp32->loss[0]) <= bf16_loss_bound(&job));
     check_learning(one);
     check_learning(two);
     run_free(fp32);

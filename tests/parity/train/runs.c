@@ -200,6 +200,16 @@ enum hd_status run_on_threads(const struct hd_job *job, struct run *run)
     return harness_threads(job, run_world(job), run, body);
 }
 
+enum hd_status run_on_processes(const struct hd_job *job, struct run *run)
+{
+    return harness_processes(job, run_world(job), run, body);
+}
+
+enum hd_status run_on_gloo(const struct hd_job *job, struct run *run)
+{
+    return harness_gloo_processes(job, run_world(job), run, body);
+}
+
 void run_threads(struct hd_job job, int dp, struct run *run)
 {
     job.dp = dp;
@@ -210,7 +220,7 @@ void run_threads(struct hd_job job, int dp, struct run *run)
 void run_processes(struct hd_job job, int dp, struct run *run)
 {
     job.dp = dp;
-    if (harness_processes(&job, run_world(&job), run, body))
+    if (run_on_processes(&job, run))
         fail_msg("%d processes: %s", run_world(&job), hd_err_message());
 }
 

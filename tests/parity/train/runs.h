@@ -45,6 +45,9 @@ void run_layout(const struct hd_job *job, const struct hd_layout_options *option
 /* The same with the failure as a status: for tables of runs. */
 enum hd_status run_on_threads(const struct hd_job *job, struct run *run);
 
+enum hd_status run_on_processes(const struct hd_job *job, struct run *run);
+enum hd_status run_on_gloo(const struct hd_job *job, struct run *run); /* processes */
+
 int run_world(const struct hd_job *job);
 
 /* Writes this rank's elements of one kind of state into the whole, unless another rank of a lower

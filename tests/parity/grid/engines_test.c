@@ -1,0 +1,87 @@
+/* Layouts as processes, over shm and over gloo, give the bits of the same ranks as threads: sums
+ * are added in the order of ranks by every engine. GRID_RUN says how the ranks run.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "trial.h"
+
+static const char *const names[] = {
+    "gpt2: tp=2",
+    "gpt2: tp=2 sequence=on dp=2",
+    "gpt2: tp=4 sequence=on",
+    "gpt2: tp=2 dp=4",
+    "llama: tp=4",
+    "llama: tp=2 sequence=on",
+    "llama: tp=4 sequence=on dp=2",
+    "llama: tp=2 dp=2 schedule=gpipe",
+    "qwen2: tp=4 dp=2 micro_batches=1",
+    "qwen3: tp=2 sequence=on dp=2",
+    "qwen3: tp=4",
+    "mistral: tp=2 dp=2",
+    "gpt2: cp=2 dp=2",
+    "llama: cp=4",
+    "llama: cp=2 cp_exchange=all_gather",
+    "llama: tp=2 sequence=on cp=2 dp=2",
+    "mistral: tp=2 cp=2",
+};
+enum { NAMES = sizeof names / sizeof names[0], AT_LEAST = 12 };
+
+static void check_same_bits(const struct run *mine, const struct run *threads, const char *text)
+{
+    if (memcmp(mine->state_hash, threads->state_hash, sizeof mine->state_hash) != 0)
+        fail_msg("%s: gradients, weights or moments differ from those of threads", text);
+    if (memcmp(mine->loss, threads->loss, sizeof mine->loss) != 0)
+        fail_msg("%s: the losses differ from those of threads", text);
+    if (memcmp(mine->grad_norm, threads->grad_norm, sizeof mine->grad_norm) != 0)
+        fail_msg("%s: the gradient norms differ from those of threads", text);
+}
+
+/* The processes first: the parent must not have had threads when it forks. */
+static void processes_give_the_bits_of_threads(void **state)
+{
+    struct grid_bench benches[GRID_BENCHES_MAX] = {0};
+    struct grid_pick picks[NAMES];
+    struct run *runs[NAMES];
+    const int count = grid_pick(names, NAMES, benches, picks);
+
+    (void)state;
+    for (int i = 0; i < count; i++) {
+        struct hd_job job;
+
+        runs[i] = run_new(GRID_STEPS);
+        job = grid_job(picks[i].bench->model, &picks[i].bench->harness, &picks[i].layout,
+                       &runs[i]->layout);
+        if (GRID_RUN(&job, runs[i]))
+            fail_msg("%s: %s", picks[i].text, hd_err_message());
+    }
+    for (int i = 0; i < count; i++) {
+        struct run *threads = run_new(GRID_STEPS);
+        const struct hd_job job = grid_job(picks[i].bench->model, &picks[i].bench->harness,
+                                           &picks[i].layout, &threads->layout);
+
+        if (run_on_threads(&job, threads))
+            fail_msg("%s: %s", picks[i].text, hd_err_message());
+        if (compare_ranks_agree(runs[i], run_world(&job)))
+            fail_msg("%s: %s", picks[i].text, hd_err_message());
+        check_same_bits(runs[i], threads, picks[i].text);
+        (void)printf("PASS %s: the same bits\n", picks[i].text);
+        run_free(threads);
+        run_free(runs[i]);
+    }
+    assert_true(count >= AT_LEAST);
+    grid_benches_close(benches);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(processes_give_the_bits_of_threads)};
+
+    return cmocka_run_group_tests_name("engines", tests, NULL, NULL);
+}
