@@ -451,6 +451,15 @@ struct hd_cast_args {
     enum hd_dtype out_dtype, inp_dtype;
 };
 
+/* out[r, n] = inp[r, n] for N columns of rows that are ldo and ldi elements apart, in another
+ * encoding if that is asked, to nearest even. */
+struct hd_copy_columns_args {
+    void *out;       /* [R, N]  ldo, out_dtype */
+    const void *inp; /* [R, N]  ldi, inp_dtype */
+    int64_t R, N, ldo, ldi;
+    enum hd_dtype out_dtype, inp_dtype;
+};
+
 /* out[0 .. size_bytes) = 0 */
 struct hd_zero_args {
     void *out;
@@ -823,6 +832,7 @@ struct hd_grouped_gemm_weight_args {
     K(add, W(out) R(a) R(b))                                                                      \
     K(dropout, W(out) R(inp) R(sample) R(index) R(block))                                         \
     K(cast, W(out) R(inp))                                                                        \
+    K(copy_columns, W(out) R(inp))                                                                \
     K(zero, W(out))                                                                               \
     K(cross_entropy, W(dlogits) RW(block) R(logits) R(target) S(scratch))                         \
     K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \

@@ -66,6 +66,40 @@ enum hd_status KERNEL(cast)(struct hd_backend *cpu, const struct hd_cast_args *a
     return st;
 }
 
+INLINE void copy_rows(const struct hd_copy_columns_args *a, int64_t begin, int64_t end,
+                      enum hd_dtype out, enum hd_dtype inp)
+{
+    for (int64_t r = begin; r < end; r++)
+        FOR_VECTORS (c, n, 0, a->N)
+            vf_store(a->out, r * a->ldo + c, n, vf_load(a->inp, r * a->ldi + c, n, inp), out);
+}
+
+static void copy_columns_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_copy_columns_args *a = args;
+
+    (void)thread;
+    if (a->out_dtype == HD_BF16 && a->inp_dtype == HD_BF16)
+        copy_rows(a, begin, end, HD_BF16, HD_BF16);
+    else if (a->out_dtype == HD_BF16)
+        copy_rows(a, begin, end, HD_BF16, HD_F32);
+    else if (a->inp_dtype == HD_BF16)
+        copy_rows(a, begin, end, HD_F32, HD_BF16);
+    else
+        copy_rows(a, begin, end, HD_F32, HD_F32);
+}
+
+enum hd_status KERNEL(copy_columns)(struct hd_backend *cpu, const struct hd_copy_columns_args *args)
+{
+    enum hd_status st = hd_cpu_check_float("copy_columns", args->out_dtype);
+
+    if (!st)
+        st = hd_cpu_check_float("copy_columns", args->inp_dtype);
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->N * 8), copy_columns_rows, args);
+    return st;
+}
+
 static void zero_pieces(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_zero_args *a = args;

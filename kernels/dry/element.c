@@ -2,6 +2,7 @@
 
 HD_DRY_NO_SCRATCH(add)
 HD_DRY_NO_SCRATCH(cast)
+HD_DRY_NO_SCRATCH(copy_columns)
 HD_DRY_NO_SCRATCH(zero)
 
 void hd_dry_cost_add(struct hd_costs *costs, const struct hd_add_args *a)
@@ -17,6 +18,12 @@ void hd_dry_cost_cast(struct hd_costs *costs, const struct hd_cast_args *a)
 {
     costs->read_bytes += a->N * (int64_t)hd_dtype_size(a->inp_dtype);
     costs->write_bytes += a->N * (int64_t)hd_dtype_size(a->out_dtype);
+}
+
+void hd_dry_cost_copy_columns(struct hd_costs *costs, const struct hd_copy_columns_args *a)
+{
+    costs->read_bytes += a->R * a->N * (int64_t)hd_dtype_size(a->inp_dtype);
+    costs->write_bytes += a->R * a->N * (int64_t)hd_dtype_size(a->out_dtype);
 }
 
 void hd_dry_cost_zero(struct hd_costs *costs, const struct hd_zero_args *a)

@@ -160,7 +160,8 @@ static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like
         const struct hd_store *s = &e->stores[i];
 
         if (s->kind == HD_STORE_CONSTANT && s->constant == like->constant &&
-            s->rows == like->rows && s->columns == like->columns && s->period == like->period &&
+            s->rows == like->rows && s->columns == like->columns && s->zigzag.S == like->zigzag.S &&
+            s->zigzag.P == like->zigzag.P && s->zigzag.rank == like->zigzag.rank &&
             hd_rope_equal(&s->rope, &like->rope))
             return hd_emit_at(i, 0);
     }
@@ -179,14 +180,14 @@ struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t h
                                           .rope = *rope});
 }
 
-struct hd_operand hd_emit_iota(struct hd_emit *e, int64_t rows, int64_t period)
+struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag)
 {
     return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
-                                          .name = "iota",
+                                          .name = "positions",
                                           .dtype = HD_I32,
-                                          .rows = rows,
-                                          .constant = HD_CONSTANT_IOTA,
-                                          .period = period});
+                                          .rows = B * hd_zigzag_rows(zigzag),
+                                          .constant = HD_CONSTANT_POSITIONS,
+                                          .zigzag = *zigzag});
 }
 
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,

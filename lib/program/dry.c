@@ -37,7 +37,14 @@ void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call c
 
         if ((node->only_first && !first) || (node->only_last && !last))
             continue;
-        if (node->is_comm) {
+        if (node->is_comm && node->comm == HD_COMM_SEND) { /* each member sends and receives once */
+            const int P = chunk->group_size[node->group];
+
+            dry->calls[node->group][HD_COMM_SEND]++;
+            dry->calls[node->group][HD_COMM_RECV]++;
+            dry->group_bytes[node->group][HD_COMM_RECV] +=
+                P * hd_dry_comm_bytes(HD_COMM_RECV, P, node->count, node->dtype);
+        } else if (node->is_comm) {
             dry->calls[node->group][node->comm]++;
             dry->group_bytes[node->group][node->comm] += hd_dry_comm_bytes(
                 node->comm, chunk->group_size[node->group], node->count, node->dtype);

@@ -70,10 +70,11 @@ struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dty
 struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind,
                                int64_t offset);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
-/* Constants, each made once: angles[positions, head_width/2, 2] and i % period for i < rows. */
+/* Constants, each made once: angles[positions, head_width/2, 2], and for B sequences the positions
+ * of the rows that the zigzag names. */
 struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
                                  const struct hd_rope *rope);
-struct hd_operand hd_emit_iota(struct hd_emit *e, int64_t rows, int64_t period);
+struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag);
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                 int64_t rows, int64_t columns);
 
@@ -97,6 +98,7 @@ struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const v
  * the node must be marked by hd_emit_contributes. */
 struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first);
 void hd_emit_contributes(struct hd_node *node, bool first);
+/* A collective; for HD_COMM_SEND see struct hd_node. */
 struct hd_node *hd_emit_comm(struct hd_emit *e, enum hd_comm_kind kind, enum hd_group_name group,
                              struct hd_operand received, struct hd_operand sent, int64_t count,
                              enum hd_dtype dtype);

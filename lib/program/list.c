@@ -74,6 +74,13 @@ static struct hd_operand first_output(const struct hd_node *node)
     return node->operand[k];
 }
 
+static const char *node_name(const struct hd_node *node)
+{
+    if (node->is_comm)
+        return node->comm == HD_COMM_SEND ? "shift" : hd_comm_kind_name(node->comm);
+    return hd_kernel_info(node->kernel)->name;
+}
+
 static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
                       const struct hd_node *node, int number)
 {
@@ -81,8 +88,7 @@ static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
     const struct hd_operand output = first_output(node);
     const struct hd_store *out = &chunk->stores[output.store];
 
-    hd_text_add(text, "%4d %s%s", number,
-                node->is_comm ? hd_comm_kind_name(node->comm) : hd_kernel_info(node->kernel)->name,
+    hd_text_add(text, "%4d %s%s", number, node_name(node),
                 node->contribution ? (node->first_contribution ? " =+" : " +") : "");
     pad_to(text, start, 34);
     list_operands(chunk, text, node, true);

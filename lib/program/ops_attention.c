@@ -1,7 +1,7 @@
 /* RoPE and attention. q, k and v of a token stand in one row: [q: H*D | k: G*D | v: G*D]. */
 #include <math.h>
 
-#include "program/emit.h"
+#include "program/emit_attention.h"
 
 /* ---- RoPE, in place; its gradient turns back, in place too ---- */
 
@@ -52,134 +52,173 @@ static struct hd_operand column(struct hd_operand o, int64_t first, enum hd_dtyp
     return o;
 }
 
-struct attention {
-    int64_t R, H, G, D, ld, B, S;
-    enum hd_dtype dtype;
-    struct hd_operand q, k, v;
-};
-
-static struct attention describe(struct hd_emit *e, const struct hd_op *op, struct hd_operand qkv)
+struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct attention a = {.R = x->dim[0],
-                          .H = op->set.heads,
-                          .G = op->set.kv_heads,
-                          .D = op->set.head_width,
-                          .ld = x->dim[1],
-                          .B = e->rec->shape.B,
-                          .S = e->rec->shape.S,
-                          .dtype = x->dtype};
+    struct hd_emit_attention a = {.R = x->dim[0],
+                                  .H = op->set.heads,
+                                  .G = op->set.kv_heads,
+                                  .D = op->set.head_width,
+                                  .ld = x->dim[1],
+                                  .B = e->rec->shape.B,
+                                  .S = e->rec->shape.S,
+                                  .dtype = x->dtype,
+                                  .op = op,
+                                  .q = hd_emit_value(e, x),
+                                  .index = hd_emit_value(e, op->in[1]),
+                                  .bounds = hd_emit_none()};
 
-    a.q = qkv;
-    a.k = column(qkv, a.H * a.D, a.dtype);
-    a.v = column(qkv, (a.H + a.G) * a.D, a.dtype);
+    if (e->rec->shape.bounded && e->rec->shape.mode != HD_RECORD_DECODE)
+        a.bounds = hd_emit_value(e, op->in[2]);
     return a;
 }
 
+struct hd_emit_keys hd_emit_keys_beside(const struct hd_emit_attention *a, struct hd_operand qkv)
+{
+    return (struct hd_emit_keys){.k = column(qkv, a->H * a->D, a->dtype),
+                                 .v = column(qkv, (a->H + a->G) * a->D, a->dtype),
+                                 .index = a->index,
+                                 .filled = hd_emit_none(),
+                                 .rows = a->S,
+                                 .ld = a->ld};
+}
+
+void hd_emit_attention_forward(struct hd_emit *e, const struct hd_emit_attention *a,
+                               const struct hd_emit_keys *keys, struct hd_operand out,
+                               struct hd_operand lse)
+{
+    (void)hd_emit_kernel(e, HD_K_attention_forward,
+                         &(struct hd_attention_forward_args){.B = a->B,
+                                                             .q_len = a->S,
+                                                             .kv_len = keys->rows,
+                                                             .kv_stride = keys->rows,
+                                                             .H = a->H,
+                                                             .G = a->G,
+                                                             .D = a->D,
+                                                             .ldq = a->ld,
+                                                             .ldk = keys->ld,
+                                                             .ldv = keys->ld,
+                                                             .ldo = a->H * a->D,
+                                                             .window = a->op->set.window,
+                                                             .pairs = keys->pairs,
+                                                             .scale = 1 / sqrtf((float)a->D),
+                                                             .causal = a->op->set.causal,
+                                                             .dtype = a->dtype},
+                         (struct hd_operand[]){out, lse, a->q, keys->k, keys->v, a->index,
+                                               keys->index, a->bounds, hd_emit_none(), keys->filled,
+                                               hd_emit_none(), hd_emit_none()});
+}
+
+void hd_emit_attention_backward(struct hd_emit *e, const struct hd_emit_attention *a,
+                                const struct hd_emit_keys *keys,
+                                const struct hd_emit_attention_grads *g)
+{
+    (void)hd_emit_kernel(e, HD_K_attention_backward,
+                         &(struct hd_attention_backward_args){.B = a->B,
+                                                              .q_len = a->S,
+                                                              .kv_len = keys->rows,
+                                                              .kv_stride = keys->rows,
+                                                              .H = a->H,
+                                                              .G = a->G,
+                                                              .D = a->D,
+                                                              .ldq = a->ld,
+                                                              .ldk = keys->ld,
+                                                              .ldv = keys->ld,
+                                                              .ldo = a->H * a->D,
+                                                              .lddq = g->ldq,
+                                                              .lddk = g->ldk,
+                                                              .lddv = g->ldk,
+                                                              .lddo = a->H * a->D,
+                                                              .window = a->op->set.window,
+                                                              .pairs = keys->pairs,
+                                                              .scale = 1 / sqrtf((float)a->D),
+                                                              .causal = a->op->set.causal,
+                                                              .accumulate = g->accumulate,
+                                                              .dtype = a->dtype,
+                                                              .grad_dtype = g->dtype},
+                         (struct hd_operand[]){g->dq, g->dk, g->dv, hd_emit_grad(e, a->op->out),
+                                               a->q, keys->k, keys->v, hd_emit_value(e, a->op->out),
+                                               hd_emit_at(e->kept_store[e->op_index], 0), a->index,
+                                               keys->index, a->bounds, hd_emit_none(),
+                                               hd_emit_none(), hd_emit_none()});
+}
+
 /* Appends the new rows of k or v to this unit's cache and returns the cache. */
-static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_op *op,
-                                         const struct attention *a, const char *name,
-                                         struct hd_operand rows)
+static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit_attention *a,
+                                         const char *name, struct hd_operand rows)
 {
     const int64_t N = a->G * a->D, context = e->rec->shape.context;
     struct hd_operand cache = hd_emit_cache(e, name, a->dtype, a->B * context, N);
     struct hd_operand overflow = hd_emit_global(e, HD_GLOBAL_BLOCK);
 
     overflow.offset_bytes = offsetof(struct hd_step_block, overflow);
-    (void)hd_emit_kernel(e, HD_K_cache_append,
-                         &(struct hd_cache_append_args){.B = a->B,
-                                                        .rows = context,
-                                                        .new_rows = a->S,
-                                                        .N = N,
-                                                        .ldi = a->ld,
-                                                        .ldc = N,
-                                                        .dtype = a->dtype},
-                         (struct hd_operand[]){cache, overflow, rows, hd_emit_value(e, op->in[2])});
+    (void)hd_emit_kernel(
+        e, HD_K_cache_append,
+        &(struct hd_cache_append_args){.B = a->B,
+                                       .rows = context,
+                                       .new_rows = a->S,
+                                       .N = N,
+                                       .ldi = a->ld,
+                                       .ldc = N,
+                                       .dtype = a->dtype},
+        (struct hd_operand[]){cache, overflow, rows, hd_emit_value(e, a->op->in[2])});
     return cache;
 }
 
-/* Where each row's document begins; absent in D and where documents are joined. */
-static struct hd_operand bounds_of(struct hd_emit *e, const struct hd_op *op)
+/* The cache behind the append: all rows of it, of which those filled count. */
+static struct hd_emit_keys cached_keys(struct hd_emit *e, const struct hd_emit_attention *a)
 {
-    return e->rec->shape.bounded && e->rec->shape.mode != HD_RECORD_DECODE
-               ? hd_emit_value(e, op->in[2])
-               : hd_emit_none();
+    const struct hd_zigzag whole = {.S = e->rec->shape.context, .P = 1};
+    const struct hd_emit_keys new = hd_emit_keys_beside(a, a->q);
+    struct hd_emit_keys keys = {.k = append_to_cache(e, a, "keys", new.k),
+                                .v = append_to_cache(e, a, "values", new.v),
+                                .index = hd_emit_positions(e, a->B, &whole),
+                                .filled = hd_emit_value(e, a->op->in[2]),
+                                .rows = e->rec->shape.context,
+                                .ld = a->G * a->D};
+
+    keys.filled.offset_bytes += (int64_t)sizeof(int32_t); /* [1]: rows valid after the append */
+    return keys;
 }
 
 static void attention_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    struct attention a = describe(e, op, hd_emit_value(e, op->in[0]));
-    struct hd_operand index = hd_emit_value(e, op->in[1]), kv_index = index;
-    struct hd_operand lse = hd_emit_temp(e, "lse", HD_F32, a.H, a.R);
-    struct hd_operand filled = hd_emit_none();
-    struct hd_attention_forward_args args = {.B = a.B,
-                                             .q_len = a.S,
-                                             .kv_len = a.S,
-                                             .kv_stride = a.S,
-                                             .H = a.H,
-                                             .G = a.G,
-                                             .D = a.D,
-                                             .ldq = a.ld,
-                                             .ldk = a.ld,
-                                             .ldv = a.ld,
-                                             .ldo = a.H * a.D,
-                                             .window = op->set.window,
-                                             .scale = 1 / sqrtf((float)a.D),
-                                             .causal = op->set.causal,
-                                             .dtype = a.dtype};
+    const struct hd_emit_attention a = hd_emit_attention_of(e, op);
+    const struct hd_operand lse = hd_emit_temp(e, "lse", HD_F32, a.H, a.R);
+    struct hd_emit_keys keys;
 
     e->kept_store[e->op_index] = lse.store;
-    if (e->rec->shape.mode == HD_RECORD_DECODE) {
-        a.k = append_to_cache(e, op, &a, "keys", a.k);
-        a.v = append_to_cache(e, op, &a, "values", a.v);
-        args.kv_len = args.kv_stride = e->rec->shape.context;
-        args.ldk = args.ldv = a.G * a.D;
-        kv_index = hd_emit_iota(e, a.B * args.kv_len, args.kv_len);
-        filled = hd_emit_value(e, op->in[2]);
-        filled.offset_bytes = sizeof(int32_t); /* [1]: rows valid after the append */
+    if (e->rec->shape.mode != HD_RECORD_DECODE && e->registry->mesh.sizes.cp > 1) {
+        hd_emit_context_forward(e, &a, lse);
+        return;
     }
-    (void)hd_emit_kernel(e, HD_K_attention_forward, &args,
-                         (struct hd_operand[]){hd_emit_value(e, op->out), lse, a.q, a.k, a.v, index,
-                                               kv_index, bounds_of(e, op), hd_emit_none(), filled,
-                                               hd_emit_none(), hd_emit_none()});
+    keys =
+        e->rec->shape.mode == HD_RECORD_DECODE ? cached_keys(e, &a) : hd_emit_keys_beside(&a, a.q);
+    hd_emit_attention_forward(e, &a, &keys, hd_emit_value(e, op->out), lse);
 }
 
 static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct attention a = describe(e, op, hd_emit_value(e, x)), d;
-    struct hd_operand grad, index = hd_emit_value(e, op->in[1]);
+    const struct hd_emit_attention a = hd_emit_attention_of(e, op);
+    const struct hd_emit_keys keys = hd_emit_keys_beside(&a, a.q);
+    struct hd_emit_keys grads;
+    struct hd_operand grad;
 
     if (!x->needs_grad)
         return;
     grad = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    d = describe(e, op, grad);
-    (void)hd_emit_kernel(e, HD_K_attention_backward,
-                         &(struct hd_attention_backward_args){.B = a.B,
-                                                              .q_len = a.S,
-                                                              .kv_len = a.S,
-                                                              .kv_stride = a.S,
-                                                              .H = a.H,
-                                                              .G = a.G,
-                                                              .D = a.D,
-                                                              .ldq = a.ld,
-                                                              .ldk = a.ld,
-                                                              .ldv = a.ld,
-                                                              .ldo = a.H * a.D,
-                                                              .lddq = a.ld,
-                                                              .lddk = a.ld,
-                                                              .lddv = a.ld,
-                                                              .lddo = a.H * a.D,
-                                                              .window = op->set.window,
-                                                              .scale = 1 / sqrtf((float)a.D),
-                                                              .causal = op->set.causal,
-                                                              .dtype = a.dtype,
-                                                              .grad_dtype = a.dtype},
-                         (struct hd_operand[]){d.q, d.k, d.v, hd_emit_grad(e, op->out), a.q, a.k,
-                                               a.v, hd_emit_value(e, op->out),
-                                               hd_emit_at(e->kept_store[e->op_index], 0), index,
-                                               index, bounds_of(e, op), hd_emit_none(),
-                                               hd_emit_none(), hd_emit_none()});
+    grads = hd_emit_keys_beside(&a, grad);
+    if (e->registry->mesh.sizes.cp > 1)
+        hd_emit_context_backward(e, &a, grad);
+    else
+        hd_emit_attention_backward(e, &a, &keys,
+                                   &(struct hd_emit_attention_grads){.dq = grad,
+                                                                     .dk = grads.k,
+                                                                     .dv = grads.v,
+                                                                     .ldq = a.ld,
+                                                                     .ldk = a.ld,
+                                                                     .dtype = a.dtype});
     hd_emit_add_grad(e, x, grad, true);
 }
 

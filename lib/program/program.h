@@ -38,6 +38,7 @@
 #include "comm/comm.h"
 #include "kernels/kernels.h"
 #include "mesh/mesh.h"
+#include "mesh/zigzag.h"
 #include "program/registry.h"
 
 /* ---- Recording ---- */
@@ -175,10 +176,14 @@ struct hd_rec; /* a recording; opaque to the model */
 /* The shape every program is recorded for. */
 struct hd_rec_shape {
     enum hd_record_mode mode;
-    int64_t B;       /* sequences per call                        */
-    int64_t S;       /* rows per sequence; D: new tokens per call */
-    int64_t context; /* longest sequence: rows of a cache, of the table of angles */
-    bool bounded;    /* attention stays within a document (BOUNDS); not in D */
+    int64_t B; /* sequences per call                        */
+    int64_t S; /* this rank's rows per sequence, with context parallelism those that zigzag.h
+                  names; D: new tokens per call */
+    int64_t
+        context; /* longest sequence: rows of a cache, of the table of angles; cp * S in training */
+    bool bounded;     /* attention stays within a document (BOUNDS); not in D */
+    bool gather_keys; /* with context parallelism: gather all keys and values at once, instead of
+                         passing them round the ring */
 };
 
 /* Starts a recording for the parameters of `registry` (finished or not). */
@@ -289,7 +294,7 @@ enum hd_store_kind {
     HD_STORE_CACHE     /* keys or values of one unit              */
 };
 
-enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_IOTA };
+enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS };
 
 /* Memory as the passes see it. */
 struct hd_store {
@@ -309,7 +314,7 @@ struct hd_store {
     enum hd_batch_field field;      /* HD_STORE_BATCH */
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
     struct hd_rope rope;            /* ROPE_TABLE */
-    int64_t period;                 /* IOTA */
+    struct hd_zigzag zigzag;        /* POSITIONS */
     int unit;                       /* HD_STORE_CACHE */
 };
 
@@ -331,7 +336,8 @@ struct hd_node {
     void *args;
 
     /* a collective */
-    enum hd_comm_kind comm;
+    enum hd_comm_kind comm; /* SEND: a shift, sent to the next member and received from the one
+                               before in one launch, round the ring */
     enum hd_group_name group;
     int64_t count; /* elements, as in the args of comm.h */
     enum hd_dtype dtype;

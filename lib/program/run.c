@@ -16,6 +16,10 @@ struct bound_node {
         struct hd_comm_all_reduce_args all_reduce;
         struct hd_comm_all_gather_args all_gather;
         struct hd_comm_reduce_scatter_args reduce_scatter;
+        struct shift {
+            struct hd_comm_send_args send;
+            struct hd_comm_recv_args recv;
+        } shift;
     } comm;
     uint64_t ticket;
     int waits[HD_NODE_WAITS_MAX], wait_count; /* collectives only, by place in this list */
@@ -132,6 +136,15 @@ static enum hd_status bind_kernel(struct hd_runner *runner, const struct hd_chun
     return runner->table->prepare(runner->backend, node->kernel, b->args);
 }
 
+static struct shift bind_shift(const struct hd_comm_group *group, const struct hd_node *node,
+                               void *received, const void *sent)
+{
+    const int P = hd_comm_group_size(group), me = hd_comm_group_index(group);
+
+    return (struct shift){{sent, node->count, node->dtype, (me + 1) % P},
+                          {received, node->count, node->dtype, (me + P - 1) % P}};
+}
+
 static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk *chunk,
                                 const struct hd_bases *bases, struct bound_node *b)
 {
@@ -142,9 +155,13 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk 
     const struct hd_node *node = b->node;
     void *received = resolve(chunk, bases, node->operand[0]);
     const void *sent = resolve(chunk, bases, node->operand[1]);
+    enum hd_status st;
 
     if (!runner->comm)
         return hd_err(HD_INTERNAL, "a program with collectives needs an endpoint");
+    st = hd_comm_mesh_group(runner->comm, runner->mesh, node->group, &b->group);
+    if (st)
+        return st;
     b->stream = hd_comm_stream(runner->comm, streams[node->stream]);
     if (node->comm == HD_COMM_ALL_REDUCE)
         b->comm.all_reduce =
@@ -155,9 +172,11 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk 
     else if (node->comm == HD_COMM_REDUCE_SCATTER)
         b->comm.reduce_scatter = (struct hd_comm_reduce_scatter_args){sent, received, node->count,
                                                                       node->dtype, HD_COMM_SUM};
+    else if (node->comm == HD_COMM_SEND)
+        b->comm.shift = bind_shift(b->group, node, received, sent);
     else
         return hd_err(HD_INTERNAL, "no op records a %s yet", hd_comm_kind_name(node->comm));
-    return hd_comm_mesh_group(runner->comm, runner->mesh, node->group, &b->group);
+    return HD_OK;
 }
 
 /* Edges to collectives; what runs on the compute stream has run when it is waited for (kernels.h).
@@ -241,6 +260,17 @@ static enum hd_status fail(struct hd_runner *runner, enum hd_status st, const st
     return hd_err_restore(&runner->error);
 }
 
+static enum hd_status launch_shift(struct bound_node *b)
+{
+    enum hd_status st = hd_comm_begin(b->stream);
+
+    if (!st)
+        st = hd_comm_send(b->group, b->stream, &b->comm.shift.send);
+    if (!st)
+        st = hd_comm_recv(b->group, b->stream, &b->comm.shift.recv);
+    return st ? st : hd_comm_end(b->stream);
+}
+
 static enum hd_status launch(struct hd_runner *runner, struct bound_node *b)
 {
     const struct hd_node *node = b->node;
@@ -252,8 +282,10 @@ static enum hd_status launch(struct hd_runner *runner, struct bound_node *b)
         st = hd_comm_all_reduce(b->group, b->stream, &b->comm.all_reduce);
     else if (node->comm == HD_COMM_ALL_GATHER)
         st = hd_comm_all_gather(b->group, b->stream, &b->comm.all_gather);
-    else
+    else if (node->comm == HD_COMM_REDUCE_SCATTER)
         st = hd_comm_reduce_scatter(b->group, b->stream, &b->comm.reduce_scatter);
+    else
+        st = launch_shift(b);
     if (!st)
         b->ticket = hd_comm_record(b->stream);
     return st;
@@ -363,9 +395,10 @@ void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases
             hd_rope_fill(&s->rope, s->rows, s->columns, hd_store_address(chunk, bases, i));
         } else {
             int32_t *values = hd_store_address(chunk, bases, i);
+            const int64_t period = hd_zigzag_rows(&s->zigzag);
 
             for (int64_t r = 0; r < s->rows; r++)
-                values[r] = (int32_t)(r % s->period);
+                values[r] = (int32_t)hd_zigzag_position(&s->zigzag, r % period);
         }
     }
 }

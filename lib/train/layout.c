@@ -21,9 +21,14 @@ enum hd_dtype hd_layout_compute_dtype(const struct hd_job *job)
 
 static enum hd_status check_plan(const struct hd_job *job)
 {
-    if (job->pp != 1 || job->cp != 1)
-        return hd_err(HD_UNSUPPORTED,
-                      "parallel: pp and cp are not supported yet; set them to 1 or auto");
+    if (job->pp != 1)
+        return hd_err(HD_UNSUPPORTED, "parallel.pp: %lld is not supported yet; set it to 1 or auto",
+                      (long long)job->pp);
+    if (job->cp > 1 && job->context % (2 * job->cp))
+        return hd_err(HD_INVALID,
+                      "model.context: %lld is no multiple of 2 x cp = %lld: each rank takes two "
+                      "chunks of a sequence",
+                      (long long)job->context, (long long)(2 * job->cp));
     if (job->global_batch % (job->dp * job->micro_batch))
         return hd_err(
             HD_INVALID, "train.global_batch: %lld is no multiple of dp x micro_batch = %lld x %lld",
@@ -56,9 +61,11 @@ static enum hd_status compile(struct hd_layout *layout, enum hd_record_mode mode
 {
     const struct hd_rec_shape shape = {.mode = mode,
                                        .B = layout->job.micro_batch,
-                                       .S = layout->job.context,
+                                       .S = layout->job.context / layout->job.cp,
                                        .context = layout->job.context,
-                                       .bounded = strcmp(layout->job.documents, "bounded") == 0};
+                                       .bounded = strcmp(layout->job.documents, "bounded") == 0,
+                                       .gather_keys =
+                                           strcmp(layout->job.cp_exchange, "all_gather") == 0};
     struct hd_rec *rec = hd_rec_new(&layout->registry, &shape, arena);
 
     if (!rec)
@@ -177,6 +184,11 @@ static void place_regions(struct hd_layout *l)
     l->profile = end[0];
     m->profile = round_up(profile_records(l) * HD_PROFILE_RECORD_BYTES);
     end[0] += m->profile;
+    l->sample = end[0];
+    m->sample = l->mesh.sizes.cp > 1
+                    ? round_up(HD_SAMPLE_FIELDS * l->job.context * (int64_t)sizeof(int32_t))
+                    : 0;
+    end[0] += m->sample;
     l->exchange = end[1];
     m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     m->private_bytes = end[0];

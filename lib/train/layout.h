@@ -15,6 +15,7 @@
 #include "program/program.h"
 
 enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* what one rank says in an exchange between hosts */
+enum { HD_SAMPLE_FIELDS = 5 };          /* of a batch that are numbers per row */
 enum {
     HD_PROFILE_RECORD_BYTES = 64,   /* of one launch, wait or poll of a profiled step */
     HD_PROFILE_BYTES_MAX = 1 << 30, /* of all of them; HD_INVALID beyond */
@@ -31,6 +32,7 @@ enum {
     X(kept, "activations that forward leaves for backward, all slots")            \
     X(deferred, "what backward leaves for postponed weight gradients, all slots") \
     X(work, "temporaries and scratch")                                            \
+    X(sample, "a whole sample, of which context parallelism takes a part")        \
     X(profile, "records of the steps that train.profile names")                   \
     X(exchange, "messages between hosts (comm-visible)")
 
@@ -63,6 +65,7 @@ struct hd_layout {
     int64_t kept[2], deferred[2], work[2];  /* [visible] */
     int64_t kept_slot[2], deferred_slot[2]; /* size of a slot */
     int64_t profile;                        /* private: the records */
+    int64_t sample;                         /* private: [HD_SAMPLE_FIELDS, context] int32 */
     int64_t exchange;                       /* visible: [world + 1, HD_EXCHANGE_SLOT_BYTES] */
 };
 

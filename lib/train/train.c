@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "data/tokenizer.h"
+#include "train/batch.h"
 #include "train/profile.h"
 #include "train/trainer.h"
 
@@ -285,39 +286,6 @@ float *hd_trainer_state(struct hd_trainer *t, int param, enum hd_state_kind kind
 
 /* ---- a step ---- */
 
-static void *batch_address(const struct hd_chunk *chunk, const struct hd_bases *bases,
-                           enum hd_batch_field field)
-{
-    int store = hd_chunk_find_batch(chunk, field);
-
-    return store < 0 ? NULL : hd_store_address(chunk, bases, store);
-}
-
-static struct hd_data_batch batch_of(const struct hd_chunk *chunk, const struct hd_bases *bases)
-{
-    return (struct hd_data_batch){
-        .tokens = batch_address(chunk, bases, HD_BATCH_TOKENS),
-        .targets = batch_address(chunk, bases, HD_BATCH_TARGETS),
-        .positions = batch_address(chunk, bases, HD_BATCH_POSITIONS),
-        .index = batch_address(chunk, bases, HD_BATCH_INDEX),
-        .bounds = batch_address(chunk, bases, HD_BATCH_BOUNDS),
-    };
-}
-
-/* This rank's samples of a step are consecutive; micro-batch m takes B of them. */
-static enum hd_status fill_batch(struct hd_trainer *t, const struct hd_instruction *in)
-{
-    const struct hd_data_batch batch = batch_of(t->layout.train, &t->bases[in->slot]);
-    const int64_t B = t->layout.job.micro_batch;
-    const int64_t first = (t->layout.coord.dp * t->layout.micro_batches + in->micro_batch) * B;
-
-    const enum hd_status st = hd_sampler_fill(&t->data.sampler, t->steps_done, first, B, &batch);
-
-    if (st)
-        hd_comm_abort(t->comm, hd_err_message());
-    return st;
-}
-
 static void set_block(struct hd_trainer *t, int64_t request)
 {
     const struct hd_job *job = &t->layout.job;
@@ -346,7 +314,7 @@ static enum hd_status follow_plan(struct hd_trainer *t)
         switch (in->kind) {
         case HD_DO_RUN:
             if (in->call == HD_CALL_F) {
-                st = fill_batch(t, in);
+                st = hd_batch_fill_training(t, &t->bases[in->slot], in->micro_batch);
                 hd_profile_batch_done(t->profile);
             }
             if (!st)
@@ -442,16 +410,13 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
 
 static enum hd_status run_windows(struct hd_trainer *t)
 {
-    const struct hd_data_batch batch = batch_of(t->layout.eval, &t->eval_bases);
     const int64_t B = t->layout.job.micro_batch, dp = t->layout.mesh.sizes.dp;
 
     for (int64_t first = t->layout.coord.dp * B; first < t->data.validation.window_count;
          first += dp * B) {
-        enum hd_status st = hd_validation_fill(&t->data.validation, first, B, &batch);
+        enum hd_status st = hd_batch_fill_validation(t, first);
 
-        if (st)
-            hd_comm_abort(t->comm, hd_err_message());
-        else
+        if (!st)
             st = hd_run(t->runner, t->eval);
         if (st)
             return st;

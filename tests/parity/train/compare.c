@@ -194,6 +194,7 @@ enum hd_status compare_layout(const struct hd_job *job, const struct hd_layout_o
     enum hd_status st;
 
     mine->layout = last->layout = *options;
+    mine->noise = last->noise = reference->noise;
     st = run_on_threads(job, mine);
     if (!st)
         st = compare_course(job, mine, reference, ret_worst);

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
+#include "base/random.h"
 
 struct run *run_new(int steps)
 {
@@ -58,6 +59,11 @@ static void put(void *context, float *mine, int64_t at)
 static void take(void *context, float *mine, int64_t at)
 {
     *mine = ((const float *)context)[at];
+}
+
+static void disturb(void *context, float *mine, int64_t at)
+{
+    *mine += *(const float *)context * hd_random_normal(11, (uint64_t)at);
 }
 
 struct check {
@@ -179,6 +185,8 @@ static enum hd_status body(struct harness_rank *r)
         st = hd_err(HD_LIMIT, "the model of this test is larger than RUN_ELEMENTS_MAX");
     if (!st && r->rank == 0)
         run->count = hd_registry_global_count(&hd_trainer_layout(t)->registry);
+    if (!st && run->noise > 0)
+        (void)for_share(t, HD_STATE_WEIGHT, disturb, &run->noise);
     if (!st && speaks_for_share(t))
         (void)run_copy_state(t, HD_STATE_WEIGHT, run->initial);
     if (!st)

@@ -14,6 +14,9 @@ struct run {
     /* asked */
     int steps;
     struct hd_layout_options layout;
+    float
+        noise; /* spread of what is added to every initial weight, the same in every layout: biases
+                  and norms begin as zeros and ones, which would fit anywhere. fp32 alone */
     int replace_after; /* after so many steps the masters become `replacement`; 0: never */
     float replacement[RUN_ELEMENTS_MAX];
 

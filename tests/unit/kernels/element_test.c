@@ -185,6 +185,35 @@ static void cast_rounds_to_nearest_even(void **state)
     everywhere(check_cast);
 }
 
+/* Columns of wider rows, from one encoding to another, bit for bit; what lies between them stays.
+ */
+static void check_copy_columns(struct device *device, enum hd_dtype dtype, bool to_bf16)
+{
+    enum { R = 5, N = 37, LDI = 50, LDO = 61 };
+    const enum hd_dtype out_dtype = to_bf16 ? HD_BF16 : HD_F32;
+    const struct tensor *inp = tensor_random(R * LDI, dtype, 2, 1);
+    struct tensor *out = tensor_random(R * LDO, out_dtype, 2, 2), *want = tensor_copy(out);
+
+    for (int64_t i = 0; i < R * N; i++)
+        tensor_put(want, i / N * LDO + i % N, inp->values[i / N * LDI + i % N]);
+    device_launch(device, HD_K_copy_columns,
+                  &(struct hd_copy_columns_args){.out = out->data,
+                                                 .inp = inp->data,
+                                                 .R = R,
+                                                 .N = N,
+                                                 .ldo = LDO,
+                                                 .ldi = LDI,
+                                                 .out_dtype = out_dtype,
+                                                 .inp_dtype = dtype});
+    assert_same_bits("out", out, want);
+}
+
+static void columns_are_copied_and_nothing_beside_them(void **state)
+{
+    (void)state;
+    everywhere(check_copy_columns);
+}
+
 static void zero_stores_exactly_its_bytes(void **state)
 {
     (void)state;
@@ -402,6 +431,7 @@ int main(void)
         cmocka_unit_test(add_adds),
         cmocka_unit_test(bias_is_added_to_every_row),
         cmocka_unit_test(cast_rounds_to_nearest_even),
+        cmocka_unit_test(columns_are_copied_and_nothing_beside_them),
         cmocka_unit_test(zero_stores_exactly_its_bytes),
         cmocka_unit_test(rope_turns_and_turns_back),
         cmocka_unit_test(embedding_reads_the_named_rows),

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "mesh/mesh.h"
+#include "mesh/zigzag.h"
 
 enum { WORLD_SMALL = 16, WORLD_MAX = 64 }; /* a set of ranks is a uint64_t */
 
@@ -294,9 +295,80 @@ static void names_of_groups_read_back(void **state)
     assert_string_equal(hd_group_name(HD_GROUP_COUNT), "unknown");
 }
 
+/* ---- zig-zag ---- */
+
+/* For P up to 9 and chunks up to 5: every position is one rank's, rows ascend, the pairs of all
+ * blocks are those of the whole sequence, and under a causal mask every rank has the same number.
+ */
+static void a_zigzag_shares_positions_and_work(void **state)
+{
+    (void)state;
+    for (int32_t P = 1; P <= 9; P++)
+        for (int64_t chunk = 1; chunk <= 5; chunk++) {
+            const int64_t S = 2 * P * chunk;
+            int owners[2 * 9 * 5] = {0};
+
+            for (int32_t r = 0; r < P; r++) {
+                const struct hd_zigzag mine = {S, P, r};
+                int64_t pairs = 0;
+
+                assert_int_equal(hd_zigzag_rows(&mine), S / P);
+                for (int64_t row = 0; row < S / P; row++) {
+                    const int64_t at = hd_zigzag_position(&mine, row);
+
+                    assert_in_range(at, 0, S - 1);
+                    owners[at]++;
+                    if (row)
+                        assert_true(at > hd_zigzag_position(&mine, row - 1));
+                }
+                for (int32_t k = 0; k < P; k++) {
+                    const struct hd_zigzag theirs = {S, P, k};
+
+                    pairs += hd_zigzag_pairs(&mine, &theirs, true, 0);
+                }
+                assert_int_equal(pairs * P, S * (S + 1) / 2);
+            }
+            for (int64_t i = 0; i < S; i++)
+                assert_int_equal(owners[i], 1);
+        }
+}
+
+/* Against counting one pair after the other. */
+static int64_t count_pairs(const struct hd_zigzag *queries, const struct hd_zigzag *keys,
+                           bool causal, int64_t window)
+{
+    int64_t pairs = 0;
+
+    for (int64_t i = 0; i < hd_zigzag_rows(queries); i++)
+        for (int64_t j = 0; j < hd_zigzag_rows(keys); j++) {
+            const int64_t apart = hd_zigzag_position(queries, i) - hd_zigzag_position(keys, j);
+
+            pairs += (!causal || apart >= 0) && (!window || apart < window);
+        }
+    return pairs;
+}
+
+static void pairs_are_those_that_the_mask_leaves(void **state)
+{
+    enum { S = 24, P = 3 };
+
+    (void)state;
+    for (int32_t q = 0; q < P; q++)
+        for (int32_t k = 0; k < P; k++)
+            for (int64_t window = 0; window <= S; window += 5)
+                for (int causal = 0; causal < 2; causal++) {
+                    const struct hd_zigzag queries = {S, P, q}, keys = {S, P, k};
+
+                    assert_int_equal(hd_zigzag_pairs(&queries, &keys, causal, window),
+                                     count_pairs(&queries, &keys, causal, window));
+                }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_zigzag_shares_positions_and_work),
+        cmocka_unit_test(pairs_are_those_that_the_mask_leaves),
         cmocka_unit_test(ranks_and_coordinates_are_one_to_one),
         cmocka_unit_test(every_rank_is_in_exactly_one_group_of_each_name),
         cmocka_unit_test(members_share_the_coordinates_that_the_name_says),

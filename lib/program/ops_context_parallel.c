@@ -1,0 +1,250 @@
+/* Attention over the keys of all context-parallel ranks, a composite: it keeps q, k, v, the result
+ * and its log-sum-exp of this rank's rows, whatever the length of the sequence.
+ *
+ * A rank has the rows of two chunks of each sequence (mesh/zigzag.h), the *block* of keys and
+ * values that stands beside them, and attends to the blocks of all P ranks, its own first.
+ * Attention to each block is merged by log-sum-exp in fp32; backward runs block by block on the
+ * merged result.
+ *
+ *   ring    (Li et al. 2021, "Sequence Parallelism"; Liu et al. 2023, "Ring Attention") blocks go
+ *           round: while one is attended to, it is passed on and the next arrives. In backward they
+ *           go round again, and behind each the sum of its gradients, fp32: a rank adds its term to
+ *           what arrived while it computed, passes it on, and after P shifts it is home.
+ *   gather  all blocks arrive at once; in backward they are gathered again, and the gradients of
+ * all blocks become sums by one reduce-scatter. One collective instead of P - 1 shifts, for memory
+ * of P blocks.
+ *
+ * A block of which no key is visible to any row (a window, no causal mask reaching it) is passed on
+ * but not attended to. The own block always has visible pairs: each row sees itself.
+ */
+#include "program/emit_attention.h"
+
+struct ring {
+    struct hd_emit *e;
+    const struct hd_emit_attention *a;
+    int32_t P, rank;
+    int64_t width;          /* of a row of a block: keys, then values */
+    struct hd_operand own;  /* this rank's block [R, width] */
+    struct hd_operand all;  /* gathered: [P, R, width] */
+    struct hd_operand next; /* ring: the block that is attended to next */
+};
+
+static int64_t block_elements(const struct ring *r)
+{
+    return r->a->R * r->width;
+}
+
+static struct hd_operand at_element(struct hd_operand o, int64_t element, enum hd_dtype dtype)
+{
+    o.offset_bytes += element * (int64_t)hd_dtype_size(dtype);
+    return o;
+}
+
+static struct hd_operand new_block(struct ring *r, const char *name, enum hd_dtype dtype,
+                                   int64_t blocks)
+{
+    return hd_emit_temp(r->e, name, dtype, blocks * r->a->R, r->width);
+}
+
+/* Passes `sent` to the next rank; what the one before sends arrives in memory of its own. */
+static struct hd_operand shift(struct ring *r, const char *name, struct hd_operand sent,
+                               enum hd_dtype dtype)
+{
+    struct hd_operand received = new_block(r, name, dtype, 1);
+
+    (void)hd_emit_comm(r->e, HD_COMM_SEND, HD_GROUP_CP, received, sent, block_elements(r), dtype);
+    return received;
+}
+
+static void copy_columns(struct ring *r, struct hd_operand out, int64_t ldo,
+                         enum hd_dtype out_dtype, struct hd_operand inp, int64_t ldi,
+                         enum hd_dtype inp_dtype, int64_t N)
+{
+    (void)hd_emit_kernel(r->e, HD_K_copy_columns,
+                         &(struct hd_copy_columns_args){.R = r->a->R,
+                                                        .N = N,
+                                                        .ldo = ldo,
+                                                        .ldi = ldi,
+                                                        .out_dtype = out_dtype,
+                                                        .inp_dtype = inp_dtype},
+                         (struct hd_operand[]){out, inp});
+}
+
+/* Lays the own block together and, where that is the way, gathers all. */
+static struct ring begin(struct hd_emit *e, const struct hd_emit_attention *a)
+{
+    struct ring r = {.e = e,
+                     .a = a,
+                     .P = e->registry->mesh.sizes.cp,
+                     .rank = e->registry->coord.cp,
+                     .width = 2 * a->G * a->D};
+
+    r.own = new_block(&r, "block", a->dtype, 1);
+    copy_columns(&r, r.own, r.width, a->dtype, hd_emit_keys_beside(a, a->q).k, a->ld, a->dtype,
+                 r.width);
+    r.next = r.own;
+    if (e->rec->shape.gather_keys) {
+        r.all = new_block(&r, "blocks", a->dtype, r.P);
+        (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_CP, r.all, r.own, block_elements(&r),
+                           a->dtype);
+    }
+    return r;
+}
+
+static int32_t source_of(const struct ring *r, int32_t step)
+{
+    return (r->rank - step + r->P) % r->P;
+}
+
+/* The block of this step; in a ring the one after it is on its way then. */
+static struct hd_emit_keys take_block(struct ring *r, int32_t step)
+{
+    const struct hd_emit_attention *a = r->a;
+    const int64_t S = a->S * r->P;
+    const struct hd_zigzag mine = {S, r->P, r->rank}, theirs = {S, r->P, source_of(r, step)};
+    struct hd_operand block = r->next;
+
+    if (r->e->rec->shape.gather_keys && step > 0)
+        block = at_element(r->all, theirs.rank * block_elements(r), a->dtype);
+    else if (!r->e->rec->shape.gather_keys && step + 1 < r->P)
+        r->next = shift(r, "block", block, a->dtype);
+    return (struct hd_emit_keys){
+        .k = block,
+        .v = at_element(block, a->G * a->D, a->dtype),
+        .index = hd_emit_positions(r->e, a->B, &theirs),
+        .filled = hd_emit_none(),
+        .rows = a->S,
+        .ld = r->width,
+        .pairs = hd_zigzag_pairs(&mine, &theirs, a->op->set.causal, a->op->set.window)};
+}
+
+/* ---- forward ---- */
+
+static int32_t last_visible_step(const struct ring *r)
+{
+    const int64_t S = r->a->S * r->P;
+    const struct hd_zigzag mine = {S, r->P, r->rank};
+    int32_t last = 0;
+
+    for (int32_t step = 1; step < r->P; step++) {
+        const struct hd_zigzag theirs = {S, r->P, source_of(r, step)};
+
+        if (hd_zigzag_pairs(&mine, &theirs, r->a->op->set.causal, r->a->op->set.window) > 0)
+            last = step;
+    }
+    return last;
+}
+
+void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *a,
+                             struct hd_operand lse)
+{
+    struct ring r = begin(e, a);
+    const int32_t last = last_visible_step(&r);
+    const int64_t columns = a->H * a->D;
+    const struct hd_operand sum = hd_emit_temp(e, "merged", HD_F32, a->R, columns);
+
+    for (int32_t step = 0; step < r.P; step++) {
+        const struct hd_emit_keys keys = take_block(&r, step);
+        struct hd_operand out, out_lse;
+
+        if (!keys.pairs)
+            continue;
+        out = hd_emit_temp(e, "attended", a->dtype, a->R, columns);
+        out_lse = hd_emit_temp(e, "lse", HD_F32, a->H, a->R);
+        hd_emit_attention_forward(e, a, &keys, out, out_lse);
+        (void)hd_emit_kernel(
+            e, HD_K_attention_merge,
+            &(struct hd_attention_merge_args){
+                .R = a->R, .H = a->H, .D = a->D, .first = step == 0, .dtype = a->dtype},
+            (struct hd_operand[]){step == last ? hd_emit_value(e, a->op->out) : hd_emit_none(), sum,
+                                  lse, out, out_lse});
+    }
+}
+
+/* ---- backward ---- */
+
+static void zero(struct ring *r, struct hd_operand out)
+{
+    (void)hd_emit_kernel(
+        r->e, HD_K_zero,
+        &(struct hd_zero_args){.size_bytes = block_elements(r) * (int64_t)sizeof(float)}, &out);
+}
+
+/* Adds to dq and stores dk and dv of a block in `dkv`, [R, width] fp32. The kernel adds to all
+ * three or to none, so dkv begins as zeros behind the first block. */
+static void differentiate(struct ring *r, const struct hd_emit_keys *keys, struct hd_operand dq,
+                          struct hd_operand dkv, bool first)
+{
+    const int64_t columns = r->a->G * r->a->D;
+
+    if (!first)
+        zero(r, dkv);
+    if (keys->pairs)
+        hd_emit_attention_backward(
+            r->e, r->a, keys,
+            &(struct hd_emit_attention_grads){.dq = dq,
+                                              .dk = dkv,
+                                              .dv = at_element(dkv, columns, HD_F32),
+                                              .ldq = r->a->H * r->a->D,
+                                              .ldk = r->width,
+                                              .dtype = HD_F32,
+                                              .accumulate = !first});
+}
+
+/* The sum that arrived for a block and this rank's term. */
+static void add(struct ring *r, struct hd_operand sum, struct hd_operand arrived)
+{
+    (void)hd_emit_kernel(r->e, HD_K_add,
+                         &(struct hd_add_args){.N = block_elements(r), .dtype = HD_F32},
+                         (struct hd_operand[]){sum, sum, arrived});
+}
+
+/* Returns the gradient of the own block. */
+static struct hd_operand ring_backward(struct ring *r, struct hd_operand dq)
+{
+    struct hd_operand arrived = hd_emit_none();
+
+    for (int32_t step = 0; step < r->P; step++) {
+        const struct hd_emit_keys keys = take_block(r, step);
+        struct hd_operand sum = arrived; /* no term of this rank's: it goes on as it came */
+
+        if (keys.pairs) {
+            sum = new_block(r, "block_grad", HD_F32, 1);
+            differentiate(r, &keys, dq, sum, step == 0);
+            if (step > 0)
+                add(r, sum, arrived);
+        }
+        arrived = shift(r, "block_grad", sum, HD_F32);
+    }
+    return arrived;
+}
+
+static struct hd_operand gathered_backward(struct ring *r, struct hd_operand dq)
+{
+    const struct hd_operand all = new_block(r, "block_grads", HD_F32, r->P);
+    const struct hd_operand own = new_block(r, "block_grad", HD_F32, 1);
+
+    for (int32_t step = 0; step < r->P; step++) {
+        const struct hd_emit_keys keys = take_block(r, step);
+
+        differentiate(r, &keys, dq, at_element(all, source_of(r, step) * block_elements(r), HD_F32),
+                      step == 0);
+    }
+    (void)hd_emit_comm(r->e, HD_COMM_REDUCE_SCATTER, HD_GROUP_CP, own, all, block_elements(r),
+                       HD_F32);
+    return own;
+}
+
+void hd_emit_context_backward(struct hd_emit *e, const struct hd_emit_attention *a,
+                              struct hd_operand grad)
+{
+    struct ring r = begin(e, a);
+    const int64_t columns = a->H * a->D;
+    const struct hd_operand dq = hd_emit_temp(e, "query_grad", HD_F32, a->R, columns);
+    const struct hd_operand dkv =
+        e->rec->shape.gather_keys ? gathered_backward(&r, dq) : ring_backward(&r, dq);
+
+    copy_columns(&r, grad, a->ld, a->dtype, dq, columns, HD_F32, columns);
+    copy_columns(&r, at_element(grad, columns, a->dtype), a->ld, a->dtype, dkv, r.width, HD_F32,
+                 r.width);
+}

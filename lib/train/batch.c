@@ -1,0 +1,106 @@
+#include "train/batch.h"
+
+#include "mesh/zigzag.h"
+
+/* Fills `count` whole samples from number `first` on. */
+typedef enum hd_status fill_fn(struct hd_trainer *t, int64_t first, int64_t count,
+                               const struct hd_data_batch *batch);
+
+static enum hd_status fill_training(struct hd_trainer *t, int64_t first, int64_t count,
+                                    const struct hd_data_batch *batch)
+{
+    return hd_sampler_fill(&t->data.sampler, t->steps_done, first, count, batch);
+}
+
+static enum hd_status fill_validation(struct hd_trainer *t, int64_t first, int64_t count,
+                                      const struct hd_data_batch *batch)
+{
+    return hd_validation_fill(&t->data.validation, first, count, batch);
+}
+
+/* The fields that are numbers per row, in one order for all. */
+static void fields_of(const struct hd_data_batch *b, int32_t *ret_fields[HD_SAMPLE_FIELDS])
+{
+    int32_t *const fields[] = {b->tokens, b->targets, b->positions, b->index, b->bounds};
+
+    _Static_assert(sizeof fields / sizeof fields[0] == HD_SAMPLE_FIELDS, "every field is cut");
+    for (int f = 0; f < HD_SAMPLE_FIELDS; f++)
+        ret_fields[f] = fields[f];
+}
+
+static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *whole,
+                      const struct hd_data_batch *batch, int64_t sample)
+{
+    const int64_t rows = hd_zigzag_rows(mine);
+    int32_t *from[HD_SAMPLE_FIELDS], *to[HD_SAMPLE_FIELDS];
+
+    fields_of(whole, from);
+    fields_of(batch, to);
+    for (int f = 0; f < HD_SAMPLE_FIELDS; f++)
+        for (int64_t r = 0; to[f] && r < rows; r++)
+            to[f][sample * rows + r] = from[f][hd_zigzag_position(mine, r)];
+}
+
+static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t first,
+                           const struct hd_data_batch *batch)
+{
+    const struct hd_layout *l = &t->layout;
+    const int64_t B = l->job.micro_batch, S = l->job.context;
+    const struct hd_zigzag mine = {S, l->mesh.sizes.cp, l->coord.cp};
+    int32_t *sample = (int32_t *)(t->private_base + l->sample);
+    const struct hd_data_batch whole = {.tokens = sample,
+                                        .targets = sample + S,
+                                        .positions = sample + 2 * S,
+                                        .index = sample + 3 * S,
+                                        .bounds = sample + 4 * S};
+    enum hd_status st = HD_OK;
+
+    if (mine.P == 1)
+        st = fill_whole(t, first, B, batch);
+    for (int64_t i = 0; mine.P > 1 && !st && i < B; i++) {
+        st = fill_whole(t, first + i, 1, &whole);
+        take_rows(&mine, &whole, batch, i);
+    }
+    if (st)
+        hd_comm_abort(t->comm, hd_err_message());
+    return st;
+}
+
+/* ---- where programs read ---- */
+
+static void *field_address(const struct hd_chunk *chunk, const struct hd_bases *bases,
+                           enum hd_batch_field field)
+{
+    int store = hd_chunk_find_batch(chunk, field);
+
+    return store < 0 ? NULL : hd_store_address(chunk, bases, store);
+}
+
+static struct hd_data_batch batch_of(const struct hd_chunk *chunk, const struct hd_bases *bases)
+{
+    return (struct hd_data_batch){
+        .tokens = field_address(chunk, bases, HD_BATCH_TOKENS),
+        .targets = field_address(chunk, bases, HD_BATCH_TARGETS),
+        .positions = field_address(chunk, bases, HD_BATCH_POSITIONS),
+        .index = field_address(chunk, bases, HD_BATCH_INDEX),
+        .bounds = field_address(chunk, bases, HD_BATCH_BOUNDS),
+    };
+}
+
+/* The samples of a step that dp rank d has are consecutive; micro-batch m takes B of them. */
+enum hd_status hd_batch_fill_training(struct hd_trainer *t, const struct hd_bases *bases,
+                                      int64_t micro_batch)
+{
+    const struct hd_layout *l = &t->layout;
+    const struct hd_data_batch batch = batch_of(l->train, bases);
+
+    return fill(t, fill_training,
+                (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &batch);
+}
+
+enum hd_status hd_batch_fill_validation(struct hd_trainer *t, int64_t first)
+{
+    const struct hd_data_batch batch = batch_of(t->layout.eval, &t->eval_bases);
+
+    return fill(t, fill_validation, first, &batch);
+}
