@@ -2,7 +2,6 @@
  * asks for any more, and the system says the same of the process.
  */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,117 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "interpose.h"
-#include "runs.h"
+#include "witness.h"
 
-enum { TAIL_BYTE = 0xA5, MICRO_BATCHES = 4 };
-
-static int64_t page_bytes(void)
-{
-    return sysconf(_SC_PAGESIZE);
-}
-
-static int64_t whole_pages(int64_t bytes)
-{
-    return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
-}
+enum { MICRO_BATCHES = 4 };
 
 /* ---- the reservation is the prediction ---- */
-
-struct cut {
-    struct hd_layout_options layout;
-    struct hd_memory predicted, used;
-    int64_t less_private, less_visible; /* than predicted */
-    bool tails_kept, guard_faults, last_byte_lives;
-};
-
-/* Where the two reservations begin, from what lies in them. */
-static unsigned char *reservation(struct hd_trainer *t, enum hd_state_kind kind)
-{
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
-
-    return (unsigned char *)hd_trainer_state(t, 0, kind) - r->params[0].offset * 4 -
-           r->parts[r->params[0].part].offset[kind];
-}
-
-/* What a process of its own comes to that touches this byte. */
-static int signal_of_touching(volatile unsigned char *byte)
-{
-    pid_t pid = fork();
-    int status;
-
-    if (pid == 0) {
-        (void)signal(SIGSEGV, SIG_DFL); /* a sanitizer would answer it */
-        *byte = 1;
-        _exit(0);
-    }
-    if (pid < 0 || waitpid(pid, &status, 0) != pid)
-        return -1;
-    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-}
-
-/* Between the last byte that was asked for and the end of its page nothing may be written. */
-static void mark_tail(unsigned char *base, int64_t bytes)
-{
-    memset(base + bytes, TAIL_BYTE, (size_t)(whole_pages(bytes) - bytes));
-}
-
-static bool tail_is_kept(const unsigned char *base, int64_t bytes)
-{
-    for (int64_t i = bytes; i < whole_pages(bytes); i++)
-        if (base[i] != TAIL_BYTE)
-            return false;
-    return true;
-}
-
-static enum hd_status use_everything(struct hd_trainer *t)
-{
-    struct hd_step_result result;
-    int64_t targets;
-    double loss;
-    enum hd_status st = hd_trainer_init(t);
-
-    for (int s = 0; !st && s < 2; s++)
-        st = hd_trainer_step(t, 0, &result);
-    return st ? st : hd_trainer_validate(t, &loss, &targets);
-}
-
-static enum hd_status train_in_cut(struct harness_rank *r)
-{
-    struct cut *cut = r->context;
-    const struct hd_memory *m = &cut->predicted;
-    const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(),
-        .comm = r->comm,
-        .rank = r->rank,
-        .layout = cut->layout,
-        .private_bytes = m->private_bytes - cut->less_private,
-        .visible_bytes = m->visible_bytes - cut->less_visible,
-    };
-    unsigned char *private_base, *visible_base;
-    struct hd_trainer *t;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
-
-    if (st)
-        return st;
-    private_base = reservation(t, HD_STATE_WEIGHT);
-    visible_base = reservation(t, HD_STATE_GRAD);
-    mark_tail(private_base, m->private_bytes);
-    mark_tail(visible_base, m->visible_bytes);
-    st = use_everything(t);
-    cut->used = hd_trainer_layout(t)->memory;
-    cut->tails_kept = tail_is_kept(private_base, m->private_bytes) &&
-                      tail_is_kept(visible_base, m->visible_bytes);
-    cut->last_byte_lives = signal_of_touching(private_base + m->private_bytes - 1) == 0;
-    cut->guard_faults = signal_of_touching(private_base + whole_pages(m->private_bytes)) == SIGSEGV;
-    hd_trainer_free(t);
-    return st;
-}
 
 static int64_t sum_of_purposes(const struct hd_memory *m)
 {
@@ -165,19 +62,6 @@ static struct hd_job sized_job(const struct harness *h, const struct size *s, co
     return job;
 }
 
-static struct hd_memory predict(const struct hd_job *job, const struct hd_layout_options *options)
-{
-    struct hd_arena arena;
-    struct hd_layout layout;
-    struct hd_memory memory;
-
-    hd_arena_init(&arena, 0);
-    run_layout(job, options, &arena, &layout);
-    memory = layout.memory;
-    hd_arena_done(&arena);
-    return memory;
-}
-
 static void check_prediction(const struct hd_memory *m, const struct size *s, bool bf16)
 {
     const int64_t elements = llama_elements(s);
@@ -187,18 +71,6 @@ static void check_prediction(const struct hd_memory *m, const struct size *s, bo
     assert_int_equal(m->moments, 2 * 4 * elements);
     assert_int_equal(m->copies, bf16 ? 2 * elements : 0);
     assert_int_equal(sum_of_purposes(m), m->private_bytes + m->visible_bytes);
-}
-
-static void check_cut(const struct hd_job *job, const struct hd_layout_options *options)
-{
-    struct cut cut = {.layout = *options, .predicted = predict(job, options)};
-
-    if (harness_threads(job, 1, &cut, train_in_cut))
-        fail_msg("%s", hd_err_message());
-    assert_memory_equal(&cut.predicted, &cut.used, sizeof cut.used);
-    assert_true(cut.tails_kept);
-    assert_true(cut.last_byte_lives);
-    assert_true(cut.guard_faults);
 }
 
 /* All sizes, encodings and schedules; the prediction is made before any device is opened. */
@@ -214,10 +86,11 @@ static void a_rank_lives_in_exactly_what_was_predicted(void **state)
                                                                         : HD_SCHEDULE_SEQUENTIAL,
                                                       .split_backward = v & 2};
             const struct hd_job job = sized_job(&h, &sizes[s], v & 4 ? "bf16" : "fp32");
-            const struct hd_memory m = predict(&job, &options);
+            const struct hd_memory m = witness_predict(&job, &options, 0);
 
             check_prediction(&m, &sizes[s], v & 4);
-            check_cut(&job, &options);
+            if (witness_edges(&job, &(struct witness_cut){.layout = options}))
+                fail_msg("%s", hd_err_message());
         }
     harness_teardown(&h);
 }
@@ -235,7 +108,8 @@ static void slots_scale_with_the_micro_batches_in_flight(void **state)
     for (int split = 0; split < 2; split++) {
         const struct hd_layout_options one = {HD_SCHEDULE_SEQUENTIAL, split};
         const struct hd_layout_options all = {HD_SCHEDULE_GPIPE, split};
-        const struct hd_memory a = predict(&job, &one), b = predict(&job, &all);
+        const struct hd_memory a = witness_predict(&job, &one, 0),
+                               b = witness_predict(&job, &all, 0);
 
         assert_true(a.kept > 0);
         assert_int_equal(b.kept, MICRO_BATCHES * a.kept);
@@ -250,20 +124,17 @@ static void slots_scale_with_the_micro_batches_in_flight(void **state)
 
 static void check_too_small(const struct hd_job *job, int64_t less_private, int64_t less_visible)
 {
-    const struct hd_layout_options options = {0};
-    struct cut cut = {.predicted = predict(job, &options),
-                      .less_private = less_private,
-                      .less_visible = less_visible};
+    const struct witness_cut cut = {.less_private = less_private, .less_visible = less_visible};
+    const struct hd_memory m = witness_predict(job, &cut.layout, 0);
     char given[64], needed[64];
 
     (void)snprintf(given, sizeof given, "the %s reservation of %lld bytes",
                    less_private ? "private" : "comm-visible",
-                   (long long)(less_private ? cut.predicted.private_bytes - less_private
-                                            : cut.predicted.visible_bytes - less_visible));
-    (void)snprintf(
-        needed, sizeof needed, "smaller than the %lld that the plan needs",
-        (long long)(less_private ? cut.predicted.private_bytes : cut.predicted.visible_bytes));
-    assert_int_equal(harness_threads(job, 1, &cut, train_in_cut), HD_NO_MEMORY);
+                   (long long)(less_private ? m.private_bytes - less_private
+                                            : m.visible_bytes - less_visible));
+    (void)snprintf(needed, sizeof needed, "smaller than the %lld that the plan needs",
+                   (long long)(less_private ? m.private_bytes : m.visible_bytes));
+    assert_int_equal(witness_edges(job, &cut), HD_NO_MEMORY);
     assert_non_null(strstr(hd_err_message(), given));
     assert_non_null(strstr(hd_err_message(), needed));
 }
@@ -276,9 +147,9 @@ static void a_page_less_is_refused_by_name(void **state)
     (void)state;
     harness_setup(&h, 20000);
     job = harness_job(&h, "llama", 1);
-    check_too_small(&job, page_bytes(), 0);
+    check_too_small(&job, witness_page_bytes(), 0);
     check_too_small(&job, 1, 0);
-    check_too_small(&job, 0, page_bytes());
+    check_too_small(&job, 0, witness_page_bytes());
     check_too_small(&job, 0, 1);
     harness_teardown(&h);
 }
@@ -344,13 +215,13 @@ static enum hd_status look_at_the_process(struct harness_rank *r)
 
     if (st)
         return st;
-    st = use_everything(t);
+    st = witness_use_everything(t);
     given = hd_trainer_reservation(t);
     seen->before = given->resident_before_bytes;
     seen->huge = given->private_huge;
     seen->predicted = given->private_bytes + given->visible_bytes;
-    seen->aligned = (uintptr_t)reservation(t, HD_STATE_WEIGHT) % HUGE_BYTES == 0;
-    read_smaps(r->rank, reservation(t, HD_STATE_WEIGHT), seen);
+    seen->aligned = (uintptr_t)witness_reservation(t, HD_STATE_WEIGHT) % HUGE_BYTES == 0;
+    read_smaps(r->rank, witness_reservation(t, HD_STATE_WEIGHT), seen);
     seen->peak = high_water_bytes();
     hd_trainer_free(t);
     return st;
@@ -475,73 +346,13 @@ static void huge_pages_are_asked_for_and_counted(void **state)
 
 /* ---- no step allocates ---- */
 
-/* oneDNN puts the tensors of each call, at most five, into a hash table of its own: a node for
- * each, the table, and what holds them. Small and gone when it returns, but not ours to mend. */
-enum { STEPS = 6, ONEDNN_CALLS_MAX = 16, ONEDNN_BYTES_MAX = 1024 /* per product */ };
-
-struct quiet {
-    struct hd_layout_options layout;
-    struct interpose_count count[HARNESS_WORLD_MAX];
-    long products[HARNESS_WORLD_MAX]; /* launches of gemm */
-};
-
-static void count_product(void *context, const struct hd_launch_event *event)
-{
-    *(long *)context += !event->node->is_comm && event->node->kernel == HD_K_gemm;
-}
-
-static enum hd_status count_allocations(struct harness_rank *r)
-{
-    struct quiet *q = r->shared;
-    const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank, .layout = q->layout};
-    struct hd_step_result result;
-    struct hd_trainer *t;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
-
-    if (st)
-        return st;
-    st = hd_trainer_init(t);
-    if (!st)
-        st = hd_trainer_step(t, 0, &result); /* the first may settle in */
-    if (!st)
-        hd_runner_observe(hd_trainer_runner(t), count_product, &q->products[r->rank]);
-    for (int s = 1; !st && s < STEPS; s++) {
-        interpose_start();
-        st = hd_trainer_step(t, 0, &result);
-        interpose_stop();
-    }
-    interpose_get(&q->count[r->rank]);
-    hd_trainer_free(t);
-    return st;
-}
-
-static void check_quiet(const struct quiet *q, int rank, int threads)
-{
-    const struct interpose_count *c = &q->count[rank];
-
-    print_message(
-        "rank %d, %d threads: %ld products; %ld calls by Heddle, %ld by OpenMP, %ld inside "
-        "oneDNN of %zu bytes together\n",
-        rank, threads, q->products[rank], c->calls[INTERPOSE_HEDDLE], c->calls[INTERPOSE_OPENMP],
-        c->calls[INTERPOSE_ONEDNN], c->bytes[INTERPOSE_ONEDNN]);
-    assert_true(q->products[rank] > 0);
-    assert_int_equal(c->calls[INTERPOSE_OPENMP], 0);
-    assert_true(c->calls[INTERPOSE_ONEDNN] <= ONEDNN_CALLS_MAX * q->products[rank]);
-    assert_true(c->bytes[INTERPOSE_ONEDNN] <= (size_t)(ONEDNN_BYTES_MAX * q->products[rank]));
-    if (c->calls[INTERPOSE_HEDDLE])
-        fail_msg("a step allocates: %s", c->first);
-}
-
 /* With two threads the model is large enough that kernels share their work. */
 static void quiet_case(const char *family, const char *precision, int dp, int threads,
                        struct hd_layout_options layout)
 {
-    struct quiet *q = harness_shared(sizeof *q);
     struct harness h;
     struct hd_job job;
 
-    q->layout = layout;
     harness_setup(&h, 20000);
     job = harness_job(&h, family, dp);
     (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
@@ -551,16 +362,11 @@ static void quiet_case(const char *family, const char *precision, int dp, int th
         job.ffn_hidden = 512;
         job.context = 64;
     }
-    if (harness_processes(&job, dp, q, count_allocations))
-        fail_msg("%s", hd_err_message());
-    for (int r = 0; r < dp; r++)
-        check_quiet(q, r, threads);
-    harness_shared_free(q, sizeof *q);
+    witness_quiet(&job, &layout);
     harness_teardown(&h);
 }
 
-/* In processes, so that what is counted is one rank's, all its threads included. First in the list:
- * the parent must not have started OpenMP when it forks. */
+/* First in the list: see witness_quiet. */
 static void no_step_allocates(void **state)
 {
     const struct hd_layout_options sequential = {0}, gpipe = {HD_SCHEDULE_GPIPE, true};
@@ -597,17 +403,18 @@ static void the_witness_sees_calls_of_every_kind(void **state)
     memory[2] = realloc(NULL, 7);
     memory[3] = aligned_alloc(64, 128);
     memory[4] = strdup("a call by libc");
-    mapped = mmap(NULL, (size_t)page_bytes(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mapped =
+        mmap(NULL, (size_t)witness_page_bytes(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     interpose_stop();
     free(malloc(1)); /* not counted any more */
     interpose_get(&after);
     for (int i = 0; i < 5; i++)
         free(memory[i]);
     assert_true(mapped != MAP_FAILED);
-    (void)munmap(mapped, (size_t)page_bytes());
+    (void)munmap(mapped, (size_t)witness_page_bytes());
     assert_int_equal(after.calls[INTERPOSE_HEDDLE] - before.calls[INTERPOSE_HEDDLE], 6);
     assert_int_equal(after.bytes[INTERPOSE_HEDDLE] - before.bytes[INTERPOSE_HEDDLE],
-                     3 + 3 * 5 + 7 + 128 + sizeof "a call by libc" + (size_t)page_bytes());
+                     3 + 3 * 5 + 7 + 128 + sizeof "a call by libc" + (size_t)witness_page_bytes());
 }
 
 int main(void)

@@ -235,10 +235,16 @@ void run_processes(struct hd_job job, int dp, struct run *run)
 void run_layout(const struct hd_job *job, const struct hd_layout_options *options,
                 struct hd_arena *arena, struct hd_layout *ret_layout)
 {
+    run_layout_of(job, 0, options, arena, ret_layout);
+}
+
+void run_layout_of(const struct hd_job *job, int rank, const struct hd_layout_options *options,
+                   struct hd_arena *arena, struct hd_layout *ret_layout)
+{
     const struct hd_backend_options backend = {.threads = (int)job->threads};
     struct hd_traits traits;
 
     hd_backend_cpu()->describe(&backend, &traits);
-    if (hd_layout_build(job, 0, &traits, options, arena, ret_layout))
+    if (hd_layout_build(job, rank, &traits, options, arena, ret_layout))
         fail_msg("%s", hd_err_message());
 }

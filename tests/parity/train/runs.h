@@ -44,6 +44,8 @@ void run_processes(struct hd_job job, int dp, struct run *run);
 /* The layout of rank 0, without running anything. */
 void run_layout(const struct hd_job *job, const struct hd_layout_options *options,
                 struct hd_arena *arena, struct hd_layout *ret_layout);
+void run_layout_of(const struct hd_job *job, int rank, const struct hd_layout_options *options,
+                   struct hd_arena *arena, struct hd_layout *ret_layout);
 
 /* The same with the failure as a status: for tables of runs. */
 enum hd_status run_on_threads(const struct hd_job *job, struct run *run);
