@@ -68,9 +68,17 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(REAL, rope_beta_fast, "model.rope_scaling.beta_fast", 0, 1e6)                               \
     X(REAL, rope_beta_slow, "model.rope_scaling.beta_slow", 0, 1e6)                               \
     X(REAL, rope_attention_factor, "model.rope_scaling.attention_factor", 0, 1e6)                 \
-    X(PATH, tokenizer, "data.tokenizer", 0, 0)             /* bytes, none, or a tokenizer.json */ \
-    X(WORD, order, "data.order", 0, 0)                     /* shuffled | sequential */            \
-    X(WORD, documents, "data.documents", 0, 0)             /* bounded | joined */                 \
+    X(INT, experts, "model.experts", 0, 4096) /* of each block's MLP; 0: one, without a router */ \
+    X(INT, experts_per_token, "model.experts_per_token", 0, 64)                                   \
+    X(INT, shared_ffn_hidden, "model.shared_ffn_hidden", 0, 1 << 22) /* of an expert for all */   \
+    X(BOOL, renormalize, "model.router.renormalize", 0, 1) /* gates of the chosen sum to one */   \
+    X(BOOL, noisy, "model.router.noisy", 0, 1)             /* Shazeer et al. 2017 */              \
+    X(REAL, balance, "model.router.balance", 0, 1e3)       /* coefficients of the losses */       \
+    X(REAL, z_loss, "model.router.z", 0, 1e3)                                                     \
+    X(REAL, capacity, "model.router.capacity", 0, 1e6) /* in even shares; 0: nothing dropped */   \
+    X(PATH, tokenizer, "data.tokenizer", 0, 0)         /* bytes, none, or a tokenizer.json */     \
+    X(WORD, order, "data.order", 0, 0)                 /* shuffled | sequential */                \
+    X(WORD, documents, "data.documents", 0, 0)         /* bounded | joined */                     \
     X(INT, end_of_text, "data.end_of_text", -2, INT32_MAX) /* -1: none, -2: tokenizer's */        \
     X(REAL, val_split, "data.split", 0, 0.9) /* share of the corpus held out; 0: own files */     \
     X(INT, steps, "train.steps", 1, INT64_C(1) << 40)                                             \
@@ -102,6 +110,9 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(INT, tp, "plan.tp", 1, 65536)                                                               \
     X(BOOL, sequence, "plan.sequence", 0, 1)       /* rows of a norm are shared among tp ranks */ \
     X(WORD, cp_exchange, "plan.cp_exchange", 0, 0) /* ring | all_gather */                        \
+    X(INT, ep, "plan.ep", 1, 65536)                                                               \
+    X(REAL, expert_rows, "plan.expert_rows", 0, 1e6) /* room for rows that experts get from other \
+                                                        ranks, in even shares; 0: for all */      \
     X(INT, micro_batch, "plan.micro_batch", 1, 1 << 20) /* sequences per rank and program call */ \
     X(INT, job_id, "attempt.job", 0, INT64_MAX)                                                   \
     X(INT, attempt, "attempt.number", 0, INT64_MAX)                                               \

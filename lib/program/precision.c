@@ -30,9 +30,8 @@ static struct hd_tensor *cast_to(struct pass *p, struct hd_tensor *t, enum hd_dt
         return out;
     out = hd_rec_tensor(p->rec, "cast", t->dim[0], t->dim[1]);
     out->dtype = dtype;
-    (void)hd_rec_op(
-        p->rec, &(struct hd_op){
-                    .kind = HD_OP_cast, .in = {t}, .in_count = 1, .out = out, .param = {-1, -1}});
+    (void)hd_rec_op(p->rec,
+                    &(struct hd_op){.kind = HD_OP_cast, .in = {t}, .in_count = 1, .out = out});
     p->cast_of[t->id] = out;
     return out;
 }

@@ -43,7 +43,7 @@
 
 /* ---- Recording ---- */
 
-enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 2 };
+enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 5 };
 
 /* The fields of a batch, one entry per row unless said otherwise; all of them device tensors. A
  * program has only those that its ops take. Targets are shifted before any split. */
@@ -53,6 +53,7 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 2 };
     X(POSITIONS, "positions", I32) /* what RoPE or the position table reads */    \
     X(INDEX, "index", I32)         /* place in the sample: what masks compare */  \
     X(BOUNDS, "bounds", I32)       /* index at which the row's document begins */ \
+    X(SAMPLES, "samples", I32)     /* of the row, in the step's global batch */   \
     X(FILLED, "filled", I32)       /* D only, two values: rows in the cache before and after */
 
 enum hd_batch_field {
@@ -167,7 +168,8 @@ struct hd_op {
     struct hd_tensor *out;
     int in_count;
     int param[HD_OP_PARAMS_MAX]; /* first parameter of each span; -1: absent */
-    int span;                    /* parameters that lie joined and act as one matrix */
+    int param_count;
+    int span; /* parameters that lie joined and act as one matrix */
     struct hd_op_settings set;
 };
 

@@ -143,7 +143,7 @@ struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op)
 
         for (int i = 0; i < op->in_count; i++)
             needs = needs || op->in[i]->needs_grad;
-        for (int i = 0; i < HD_OP_PARAMS_MAX; i++)
+        for (int i = 0; i < op->param_count; i++)
             needs = needs || hd_op_trains_param(rec->registry, op, i);
         op->out->needs_grad = needs && rec->shape.mode == HD_RECORD_TRAIN;
     }
@@ -209,7 +209,7 @@ static struct hd_tensor *repeat(struct hd_rec *rec, const struct hd_fragment *f,
         for (int k = 0; k < op.in_count; k++)
             op.in[k] = translate(rec, f, first_new, x, op.in[k]);
         op.out = translate(rec, f, first_new, x, op.out);
-        for (int k = 0; k < HD_OP_PARAMS_MAX; k++)
+        for (int k = 0; k < op.param_count; k++)
             op.param[k] = shift_param(rec, f, unit, op.param[k]);
         (void)hd_rec_op(rec, &op);
     }
@@ -282,6 +282,7 @@ struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int
                                  .in = {tokens, positions},
                                  .in_count = positions ? 2 : 1,
                                  .param = {weight, positions_weight},
+                                 .param_count = 2,
                                  .span = 1},
                   "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
 }
@@ -316,11 +317,14 @@ struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight,
                                   w->name, span - 1));
     if (x->dim[1] != w->local[1])
         return wrong_width(rec, w->name, x, w->local[1]);
-    return record(
-        rec,
-        (struct hd_op){
-            .kind = HD_OP_linear, .in = {x}, .in_count = 1, .param = {weight, bias}, .span = span},
-        "linear", x->dim[0], N);
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_linear,
+                                 .in = {x},
+                                 .in_count = 1,
+                                 .param = {weight, bias},
+                                 .param_count = 2,
+                                 .span = span},
+                  "linear", x->dim[0], N);
 }
 
 static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x,
@@ -333,6 +337,7 @@ static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct h
                                  .in = {x},
                                  .in_count = 1,
                                  .param = {weight, bias},
+                                 .param_count = 2,
                                  .span = 1,
                                  .set = {.eps = eps}},
                   "normed", x->dim[0], x->dim[1]);
@@ -364,6 +369,7 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
             .in = {qkv},
             .in_count = 1,
             .param = {q_weight, k_weight},
+            .param_count = 2,
             .span = 1,
             .set = {.heads = heads, .kv_heads = kv_heads, .head_width = head_width, .eps = eps}},
         "normed", qkv->dim[0], width);
@@ -380,7 +386,6 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
                  (struct hd_op){.kind = HD_OP_rope,
                                 .in = {x, positions},
                                 .in_count = 2,
-                                .param = {-1, -1},
                                 .set = {.heads = heads, .head_width = head_width, .rope = *rope}},
                  "rotated", x->dim[0], x->dim[1]);
     out->same_store = x->id;
@@ -402,7 +407,6 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_
                   (struct hd_op){.kind = HD_OP_attention,
                                  .in = {qkv, index, limit},
                                  .in_count = limit ? 3 : 2,
-                                 .param = {-1, -1},
                                  .set = {.heads = heads,
                                          .kv_heads = kv_heads,
                                          .head_width = head_width,
@@ -413,25 +417,22 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_
 
 struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_swiglu, .in = {x}, .in_count = 1, .param = {-1, -1}},
-                  "gated", x->dim[0], x->dim[1] / 2);
+    return record(rec, (struct hd_op){.kind = HD_OP_swiglu, .in = {x}, .in_count = 1}, "gated",
+                  x->dim[0], x->dim[1] / 2);
 }
 
 struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x)
 {
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_gelu, .in = {x}, .in_count = 1, .param = {-1, -1}},
-                  "activated", x->dim[0], x->dim[1]);
+    return record(rec, (struct hd_op){.kind = HD_OP_gelu, .in = {x}, .in_count = 1}, "activated",
+                  x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b)
 {
     if (!rec->error.status && (a->dim[0] != b->dim[0] || a->dim[1] != b->dim[1]))
         return wrong_width(rec, "add", b, a->dim[1]);
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2, .param = {-1, -1}},
-                  "residual", a->dim[0], a->dim[1]);
+    return record(rec, (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2}, "residual",
+                  a->dim[0], a->dim[1]);
 }
 
 static void head(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x, int weight,
@@ -447,6 +448,7 @@ static void head(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x, 
                                          .in = {x, targets},
                                          .in_count = targets ? 2 : 1,
                                          .param = {weight, -1},
+                                         .param_count = 2,
                                          .span = 1});
 }
 
@@ -467,8 +469,12 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias)
     if (!rec->error.status && x->dim[1] != param_at(rec, bias)->local[0])
         return wrong_width(rec, param_at(rec, bias)->name, x, param_at(rec, bias)->local[0]);
     return record(rec,
-                  (struct hd_op){
-                      .kind = HD_OP_bias, .in = {x}, .in_count = 1, .param = {bias, -1}, .span = 1},
+                  (struct hd_op){.kind = HD_OP_bias,
+                                 .in = {x},
+                                 .in_count = 1,
+                                 .param = {bias, -1},
+                                 .param_count = 2,
+                                 .span = 1},
                   "biased", x->dim[0], x->dim[1]);
 }
 
@@ -485,8 +491,8 @@ static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const c
                                        "sequence parallelism: %lld rows cannot be shared evenly by "
                                        "tp = %lld ranks",
                                        (long long)x->dim[0], (long long)parts));
-    out = record(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1, .param = {-1, -1}},
-                 name, x->dim[0] * times / parts, x->dim_count > 1 ? x->dim[1] : 0);
+    out = record(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1}, name,
+                 x->dim[0] * times / parts, x->dim_count > 1 ? x->dim[1] : 0);
     out->dtype = x->dtype;
     return out;
 }

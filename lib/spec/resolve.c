@@ -222,6 +222,7 @@ static enum hd_status resolve_plan(const struct Heddle__V1__JobSpec *spec,
     job->dp = plan->dp;
     job->cp = plan->cp;
     job->tp = plan->tp;
+    job->ep = 1;
     job->sequence = plan->sequence;
     job->micro_batch = plan->micro_batch;
     st = set_word(job->cp_exchange, "plan.cp_exchange",

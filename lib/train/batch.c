@@ -41,8 +41,9 @@ static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *
             to[f][sample * rows + r] = from[f][hd_zigzag_position(mine, r)];
 }
 
+/* `samples`, or NULL: of each row, the number of its sample, counted like `first`. */
 static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t first,
-                           const struct hd_data_batch *batch)
+                           const struct hd_data_batch *batch, int32_t *samples)
 {
     const struct hd_layout *l = &t->layout;
     const int64_t B = l->job.micro_batch, S = l->job.context;
@@ -61,6 +62,8 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t fi
         st = fill_whole(t, first + i, 1, &whole);
         take_rows(&mine, &whole, batch, i);
     }
+    for (int64_t r = 0; samples && r < B * S / mine.P; r++)
+        samples[r] = (int32_t)(first + r / (S / mine.P));
     if (st)
         hd_comm_abort(t->comm, hd_err_message());
     return st;
@@ -95,12 +98,14 @@ enum hd_status hd_batch_fill_training(struct hd_trainer *t, const struct hd_base
     const struct hd_data_batch batch = batch_of(l->train, bases);
 
     return fill(t, fill_training,
-                (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &batch);
+                (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &batch,
+                field_address(l->train, bases, HD_BATCH_SAMPLES));
 }
 
 enum hd_status hd_batch_fill_validation(struct hd_trainer *t, int64_t first)
 {
     const struct hd_data_batch batch = batch_of(t->layout.eval, &t->eval_bases);
 
-    return fill(t, fill_validation, first, &batch);
+    return fill(t, fill_validation, first, &batch,
+                field_address(t->layout.eval, &t->eval_bases, HD_BATCH_SAMPLES));
 }

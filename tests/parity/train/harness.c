@@ -95,6 +95,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .dp = dp,
                        .cp = 1,
                        .tp = 1,
+                       .ep = 1,
                        .micro_batch = 2,
                        .job_id = 1,
                        .attempt = 1,
