@@ -9,6 +9,10 @@
 #ifndef HD_KERNELS_CPU_DROP_H
 #define HD_KERNELS_CPU_DROP_H
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "base/random.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
@@ -26,9 +30,9 @@ typedef uint8_t vq_bytes __attribute__((vector_size(VEC_BYTES / 8)));
 typedef int8_t vf_bytes __attribute__((vector_size(VL)));
 
 struct drop {
-    uint32_t k0, k1;    /* the step's key */
-    uint32_t threshold; /* words below it drop */
-    float scale;        /* of what stays */
+    uint64_t round_key[10][2]; /* of the step's key: 32 bits each */
+    uint32_t threshold;        /* words below it drop */
+    float scale;               /* of what stays */
 };
 
 /* The three words of a counter beside the number's. */
@@ -51,10 +55,12 @@ INLINE enum hd_status drop_of(const char *kernel, uint64_t key, const struct hd_
         return hd_err(HD_INVALID, "%s: the probability of dropout is %g; it must be in [0, 1)",
                       kernel, (double)p);
     step_key = hd_random_key(key, (uint64_t)block->step);
-    *ret_drop = (struct drop){.k0 = (uint32_t)step_key,
-                              .k1 = (uint32_t)(step_key >> 32),
-                              .threshold = (uint32_t)((double)p * 0x1p32),
-                              .scale = (float)(1 / (1 - (double)p))};
+    ret_drop->threshold = (uint32_t)((double)p * 0x1p32);
+    ret_drop->scale = (float)(1 / (1 - (double)p));
+    for (uint32_t round = 0; round < 10; round++) {
+        ret_drop->round_key[round][0] = (uint32_t)step_key + round * 0x9E3779B9u;
+        ret_drop->round_key[round][1] = (uint32_t)(step_key >> 32) + round * 0xBB67AE85u;
+    }
     return HD_OK;
 }
 
@@ -64,8 +70,19 @@ INLINE vq vq_multiply_low(vq a, uint32_t b)
     return (vq)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
 #elif defined(__AVX2__)
     return (vq)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
+#elif defined(__SSE2__) /* part of every x86-64: the plain set has it, too */
+    return (vq)_mm_mul_epu32((__m128i)a, _mm_set1_epi64x(b));
 #else
     return (a & UINT32_MAX) * b;
+#endif
+}
+
+INLINE vq vq_xor(vq a, vq b, vq c)
+{
+#if defined(__AVX512F__)
+    return (vq)_mm512_ternarylogic_epi64((__m512i)a, (__m512i)b, (__m512i)c, 0x96);
+#else
+    return a ^ b ^ c;
 #endif
 }
 
@@ -94,32 +111,40 @@ INLINE vq_bytes vq_narrow_to_bytes(vq wide)
 #endif
 }
 
-/* One call per lane; word w becomes all ones in the low half where it drops, else zero. */
-INLINE void drop_calls(const struct drop *d, vq c0, vq c1, vq c2, vq c3, vq ret_dropped[4])
+INLINE vq vq_set(uint64_t x)
 {
-    uint32_t k0 = d->k0, k1 = d->k1;
+    return x - (vq){0};
+}
 
+/* One call of the generator per lane: its four words. */
+INLINE void drop_calls(const struct drop *d, vq c0, vq c1, vq c2, vq c3, vq ret_words[4])
+{
     UNROLL
     for (int round = 0; round < 10; round++) {
         const vq p0 = vq_multiply_low(c0, 0xD2511F53u), p1 = vq_multiply_low(c2, 0xCD9E8D57u);
 
-        c0 = (p1 >> 32) ^ c1 ^ k0;
+        c0 = vq_xor(p1 >> 32, c1, vq_set(d->round_key[round][0]));
         c1 = p1;
-        c2 = (p0 >> 32) ^ c3 ^ k1;
+        c2 = vq_xor(p0 >> 32, c3, vq_set(d->round_key[round][1]));
         c3 = p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
     }
-    /* a difference below zero fills the high half with ones */
-    ret_dropped[0] = ((c0 & UINT32_MAX) - d->threshold) >> 32;
-    ret_dropped[1] = ((c1 & UINT32_MAX) - d->threshold) >> 32;
-    ret_dropped[2] = ((c2 & UINT32_MAX) - d->threshold) >> 32;
-    ret_dropped[3] = ((c3 & UINT32_MAX) - d->threshold) >> 32;
+    ret_words[0] = c0;
+    ret_words[1] = c1;
+    ret_words[2] = c2;
+    ret_words[3] = c3;
 }
 
-INLINE vq vq_set(uint64_t x)
+/* The low halves: `bits` where the word drops, else zero. */
+INLINE vq drop_word(const struct drop *d, vq word, uint32_t bits)
 {
-    return x - (vq){0};
+#if defined(__AVX512F__)
+    const __mmask16 drops =
+        _mm512_cmplt_epu32_mask((__m512i)word, _mm512_set1_epi32((int32_t)d->threshold));
+
+    return (vq)_mm512_maskz_mov_epi32(drops, _mm512_set1_epi32((int32_t)bits));
+#else /* a difference below zero fills the high half with ones */
+    return (((word & UINT32_MAX) - d->threshold) >> 32) & bits;
+#endif
 }
 
 /* The bytes of numbers [first, first + count), within `line`, which has room for count +
@@ -134,13 +159,12 @@ INLINE const uint8_t *drop_line(const struct drop *d, struct drop_place place, u
     for (int lane = 0; lane < CALLS; lane++)
         call[lane] += (uint64_t)lane;
     for (i = 0; i < skipped + count; i += 4 * CALLS) {
-        vq dropped[4], bytes;
+        vq words[4];
         vq_low narrow;
 
-        drop_calls(d, call, vq_set(place.index), vq_set(place.head), vq_set(place.sample), dropped);
-        bytes = (dropped[0] & 0xff) | (dropped[1] & 0xff00) | (dropped[2] & 0xff0000) |
-                (dropped[3] & 0xff000000);
-        narrow = vq_narrow(bytes);
+        drop_calls(d, call, vq_set(place.index), vq_set(place.head), vq_set(place.sample), words);
+        narrow = vq_narrow(drop_word(d, words[0], 0xff) | drop_word(d, words[1], 0xff00) |
+                           drop_word(d, words[2], 0xff0000) | drop_word(d, words[3], 0xff000000));
         memcpy(line + i, &narrow, sizeof narrow);
         call += CALLS;
     }
@@ -190,7 +214,8 @@ static inline __attribute__((unused)) void drop_panel(const struct drop *d,
             memcpy(&sample, places->sample + r, sizeof sample);
             drop_calls(d, vq_set((uint64_t)call), index, head, sample, words);
             for (int64_t i = j; i < end; i++) {
-                const vq_bytes bytes = vq_narrow_to_bytes(words[numbers[i] % 4]);
+                const vq_bytes bytes =
+                    vq_narrow_to_bytes(drop_word(d, words[numbers[i] % 4], 0xff));
 
                 memcpy(dropped[i] + r, &bytes, sizeof bytes);
             }
