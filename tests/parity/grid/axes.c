@@ -36,6 +36,12 @@ static void set_dp(struct hd_job *job, struct hd_layout_options *options, int nu
     job->dp = number;
 }
 
+static void set_pp(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->pp = number;
+}
+
 static void set_micro_batches(struct hd_job *job, struct hd_layout_options *options, int number)
 {
     (void)options;
@@ -52,9 +58,10 @@ static void set_schedule(struct hd_job *job, struct hd_layout_options *options, 
 const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_TP] = {"tp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_tp, false},
     [GRID_SEQUENCE] = {"sequence", 2, {{"off", 0}, {"on", 1}}, set_sequence, false},
-    [GRID_CP] = {"cp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_cp, true},
+    [GRID_CP] = {"cp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_cp, false},
     [GRID_EXCHANGE] = {"cp_exchange", 2, {{"ring", 0}, {"all_gather", 1}}, set_exchange, false},
     [GRID_DP] = {"dp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_dp, false},
+    [GRID_PP] = {"pp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_pp, true},
     /* of a rank and step */
     [GRID_MICRO_BATCHES] = {"micro_batches", 2, {{"2", 2}, {"1", 1}}, set_micro_batches, false},
     /* gpipe: all forwards first, and the weight gradients behind all backwards */
@@ -63,7 +70,7 @@ const struct grid_axis grid_axes[GRID_AXES] = {
 
 enum {
     ALL_AXES = (1 << GRID_AXES) - 1,
-    GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP,
+    GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 
 /* harness_job says the sizes; vocabularies that no tp divides. */
@@ -112,7 +119,8 @@ static int number(const struct grid_layout *l, enum grid_axis_name axis)
 
 static bool too_many_ranks(const struct grid_layout *l)
 {
-    return number(l, GRID_TP) * number(l, GRID_CP) * number(l, GRID_DP) > HARNESS_WORLD_MAX;
+    return number(l, GRID_TP) * number(l, GRID_CP) * number(l, GRID_DP) * number(l, GRID_PP) >
+           HARNESS_WORLD_MAX;
 }
 
 static bool sequence_alone(const struct grid_layout *l)

@@ -17,6 +17,7 @@ enum grid_axis_name {
     GRID_CP,
     GRID_EXCHANGE,
     GRID_DP,
+    GRID_PP,
     GRID_MICRO_BATCHES,
     GRID_SCHEDULE,
     GRID_AXES

@@ -120,11 +120,33 @@ static void schedules_and_repeats_give_the_same_bits(void **state)
     }
 }
 
+/* Both exchanges attend to the same blocks in the same order, the own one first, so the first loss
+ * is the same bits. In backward a ring adds the terms of a block in the order in which it passes
+ * the ranks, a scattered sum in theirs: of two terms there is but one sum. */
+static void keys_gathered_or_in_a_ring_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODELS; m++) {
+        struct run *ring, *gather;
+        struct grid_bench bench;
+
+        grid_bench_open(&bench, models[m]);
+        check_same_run(&bench, "cp=2 dp=2", "cp=2 dp=2 cp_exchange=all_gather");
+        ring = run_of(&bench, "cp=4");
+        gather = run_of(&bench, "cp=4 cp_exchange=all_gather");
+        assert_true(ring->loss[0] == gather->loss[0]);
+        run_free(ring);
+        run_free(gather);
+        grid_bench_close(&bench);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sharing_rows_changes_no_bit_of_what_sees_all_rows),
         cmocka_unit_test(schedules_and_repeats_give_the_same_bits),
+        cmocka_unit_test(keys_gathered_or_in_a_ring_give_the_same_bits),
     };
     return cmocka_run_group_tests_name("exact", tests, NULL, NULL);
 }
