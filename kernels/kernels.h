@@ -581,15 +581,17 @@ struct hd_adamw_args {
  *
  * Everything about routing is fp32, whatever the rows are. */
 
-/* noise[r,e] = the standard normal number of (seed, layer, block->step, sample[r], index[r], e),
- * so the same under every layout. */
+/* noise[r,e] = standard normal numbers that depend on a row's place in the job, as what dropout
+ * drops does: e = 2i and 2i + 1 are the two of hd_random_normals (base/random.h) with the key
+ * hd_random_key(key, block->step) and the counter {i, index[r], 0, sample[r]}; `key` is
+ * hd_dropout_key of the job's seed, the layer and the router's site in it. */
 struct hd_route_noise_args {
-    float *noise; /* [R, E] */
+    float *noise;          /* [R, E] */
+    const int32_t *sample; /* [R] */
+    const int32_t *index;  /* [R] */
     const struct hd_step_block *block;
-    const int32_t *sample; /* [R]: global number of the row's sample */
-    const int32_t *index;  /* [R]: the row's place in its sample     */
-    int64_t R, E, layer;
-    uint64_t seed;
+    uint64_t key;
+    int64_t R, E;
 };
 
 /* The top-k softmax router. With h = logits, or, for noisy gating,
@@ -842,7 +844,7 @@ struct hd_grouped_gemm_weight_args {
     K(step_record, W(record) R(block) R(sums))                                                    \
     K(step_finish, RW(block) R(records))                                                          \
     K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))                           \
-    K(route_noise, W(noise) R(block) R(sample) R(index))                                          \
+    K(route_noise, W(noise) R(sample) R(index) R(block))                                          \
     K(route_forward, W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise))        \
     K(route_sums, W(counts) W(prob_sums) R(chosen) R(probs))                                      \
     K(route_totals, W(counts) W(prob_sums) W(taken) R(all_counts) R(all_prob_sums))               \

@@ -81,18 +81,20 @@ static void multiply_one_by_one(struct hd_backend *cpu, const struct grouped *g)
 
 static void multiply(struct hd_backend *cpu, const struct grouped *g)
 {
-    const int64_t E = g->args->E, threads = cpu->traits.threads;
+    const int64_t E = g->args->E, enough = cpu->traits.threads * HD_DRY_GROUPED_SMALL_PER_THREAD;
     int64_t small = 0;
+    bool apart;
 
     for (int64_t e = 0; e < E; e++)
         small += is_small(g, e);
+    apart = g->thread_bytes > 0 && small >= enough;
     for (int64_t e = 0; e < E; e++)
-        if (rows_of(g, e) > 0 && (!is_small(g, e) || small < threads)) {
+        if (rows_of(g, e) > 0 && !(apart && is_small(g, e))) {
             const struct hd_gemm_args p = product_of(g, e, g->begins[e], g->begins[e + 1]);
 
             KERNEL(gemm_blocked)(cpu, &p);
         }
-    if (small >= threads)
+    if (apart)
         hd_cpu_parallel(cpu, E, 1, multiply_small, g);
 }
 

@@ -17,16 +17,15 @@ INLINE vf load_counts(const int32_t *counts, int64_t n) /* zero in the other lan
 static void noise_rows(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_route_noise_args *a = args;
-    uint64_t key = hd_random_key(a->seed, hd_random_hash("router noise"));
+    const uint64_t key = hd_random_key(a->key, (uint64_t)a->block->step);
 
     (void)thread;
-    key = hd_random_key(hd_random_key(key, (uint64_t)a->layer), (uint64_t)a->block->step);
     for (int64_t r = begin; r < end; r++)
         for (int64_t e = 0; e < a->E; e += 2) {
             const uint64_t place = (uint64_t)(uint32_t)a->index[r] << 32 | (uint64_t)(e / 2);
             float pair[2];
 
-            hd_random_normals(key, place, (uint64_t)(uint32_t)a->sample[r], pair);
+            hd_random_normals(key, place, (uint64_t)(uint32_t)a->sample[r] << 32, pair);
             a->noise[r * a->E + e] = pair[0];
             if (e + 1 < a->E)
                 a->noise[r * a->E + e + 1] = pair[1];

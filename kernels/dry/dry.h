@@ -69,11 +69,16 @@ bool hd_dry_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits 
 
 /* Grouped products: own code, expert by expert. All threads share an expert of more rows than
  * SMALL; of smaller ones each thread takes whole experts, with scratch of its own, where there are
- * at least as many as threads. So few rows as decoding has are multiplied one by one. */
-enum { HD_DRY_GROUPED_SMALL = 224, HD_DRY_GROUPED_ONE_BY_ONE = 8 };
+ * SMALL_PER_THREAD of them, so that none waits long for the last. So few rows as decoding has are
+ * multiplied one by one. */
+enum {
+    HD_DRY_GROUPED_SMALL = 512,
+    HD_DRY_GROUPED_SMALL_PER_THREAD = 2,
+    HD_DRY_GROUPED_ONE_BY_ONE = 8
+};
 struct hd_dry_grouped_layout {
     int64_t begins_bytes; /* where each expert's rows begin: [E + 1] int64 */
-    int64_t thread_bytes; /* of one thread with a small expert */
+    int64_t thread_bytes; /* of one thread with a small expert; 0: no thread ever takes one */
     int64_t scratch_bytes;
 };
 struct hd_dry_grouped_layout hd_dry_grouped_layout(const struct hd_grouped_gemm_args *args,

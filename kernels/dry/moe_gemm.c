@@ -57,9 +57,9 @@ struct hd_dry_grouped_layout hd_dry_grouped_layout(const struct hd_grouped_gemm_
         l.scratch_bytes = l.begins_bytes;
         return l;
     }
-    l.thread_bytes = hd_dry_gemm_layout(&small, traits).scratch_bytes;
-    l.scratch_bytes =
-        traits->threads > 1 && traits->threads <= args->E ? traits->threads * l.thread_bytes : 0;
+    if (traits->threads > 1 && traits->threads * HD_DRY_GROUPED_SMALL_PER_THREAD <= args->E)
+        l.thread_bytes = hd_dry_gemm_layout(&small, traits).scratch_bytes;
+    l.scratch_bytes = traits->threads * l.thread_bytes;
     l.scratch_bytes = l.begins_bytes + (shared > l.scratch_bytes ? shared : l.scratch_bytes);
     return l;
 }

@@ -340,11 +340,11 @@ static void experts_products_share_scratch_or_have_their_own(void **state)
     (void)state;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
                      64 + 4 * 512 * (1032 + 96));
-    traits.threads = 3; /* 3 times 224 rows and the columns: more than one of 1000 rows */
+    traits.threads = 2; /* 2 times 512 rows and the columns: more than one of 1000 rows */
     a.N = 1024;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
-                     64 + 3 * 4 * 512 * (256 + 1056));
-    traits.threads = 5; /* never more small experts than threads */
+                     64 + 2 * 4 * 512 * (544 + 1056));
+    traits.threads = 3; /* never two small experts for each thread */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
                      64 + 4 * 512 * (1032 + 1056));
     a.T = 8; /* decoding reads weights as they lie */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "tests/reference/reference.h"
 #include "tests/unit/kernels/harness.h"
 
@@ -513,13 +514,12 @@ static struct hd_route_noise_args noise_args(struct tensor *noise, struct hd_ste
                                         .index = index->data,
                                         .R = sample->count,
                                         .E = E,
-                                        .layer = 3,
-                                        .seed = 7};
+                                        .key = hd_dropout_key(7, 3, 1)};
 }
 
 /* Goal: a row's noise belongs to its place in the data, not to where it is computed. Method: the
- * rows in another order and on other threads; another step, layer, seed, sample or place gives
- * other numbers. */
+ * rows in another order and on other threads, and the number that the header names; another step,
+ * layer, seed, sample or place gives other numbers. */
 static void noise_is_keyed_by_step_layer_and_place(void **state)
 {
     enum { R = 300, E = 7 };
@@ -540,6 +540,14 @@ static void noise_is_keyed_by_step_layer_and_place(void **state)
         device_launch(&device, HD_K_route_noise, &b);
         for (int64_t i = 0; i < R * E; i++)
             assert_true(tensor_get(noise, i) == tensor_get(back, (R - 1 - i / E) * E + i % E));
+        for (int64_t i = 0; i < R * E; i++) {
+            float pair[2];
+
+            hd_random_normals(hd_random_key(a.key, 11),
+                              (uint64_t)(i % E / 2) | (uint64_t)(3 * (i / E)) << 32,
+                              (uint64_t)(1000 + i / E) << 32, pair);
+            assert_true(tensor_get(noise, i) == (double)pair[i % E % 2]);
+        }
         for (int change = 0; change < 5; change++) {
             struct hd_step_block other_block = block;
             struct hd_route_noise_args c = a;
@@ -547,8 +555,7 @@ static void noise_is_keyed_by_step_layer_and_place(void **state)
             c.noise = other->data;
             c.block = &other_block;
             other_block.step += change == 0;
-            c.layer += change == 1;
-            c.seed += change == 2;
+            c.key = hd_dropout_key(7 + (change == 2), 3 + (change == 1), 1);
             if (change == 3)
                 c.sample = same_place->data;
             if (change == 4)
