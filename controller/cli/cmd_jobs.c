@@ -258,6 +258,7 @@ static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
                                         .dp = p->dp,
                                         .cp = p->cp,
                                         .tp = p->tp,
+                                        .ep = p->ep,
                                         .sequence = p->sequence,
                                         .cp_exchange = (enum hd_plan_exchange)p->cp_exchange};
     struct hd_text layout = {0};

@@ -60,6 +60,8 @@ const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WOR
 void cli_add_layout(const struct hd_plan_sizes *sizes, struct hd_text *out)
 {
     hd_text_add(out, "tp %d x cp %d x dp %d x pp %d", sizes->tp, sizes->cp, sizes->dp, sizes->pp);
+    if (sizes->ep > 1)
+        hd_text_add(out, ", ep %d", sizes->ep);
     if (sizes->sequence)
         hd_text_add(out, ", sequence parallel");
     if (sizes->cp > 1)

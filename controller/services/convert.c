@@ -377,6 +377,10 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, Heddle__V1__
 
     if (!spec)
         return hd_err(HD_CORRUPT, "a stored job cannot be read");
+    if (hd_spec_fill_defaults(spec)) { /* an older controller's has fewer sections */
+        hd_spec_free(spec);
+        return hd_err(HD_NO_MEMORY, "no memory for a stored job");
+    }
     *ret_spec = spec;
     return HD_OK;
 }

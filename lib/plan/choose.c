@@ -35,8 +35,6 @@ static enum hd_plan_obstacle check_built(const struct hd_plan_wish *w)
 {
     if (w->pp > 1)
         return HD_PLAN_PP_NOT_BUILT;
-    if (w->ep > 1)
-        return HD_PLAN_EP_NOT_BUILT;
     return w->zero > 0 ? HD_PLAN_ZERO_NOT_BUILT : HD_PLAN_FITS;
 }
 
@@ -58,6 +56,8 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_wish *w,
         return tp;
     if (s->cp > 1 && w->context % (2 * (int64_t)s->cp))
         return HD_PLAN_CP_CONTEXT;
+    if (s->ep > 1 && (!w->experts || w->experts % s->ep))
+        return w->experts ? HD_PLAN_EP_EXPERTS : HD_PLAN_EP_DENSE;
     if (s->sequence && s->tp == 1)
         return HD_PLAN_SEQUENCE_ALONE;
     return s->sequence && w->context / s->cp % s->tp ? HD_PLAN_SEQUENCE_ROWS : HD_PLAN_FITS;
@@ -66,7 +66,8 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_wish *w,
 enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devices,
                                    struct hd_plan_sizes *ret_sizes)
 {
-    struct hd_plan_sizes s = {.pp = 1, .cp = or_one(wish->cp), .tp = or_one(wish->tp), .ep = 1};
+    struct hd_plan_sizes s = {
+        .pp = 1, .cp = or_one(wish->cp), .tp = or_one(wish->tp), .ep = or_one(wish->ep)};
     const int64_t replica = (int64_t)s.cp * s.tp;
     enum hd_plan_obstacle why = check_built(wish);
     int64_t share;
@@ -84,6 +85,8 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devi
     s.dp = (int32_t)(devices / replica);
     if (wish->dp && wish->dp != s.dp)
         return HD_PLAN_DP;
+    if ((int64_t)s.dp * s.cp % s.ep)
+        return HD_PLAN_EP_RANKS;
     if (wish->global_batch < 1 || wish->global_batch % s.dp)
         return HD_PLAN_BATCH;
     share = wish->global_batch / s.dp;
@@ -126,7 +129,20 @@ static bool is_possible_count(const void *about, int64_t value)
     const struct hd_plan_wish *w = about;
     const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
 
-    return value % replica == 0 && w->global_batch % (value / replica) == 0;
+    return value % replica == 0 && w->global_batch % (value / replica) == 0 &&
+           value / or_one(w->tp) % or_one(w->ep) == 0;
+}
+
+/* Of experts, and of the ranks of dp x cp that share them. */
+struct expert_ranks {
+    int64_t experts, ranks;
+};
+
+static bool is_possible_ep(const void *about, int64_t value)
+{
+    const struct expert_ranks *e = about;
+
+    return e->experts % value == 0 && e->ranks % value == 0;
 }
 
 static bool divides(const void *about, int64_t value)
@@ -160,8 +176,6 @@ static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_o
     switch (why) {
     case HD_PLAN_PP_NOT_BUILT:
         return hd_err(HD_UNSUPPORTED, unsupported, "pp", "pipeline parallelism");
-    case HD_PLAN_EP_NOT_BUILT:
-        return hd_err(HD_UNSUPPORTED, unsupported, "ep", "expert parallelism");
     case HD_PLAN_ZERO_NOT_BUILT:
         return hd_err(HD_UNSUPPORTED,
                       "parallel.zero: ZeRO stage %d is not supported yet; use auto or 0", w->zero);
@@ -171,6 +185,15 @@ static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_o
                       "parallel.cp: %d ranks take two chunks each of model.context = %lld, which "
                       "%lld does not divide; use %s",
                       w->cp, (long long)w->context, 2 * (long long)w->cp, list);
+    case HD_PLAN_EP_DENSE:
+        return hd_err(HD_INVALID,
+                      "parallel.ep: %d ranks would share the experts of a block, and the model has "
+                      "none; write auto or 1",
+                      w->ep);
+    case HD_PLAN_EP_EXPERTS:
+        hd_text_list_near(divides, &w->experts, w->experts, w->ep, list);
+        return hd_err(HD_INVALID, "parallel.ep: %d does not divide model.experts = %lld; use %s",
+                      w->ep, (long long)w->experts, list);
     case HD_PLAN_SEQUENCE_ALONE:
         return hd_err(HD_INVALID, "parallel.sequence: true shares rows among the ranks of "
                                   "parallel.tp, which is 1; write auto or false, or raise tp");
@@ -205,6 +228,7 @@ static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_ob
 {
     const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
     const int64_t share = why == HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
+    struct expert_ranks ep = {.experts = w->experts};
     char list[HD_TEXT_LIST_MAX];
 
     hd_text_list_near(is_possible_count, w, HD_JOB_RANKS_MAX, devices, list);
@@ -216,6 +240,13 @@ static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_ob
                       devices, (long long)replica, *list ? "use " : "lower tp or cp", list);
     case HD_PLAN_DP:
         return refuse_dp(w, devices);
+    case HD_PLAN_EP_RANKS:
+        ep.ranks = devices / or_one(w->tp);
+        hd_text_list_near(is_possible_ep, &ep, ep.experts, w->ep, list);
+        return hd_err(HD_INVALID,
+                      "parallel.ep: %d does not divide the %lld ranks of dp x cp "
+                      "(resources.devices / parallel.tp); use %s",
+                      w->ep, (long long)ep.ranks, list);
     case HD_PLAN_BATCH:
         if (replica == 1)
             return hd_err(HD_INVALID,
@@ -251,9 +282,10 @@ static enum hd_status refuse_range(const struct hd_plan_wish *w, int32_t min, in
                       min, max, (long long)replica);
     return hd_err(HD_INVALID,
                   "resources.devices: no number from %d to %d shares train.global_batch = %lld "
-                  "evenly%s; change one of them",
+                  "evenly%s%s; change one of them",
                   min, max, (long long)w->global_batch,
-                  w->micro_batch ? " in whole micro-batches" : "");
+                  w->micro_batch ? " in whole micro-batches" : "",
+                  w->ep > 1 ? " among whole blocks of parallel.ep" : "");
 }
 
 enum hd_status hd_plan_check(const struct hd_plan_wish *wish, int32_t devices_min,

@@ -7,6 +7,8 @@
  *                   multiple of it (then each key/value head is held by tp / kv_heads ranks)
  *     cp > 1        2 x cp divides model.context: each rank has a chunk from the front and its
  *                   mirror image from the back, so that causal attention is shared evenly
+ *     ep > 1        the model has experts, and ep divides their number and dp x cp: a block of ep
+ *                   neighbours among those ranks holds one copy of all experts
  *     sequence      tp divides model.context / cp: rows of a norm are shared out among tp ranks.
  *                   Enough for every micro-batch, and the reason why none is asked for here
  *     micro_batch   dp x micro_batch divides train.global_batch
@@ -32,6 +34,7 @@ enum hd_plan_exchange { HD_PLAN_EXCHANGE_AUTO, HD_PLAN_RING, HD_PLAN_ALL_GATHER 
 struct hd_plan_wish {
     int64_t global_batch;                         /* sequences per step */
     int64_t heads, kv_heads, ffn_hidden, context; /* of the model, all >= 1 */
+    int64_t experts;                              /* of a block; 0: it has no router */
     int32_t tp, pp, dp, cp, ep;                   /* 0: auto */
     int32_t zero;                                 /* -1: auto */
     int32_t micro_batch;                          /* 0: auto */
@@ -52,17 +55,19 @@ struct hd_plan_sizes {
 enum hd_plan_obstacle {
     HD_PLAN_FITS,
     HD_PLAN_PP_NOT_BUILT,
-    HD_PLAN_EP_NOT_BUILT,
     HD_PLAN_ZERO_NOT_BUILT,
     HD_PLAN_TP_HEADS,
     HD_PLAN_TP_KV_HEADS,
     HD_PLAN_TP_FFN,
     HD_PLAN_CP_CONTEXT,
+    HD_PLAN_EP_DENSE,
+    HD_PLAN_EP_EXPERTS,
     HD_PLAN_SEQUENCE_ALONE, /* asked for, but tp is 1 */
     HD_PLAN_SEQUENCE_ROWS,
     HD_PLAN_TOO_MANY, /* devices, of HD_JOB_RANKS_MAX at most */
     HD_PLAN_DEVICES,  /* no multiple of tp x cp */
     HD_PLAN_DP,       /* not what tp and cp leave */
+    HD_PLAN_EP_RANKS, /* does not divide dp x cp */
     HD_PLAN_BATCH,
     HD_PLAN_MICRO_BATCH
 };

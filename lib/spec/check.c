@@ -35,12 +35,13 @@ static enum hd_status check_number(const char *path, const struct spec_key *key,
         value = *(const uint64_t *)member > INT64_MAX ? 0x1p64 : (double)*(const uint64_t *)member;
         break;
     case SPEC_REAL:
+    case SPEC_AUTO_REAL:
         value = *(const double *)member;
         break;
     default:
         return HD_OK;
     }
-    if (key->kind == SPEC_AUTO && value == 0)
+    if ((key->kind == SPEC_AUTO || key->kind == SPEC_AUTO_REAL) && value == 0)
         return HD_OK;
     if (spec_number_in_range(key, value))
         return HD_OK;
@@ -121,8 +122,8 @@ static enum hd_status check_name(const Heddle__V1__JobSpec *spec)
 static enum hd_status check_family(const Heddle__V1__ModelSpec *m)
 {
     static const char *const families[] = {"llama", "gpt2", "mistral", "qwen2", "qwen3", "mixtral"};
-    enum { BUILT = sizeof families / sizeof families[0] - 1 };
-    static const char use[] = "use llama, gpt2, mistral, qwen2 or qwen3";
+    enum { COUNT = sizeof families / sizeof families[0] };
+    static const char use[] = "use llama, gpt2, mistral, qwen2, qwen3 or mixtral";
     char quoted[SPEC_QUOTE_MAX];
     const char *nearest;
 
@@ -130,12 +131,10 @@ static enum hd_status check_family(const Heddle__V1__ModelSpec *m)
         return hd_err(HD_INVALID, "model.from: is not an absolute path");
     if (!*m->family)
         return hd_err(HD_INVALID, "model.family: is missing; %s", use);
-    for (size_t i = 0; i < BUILT; i++)
+    for (size_t i = 0; i < COUNT; i++)
         if (strcmp(m->family, families[i]) == 0)
             return HD_OK;
-    if (strcmp(m->family, "mixtral") == 0)
-        return unsupported("model.family", "mixtral", use);
-    nearest = hd_spec_nearest(m->family, families, BUILT);
+    nearest = hd_spec_nearest(m->family, families, COUNT);
     return hd_err(HD_INVALID, "model.family: %s is not a family; %s%s%s",
                   spec_quote(m->family, quoted), nearest ? "did you mean " : use,
                   nearest ? nearest : "", nearest ? "?" : "");
@@ -199,6 +198,47 @@ static enum hd_status check_features(const Heddle__V1__ModelSpec *m)
     if (s->beta_slow >= s->beta_fast)
         return hd_err(HD_INVALID, "model.rope_scaling.beta_slow: %g is not below beta_fast = %g",
                       s->beta_slow, s->beta_fast);
+    return HD_OK;
+}
+
+/* What only a model with experts has, in one without. The first such key of the file format. */
+static enum hd_status check_dense(const Heddle__V1__ModelSpec *m, double expert_rows)
+{
+    const struct {
+        const char *key;
+        bool given;
+    } keys[] = {{"model.experts", m->experts != 0},
+                {"model.experts_per_token", m->experts_per_token != 0},
+                {"model.shared_ffn_hidden", m->shared_ffn_hidden != 0},
+                {"model.router.renormalize", m->router->renormalize},
+                {"model.router.noisy", m->router->noisy},
+                {"model.router.balance", m->router->balance != 0},
+                {"model.router.z", m->router->z != 0},
+                {"model.router.capacity", m->router->capacity != 0},
+                {"parallel.expert_rows", expert_rows != 0}};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (keys[i].given)
+            return hd_err(HD_INVALID,
+                          "%s: %s has no experts; remove the line, or use model.family: mixtral",
+                          keys[i].key, m->family);
+    return HD_OK;
+}
+
+static enum hd_status check_experts(const Heddle__V1__JobSpec *spec)
+{
+    const Heddle__V1__ModelSpec *m = spec->model;
+
+    if (strcmp(m->family, "mixtral") != 0)
+        return check_dense(m, spec->parallel->expert_rows);
+    if (m->experts_per_token > m->experts)
+        return hd_err(HD_INVALID,
+                      "model.experts_per_token: %lld is more than model.experts = %lld; use a "
+                      "whole number from 1 to %lld",
+                      (long long)m->experts_per_token, (long long)m->experts,
+                      (long long)(m->experts < 64 ? m->experts : 64));
+    if (m->mlp_bias)
+        return hd_err(HD_INVALID, "model.mlp_bias: experts have none; remove the line");
     return HD_OK;
 }
 
@@ -380,6 +420,7 @@ void hd_spec_wish(const struct Heddle__V1__JobSpec *spec, struct hd_plan_wish *r
                                       .kv_heads = m->kv_heads,
                                       .ffn_hidden = m->ffn_hidden,
                                       .context = m->context,
+                                      .experts = m->experts,
                                       .tp = p->tp,
                                       .pp = p->pp,
                                       .dp = p->dp,
@@ -457,6 +498,8 @@ enum hd_status hd_spec_check(const struct Heddle__V1__JobSpec *spec)
         st = check_heads(spec->model);
     if (!st)
         st = check_features(spec->model);
+    if (!st)
+        st = check_experts(spec);
     if (!st)
         st = check_data(spec);
     if (!st)

@@ -27,6 +27,15 @@ static void fill_rope_scaling(Heddle__V1__RopeScaling *s)
         s->beta_slow = 1;
 }
 
+/* The numbers of Jiang et al. 2024, "Mixtral of Experts". */
+static void fill_experts(Heddle__V1__ModelSpec *m)
+{
+    if (!m->experts)
+        m->experts = 8;
+    if (!m->experts_per_token)
+        m->experts_per_token = 2;
+}
+
 static void fill_model(Heddle__V1__ModelSpec *m, bool bytes)
 {
     bool in_range = m->hidden > 0 && m->hidden <= 1 << 20; /* else check tells, no overflow here */
@@ -43,6 +52,8 @@ static void fill_model(Heddle__V1__ModelSpec *m, bool bytes)
         m->norm_eps = 1e-5;
     if (!m->head_width && m->heads > 0)
         m->head_width = m->hidden / m->heads;
+    if (strcmp(m->family, "mixtral") == 0)
+        fill_experts(m);
     fill_rope_scaling(m->rope_scaling);
 }
 
@@ -140,6 +151,24 @@ static void fill_absent_of_family(const struct yaml_node *root, Heddle__V1__Mode
         m->qk_norm = strcmp(m->family, "qwen3") == 0;
 }
 
+static bool has_router(const struct yaml_node *root, const char *key)
+{
+    const struct yaml_node *model = spec_yaml_find(root, "model");
+    const struct yaml_node *router = model ? spec_yaml_find(model, "router") : NULL;
+
+    return router && spec_yaml_find(router, key);
+}
+
+/* The balancing loss is Switch's, a share of choices times a mean probability, and so is its weight
+ * (Fedus et al. 2021). Mixtral's paper names none. */
+static void fill_absent_of_router(const struct yaml_node *root, Heddle__V1__RouterSpec *router)
+{
+    if (!has_router(root, "renormalize"))
+        router->renormalize = true;
+    if (!has_router(root, "balance"))
+        router->balance = 0.01;
+}
+
 /* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
  * they are absent. docs/job-file.md states them. */
 void spec_fill_absent(const struct yaml_node *root, Heddle__V1__JobSpec *spec)
@@ -149,6 +178,8 @@ void spec_fill_absent(const struct yaml_node *root, Heddle__V1__JobSpec *spec)
 
     if (!*spec->model->from_dir) /* which says it all */
         fill_absent_of_family(root, spec->model);
+    if (!*spec->model->from_dir && strcmp(spec->model->family, "mixtral") == 0)
+        fill_absent_of_router(root, spec->model->router);
     if (!spec_has(root, "train", "seed"))
         train->seed = 1;
     if (!spec_has(root, "train", "weight_decay"))

@@ -94,7 +94,10 @@ static enum hd_status take_numbers(Heddle__V1__ModelSpec *m, const struct hd_job
                    {"ffn_hidden", &m->ffn_hidden, job->ffn_hidden},
                    {"vocab", &m->vocab, job->vocab},
                    {"window", &m->window, job->window},
-                   {"window_from", &m->window_from, job->window_from}};
+                   {"window_from", &m->window_from, job->window_from},
+                   {"experts", &m->experts, job->experts},
+                   {"experts_per_token", &m->experts_per_token, job->experts_per_token},
+                   {"shared_ffn_hidden", &m->shared_ffn_hidden, job->shared_ffn_hidden}};
     enum hd_status st = take_context(&m->context, job->context, m->from_dir);
 
     for (size_t i = 0; !st && i < sizeof numbers / sizeof numbers[0]; i++)
@@ -161,6 +164,25 @@ static enum hd_status take_switches(Heddle__V1__ModelSpec *m, const struct hd_jo
     return HD_OK;
 }
 
+/* How tokens choose is the model's; what the losses weigh, and what an expert may refuse, is how it
+ * is trained: there config.json says what a job file that is silent means. */
+static enum hd_status take_router(Heddle__V1__RouterSpec *router, const struct hd_job *job,
+                                  const struct yaml_node *written, const char *dir)
+{
+    static const char *const words[] = {"false", "true"};
+    const struct yaml_node *node = spec_yaml_find(written, "router");
+
+    if (node && spec_yaml_find(node, "renormalize") && !router->renormalize == job->renormalize)
+        return differs("router.renormalize", words[!!router->renormalize], words[job->renormalize],
+                       dir);
+    if (router->noisy)
+        return differs("router.noisy", "true", "false", dir);
+    router->renormalize = job->renormalize;
+    if (!node || !spec_yaml_find(node, "balance"))
+        router->balance = job->balance;
+    return HD_OK;
+}
+
 static enum hd_status take_model(Heddle__V1__ModelSpec *m, const struct yaml_node *written)
 {
     struct hd_job job = {0};
@@ -175,6 +197,8 @@ static enum hd_status take_model(Heddle__V1__ModelSpec *m, const struct yaml_nod
     st = take_switches(m, &job, written);
     if (!st)
         st = take_numbers(m, &job);
+    if (!st)
+        st = take_router(m->router, &job, written, m->from_dir);
     return st ? st : take_rope_scaling(m->rope_scaling, &job, m->from_dir);
 }
 

@@ -108,6 +108,13 @@ static void add_value(struct hd_json_writer *w, const struct spec_key *key,
     case SPEC_SEED:
         hd_json_add_int64(w, key->name, (int64_t) * (const uint64_t *)member);
         break;
+    case SPEC_AUTO_REAL:
+        if (*(const double *)member == 0) {
+            hd_json_add_string(w, key->name, "auto");
+            break;
+        }
+        hd_json_add_real(w, key->name, *(const double *)member);
+        break;
     case SPEC_REAL:
         hd_json_add_real(w, key->name, *(const double *)member);
         break;

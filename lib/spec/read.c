@@ -490,6 +490,8 @@ static enum hd_status read_value(struct reader *r, const struct spec_key *key,
         parallel->_zero_case = HEDDLE__V1__PARALLEL_SPEC___ZERO_ZERO;
         parallel->zero = (int32_t)i;
         return st;
+    case SPEC_AUTO_REAL:
+        return is_auto(node) ? HD_OK : read_real(r, key, node, member);
     case SPEC_REAL:
         return read_real(r, key, node, member);
     case SPEC_BOOL:

@@ -86,6 +86,14 @@ static enum hd_status resolve_model(const Heddle__V1__ModelSpec *m, struct hd_jo
     job->qk_norm = m->qk_norm;
     job->window = m->window;
     job->window_from = m->window_from;
+    job->experts = m->experts;
+    job->experts_per_token = m->experts_per_token;
+    job->shared_ffn_hidden = m->shared_ffn_hidden;
+    job->renormalize = m->router->renormalize;
+    job->noisy = m->router->noisy;
+    job->balance = m->router->balance;
+    job->z_loss = m->router->z;
+    job->capacity = m->router->capacity;
     return st ? st : resolve_rope_scaling(m->rope_scaling, job);
 }
 
@@ -193,13 +201,16 @@ static enum hd_status check_sizes(const struct Heddle__V1__JobSpec *spec,
         world != (int64_t)plan->n_ranks)
         return hd_err(HD_INVALID, "plan: pp %d x dp %d x cp %d x tp %d is not its %zu ranks",
                       plan->pp, plan->dp, plan->cp, plan->tp, plan->n_ranks);
-    if (plan->micro_batch < 1)
-        return hd_err(HD_INVALID, "plan: micro_batch %d is not possible", plan->micro_batch);
+    if (plan->micro_batch < 1 || plan->ep < 1)
+        return hd_err(HD_INVALID, "plan: %s %d is not possible",
+                      plan->ep < 1 ? "ep" : "micro_batch",
+                      plan->ep < 1 ? plan->ep : plan->micro_batch);
     hd_spec_wish(spec, &wish);
     wish.pp = plan->pp;
     wish.dp = plan->dp;
     wish.cp = plan->cp;
     wish.tp = plan->tp;
+    wish.ep = plan->ep;
     wish.micro_batch = plan->micro_batch;
     wish.sequence = plan->sequence ? HD_PLAN_ON : HD_PLAN_OFF;
     st = hd_plan_check(&wish, (int32_t)world, (int32_t)world);
@@ -222,7 +233,8 @@ static enum hd_status resolve_plan(const struct Heddle__V1__JobSpec *spec,
     job->dp = plan->dp;
     job->cp = plan->cp;
     job->tp = plan->tp;
-    job->ep = 1;
+    job->ep = plan->ep;
+    job->expert_rows = spec->parallel->expert_rows;
     job->sequence = plan->sequence;
     job->micro_batch = plan->micro_batch;
     st = set_word(job->cp_exchange, "plan.cp_exchange",

@@ -79,6 +79,16 @@ static const struct spec_section rope_scaling_section = {
     "model.rope_scaling", &heddle__v1__rope_scaling__descriptor, rope_scaling_keys,
     COUNT(rope_scaling_keys), NULL};
 
+static const struct spec_key router_keys[] = {
+    {"renormalize", SPEC_BOOL, M(RouterSpec, renormalize), 0, 1, NULL, NULL},
+    {"noisy", SPEC_BOOL, M(RouterSpec, noisy), 0, 1, NULL, NULL},
+    {"balance", SPEC_REAL, M(RouterSpec, balance), 0, 1e3, NULL, NULL},
+    {"z", SPEC_REAL, M(RouterSpec, z), 0, 1e3, NULL, NULL},
+    {"capacity", SPEC_REAL, M(RouterSpec, capacity), 0, 1e6, NULL, NULL},
+};
+static const struct spec_section router_section = {
+    "model.router", &heddle__v1__router_spec__descriptor, router_keys, COUNT(router_keys), NULL};
+
 static const struct spec_key model_keys[] = {
     {"family", SPEC_TEXT, M(ModelSpec, family), 0, 0, NULL, NULL},
     {"from", SPEC_PATH, M(ModelSpec, from_dir), 0, 0, NULL, NULL},
@@ -100,6 +110,10 @@ static const struct spec_key model_keys[] = {
     {"window", SPEC_INT, M(ModelSpec, window), 0, 1 << 24, NULL, NULL},
     {"window_from", SPEC_INT, M(ModelSpec, window_from), 0, 1024, NULL, NULL},
     {"rope_scaling", SPEC_SECTION, M(ModelSpec, rope_scaling), 0, 0, NULL, &rope_scaling_section},
+    {"experts", SPEC_INT, M(ModelSpec, experts), 0, 4096, NULL, NULL},
+    {"experts_per_token", SPEC_INT, M(ModelSpec, experts_per_token), 0, 64, NULL, NULL},
+    {"shared_ffn_hidden", SPEC_INT, M(ModelSpec, shared_ffn_hidden), 0, 1 << 22, NULL, NULL},
+    {"router", SPEC_SECTION, M(ModelSpec, router), 0, 0, NULL, &router_section},
 };
 static const struct spec_section model_section = {"model", &heddle__v1__model_spec__descriptor,
                                                   model_keys, COUNT(model_keys), NULL};
@@ -174,6 +188,7 @@ static const struct spec_key parallel_keys[] = {
     {"recompute", SPEC_CHOICE, M(ParallelSpec, recompute), 0, 0, NULL, NULL},
     {"sequence", SPEC_SWITCH, M(ParallelSpec, sequence), 0, 0, switch_words, NULL},
     {"cp_exchange", SPEC_WORD, M(ParallelSpec, cp_exchange), 0, 0, exchange_words, NULL},
+    {"expert_rows", SPEC_AUTO_REAL, M(ParallelSpec, expert_rows), 1, 1e6, NULL, NULL},
 };
 static const struct spec_section parallel_section = {
     "parallel", &heddle__v1__parallel_spec__descriptor, parallel_keys, COUNT(parallel_keys), NULL};
@@ -299,9 +314,11 @@ bool spec_set_text(char **member, const char *text)
 /* "a whole number from 1 to 16" */
 static const char *range_text(const struct spec_key *key, char ret_text[96])
 {
-    const char *what =
-        key->kind == SPEC_REAL || key->kind == SPEC_SOURCES ? "a number" : "a whole number";
-    const char *also = key->kind == SPEC_AUTO || key->kind == SPEC_ZERO ? "auto or " : "";
+    const bool real =
+        key->kind == SPEC_REAL || key->kind == SPEC_AUTO_REAL || key->kind == SPEC_SOURCES;
+    const bool automatic =
+        key->kind == SPEC_AUTO || key->kind == SPEC_AUTO_REAL || key->kind == SPEC_ZERO;
+    const char *what = real ? "a number" : "a whole number", *also = automatic ? "auto or " : "";
 
     if (key->kind == SPEC_SEED)
         (void)snprintf(ret_text, 96, "a whole number from 0 to 9223372036854775807");

@@ -22,24 +22,25 @@
 /* ---- the table of keys ---- */
 
 enum spec_kind {
-    SPEC_TEXT,    /* char *: any text */
-    SPEC_PATH,    /* char *: a path */
-    SPEC_CHOICE,  /* char *: auto is "", else as written */
-    SPEC_INT,     /* int64_t */
-    SPEC_INT32,   /* int32_t */
-    SPEC_AUTO,    /* int32_t: auto is 0 */
-    SPEC_ZERO,    /* ParallelSpec.zero: auto is not set */
-    SPEC_SEED,    /* uint64_t, up to INT64_MAX */
-    SPEC_REAL,    /* double */
-    SPEC_BOOL,    /* protobuf_c_boolean */
-    SPEC_WORD,    /* an enum, by words */
-    SPEC_SWITCH,  /* the enum Switch: auto, true or false */
-    SPEC_FILES,   /* DataFile ** with its count in front of it (protobuf-c's n_ member) */
-    SPEC_SOURCES, /* the same for data.train, whose entries may be {path, weight}; min, max: of
-                     weights */
-    SPEC_DEVICES, /* devices_min and devices_max, by a number or {min, max} */
-    SPEC_STEPS,   /* two int64_t side by side: [first, last], or one number for both */
-    SPEC_SECTION  /* a message of its own */
+    SPEC_TEXT,      /* char *: any text */
+    SPEC_PATH,      /* char *: a path */
+    SPEC_CHOICE,    /* char *: auto is "", else as written */
+    SPEC_INT,       /* int64_t */
+    SPEC_INT32,     /* int32_t */
+    SPEC_AUTO,      /* int32_t: auto is 0 */
+    SPEC_ZERO,      /* ParallelSpec.zero: auto is not set */
+    SPEC_SEED,      /* uint64_t, up to INT64_MAX */
+    SPEC_REAL,      /* double */
+    SPEC_AUTO_REAL, /* double: auto is 0 */
+    SPEC_BOOL,      /* protobuf_c_boolean */
+    SPEC_WORD,      /* an enum, by words */
+    SPEC_SWITCH,    /* the enum Switch: auto, true or false */
+    SPEC_FILES,     /* DataFile ** with its count in front of it (protobuf-c's n_ member) */
+    SPEC_SOURCES,   /* the same for data.train, whose entries may be {path, weight}; min, max: of
+                       weights */
+    SPEC_DEVICES,   /* devices_min and devices_max, by a number or {min, max} */
+    SPEC_STEPS,     /* two int64_t side by side: [first, last], or one number for both */
+    SPEC_SECTION    /* a message of its own */
 };
 
 struct spec_word {

@@ -50,6 +50,9 @@ static const struct choice exchanges[] = {{NULL, HD_PLAN_EXCHANGE_AUTO},
                                           {"tree", WRONG}};
 static const int32_t counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 65, 128, 65536};
 
+static const struct choice room[] = {{NULL, 0},  {NULL, 0},    {"auto", 0},
+                                     {"1.5", 1}, {"0", WRONG}, {"0.99", WRONG}};
+
 struct input {
     const uint8_t *bytes;
     size_t left;
@@ -93,10 +96,18 @@ static void write_model(struct input *in, struct hd_plan_wish *w)
     static const int32_t widths[] = {96, 32, 48, 100, 172, 128, 7};
     static const int32_t contexts[] = {32, 1, 8, 12, 24, 64, 96, 100, 4096};
     static const int32_t parts[] = {1, 2, 3, 4, 8};
+    static const int32_t experts[] = {0, 8, 0, 1, 4, 6, 12, 64}, choices[] = {1, 2, 4, 64};
+    int32_t per_token;
     int64_t part;
 
-    hd_text_add(&in->text,
-                "name: t\nmodel: {family: llama, layers: 1, hidden: 64, head_width: 8, ");
+    w->experts = experts[choose(in, COUNT(experts))];
+    hd_text_add(&in->text, "name: t\nmodel: {family: %s, layers: 1, hidden: 64, head_width: 8, ",
+                w->experts ? "mixtral" : "llama");
+    if (w->experts) {
+        hd_text_add(&in->text, "experts: %d, ", (int)w->experts);
+        per_token = (int32_t)write_number(in, "experts_per_token", choices, COUNT(choices));
+        in->wrong |= per_token > w->experts;
+    }
     w->heads = write_number(in, "heads", heads, COUNT(heads));
     part = parts[choose(in, COUNT(parts))];
     w->kv_heads = w->heads % part ? w->heads : w->heads / part;
@@ -108,12 +119,16 @@ static void write_model(struct input *in, struct hd_plan_wish *w)
 
 static void write_parallel(struct input *in, struct hd_plan_wish *w)
 {
+    int32_t rows;
+
     hd_text_add(&in->text, "parallel: {");
     w->tp = write_choice(in, "tp", sizes, COUNT(sizes));
     w->cp = write_choice(in, "cp", sizes, COUNT(sizes));
     w->dp = choose(in, 4) ? 0 : write_choice(in, "dp", sizes, COUNT(sizes));
     w->pp = write_choice(in, "pp", unbuilt, COUNT(unbuilt));
-    w->ep = write_choice(in, "ep", unbuilt, COUNT(unbuilt));
+    w->ep = choose(in, 2) ? 0 : write_choice(in, "ep", sizes, COUNT(sizes));
+    rows = choose(in, 2) ? 0 : write_choice(in, "expert_rows", room, COUNT(room));
+    in->wrong |= rows > 0 && !w->experts;
     w->zero = write_choice(in, "zero", zeros, COUNT(zeros));
     w->micro_batch = choose(in, 2) ? 0 : write_choice(in, "micro_batch", sizes, COUNT(sizes));
     w->sequence = (enum hd_plan_switch)write_choice(in, "sequence", switches, COUNT(switches));
@@ -171,6 +186,7 @@ static void resolve(const struct Heddle__V1__JobSpec *spec, const struct hd_plan
     plan.dp = s->dp;
     plan.cp = s->cp;
     plan.tp = s->tp;
+    plan.ep = s->ep;
     plan.micro_batch = s->micro_batch;
     plan.sequence = s->sequence;
     plan.cp_exchange = (Heddle__V1__CpExchange)s->cp_exchange;
@@ -184,9 +200,13 @@ static void resolve(const struct Heddle__V1__JobSpec *spec, const struct hd_plan
     assert_int_equal(hd_mesh_init(&mesh, &(struct hd_mesh_sizes){.pp = (int32_t)back.pp,
                                                                  .dp = (int32_t)back.dp,
                                                                  .cp = (int32_t)back.cp,
-                                                                 .tp = (int32_t)back.tp}),
+                                                                 .tp = (int32_t)back.tp,
+                                                                 .ep = (int32_t)back.ep}),
                      HD_OK);
     assert_int_equal(mesh.world, devices);
+    assert_int_equal(back.ep, s->ep);
+    assert_true(back.ep == 1 || (back.experts > 0 && back.experts % back.ep == 0));
+    assert_true(back.experts_per_token <= back.experts);
     assert_int_equal(back.sequence, s->sequence);
     assert_string_equal(back.cp_exchange,
                         s->cp_exchange == HD_PLAN_ALL_GATHER ? "all_gather" : "ring");
@@ -247,7 +267,7 @@ static void a_layout_is_accepted_exactly_when_there_is_one(void **state)
 
     (void)state;
     for (int round = 0; round < 20000; round++) {
-        uint8_t bytes[24];
+        uint8_t bytes[28];
 
         /* a zero is the plainest choice: most keys stay so, or hardly any file would be sound */
         for (size_t i = 0; i < sizeof bytes; i++) {

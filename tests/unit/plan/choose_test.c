@@ -62,14 +62,15 @@ static bool is_legal(const struct hd_plan_wish *w, int tp, int cp, int devices)
 
 static void check_sizes(const struct hd_plan_wish *w, int devices, const struct hd_plan_sizes *s)
 {
-    const struct hd_mesh_sizes sizes = {.pp = s->pp, .dp = s->dp, .cp = s->cp, .tp = s->tp};
+    const struct hd_mesh_sizes sizes = {
+        .pp = s->pp, .dp = s->dp, .cp = s->cp, .tp = s->tp, .ep = s->ep};
     struct hd_mesh mesh;
 
     assert_int_equal(hd_mesh_init(&mesh, &sizes), HD_OK);
     assert_int_equal(mesh.world, devices);
     assert_int_equal((int64_t)s->dp * s->micro_batch * s->micro_batches, w->global_batch);
     assert_int_equal(s->sequence, w->sequence ? w->sequence == HD_PLAN_ON : s->tp > 1);
-    assert_int_equal(s->ep, 1);
+    assert_int_equal(s->ep, w->ep ? w->ep : 1);
     assert_int_equal(s->zero, 0);
 }
 
@@ -260,15 +261,82 @@ static void what_has_no_layout_has_a_story(void **state)
     }
 }
 
+/* Experts dealt to ep ranks, and the ranks of dp x cp to blocks of ep: none is left over. */
+static bool experts_can_be_dealt(int experts, int ranks, int ep)
+{
+    int dealt = 0, blocks = 0;
+
+    while (ep > 1 && dealt < experts)
+        dealt += ep;
+    while (blocks < ranks)
+        blocks += ep;
+    return (ep == 1 || (experts > 0 && dealt == experts)) && blocks == ranks;
+}
+
+/* Goal: ep is one more thing to deal out, after all others. Method: every small ep where a layout
+ * without experts fits. */
+static void experts_are_shared_by_blocks_of_ranks(void **state)
+{
+    static const int experts[] = {0, 1, 6, 8};
+    int fits = 0;
+
+    (void)state;
+    for (size_t e = 0; e < sizeof experts / sizeof experts[0]; e++)
+        for (int devices = 1; devices <= 24; devices++)
+            for (int ep = 1; ep <= 9; ep++) {
+                struct hd_plan_wish w = plain;
+                struct hd_plan_sizes s;
+                bool legal;
+
+                w.tp = devices % 2 ? 1 : 2;
+                w.cp = devices % 4 ? 1 : 2;
+                legal = hd_plan_size(&w, devices, &s) == HD_PLAN_FITS &&
+                        experts_can_be_dealt(experts[e], devices / w.tp, ep);
+                w.experts = experts[e];
+                w.ep = ep;
+                assert_int_equal(hd_plan_size(&w, devices, &s) == HD_PLAN_FITS, legal);
+                if (legal)
+                    check_sizes(&w, devices, &s);
+                fits += legal && ep > 1;
+            }
+    assert_true(fits > 10);
+}
+
+static void a_refusal_of_ep_says_what_to_write_instead(void **state)
+{
+    static const struct {
+        int experts, ep, tp, devices;
+        const char *says;
+    } rows[] = {
+        {0, 2, 1, 2,
+         "parallel.ep: 2 ranks would share the experts of a block, and the model has none; write "
+         "auto or 1"},
+        {8, 3, 1, 6, "parallel.ep: 3 does not divide model.experts = 8; use 1, 2, 4 or 8"},
+        {8, 4, 2, 12,
+         "parallel.ep: 4 does not divide the 6 ranks of dp x cp (resources.devices / parallel.tp); "
+         "use 1 or 2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_plan_wish w = plain;
+
+        w.experts = rows[i].experts;
+        w.ep = rows[i].ep;
+        w.tp = rows[i].tp;
+        assert_int_equal(hd_plan_check(&w, rows[i].devices, rows[i].devices), HD_INVALID);
+        assert_string_equal(hd_err_message(), rows[i].says);
+    }
+}
+
 static void what_is_not_built_is_another_status(void **state)
 {
     const struct {
-        int pp, ep, zero;
+        int pp, zero;
         const char *says;
     } rows[] = {
-        {2, 0, -1, "parallel.pp: pipeline parallelism is not supported yet; use auto or 1"},
-        {0, 2, -1, "parallel.ep: expert parallelism is not supported yet; use auto or 1"},
-        {0, 0, 3, "parallel.zero: ZeRO stage 3 is not supported yet; use auto or 0"},
+        {2, -1, "parallel.pp: pipeline parallelism is not supported yet; use auto or 1"},
+        {0, 3, "parallel.zero: ZeRO stage 3 is not supported yet; use auto or 0"},
     };
 
     (void)state;
@@ -276,7 +344,6 @@ static void what_is_not_built_is_another_status(void **state)
         struct hd_plan_wish w = plain;
 
         w.pp = rows[i].pp;
-        w.ep = rows[i].ep;
         w.zero = rows[i].zero;
         assert_int_equal(hd_plan_check(&w, 2, 2), HD_UNSUPPORTED);
         assert_string_equal(hd_err_message(), rows[i].says);
@@ -295,6 +362,8 @@ int main(void)
         cmocka_unit_test(the_most_devices_are_whole_replicas),
         cmocka_unit_test(a_refusal_says_what_to_write_instead),
         cmocka_unit_test(what_has_no_layout_has_a_story),
+        cmocka_unit_test(experts_are_shared_by_blocks_of_ranks),
+        cmocka_unit_test(a_refusal_of_ep_says_what_to_write_instead),
         cmocka_unit_test(what_is_not_built_is_another_status),
     };
 

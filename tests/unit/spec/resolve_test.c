@@ -66,6 +66,45 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
     free(job);
 }
 
+/* Six experts on the four ranks of cp 2 x dp 2: two blocks of ep 2. */
+static void experts_reach_the_ranks(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    Heddle__V1__JobSpec *spec =
+        read_good("model={family: mixtral, layers: 1, hidden: 64, heads: 4, context: 16, experts: "
+                  "6, experts_per_token: 3, shared_ffn_hidden: 32, router: {noisy: true, balance: "
+                  "0.5, z: 0.25, capacity: 2}}");
+    Heddle__V1__RankPlacement *ranks[4] = {NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    assert_non_null(job);
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 4);
+    plan.dp = plan.cp = plan.ep = 2;
+    spec->parallel->expert_rows = 1.5;
+    if (hd_spec_resolve(spec, &plan, &attempt, &arena, job))
+        fail_msg("%s", hd_err_message());
+    assert_string_equal(job->family, "mixtral");
+    assert_int_equal(job->experts, 6);
+    assert_int_equal(job->experts_per_token, 3);
+    assert_int_equal(job->shared_ffn_hidden, 32);
+    assert_true(job->renormalize && job->noisy);
+    assert_true(job->balance == 0.5 && job->z_loss == 0.25 && job->capacity == 2);
+    assert_int_equal(job->ep, 2);
+    assert_true(job->expert_rows == 1.5);
+
+    plan.ep = 4;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "plan: parallel.ep: 4 does not divide model.experts = 6; use 1, 2, 3 or 6");
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
 /* Goal: a mixture reaches the ranks file by file. Method: two sources, one of two files, one of
  * which a pattern finds and data.val has; through JSON and the resolved job. */
 static void a_mixture_reaches_the_ranks(void **state)
@@ -233,7 +272,7 @@ static void axes_reach_the_ranks(void **state)
     (void)state;
     hd_spec_add_json(spec, NULL, &writer);
     assert_non_null(strstr(text.data, "\"cp\":2,"));
-    assert_non_null(strstr(text.data, "\"sequence\":false,\"cp_exchange\":\"all_gather\"}"));
+    assert_non_null(strstr(text.data, "\"sequence\":false,\"cp_exchange\":\"all_gather\","));
     hd_arena_init(&arena, 0);
     fill_plan(&plan, ranks, 4);
     plan.dp = 1;
@@ -382,6 +421,7 @@ int main(void)
         cmocka_unit_test(the_resolved_job_has_everything_and_reads_back),
         cmocka_unit_test(lines_are_documents_and_bytes_are_one_text),
         cmocka_unit_test(token_files_need_no_tokenizer),
+        cmocka_unit_test(experts_reach_the_ranks),
         cmocka_unit_test(a_mixture_reaches_the_ranks),
         cmocka_unit_test(steps_to_trace_reach_the_ranks),
         cmocka_unit_test(axes_reach_the_ranks),

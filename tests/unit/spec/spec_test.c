@@ -36,6 +36,32 @@ static const struct mistake mistakes[] = {
     {6, "  heads: 8\n  rope_scaling: {type: cubic}",
      "job.yaml:7: model.rope_scaling.type: 'cubic' is not one of none, linear, llama3, yarn; use "
      "one of them"},
+    /* experts */
+    {3, "  family: llama\n  experts: 8",
+     "job.yaml:4: model.experts: llama has no experts; remove the line, or use model.family: "
+     "mixtral"},
+    {3, "  family: llama\n  router:\n    renormalize: true",
+     "job.yaml:5: model.router.renormalize: llama has no experts; remove the line, or use "
+     "model.family: mixtral"},
+    {15, "parallel: {expert_rows: 2}",
+     "job.yaml:15: parallel.expert_rows: llama has no experts; remove the line, or use "
+     "model.family: mixtral"},
+    {15, "parallel: {expert_rows: 0.5}",
+     "job.yaml:15: parallel.expert_rows: 0.5 is not possible; give auto or a number from 1 to "
+     "1000000"},
+    {15, "parallel: {ep: 2}",
+     "job.yaml:15: parallel.ep: 2 ranks would share the experts of a block, and the model has "
+     "none; write auto or 1"},
+    {3, "  family: mixtral\n  experts: 3\n  experts_per_token: 4",
+     "job.yaml:5: model.experts_per_token: 4 is more than model.experts = 3; use a whole number "
+     "from 1 to 3"},
+    {3, "  family: mixtral\n  mlp_bias: true",
+     "job.yaml:4: model.mlp_bias: experts have none; remove the line"},
+    {3, "  family: mixtral\n  router: {balance: -1}",
+     "job.yaml:4: model.router.balance: -1 is not possible; give a number from 0 to 1000"},
+    {3, "  family: mixtral\n  router: {top_k: 1}",
+     "job.yaml:4: model.router.top_k: unknown key; model.router has renormalize, noisy, balance, "
+     "z, capacity"},
     /* the form */
     {1, "name: [",
      "job.yaml:3: not YAML: did not find expected ',' or ']', while parsing a flow sequence that "
@@ -62,7 +88,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:2: validation: unknown key; did you mean validate?"},
     {15, "parallel: {xyzzy: 1}",
      "job.yaml:15: parallel.xyzzy: unknown key; parallel has tp, pp, "
-     "dp, cp, ep, zero, schedule, micro_batch, recompute, sequence, cp_exchange"},
+     "dp, cp, ep, zero, schedule, micro_batch, recompute, sequence, cp_exchange, expert_rows"},
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
      "data, train, validate, parallel, resources, checkpoint, "
@@ -103,7 +129,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:9: data.train[1]: expected a path, not a group of keys"},
     /* what is missing: at the line of its group */
     {1, "", "job.yaml:2: name: is missing; give the job a name, such as tiny-llama"},
-    {3, "", "job.yaml:2: model.family: is missing; use llama, gpt2, mistral, qwen2 or qwen3"},
+    {3, "",
+     "job.yaml:2: model.family: is missing; use llama, gpt2, mistral, qwen2, qwen3 or mixtral"},
     {4, "", "job.yaml:2: model.layers: is missing; give a whole number from 1 to 1024"},
     {9, "",
      "job.yaml:8: data.train: is missing; give a list of text files, such as "
@@ -208,17 +235,12 @@ static const struct mistake mistakes[] = {
 
 /* Sensible wishes: another status, words of their own. */
 static const struct mistake wishes[] = {
-    {3, "  family: mixtral",
-     "job.yaml:3: model.family: mixtral is not supported yet; use llama, gpt2, mistral, qwen2 or "
-     "qwen3"},
     {13, "  global_batch: 8\n  precision: fp16",
      "job.yaml:14: train.precision: fp16 is not supported yet; use auto, fp32 or bf16"},
     {13, "  global_batch: 8\n  precision: fp8",
      "job.yaml:14: train.precision: fp8 is not supported yet; use auto, fp32 or bf16"},
     {15, "parallel: {pp: 2}",
      "job.yaml:15: parallel.pp: pipeline parallelism is not supported yet; use auto or 1"},
-    {15, "parallel: {ep: 2}",
-     "job.yaml:15: parallel.ep: expert parallelism is not supported yet; use auto or 1"},
     {15, "parallel: {zero: 1}",
      "job.yaml:15: parallel.zero: ZeRO stage 1 is not supported yet; use auto or 0"},
     {15, "parallel: {schedule: 1f1b}",
@@ -437,6 +459,46 @@ static void gpt2_ties_its_embeddings_and_is_four_times_as_wide(void **state)
                      "tie_embeddings: false}");
     assert_false(spec->model->tie_embeddings);
     hd_spec_free(spec);
+}
+
+/* Goal: a mixture of experts has Mixtral's numbers where the file is silent, what it says where
+ * not, and both survive JSON. */
+static void experts_get_the_documented_defaults(void **state)
+{
+    Heddle__V1__JobSpec *spec = read_good("model.family=mixtral"), *second = NULL;
+    struct hd_text text = {0};
+    struct hd_json_writer writer = {.out = &text};
+    const Heddle__V1__RouterSpec *router = spec->model->router;
+
+    (void)state;
+    assert_int_equal(spec->model->experts, 8);
+    assert_int_equal(spec->model->experts_per_token, 2);
+    assert_int_equal(spec->model->shared_ffn_hidden, 0);
+    assert_true(router->renormalize && !router->noisy);
+    assert_true(router->balance == 0.01 && router->z == 0 && router->capacity == 0);
+    assert_int_equal(spec->parallel->ep, 0);
+    assert_true(spec->parallel->expert_rows == 0);
+    hd_spec_free(spec);
+
+    spec = read_good("model={family: mixtral, layers: 1, hidden: 64, heads: 4, context: 16, "
+                     "experts: 6, experts_per_token: 1, shared_ffn_hidden: 32, router: "
+                     "{renormalize: false, noisy: true, balance: 0, z: 1e-3, capacity: 1.25}}");
+    router = spec->model->router;
+    assert_int_equal(spec->model->experts, 6);
+    assert_int_equal(spec->model->experts_per_token, 1);
+    assert_int_equal(spec->model->shared_ffn_hidden, 32);
+    assert_true(!router->renormalize && router->noisy);
+    assert_true(router->balance == 0 && router->z == 1e-3 && router->capacity == 1.25);
+    hd_spec_add_json(spec, NULL, &writer);
+    hd_spec_free(spec);
+    assert_non_null(strstr(text.data, "\"expert_rows\":\"auto\""));
+    if (read_bytes(text.data, text.len_bytes, "parallel.expert_rows=1.5", &second))
+        fail_msg("%s", hd_err_message());
+    router = second->model->router;
+    assert_true(!router->renormalize && router->noisy && router->capacity == 1.25);
+    assert_true(second->parallel->expert_rows == 1.5);
+    hd_spec_free(second);
+    hd_text_free(&text);
 }
 
 /* ---- overrides ---- */
@@ -696,6 +758,7 @@ int main(void)
         cmocka_unit_test(absent_keys_get_the_documented_defaults),
         cmocka_unit_test(a_zero_that_was_written_stays_zero),
         cmocka_unit_test(gpt2_ties_its_embeddings_and_is_four_times_as_wide),
+        cmocka_unit_test(experts_get_the_documented_defaults),
         cmocka_unit_test(an_override_takes_the_place_of_what_the_file_says),
         cmocka_unit_test(a_wrong_override_is_its_own_place),
         cmocka_unit_test(a_job_file_is_at_most_256_kib),
