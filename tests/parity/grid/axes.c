@@ -75,11 +75,11 @@ enum {
 
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
-    {"gpt2", 257, ALL_AXES, "tied head, learned positions, biases, layer norms"},
-    {"llama", 258, ALL_AXES, "grouped queries: 4 heads, 2 key/value heads"},
-    {"qwen2", 257, GROUPS, "biases of q, k, v on grouped queries"},
-    {"qwen3", 258, GROUPS, "norms of heads on grouped queries"},
-    {"mistral", 258, GROUPS | 1 << GRID_EXCHANGE, "a window of 5 on grouped queries"},
+    {"gpt2", 257, false, ALL_AXES, "tied head, learned positions, biases, layer norms"},
+    {"llama", 258, false, ALL_AXES, "grouped queries: 4 heads, 2 key/value heads"},
+    {"qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents"},
+    {"qwen3", 258, false, GROUPS, "norms of heads on grouped queries"},
+    {"mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE, "a window of 5 on grouped queries"},
 };
 
 const struct grid_model *grid_model_find(const char *name)
@@ -96,6 +96,10 @@ struct hd_job grid_reference(const struct grid_model *model, const struct harnes
     struct hd_job job = harness_job(harness, model->name, 1);
 
     job.vocab = model->vocab;
+    if (model->bounded) {
+        (void)snprintf(job.documents, sizeof job.documents, "bounded");
+        job.end_of_text = '\n';
+    }
     return job;
 }
 

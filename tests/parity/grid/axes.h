@@ -44,6 +44,7 @@ extern const struct grid_axis grid_axes[GRID_AXES];
 struct grid_model {
     const char *name; /* a family */
     int64_t vocab;
+    bool bounded;  /* each line of the corpus is a document, which sees nothing else */
     unsigned axes; /* a bit for each that takes part; the others stay at rest */
     const char *what;
 };

@@ -154,6 +154,29 @@ enum hd_status compare_ranks_agree(const struct run *run, int world)
     return HD_OK;
 }
 
+/* Of every step, and of a validation behind the last one. */
+static enum hd_status compare_losses(const struct run *mine, const struct run *reference)
+{
+    for (int s = 0; s < mine->steps; s++) {
+        if (!(fabs(mine->loss[s] - reference->loss[s]) <= 1e-4))
+            return hd_err(HD_INVALID, "step %d: loss %.8g, the reference has %.8g", s + 1,
+                          mine->loss[s], reference->loss[s]);
+        if (!(fabs(mine->grad_norm[s] / reference->grad_norm[s] - 1) <= (s ? 1e-3 : 1e-5)))
+            return hd_err(HD_INVALID, "step %d: gradient norm %.8g, the reference has %.8g", s + 1,
+                          mine->grad_norm[s], reference->grad_norm[s]);
+        if (mine->targets[s] != reference->targets[s])
+            return hd_err(HD_INVALID, "step %d: %lld targets, the reference has %lld", s + 1,
+                          (long long)mine->targets[s], (long long)reference->targets[s]);
+    }
+    if (!(fabs(mine->validation_loss - reference->validation_loss) <= 1e-4) ||
+        mine->validation_targets != reference->validation_targets)
+        return hd_err(HD_INVALID,
+                      "validation: %.8g over %lld targets, the reference has %.8g, %lld",
+                      mine->validation_loss, (long long)mine->validation_targets,
+                      reference->validation_loss, (long long)reference->validation_targets);
+    return HD_OK;
+}
+
 static enum hd_status compare_course(const struct hd_job *job, const struct run *mine,
                                      const struct run *reference, double *ret_worst)
 {
@@ -170,14 +193,8 @@ static enum hd_status compare_course(const struct hd_job *job, const struct run 
         st = compare_gradients(job, mine->first_grad, reference->first_grad, fp32_bound, ret_worst);
     if (!st && !(change <= 1e-4))
         st = hd_err(HD_INVALID, "weight changes are %g apart, at most 1e-4 allowed", change);
-    for (int s = 0; !st && s < mine->steps; s++) {
-        if (!(fabs(mine->loss[s] - reference->loss[s]) <= 1e-4))
-            st = hd_err(HD_INVALID, "step %d: loss %.8g, the reference has %.8g", s + 1,
-                        mine->loss[s], reference->loss[s]);
-        else if (!(fabs(mine->grad_norm[s] / reference->grad_norm[s] - 1) <= (s ? 1e-3 : 1e-5)))
-            st = hd_err(HD_INVALID, "step %d: gradient norm %.8g, the reference has %.8g", s + 1,
-                        mine->grad_norm[s], reference->grad_norm[s]);
-    }
+    if (!st)
+        st = compare_losses(mine, reference);
     return st;
 }
 

@@ -34,8 +34,8 @@ double change_distance(const struct hd_job *job, const struct run *mine,
 enum hd_status compare_ranks_agree(const struct run *run, int world);
 
 /* Trains `job` on threads and holds it against a reference run of the same steps: first gradients,
- * losses, total weight change (1e-4), norms, and the gradients of the last step at the reference's
- * weights before it. */
+ * losses and targets of the steps and of a validation, total weight change (1e-4), norms, and the
+ * gradients of the last step at the reference's weights before it. */
 enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
                             double *ret_worst);
 enum hd_status compare_layout(const struct hd_job *job, const struct hd_layout_options *options,

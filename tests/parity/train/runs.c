@@ -126,8 +126,22 @@ static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank
             continue;
         run->loss[s] = result.loss;
         run->grad_norm[s] = result.grad_norm;
+        run->targets[s] = result.targets;
     }
     return HD_OK;
+}
+
+static enum hd_status validate(struct hd_trainer *t, struct run *run, int rank)
+{
+    int64_t targets;
+    double loss;
+    enum hd_status st = hd_trainer_validate(t, &loss, &targets);
+
+    if (!st && rank == 0) {
+        run->validation_loss = loss;
+        run->validation_targets = targets;
+    }
+    return st;
 }
 
 /* All ranks have come this far. */
@@ -191,6 +205,8 @@ static enum hd_status body(struct harness_rank *r)
         (void)run_copy_state(t, HD_STATE_WEIGHT, run->initial);
     if (!st)
         st = take_steps(t, run, r->rank);
+    if (!st)
+        st = validate(t, run, r->rank);
     if (!st)
         st = compare_ranks(r, t, run);
     run->state_hash[r->rank] = run_hash_state(t);

@@ -23,6 +23,9 @@ struct run {
     /* found */
     int64_t count;
     double loss[RUN_STEPS_MAX], grad_norm[RUN_STEPS_MAX];
+    int64_t targets[RUN_STEPS_MAX];
+    double validation_loss; /* in the end */
+    int64_t validation_targets;
     float initial[RUN_ELEMENTS_MAX];
     float before_last[RUN_ELEMENTS_MAX]; /* masters before the last step */
     float weights[RUN_ELEMENTS_MAX];     /* masters in the end */
