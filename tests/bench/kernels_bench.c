@@ -719,6 +719,143 @@ static void bench_rows(struct bench *b, const int64_t *s)
             time_kernel(b, label, all[i].kernel, all[i].make, s, bf16 ? HD_BF16 : HD_F32, false);
 }
 
+/* ---- experts: sizes are {R, C, F, E, K} ---- */
+
+static struct {
+    int32_t *counts, *slot; /* every expert gets as many rows, none is dropped */
+} experts;
+
+static void set_experts(const int64_t *s)
+{
+    const int64_t T = s[0] * s[4], E = s[3];
+
+    for (int64_t e = 0; e < E; e++)
+        experts.counts[e] = (int32_t)(T / E);
+    for (int64_t i = 0; i < T; i++) /* choice i is of expert i % E */
+        experts.slot[i] = (int32_t)(i % E * (T / E) + i / E);
+}
+
+static void make_route(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    (void)dtype;
+    *(struct hd_route_forward_args *)args =
+        (struct hd_route_forward_args){.probs = tensor(b, s[0] * s[3], HD_F32),
+                                       .lse = tensor(b, s[0], HD_F32),
+                                       .chosen = tensor(b, s[0] * s[4], HD_I32),
+                                       .gate = tensor(b, s[0] * s[4], HD_F32),
+                                       .logits = tensor(b, s[0] * s[3], HD_F32),
+                                       .R = s[0],
+                                       .E = s[3],
+                                       .K = s[4],
+                                       .renormalize = true};
+}
+
+static void make_permute(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    *(struct hd_permute_forward_args *)args =
+        (struct hd_permute_forward_args){.out = tensor(b, s[0] * s[4] * s[1], dtype),
+                                         .inp = tensor(b, s[0] * s[1], dtype),
+                                         .slot = experts.slot,
+                                         .R = s[0],
+                                         .K = s[4],
+                                         .C = s[1],
+                                         .T = s[0] * s[4],
+                                         .dtype = dtype};
+}
+
+static void make_combine(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    *(struct hd_combine_forward_args *)args =
+        (struct hd_combine_forward_args){.out = tensor(b, s[0] * s[1], dtype),
+                                         .inp = tensor(b, s[0] * s[4] * s[1], dtype),
+                                         .gate = tensor(b, s[0] * s[4], HD_F32),
+                                         .slot = experts.slot,
+                                         .R = s[0],
+                                         .K = s[4],
+                                         .C = s[1],
+                                         .T = s[0] * s[4],
+                                         .dtype = dtype};
+}
+
+static void make_combine_backward(struct bench *b, void *args, const int64_t *s,
+                                  enum hd_dtype dtype)
+{
+    *(struct hd_combine_backward_args *)args =
+        (struct hd_combine_backward_args){.dinp = tensor(b, s[0] * s[4] * s[1], dtype),
+                                          .dgate = tensor(b, s[0] * s[4], HD_F32),
+                                          .dout = tensor(b, s[0] * s[1], dtype),
+                                          .inp = tensor(b, s[0] * s[4] * s[1], dtype),
+                                          .gate = tensor(b, s[0] * s[4], HD_F32),
+                                          .slot = experts.slot,
+                                          .R = s[0],
+                                          .K = s[4],
+                                          .C = s[1],
+                                          .T = s[0] * s[4],
+                                          .dtype = dtype};
+}
+
+static void make_grouped(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    *(struct hd_grouped_gemm_args *)args =
+        (struct hd_grouped_gemm_args){.c = tensor(b, s[0] * s[4] * 2 * s[2], dtype),
+                                      .a = tensor(b, s[0] * s[4] * s[1], dtype),
+                                      .b = tensor(b, s[3] * 2 * s[2] * s[1], dtype),
+                                      .counts = experts.counts,
+                                      .E = s[3],
+                                      .T = s[0] * s[4],
+                                      .N = 2 * s[2],
+                                      .K = s[1],
+                                      .lda = s[1],
+                                      .ldb = s[1],
+                                      .ldc = 2 * s[2],
+                                      .stride_b = 2 * s[2] * s[1],
+                                      .trans_b = true,
+                                      .ab_dtype = dtype,
+                                      .c_dtype = dtype};
+}
+
+static void make_grouped_weight(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    *(struct hd_grouped_gemm_weight_args *)args =
+        (struct hd_grouped_gemm_weight_args){.c = tensor(b, s[3] * 2 * s[2] * s[1], HD_F32),
+                                             .a = tensor(b, s[0] * s[4] * 2 * s[2], dtype),
+                                             .b = tensor(b, s[0] * s[4] * s[1], dtype),
+                                             .counts = experts.counts,
+                                             .E = s[3],
+                                             .T = s[0] * s[4],
+                                             .M = 2 * s[2],
+                                             .N = s[1],
+                                             .lda = 2 * s[2],
+                                             .ldb = s[1],
+                                             .ldc = s[1],
+                                             .stride_c = 2 * s[2] * s[1],
+                                             .accumulate = true,
+                                             .ab_dtype = dtype};
+}
+
+static void bench_experts(struct bench *b, const int64_t *s)
+{
+    static const struct {
+        enum hd_kernel kernel;
+        make_args *make;
+        bool computes;
+    } all[] = {{HD_K_route_forward, make_route, false},
+               {HD_K_permute_forward, make_permute, false},
+               {HD_K_combine_forward, make_combine, false},
+               {HD_K_combine_backward, make_combine_backward, false},
+               {HD_K_grouped_gemm, make_grouped, true},
+               {HD_K_grouped_gemm_weight, make_grouped_weight, true}};
+    char label[64];
+
+    (void)snprintf(label, sizeof label, "R%lld C%lld F%lld E%lld K%lld", (long long)s[0],
+                   (long long)s[1], (long long)s[2], (long long)s[3], (long long)s[4]);
+    set_experts(s);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        for (int bf16 = all[i].kernel == HD_K_route_forward ? 1 : 0; bf16 < 2; bf16++)
+            time_kernel(b, label, all[i].kernel, all[i].make, s, bf16 ? HD_BF16 : HD_F32,
+                        all[i].computes);
+}
+
 /* a = b + c over tensors that no cache holds, through the add kernel: what its threads can move. */
 static double measure_bandwidth(struct bench *b)
 {
@@ -746,6 +883,7 @@ static double measure_bandwidth(struct bench *b)
 int main(int argc, char **argv)
 {
     static const int64_t small[] = {4096, 384, 1024, 256}, large[] = {2048, 768, 3072, 50304};
+    static const int64_t few[] = {2048, 768, 1024, 8, 2}, many[] = {2048, 768, 256, 64, 8};
     struct hd_step_block block = {.step = 1,
                                   .lr = 1e-4f,
                                   .beta1 = 0.9f,
@@ -776,6 +914,8 @@ int main(int argc, char **argv)
     b.pool = aligned_alloc(4096, POOL_BYTES);
     positions = indices(65536, 65536);
     token_index = indices(65536, 251);
+    experts.counts = indices(64, 1);
+    experts.slot = indices(65536, 1);
     if (!b.pool)
         die("no memory");
     for (int64_t i = 0; i < POOL_BYTES / 4; i++) /* also sensible as bf16: exponents near 1 */
@@ -798,6 +938,8 @@ int main(int argc, char **argv)
     bench_attention(&b);
     bench_rows(&b, small);
     bench_rows(&b, large);
+    bench_experts(&b, few);
+    bench_experts(&b, many);
 
     stop_neighbour(&b);
     table->stream_close(b.stream);
@@ -806,5 +948,7 @@ int main(int argc, char **argv)
     free(b.pool);
     free(positions);
     free(token_index);
+    free(experts.counts);
+    free(experts.slot);
     return 0;
 }
