@@ -197,7 +197,7 @@ struct heads {
     float *grads[2]; /* of the head's weight */
     double loss[2];
     int64_t count;
-    int chunks, run;
+    int chunks, run, speaker; /* the rank whose gradient it is */
 };
 
 static enum hd_status take_head_gradient(struct harness_rank *r)
@@ -210,12 +210,18 @@ static enum hd_status take_head_gradient(struct harness_rank *r)
 
     if (st)
         return st;
+    if (r->rank != h->speaker) {
+        (void)loss_now(t);
+        hd_trainer_free(t);
+        return HD_OK;
+    }
     f = &hd_trainer_layout(t)->train->program[HD_CALL_F];
     head = hd_trainer_layout(t)->model.head;
     h->count = hd_trainer_layout(t)->registry.params[head].count;
     h->chunks = 0;
     for (int i = 0; i < f->count; i++)
-        h->chunks += !f->nodes[i]->is_comm && f->nodes[i]->kernel == HD_K_cross_entropy;
+        h->chunks += !f->nodes[i]->is_comm && (f->nodes[i]->kernel == HD_K_cross_entropy ||
+                                               f->nodes[i]->kernel == HD_K_cross_entropy_shared);
     h->loss[h->run] = loss_now(t);
     h->grads[h->run] = malloc((size_t)h->count * sizeof(float));
     memcpy(h->grads[h->run], hd_trainer_state(t, head, HD_STATE_GRAD),
@@ -226,28 +232,28 @@ static enum hd_status take_head_gradient(struct harness_rank *r)
 
 /* Goal: chunks of the head add up to the whole. Method: a vocabulary so large that 64 rows of fp32
  * logits fill a chunk; three sequences of 64 tokens at once take three chunks, one at a time they
- * take one each, and loss and gradient are the same. */
-static void chunks_of_the_head_add_up_to_the_whole(void **state)
+ * take one each, and loss and gradient are the same. With tp a share is as large. */
+static void heads_case(int tp, int speaker)
 {
-    struct heads heads = {.run = 0};
+    struct heads heads = {.speaker = speaker};
     double difference = 0, size = 0;
     struct harness h;
     struct hd_job job;
 
-    (void)state;
     harness_setup(&h, 3 * 64 + 1);
     job = harness_job(&h, "llama", 1);
     job.layers = 1;
     job.hidden = 8;
-    job.heads = job.kv_heads = 1;
-    job.vocab = (64 << 20) / 4 / 64;
+    job.heads = job.kv_heads = job.tp = tp;
+    job.sequence = tp > 1;
+    job.vocab = tp * (64 << 20) / 4 / 64;
     job.context = 64;
     job.lr_peak = job.lr_min = job.weight_decay = job.val_split = 0;
     job.global_batch = 3;
     memcpy(job.order, "sequential", 11);
     for (heads.run = 0; heads.run < 2; heads.run++) {
         job.micro_batch = heads.run ? 1 : 3;
-        if (harness_threads(&job, 1, &heads, take_head_gradient))
+        if (harness_threads(&job, tp, &heads, take_head_gradient))
             fail_msg("%s", hd_err_message());
         assert_int_equal(heads.chunks, heads.run ? 1 : 3);
     }
@@ -264,6 +270,20 @@ static void chunks_of_the_head_add_up_to_the_whole(void **state)
     harness_teardown(&h);
 }
 
+static void chunks_of_the_head_add_up_to_the_whole(void **state)
+{
+    (void)state;
+    heads_case(1, 0);
+}
+
+/* Of a text of bytes all targets are in the first share. */
+static void chunks_of_a_shared_head_add_up_to_the_whole(void **state)
+{
+    (void)state;
+    heads_case(2, 0);
+    heads_case(2, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +295,7 @@ int main(void)
         cmocka_unit_test(gpt2_backward_agrees_with_differences),
         cmocka_unit_test(gpt2_with_its_own_head_agrees_with_differences),
         cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
+        cmocka_unit_test(chunks_of_a_shared_head_add_up_to_the_whole),
     };
     return cmocka_run_group_tests_name("gradient", tests, NULL, NULL);
 }
