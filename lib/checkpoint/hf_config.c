@@ -17,8 +17,9 @@ enum {
     MISTRAL = HD_HF_MISTRAL,
     QWEN2 = HD_HF_QWEN2,
     QWEN3 = HD_HF_QWEN3,
+    MIXTRAL = HD_HF_MIXTRAL,
     QWEN = QWEN2 | QWEN3,
-    LIKE_LLAMA = LLAMA | MISTRAL | QWEN,
+    LIKE_LLAMA = LLAMA | MISTRAL | QWEN | MIXTRAL,
     ALL = GPT2 | LIKE_LLAMA
 };
 
@@ -28,10 +29,13 @@ const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT] = {
     {"mistral", "MistralForCausalLM", "MistralModel", MISTRAL},
     {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", QWEN2},
     {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", QWEN3},
+    {"mixtral", "MixtralForCausalLM", "MixtralModel", MIXTRAL},
 };
 
 /* Where the file is silent, transformers' classes have these. */
 enum { MISTRAL_WINDOW = 4096, QWEN_WINDOW = 4096, QWEN_FULL_LAYERS = 28 };
+enum { MIXTRAL_EXPERTS = 8, MIXTRAL_EXPERTS_PER_TOKEN = 2, BALANCE_MAX = 1000 };
+static const double mixtral_rope_theta = 1e6, mixtral_norm_eps = 1e-5, mixtral_balance = 0.001;
 
 struct reading {
     const struct hd_json *root;
@@ -40,9 +44,10 @@ struct reading {
     struct hd_text *notes; /* may be NULL */
     int64_t window;        /* -1: the file is silent; 0: none */
     int64_t full_layers;   /* qwen: so many see all; -1: silent */
-    bool use_window, has_tied, attention_bias;
+    bool use_window, has_tied, has_balance, attention_bias;
     const struct hd_json *layer_types;
     struct hd_text dropout; /* "attn_pdrop = 0.1, .." */
+    double jitter;          /* of what a router sees */
 };
 
 enum rule {
@@ -192,6 +197,19 @@ static enum hd_status read_full_layers(struct reading *r, const struct hd_json *
     enum hd_status st = hd_json_to_int64(value, 0, 1 << 20, &r->full_layers);
 
     return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
+}
+
+/* Their loss counts the share of a token's every choice, so that it is experts_per_token at
+ * balance, where ours is 1: the weight is as much larger. Once both are known. */
+static enum hd_status read_balance(struct reading *r, const struct hd_json *value)
+{
+    r->has_balance = true;
+    return to_real(value, value->key, 0, BALANCE_MAX, &r->job->balance);
+}
+
+static enum hd_status read_jitter(struct reading *r, const struct hd_json *value)
+{
+    return to_real(value, value->key, 0, 1, &r->jitter);
 }
 
 static enum hd_status read_attention_bias(struct reading *r, const struct hd_json *value)
@@ -374,12 +392,17 @@ static const struct key keys[] = {
     REAL("rope_theta", LIKE_LLAMA, rope_theta, 1, 1e12),
     SPECIAL("rope_scaling", LIKE_LLAMA, read_rope),
     SPECIAL("rope_parameters", LIKE_LLAMA, read_rope),
-    SPECIAL("sliding_window", MISTRAL | QWEN, read_window),
+    SPECIAL("sliding_window", MISTRAL | QWEN | MIXTRAL, read_window),
     SPECIAL("use_sliding_window", QWEN, read_use_window),
     SPECIAL("layer_types", QWEN, read_layer_types),
     SPECIAL("max_window_layers", QWEN, read_full_layers),
     SPECIAL("attention_bias", LLAMA | QWEN3, read_attention_bias),
     SPECIAL("mlp_bias", LLAMA, read_mlp_bias),
+    INT("num_local_experts", MIXTRAL, experts, 1, 4096),
+    INT("num_experts_per_tok", MIXTRAL, experts_per_token, 1, 64),
+    SPECIAL("router_aux_loss_coef", MIXTRAL, read_balance),
+    SPECIAL("router_jitter_noise", MIXTRAL, read_jitter),
+    IGNORED("output_router_logits", MIXTRAL, "what a call returns; the job says what is trained"),
     DROPOUT("attention_dropout", LIKE_LLAMA),
     IGNORED("pretraining_tp", LIKE_LLAMA, "how an implementation rounds"),
 
@@ -478,14 +501,33 @@ static enum hd_status find_type(struct reading *r)
     const struct hd_json *value = hd_json_member(r->root, "model_type");
 
     if (!value)
-        return hd_err(HD_INVALID, "model_type is missing; gpt2, llama, mistral, qwen2 and qwen3 "
-                                  "are known");
+        return hd_err(HD_INVALID, "model_type is missing; gpt2, llama, mistral, qwen2, qwen3 and "
+                                  "mixtral are known");
     for (size_t i = 0; !r->type && i < HD_HF_TYPE_COUNT; i++)
         if (value->kind == HD_JSON_STRING && strcmp(hd_hf_types[i].name, value->text) == 0)
             r->type = &hd_hf_types[i];
     if (!r->type)
-        return unsupported("model_type", value, "gpt2, llama, mistral, qwen2 and qwen3 are known");
+        return unsupported("model_type", value,
+                           "gpt2, llama, mistral, qwen2, qwen3 and mixtral are known");
     return HD_OK;
+}
+
+static void fill_experts(struct reading *r)
+{
+    struct hd_job *job = r->job;
+
+    if (!job->experts)
+        job->experts = MIXTRAL_EXPERTS;
+    if (!job->experts_per_token)
+        job->experts_per_token = MIXTRAL_EXPERTS_PER_TOKEN;
+    if (!r->has_balance)
+        job->balance = mixtral_balance;
+    job->balance *= (double)job->experts_per_token;
+    job->renormalize = true;
+    if (job->rope_theta == 0)
+        job->rope_theta = mixtral_rope_theta;
+    if (job->norm_eps == 0)
+        job->norm_eps = mixtral_norm_eps;
 }
 
 /* What the class of transformers fills in where the file is silent. */
@@ -494,6 +536,8 @@ static void fill_absent(struct reading *r)
     struct hd_job *job = r->job;
     const bool gpt2 = r->type->type == GPT2;
 
+    if (r->type->type == MIXTRAL)
+        fill_experts(r);
     if (!r->has_tied)
         job->tie_embeddings = gpt2;
     if (!job->kv_heads && (r->type->type & (GPT2 | LLAMA)))
@@ -570,6 +614,8 @@ static enum hd_status take_window(struct reading *r)
 
     if (r->type->type == MISTRAL)
         job->window = r->window < 0 ? MISTRAL_WINDOW : r->window;
+    if (r->type->type == MIXTRAL && r->window > 0)
+        job->window = r->window;
     if (!(r->type->type & QWEN))
         return HD_OK;
     st = find_window_start(r, &job->window_from);
@@ -590,6 +636,14 @@ static enum hd_status check_built(const struct reading *r)
         return hd_err(HD_INVALID, "%s: %" PRId64 " heads do not divide the hidden size of %" PRId64,
                       r->type->type == GPT2 ? "n_head" : "num_attention_heads", job->heads,
                       job->hidden);
+    if (job->balance > BALANCE_MAX)
+        return hd_err(HD_INVALID, "router_aux_loss_coef: %g is no number from 0 to %g",
+                      job->balance / (double)job->experts_per_token,
+                      (double)BALANCE_MAX / (double)job->experts_per_token);
+    if (job->experts_per_token > job->experts)
+        return hd_err(HD_INVALID,
+                      "num_experts_per_tok: %" PRId64 " is more than num_local_experts = %" PRId64,
+                      job->experts_per_token, job->experts);
     if (!job->rope_original_context && strcmp(job->rope_scaling, "llama3") == 0)
         return hd_err(HD_INVALID, "rope_scaling.original_max_position_embeddings is missing");
     if (job->rope_theta <= 1 && strcmp(job->rope_scaling, "yarn") == 0)
@@ -615,6 +669,11 @@ static enum hd_status read_config(struct reading *r)
     if (!st && r->dropout.len_bytes && r->notes)
         hd_text_add(r->notes, "config.json says %s; dropout is not built, training goes without it",
                     r->dropout.data);
+    if (!st && r->jitter > 0 && r->notes)
+        hd_text_add(r->notes,
+                    "%sconfig.json says router_jitter_noise = %g; jitter is not built, training "
+                    "goes without it",
+                    r->notes->len_bytes ? "; " : "", r->jitter);
     (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->type->name);
     return st;
 }
@@ -628,6 +687,9 @@ static void clear_model(struct hd_job *job)
     job->tie_embeddings = false;
     job->head_width = job->window = job->window_from = 0;
     job->qkv_bias = job->out_bias = job->mlp_bias = job->qk_norm = false;
+    job->experts = job->experts_per_token = job->shared_ffn_hidden = 0;
+    job->renormalize = job->noisy = false;
+    job->balance = job->z_loss = job->capacity = 0;
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
     job->rope_original_context = 0; /* the others as a job file has them when it is silent */
     job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;

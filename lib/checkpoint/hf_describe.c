@@ -7,6 +7,17 @@
 #include "base/json.h"
 #include "checkpoint/hf_internal.h"
 
+/* What experts and router compute there is no word for. What they are trained by is not of the
+ * model: the losses beside balance, and the capacity, which drops nothing in use. */
+static const char *lacks_of_router(const struct hd_job *job)
+{
+    if (job->shared_ffn_hidden)
+        return "model.shared_ffn_hidden";
+    if (job->noisy)
+        return "model.router.noisy: true";
+    return job->renormalize ? NULL : "model.router.renormalize: false";
+}
+
 /* What this type has no word for in the model, or NULL. */
 static const char *lacks(const struct hd_job *job, unsigned type)
 {
@@ -14,6 +25,10 @@ static const char *lacks(const struct hd_job *job, unsigned type)
 
     if (gpt2 != is_gpt2)
         return "model.family";
+    if ((type == HD_HF_MIXTRAL) != (job->experts > 0))
+        return "model.experts";
+    if (type == HD_HF_MIXTRAL && lacks_of_router(job))
+        return lacks_of_router(job);
     if (gpt2 && !(job->qkv_bias && job->out_bias))
         return "model.qkv_bias or model.out_bias: false";
     if (gpt2 && !job->mlp_bias)
@@ -26,11 +41,11 @@ static const char *lacks(const struct hd_job *job, unsigned type)
         return "model.qk_norm";
     if (type == HD_HF_QWEN2 ? !job->qkv_bias || job->out_bias : job->qkv_bias != job->out_bias)
         return "model.qkv_bias with this model.out_bias";
-    if (type == HD_HF_MISTRAL && job->qkv_bias)
+    if ((type == HD_HF_MISTRAL || type == HD_HF_MIXTRAL) && job->qkv_bias)
         return "model.qkv_bias: true";
     if (job->window && (type == HD_HF_GPT2 || type == HD_HF_LLAMA))
         return "model.window";
-    if (job->window_from && type == HD_HF_MISTRAL)
+    if (job->window_from && (type == HD_HF_MISTRAL || type == HD_HF_MIXTRAL))
         return "model.window_from";
     return NULL;
 }
@@ -112,6 +127,15 @@ static void add_window(struct hd_json_writer *w, const struct hd_job *job, unsig
         hd_json_add_null(w, "sliding_window"); /* silence would mean the class's own */
 }
 
+static void add_experts(struct hd_json_writer *w, const struct hd_job *job)
+{
+    hd_json_add_int64(w, "num_local_experts", job->experts);
+    hd_json_add_int64(w, "num_experts_per_tok", job->experts_per_token);
+    hd_json_add_real(w, "router_aux_loss_coef", job->balance / (double)job->experts_per_token);
+    hd_json_add_bool(w, "output_router_logits", false);
+    hd_json_add_real(w, "router_jitter_noise", 0);
+}
+
 static void add_llama(struct hd_json_writer *w, const struct hd_job *job, unsigned type)
 {
     hd_json_add_int64(w, "num_hidden_layers", job->layers);
@@ -130,6 +154,8 @@ static void add_llama(struct hd_json_writer *w, const struct hd_job *job, unsign
     if (type == HD_HF_LLAMA)
         hd_json_add_bool(w, "mlp_bias", job->mlp_bias);
     hd_json_add_real(w, "attention_dropout", 0);
+    if (type == HD_HF_MIXTRAL)
+        add_experts(w, job);
 }
 
 enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,

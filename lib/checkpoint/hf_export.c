@@ -20,6 +20,7 @@ struct tensor { /* of theirs, and where it comes from */
     char name[HD_WEIGHTS_NAME_MAX];
     const struct hd_ckpt_entry *parts[PARTS_MAX];
     int part_count, dim_count;
+    int64_t expert; /* of the part's dimension 0; -1: the whole of it */
     bool transposed;
     int64_t shape[2], elements;
     int file; /* which of the files it goes to */
@@ -59,32 +60,46 @@ static bool is_weight(const char *name)
 
 static void add_part(struct tensor *t, const struct hd_ckpt_entry *entry)
 {
+    const int left_out = t->expert >= 0;
+    const int64_t *shape = entry->shape + left_out;
+
     t->parts[t->part_count++] = entry;
-    t->elements += hd_ckpt_box_elements(entry);
-    t->dim_count = entry->dim_count;
-    t->shape[0] += entry->shape[0];
-    t->shape[1] = entry->dim_count > 1 ? entry->shape[1] : 1;
+    t->dim_count = entry->dim_count - left_out;
+    t->elements += hd_ckpt_box_elements(entry) / (left_out ? entry->shape[0] : 1);
+    t->shape[0] += shape[0];
+    t->shape[1] = t->dim_count > 1 ? shape[1] : 1;
+}
+
+static void begin_tensor(struct exporter *x, const struct hd_hf_row *row, const char *prefix,
+                         int64_t layer, int64_t expert)
+{
+    struct tensor *t = &x->tensors[x->count++];
+    char theirs[HD_CKPT_NAME_MAX];
+
+    hd_hf_format_name(row->theirs, layer, expert, theirs);
+    (void)snprintf(t->name, sizeof t->name, "%s%s", row->top ? "" : prefix, theirs);
+    t->transposed = row->transposed;
+    t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
 /* The row of the table for one layer, if the model has that parameter. */
 static void add_row(struct exporter *x, const struct hd_hf_row *row, const char *prefix,
                     int64_t layer, size_t *used)
 {
-    char ours[HD_CKPT_NAME_MAX], theirs[HD_CKPT_NAME_MAX];
+    const int experts = hd_hf_per_expert(row);
+    char ours[HD_CKPT_NAME_MAX];
     const struct hd_ckpt_entry *entry;
-    struct tensor *t;
 
-    hd_hf_format_name(row->ours, layer, ours);
-    hd_hf_format_name(row->theirs, layer, theirs);
+    hd_hf_format_name(row->ours, layer, 0, ours);
     entry = hd_ckpt_find_tensor(x->ckpt, ours);
-    if (!entry || entry->dim_count < 1 || entry->dim_count > 2)
+    if (!entry || entry->dim_count < 1 + experts || entry->dim_count > 2 + experts ||
+        (experts && entry->shape[0] != x->job.experts))
         return;
-    if (row->place == 0) {
-        t = &x->tensors[x->count++];
-        (void)snprintf(t->name, sizeof t->name, "%s%s", row->top ? "" : prefix, theirs);
-        t->transposed = row->transposed;
+    for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
+        if (row->place == 0)
+            begin_tensor(x, row, prefix, layer, e);
+        add_part(&x->tensors[x->count - 1], entry);
     }
-    add_part(&x->tensors[x->count - 1], entry);
     ++*used;
 }
 
@@ -146,13 +161,15 @@ static enum hd_status plan(struct exporter *x)
 {
     const struct hd_hf_row *rows = NULL;
     const char *prefix = NULL;
-    size_t row_count = 0, used = 0;
+    size_t row_count = 0, used = 0, per_layer = 0;
     int64_t largest = 1;
     enum hd_status st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
 
     if (st)
         return st;
-    x->tensors = hd_arena_array(&x->arena, row_count * (size_t)x->job.layers, sizeof *x->tensors);
+    for (size_t i = 0; i < row_count; i++)
+        per_layer += hd_hf_per_expert(&rows[i]) ? (size_t)x->job.experts : 1;
+    x->tensors = hd_arena_array(&x->arena, per_layer * (size_t)x->job.layers, sizeof *x->tensors);
     if (!x->tensors)
         return no_memory();
     st = add_rows(x, rows, row_count, prefix, &used);
@@ -178,13 +195,15 @@ static enum hd_status assemble(struct exporter *x, const struct tensor *t)
     int64_t first = 0;
 
     for (int p = 0; p < t->part_count; p++) {
-        const struct hd_ckpt_entry *entry = t->parts[p];
-        const int64_t part_rows = entry->shape[0];
+        struct hd_ckpt_entry entry = *t->parts[p];
+        const int64_t part_rows = entry.shape[t->expert >= 0];
         enum hd_status st;
 
-        if (entry->dtype != HD_F32)
-            return hd_err(HD_UNSUPPORTED, "%s: is not stored as f32", entry->name);
-        st = hd_ckpt_read(x->ckpt, entry, t->transposed ? x->part : x->whole + first * columns);
+        if (entry.dtype != HD_F32)
+            return hd_err(HD_UNSUPPORTED, "%s: is not stored as f32", entry.name);
+        if (t->expert >= 0)
+            hd_ckpt_entry_cut(&entry, 0, t->expert, 1);
+        st = hd_ckpt_read(x->ckpt, &entry, t->transposed ? x->part : x->whole + first * columns);
         if (st)
             return st;
         for (int64_t r = 0; t->transposed && r < part_rows; r++)

@@ -13,21 +13,26 @@
 #include "checkpoint/checkpoint_internal.h"
 #include "checkpoint/hf.h"
 
-/* One line of the table: a parameter of ours in a tensor of theirs. '#' is the layer's number. */
+/* One line of the table: a parameter of ours in a tensor of theirs. '#' is the layer's number, '*'
+ * in theirs an expert's: then each expert of our [E, ..] has a tensor of its own. */
 struct hd_hf_row {
     const char *ours, *theirs;
     bool top;        /* theirs stands outside the base model: no prefix */
-    bool transposed; /* theirs is [in, out] */
-    int place;       /* of parts joined in one tensor: 0 .. parts - 1 */
+    bool transposed; /* theirs is [in, out]; of one or two dimensions */
+    int place;       /* of parts joined in one tensor along its rows: 0 .. parts - 1 */
     int parts;       /* 1: not joined */
 };
 
-/* The rows of a family; joined ones stand in a row. HD_UNSUPPORTED for a family without a table. */
+/* The rows of a family, as it is written; joined ones stand in a row. HD_UNSUPPORTED for a family
+ * without a table. */
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
                           const char **ret_prefix);
 
-/* A name with the layer's number in place of '#'. */
-void hd_hf_format_name(const char *pattern, int64_t layer, char ret_name[HD_CKPT_NAME_MAX]);
+/* A name with the layer's number in place of '#' and the expert's in place of '*'. */
+void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
+                       char ret_name[HD_CKPT_NAME_MAX]);
+/* Does each expert have a tensor of its own? */
+bool hd_hf_per_expert(const struct hd_hf_row *row);
 
 /* model.safetensors.index.json: its map {tensor: file}, and the distinct files, which are plain
  * names of this folder. Everything lives in the arena. */
@@ -36,8 +41,15 @@ enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_
                                  size_t *ret_count);
 
 /* The model types of transformers, as bits, in the order of hd_hf_types. */
-enum { HD_HF_GPT2 = 1, HD_HF_LLAMA = 2, HD_HF_MISTRAL = 4, HD_HF_QWEN2 = 8, HD_HF_QWEN3 = 16 };
-enum { HD_HF_TYPE_COUNT = 5 };
+enum {
+    HD_HF_GPT2 = 1,
+    HD_HF_LLAMA = 2,
+    HD_HF_MISTRAL = 4,
+    HD_HF_QWEN2 = 8,
+    HD_HF_QWEN3 = 16,
+    HD_HF_MIXTRAL = 32
+};
+enum { HD_HF_TYPE_COUNT = 6 };
 
 /* architecture: the class that trains; base: without a head, its weights have no prefix */
 struct hd_hf_type {

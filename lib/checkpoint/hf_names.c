@@ -13,6 +13,10 @@ enum { LISTED_MAX = 4 }; /* names in one message */
     {                                             \
         ours, theirs, false, transposed, which, 3 \
     }
+#define PAIRED(which, ours, theirs)          \
+    {                                        \
+        ours, theirs, false, false, which, 2 \
+    }
 #define PLAIN(ours, theirs)              \
     {                                    \
         ours, theirs, false, false, 0, 1 \
@@ -75,6 +79,33 @@ static const struct hd_hf_row llama_rows[] = {
     OUTSIDE("head.weight", "lm_head.weight"),
 };
 
+/* What a block of Mixtral has in place of an MLP is the same for all of E experts. Attention and
+ * norms have llama's names. */
+#define MIXTRAL_ROWS(router, gate, up, down)                                        \
+    PLAIN("embedding.weight", "embed_tokens.weight"),                               \
+        PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),          \
+        PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),   \
+        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),   \
+        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),   \
+        PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"), \
+        PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"), \
+        PLAIN("blocks.#.moe.router.weight", router), gate, up, down,                \
+        PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", "lm_head.weight")
+
+/* What every version of transformers reads, and writes unless told otherwise. */
+static const struct hd_hf_row mixtral_rows[] = {MIXTRAL_ROWS(
+    "layers.#.block_sparse_moe.gate.weight",
+    PLAIN("blocks.#.moe.gate.weight", "layers.#.block_sparse_moe.experts.*.w1.weight"),
+    PLAIN("blocks.#.moe.up.weight", "layers.#.block_sparse_moe.experts.*.w3.weight"),
+    PLAIN("blocks.#.moe.down.weight", "layers.#.block_sparse_moe.experts.*.w2.weight"))};
+
+/* As its version 5 keeps them in memory, and writes with save_original_format=False. */
+static const struct hd_hf_row mixtral_fused_rows[] = {
+    MIXTRAL_ROWS("layers.#.mlp.gate.weight",
+                 PAIRED(0, "blocks.#.moe.gate.weight", "layers.#.mlp.experts.gate_up_proj"),
+                 PAIRED(1, "blocks.#.moe.up.weight", "layers.#.mlp.experts.gate_up_proj"),
+                 PLAIN("blocks.#.moe.down.weight", "layers.#.mlp.experts.down_proj"))};
+
 /* Constants that older versions saved beside the weights: masks and rotary angles. */
 static const char *const constants[] = {"h.#.attn.bias", "h.#.attn.masked_bias",
                                         "layers.#.self_attn.rotary_emb.inv_freq"};
@@ -85,13 +116,18 @@ static const struct {
     const char *family, *prefix;
     const struct hd_hf_row *rows;
     size_t count;
+    const struct hd_hf_row *fused; /* the same with experts fused, as many rows; or NULL */
+    const char *fused_sign;        /* a tensor that only those have */
 } families[] = {
-    {"gpt2", "transformer.", gpt2_rows, COUNT(gpt2_rows)},
-    {"llama", "model.", llama_rows, COUNT(llama_rows)},
-    {"mistral", "model.", llama_rows, COUNT(llama_rows)},
-    {"qwen2", "model.", llama_rows, COUNT(llama_rows)},
-    {"qwen3", "model.", llama_rows, COUNT(llama_rows)},
+    {"gpt2", "transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, NULL},
+    {"llama", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
+    {"mistral", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
+    {"qwen2", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
+    {"qwen3", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
+    {"mixtral", "model.", mixtral_rows, COUNT(mixtral_rows), mixtral_fused_rows,
+     "layers.0.mlp.gate.weight"},
 };
+_Static_assert(COUNT(mixtral_rows) == COUNT(mixtral_fused_rows), "one form for the other");
 
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
                           const char **ret_prefix)
@@ -106,15 +142,23 @@ enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows,
     return hd_err(HD_UNSUPPORTED, "model.family: there are no Hugging Face names for %s", family);
 }
 
-void hd_hf_format_name(const char *pattern, int64_t layer, char ret_name[HD_CKPT_NAME_MAX])
+void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
+                       char ret_name[HD_CKPT_NAME_MAX])
 {
-    const char *mark = strchr(pattern, '#');
+    size_t n = 0;
 
-    if (mark)
-        (void)snprintf(ret_name, HD_CKPT_NAME_MAX, "%.*s%" PRId64 "%s", (int)(mark - pattern),
-                       pattern, layer, mark + 1);
-    else
-        (void)snprintf(ret_name, HD_CKPT_NAME_MAX, "%s", pattern);
+    for (const char *p = pattern; *p && n < HD_CKPT_NAME_MAX - 24; p++)
+        if (*p == '#' || *p == '*')
+            n += (size_t)snprintf(ret_name + n, HD_CKPT_NAME_MAX - n, "%" PRId64,
+                                  *p == '#' ? layer : expert);
+        else
+            ret_name[n++] = *p;
+    ret_name[n] = '\0';
+}
+
+bool hd_hf_per_expert(const struct hd_hf_row *row)
+{
+    return strchr(row->theirs, '*') != NULL;
 }
 
 /* Is `name` the pattern with a number for '#'? */
@@ -139,9 +183,9 @@ static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 /* ---- the map ---- */
 
 struct found {
-    const struct hd_weight *weight;
-    bool transposed;
-    int64_t first; /* on our dimension 0, of a part of a joined tensor */
+    const struct hd_weight **weights; /* [1], or [E]: one for each of our dimension 0 */
+    bool per_expert, transposed;
+    int64_t first; /* row of a part in its joined tensor */
 };
 
 struct hd_hf_map {
@@ -185,18 +229,20 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
     const bool positions = strcmp(row->ours, "embedding.positions") == 0;
     int64_t expected[HD_CKPT_DIMS_MAX] = {0};
     char is[96], should[96];
-    bool same = w->dim_count == want->dim_count;
+    const int left_out = hd_hf_per_expert(row), dims = want->dim_count - left_out;
+    const int joined = want->dim_count > 2 ? want->dim_count - 2 : 0;
+    bool same = w->dim_count == dims;
 
-    for (int d = 0; d < want->dim_count; d++) {
-        const int from = row->transposed ? want->dim_count - 1 - d : d;
+    for (int d = 0; d < dims; d++) {
+        const int from = row->transposed ? dims - 1 - d : d + left_out;
 
-        expected[d] = want->shape[from] * (from == 0 ? row->parts : 1);
+        expected[d] = want->shape[from] * (from == joined ? row->parts : 1);
     }
-    for (int d = 0; same && d < want->dim_count; d++)
+    for (int d = 0; same && d < dims; d++)
         same = w->shape[d] == expected[d] || (positions && d == 0 && w->shape[d] > expected[d]);
     if (!same) {
         format_shape(w->shape, w->dim_count, is);
-        format_shape(expected, want->dim_count, should);
+        format_shape(expected, dims, should);
         return hd_err(HD_INVALID, "%s: tensor %s has the shape %s, the model needs %s", w->file,
                       w->name, is, should);
     }
@@ -208,14 +254,33 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
     return HD_OK;
 }
 
+/* One that is not there is listed. */
+static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
+                                  const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
+                                  int64_t layer, int64_t expert,
+                                  const struct hd_weight **ret_weight)
+{
+    char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
+
+    hd_hf_format_name(row->theirs, layer, expert, plain);
+    (void)snprintf(name, sizeof name, "%s%s", row->top ? "" : s->prefix, plain);
+    *ret_weight = hd_weights_find(s->weights, name);
+    if (!*ret_weight) {
+        list(&s->missing, &s->missing_count, name);
+        return HD_OK;
+    }
+    map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
+    return check_shape(row, want, *ret_weight);
+}
+
 static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t index)
 {
     const struct hd_ckpt_entry *want = &map->wanted[index];
-    char pattern[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
+    const int rows_at = want->dim_count > 2 ? want->dim_count - 2 : 0;
     const struct hd_hf_row *row = NULL;
-    const struct hd_weight *w;
-    int64_t layer = 0;
-    enum hd_status st;
+    struct found *f = &map->found[index];
+    int64_t layer = 0, count = 1;
+    enum hd_status st = HD_OK;
 
     for (size_t i = 0; !row && i < s->row_count; i++)
         if (matches(s->rows[i].ours, want->name, &layer))
@@ -223,16 +288,18 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     if (!row)
         return hd_err(HD_UNSUPPORTED, "%s: family %s has no such tensor in transformers",
                       want->name, s->job->family);
-    hd_hf_format_name(row->theirs, layer, pattern);
-    (void)snprintf(name, sizeof name, "%s%s", row->top ? "" : s->prefix, pattern);
-    w = hd_weights_find(s->weights, name);
-    if (!w) {
-        list(&s->missing, &s->missing_count, name);
-        return HD_OK;
-    }
-    st = check_shape(row, want, w);
-    map->found[index] = (struct found){w, row->transposed, row->place * want->shape[0]};
-    map->used[w - hd_weights_at(s->weights, 0)] = true;
+    if (hd_hf_per_expert(row) && want->dim_count < 2)
+        return hd_err(HD_INVALID, "%s: has no dimension of experts", want->name);
+    f->per_expert = hd_hf_per_expert(row);
+    f->transposed = row->transposed;
+    f->first = row->place * want->shape[rows_at];
+    if (f->per_expert)
+        count = want->shape[0];
+    f->weights = hd_arena_array(&map->arena, (size_t)count, sizeof *f->weights);
+    if (!f->weights)
+        return hd_err(HD_NO_MEMORY, "no memory to find tensors");
+    for (int64_t expert = 0; expert < count && !st; expert++)
+        st = find_tensor(s, map, row, want, layer, expert, &f->weights[expert]);
     return st;
 }
 
@@ -271,6 +338,19 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
     return HD_OK;
 }
 
+/* Of two forms of one family the one whose sign is there. */
+static void choose_form(struct search *s)
+{
+    char name[HD_CKPT_NAME_MAX];
+
+    for (size_t i = 0; i < COUNT(families); i++)
+        if (strcmp(families[i].family, s->job->family) == 0 && families[i].fused) {
+            (void)snprintf(name, sizeof name, "%s%s", s->prefix, families[i].fused_sign);
+            if (hd_weights_find(s->weights, name))
+                s->rows = families[i].fused;
+        }
+}
+
 static enum hd_status search(struct search *s, struct hd_hf_map *map)
 {
     char first[HD_CKPT_NAME_MAX];
@@ -281,6 +361,7 @@ static enum hd_status search(struct search *s, struct hd_hf_map *map)
     (void)snprintf(first, sizeof first, "%s%s", s->prefix, s->rows[0].theirs);
     if (!hd_weights_find(s->weights, first) && hd_weights_find(s->weights, s->rows[0].theirs))
         s->prefix = "";
+    choose_form(s);
     for (size_t i = 0; !st && i < map->count; i++)
         st = find_one(s, map, i);
     return st ? st : judge(s, map);
@@ -357,31 +438,65 @@ static void convert(const struct hd_weight *w, int64_t at, int64_t stride, int64
     }
 }
 
+/* A piece of up to three dimensions: [experts] [rows] [columns]. */
+struct piece {
+    int64_t expert0, row0, column0; /* where it begins in the whole parameter */
+    int64_t rows, columns;          /* of one expert */
+};
+
+static struct piece piece_of(const struct hd_ckpt_entry *want)
+{
+    const int n = want->dim_count;
+    struct piece p = {.rows = 1, .columns = 1};
+
+    if (n > 0) {
+        p.column0 = want->start[n - 1];
+        p.columns = want->extent[n - 1];
+    }
+    if (n > 1) {
+        p.row0 = want->start[n - 2];
+        p.rows = want->extent[n - 2];
+    }
+    if (n > 2)
+        p.expert0 = want->start[0];
+    return p;
+}
+
+/* `count` values of one row of one expert. */
+static void read_run(const struct found *f, int dim_count, int64_t expert, int64_t row,
+                     int64_t column, int64_t count, float *ret_values)
+{
+    const struct hd_weight *w = f->weights[f->per_expert ? expert : 0];
+    const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
+
+    if (dim_count < 2) /* parts of a vector follow each other */
+        convert(w, f->first + column, 1, count, ret_values);
+    else if (f->transposed)
+        convert(w, column * width + f->first + row, width, count, ret_values);
+    else if (w->dim_count > 2)
+        convert(w, (expert * w->shape[1] + f->first + row) * width + column, 1, count, ret_values);
+    else
+        convert(w, (f->first + row) * width + column, 1, count, ret_values);
+}
+
 enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
                           const struct hd_ckpt_entry *want, float *ret_values)
 {
     const struct found *f = &map->found[index];
-    const bool flat = want->dim_count < 2;
-    const int64_t columns = flat ? hd_ckpt_box_elements(want) : want->extent[1];
-    const int64_t row0 = f->first + (flat ? 0 : want->start[0]);
-    const int64_t column0 = want->dim_count ? want->start[want->dim_count - 1] : 0;
+    const struct piece p = piece_of(want);
     enum hd_status st = hd_ckpt_check_entry(want);
 
+    if (!st && (want->dim_count > 3 || want->dim_count != map->wanted[index].dim_count))
+        st = hd_err(HD_INVALID, "%s: has not %d dimensions", want->name, want->dim_count);
     if (st)
         return st;
     for (int64_t done = 0; done < want->flat_count;) {
-        const int64_t element = want->flat_first + done, r = element / columns;
-        const int64_t c = element % columns, left = want->flat_count - done;
-        const int64_t run = columns - c < left ? columns - c : left;
+        const int64_t element = want->flat_first + done, r = element / p.columns;
+        const int64_t c = element % p.columns, left = want->flat_count - done;
+        const int64_t run = p.columns - c < left ? p.columns - c : left;
 
-        if (flat)
-            convert(f->weight, f->first + column0 + c, 1, run, ret_values + done);
-        else if (f->transposed)
-            convert(f->weight, (column0 + c) * f->weight->shape[1] + row0 + r, f->weight->shape[1],
-                    run, ret_values + done);
-        else
-            convert(f->weight, (row0 + r) * f->weight->shape[1] + column0 + c, 1, run,
-                    ret_values + done);
+        read_run(f, want->dim_count, p.expert0 + r / p.rows, p.row0 + r % p.rows, p.column0 + c,
+                 run, ret_values + done);
         done += run;
     }
     return HD_OK;

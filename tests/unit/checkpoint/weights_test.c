@@ -504,6 +504,59 @@ static void a_written_config_reads_back(void **state)
     hd_text_free(&out);
 }
 
+#define MIXTRAL                                                                                 \
+    "\"model_type\":\"mixtral\",\"vocab_size\":97,\"hidden_size\":48,\"intermediate_size\":80," \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":6,\"num_key_value_heads\":2,"              \
+    "\"max_position_embeddings\":64"
+
+/* Goal: experts and their router are what the class of transformers makes of the file. Its
+ * balancing loss is experts_per_token times ours. */
+static void experts_are_translated_both_ways(void **state)
+{
+    static const char silent[] = "{" MIXTRAL "}";
+    static const char told[] =
+        "{" MIXTRAL ",\"num_local_experts\":6,\"num_experts_per_tok\":3,"
+        "\"router_aux_loss_coef\":0.25,\"output_router_logits\":true,\"sliding_window\":9,"
+        "\"router_jitter_noise\":0.125,\"rope_theta\":1e4}";
+    struct hd_job job = {0}, again = {0};
+    struct hd_text notes = {0}, out = {0};
+
+    (void)state;
+    must(hd_hf_parse_config(silent, strlen(silent), &job, &notes));
+    assert_string_equal(job.family, "mixtral");
+    assert_int_equal(job.experts, 8);
+    assert_int_equal(job.experts_per_token, 2);
+    assert_true(job.renormalize && !job.noisy && job.balance == 2 * 0.001);
+    assert_true(job.rope_theta == 1e6 && job.norm_eps == 1e-5 && job.window == 0);
+    assert_int_equal(notes.len_bytes, 0);
+
+    must(hd_hf_parse_config(told, strlen(told), &job, &notes));
+    assert_int_equal(job.experts, 6);
+    assert_int_equal(job.experts_per_token, 3);
+    assert_int_equal(job.window, 9);
+    assert_true(job.balance == 3 * 0.25);
+    assert_string_equal(notes.data, "config.json says router_jitter_noise = 0.125; jitter is not "
+                                    "built, training goes without it");
+    must(hd_hf_write_config(&job, HD_F32, &out));
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_memory_equal(&job, &again, sizeof job);
+
+    job.shared_ffn_hidden = 8;
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "model.shared_ffn_hidden"));
+    job.shared_ffn_hidden = 0;
+    job.renormalize = false;
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "model.router.renormalize: false"));
+    hd_text_free(&notes);
+    hd_text_free(&out);
+    config_refused("{" MIXTRAL ",\"num_local_experts\":2,\"num_experts_per_tok\":3}", HD_INVALID,
+                   "num_experts_per_tok: 3 is more than num_local_experts = 2");
+    config_refused("{" LLAMA ",\"num_local_experts\":2}", HD_UNSUPPORTED,
+                   "key \"num_local_experts\" of a llama model");
+    config_refused("{" MIXTRAL ",\"n_shared_experts\":2}", HD_UNSUPPORTED, "n_shared_experts");
+}
+
 static struct hd_job some_llama(void)
 {
     static const char text[] = "{" LLAMA "}";
@@ -604,6 +657,7 @@ int main(void)
         cmocka_unit_test(defaults_are_those_of_the_class),
         cmocka_unit_test(what_is_not_built_or_not_known_is_named),
         cmocka_unit_test(a_written_config_reads_back),
+        cmocka_unit_test(experts_are_translated_both_ways),
         cmocka_unit_test(a_model_gets_the_type_that_has_words_for_it),
         cmocka_unit_test(scaled_angles_survive_both_ways),
     };
