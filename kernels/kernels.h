@@ -52,6 +52,8 @@ struct hd_step_block {
     double loss_sum;      /* sum of -log p over this rank's targets */
     int64_t target_count; /* targets that were not masked */
     int64_t overflow;     /* != 0: a gradient was not finite or a bound was exceeded; no update */
+    int32_t
+        too_many_rows; /* != 0: more rows were sent to experts than there is room for; no update */
     /* results, set by step_finish, equal on all ranks */
     double mean_loss;     /* loss_sum / target_count over all ranks */
     double total_targets; /* over all ranks */
@@ -60,11 +62,13 @@ struct hd_step_block {
     int32_t skip_update; /* 1: overflow somewhere, adamw leaves everything as it is */
 };
 
+enum { HD_EXCHANGE_TOO_MANY_ROWS = 2 };
+
 /* Words of one rank's record in the exchange that ends a step. */
 enum hd_exchange_word {
     HD_EXCHANGE_LOSS,
     HD_EXCHANGE_TARGETS,
-    HD_EXCHANGE_OVERFLOW,
+    HD_EXCHANGE_OVERFLOW, /* 1, and HD_EXCHANGE_TOO_MANY_ROWS more for that reason */
     HD_EXCHANGE_REQUEST,
     HD_EXCHANGE_SQUARES
 };
@@ -510,7 +514,7 @@ struct hd_cross_entropy_shared_args {
     enum hd_dtype dtype;
 };
 
-/* Zeroes what a step accumulates: loss_sum, target_count, overflow. */
+/* Zeroes what a step accumulates: loss_sum, target_count, overflow, too_many_rows. */
 struct hd_step_begin_args {
     struct hd_step_block *block;
 };
@@ -525,14 +529,14 @@ struct hd_square_sums_args {
 };
 
 /* Writes this rank's record for the exchange: {loss_sum, target_count, overflow, request, sum of
- * chunk sums in ascending order}. Several ranks may hold one loss (tp) or one gradient (dp, cp):
- * one of them counts it, in the records of the others it is 0. */
+ * chunk sums in ascending order}. Several ranks may hold one loss (tp): one of them counts it, in
+ * the records of the others it is 0. */
 struct hd_step_record_args {
     double *record; /* [HD_EXCHANGE_WORDS] */
     const struct hd_step_block *block;
     const double *sums; /* [chunks] */
     int64_t chunks;
-    bool counts_loss, counts_squares;
+    bool counts_loss;
 };
 
 /* Adds the records of all ranks in rank order and sets the results in the block:
@@ -771,8 +775,8 @@ struct hd_regroup_args {
     enum hd_dtype dtype;
 };
 
-/* For every expert e and its rows i: c[i,:] = a[i,:] op(b[e]); b[e] is [K, N], or with trans_b the
- * transpose of an [N, K], as weights of linear layers are kept: trans_b is their forward pass,
+/* For every expert e and its rows i: c[i,:] (+)= a[i,:] op(b[e]); b[e] is [K, N], or with trans_b
+ * the transpose of an [N, K], as weights of linear layers are kept: trans_b is their forward pass,
  * without it their gradient for inputs. Sums are fp32. A row's result depends on nothing but the
  * row, its expert and, by way of T, the shapes: not on how many rows an expert has. */
 struct hd_grouped_gemm_args {
@@ -782,7 +786,7 @@ struct hd_grouped_gemm_args {
     const int32_t *counts; /* [E] */
     void *scratch;
     int64_t E, T, N, K, lda, ldb, ldc, stride_b;
-    bool trans_b;
+    bool trans_b, accumulate;
     enum hd_dtype ab_dtype, c_dtype;
 };
 

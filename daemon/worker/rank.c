@@ -432,22 +432,27 @@ static void report_step(struct rank *r, const struct hd_step_result *s)
         hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, s->step);
 }
 
+static const char *why_skipped(const struct hd_step_result *s)
+{
+    if (s->too_many_rows)
+        return "routers sent more rows to the experts of a rank than parallel.expert_rows leaves "
+               "room for; raise it, or set it to auto";
+    return s->targets ? "a gradient was not finite; lower train.lr or look at the data"
+                      : "no token has a target";
+}
+
 static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
 {
-    char text[160];
+    char text[256];
 
     r->skips = s->skipped ? r->skips + 1 : 0;
     if (!s->skipped)
         return HD_OK;
     if (r->skips >= SKIPS_MAX)
-        return hd_err(
-            HD_INTERNAL,
-            "step %lld: no finite gradient for %d steps in a row; lower train.lr or look at the "
-            "data (%lld targets in this step)",
-            (long long)s->step, SKIPS_MAX, (long long)s->targets);
+        return hd_err(HD_INTERNAL, "step %lld: no weight was changed in %d steps in a row: %s",
+                      (long long)s->step, SKIPS_MAX, why_skipped(s));
     (void)snprintf(text, sizeof text, "step %lld: %s; no weight was changed by this step",
-                   (long long)s->step,
-                   s->targets ? "a gradient was not finite" : "no token has a target");
+                   (long long)s->step, why_skipped(s));
     say(r, HD_LINK_LEVEL_WARN, text);
     return HD_OK;
 }

@@ -8,6 +8,7 @@ enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_b
     args->block->loss_sum = 0;
     args->block->target_count = 0;
     args->block->overflow = 0;
+    args->block->too_many_rows = 0;
     return HD_OK;
 }
 
@@ -59,12 +60,13 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
     (void)cpu;
     memset(record, 0, HD_EXCHANGE_WORDS * sizeof *record);
     record[HD_EXCHANGE_OVERFLOW] = args->block->overflow ? 1 : 0;
+    record[HD_EXCHANGE_OVERFLOW] += args->block->too_many_rows ? HD_EXCHANGE_TOO_MANY_ROWS : 0;
     record[HD_EXCHANGE_REQUEST] = (double)args->block->request; /* exact below 2^53 */
     if (args->counts_loss) {
         record[HD_EXCHANGE_LOSS] = args->block->loss_sum;
         record[HD_EXCHANGE_TARGETS] = (double)args->block->target_count;
     }
-    for (int64_t i = 0; i < args->chunks && args->counts_squares; i++)
+    for (int64_t i = 0; i < args->chunks; i++)
         record[HD_EXCHANGE_SQUARES] += args->sums[i];
     return HD_OK;
 }

@@ -19,6 +19,7 @@ struct hd_gemm_args hd_dry_grouped_product(const struct hd_grouped_gemm_args *ar
                                  .ldb = args->ldb,
                                  .ldc = args->ldc,
                                  .trans_b = args->trans_b,
+                                 .accumulate = args->accumulate,
                                  .ab_dtype = args->ab_dtype,
                                  .c_dtype = args->c_dtype};
 }

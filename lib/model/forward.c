@@ -44,6 +44,20 @@ static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_c
     return row_parallel(rec, h, w->down, w->down_bias);
 }
 
+/* x: [R, C] -> [Rl, C]. Each row goes to the experts that its router chooses, and to the shared one
+ * if there is one. */
+static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                         const struct hd_block *w, int64_t layer,
+                                         struct hd_tensor *x)
+{
+    struct hd_router router = c->router;
+    struct hd_tensor *h;
+
+    router.number = (int)layer;
+    h = op_tp_leave(rec, op_experts(rec, x, &w->experts, &router));
+    return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, x)) : h;
+}
+
 /* What a unit's forward function is given besides its input. */
 struct forward {
     const struct hd_model *model;
@@ -65,7 +79,8 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     x = op_add(rec, x, h);
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm2));
-    h = mlp_forward(rec, c, &w->mlp, h);
+    h = c->router.E ? experts_forward(rec, c, w, unit - f->model->unit_first_block, h)
+                    : mlp_forward(rec, c, &w->mlp, h);
     return op_add(rec, x, h);
 }
 

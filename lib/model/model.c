@@ -11,6 +11,7 @@ static const struct hd_family families[] = {
     {.name = "mistral", .gated_mlp = true},
     {.name = "qwen2", .gated_mlp = true},
     {.name = "qwen3", .gated_mlp = true},
+    {.name = "mixtral", .gated_mlp = true},
 };
 
 enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family)
@@ -20,9 +21,10 @@ enum hd_status hd_family_find(const char *name, const struct hd_family **ret_fam
             *ret_family = &families[i];
             return HD_OK;
         }
-    return hd_err(
-        HD_UNSUPPORTED,
-        "model.family: '%s' is not supported yet; use llama, gpt2, mistral, qwen2 or qwen3", name);
+    return hd_err(HD_UNSUPPORTED,
+                  "model.family: '%s' is not supported yet; use llama, gpt2, mistral, mixtral, "
+                  "qwen2 or qwen3",
+                  name);
 }
 
 static enum hd_status rope_from_job(const struct hd_job *job, struct hd_rope *ret_rope)
@@ -66,13 +68,26 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .mlp_bias = job->mlp_bias,
                                 .qk_norm = job->qk_norm,
                                 .norm_eps = job->norm_eps,
-                                .tied = job->tie_embeddings};
+                                .tied = job->tie_embeddings,
+                                .F_shared = job->experts ? job->shared_ffn_hidden : 0,
+                                .router = {.E = job->experts,
+                                           .K = job->experts_per_token,
+                                           .renormalize = job->renormalize,
+                                           .noisy = job->noisy,
+                                           .balance = job->balance,
+                                           .z = job->z_loss,
+                                           .capacity = job->capacity,
+                                           .expert_rows = job->expert_rows,
+                                           .seed = (uint64_t)job->seed}};
     enum hd_status st = hd_family_find(job->family, &c.family);
 
     if (!st)
         st = rope_from_job(job, &c.rope);
     if (st)
         return st;
+    if (c.router.E && (c.router.K < 1 || c.router.K > c.router.E))
+        return hd_err(HD_INVALID, "model.experts_per_token: %lld; use 1 to model.experts = %lld",
+                      (long long)c.router.K, (long long)c.router.E);
     if (c.H % c.G)
         return hd_err(HD_INVALID, "model.kv_heads: %lld does not divide model.heads = %lld",
                       (long long)c.G, (long long)c.H);
@@ -103,7 +118,7 @@ struct declare {
 /* How ranks hold a parameter: see struct hd_param_spec. */
 struct share {
     int axis, copies;
-    bool padded, partial;
+    bool padded, partial, experts;
 };
 
 static struct share cut(int axis)
@@ -128,29 +143,45 @@ static struct share on_rows(const struct declare *d)
     return (struct share){.axis = -1, .partial = d->registry->sequence};
 }
 
-/* Held by all, applied to the heads that a rank has. */
-static struct share on_heads(void)
+/* Held by all, applied to what a rank computes of its own: its heads, its part of the experts. */
+static struct share on_parts(void)
 {
     return (struct share){.axis = -1, .partial = true};
+}
+
+/* Axis 0 is experts; tp cuts another. */
+static struct share of_experts(int axis)
+{
+    return (struct share){.axis = axis, .experts = true};
+}
+
+/* A shape of 1 to 3 dimensions, the rest 0. */
+static int tensor(struct declare *d, const char *what, const int64_t shape[3], struct share share,
+                  enum hd_init_kind init, double std, bool joined)
+{
+    const int dims = shape[2] ? 3 : shape[1] ? 2 : 1;
+    char name[HD_PARAM_NAME_MAX];
+
+    (void)snprintf(name, sizeof name, "%s.%s", d->prefix, what);
+    return hd_registry_param(d->registry,
+                             &(struct hd_param_spec){.name = name,
+                                                     .dim_count = dims,
+                                                     .shape = {shape[0], shape[1], shape[2]},
+                                                     .tp_axis = share.axis,
+                                                     .tp_copies = share.copies,
+                                                     .padded = share.padded,
+                                                     .partial = share.partial,
+                                                     .experts = share.experts,
+                                                     .init = init,
+                                                     .init_std = std,
+                                                     .decay = dims > 1,
+                                                     .joined = joined});
 }
 
 static int param(struct declare *d, const char *what, int64_t rows, int64_t columns,
                  struct share share, enum hd_init_kind init, double std, bool joined)
 {
-    char name[HD_PARAM_NAME_MAX];
-
-    (void)snprintf(name, sizeof name, "%s.%s", d->prefix, what);
-    return hd_registry_param(d->registry, &(struct hd_param_spec){.name = name,
-                                                                  .dim_count = columns ? 2 : 1,
-                                                                  .shape = {rows, columns},
-                                                                  .tp_axis = share.axis,
-                                                                  .tp_copies = share.copies,
-                                                                  .padded = share.padded,
-                                                                  .partial = share.partial,
-                                                                  .init = init,
-                                                                  .init_std = std,
-                                                                  .decay = columns != 0,
-                                                                  .joined = joined});
+    return tensor(d, what, (const int64_t[3]){rows, columns}, share, init, std, joined);
 }
 
 static int matrix(struct declare *d, const char *what, int64_t rows, int64_t columns,
@@ -205,32 +236,75 @@ static struct hd_attention declare_attention(struct declare *d)
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
     a.q_norm = a.k_norm = -1;
     if (c->qk_norm) {
-        a.q_norm = param(d, "attention.q_norm.weight", c->D, 0, on_heads(), HD_INIT_ONES, 0, false);
-        a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, on_heads(), HD_INIT_ONES, 0, false);
+        a.q_norm = param(d, "attention.q_norm.weight", c->D, 0, on_parts(), HD_INIT_ONES, 0, false);
+        a.k_norm = param(d, "attention.k_norm.weight", c->D, 0, on_parts(), HD_INIT_ONES, 0, false);
     }
     return a;
 }
 
-static struct hd_mlp declare_mlp(struct declare *d)
+/* The same with names one level deeper. */
+static struct declare inside(const struct declare *d, const char *what)
+{
+    struct declare inner = *d;
+    const size_t used = strlen(d->prefix);
+
+    (void)snprintf(inner.prefix + used, sizeof inner.prefix - used, ".%s", what);
+    return inner;
+}
+
+/* F channels inside. */
+static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
 {
     const struct hd_model_config *c = d->config;
     struct hd_mlp m;
 
     if (c->family->gated_mlp) {
-        m.up = matrix(d, "mlp.gate.weight", c->F, c->C, cut(0), init_std, false);
-        (void)matrix(d, "mlp.up.weight", c->F, c->C, cut(0), init_std, true);
+        m.up = matrix(d, "gate.weight", F, c->C, cut(0), init_std, false);
+        (void)matrix(d, "up.weight", F, c->C, cut(0), init_std, true);
     } else {
-        m.up = matrix(d, "mlp.up.weight", c->F, c->C, cut(0), init_std, false);
+        m.up = matrix(d, "up.weight", F, c->C, cut(0), init_std, false);
     }
-    m.down = matrix(d, "mlp.down.weight", c->C, c->F, cut(1), residual_std(c), false);
+    m.down = matrix(d, "down.weight", c->C, F, cut(1), residual_std(c), false);
     if (c->family->gated_mlp) {
-        m.up_bias = bias(d, c->mlp_bias, "mlp.gate.bias", c->F, cut(0), false);
-        (void)bias(d, c->mlp_bias, "mlp.up.bias", c->F, cut(0), true);
+        m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, cut(0), false);
+        (void)bias(d, c->mlp_bias, "up.bias", F, cut(0), true);
     } else {
-        m.up_bias = bias(d, c->mlp_bias, "mlp.up.bias", c->F, cut(0), false);
+        m.up_bias = bias(d, c->mlp_bias, "up.bias", F, cut(0), false);
     }
-    m.down_bias = bias(d, c->mlp_bias, "mlp.down.bias", c->C, on_rows(d), false);
+    m.down_bias = bias(d, c->mlp_bias, "down.bias", c->C, on_rows(d), false);
     return m;
+}
+
+static struct hd_expert_params declare_experts(struct declare *d)
+{
+    const struct hd_model_config *c = d->config;
+    const int64_t E = c->router.E, in[3] = {E, c->F, c->C}, out[3] = {E, c->C, c->F};
+    struct hd_expert_params p = {.noise = -1};
+
+    p.router = matrix(d, "router.weight", E, c->C, on_parts(), init_std, false);
+    if (c->router.noisy) /* begins at softplus(0): Shazeer et al. 2017, appendix A */
+        p.noise = param(d, "router_noise.weight", E, c->C, on_parts(), HD_INIT_ZEROS, 0, false);
+    p.gate = tensor(d, "gate.weight", in, of_experts(1), HD_INIT_NORMAL, init_std, false);
+    p.up = tensor(d, "up.weight", in, of_experts(1), HD_INIT_NORMAL, init_std, false);
+    p.down = tensor(d, "down.weight", out, of_experts(2), HD_INIT_NORMAL, residual_std(c), false);
+    return p;
+}
+
+/* The MLP of a block, or its experts and the one that they share. */
+static void declare_feed_forward(struct declare *d, struct hd_block *b)
+{
+    const struct hd_model_config *c = d->config;
+    struct declare inner = inside(d, c->router.E ? "moe" : "mlp");
+
+    if (!c->router.E) {
+        b->mlp = declare_mlp(&inner, c->F);
+        return;
+    }
+    b->experts = declare_experts(&inner);
+    if (c->F_shared) {
+        inner = inside(&inner, "shared");
+        b->mlp = declare_mlp(&inner, c->F_shared);
+    }
 }
 
 static void declare_embedding(struct declare *d, struct hd_model *m)
@@ -259,7 +333,7 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
     b->norm1 = declare_norm(d, "norm1");
     b->attention = declare_attention(d);
     b->norm2 = declare_norm(d, "norm2");
-    b->mlp = declare_mlp(d);
+    declare_feed_forward(d, b);
 }
 
 static void declare_head(struct declare *d, struct hd_model *m)
@@ -277,7 +351,7 @@ static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_
 {
     const int tp = sizes->tp;
 
-    if (c->H % tp || c->F % tp || (c->G % tp && tp % c->G))
+    if (c->H % tp || c->F % tp || c->F_shared % tp || (c->G % tp && tp % c->G))
         return hd_err(HD_INVALID,
                       "tp = %d must divide heads = %lld and ffn_hidden = %lld, and divide or be a "
                       "multiple of kv_heads = %lld",
@@ -304,6 +378,7 @@ enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_
     if (!m.blocks)
         return hd_err(HD_NO_MEMORY, "no memory for %lld layers", (long long)config->L);
     declare_embedding(&d, &m);
+    hd_registry_routers(registry, config->router.E ? config->L : 0, config->router.E);
     m.unit_first_block = registry->unit_count;
     for (int64_t i = 0; i < config->L; i++)
         declare_block(&d, &m, i);
@@ -316,7 +391,10 @@ double hd_model_flops_per_token(const struct hd_model_config *c)
 {
     const double C = (double)c->C, H = (double)c->H, G = (double)c->G, D = (double)c->D,
                  F = (double)c->F, L = (double)c->L;
-    const double block = C * (2 * H + 2 * G) * D + C * F * (c->family->gated_mlp ? 3 : 2);
+    const double E = (double)c->router.E,
+                 F_row = E > 0 ? (double)c->router.K * F + (double)c->F_shared : F;
+    const double block =
+        C * (2 * H + 2 * G) * D + C * F_row * (c->family->gated_mlp ? 3 : 2) + C * E;
     const double S = (double)c->context;
     double seen = 0; /* positions per token, summed over the blocks */
 

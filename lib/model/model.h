@@ -9,6 +9,7 @@
  *   mistral  Jiang et al. 2023: llama with a sliding window
  *   qwen2    Qwen team 2024: llama with biases on queries, keys and values
  *   qwen3    Qwen team 2025: llama with a norm over each head of queries and keys
+ *   mixtral  Jiang et al. 2024: llama with a mixture of experts in place of the MLP
  *
  * Norm, positions and MLP are the family's; biases, head norms, window and the scaling of rotary
  * angles are switches of the job, which the reader of job files sets by the family.
@@ -45,6 +46,8 @@ struct hd_model_config {
     bool tied;                         /* the head uses the embedding's weight */
     bool qkv_bias, out_bias, mlp_bias; /* which projections add one */
     bool qk_norm;                      /* RMSNorm over each head of q and k, before the rotation */
+    struct hd_router router;           /* E = 0: a block has one MLP; else F is an expert's */
+    int64_t F_shared;                  /* of an expert that every row goes to; 0: none */
 };
 
 /* From a resolved job; checks what the kernels need and says what to change. */
@@ -70,7 +73,8 @@ struct hd_mlp {
 struct hd_block {
     struct hd_norm norm1, norm2;
     struct hd_attention attention;
-    struct hd_mlp mlp;
+    struct hd_mlp mlp; /* with experts, the shared one */
+    struct hd_expert_params experts;
 };
 
 struct hd_model {

@@ -106,8 +106,8 @@ static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, in
 }
 
 /* The squares come before the record, which carries them. The ranks of one (dp, cp) have one loss,
- * which tp index 0 counts; those of one tp have one gradient, which the first of them counts. With
- * one rank the record of this rank is the array of records. */
+ * which tp index 0 counts; a rank has chunk sums of what it counts alone (registry.h). With one
+ * rank the record of this rank is the array of records. */
 static void emit_exchange(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;
@@ -118,13 +118,17 @@ static void emit_exchange(struct hd_emit *e)
 
     (void)hd_emit_kernel(
         e, HD_K_step_record,
-        &(struct hd_step_record_args){.chunks = r->chunk_count,
-                                      .counts_loss = r->coord.tp == 0,
-                                      .counts_squares = r->coord.dp == 0 && r->coord.cp == 0},
+        &(struct hd_step_record_args){.chunks = r->chunk_count, .counts_loss = r->coord.tp == 0},
         (struct hd_operand[]){record, block, hd_emit_global(e, HD_GLOBAL_SUMS)});
     if (!alone)
         (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_WORLD, records, record,
                            HD_EXCHANGE_WORDS, HD_F64);
+    if (r->routers > 0 && r->mesh.sizes.dp * r->mesh.sizes.cp > 1) {
+        const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
+
+        (void)hd_emit_comm(e, HD_COMM_ALL_REDUCE, HD_GROUP_DP_CP, routes, routes,
+                           r->routers * (HD_ROUTE_WORDS + r->experts), HD_F64);
+    }
     (void)hd_emit_kernel(e, HD_K_step_finish, &(struct hd_step_finish_args){.ranks = r->mesh.world},
                          (struct hd_operand[]){block, records});
 }

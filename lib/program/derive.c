@@ -140,7 +140,7 @@ struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dty
 
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
 {
-    static const char *const names[] = {"block", "sums", "record", "records"};
+    static const char *const names[] = {"block", "sums", "record", "records", "routes"};
 
     if (e->global_store[global] < 0)
         e->global_store[global] =
@@ -263,6 +263,18 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, enum hd_comm_kind kind, enum hd_
     return node;
 }
 
+void hd_emit_rows(struct hd_emit *e, enum hd_group_name group, const struct hd_operand operands[5],
+                  const struct hd_node_rows *rows, enum hd_dtype dtype)
+{
+    struct hd_node *node = hd_emit_comm(e, HD_COMM_ALL_TO_ALL_V, group, operands[0], operands[1],
+                                        rows->received_max, dtype);
+
+    if (!node)
+        return;
+    memcpy(node->operand, operands, 5 * sizeof *operands);
+    node->rows = *rows;
+}
+
 bool *hd_node_accumulate(const struct hd_node *node)
 {
     switch (node->kernel) {
@@ -276,6 +288,8 @@ bool *hd_node_accumulate(const struct hd_node *node)
         return &((struct hd_rmsnorm_backward_weight_args *)node->args)->accumulate;
     case HD_K_head_norm_backward_weight:
         return &((struct hd_head_norm_backward_weight_args *)node->args)->accumulate;
+    case HD_K_grouped_gemm_weight:
+        return &((struct hd_grouped_gemm_weight_args *)node->args)->accumulate;
     case HD_K_layernorm_backward_weight:
         return &((struct hd_layernorm_backward_weight_args *)node->args)->accumulate;
     default:
@@ -374,6 +388,7 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
     e->producer = filled_array(e->arena, rec->tensor_count);
     e->kept_store = filled_array(e->arena, rec->op_count);
     e->kept_store2 = filled_array(e->arena, rec->op_count);
+    e->op_state = hd_arena_array(e->arena, (size_t)rec->op_count + 1, sizeof *e->op_state);
     e->part_store = filled_array(e->arena, r->part_count * HD_STATE_KIND_COUNT);
     e->grads = hd_arena_array(e->arena, (size_t)rec->tensor_count + 1, sizeof *e->grads);
     e->param_has_grad = hd_arena_array(e->arena, (size_t)r->param_count + 1, sizeof(bool));
@@ -416,6 +431,14 @@ struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_optio
         hd_emit_kernel(e, HD_K_step_begin, &(struct hd_step_begin_args){0},
                        (struct hd_operand[]){hd_emit_global(e, HD_GLOBAL_BLOCK)})
             ->only_first = true;
+    if (rec->shape.mode == HD_RECORD_TRAIN && rec->registry->routers > 0) {
+        const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
+
+        hd_emit_kernel(e, HD_K_zero,
+                       &(struct hd_zero_args){.size_bytes = e->stores[routes.store].size_bytes},
+                       (struct hd_operand[]){routes})
+            ->only_first = true;
+    }
     for (int i = 0; i < rec->op_count; i++) {
         e->op_index = i;
         e->unit = rec->ops[i].unit;

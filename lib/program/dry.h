@@ -11,8 +11,9 @@ struct hd_dry {
     struct hd_costs costs; /* kernels of this rank */
     double gemm_flops;     /* of which in GEMMs and attention: what MFU counts */
     int64_t calls[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
-    int64_t group_bytes[HD_GROUP_COUNT][HD_COMM_KIND_COUNT]; /* moved by all members of the group
-                                                                together, as comm.h counts it */
+    /* Moved by all members of the group together, as comm.h counts it. all_to_all_v: when routers
+     * send every rank as much as every other. */
+    int64_t group_bytes[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
 };
 
 /* Adds one run of a call's program; first and last: the micro-batch's place in the step. */

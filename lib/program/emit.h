@@ -11,6 +11,9 @@
 #include "program/program.h"
 #include "program/rec.h"
 
+/* Where in a layer random numbers are drawn, the `site` of hd_dropout_key: never renumbered. */
+enum { HD_SITE_EMBEDDING, HD_SITE_ATTENTION, HD_SITE_RESIDUAL1, HD_SITE_RESIDUAL2, HD_SITE_ROUTER };
+
 struct hd_node_list {
     struct hd_node **nodes;
     int count, room;
@@ -43,6 +46,7 @@ struct hd_emit {
     int *producer;               /* by tensor id: the op whose result it is; -1: none */
     int *kept_store;  /* by op index: what its forward left for its backward (lse, rstd, ...) */
     int *kept_store2; /* a second one (mean) */
+    void **op_state;  /* by op index: what a composite op keeps of its emission for backward */
     struct hd_grad_slot *grads; /* by tensor id */
     bool *param_has_grad;       /* by parameter: contributed to in this micro-batch */
     int *part_store;            /* by part * kinds + kind */
@@ -105,6 +109,10 @@ struct hd_node *hd_emit_comm(struct hd_emit *e, enum hd_comm_kind kind, enum hd_
 
 /* db += sum_r dy, for a span of biases from `bias` on; nothing for -1 or frozen ones. */
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y);
+
+/* all_to_all_v: operands and bounds as in struct hd_node. */
+void hd_emit_rows(struct hd_emit *e, enum hd_group_name group, const struct hd_operand operands[5],
+                  const struct hd_node_rows *rows, enum hd_dtype dtype);
 
 void hd_emit_fail(struct hd_emit *e, enum hd_status st);
 

@@ -39,15 +39,9 @@ static void pad_to(struct hd_text *text, size_t line_start, size_t column)
     while (!text->failed && text->len_bytes - line_start < column);
 }
 
-static int operand_count(const struct hd_node *node)
-{
-    return node->is_comm ? 2 : hd_kernel_info(node->kernel)->operand_count;
-}
-
 static bool is_output(const struct hd_node *node, int k)
 {
-    return node->is_comm ? k == 0
-                         : (hd_kernel_info(node->kernel)->operands[k].access & HD_WRITE) != 0;
+    return (hd_node_access(node, k) & HD_WRITE) != 0;
 }
 
 static void list_operands(const struct hd_chunk *chunk, struct hd_text *text,
@@ -55,7 +49,7 @@ static void list_operands(const struct hd_chunk *chunk, struct hd_text *text,
 {
     const char *between = "";
 
-    for (int k = 0; k < operand_count(node); k++) {
+    for (int k = 0; k < hd_node_operand_count(node); k++) {
         if (node->operand[k].store < 0 || is_output(node, k) != outputs)
             continue;
         hd_text_add(text, "%s", between);

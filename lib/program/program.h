@@ -106,6 +106,7 @@ enum hd_op_class {
     X(attention, ATTENTION) \
     X(swiglu, ACTIVATION)   \
     X(gelu, ACTIVATION)     \
+    X(experts, LINEAR)      \
     X(add, RESIDUAL)        \
     X(bias, RESIDUAL)       \
     X(cast, RESIDUAL)       \
@@ -153,11 +154,24 @@ void hd_rope_fill(const struct hd_rope *rope, int64_t P, int64_t D, float *ret_t
  * one, from the first, of the next power of two (Press et al. 2022, "Train Short, Test Long"). */
 void hd_alibi_slopes(int64_t H, float *ret_slope);
 
+/* A mixture of experts: how rows choose among E experts (kernels.h, "Mixture of experts"). */
+struct hd_router {
+    int64_t E, K; /* experts, and how many of them a row goes to */
+    int number;   /* of the router in the model, for its record */
+    bool renormalize, noisy;
+    double balance, z; /* coefficients of the losses */
+    double capacity; /* rows of a sequence for one expert, in even shares; 0: nothing is dropped */
+    double expert_rows; /* rows that there is room for, in even shares, where experts are on several
+                           ranks; 0: for all that could come */
+    uint64_t seed;      /* of the noise */
+};
+
 /* Settings of an op besides its tensors; each op reads its own few. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
     double eps, scale;
     bool causal;
+    struct hd_router router;
     struct hd_rope rope;
 };
 
@@ -242,6 +256,16 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_
                                int64_t kv_heads, int64_t head_width, bool causal, int64_t window);
 struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x); /* [R, 2F] -> [R, F] */
 struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
+/* A mixture of SwiGLU experts (Shazeer et al. 2017; Jiang et al. 2024), in place of an MLP:
+ * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(silu(gate_e x) * (up_e x)); with tensor
+ * parallelism F is cut and the result is this rank's part of the sum. router, noise (or -1) [E, C];
+ * gate, up [E, F, C]; down [E, C, F], experts shared out over ep. Adds to the record of the router
+ * and to the gradients what its losses ask. */
+struct hd_expert_params {
+    int router, noise, gate, up, down;
+};
+struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
+                             const struct hd_expert_params *params, const struct hd_router *router);
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b);
 /* out[R, N] = x + bias on every row; behind a sum over ranks, which would add a linear's more than
  * once. */
@@ -341,8 +365,15 @@ struct hd_node {
     enum hd_comm_kind comm; /* SEND: a shift, sent to the next member and received from the one
                                before in one launch, round the ring */
     enum hd_group_name group;
-    int64_t count; /* elements, as in the args of comm.h */
+    int64_t count; /* elements, as in the args of comm.h; all_to_all_v: rows there is room for */
     enum hd_dtype dtype;
+    struct hd_node_rows {
+        int64_t sent_max, received_max; /* bounds of this rank */
+        int64_t elements;               /* of a row */
+        int64_t even;                   /* rows that this rank sends, itself included, for costs */
+    } rows; /* all_to_all_v; its operands are received, sent, the counts of
+               rows sent to each member, of those received (or absent), and
+               where it says that a bound was exceeded */
 
     /* variants of the program */
     bool contribution;       /* goes to a parameter's gradient */
@@ -353,6 +384,10 @@ struct hd_node {
     int waits[HD_NODE_WAITS_MAX]; /* earlier nodes of this program on other streams */
     int wait_count;
 };
+
+/* Operands of a node, and how it uses operand k. */
+int hd_node_operand_count(const struct hd_node *node);
+enum hd_access hd_node_access(const struct hd_node *node, int k);
 
 struct hd_program {
     enum hd_call call;

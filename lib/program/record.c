@@ -209,6 +209,7 @@ static struct hd_tensor *repeat(struct hd_rec *rec, const struct hd_fragment *f,
         for (int k = 0; k < op.in_count; k++)
             op.in[k] = translate(rec, f, first_new, x, op.in[k]);
         op.out = translate(rec, f, first_new, x, op.out);
+        op.set.router.number += unit - f->unit;
         for (int k = 0; k < op.param_count; k++)
             op.param[k] = shift_param(rec, f, unit, op.param[k]);
         (void)hd_rec_op(rec, &op);
@@ -425,6 +426,26 @@ struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x)
 {
     return record(rec, (struct hd_op){.kind = HD_OP_gelu, .in = {x}, .in_count = 1}, "activated",
                   x->dim[0], x->dim[1]);
+}
+
+struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
+                             const struct hd_expert_params *p, const struct hd_router *router)
+{
+    const bool noisy = router->noisy && rec->shape.mode == HD_RECORD_TRAIN;
+
+    if (!rec->error.status && x->dim[1] != param_at(rec, p->router)->local[1])
+        return wrong_width(rec, param_at(rec, p->router)->name, x,
+                           param_at(rec, p->router)->local[1]);
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_experts,
+                                 .in = {x, noisy ? hd_rec_batch(rec, HD_BATCH_SAMPLES) : NULL,
+                                        noisy ? hd_rec_batch(rec, HD_BATCH_INDEX) : NULL},
+                                 .in_count = noisy ? 3 : 1,
+                                 .param = {p->router, p->noise, p->gate, p->up, p->down},
+                                 .param_count = 5,
+                                 .span = 1,
+                                 .set = {.router = *router}},
+                  "mixed", x->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b)

@@ -55,38 +55,53 @@ int hd_registry_unit(struct hd_registry *registry, const char *kind, const char 
     return registry->unit_count++;
 }
 
-/* The part of the current unit for such a parameter, made if it is the first. */
-static int find_part(struct hd_registry *registry, bool trainable)
+void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t experts)
 {
+    registry->routers = routers;
+    registry->experts = experts;
+}
+
+/* The part of the current unit for such a parameter, made if it is the first. */
+static int find_part(struct hd_registry *registry, const struct hd_param *p)
+{
+    const enum hd_group_name group = p->experts ? HD_GROUP_EXPERT_DP : HD_GROUP_DP_CP;
     struct hd_unit *unit = &registry->units[registry->unit_count - 1];
     struct hd_part *parts;
 
-    for (int i = 0; i < unit->part_count; i++)
-        if (registry->parts[unit->parts[i]].trainable == trainable)
+    for (int i = 0; i < unit->part_count; i++) {
+        const struct hd_part *part = &registry->parts[unit->parts[i]];
+
+        if (part->trainable == p->trainable && part->reduce_group == group)
             return unit->parts[i];
+    }
     parts =
         grow(registry, registry->parts, registry->part_count, &registry->part_room, sizeof *parts);
     if (!parts)
         return 0;
     registry->parts = parts;
     parts[registry->part_count] = (struct hd_part){
-        .unit = registry->unit_count - 1, .trainable = trainable, .reduce_group = HD_GROUP_DP_CP};
+        .unit = registry->unit_count - 1, .trainable = p->trainable, .reduce_group = group};
     unit->parts[unit->part_count++] = registry->part_count;
     return registry->part_count++;
 }
 
 /* ---- shares ---- */
 
-int hd_param_share_of(const struct hd_param *p, int tp)
+int hd_param_share_of(const struct hd_param *p, const struct hd_mesh *mesh, int rank)
 {
-    return p->shares == 1 ? 0 : tp / p->tp_copies;
+    const int tp = p->tp_shares == 1 ? 0 : hd_mesh_coord(mesh, rank).tp / p->tp_copies;
+    const int ep = p->experts ? hd_mesh_find_group(mesh, HD_GROUP_EP, rank).index : 0;
+
+    return ep * p->tp_shares + tp;
 }
 
 void hd_param_box(const struct hd_param *p, int share, int64_t ret_start[HD_PARAM_DIMS_MAX],
                   int64_t ret_real[HD_PARAM_DIMS_MAX])
 {
     for (int d = 0; d < HD_PARAM_DIMS_MAX; d++) {
-        ret_start[d] = d == p->tp_axis ? p->local[d] * share : 0;
+        ret_start[d] = d == p->tp_axis ? p->local[d] * (share % p->tp_shares) : 0;
+        if (p->experts && d == 0)
+            ret_start[d] = p->local[d] * (share / p->tp_shares);
         ret_real[d] = p->shape[d] - ret_start[d];
         if (ret_real[d] > p->local[d])
             ret_real[d] = p->local[d];
@@ -106,7 +121,7 @@ static int64_t padded_extent(int64_t extent, int64_t shares)
 static bool cut_for_tp(struct hd_registry *registry, const struct hd_param_spec *spec,
                        struct hd_param *p)
 {
-    const int axis = spec->tp_axis, shares = p->shares;
+    const int axis = spec->tp_axis, shares = p->tp_shares;
 
     if (shares == 1)
         return true;
@@ -126,6 +141,24 @@ static bool cut_for_tp(struct hd_registry *registry, const struct hd_param_spec 
     return true;
 }
 
+static bool share_experts(struct hd_registry *registry, const struct hd_param_spec *spec,
+                          struct hd_param *p)
+{
+    const int ep = registry->mesh.sizes.ep;
+
+    if (!p->experts)
+        return true;
+    assert(p->tp_axis != 0);
+    if (p->shape[0] % ep) {
+        fail(registry, hd_err(HD_INVALID, "%s: ep = %d does not divide its %lld experts",
+                              spec->name, ep, (long long)p->shape[0]));
+        return false;
+    }
+    p->local[0] = p->shape[0] / ep;
+    p->shares *= ep;
+    return true;
+}
+
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec)
 {
     struct hd_param *params = grow(registry, registry->params, registry->param_count,
@@ -140,7 +173,8 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     p = &params[registry->param_count];
     *p = (struct hd_param){.dim_count = spec->dim_count,
                            .tp_axis = spec->tp_axis,
-                           .shares = 1,
+                           .tp_shares = 1,
+                           .experts = spec->experts,
                            .tp_copies = spec->tp_copies > 1 ? spec->tp_copies : 1,
                            .partial = spec->partial,
                            .init = spec->init,
@@ -154,13 +188,14 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     memcpy(p->shape, spec->shape, sizeof p->shape);
     memcpy(p->local, spec->shape, sizeof p->local);
     if (p->tp_axis >= 0)
-        p->shares = registry->mesh.sizes.tp / p->tp_copies;
-    if (!cut_for_tp(registry, spec, p))
+        p->tp_shares = registry->mesh.sizes.tp / p->tp_copies;
+    p->shares = p->tp_shares;
+    if (!cut_for_tp(registry, spec, p) || !share_experts(registry, spec, p))
         return 0;
-    hd_param_box(p, hd_param_share_of(p, registry->coord.tp), p->start, p->real);
+    hd_param_box(p, hd_param_share_of(p, &registry->mesh, registry->rank), p->start, p->real);
     for (int d = 0; d < p->dim_count; d++)
         p->count *= p->local[d];
-    p->part = find_part(registry, p->trainable);
+    p->part = find_part(registry, p);
     if (registry->status)
         return 0;
     registry->units[p->unit].param_count++;
@@ -255,6 +290,13 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
         r->end = part->count;
 }
 
+/* Whether this rank is the first of those that hold the same gradient when it is summed over them.
+ */
+static bool is_first_of(const struct hd_registry *registry, enum hd_group_name group)
+{
+    return hd_mesh_find_group(&registry->mesh, group, registry->rank).index == 0;
+}
+
 static enum hd_status lay_out_part(struct hd_registry *registry, int part_number)
 {
     struct hd_part *part = &registry->parts[part_number];
@@ -273,6 +315,7 @@ static enum hd_status lay_out_part(struct hd_registry *registry, int part_number
     for (int i = 0; i < part->segment_count && part->trainable; i++) {
         struct hd_segment *s = &part->segments[i];
 
+        s->counted = s->counted && is_first_of(registry, part->reduce_group);
         s->first_chunk = registry->chunk_count;
         if (s->counted)
             registry->chunk_count += (s->end - s->begin + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
@@ -290,7 +333,7 @@ bool hd_state_is_visible(enum hd_state_kind kind)
 
 bool hd_global_is_visible(enum hd_global global)
 {
-    return global == HD_GLOBAL_RECORD || global == HD_GLOBAL_RECORDS;
+    return global == HD_GLOBAL_RECORD || global == HD_GLOBAL_RECORDS || global == HD_GLOBAL_ROUTES;
 }
 
 static bool part_has_state(const struct hd_registry *registry, const struct hd_part *part,
@@ -331,6 +374,8 @@ int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global globa
         [HD_GLOBAL_SUMS] = registry->chunk_count * (int64_t)sizeof(double),
         [HD_GLOBAL_RECORD] = record,
         [HD_GLOBAL_RECORDS] = record * registry->mesh.world,
+        [HD_GLOBAL_ROUTES] =
+            registry->routers * (HD_ROUTE_WORDS + registry->experts) * (int64_t)sizeof(double),
     };
 
     return bytes[global];
@@ -380,14 +425,16 @@ int64_t hd_registry_global_count(const struct hd_registry *registry)
 
     for (int i = 0; i < registry->param_count; i++) {
         const struct hd_param *p = &registry->params[i];
+        int64_t elements = 1;
 
-        count += p->dim_count == 2 ? p->shape[0] * p->shape[1] : p->shape[0];
+        for (int d = 0; d < p->dim_count; d++)
+            elements *= p->shape[d];
+        count += elements;
     }
     return count;
 }
 
-/* The global row-major index of element i of the share; -1 in padding. */
-static int64_t global_index(const struct hd_param *p, int64_t i)
+int64_t hd_param_global_index(const struct hd_param *p, int64_t i)
 {
     int64_t index = 0, inside[HD_PARAM_DIMS_MAX];
 
@@ -409,7 +456,7 @@ void hd_param_init_values(const struct hd_param *param, uint64_t seed, int64_t f
     const uint64_t key = hd_random_key(seed, hd_random_hash(param->name));
 
     for (int64_t i = 0; i < count; i++) {
-        const int64_t index = global_index(param, first + i);
+        const int64_t index = hd_param_global_index(param, first + i);
 
         ret_values[i] = 0;
         if (index >= 0 && param->init == HD_INIT_NORMAL)

@@ -16,6 +16,9 @@
  *     copied, each sees a part             sum over tp           counted by tp index 0
  *     copied, each sees all                no sum, equal bits    counted by tp index 0
  *
+ * Experts are a part of their own: their gradients are summed over expert_dp. Of the ranks that
+ * hold the same after all sums, the first in dp and cp counts.
+ *
  * The registry
  * also lays out the *state* region: for every part its weights, moments, gradient and compute copy,
  * and the few values a step needs besides. Offsets are bytes from the region's start; what is
@@ -38,10 +41,10 @@
 
 enum {
     HD_PARAM_NAME_MAX = 96,
-    HD_PARAM_DIMS_MAX = 2,
+    HD_PARAM_DIMS_MAX = 3,
     HD_PARAM_PAD = 32,   /* a padded share is a multiple of this, where that leaves no rank bare */
     HD_PARAM_ALIGN = 16, /* elements: a parameter starts on a 64-byte bound of its fp32 part */
-    HD_PARTS_PER_UNIT = 2
+    HD_PARTS_PER_UNIT = 4
 };
 
 enum hd_init_kind { HD_INIT_ZEROS, HD_INIT_ONES, HD_INIT_NORMAL };
@@ -55,6 +58,7 @@ struct hd_param_spec {
     int tp_copies; /* cut: so many neighbours in tp hold one share (kv_replica); 0: each its own */
     bool padded;   /* cut on axis 0: shares may reach past the end */
     bool partial;  /* replicated: a tp rank finds a part of the gradient, the sum is all of it */
+    bool experts;  /* axis 0 is experts, shared out over ep; tp cuts another axis */
     enum hd_init_kind init;
     double init_std; /* HD_INIT_NORMAL */
     bool decay;      /* weight decay applies: matrices */
@@ -70,8 +74,9 @@ struct hd_param {
     int64_t start[HD_PARAM_DIMS_MAX]; /* where it begins in the whole     */
     int64_t real[HD_PARAM_DIMS_MAX];  /* of local, without padding        */
     int tp_axis;
-    int shares, tp_copies; /* different shares over tp, each held by so many neighbours */
-    bool partial;
+    int shares;               /* of different content: over tp, times over ep */
+    int tp_shares, tp_copies; /* each share over tp is held by so many neighbours */
+    bool partial, experts;
     enum hd_init_kind init;
     double init_std;
     bool decay, trainable, joined;
@@ -122,6 +127,7 @@ enum hd_global {
     HD_GLOBAL_SUMS,    /* double[chunks of all segments that this rank counts] */
     HD_GLOBAL_RECORD,  /* double[HD_EXCHANGE_WORDS], visible          */
     HD_GLOBAL_RECORDS, /* double[ranks, HD_EXCHANGE_WORDS], visible   */
+    HD_GLOBAL_ROUTES,  /* double[routers, HD_ROUTE_WORDS + experts], visible: what routers did */
     HD_GLOBAL_COUNT
 };
 
@@ -144,6 +150,7 @@ struct hd_registry {
     enum hd_dtype compute_dtype;
     bool trains;
     int64_t chunk_count;
+    int64_t routers, experts; /* set by hd_registry_routers */
     int64_t global_offset[HD_GLOBAL_COUNT];
     int64_t private_bytes, visible_bytes; /* size of the state region's halves */
 };
@@ -158,6 +165,9 @@ int hd_registry_unit(struct hd_registry *registry, const char *kind, const char 
 /* Declares a parameter and returns its number. A failure sticks (hd_registry_finish reports it). */
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec);
 
+/* The model has so many routers, each of so many experts. Before hd_registry_finish. */
+void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t experts);
+
 /* Lays out the parts and the state. `trains`: with gradients and moments; else weights only. */
 enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype compute_dtype,
                                   bool trains);
@@ -165,11 +175,14 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 /* Elements of all parameters (global, each once). */
 int64_t hd_registry_global_count(const struct hd_registry *registry);
 
-/* Which of its shares tp index `tp` holds, and the box of a share: where it begins and how much of
- * it is real. */
-int hd_param_share_of(const struct hd_param *param, int tp);
+/* Which of its shares a rank holds, and the box of a share: where it begins and how much of it is
+ * real. */
+int hd_param_share_of(const struct hd_param *param, const struct hd_mesh *mesh, int rank);
 void hd_param_box(const struct hd_param *param, int share, int64_t ret_start[HD_PARAM_DIMS_MAX],
                   int64_t ret_real[HD_PARAM_DIMS_MAX]);
+
+/* The row-major index, in the whole tensor, of element i of this rank's share; -1 in padding. */
+int64_t hd_param_global_index(const struct hd_param *param, int64_t i);
 
 /* Elements [first, first+count) of this rank's share, in row-major order of the share, by the init
  * rule: keyed by (seed, name), counted by *global* index, so that any layout gets the same numbers.

@@ -16,6 +16,8 @@ struct bound_node {
         struct hd_comm_all_reduce_args all_reduce;
         struct hd_comm_all_gather_args all_gather;
         struct hd_comm_reduce_scatter_args reduce_scatter;
+        struct hd_comm_all_to_all_args all_to_all;
+        struct hd_comm_all_to_all_v_args all_to_all_v;
         struct shift {
             struct hd_comm_send_args send;
             struct hd_comm_recv_args recv;
@@ -172,6 +174,20 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk 
     else if (node->comm == HD_COMM_REDUCE_SCATTER)
         b->comm.reduce_scatter = (struct hd_comm_reduce_scatter_args){sent, received, node->count,
                                                                       node->dtype, HD_COMM_SUM};
+    else if (node->comm == HD_COMM_ALL_TO_ALL)
+        b->comm.all_to_all =
+            (struct hd_comm_all_to_all_args){sent, received, node->count, node->dtype};
+    else if (node->comm == HD_COMM_ALL_TO_ALL_V)
+        b->comm.all_to_all_v = (struct hd_comm_all_to_all_v_args){
+            .send = sent,
+            .recv = received,
+            .send_counts = resolve(chunk, bases, node->operand[2]),
+            .recv_counts = resolve(chunk, bases, node->operand[3]),
+            .overflow = resolve(chunk, bases, node->operand[4]),
+            .send_rows_max = node->rows.sent_max,
+            .recv_rows_max = node->rows.received_max,
+            .row_elems = node->rows.elements,
+            .dtype = node->dtype};
     else if (node->comm == HD_COMM_SEND)
         b->comm.shift = bind_shift(b->group, node, received, sent);
     else
@@ -284,6 +300,10 @@ static enum hd_status launch(struct hd_runner *runner, struct bound_node *b)
         st = hd_comm_all_gather(b->group, b->stream, &b->comm.all_gather);
     else if (node->comm == HD_COMM_REDUCE_SCATTER)
         st = hd_comm_reduce_scatter(b->group, b->stream, &b->comm.reduce_scatter);
+    else if (node->comm == HD_COMM_ALL_TO_ALL)
+        st = hd_comm_all_to_all(b->group, b->stream, &b->comm.all_to_all);
+    else if (node->comm == HD_COMM_ALL_TO_ALL_V)
+        st = hd_comm_all_to_all_v(b->group, b->stream, &b->comm.all_to_all_v);
     else
         st = launch_shift(b);
     if (!st)

@@ -26,17 +26,18 @@ static enum hd_stream_name choose(const struct hd_node *node)
                                                                     : HD_STREAM_GATHER;
 }
 
-/* How a node uses its operand k. */
-static enum hd_access access_of(const struct hd_node *node, int k)
+static const enum hd_access comm_access[] = {HD_WRITE, HD_READ, HD_READ, HD_WRITE, HD_READ_WRITE};
+
+enum hd_access hd_node_access(const struct hd_node *node, int k)
 {
-    if (node->is_comm)
-        return k == 0 ? HD_WRITE : HD_READ;
-    return hd_kernel_info(node->kernel)->operands[k].access;
+    return node->is_comm ? comm_access[k] : hd_kernel_info(node->kernel)->operands[k].access;
 }
 
-static int operand_count(const struct hd_node *node)
+int hd_node_operand_count(const struct hd_node *node)
 {
-    return node->is_comm ? 2 : hd_kernel_info(node->kernel)->operand_count;
+    if (!node->is_comm)
+        return hd_kernel_info(node->kernel)->operand_count;
+    return node->comm == HD_COMM_ALL_TO_ALL_V ? 5 : 2;
 }
 
 struct state {
@@ -51,8 +52,8 @@ static void find_waits(struct state *s, struct hd_node *node, int index)
 
     for (int t = 0; t < STREAMS; t++)
         need[t] = -1;
-    for (int k = 0; k < operand_count(node); k++) {
-        bool writes = access_of(node, k) != HD_READ;
+    for (int k = 0; k < hd_node_operand_count(node); k++) {
+        bool writes = hd_node_access(node, k) != HD_READ;
 
         if (node->operand[k].store < 0)
             continue;
@@ -70,11 +71,11 @@ static void find_waits(struct state *s, struct hd_node *node, int index)
         node->waits[node->wait_count++] = need[t];
         s->waited[mine][t] = need[t];
     }
-    for (int k = 0; k < operand_count(node); k++) {
+    for (int k = 0; k < hd_node_operand_count(node); k++) {
         if (node->operand[k].store < 0)
             continue;
         s->stores[node->operand[k].store].touched[mine] = index;
-        if (access_of(node, k) != HD_READ)
+        if (hd_node_access(node, k) != HD_READ)
             s->stores[node->operand[k].store].wrote[mine] = index;
     }
 }

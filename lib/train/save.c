@@ -34,8 +34,9 @@ static struct hd_ckpt_entry entry_of(const struct hd_param *p, int kind, struct 
 
     (void)snprintf(ret_name->text, sizeof ret_name->text, "%s%s", prefixes[kind], p->name);
     e = hd_ckpt_entry_whole(ret_name->text, HD_F32, p->dim_count, p->shape);
-    if (p->shares > 1)
-        hd_ckpt_entry_cut(&e, p->tp_axis, p->start[p->tp_axis], p->real[p->tp_axis]);
+    for (int d = 0; d < p->dim_count; d++)
+        if (p->real[d] != p->shape[d])
+            hd_ckpt_entry_cut(&e, d, p->start[d], p->real[d]);
     return e;
 }
 
@@ -56,8 +57,7 @@ static int pick_owner(const struct hd_mesh *mesh, const struct hd_param *p, int 
     int owner = -1;
 
     for (int w = 0; w < mesh->world; w++)
-        if (hd_param_share_of(p, hd_mesh_coord(mesh, w).tp) == share &&
-            (owner < 0 || bytes[w] < bytes[owner]))
+        if (hd_param_share_of(p, mesh, w) == share && (owner < 0 || bytes[w] < bytes[owner]))
             owner = w;
     return owner;
 }
@@ -174,11 +174,12 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
     const int world = t->layout.mesh.world;
     struct hd_ckpt_shard *shards = hd_arena_array(arena, (size_t)world, sizeof *shards);
     struct hd_text config = {0};
-    char dp[24], tp[24], cp[24], threads[24], micro[24];
+    char dp[24], tp[24], cp[24], ep[24], threads[24], micro[24];
     const struct hd_ckpt_fact layout[] = {{"dp", dp},
                                           {"tp", tp},
                                           {"pp", "1"},
                                           {"cp", cp},
+                                          {"ep", ep},
                                           {"sequence", job->sequence ? "1" : "0"},
                                           {"micro_batch", micro}};
     const struct hd_ckpt_fact determinism[] = {{"backend", t->traits.backend},
@@ -204,6 +205,7 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
     number_text(job->dp, dp);
     number_text(job->tp, tp);
     number_text(job->cp, cp);
+    number_text(job->ep, ep);
     number_text(job->threads, threads);
     number_text(job->micro_batch, micro);
     for (int r = 0; !st && r < world; r++)
@@ -315,6 +317,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
     compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
     compare_size(ckpt, "cp", t->layout.job.cp, ret_note);
+    compare_size(ckpt, "ep", t->layout.job.ep, ret_note);
     compare_size(ckpt, "sequence", t->layout.job.sequence, ret_note);
     compare_size(ckpt, "micro_batch", t->layout.job.micro_batch, ret_note);
     if (ret_note && ret_note->len_bytes)

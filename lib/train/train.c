@@ -143,6 +143,10 @@ static enum hd_status bind_all(struct hd_trainer *t)
 {
     enum hd_status st = bind_train(t);
 
+    t->router_load =
+        hd_arena_array(&t->arena, (size_t)t->layout.registry.experts + 1, sizeof *t->router_load);
+    if (!t->router_load)
+        return hd_err(HD_NO_MEMORY, "no memory for the loads of experts");
     t->eval_bases = make_bases(t, 0, t->layout.eval_state);
     t->update_bases = make_bases(t, 0, t->layout.eval_state);
     t->block = (struct hd_step_block *)(t->private_base +
@@ -340,16 +344,46 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *t, bool ended, struct
                                                 : HD_OK;
 }
 
-static int64_t largest_request(const struct hd_trainer *t)
+/* The largest of one word of all ranks' records. */
+static double largest_word(const struct hd_trainer *t, enum hd_exchange_word word)
 {
     const struct hd_registry *r = &t->layout.registry;
     const double *records = (const double *)(t->visible_base + r->global_offset[HD_GLOBAL_RECORDS]);
     double largest = 0;
 
     for (int64_t i = 0; i < r->mesh.world; i++)
-        if (records[i * HD_EXCHANGE_WORDS + HD_EXCHANGE_REQUEST] > largest)
-            largest = records[i * HD_EXCHANGE_WORDS + HD_EXCHANGE_REQUEST];
-    return (int64_t)largest;
+        if (records[i * HD_EXCHANGE_WORDS + word] > largest)
+            largest = records[i * HD_EXCHANGE_WORDS + word];
+    return largest;
+}
+
+/* The records of all routers are sums over all rows of the step by now (optim.c). */
+static struct hd_router_result read_routers(const struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    const int64_t words = HD_ROUTE_WORDS + r->experts;
+    struct hd_router_result result = {
+        .present = r->routers > 0, .experts = r->experts, .load = t->router_load};
+    double rows = 0;
+
+    for (int64_t e = 0; e < r->experts; e++)
+        t->router_load[e] = 0;
+    for (int64_t i = 0; i < r->routers; i++) {
+        const double *record =
+            (const double *)(t->visible_base + r->global_offset[HD_GLOBAL_ROUTES]) + i * words;
+
+        rows += record[HD_ROUTE_ROWS];
+        result.balance += record[HD_ROUTE_BALANCE];
+        result.z += record[HD_ROUTE_Z];
+        result.dropped += (int64_t)record[HD_ROUTE_DROPPED];
+        for (int64_t e = 0; e < r->experts; e++)
+            t->router_load[e] += (int64_t)record[HD_ROUTE_WORDS + e];
+    }
+    if (rows > 0) {
+        result.balance /= rows;
+        result.z /= rows;
+    }
+    return result;
 }
 
 enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
@@ -381,7 +415,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                (t->peak * (double)t->layout.mesh.world),
         .targets = (int64_t)t->block->total_targets,
         .skipped = t->block->skip_update != 0,
-        .request = largest_request(t),
+        .too_many_rows = largest_word(t, HD_EXCHANGE_OVERFLOW) >= HD_EXCHANGE_TOO_MANY_ROWS,
+        .router = read_routers(t),
+        .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
     };
     return HD_OK;
 }

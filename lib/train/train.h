@@ -71,6 +71,15 @@ enum hd_status hd_trainer_init(struct hd_trainer *trainer);
 enum hd_status hd_trainer_load(struct hd_trainer *trainer, const char *dir,
                                const char *expected_hash, struct hd_text *ret_note);
 
+/* What the routers of a mixture of experts did in a step, all of them together. */
+struct hd_router_result {
+    bool present;      /* the model has routers */
+    double balance, z; /* means over rows and routers, without coefficients; balance is 1 at best */
+    int64_t dropped;   /* choices beyond a capacity */
+    int64_t experts;   /* of each router */
+    const int64_t *load; /* [experts] choices of each; valid until the next step */
+};
+
 struct hd_step_result {
     int64_t step;     /* 1-based: updates done, this one included */
     double loss;      /* mean over the step's targets, nats */
@@ -79,7 +88,10 @@ struct hd_step_result {
     int64_t tokens; /* seen since the job's beginning */
     double tokens_per_s, step_ms, mfu;
     int64_t targets; /* of this step, over all ranks: tokens whose next one counts */
-    bool skipped;    /* a gradient was not finite, or there was no target: no weight changed */
+    bool skipped;    /* a gradient was not finite, there was no target, or more rows were sent to a
+                        rank's experts than it has room for: no weight changed */
+    bool too_many_rows; /* of the reasons the last */
+    struct hd_router_result router;
     int64_t request; /* the largest that any rank gave to this step */
 };
 

@@ -30,6 +30,7 @@ struct hd_trainer {
     struct hd_bound **bound; /* [slot][call F, B, W][first][last] */
     struct hd_bound *eval, *update;
     struct hd_step_block *block;
+    int64_t *router_load; /* of the step before, by expert */
 
     struct hd_job_data data;
     struct hd_lr_schedule schedule;

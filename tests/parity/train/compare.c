@@ -10,11 +10,6 @@ static bool has_no_gradient(const struct hd_job *job, const struct hd_param *p)
     return strcmp(job->family, "gpt2") == 0 && strstr(p->name, "attention.k.bias");
 }
 
-static int64_t elements(const struct hd_param *p)
-{
-    return p->shape[0] * (p->dim_count == 2 ? p->shape[1] : 1);
-}
-
 /* ||a - b|| / ||b|| over one parameter. */
 static double distance(const float *a, const float *b, int64_t n)
 {
@@ -59,10 +54,10 @@ double bf16_loss_bound(const struct hd_job *job)
 static enum hd_status check_zero(const struct hd_param *p, const float *grad,
                                  double key_matrix_length, double bound)
 {
-    if (length(grad, elements(p)) <= bound * key_matrix_length)
+    if (length(grad, param_elements(p)) <= bound * key_matrix_length)
         return HD_OK;
     return hd_err(HD_INVALID, "%s: a gradient of length %g where there is none", p->name,
-                  length(grad, elements(p)));
+                  length(grad, param_elements(p)));
 }
 
 static enum hd_status compare_all(const struct hd_job *job, const struct hd_layout *layout,
@@ -74,7 +69,7 @@ static enum hd_status compare_all(const struct hd_job *job, const struct hd_layo
 
     for (int i = 0; i < layout->registry.param_count; i++) {
         const struct hd_param *p = &layout->registry.params[i];
-        const int64_t n = elements(p);
+        const int64_t n = param_elements(p);
         enum hd_status st = HD_OK;
 
         if (strstr(p->name, "attention.k.weight"))
@@ -131,14 +126,14 @@ double change_distance(const struct hd_job *job, const struct run *mine,
     for (int i = 0; i < layout.registry.param_count; i++) {
         const struct hd_param *p = &layout.registry.params[i];
 
-        for (int64_t k = at; k < at + elements(p) && !has_no_gradient(job, p); k++) {
+        for (int64_t k = at; k < at + param_elements(p) && !has_no_gradient(job, p); k++) {
             double apart = (double)mine->weights[k] - (double)reference->weights[k];
             double change = (double)reference->weights[k] - (double)reference->initial[k];
 
             difference += apart * apart;
             size += change * change;
         }
-        at += elements(p);
+        at += param_elements(p);
     }
     hd_arena_done(&arena);
     return sqrt(difference / size);

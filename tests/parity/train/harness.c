@@ -101,6 +101,13 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .attempt = 1,
                        .train_count = 1};
 
+    if (strcmp(family, "mixtral") == 0) {
+        j.experts = 4;
+        j.experts_per_token = 2;
+        j.renormalize = true;
+        j.balance = 0.01;
+        j.z_loss = 0.001;
+    }
     word(j.name, "test");
     word(j.rope_scaling, "none");
     word(j.cp_exchange, "ring");

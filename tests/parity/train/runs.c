@@ -23,29 +23,47 @@ void run_free(struct run *run)
     harness_shared_free(run, sizeof *run);
 }
 
+int64_t param_elements(const struct hd_param *p)
+{
+    int64_t elements = 1;
+
+    for (int d = 0; d < p->dim_count; d++)
+        elements *= p->shape[d];
+    return elements;
+}
+
+/* The lowest rank that holds this rank's share of p puts it into the whole. */
+static bool speaks_for(const struct hd_registry *r, const struct hd_param *p)
+{
+    int rank = 0;
+
+    while (hd_param_share_of(p, &r->mesh, rank) != hd_param_share_of(p, &r->mesh, r->rank))
+        rank++;
+    return rank == r->rank;
+}
+
 /* What to do with one element of a share and its place in the whole. */
 typedef void element_fn(void *context, float *mine, int64_t at);
 
-/* For each parameter, each element of this rank's share that is no padding. Returns the elements of
- * the whole. */
-static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, element_fn *element,
-                         void *context)
+/* For each parameter, each element of this rank's share that is no padding; of parameters of which
+ * an earlier rank holds the same share only if `all`. Returns the elements of the whole. */
+static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all,
+                         element_fn *element, void *context)
 {
     const struct hd_registry *r = &hd_trainer_layout(t)->registry;
     int64_t whole = 0;
 
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
-        const int64_t columns = p->dim_count == 2 ? p->shape[1] : 1;
-        const int64_t local = p->dim_count == 2 ? p->local[1] : 1;
         float *share = hd_trainer_state(t, i, kind);
 
-        for (int64_t row = 0; row < p->real[0]; row++)
-            for (int64_t c = 0; c < local; c++)
-                element(context, share + row * local + c,
-                        whole + (p->start[0] + row) * columns +
-                            (p->dim_count == 2 ? p->start[1] : 0) + c);
-        whole += p->shape[0] * columns;
+        for (int64_t k = 0; k < p->count && (all || speaks_for(r, p)); k++) {
+            const int64_t at = hd_param_global_index(p, k);
+
+            if (at >= 0)
+                element(context, share + k, whole + at);
+        }
+        whole += param_elements(p);
     }
     return whole;
 }
@@ -80,14 +98,7 @@ static void check_bits(void *context, float *mine, int64_t at)
 
 int64_t run_copy_state(struct hd_trainer *t, enum hd_state_kind kind, float *ret_values)
 {
-    return for_share(t, kind, put, ret_values);
-}
-
-static bool speaks_for_share(struct hd_trainer *t)
-{
-    const struct hd_layout *l = hd_trainer_layout(t);
-
-    return l->coord.dp == 0 && l->coord.cp == 0;
+    return for_share(t, kind, false, put, ret_values);
 }
 
 uint64_t run_hash_state(struct hd_trainer *t)
@@ -107,20 +118,18 @@ uint64_t run_hash_state(struct hd_trainer *t)
 
 static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank)
 {
-    const bool speaks = speaks_for_share(t);
-
     for (int s = 0; s < run->steps; s++) {
         struct hd_step_result result;
         enum hd_status st;
 
         if (run->replace_after && s == run->replace_after)
-            (void)for_share(t, HD_STATE_WEIGHT, take, run->replacement);
-        if (speaks && s == run->steps - 1)
+            (void)for_share(t, HD_STATE_WEIGHT, true, take, run->replacement);
+        if (s == run->steps - 1)
             (void)run_copy_state(t, HD_STATE_WEIGHT, run->before_last);
         st = hd_trainer_step(t, 0, &result);
         if (st)
             return st;
-        if (speaks && s == 0)
+        if (s == 0)
             (void)run_copy_state(t, HD_STATE_GRAD, run->first_grad);
         if (rank)
             continue;
@@ -172,13 +181,13 @@ static enum hd_status compare_ranks(struct harness_rank *r, struct hd_trainer *t
                   {HD_STATE_MOMENT2, run->moments[1]}};
     enum hd_status st;
 
-    for (size_t k = 0; k < sizeof states / sizeof states[0] && speaks_for_share(t); k++)
+    for (size_t k = 0; k < sizeof states / sizeof states[0]; k++)
         (void)run_copy_state(t, states[k].kind, states[k].whole);
     st = meet(r);
     for (size_t k = 0; !st && k < sizeof states / sizeof states[0]; k++) {
         struct check check = {.whole = states[k].whole};
 
-        (void)for_share(t, states[k].kind, check_bits, &check);
+        (void)for_share(t, states[k].kind, true, check_bits, &check);
         run->disagree[r->rank] += check.differ;
     }
     return st;
@@ -200,8 +209,8 @@ static enum hd_status body(struct harness_rank *r)
     if (!st && r->rank == 0)
         run->count = hd_registry_global_count(&hd_trainer_layout(t)->registry);
     if (!st && run->noise > 0)
-        (void)for_share(t, HD_STATE_WEIGHT, disturb, &run->noise);
-    if (!st && speaks_for_share(t))
+        (void)for_share(t, HD_STATE_WEIGHT, true, disturb, &run->noise);
+    if (!st)
         (void)run_copy_state(t, HD_STATE_WEIGHT, run->initial);
     if (!st)
         st = take_steps(t, run, r->rank);

@@ -5,7 +5,7 @@
 
 #include "harness.h"
 
-enum { RUN_ELEMENTS_MAX = 64 * 1024, RUN_STEPS_MAX = 64 };
+enum { RUN_ELEMENTS_MAX = 96 * 1024, RUN_STEPS_MAX = 64 };
 
 /* What to do, and what came of it: one block without pointers, so that threads and processes can
  * share it alike. Elements are those of all parameters, each whole as if one rank held it, in the
@@ -57,6 +57,8 @@ enum hd_status run_on_processes(const struct hd_job *job, struct run *run);
 enum hd_status run_on_gloo(const struct hd_job *job, struct run *run); /* processes */
 
 int run_world(const struct hd_job *job);
+
+int64_t param_elements(const struct hd_param *param); /* of the whole tensor */
 
 /* Writes this rank's elements of one kind of state into the whole, unless another rank of a lower
  * number has the same share; returns how many elements the whole has. */

@@ -179,7 +179,7 @@ static enum hd_status cross(struct harness_rank *r)
         if (!st && r->rank == 0)
             c->saved = saved;
     }
-    if (!st && hd_trainer_layout(t)->coord.dp == 0) {
+    if (!st) {
         (void)run_copy_state(t, HD_STATE_WEIGHT, c->run->weights);
         (void)run_copy_state(t, HD_STATE_MOMENT1, c->run->moments[0]);
         (void)run_copy_state(t, HD_STATE_MOMENT2, c->run->moments[1]);

@@ -94,9 +94,15 @@ static void check_product(struct device *device, const struct product *p)
                                         .ldc = ldc,
                                         .stride_b = stride_b,
                                         .trans_b = p->trans_b,
+                                        .accumulate = p->accumulate,
                                         .ab_dtype = p->ab,
                                         .c_dtype = p->c};
+    const struct tensor *before;
 
+    for (int64_t i = 0; p->accumulate && i < c->count; i++)
+        if (i / ldc < total_of(l) && i % ldc < p->N)
+            tensor_put(c, i, (double)(i % 7) - 3);
+    before = tensor_copy(c);
     device_launch(device, HD_K_grouped_gemm, &args);
     for (int64_t e = 0; e < l->E; e++) {
         int64_t begin;
@@ -104,7 +110,7 @@ static void check_product(struct device *device, const struct product *p)
 
         for (int64_t i = begin; i < begin + rows; i++)
             for (int64_t j = 0; j < p->N; j++) {
-                double sum = 0, size = 0;
+                double sum = p->accumulate ? tensor_get(before, i * ldc + j) : 0, size = fabs(sum);
 
                 for (int64_t k = 0; k < p->K; k++) {
                     const double w =
@@ -132,12 +138,13 @@ static void every_expert_multiplies_its_rows(void **state)
     for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
         struct device device = device_open(&settings[s]);
 
-        for (int i = 0; i < LOADS * 3 * 3 * 2; i++) {
+        for (int i = 0; i < LOADS * 3 * 3 * 3; i++) { /* plain, transposed, added */
             const struct product p = {.load = &loads[i % LOADS],
                                       .N = sizes[i / LOADS % 3][0],
                                       .K = sizes[i / LOADS % 3][1],
                                       .pad = i % 2 ? 5 : 0,
-                                      .trans_b = i / LOADS / 9,
+                                      .trans_b = i / LOADS / 9 == 1,
+                                      .accumulate = i / LOADS / 9 == 2,
                                       .ab = types[i / LOADS / 3 % 3][0],
                                       .c = types[i / LOADS / 3 % 3][1]};
 

@@ -225,19 +225,15 @@ static void step_finish_means_and_clips(void **state)
     struct hd_step_block first = {.loss_sum = 12, .target_count = 6};
     struct hd_step_block second = {.loss_sum = 36, .target_count = 10};
     double records[2 * HD_EXCHANGE_WORDS], sums[] = {100, 44};
-    struct hd_step_record_args r = {.record = records,
-                                    .block = &first,
-                                    .sums = sums,
-                                    .chunks = 2,
-                                    .counts_loss = true,
-                                    .counts_squares = true};
+    struct hd_step_record_args r = {
+        .record = records, .block = &first, .sums = sums, .chunks = 2, .counts_loss = true};
     struct hd_step_finish_args f = {.block = &block, .records = records, .ranks = 2};
 
     (void)state;
     device_launch(&device, HD_K_step_record, &r);
     r.record = records + HD_EXCHANGE_WORDS;
     r.block = &second;
-    r.counts_squares = false; /* the other has the same gradient */
+    r.chunks = 0; /* the other has the same gradient and counts it */
     device_launch(&device, HD_K_step_record, &r);
     device_launch(&device, HD_K_step_finish, &f);
     assert_true(block.mean_loss == 48.0 / 16);

@@ -1,0 +1,583 @@
+/* A mixture of SwiGLU experts, a composite (Shazeer et al. 2017, "Outrageously Large Neural
+ * Networks"; Lepikhin et al. 2020, "GShard"; Jiang et al. 2024, "Mixtral of Experts").
+ *
+ *   route     logits = x Wr^T in fp32, the K experts of each row and their gates
+ *   dispatch  rows in expert order -> all_to_all over ep -> in the order of this rank's experts
+ *   compute   products of each expert's rows: gate and up, SwiGLU, down
+ *   combine   back the same way; a row is the sum of its experts' results, weighed by its gates
+ *
+ * How many rows go where is data: counts are device tensors, buffers have bounds, and what exceeds
+ * one sets too_many_rows in the step block. The sums that the losses and the capacity need are over
+ * whole sequences; with context parallelism its ranks add theirs up first.
+ *
+ * With tensor parallelism all ranks of tp route the same rows alike and hold a part of each
+ * expert's F. The result, and with it the gradient of the gates, of x and of the router, is then a
+ * part of the sum; of the router's own losses each rank adds 1/tp.
+ */
+#include <math.h>
+
+#include "program/emit.h"
+
+/* Where forward left what backward needs; all of it kept with the micro-batch. */
+struct experts {
+    struct hd_emit *e;
+    const struct hd_op *op;
+    const struct hd_router *router;
+    enum hd_dtype dtype;
+    int64_t R, C, F, E, K;      /* E: of all ranks */
+    int64_t El, P, B, S, runs;  /* El: of this rank of P; S: rows of a whole sequence */
+    int64_t Q;                  /* runs of consecutive rows: B * runs */
+    int64_t capacity;           /* rows of a sequence for one expert; 0: no bound */
+    int64_t T_sent, T_received; /* rows that there is room for */
+    /* fp32 or int32 */
+    struct hd_operand noise_logits, noise, probs, lse, chosen, gate;
+    struct hd_operand counts; /* [B, E] of whole sequences */
+    struct hd_operand slot, sent, all_counts, received, expert_counts;
+    /* rows */
+    struct hd_operand entered, hidden, activated, returned;
+    /* made in B, for the weights */
+    struct hd_operand dhidden, dresult, dlogits, dnoise_logits;
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static struct hd_operand block_field(struct hd_emit *e, size_t offset)
+{
+    struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+
+    block.offset_bytes = (int64_t)offset;
+    return block;
+}
+
+/* ---- sizes ---- */
+
+/* Choices of this rank's rows, and at most what capacity lets a sequence send. With context
+ * parallelism all of a sequence's choices for an expert may be in this rank's part of it. */
+static int64_t sent_bound(const struct experts *x)
+{
+    const int64_t all = x->R * x->K;
+
+    return x->capacity ? least(all, x->E * x->capacity * x->B) : all;
+}
+
+/* Of P ranks: all that they can send to this rank's experts; with a capacity as much as whole
+ * sequences may; else what the job says there should be room for. */
+static int64_t received_bound(const struct experts *x)
+{
+    const int64_t cp = x->e->registry->mesh.sizes.cp;
+    const int64_t sequences = x->B * (x->P > cp ? x->P / cp : 1);
+    const int64_t even = x->R * x->K, all = even * x->P;
+
+    if (x->P == 1)
+        return sent_bound(x);
+    if (x->capacity)
+        return least(all, x->El * x->capacity * sequences);
+    if (x->router->expert_rows > 0)
+        return least(all, (int64_t)ceil(x->router->expert_rows * (double)even));
+    return all;
+}
+
+static struct experts describe(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *in = op->in[0];
+    const struct hd_mesh_sizes *sizes = &e->registry->mesh.sizes;
+    const struct hd_param *gate = &e->registry->params[op->param[2]];
+    struct experts x = {.e = e,
+                        .op = op,
+                        .router = &op->set.router,
+                        .dtype = in->dtype,
+                        .R = in->dim[0],
+                        .C = in->dim[1],
+                        .F = gate->local[1],
+                        .E = gate->shape[0],
+                        .K = op->set.router.K,
+                        .El = gate->local[0],
+                        .P = gate->shape[0] / gate->local[0],
+                        .B = e->rec->shape.B,
+                        .S = e->rec->shape.S *
+                             (e->rec->shape.mode == HD_RECORD_DECODE ? 1 : sizes->cp),
+                        .runs = sizes->cp > 1 ? 2 : 1};
+
+    x.Q = x.B * x.runs;
+    if (x.router->capacity > 0)
+        x.capacity = (int64_t)ceil(x.router->capacity * (double)(x.S * x.K) / (double)x.E);
+    x.T_sent = sent_bound(&x);
+    x.T_received = received_bound(&x);
+    return x;
+}
+
+static struct hd_operand numbers(struct experts *x, const char *name, enum hd_dtype dtype,
+                                 int64_t rows, int64_t columns)
+{
+    return hd_emit_temp(x->e, name, dtype, rows, columns);
+}
+
+static struct hd_operand rows(struct experts *x, const char *name, int64_t count, int64_t width)
+{
+    return hd_emit_temp(x->e, name, x->dtype, count, width);
+}
+
+/* ---- route ---- */
+
+/* x in fp32; made again where it is needed, it is not kept. */
+static struct hd_operand in_fp32(struct experts *x)
+{
+    const struct hd_operand value = hd_emit_value(x->e, x->op->in[0]);
+    struct hd_operand wide;
+
+    if (x->dtype == HD_F32)
+        return value;
+    wide = numbers(x, "widened", HD_F32, x->R, x->C);
+    (void)hd_emit_kernel(
+        x->e, HD_K_cast,
+        &(struct hd_cast_args){.N = x->R * x->C, .out_dtype = HD_F32, .inp_dtype = x->dtype},
+        (struct hd_operand[]){wide, value});
+    return wide;
+}
+
+static struct hd_operand router_product(struct experts *x, const char *name, struct hd_operand in,
+                                        int param)
+{
+    const struct hd_operand out = numbers(x, name, HD_F32, x->R, x->E);
+
+    (void)hd_emit_kernel(
+        x->e, HD_K_gemm,
+        &(struct hd_gemm_args){.M = x->R,
+                               .N = x->E,
+                               .K = x->C,
+                               .lda = x->C,
+                               .ldb = x->C,
+                               .ldc = x->E,
+                               .trans_b = true,
+                               .ab_dtype = HD_F32,
+                               .c_dtype = HD_F32},
+        (struct hd_operand[]){out, in, hd_emit_weight(x->e, param, HD_F32), hd_emit_none()});
+    return out;
+}
+
+static void add_noise(struct experts *x, struct hd_operand in)
+{
+    const struct hd_op *op = x->op;
+
+    x->noise_logits = x->noise = hd_emit_none();
+    if (op->in_count < 3)
+        return;
+    x->noise_logits = router_product(x, "noise_logits", in, op->param[1]);
+    x->noise = numbers(x, "noise", HD_F32, x->R, x->E);
+    (void)hd_emit_kernel(
+        x->e, HD_K_route_noise,
+        &(struct hd_route_noise_args){
+            .key = hd_dropout_key(x->router->seed, x->router->number, HD_SITE_ROUTER),
+            .R = x->R,
+            .E = x->E},
+        (struct hd_operand[]){x->noise, hd_emit_value(x->e, op->in[1]),
+                              hd_emit_value(x->e, op->in[2]),
+                              hd_emit_global(x->e, HD_GLOBAL_BLOCK)});
+}
+
+/* Gathers [Q, E] numbers of every context-parallel rank. */
+static struct hd_operand gather_sums(struct experts *x, const char *name, struct hd_operand mine,
+                                     enum hd_dtype dtype)
+{
+    const int64_t cp = x->e->registry->mesh.sizes.cp;
+    const struct hd_operand all = numbers(x, name, dtype, cp * x->Q, x->E);
+
+    (void)hd_emit_comm(x->e, HD_COMM_ALL_GATHER, HD_GROUP_CP, all, mine, x->Q * x->E, dtype);
+    return all;
+}
+
+static void route(struct experts *x)
+{
+    struct hd_emit *e = x->e;
+    const int64_t cp = e->registry->mesh.sizes.cp;
+    const struct hd_operand in = in_fp32(x),
+                            logits = router_product(x, "scores", in, x->op->param[0]);
+    const struct hd_operand run_counts = numbers(x, "run_counts", HD_I32, x->Q, x->E);
+    struct hd_operand prob_sums = numbers(x, "prob_sums", HD_F32, x->Q, x->E);
+    struct hd_operand taken = hd_emit_none();
+
+    add_noise(x, in);
+    x->probs = numbers(x, "probs", HD_F32, x->R, x->E);
+    x->lse = numbers(x, "lse", HD_F32, x->R, 0);
+    x->chosen = numbers(x, "chosen", HD_I32, x->R, x->K);
+    x->gate = numbers(x, "gate", HD_F32, x->R, x->K);
+    (void)hd_emit_kernel(
+        e, HD_K_route_forward,
+        &(struct hd_route_forward_args){
+            .R = x->R, .E = x->E, .K = x->K, .renormalize = x->router->renormalize},
+        (struct hd_operand[]){x->probs, x->lse, x->chosen, x->gate, logits, x->noise_logits,
+                              x->noise});
+    (void)hd_emit_kernel(e, HD_K_route_sums,
+                         &(struct hd_route_sums_args){.R = x->R, .E = x->E, .K = x->K, .Q = x->Q},
+                         (struct hd_operand[]){run_counts, prob_sums, x->chosen, x->probs});
+    x->counts = run_counts;
+    if (cp > 1) {
+        const struct hd_operand all_counts = gather_sums(x, "all_run_counts", run_counts, HD_I32);
+        const struct hd_operand all_sums = gather_sums(x, "all_prob_sums", prob_sums, HD_F32);
+
+        x->counts = numbers(x, "counts", HD_I32, x->B, x->E);
+        prob_sums = numbers(x, "prob_sums", HD_F32, x->B, x->E);
+        taken = numbers(x, "taken", HD_I32, x->Q, x->E);
+        (void)hd_emit_kernel(
+            e, HD_K_route_totals,
+            &(struct hd_route_totals_args){
+                .E = x->E, .Q = x->Q, .runs = x->runs, .P = cp, .rank = e->registry->coord.cp},
+            (struct hd_operand[]){x->counts, prob_sums, taken, all_counts, all_sums});
+    }
+    if (e->rec->shape.mode == HD_RECORD_TRAIN) {
+        struct hd_operand record = hd_emit_global(e, HD_GLOBAL_ROUTES);
+
+        record.offset_bytes = x->router->number * (HD_ROUTE_WORDS + x->E) * (int64_t)sizeof(double);
+        (void)hd_emit_kernel(
+            e, HD_K_route_record,
+            &(struct hd_route_record_args){.R = x->R,
+                                           .E = x->E,
+                                           .K = x->K,
+                                           .Q = x->Q,
+                                           .runs = x->runs,
+                                           .S = x->S,
+                                           .capacity = x->capacity},
+            (struct hd_operand[]){record, x->counts, prob_sums, run_counts, taken, x->lse});
+    }
+    x->slot = numbers(x, "slot", HD_I32, x->R, x->K);
+    x->expert_counts = numbers(x, "expert_counts", HD_I32, x->E, 0);
+    x->sent = numbers(x, "sent_counts", HD_I32, x->P, 0);
+    (void)hd_emit_kernel(e, HD_K_assign,
+                         &(struct hd_assign_args){.R = x->R,
+                                                  .E = x->E,
+                                                  .K = x->K,
+                                                  .Q = x->Q,
+                                                  .T = x->T_sent,
+                                                  .P = x->P,
+                                                  .capacity = x->capacity},
+                         (struct hd_operand[]){x->slot, x->expert_counts, x->sent,
+                                               hd_emit_global(e, HD_GLOBAL_BLOCK), x->chosen,
+                                               run_counts, taken});
+}
+
+/* ---- dispatch ---- */
+
+/* The numbers of rows that travel: of each of this rank's experts from each rank. */
+static void exchange_counts(struct experts *x)
+{
+    const struct hd_operand mine = x->expert_counts;
+
+    if (x->P == 1)
+        return;
+    x->all_counts = numbers(x, "all_counts", HD_I32, x->P, x->El);
+    x->received = numbers(x, "received_counts", HD_I32, x->P, 0);
+    x->expert_counts = numbers(x, "expert_counts", HD_I32, x->El, 0);
+    (void)hd_emit_comm(x->e, HD_COMM_ALL_TO_ALL, HD_GROUP_EP, x->all_counts, mine, x->El, HD_I32);
+}
+
+static void regroup(struct experts *x, struct hd_operand out, struct hd_operand in, bool inverse,
+                    bool first)
+{
+    const struct hd_operand none = hd_emit_none();
+
+    (void)hd_emit_kernel(x->e, HD_K_regroup,
+                         &(struct hd_regroup_args){.P = x->P,
+                                                   .E = x->El,
+                                                   .T = x->T_received,
+                                                   .C = x->C,
+                                                   .inverse = inverse,
+                                                   .dtype = x->dtype},
+                         (struct hd_operand[]){out, first ? x->expert_counts : none,
+                                               first ? hd_emit_global(x->e, HD_GLOBAL_BLOCK) : none,
+                                               in, x->all_counts});
+}
+
+static void send_rows(struct experts *x, struct hd_operand received, struct hd_operand sent,
+                      bool back, bool first)
+{
+    const struct hd_node_rows bounds = {.sent_max = back ? x->T_received : x->T_sent,
+                                        .received_max = back ? x->T_sent : x->T_received,
+                                        .elements = x->C,
+                                        .even = x->R * x->K};
+    const struct hd_operand operands[] = {
+        received, sent, back ? x->received : x->sent, first ? x->received : hd_emit_none(),
+        block_field(x->e, offsetof(struct hd_step_block, too_many_rows))};
+
+    hd_emit_rows(x->e, HD_GROUP_EP, operands, &bounds, x->dtype);
+}
+
+/* From rows in the order of slots to rows in the order of this rank's experts. `first`: the counts
+ * are not known yet. */
+static struct hd_operand dispatch(struct experts *x, struct hd_operand in, bool first)
+{
+    struct hd_operand arrived, out;
+
+    if (x->P == 1)
+        return in;
+    arrived = rows(x, "arrived", x->T_received, x->C);
+    out = rows(x, "for_experts", x->T_received, x->C);
+    send_rows(x, arrived, in, false, first);
+    regroup(x, out, arrived, false, first);
+    return out;
+}
+
+/* The way back. */
+static struct hd_operand give_back(struct experts *x, struct hd_operand in)
+{
+    struct hd_operand leaving, out;
+
+    if (x->P == 1)
+        return in;
+    leaving = rows(x, "leaving", x->T_received, x->C);
+    out = rows(x, "returned", x->T_sent, x->C);
+    regroup(x, leaving, in, true, false);
+    send_rows(x, out, leaving, true, false);
+    return out;
+}
+
+/* ---- compute ---- */
+
+enum { PARAM_GATE = 2, PARAM_UP, PARAM_DOWN };
+
+/* c[T, N] (+)= a[T, K] times each expert's weights. */
+static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct hd_operand a,
+                    int64_t lda, int param, int64_t N, int64_t K, bool trans, bool accumulate)
+{
+    const int64_t stride = x->C * x->F;
+
+    (void)hd_emit_kernel(x->e, HD_K_grouped_gemm,
+                         &(struct hd_grouped_gemm_args){.E = x->El,
+                                                        .T = x->T_received,
+                                                        .N = N,
+                                                        .K = K,
+                                                        .lda = lda,
+                                                        .ldb = trans ? K : N,
+                                                        .ldc = ldc,
+                                                        .stride_b = stride,
+                                                        .trans_b = trans,
+                                                        .accumulate = accumulate,
+                                                        .ab_dtype = x->dtype,
+                                                        .c_dtype = x->dtype},
+                         (struct hd_operand[]){c, a,
+                                               hd_emit_weight(x->e, x->op->param[param], x->dtype),
+                                               x->expert_counts});
+}
+
+static struct hd_operand second_half(const struct experts *x, struct hd_operand o)
+{
+    o.offset_bytes += x->F * (int64_t)hd_dtype_size(x->dtype);
+    return o;
+}
+
+static struct hd_operand compute(struct experts *x)
+{
+    const struct hd_operand out = rows(x, "result", x->T_received, x->C);
+
+    x->hidden = rows(x, "hidden", x->T_received, 2 * x->F);
+    x->activated = rows(x, "activated", x->T_received, x->F);
+    product(x, x->hidden, 2 * x->F, x->entered, x->C, PARAM_GATE, x->F, x->C, true, false);
+    product(x, second_half(x, x->hidden), 2 * x->F, x->entered, x->C, PARAM_UP, x->F, x->C, true,
+            false);
+    (void)hd_emit_kernel(x->e, HD_K_swiglu_forward,
+                         &(struct hd_swiglu_forward_args){
+                             .R = x->T_received, .F = x->F, .groups = x->El, .dtype = x->dtype},
+                         (struct hd_operand[]){x->activated, x->hidden, x->expert_counts});
+    product(x, out, x->C, x->activated, x->F, PARAM_DOWN, x->C, x->F, true, false);
+    return out;
+}
+
+static void experts_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    struct experts *x = hd_arena_alloc(e->arena, sizeof *x);
+    struct hd_operand permuted;
+
+    if (!x) {
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to compile a program"));
+        return;
+    }
+    *x = describe(e, op);
+    e->op_state[e->op_index] = x;
+    route(x);
+    permuted = rows(x, "permuted", x->T_sent, x->C);
+    (void)hd_emit_kernel(e, HD_K_permute_forward,
+                         &(struct hd_permute_forward_args){
+                             .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent, .dtype = x->dtype},
+                         (struct hd_operand[]){permuted, hd_emit_value(e, op->in[0]), x->slot});
+    exchange_counts(x);
+    x->entered = dispatch(x, permuted, true);
+    x->returned = give_back(x, compute(x));
+    (void)hd_emit_kernel(
+        e, HD_K_combine_forward,
+        &(struct hd_combine_forward_args){
+            .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent, .dtype = x->dtype},
+        (struct hd_operand[]){hd_emit_value(e, op->out), x->returned, x->gate, x->slot});
+}
+
+/* ---- backward ---- */
+
+static void route_backward(struct experts *x, struct hd_operand dgate)
+{
+    struct hd_emit *e = x->e;
+    const bool noisy = x->noise.store >= 0;
+
+    x->dlogits = numbers(x, "dscores", HD_F32, x->R, x->E);
+    x->dnoise_logits = noisy ? numbers(x, "dnoise_logits", HD_F32, x->R, x->E) : hd_emit_none();
+    (void)hd_emit_kernel(
+        e, HD_K_route_backward,
+        &(struct hd_route_backward_args){.R = x->R,
+                                         .E = x->E,
+                                         .K = x->K,
+                                         .B = x->B,
+                                         .S = x->S,
+                                         .balance = (float)x->router->balance,
+                                         .z = (float)x->router->z,
+                                         .share = 1.0f / (float)e->registry->mesh.sizes.tp,
+                                         .renormalize = x->router->renormalize},
+        (struct hd_operand[]){x->dlogits, x->dnoise_logits, dgate, x->probs, x->lse, x->chosen,
+                              x->gate, x->noise_logits, x->noise, x->counts,
+                              hd_emit_global(e, HD_GLOBAL_BLOCK)});
+}
+
+/* dx (+)= dlogits W, fp32. */
+static void router_gradient(struct experts *x, struct hd_operand dx, struct hd_operand dlogits,
+                            int param, bool accumulate)
+{
+    (void)hd_emit_kernel(
+        x->e, HD_K_gemm,
+        &(struct hd_gemm_args){.M = x->R,
+                               .N = x->C,
+                               .K = x->E,
+                               .lda = x->E,
+                               .ldb = x->C,
+                               .ldc = x->C,
+                               .accumulate = accumulate,
+                               .ab_dtype = HD_F32,
+                               .c_dtype = HD_F32},
+        (struct hd_operand[]){dx, dlogits, hd_emit_weight(x->e, param, HD_F32), hd_emit_none()});
+}
+
+/* The gradient that reaches x by way of the experts, then of the router. */
+static void input_gradient(struct experts *x, struct hd_operand dentered)
+{
+    const struct hd_tensor *in = x->op->in[0];
+    const struct hd_operand back = give_back(x, dentered);
+    const struct hd_operand dx = rows(x, "grad", x->R, x->C);
+    struct hd_operand wide, narrow;
+
+    (void)hd_emit_kernel(x->e, HD_K_permute_backward,
+                         &(struct hd_permute_backward_args){
+                             .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent, .dtype = x->dtype},
+                         (struct hd_operand[]){dx, back, x->slot});
+    wide = x->dtype == HD_F32 ? dx : numbers(x, "grad", HD_F32, x->R, x->C);
+    router_gradient(x, wide, x->dlogits, x->op->param[0], x->dtype == HD_F32);
+    if (x->noise.store >= 0)
+        router_gradient(x, wide, x->dnoise_logits, x->op->param[1], true);
+    hd_emit_add_grad(x->e, in, dx, true);
+    if (x->dtype == HD_F32)
+        return;
+    narrow = rows(x, "grad", x->R, x->C);
+    (void)hd_emit_kernel(
+        x->e, HD_K_cast,
+        &(struct hd_cast_args){.N = x->R * x->C, .out_dtype = x->dtype, .inp_dtype = HD_F32},
+        (struct hd_operand[]){narrow, wide});
+    hd_emit_add_grad(x->e, in, narrow, true);
+}
+
+static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    struct experts *x = e->op_state[e->op_index];
+    struct hd_operand dreturned, dgate, dactivated, dentered;
+
+    if (!x)
+        return; /* forward has failed */
+    dreturned = rows(x, "dreturned", x->T_sent, x->C);
+    dgate = numbers(x, "dgate", HD_F32, x->R, x->K);
+    (void)hd_emit_kernel(e, HD_K_combine_backward,
+                         &(struct hd_combine_backward_args){
+                             .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent, .dtype = x->dtype},
+                         (struct hd_operand[]){dreturned, dgate, hd_emit_grad(e, op->out),
+                                               x->returned, x->gate, x->slot});
+    x->dresult = dispatch(x, dreturned, false);
+    dactivated = rows(x, "dactivated", x->T_received, x->F);
+    product(x, dactivated, x->F, x->dresult, x->C, PARAM_DOWN, x->F, x->C, false, false);
+    x->dhidden = rows(x, "dhidden", x->T_received, 2 * x->F);
+    (void)hd_emit_kernel(
+        e, HD_K_swiglu_backward,
+        &(struct hd_swiglu_backward_args){
+            .R = x->T_received, .F = x->F, .groups = x->El, .dtype = x->dtype},
+        (struct hd_operand[]){x->dhidden, dactivated, x->hidden, x->expert_counts});
+    route_backward(x, dgate);
+    if (!op->in[0]->needs_grad)
+        return;
+    dentered = rows(x, "dentered", x->T_received, x->C);
+    product(x, dentered, x->C, x->dhidden, 2 * x->F, PARAM_GATE, x->C, x->F, false, false);
+    product(x, dentered, x->C, second_half(x, x->dhidden), 2 * x->F, PARAM_UP, x->C, x->F, false,
+            true);
+    input_gradient(x, dentered);
+}
+
+/* dW_e += sum over its rows of dout^T in: [M, N] each. */
+static void expert_weight_gradient(struct experts *x, int param, struct hd_operand dout,
+                                   int64_t ldd, int64_t M, struct hd_operand in, int64_t N)
+{
+    struct hd_operand grad;
+    bool first;
+
+    if (!hd_op_trains_param(x->e->registry, x->op, param))
+        return;
+    grad = hd_emit_param_grad(x->e, x->op->param[param], 1, &first);
+    hd_emit_contributes(hd_emit_kernel(x->e, HD_K_grouped_gemm_weight,
+                                       &(struct hd_grouped_gemm_weight_args){.E = x->El,
+                                                                             .T = x->T_received,
+                                                                             .M = M,
+                                                                             .N = N,
+                                                                             .lda = ldd,
+                                                                             .ldb = N,
+                                                                             .ldc = N,
+                                                                             .stride_c = M * N,
+                                                                             .ab_dtype = x->dtype},
+                                       (struct hd_operand[]){grad, dout, in, x->expert_counts}),
+                        first);
+}
+
+static void router_weight_gradient(struct experts *x, int param, struct hd_operand dlogits,
+                                   struct hd_operand in)
+{
+    struct hd_operand grad;
+    bool first;
+
+    if (dlogits.store < 0 || !hd_op_trains_param(x->e->registry, x->op, param))
+        return;
+    grad = hd_emit_param_grad(x->e, x->op->param[param], 1, &first);
+    hd_emit_contributes(hd_emit_kernel(x->e, HD_K_gemm,
+                                       &(struct hd_gemm_args){.M = x->E,
+                                                              .N = x->C,
+                                                              .K = x->R,
+                                                              .lda = x->E,
+                                                              .ldb = x->C,
+                                                              .ldc = x->C,
+                                                              .trans_a = true,
+                                                              .ab_dtype = HD_F32,
+                                                              .c_dtype = HD_F32},
+                                       (struct hd_operand[]){grad, dlogits, in, hd_emit_none()}),
+                        first);
+}
+
+static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)
+{
+    struct experts *x = e->op_state[e->op_index];
+    struct hd_operand in;
+
+    (void)op;
+    if (!x)
+        return;
+    expert_weight_gradient(x, PARAM_DOWN, x->dresult, x->C, x->C, x->activated, x->F);
+    expert_weight_gradient(x, PARAM_GATE, x->dhidden, 2 * x->F, x->F, x->entered, x->C);
+    expert_weight_gradient(x, PARAM_UP, second_half(x, x->dhidden), 2 * x->F, x->F, x->entered,
+                           x->C);
+    in = in_fp32(x);
+    router_weight_gradient(x, 0, x->dlogits, in);
+    router_weight_gradient(x, 1, x->dnoise_logits, in);
+}
+
+const struct hd_op_row hd_op_row_experts = {.forward = experts_forward,
+                                            .backward_inputs = experts_backward_inputs,
+                                            .backward_weights = experts_backward_weights};

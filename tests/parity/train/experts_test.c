@@ -1,0 +1,217 @@
+/* Mixtures of experts: what they send, counted and by hand; what their routers report; bounds that
+ * are exceeded; capacity. That layouts train alike is the grid's business.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "compare.h"
+#include "traffic.h"
+
+/* The sizes of harness_job. */
+enum { L = 2, C = 32, F = 48, E = 4, K = 2, S = 16, B = 2 };
+
+static struct hd_job job_of(const struct harness *h, int dp, int ep)
+{
+    struct hd_job job = harness_job(h, "mixtral", dp);
+
+    job.ep = ep;
+    job.micro_batch = B;
+    return job;
+}
+
+/* ---- what a step says ---- */
+
+struct steps {
+    int count;
+    struct hd_step_result last;
+    int64_t load[E];
+    int skipped;
+    float before[RUN_ELEMENTS_MAX], after[RUN_ELEMENTS_MAX];
+};
+
+static enum hd_status take_steps(struct harness_rank *r)
+{
+    struct steps *s = r->context;
+    const struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank};
+    struct hd_step_result result = {0};
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = hd_trainer_init(t);
+    (void)run_copy_state(t, HD_STATE_WEIGHT, s->before);
+    for (int i = 0; !st && i < s->count; i++) {
+        st = hd_trainer_step(t, 0, &result);
+        if (!st && r->rank == 0)
+            s->skipped += result.skipped;
+    }
+    (void)run_copy_state(t, HD_STATE_WEIGHT, s->after);
+    if (!st && r->rank == 0) {
+        s->last = result;
+        for (int64_t e = 0; e < result.router.experts && e < E; e++)
+            s->load[e] = result.router.load[e];
+    }
+    hd_trainer_free(t);
+    return st;
+}
+
+static struct steps *steps_of(const struct hd_job *job, int count)
+{
+    struct steps *s = harness_shared(sizeof *s);
+
+    s->count = count;
+    if (harness_threads(job, run_world(job), s, take_steps))
+        fail_msg("%s", hd_err_message());
+    return s;
+}
+
+static void steps_free(struct steps *s)
+{
+    harness_shared_free(s, sizeof *s);
+}
+
+/* Every row of the step chooses K experts in each of L routers, and nothing is dropped. At the
+ * beginning routers know nothing: probabilities are near 1/E, so the balancing loss is near 1 and
+ * its log-sum-exp near log E. The figures are the same on however many ranks. */
+static void routers_report_their_loads(void **state)
+{
+    static const struct {
+        int dp, cp, ep;
+    } layouts[] = {{1, 1, 1}, {2, 1, 2}, {1, 2, 2}, {2, 2, 4}};
+    struct steps *first = NULL;
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct hd_job job = job_of(&h, layouts[i].dp, layouts[i].ep);
+        struct steps *s;
+        int64_t choices = 0;
+
+        job.cp = layouts[i].cp;
+        s = steps_of(&job, 1);
+        for (int e = 0; e < E; e++)
+            choices += s->load[e];
+        assert_true(s->last.router.present);
+        assert_int_equal(s->last.router.experts, E);
+        assert_int_equal(choices, L * job.global_batch * S * K);
+        assert_int_equal(s->last.router.dropped, 0);
+        assert_true(fabs(s->last.router.balance - 1) < 0.1);
+        assert_true(fabs(sqrt(s->last.router.z) - log(E)) < 0.1);
+        if (!first) {
+            first = s;
+            continue;
+        }
+        assert_memory_equal(s->load, first->load, sizeof s->load);
+        assert_true(fabs(s->last.router.balance / first->last.router.balance - 1) < 1e-5);
+        assert_true(fabs(s->last.router.z / first->last.router.z - 1) < 1e-5);
+        steps_free(s);
+    }
+    steps_free(first);
+    harness_teardown(&h);
+}
+
+/* With room for half an even share a sequence's capacity is ceil(0.5 S K / E) = 4 rows for each of
+ * E = 4 experts, 16 of its 32 choices: at least half are dropped, and no load falls below. */
+static void a_capacity_drops_what_is_beyond_it(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct steps *s;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, 2, 2);
+    job.capacity = 0.5;
+    s = steps_of(&job, 1);
+    assert_true(s->last.router.dropped >= L * job.global_batch * S * K / 2);
+    assert_true(s->last.router.dropped < L * job.global_batch * S * K);
+    assert_int_equal(s->skipped, 0);
+    steps_free(s);
+    harness_teardown(&h);
+}
+
+/* Room for a quarter of an even share cannot be enough: four experts on two ranks, so one of them
+ * gets at least half of all rows. The step says why and changes no weight; with room for all rows
+ * the same job learns. */
+static void too_many_rows_change_no_weight_and_are_named(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct steps *s;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, 2, 2);
+    job.expert_rows = 0.25;
+    s = steps_of(&job, 2);
+    assert_int_equal(s->skipped, 2);
+    assert_true(s->last.skipped && s->last.too_many_rows);
+    assert_memory_equal(s->before, s->after, sizeof s->before);
+    steps_free(s);
+    job.expert_rows = 0;
+    s = steps_of(&job, 2);
+    assert_int_equal(s->skipped, 0);
+    assert_false(s->last.too_many_rows);
+    assert_memory_not_equal(s->before, s->after, sizeof s->before);
+    steps_free(s);
+    harness_teardown(&h);
+}
+
+/* ---- bytes sent ---- */
+
+/* Over ep = 2, both ranks together, by hand:
+ *   all_to_all    of the counts, once per layer and micro-batch: E/2 numbers of 4 bytes from each
+ *                 rank to the other
+ *   all_to_all_v  rows of C fp32 numbers there and back in F, and again in B: four times the rows
+ *                 whose expert is on the other rank. How many those are is data: at most all that
+ *                 are chosen, and at even loads half.
+ * Gradients: the experts' are whole on each rank (expert_dp has one member), all others are summed
+ * over both. */
+static void experts_send_counts_and_rows(void **state)
+{
+    struct traffic traffic = {0};
+    struct harness h;
+    struct hd_job job;
+    int64_t times, rows;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, 2, 2);
+    times = L * job.global_batch / (2 * B);
+    rows = L * job.global_batch * S * K; /* that are chosen, of both ranks */
+    traffic_count(&job, &traffic);
+    assert_int_equal(traffic_moved(&traffic, 2, HD_GROUP_EP, HD_COMM_ALL_TO_ALL),
+                     times * 2 * (E / 2) * 4);
+    assert_true(traffic_moved(&traffic, 2, HD_GROUP_EP, HD_COMM_ALL_TO_ALL_V) % (4 * C) == 0);
+    assert_true(traffic_moved(&traffic, 2, HD_GROUP_EP, HD_COMM_ALL_TO_ALL_V) <= 4 * rows * C * 4);
+    assert_true(traffic_moved(&traffic, 2, HD_GROUP_EP, HD_COMM_ALL_TO_ALL_V) > 0);
+    assert_int_equal(traffic.dry[0].group_bytes[HD_GROUP_EP][HD_COMM_ALL_TO_ALL_V],
+                     4 * rows / 2 * C * 4);
+    assert_int_equal(traffic_moved(&traffic, 2, HD_GROUP_EXPERT_DP, HD_COMM_ALL_REDUCE), 0);
+    /* all but the experts, and the routers' records: L x (HD_ROUTE_WORDS + E) doubles */
+    assert_int_equal(traffic_moved(&traffic, 2, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE),
+                     2 * 4 * (2 * 256 * C + C + L * (2 * C + 2 * 32 * C + 2 * 16 * C + E * C)) +
+                         2 * 8 * L * (HD_ROUTE_WORDS + E));
+    harness_teardown(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(routers_report_their_loads),
+        cmocka_unit_test(a_capacity_drops_what_is_beyond_it),
+        cmocka_unit_test(too_many_rows_change_no_weight_and_are_named),
+        cmocka_unit_test(experts_send_counts_and_rows),
+    };
+    return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
+}
