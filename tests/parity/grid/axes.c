@@ -36,6 +36,12 @@ static void set_dp(struct hd_job *job, struct hd_layout_options *options, int nu
     job->dp = number;
 }
 
+static void set_ep(struct hd_job *job, struct hd_layout_options *options, int number)
+{
+    (void)options;
+    job->ep = number;
+}
+
 static void set_pp(struct hd_job *job, struct hd_layout_options *options, int number)
 {
     (void)options;
@@ -61,6 +67,7 @@ const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_CP] = {"cp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_cp, false},
     [GRID_EXCHANGE] = {"cp_exchange", 2, {{"ring", 0}, {"all_gather", 1}}, set_exchange, false},
     [GRID_DP] = {"dp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_dp, false},
+    [GRID_EP] = {"ep", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_ep, false},
     [GRID_PP] = {"pp", 3, {{"1", 1}, {"2", 2}, {"4", 4}}, set_pp, true},
     /* of a rank and step */
     [GRID_MICRO_BATCHES] = {"micro_batches", 2, {{"2", 2}, {"1", 1}}, set_micro_batches, false},
@@ -70,16 +77,18 @@ const struct grid_axis grid_axes[GRID_AXES] = {
 
 enum {
     ALL_AXES = (1 << GRID_AXES) - 1,
+    DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
-    {"gpt2", 257, false, ALL_AXES, "tied head, learned positions, biases, layer norms"},
-    {"llama", 258, false, ALL_AXES, "grouped queries: 4 heads, 2 key/value heads"},
-    {"qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents"},
-    {"qwen3", 258, false, GROUPS, "norms of heads on grouped queries"},
-    {"mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE, "a window of 5 on grouped queries"},
+    {"gpt2", 257, false, DENSE, "tied head, learned positions, biases, layer norms", false},
+    {"llama", 258, false, DENSE, "grouped queries: 4 heads, 2 key/value heads", false},
+    {"qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents", false},
+    {"qwen3", 258, false, GROUPS, "norms of heads on grouped queries", false},
+    {"mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE, "a window of 5 on grouped queries", false},
+    {"mixtral", 258, false, ALL_AXES, "2 of 4 experts on grouped queries", true},
 };
 
 const struct grid_model *grid_model_find(const char *name)
@@ -137,46 +146,23 @@ static bool exchange_of_one(const struct grid_layout *l)
     return number(l, GRID_EXCHANGE) && number(l, GRID_CP) == 1;
 }
 
+static bool experts_left_over(const struct grid_layout *l)
+{
+    return number(l, GRID_DP) * number(l, GRID_CP) % number(l, GRID_EP) != 0;
+}
+
 static const struct {
     bool (*excludes)(const struct grid_layout *l);
     const char *reason;
 } rules[] = {
     {sequence_alone, "sequence=on shares rows among the ranks of tp, and tp=1 has one"},
     {exchange_of_one, "cp_exchange=all_gather is a way to exchange keys, and cp=1 has nobody"},
+    {experts_left_over, "ep shares out experts over dp x cp ranks, and divides their number"},
     {too_many_ranks, "more than 8 ranks, as many as the harness runs"},
 };
 
 /* What the engine says of a value that it does not have. */
 static char missing[GRID_AXES][GRID_VALUES_MAX][HD_ERR_MAX];
-
-enum hd_status grid_ask_engine(const struct grid_model *model, const struct harness *harness)
-{
-    for (int a = 0; a < GRID_AXES; a++)
-        for (int v = 0; v < grid_axes[a].count; v++) {
-            struct grid_layout layout = {{0}};
-            struct hd_layout_options options;
-            struct hd_layout built;
-            struct hd_traits traits;
-            struct hd_arena arena;
-            struct hd_job job;
-            enum hd_status st;
-
-            layout.value[a] = (signed char)v;
-            job = grid_job(model, harness, &layout, &options);
-            hd_arena_init(&arena, 0);
-            hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
-            st = hd_layout_build(&job, 0, &traits, &options, &arena, &built);
-            hd_arena_done(&arena);
-            if (st && !(st == HD_UNSUPPORTED && grid_axes[a].may_be_missing))
-                return st;
-            missing[a][v][0] = 0;
-            if (st)
-                (void)snprintf(missing[a][v], sizeof missing[a][v],
-                               "%s=%s is not built yet: %.200s", grid_axes[a].name,
-                               grid_axes[a].values[v].text, hd_err_message());
-        }
-    return HD_OK;
-}
 
 const char *grid_exclusion(const struct grid_layout *layout)
 {
@@ -199,6 +185,72 @@ bool grid_next(const struct grid_model *model, struct grid_layout *layout)
         layout->value[a] = 0;
     }
     return false;
+}
+
+static int off_rest(const struct grid_layout *layout)
+{
+    int count = 0;
+
+    for (int a = 0; a < GRID_AXES; a++)
+        count += layout->value[a] != 0;
+    return count;
+}
+
+bool grid_least(const struct grid_model *model, const struct grid_layout *wish,
+                struct grid_layout *ret_layout)
+{
+    struct grid_layout layout = {{0}};
+    bool found = false;
+
+    do {
+        if (!grid_grants(&layout, wish) || grid_exclusion(&layout))
+            continue;
+        if (!found || off_rest(&layout) < off_rest(ret_layout))
+            *ret_layout = layout;
+        found = true;
+    } while (grid_next(model, &layout));
+    return found;
+}
+
+/* One layout. */
+static enum hd_status ask(const struct grid_model *model, const struct harness *harness,
+                          const struct grid_layout *layout)
+{
+    struct hd_layout_options options;
+    const struct hd_job job = grid_job(model, harness, layout, &options);
+    struct hd_layout built;
+    struct hd_traits traits;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    st = hd_layout_build(&job, 0, &traits, &options, &arena, &built);
+    hd_arena_done(&arena);
+    return st;
+}
+
+enum hd_status grid_ask_engine(const struct grid_model *model, const struct harness *harness)
+{
+    memset(missing, 0, sizeof missing);
+    for (int a = 0; a < GRID_AXES; a++)
+        for (int v = 0; v < grid_axes[a].count && (model->axes >> a & 1); v++) {
+            struct grid_layout wish, layout;
+            enum hd_status st;
+
+            memset(wish.value, -1, sizeof wish.value);
+            wish.value[a] = (signed char)v;
+            if (!grid_least(model, &wish, &layout))
+                continue; /* it takes what is missing */
+            st = ask(model, harness, &layout);
+            if (st && !(st == HD_UNSUPPORTED && grid_axes[a].may_be_missing))
+                return st;
+            if (st)
+                (void)snprintf(missing[a][v], sizeof missing[a][v],
+                               "%s=%s is not built yet: %.200s", grid_axes[a].name,
+                               grid_axes[a].values[v].text, hd_err_message());
+        }
+    return HD_OK;
 }
 
 /* ---- in words ---- */

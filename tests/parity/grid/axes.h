@@ -17,6 +17,7 @@ enum grid_axis_name {
     GRID_CP,
     GRID_EXCHANGE,
     GRID_DP,
+    GRID_EP,
     GRID_PP,
     GRID_MICRO_BATCHES,
     GRID_SCHEDULE,
@@ -47,6 +48,7 @@ struct grid_model {
     bool bounded;  /* each line of the corpus is a document, which sees nothing else */
     unsigned axes; /* a bit for each that takes part; the others stay at rest */
     const char *what;
+    bool may_be_missing; /* as of an axis */
 };
 const struct grid_model *grid_model_find(const char *name); /* aborts when there is none */
 
@@ -56,8 +58,8 @@ struct hd_job grid_reference(const struct grid_model *model, const struct harnes
 struct hd_job grid_job(const struct grid_model *model, const struct harness *harness,
                        const struct grid_layout *layout, struct hd_layout_options *ret_options);
 
-/* Asks the engine for every value of every axis alone, which of them it has. A failure other than
- * that it is not supported yet is handed back. */
+/* Asks the engine for every value of the model's axes, as far as possible alone, which of them it
+ * has. HD_UNSUPPORTED: not the model. Other failures are handed back, too. */
 enum hd_status grid_ask_engine(const struct grid_model *model, const struct harness *harness);
 
 /* NULL for a layout that must train; else why there is none. */
@@ -69,6 +71,10 @@ void grid_write(const struct grid_layout *layout, char ret_text[GRID_TEXT_MAX]);
  * HD_INVALID names the word that is none. */
 enum hd_status grid_read(const char *words, struct grid_layout *ret_wish);
 bool grid_grants(const struct grid_layout *layout, const struct grid_layout *wish);
+
+/* The legal layout with this wish that leaves most at rest; false: there is none. */
+bool grid_least(const struct grid_model *model, const struct grid_layout *wish,
+                struct grid_layout *ret_layout);
 
 /* Every layout of the model, legal or not: call with *layout zeroed first, then until false. */
 bool grid_next(const struct grid_model *model, struct grid_layout *layout);

@@ -5,15 +5,6 @@
 
 /* ---- choosing ---- */
 
-static int off_rest(const struct grid_layout *layout)
-{
-    int count = 0;
-
-    for (int a = 0; a < GRID_AXES; a++)
-        count += layout->value[a] != 0;
-    return count;
-}
-
 static bool holds(const struct grid_cover *cover, const struct grid_layout *layout)
 {
     for (int i = 0; i < cover->count; i++)
@@ -22,22 +13,15 @@ static bool holds(const struct grid_cover *cover, const struct grid_layout *layo
     return false;
 }
 
-/* Adds the legal layout with this wish that leaves most at rest, if there is one. */
+/* Adds the simplest layout with this wish, if there is one. */
 static void add(const struct grid_model *model, const struct grid_layout *wish,
                 struct grid_cover *cover)
 {
-    struct grid_layout layout = {{0}}, best = {{0}};
-    bool found = false;
+    struct grid_layout layout;
 
-    do {
-        if (!grid_grants(&layout, wish) || grid_exclusion(&layout))
-            continue;
-        if (!found || off_rest(&layout) < off_rest(&best))
-            best = layout;
-        found = true;
-    } while (grid_next(model, &layout));
-    if (found && !holds(cover, &best) && cover->count < GRID_LAYOUTS_MAX)
-        cover->list[cover->count++] = best;
+    if (grid_least(model, wish, &layout) && !holds(cover, &layout) &&
+        cover->count < GRID_LAYOUTS_MAX)
+        cover->list[cover->count++] = layout;
 }
 
 /* All values off rest of `left` more axes from `axis` on. */
@@ -66,6 +50,10 @@ static const enum grid_axis_name triples[][3] = {
     {GRID_CP, GRID_EXCHANGE, GRID_DP},
     {GRID_SEQUENCE, GRID_DP, GRID_SCHEDULE},
     {GRID_CP, GRID_MICRO_BATCHES, GRID_SCHEDULE},
+    {GRID_TP, GRID_EP, GRID_DP},
+    {GRID_CP, GRID_EP, GRID_DP},
+    {GRID_TP, GRID_EP, GRID_CP},
+    {GRID_SEQUENCE, GRID_EP, GRID_DP},
 };
 
 void grid_choose(const struct grid_model *model, bool all_triples, struct grid_cover *ret_cover)

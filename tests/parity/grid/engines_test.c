@@ -30,6 +30,8 @@ static const char *const names[] = {
     "llama: cp=2 cp_exchange=all_gather",
     "llama: tp=2 sequence=on cp=2 dp=2",
     "mistral: tp=2 cp=2",
+    "mixtral: dp=4 ep=2",
+    "mixtral: tp=2 sequence=on cp=2 dp=2 ep=4",
 };
 enum { NAMES = sizeof names / sizeof names[0], AT_LEAST = 12 };
 

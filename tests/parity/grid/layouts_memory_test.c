@@ -30,6 +30,8 @@ static const char *const names[] = {
     "llama: tp=2 sequence=on cp=2 dp=2",
     "gpt2: cp=4 cp_exchange=all_gather",
     "mistral: cp=2 dp=2 schedule=gpipe",
+    "mixtral: tp=2 dp=2 ep=2",
+    "mixtral: cp=2 dp=2 ep=4 schedule=gpipe",
 };
 enum { NAMES = sizeof names / sizeof names[0], AT_LEAST = 12 };
 

@@ -13,9 +13,14 @@ enum { CORPUS_BYTES = 20000 };
 
 void grid_bench_open(struct grid_bench *bench, const char *model)
 {
+    enum hd_status st;
+
     *bench = (struct grid_bench){.model = grid_model_find(model), .reference = run_new(GRID_STEPS)};
     harness_setup(&bench->harness, CORPUS_BYTES);
-    if (grid_ask_engine(bench->model, &bench->harness))
+    st = grid_ask_engine(bench->model, &bench->harness);
+    if (st == HD_UNSUPPORTED && bench->model->may_be_missing)
+        (void)snprintf(bench->missing, sizeof bench->missing, "%s", hd_err_message());
+    else if (st)
         fail_msg("%s: %s", model, hd_err_message());
 }
 
@@ -61,7 +66,7 @@ int grid_pick(const char *const *names, int count, struct grid_bench benches[GRI
         for (int a = 0; a < GRID_AXES; a++)
             if (pick->layout.value[a] < 0)
                 pick->layout.value[a] = 0;
-        reason = grid_exclusion(&pick->layout);
+        reason = pick->bench->missing[0] ? pick->bench->missing : grid_exclusion(&pick->layout);
         if (reason)
             (void)printf("EXCLUDED %s: %s\n", names[i], reason);
         else
@@ -81,7 +86,7 @@ enum hd_status grid_try(const struct grid_bench *bench, const struct grid_layout
 {
     struct traffic *traffic = calloc(1, sizeof *traffic);
     struct hd_layout_options options;
-    const struct hd_job job = grid_job(bench->model, &bench->harness, layout, &options);
+    struct hd_job job = grid_job(bench->model, &bench->harness, layout, &options);
     enum hd_status st;
 
     if (!traffic)
@@ -89,6 +94,9 @@ enum hd_status grid_try(const struct grid_bench *bench, const struct grid_layout
     *ret_worst = 0;
     traffic->layout = options;
     st = compare_layout(&job, &options, bench->reference, ret_worst);
+    /* Where rows go is data. When each goes to every expert, the even shares that dry reckons with
+     * are what is sent. */
+    job.experts_per_token = job.experts;
     if (!st)
         st = traffic_try(&job, traffic);
     if (!st)
