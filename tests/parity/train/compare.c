@@ -207,6 +207,9 @@ enum hd_status compare_layout(const struct hd_job *job, const struct hd_layout_o
 
     mine->layout = last->layout = *options;
     mine->noise = last->noise = reference->noise;
+    mine->backend = last->backend = reference->backend;
+    mine->before_step = last->before_step = reference->before_step;
+    mine->context = last->context = reference->context;
     st = run_on_threads(job, mine);
     if (!st)
         st = compare_course(job, mine, reference, ret_worst);

@@ -126,6 +126,8 @@ static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank
             (void)for_share(t, HD_STATE_WEIGHT, true, take, run->replacement);
         if (s == run->steps - 1)
             (void)run_copy_state(t, HD_STATE_WEIGHT, run->before_last);
+        if (run->before_step)
+            run->before_step(t, s, run->context);
         st = hd_trainer_step(t, 0, &result);
         if (st)
             return st;
@@ -196,8 +198,11 @@ static enum hd_status compare_ranks(struct harness_rank *r, struct hd_trainer *t
 static enum hd_status body(struct harness_rank *r)
 {
     struct run *run = r->shared ? r->shared : r->context;
-    const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank, .layout = run->layout};
+    const struct hd_trainer_options options = {.backend =
+                                                   run->backend ? run->backend : hd_backend_cpu(),
+                                               .comm = r->comm,
+                                               .rank = r->rank,
+                                               .layout = run->layout};
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);
 

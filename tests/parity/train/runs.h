@@ -7,9 +7,9 @@
 
 enum { RUN_ELEMENTS_MAX = 96 * 1024, RUN_STEPS_MAX = 64 };
 
-/* What to do, and what came of it: one block without pointers, so that threads and processes can
- * share it alike. Elements are those of all parameters, each whole as if one rank held it, in the
- * registry's order: the ranks put their shares together. */
+/* What to do, and what came of it: one block that threads and processes can share alike: what it
+ * points to was there before they began. Elements are those of all parameters, each whole as if one
+ * rank held it, in the registry's order: the ranks put their shares together. */
 struct run {
     /* asked */
     int steps;
@@ -17,6 +17,9 @@ struct run {
     float
         noise; /* spread of what is added to every initial weight, the same in every layout: biases
                   and norms begin as zeros and ones, which would fit anywhere. fp32 alone */
+    const struct hd_backend_table *backend;                             /* NULL: the CPU's */
+    void (*before_step)(struct hd_trainer *t, int step, void *context); /* on every rank; or NULL */
+    void *context;
     int replace_after; /* after so many steps the masters become `replacement`; 0: never */
     float replacement[RUN_ELEMENTS_MAX];
 
