@@ -122,9 +122,11 @@ static enum hd_status count_launches(struct harness_rank *r)
     return st;
 }
 
-static int64_t launches_of_a_step(const struct hd_job *job)
+/* Ranks differ in the update: a gradient that several hold is counted in the norm by one of them.
+ */
+static int64_t launches_of_a_step(const struct hd_job *job, int rank)
 {
-    struct failure f = {.at = -1};
+    struct failure f = {.victim = rank, .at = -1};
 
     if (harness_threads(job, (int)job->dp, &f, count_launches))
         fail_msg("%s", hd_err_message());
@@ -155,14 +157,19 @@ static void fail_every(int world, int64_t stride)
 {
     struct harness h;
     struct hd_job job;
-    int64_t launches;
+    int64_t launches[HARNESS_WORLD_MAX], longest = 0;
 
     harness_setup(&h, 20000);
     job = failure_job(&h, world);
-    launches = launches_of_a_step(&job);
-    for (int64_t n = 0; n < launches; n += stride) {
+    for (int r = 0; r < world; r++) {
+        launches[r] = launches_of_a_step(&job, r);
+        longest = launches[r] > longest ? launches[r] : longest;
+    }
+    for (int64_t n = 0; n < longest; n += stride) {
         struct failure f = {.victim = (int)(n / stride) % world, .at = n};
 
+        if (n >= launches[f.victim])
+            continue;
         if (harness_threads(&job, world, &f, meet_failure))
             fail_msg("%s", hd_err_message());
         check_injected(&f, world);

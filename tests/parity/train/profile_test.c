@@ -170,10 +170,11 @@ static void each_step_holds_the_programs_launches_with_the_folds_work(void **sta
     (void)state;
     make_profile(&h, &job, notes);
     hd_arena_init(&arena, 0);
-    run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
-    assert_int_equal(layout.micro_batches, 2); /* 8 sequences on 2 ranks, 2 at a time */
     for (int rank = 0; rank < DP; rank++) {
         struct trace t;
+
+        run_layout_of(&job, rank, &(struct hd_layout_options){0}, &arena, &layout);
+        assert_int_equal(layout.micro_batches, 2); /* 8 sequences on 2 ranks, 2 at a time */
 
         read_trace(&h, rank, &t);
         for (int step = 0; step < PROFILED; step++) {
