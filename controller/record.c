@@ -215,12 +215,26 @@ void hd_batch_add_event(struct hd_batch *batch, const struct hd_event_record *ev
     op->event.message = copy_text(&batch->arena, event->message);
 }
 
+const int64_t *hd_record_copy_loads(struct hd_arena *arena, const struct hd_step_record *step)
+{
+    int64_t *copy;
+
+    if (!step->expert_count)
+        return NULL;
+    copy = hd_arena_array(arena, step->expert_count, sizeof *copy);
+    if (copy)
+        memcpy(copy, step->expert_load, step->expert_count * sizeof *copy);
+    return copy;
+}
+
 void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step)
 {
     struct hd_op *op = add(batch, HD_OP_STEP);
 
-    if (op)
-        op->step = *step;
+    if (!op)
+        return;
+    op->step = *step;
+    op->step.expert_load = hd_record_copy_loads(&batch->arena, step);
 }
 
 void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_record *validation)

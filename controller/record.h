@@ -208,6 +208,10 @@ struct hd_step_record {
     int32_t attempt;
     int64_t step, tokens, time_ms;
     double loss, grad_norm, lr, tokens_per_s, step_ms, mfu;
+    double router_balance, router_z;
+    int64_t router_dropped;
+    const int64_t *expert_load; /* [expert_count], choices of each */
+    size_t expert_count;        /* 0: the model has no experts */
 };
 
 struct hd_validation_record {
@@ -280,6 +284,7 @@ struct hd_attempt_record hd_record_copy_attempt(struct hd_arena *arena,
                                                 const struct hd_attempt_record *attempt);
 struct hd_node_record hd_record_copy_node(struct hd_arena *arena,
                                           const struct hd_node_record *node);
+const int64_t *hd_record_copy_loads(struct hd_arena *arena, const struct hd_step_record *step);
 struct hd_checkpoint_record
 hd_record_copy_checkpoint(struct hd_arena *arena, const struct hd_checkpoint_record *checkpoint);
 

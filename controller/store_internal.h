@@ -55,7 +55,8 @@
                     " VALUES (?,?,?,?,?,?,?,?)")                                                   \
     X(INSERT_STEP,                                                                                 \
       "INSERT INTO step_metrics (job, seq, attempt, step, time_ms, tokens, loss, grad_norm, lr,"   \
-      " tokens_per_s, step_ms, mfu) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)")                             \
+      " tokens_per_s, step_ms, mfu, router_balance, router_z, router_dropped, expert_load)"        \
+      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                 \
     X(INSERT_VALIDATION,                                                                           \
       "INSERT INTO validations (job, seq, attempt, step, time_ms, tokens, loss)"                   \
       " VALUES (?,?,?,?,?,?,?)")                                                                   \
@@ -114,8 +115,9 @@
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
     "devices, submitted_ms, started_ms, ended_ms"
-#define STORE_STEP_COLUMNS \
-    "seq, attempt, step, time_ms, tokens, loss, grad_norm, lr, tokens_per_s, step_ms, mfu"
+#define STORE_STEP_COLUMNS                                                                  \
+    "seq, attempt, step, time_ms, tokens, loss, grad_norm, lr, tokens_per_s, step_ms, mfu," \
+    " router_balance, router_z, router_dropped, expert_load"
 
 #define X(name, text) STORE_##name,
 enum store_statement { STORE_STATEMENTS(X) STORE_STATEMENT_COUNT };

@@ -123,9 +123,9 @@ static struct hd_checkpoint_record checkpoint_row(struct hd_arena *arena, sqlite
     };
 }
 
-static struct hd_step_record step_row(sqlite3_stmt *s, uint64_t job)
+static struct hd_step_record step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job)
 {
-    return (struct hd_step_record){
+    struct hd_step_record step = {
         .job = job,
         .sequence = (uint64_t)long_at(s, 0),
         .attempt = int_at(s, 1),
@@ -138,7 +138,19 @@ static struct hd_step_record step_row(sqlite3_stmt *s, uint64_t job)
         .tokens_per_s = real_at(s, 8),
         .step_ms = real_at(s, 9),
         .mfu = real_at(s, 10),
+        .router_balance = real_at(s, 11),
+        .router_z = real_at(s, 12),
+        .router_dropped = long_at(s, 13),
     };
+    const size_t count = (size_t)sqlite3_column_bytes(s, 14) / sizeof *step.expert_load;
+    int64_t *load = count ? hd_arena_array(arena, count, sizeof *load) : NULL;
+
+    if (load) {
+        memcpy(load, sqlite3_column_blob(s, 14), count * sizeof *load);
+        step.expert_load = load;
+        step.expert_count = count;
+    }
+    return step;
 }
 
 static struct hd_attempt_record attempt_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job)
@@ -246,7 +258,8 @@ static enum hd_status read_number(struct store_db *db, enum store_statement stat
 /* ---- queries ----------------------------------------------------------------------------------*/
 
 /* What changes too often to stand in the job's row. */
-static enum hd_status fill_job_row(struct store_db *db, struct hd_job_row *row)
+static enum hd_status fill_job_row(struct store_db *db, struct hd_arena *arena,
+                                   struct hd_job_row *row)
 {
     const uint64_t job = row->record.job;
     sqlite3_stmt *s = store_db_bind(db, STORE_GET_NEWEST_STEP, "i", (int64_t)job);
@@ -254,7 +267,7 @@ static enum hd_status fill_job_row(struct store_db *db, struct hd_job_row *row)
     int64_t sequence = 0;
 
     if (!st && row->has_step) {
-        row->step = step_row(s, job);
+        row->step = step_row(arena, s, job);
         (void)sqlite3_reset(s);
     }
     if (!st)
@@ -282,7 +295,7 @@ static enum hd_status query_job(struct store_db *db, struct hd_query *query)
     if (!query->jobs)
         return no_memory();
     query->job_count = 1;
-    st = fill_job_row(db, &query->jobs[0]);
+    st = fill_job_row(db, &query->arena, &query->jobs[0]);
     if (!st)
         st = read_attempts(db, &query->arena, query->job, &query->attempts, &query->attempt_count);
     return st;
@@ -312,7 +325,7 @@ static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
                 (struct hd_job_row){.record = job_row(&query->arena, s, false)};
     }
     for (size_t i = 0; !st && i < query->job_count; i++)
-        st = fill_job_row(db, &query->jobs[i]);
+        st = fill_job_row(db, &query->arena, &query->jobs[i]);
     return st;
 }
 
@@ -356,7 +369,7 @@ static struct hd_history_entry entry_of(struct hd_arena *arena, const struct cur
                                                .message = text_at(arena, c->s, 6)};
         break;
     case HD_OP_STEP:
-        entry.step = step_row(c->s, job);
+        entry.step = step_row(arena, c->s, job);
         break;
     case HD_OP_VALIDATION:
         entry.validation = (struct hd_validation_record){.job = job,

@@ -92,6 +92,11 @@ static const char *const migrations[] = {
     /* 2: attempts before it had neither tensor nor context parallelism */
     "ALTER TABLE attempts ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE attempts ADD COLUMN cp_exchange INTEGER NOT NULL DEFAULT 0;",
+    /* 3: models before it had no experts, whose loads are 8 bytes each, of this machine's order */
+    "ALTER TABLE step_metrics ADD COLUMN router_balance REAL;"
+    "ALTER TABLE step_metrics ADD COLUMN router_z REAL;"
+    "ALTER TABLE step_metrics ADD COLUMN router_dropped INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE step_metrics ADD COLUMN expert_load BLOB NOT NULL DEFAULT x'';",
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

@@ -100,9 +100,11 @@ static enum hd_status insert_event(struct store_db *db, const struct hd_event_re
 
 static enum hd_status insert_step(struct store_db *db, const struct hd_step_record *s)
 {
-    return store_db_run(db, STORE_INSERT_STEP, "iiniiidddddd", (int64_t)s->job,
+    return store_db_run(db, STORE_INSERT_STEP, "iiniiiddddddddib", (int64_t)s->job,
                         (int64_t)s->sequence, (int)s->attempt, s->step, s->time_ms, s->tokens,
-                        s->loss, s->grad_norm, s->lr, s->tokens_per_s, s->step_ms, s->mfu);
+                        s->loss, s->grad_norm, s->lr, s->tokens_per_s, s->step_ms, s->mfu,
+                        s->router_balance, s->router_z, s->router_dropped, s->expert_load,
+                        s->expert_count * sizeof *s->expert_load);
 }
 
 static enum hd_status insert_validation(struct store_db *db, const struct hd_validation_record *v)

@@ -265,6 +265,17 @@ static void line_begin(struct hd_json_writer *w, const char *type, uint64_t job,
     hd_json_add_int64(w, "attempt", attempt);
 }
 
+static void add_router(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
+{
+    hd_json_add_real(w, "router_balance", s->router_balance);
+    hd_json_add_real(w, "router_z", s->router_z);
+    hd_json_add_int64(w, "router_dropped", s->router_dropped);
+    hd_json_begin(w, "expert_load", '[');
+    for (size_t i = 0; i < s->n_expert_load; i++)
+        hd_json_add_int64(w, NULL, s->expert_load[i]);
+    hd_json_end(w, ']');
+}
+
 static void add_step(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
 {
     hd_json_add_int64(w, "step", s->step);
@@ -275,6 +286,8 @@ static void add_step(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
     hd_json_add_real(w, "tokens_per_s", s->tokens_per_s);
     hd_json_add_real(w, "step_ms", s->step_ms);
     add_known(w, "mfu", s->mfu > 0, s->mfu);
+    if (s->n_expert_load)
+        add_router(w, s);
     show_time(w, "time", s->time_unix_ms);
 }
 

@@ -45,6 +45,24 @@ struct watch {
 
 /* ---- lines for people ---- */
 
+/* The busiest expert in even shares: 1 where all have as many tokens. */
+static void add_router(struct hd_text *out, const Heddle__V1__StepReport *s)
+{
+    double sum = 0, most = 0;
+
+    for (size_t i = 0; i < s->n_expert_load; i++) {
+        const double load = (double)s->expert_load[i];
+
+        sum += load;
+        most = load > most ? load : most;
+    }
+    hd_text_add(out, "  balance %.3f", s->router_balance);
+    if (sum > 0)
+        hd_text_add(out, "  busiest expert %.2fx", most * (double)s->n_expert_load / sum);
+    if (s->router_dropped)
+        hd_text_add(out, "  dropped %lld", (long long)s->router_dropped);
+}
+
 static void add_step_line(struct hd_text *out, int64_t steps, const Heddle__V1__StepReport *s)
 {
     char rate[32];
@@ -55,6 +73,8 @@ static void add_step_line(struct hd_text *out, int64_t steps, const Heddle__V1__
                 s->step_ms);
     if (s->mfu > 0)
         hd_text_add(out, "  mfu %.1f%%", 100 * s->mfu);
+    if (s->n_expert_load)
+        add_router(out, s);
 }
 
 /* The end is told by the entry that follows. */

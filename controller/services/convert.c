@@ -181,6 +181,11 @@ Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_ste
     m->step_ms = step->step_ms;
     m->mfu = step->mfu;
     m->time_unix_ms = step->time_ms;
+    m->router_balance = step->router_balance;
+    m->router_z = step->router_z;
+    m->router_dropped = step->router_dropped;
+    m->expert_load = (int64_t *)hd_record_copy_loads(arena, step);
+    m->n_expert_load = m->expert_load ? step->expert_count : 0;
     return m;
 }
 

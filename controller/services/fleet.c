@@ -462,7 +462,12 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
                                                      .lr = r->step->lr,
                                                      .tokens_per_s = r->step->tokens_per_s,
                                                      .step_ms = r->step->step_ms,
-                                                     .mfu = r->step->mfu};
+                                                     .mfu = r->step->mfu,
+                                                     .router_balance = r->step->router_balance,
+                                                     .router_z = r->step->router_z,
+                                                     .router_dropped = r->step->router_dropped,
+                                                     .expert_load = r->step->expert_load,
+                                                     .expert_count = r->step->n_expert_load};
         return true;
     case HEDDLE__V1__REPORT__BODY_VALIDATION:
         event->report.kind = HD_REPORT_VALIDATION;

@@ -49,6 +49,22 @@ static Heddle__V1__Event *new_event(struct hd_arena *arena, const char *node,
     return event;
 }
 
+/* False without memory. */
+static bool fill_loads(struct hd_arena *arena, const struct hd_link_report *report,
+                       Heddle__V1__StepReport *step)
+{
+    const size_t count = (size_t)report->step.expert_load_count;
+
+    if (!count)
+        return true;
+    step->expert_load = hd_arena_array(arena, count, sizeof *step->expert_load);
+    if (!step->expert_load)
+        return false;
+    memcpy(step->expert_load, report->step.expert_load, count * sizeof *step->expert_load);
+    step->n_expert_load = count;
+    return true;
+}
+
 static Heddle__V1__StepReport *new_step(struct hd_arena *arena, const struct hd_link_report *report)
 {
     Heddle__V1__StepReport *step = hd_arena_alloc(arena, sizeof *step);
@@ -65,7 +81,10 @@ static Heddle__V1__StepReport *new_step(struct hd_arena *arena, const struct hd_
     step->step_ms = report->step.step_ms;
     step->mfu = report->step.mfu;
     step->time_unix_ms = report->wall_ms;
-    return step;
+    step->router_balance = report->step.router_balance;
+    step->router_z = report->step.router_z;
+    step->router_dropped = report->step.router_dropped;
+    return fill_loads(arena, report, step) ? step : NULL;
 }
 
 static Heddle__V1__ValidationReport *new_validation(struct hd_arena *arena,

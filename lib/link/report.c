@@ -34,11 +34,36 @@ const char *hd_link_kind_name(enum hd_link_kind kind)
 #define PACK_TEXT(name) hd_pack_text(pack, value->name);
 #define PACK_PATH(name) hd_pack_text(pack, value->name);
 
-#define UNPACK_INT(name)  ret_value->name = hd_unpack_int(unpack);
-#define UNPACK_REAL(name) ret_value->name = hd_unpack_real(unpack);
-#define UNPACK_WORD(name) hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
-#define UNPACK_TEXT(name) hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
-#define UNPACK_PATH(name) hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define PACK_LOADS(name) pack_loads(pack, value->name, value->name##_count);
+
+#define UNPACK_INT(name)   ret_value->name = hd_unpack_int(unpack);
+#define UNPACK_REAL(name)  ret_value->name = hd_unpack_real(unpack);
+#define UNPACK_WORD(name)  hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_TEXT(name)  hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_PATH(name)  hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_LOADS(name) ret_value->name##_count = unpack_loads(unpack, ret_value->name);
+
+static void pack_loads(struct hd_pack *pack, const int64_t *loads, int64_t count)
+{
+    if (count < 0 || count > HD_LINK_LOADS_MAX)
+        pack->failed = true;
+    hd_pack_int(pack, count);
+    for (int64_t i = 0; i < count && !pack->failed; i++)
+        hd_pack_int(pack, loads[i]);
+}
+
+static int64_t unpack_loads(struct hd_unpack *unpack, int64_t ret_loads[HD_LINK_LOADS_MAX])
+{
+    const int64_t count = hd_unpack_int(unpack);
+
+    if (count < 0 || count > HD_LINK_LOADS_MAX) {
+        unpack->failed = true;
+        return 0;
+    }
+    for (int64_t i = 0; i < count; i++)
+        ret_loads[i] = hd_unpack_int(unpack);
+    return count;
+}
 
 #define X(kind, name) PACK_##kind(name)
 #define R(kind, member, name, fields)                                                     \

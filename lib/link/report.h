@@ -23,6 +23,7 @@ enum {
     HD_LINK_TEXT_MAX = 1024,  /* a message for people */
     HD_LINK_VALUE_MAX = 4096, /* what a rank puts into the rendezvous */
     HD_LINK_RANKS_MAX = 4096, /* ranks of an attempt */
+    HD_LINK_LOADS_MAX = 4096, /* experts of a block: as many as a job may have */
 };
 
 /* The stable names are API. */
@@ -72,7 +73,8 @@ const char *hd_link_phase_name(enum hd_link_phase phase);
 const char *hd_link_level_name(enum hd_link_level level);
 const char *hd_link_cause_name(enum hd_link_cause cause);
 
-/* Fields of each kind. INT: int64_t; REAL: double; WORD, TEXT, PATH: char[] of that kind's size. */
+/* Fields of each kind. INT: int64_t; REAL: double; WORD, TEXT, PATH: char[] of that kind's size;
+ * LOADS: int64_t[] and its count. */
 #define HD_LINK_STEP_FIELDS(X)                   \
     X(INT, step)                                 \
     X(REAL, loss)                                \
@@ -81,7 +83,11 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, tokens) /* of this step, all ranks */ \
     X(REAL, tokens_per_s)                        \
     X(REAL, step_ms)                             \
-    X(REAL, mfu) /* 0: peak unknown */
+    X(REAL, mfu) /* 0: peak unknown */           \
+    X(REAL, router_balance)                      \
+    X(REAL, router_z)                            \
+    X(INT, router_dropped)                       \
+    X(LOADS, expert_load) /* choices of each; count 0: the model has no experts */
 #define HD_LINK_VALIDATION_FIELDS(X) X(INT, step) X(REAL, loss) X(INT, tokens)
 #define HD_LINK_CHECKPOINT_FIELDS(X)                        \
     X(INT, step)                                            \
@@ -139,7 +145,10 @@ enum hd_link_kind {
 #define HD_LINK_MEMBER_WORD(name) char name[HD_LINK_WORD_MAX];
 #define HD_LINK_MEMBER_TEXT(name) char name[HD_LINK_TEXT_MAX];
 #define HD_LINK_MEMBER_PATH(name) char name[HD_JOB_PATH_MAX];
-#define X(kind, name)             HD_LINK_MEMBER_##kind(name)
+#define HD_LINK_MEMBER_LOADS(name) \
+    int64_t name##_count;          \
+    int64_t name[HD_LINK_LOADS_MAX];
+#define X(kind, name) HD_LINK_MEMBER_##kind(name)
 #define R(kind, member, name, fields) \
     struct hd_link_##member {         \
         fields(X)                     \

@@ -411,6 +411,34 @@ static void a_step_is_a_line_with_all_its_numbers(void **state)
                    "mfu 50.0%");
 }
 
+/* Loads of 300, 100, 100 and 100: a mean of 150, so that the busiest has two of it. */
+static void a_step_of_experts_tells_how_tokens_fell_on_them(void **state)
+{
+    int64_t load[4] = {300, 100, 100, 100};
+    Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+    Heddle__V1__StepReport step = HEDDLE__V1__STEP_REPORT__INIT;
+
+    (void)state;
+    entry.attempt = 1;
+    entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP;
+    entry.step = &step;
+    step.step = 3;
+    step.loss = 2.5;
+    step.tokens = 300;
+    step.router_balance = 1.25;
+    step.router_z = 0.5;
+    step.router_dropped = 7;
+    step.expert_load = load;
+    step.n_expert_load = 4;
+    expect_history(&entry,
+                   "{\"type\":\"step\",\"job\":7,\"attempt\":1,\"step\":3,\"loss\":2.5,"
+                   "\"grad_norm\":0,\"lr\":0,\"tokens\":300,\"tokens_per_s\":0,\"step_ms\":0,"
+                   "\"mfu\":null,\"router_balance\":1.25,\"router_z\":0.5,\"router_dropped\":7,"
+                   "\"expert_load\":[300,100,100,100],\"time\":null}",
+                   "step 3/500  loss 2.5000  grad_norm 0  lr 0  0 tok/s  0.0 ms  balance 1.250  "
+                   "busiest expert 2.00x  dropped 7");
+}
+
 static void validation_events_and_end_have_their_types(void **state)
 {
     Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
@@ -542,6 +570,7 @@ int main(void)
         cmocka_unit_test(a_change_of_pace_shows_within_some_twenty_steps),
         cmocka_unit_test(an_envelope_has_version_kind_and_items),
         cmocka_unit_test(a_step_is_a_line_with_all_its_numbers),
+        cmocka_unit_test(a_step_of_experts_tells_how_tokens_fell_on_them),
         cmocka_unit_test(validation_events_and_end_have_their_types),
         cmocka_unit_test(what_a_newer_controller_says_is_passed_over),
         cmocka_unit_test(a_child_and_what_it_left_behind_are_ended),

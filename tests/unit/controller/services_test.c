@@ -404,9 +404,15 @@ static void send_step(struct daemon *d, uint64_t job, uint64_t seq, int64_t step
 {
     Heddle__V1__Report report = HEDDLE__V1__REPORT__INIT;
     Heddle__V1__StepReport body = HEDDLE__V1__STEP_REPORT__INIT;
+    int64_t load[2] = {step, 3 * step};
 
     body.step = step;
     body.loss = 1.0 / (double)step;
+    body.router_balance = (double)step / 2;
+    body.router_z = 0.25;
+    body.router_dropped = step + 1;
+    body.expert_load = load;
+    body.n_expert_load = 2;
     report.body_case = HEDDLE__V1__REPORT__BODY_STEP;
     report.step = &body;
     send_report(d, &report, job, 0, seq);
@@ -458,8 +464,14 @@ static void watch_msg(struct hd_rpc_call *c, const ProtobufCMessage *message)
     assert_true(w->count < ENTRIES_MAX);
     w->sequences[w->count] = m->sequence;
     w->bodies[w->count] = (int)m->body_case;
-    if (m->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP)
+    if (m->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP) {
         w->steps[w->count] = m->step->step;
+        assert_true(m->step->router_balance == (double)m->step->step / 2);
+        assert_true(m->step->router_z == 0.25);
+        assert_int_equal(m->step->router_dropped, m->step->step + 1);
+        assert_int_equal(m->step->n_expert_load, 2);
+        assert_int_equal(m->step->expert_load[1], 3 * m->step->step);
+    }
     w->count++;
 }
 

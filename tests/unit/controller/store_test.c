@@ -509,6 +509,44 @@ static void a_newer_schema_is_refused(void **state)
     finish(&bench);
 }
 
+/* A database as an older build left it: without what the last migration added. */
+static void an_older_schema_is_brought_up_to_date(void **state)
+{
+    static const char back[] = "ALTER TABLE step_metrics DROP COLUMN router_balance;"
+                               "ALTER TABLE step_metrics DROP COLUMN router_z;"
+                               "ALTER TABLE step_metrics DROP COLUMN router_dropped;"
+                               "ALTER TABLE step_metrics DROP COLUMN expert_load;"
+                               "PRAGMA user_version = 2";
+    const struct hd_step_record step = {.job = 1, .sequence = 2, .attempt = 1, .step = 7};
+    struct bench bench;
+    struct hd_query *query;
+    struct hd_batch *batch = hd_batch_new();
+    char path[128];
+    sqlite3 *db;
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    add_job(batch, 1);
+    hd_batch_add_step(batch, &step);
+    hd_store_commit(bench.store, batch, on_done, &bench);
+    close_store(&bench, 1000);
+    (void)snprintf(path, sizeof path, "%s/state.db", bench.dir);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_exec(db, back, NULL, NULL, NULL))
+        fail_msg("%s", sqlite3_errmsg(db));
+    (void)sqlite3_close(db);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    query = hd_query_new(HD_QUERY_HISTORY);
+    query->job = 1;
+    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(query->entry_count, 2);
+    assert_int_equal(query->entries[1].step.step, 7);
+    assert_int_equal(query->entries[1].step.expert_count, 0);
+    hd_query_free(query);
+    finish(&bench);
+}
+
 static void the_cluster_keeps_its_identity(void **state)
 {
     struct bench bench;
@@ -614,6 +652,48 @@ static void a_loss_that_is_not_a_number_is_kept(void **state)
     assert_true(isnan(query->entries[1].step.loss));
     assert_true(isinf(query->entries[1].step.grad_norm));
     assert_true(query->entries[1].step.lr == 0.25);
+    hd_query_free(query);
+    finish(&bench);
+}
+
+/* The record's array goes before it is written: the batch has its own. */
+static void the_loads_of_experts_come_back(void **state)
+{
+    struct bench bench;
+    struct hd_query *query;
+    struct hd_batch *batch = hd_batch_new();
+    int64_t load[3] = {5, 0, INT64_C(1) << 40};
+    struct hd_step_record step = {.job = 1,
+                                  .sequence = 2,
+                                  .attempt = 1,
+                                  .step = 7,
+                                  .router_balance = 1.5,
+                                  .router_z = 0.25,
+                                  .router_dropped = 9,
+                                  .expert_load = load,
+                                  .expert_count = 3};
+
+    (void)state;
+    start(&bench);
+    assert_int_equal(open_store(&bench, NULL), HD_OK);
+    add_job(batch, 1);
+    hd_batch_add_step(batch, &step);
+    step = (struct hd_step_record){.job = 1, .sequence = 3, .attempt = 1, .step = 8};
+    hd_batch_add_step(batch, &step); /* of a model without experts */
+    memset(load, 0, sizeof load);
+    hd_store_commit(bench.store, batch, on_done, &bench);
+    query = hd_query_new(HD_QUERY_HISTORY);
+    query->job = 1;
+    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(query->entry_count, 3);
+    step = query->entries[1].step;
+    assert_true(step.router_balance == 1.5 && step.router_z == 0.25);
+    assert_int_equal(step.router_dropped, 9);
+    assert_int_equal(step.expert_count, 3);
+    assert_int_equal(step.expert_load[0], 5);
+    assert_int_equal(step.expert_load[1], 0);
+    assert_int_equal(step.expert_load[2], INT64_C(1) << 40);
+    assert_int_equal(query->entries[2].step.expert_count, 0);
     hd_query_free(query);
     finish(&bench);
 }
@@ -879,10 +959,12 @@ int main(void)
         cmocka_unit_test(a_directory_has_one_controller),
         cmocka_unit_test(a_damaged_database_is_refused),
         cmocka_unit_test(a_newer_schema_is_refused),
+        cmocka_unit_test(an_older_schema_is_brought_up_to_date),
         cmocka_unit_test(the_cluster_keeps_its_identity),
         cmocka_unit_test(a_broken_rule_of_the_schema_is_fatal),
         cmocka_unit_test(lists_come_in_pages_newest_first),
         cmocka_unit_test(a_loss_that_is_not_a_number_is_kept),
+        cmocka_unit_test(the_loads_of_experts_come_back),
         cmocka_unit_test(history_is_merged_in_order_and_resumed),
         cmocka_unit_test(the_core_is_rebuilt_from_the_store),
     };

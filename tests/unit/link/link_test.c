@@ -127,6 +127,9 @@ static void every_kind_of_report_reads_back(void **state)
         report.rank = 4;
         report.seq = INT64_MAX;
         switch (report.kind) {
+        case HD_LINK_STEP:
+            report.step.expert_load_count = HD_LINK_LOADS_MAX;
+            break;
         case HD_LINK_CHECKPOINT:
             report.checkpoint.path[HD_JOB_PATH_MAX - 1] = '\0';
             report.checkpoint.manifest_hash[HD_LINK_WORD_MAX - 1] = '\0';
@@ -243,7 +246,7 @@ static void versions_that_do_not_meet_are_named(void **state)
 
 static void reports_arrive_as_they_were_given(void **state)
 {
-    const struct hd_link_step step = {.step = 3, .loss = 2.5, .tokens = 64};
+    struct hd_link_step step = {.step = 3, .loss = 2.5, .tokens = 64};
     struct hd_link_report report;
     struct hd_link *link;
     int fd;
@@ -258,6 +261,7 @@ static void reports_arrive_as_they_were_given(void **state)
     assert_int_equal(report.rank, 1);
     assert_int_equal(report.step.step, 3);
     assert_true(report.step.loss == 2.5);
+    assert_int_equal(report.step.expert_load_count, 0);
     next_report(fd, &report);
     assert_int_equal(report.kind, HD_LINK_CHECKPOINT);
     assert_string_equal(report.checkpoint.path, "/jobs/1/attempt-1/checkpoints/step-3");
@@ -266,6 +270,16 @@ static void reports_arrive_as_they_were_given(void **state)
     assert_int_equal(report.kind, HD_LINK_FAILURE);
     assert_int_equal(report.failure.status, HD_IO);
     assert_string_equal(report.failure.operation, "all_gather");
+    step.router_balance = 1.5; /* of a mixture with as many experts as there can be */
+    step.router_dropped = 7;
+    step.expert_load_count = HD_LINK_LOADS_MAX;
+    for (int i = 0; i < HD_LINK_LOADS_MAX; i++)
+        step.expert_load[i] = i;
+    hd_link_report_step(link, &step);
+    next_report(fd, &report);
+    assert_int_equal(report.step.expert_load_count, HD_LINK_LOADS_MAX);
+    assert_memory_equal(report.step.expert_load, step.expert_load, sizeof step.expert_load);
+    assert_true(report.step.router_balance == 1.5 && report.step.router_dropped == 7);
     hd_link_close(link);
     (void)close(fd);
 }
