@@ -83,12 +83,12 @@ enum {
 
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
-    {"gpt2", 257, false, DENSE, "tied head, learned positions, biases, layer norms", false},
-    {"llama", 258, false, DENSE, "grouped queries: 4 heads, 2 key/value heads", false},
-    {"qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents", false},
-    {"qwen3", 258, false, GROUPS, "norms of heads on grouped queries", false},
-    {"mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE, "a window of 5 on grouped queries", false},
-    {"mixtral", 258, false, ALL_AXES, "2 of 4 experts on grouped queries", true},
+    {"gpt2", 257, false, DENSE, "tied head, learned positions, biases, layer norms"},
+    {"llama", 258, false, DENSE, "grouped queries: 4 heads, 2 key/value heads"},
+    {"qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents"},
+    {"qwen3", 258, false, GROUPS, "norms of heads on grouped queries"},
+    {"mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE, "a window of 5 on grouped queries"},
+    {"mixtral", 258, false, ALL_AXES, "2 of 4 experts on grouped queries"},
 };
 
 const struct grid_model *grid_model_find(const char *name)

@@ -48,7 +48,6 @@ struct grid_model {
     bool bounded;  /* each line of the corpus is a document, which sees nothing else */
     unsigned axes; /* a bit for each that takes part; the others stay at rest */
     const char *what;
-    bool may_be_missing; /* as of an axis */
 };
 const struct grid_model *grid_model_find(const char *name); /* aborts when there is none */
 
@@ -59,7 +58,7 @@ struct hd_job grid_job(const struct grid_model *model, const struct harness *har
                        const struct grid_layout *layout, struct hd_layout_options *ret_options);
 
 /* Asks the engine for every value of the model's axes, as far as possible alone, which of them it
- * has. HD_UNSUPPORTED: not the model. Other failures are handed back, too. */
+ * has. A failure other than that it is not supported yet is handed back. */
 enum hd_status grid_ask_engine(const struct grid_model *model, const struct harness *harness);
 
 /* NULL for a layout that must train; else why there is none. */

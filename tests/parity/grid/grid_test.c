@@ -33,17 +33,6 @@ static struct grid_layout wish_of(const char *words)
     return wish;
 }
 
-/* Skips the case while the engine does not have the model. */
-static void open_bench(struct grid_bench *bench)
-{
-    grid_bench_open(bench, GRID_MODEL);
-    if (!bench->missing[0])
-        return;
-    print_message("%s\n", bench->missing);
-    grid_bench_close(bench);
-    skip();
-}
-
 static void every_layout_trains_like_one_rank(void **state)
 {
     const struct grid_layout only = wish_of(asked.only);
@@ -53,7 +42,7 @@ static void every_layout_trains_like_one_rank(void **state)
     struct grid_bench bench;
 
     (void)state;
-    open_bench(&bench);
+    grid_bench_open(&bench, GRID_MODEL);
     grid_bench_refer(&bench);
     grid_choose(bench.model, asked.all_triples, &cover);
     for (int i = 0; i < cover.count; i++) {
@@ -90,7 +79,7 @@ static void every_legal_pair_is_covered(void **state)
     int legal, uncovered;
 
     (void)state;
-    open_bench(&bench);
+    grid_bench_open(&bench, GRID_MODEL);
     grid_choose(bench.model, asked.all_triples, &cover);
     legal = grid_print_exclusions(bench.model);
     uncovered = grid_uncovered_pairs(bench.model, &cover);
@@ -110,7 +99,7 @@ static void a_pair_that_is_left_out_is_noticed(void **state)
     struct grid_bench bench;
 
     (void)state;
-    open_bench(&bench);
+    grid_bench_open(&bench, GRID_MODEL);
     grid_choose(bench.model, false, &cover);
     for (int i = 0; i < cover.count; i++)
         if (!grid_grants(&cover.list[i], &pair))

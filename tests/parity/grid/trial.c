@@ -13,14 +13,9 @@ enum { CORPUS_BYTES = 20000 };
 
 void grid_bench_open(struct grid_bench *bench, const char *model)
 {
-    enum hd_status st;
-
     *bench = (struct grid_bench){.model = grid_model_find(model), .reference = run_new(GRID_STEPS)};
     harness_setup(&bench->harness, CORPUS_BYTES);
-    st = grid_ask_engine(bench->model, &bench->harness);
-    if (st == HD_UNSUPPORTED && bench->model->may_be_missing)
-        (void)snprintf(bench->missing, sizeof bench->missing, "%s", hd_err_message());
-    else if (st)
+    if (grid_ask_engine(bench->model, &bench->harness))
         fail_msg("%s: %s", model, hd_err_message());
 }
 
@@ -66,7 +61,7 @@ int grid_pick(const char *const *names, int count, struct grid_bench benches[GRI
         for (int a = 0; a < GRID_AXES; a++)
             if (pick->layout.value[a] < 0)
                 pick->layout.value[a] = 0;
-        reason = pick->bench->missing[0] ? pick->bench->missing : grid_exclusion(&pick->layout);
+        reason = grid_exclusion(&pick->layout);
         if (reason)
             (void)printf("EXCLUDED %s: %s\n", names[i], reason);
         else

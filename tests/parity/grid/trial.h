@@ -12,8 +12,7 @@
 struct grid_bench {
     const struct grid_model *model;
     struct harness harness;
-    struct run *reference;    /* zeroed before grid_bench_refer */
-    char missing[HD_ERR_MAX]; /* why the engine does not have the model yet; empty: it does */
+    struct run *reference; /* zeroed before grid_bench_refer */
 };
 void grid_bench_open(struct grid_bench *bench, const char *model); /* starts no thread */
 void grid_bench_refer(struct grid_bench *bench);
