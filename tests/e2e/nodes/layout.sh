@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tensor parallelism over several nodes: groups stay whole, people see how ranks stand, and neither
+# Tensor and context parallelism, over several nodes: tp groups stay whole, people see how ranks stand, and neither
 # changes what is learned. Each daemon on this machine stands for a node.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
@@ -27,6 +27,12 @@ curve "$plain" >"$work/plain"
 curve "$pairs" >"$work/pairs"
 check_equal every_step_is_there 10 "$(join "$work/plain" "$work/pairs" | wc -l)"
 check_equal and_no_loss_is_another '' "$(far "$work/plain" "$work/pairs")"
+rings=$(job --set parallel.tp=2 --set parallel.cp=2)
+runs sequences_are_shared_out_too "$rings"
+check_equal ranks_stand_on_three_axes 1 "$(fact_of "$rings" layout | grep -c '^tp 2 x cp 2 x dp 1 x pp 1, sequence parallel, ')"
+curve "$rings" >"$work/rings"
+check_equal every_step_of_it_is_there 10 "$(join "$work/plain" "$work/rings" | wc -l)"
+check_equal and_its_losses_are_no_others '' "$(far "$work/plain" "$work/rings")"
 check the_large_node_takes_nothing_new heddle drain c --reason "the others are to work"
 
 start_node a cpu:3:1
