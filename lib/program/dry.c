@@ -46,10 +46,12 @@ void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call c
                 P * hd_dry_comm_bytes(HD_COMM_RECV, P, node->count, node->dtype);
         } else if (node->is_comm && node->comm == HD_COMM_ALL_TO_ALL_V) {
             const int64_t row_bytes = node->rows.elements * (int64_t)hd_dtype_size(node->dtype);
+            const int64_t moved_rows = dry->moved_rows
+                                           ? dry->moved_rows(dry->context, node)
+                                           : node->rows.even * (chunk->group_size[node->group] - 1);
 
             dry->calls[node->group][node->comm]++;
-            dry->group_bytes[node->group][node->comm] +=
-                node->rows.even * (chunk->group_size[node->group] - 1) * row_bytes;
+            dry->group_bytes[node->group][node->comm] += moved_rows * row_bytes;
         } else if (node->is_comm) {
             dry->calls[node->group][node->comm]++;
             dry->group_bytes[node->group][node->comm] += hd_dry_comm_bytes(

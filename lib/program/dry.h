@@ -8,11 +8,17 @@
 #include "program/program.h"
 
 struct hd_dry {
+    /* Asked, or NULL: rows that change rank in an all_to_all_v, of all members of its group
+     * together. How many is data; without it routers are taken to send every rank as much as every
+     * other. */
+    int64_t (*moved_rows)(void *context, const struct hd_node *node);
+    void *context;
+
+    /* Found */
     struct hd_costs costs; /* kernels of this rank */
     double gemm_flops;     /* of which in GEMMs and attention: what MFU counts */
     int64_t calls[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
-    /* Moved by all members of the group together, as comm.h counts it. all_to_all_v: when routers
-     * send every rank as much as every other. */
+    /* Moved by all members of the group together, as comm.h counts it. */
     int64_t group_bytes[HD_GROUP_COUNT][HD_COMM_KIND_COUNT];
 };
 

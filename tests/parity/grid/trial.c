@@ -89,9 +89,6 @@ enum hd_status grid_try(const struct grid_bench *bench, const struct grid_layout
     *ret_worst = 0;
     traffic->layout = options;
     st = compare_layout(&job, &options, bench->reference, ret_worst);
-    /* Where rows go is data. When each goes to every expert, the even shares that dry reckons with
-     * are what is sent. */
-    job.experts_per_token = job.experts;
     if (!st)
         st = traffic_try(&job, traffic);
     if (!st)

@@ -6,6 +6,8 @@
 
 #include <cmocka.h>
 
+#include "kernels/stream.h"
+
 /* Endpoints know only the groups that the job's programs use; the others have size 1. */
 static enum hd_status read_counters(struct harness_rank *r, const struct hd_mesh *mesh,
                                     struct counted *ret_counted)
@@ -22,12 +24,66 @@ static enum hd_status read_counters(struct harness_rank *r, const struct hd_mesh
     return HD_OK;
 }
 
+/* ---- what routers did ---- */
+
+enum { ROUTES_MAX = 1024 };
+
+/* Of this thread's rank and the step under way: rows that each router sent to other ranks, in the
+ * order of the launches of F: micro-batch by micro-batch, block by block. */
+struct routes {
+    const struct hd_layout *layout; /* NULL: nobody asks */
+    int64_t moved_rows[ROUTES_MAX];
+    int count;
+    int64_t micro_batch; /* that the fold is at */
+};
+static _Thread_local struct routes routes;
+
+static struct hd_backend_table watched; /* the CPU's, but for these */
+
+static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args)
+{
+    const enum hd_status st = hd_backend_cpu()->launch(stream, kernel, args);
+    const struct hd_assign_args *a = args;
+    const struct hd_layout *l = routes.layout;
+    int me;
+
+    if (st || kernel != HD_K_assign || !l || routes.count == ROUTES_MAX)
+        return st;
+    me = hd_mesh_find_group(&l->mesh, HD_GROUP_EP, l->rank).index;
+    routes.moved_rows[routes.count] = 0;
+    for (int64_t p = 0; p < a->P; p++)
+        routes.moved_rows[routes.count] += p == me ? 0 : a->sent[p];
+    routes.count++;
+    return st;
+}
+
+static enum hd_status stream_open(struct hd_backend *backend, struct hd_stream **ret_stream)
+{
+    const enum hd_status st = hd_backend_cpu()->stream_open(backend, ret_stream);
+
+    if (!st)
+        (*ret_stream)->table = &watched;
+    return st;
+}
+
+/* The fold asks for all members of a group together, and is halved again for each (dry_bytes): so
+ * this rank's, times their number. What one sends another receives, so the way back is as much. */
+static int64_t moved_rows(void *context, const struct hd_node *node)
+{
+    const struct hd_layout *l = context;
+    const int64_t layer = node->unit - l->model.unit_first_block;
+
+    return routes.moved_rows[routes.micro_batch * l->model.config.L + layer] * l->mesh.sizes.ep;
+}
+
 /* What the step plan would send, folded over the programs that it names. */
 static void fold_step(const struct hd_layout *l, struct hd_dry *ret_dry)
 {
+    *ret_dry = (struct hd_dry){.moved_rows = moved_rows, .context = (void *)l};
     for (int i = 0; i < l->plan.count; i++) {
         const struct hd_instruction *in = &l->plan.list[i];
 
+        routes.micro_batch = in->micro_batch;
         if (in->kind == HD_DO_RUN)
             hd_dry_add(ret_dry, l->train, in->call, in->first, in->last);
         else if (in->kind == HD_DO_UPDATE)
@@ -35,11 +91,13 @@ static void fold_step(const struct hd_layout *l, struct hd_dry *ret_dry)
     }
 }
 
+/* ---- counting ---- */
+
 static enum hd_status count_traffic(struct harness_rank *r)
 {
     struct traffic *traffic = r->context;
     const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank, .layout = traffic->layout};
+        .backend = &watched, .comm = r->comm, .rank = r->rank, .layout = traffic->layout};
     struct hd_step_result result;
     struct hd_trainer *t;
     double loss;
@@ -52,8 +110,10 @@ static enum hd_status count_traffic(struct harness_rank *r)
     if (!st)
         st = hd_trainer_step(t, 0, &result); /* any first-time traffic is not the step's */
     hd_comm_count_reset(r->comm);
+    routes = (struct routes){.layout = hd_trainer_layout(t)};
     if (!st)
         st = hd_trainer_step(t, 0, &result);
+    routes.layout = NULL;
     if (!st)
         st = read_counters(r, &hd_trainer_layout(t)->mesh, &traffic->step[r->rank]);
     hd_comm_count_reset(r->comm);
@@ -68,6 +128,9 @@ static enum hd_status count_traffic(struct harness_rank *r)
 
 enum hd_status traffic_try(const struct hd_job *job, struct traffic *traffic)
 {
+    watched = *hd_backend_cpu();
+    watched.launch = launch;
+    watched.stream_open = stream_open;
     return harness_threads(job, run_world(job), traffic, count_traffic);
 }
 

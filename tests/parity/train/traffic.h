@@ -1,5 +1,5 @@
 /* traffic: the bytes that the ranks of a job move in one step, counted where they are moved, and
- * what the dry fold says of it.
+ * what the dry fold says of it. Where rows go is decided by routers; the fold is fed what they did.
  */
 #ifndef HD_TESTS_TRAIN_TRAFFIC_H
 #define HD_TESTS_TRAIN_TRAFFIC_H
