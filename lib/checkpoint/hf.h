@@ -81,10 +81,10 @@ enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64
 
 bool hd_hf_has_config(const char *dir);
 
-/* Reads DIR/config.json into the model.* members of `ret_job`; other members are left alone. Every
- * key is either used, known to say nothing about training, or required to have the one value that
- * is built; any other key is HD_UNSUPPORTED and named. ret_notes gets a sentence for each thing
- * that is accepted but not done (dropout), may be NULL. */
+/* Reads DIR/config.json into the model.* and train.dropout.* members of `ret_job`; other members
+ * are left alone. Every key is either used, known to say nothing about training, or required to
+ * have the one value that is built; any other key is HD_UNSUPPORTED and named. ret_notes gets a
+ * sentence for each thing that is accepted but not done (jitter of a router), may be NULL. */
 enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job,
                                  struct hd_text *ret_notes);
 /* The same from text, for tests; failures have no file name in front. */

@@ -46,17 +46,15 @@ struct reading {
     int64_t full_layers;   /* qwen: so many see all; -1: silent */
     bool use_window, has_tied, has_balance, attention_bias;
     const struct hd_json *layer_types;
-    struct hd_text dropout; /* "attn_pdrop = 0.1, .." */
-    double jitter;          /* of what a router sees */
+    double jitter; /* of what a router sees */
 };
 
 enum rule {
     SAYS_NOTHING, /* about training: `why` tells */
     IS_INT,       /* int64_t member, from min to max */
     IS_REAL,
-    IS_DROPOUT, /* 0, or a note */
-    MUST_BE,    /* the JSON text in `why`, or null */
-    READ_BY     /* a function */
+    MUST_BE, /* the JSON text in `why`, or null */
+    READ_BY  /* a function */
 };
 
 struct key {
@@ -343,10 +341,6 @@ static enum hd_status read_tied(struct reading *r, const struct hd_json *value)
     {                                              \
         name, types, MUST_BE, value, 0, 0, 0, NULL \
     }
-#define DROPOUT(name, types)                         \
-    {                                                \
-        name, types, IS_DROPOUT, NULL, 0, 0, 0, NULL \
-    }
 #define IGNORED(name, types, why)                     \
     {                                                 \
         name, types, SAYS_NOTHING, why, 0, 0, 0, NULL \
@@ -369,9 +363,9 @@ static const struct key keys[] = {
     MUST("scale_attn_weights", GPT2, "true"),
     MUST("scale_attn_by_inverse_layer_idx", GPT2, "false"),
     MUST("add_cross_attention", GPT2, "false"),
-    DROPOUT("attn_pdrop", GPT2),
-    DROPOUT("embd_pdrop", GPT2),
-    DROPOUT("resid_pdrop", GPT2),
+    REAL("attn_pdrop", GPT2, dropout_attention, 0, 0.99),
+    REAL("embd_pdrop", GPT2, dropout_embedding, 0, 0.99),
+    REAL("resid_pdrop", GPT2, dropout_residual, 0, 0.99),
     IGNORED("n_ctx", GPT2, "an older name of n_positions"),
     IGNORED("reorder_and_upcast_attn", GPT2, "how an implementation rounds"),
     IGNORED("summary_activation", GPT2, "of a classifier's head"),
@@ -403,7 +397,7 @@ static const struct key keys[] = {
     SPECIAL("router_aux_loss_coef", MIXTRAL, read_balance),
     SPECIAL("router_jitter_noise", MIXTRAL, read_jitter),
     IGNORED("output_router_logits", MIXTRAL, "what a call returns; the job says what is trained"),
-    DROPOUT("attention_dropout", LIKE_LLAMA),
+    REAL("attention_dropout", LIKE_LLAMA, dropout_attention, 0, 0.99),
     IGNORED("pretraining_tp", LIKE_LLAMA, "how an implementation rounds"),
 
     MUST("is_encoder_decoder", ALL, "false"),
@@ -444,16 +438,6 @@ static enum hd_status read_number(struct reading *r, const struct key *k, const 
     return st ? hd_err_prefix(st, "%s", k->name) : HD_OK;
 }
 
-static enum hd_status read_dropout(struct reading *r, const struct key *k, const struct hd_json *v)
-{
-    double value = 0;
-    enum hd_status st = to_real(v, k->name, 0, 1, &value);
-
-    if (!st && value > 0)
-        hd_text_add(&r->dropout, "%s%s = %g", r->dropout.len_bytes ? ", " : "", k->name, value);
-    return st;
-}
-
 static enum hd_status check_value(const struct key *k, const struct hd_json *v)
 {
     char text[QUOTE_MAX], instead[64];
@@ -472,8 +456,6 @@ static enum hd_status read_key(struct reading *r, const struct key *k, const str
     case IS_INT:
     case IS_REAL:
         return read_number(r, k, v);
-    case IS_DROPOUT:
-        return read_dropout(r, k, v);
     case MUST_BE:
         return check_value(k, v);
     case READ_BY:
@@ -556,6 +538,7 @@ static void fill_absent(struct reading *r)
     job->out_bias = gpt2 || r->attention_bias;
     job->mlp_bias = job->mlp_bias || gpt2;
     job->qk_norm = r->type->type == QWEN3;
+    (void)snprintf(job->positions, sizeof job->positions, "%s", gpt2 ? "learned" : "rope");
 }
 
 static enum hd_status check_present(const struct reading *r)
@@ -656,6 +639,8 @@ static enum hd_status read_config(struct reading *r)
 {
     enum hd_status st = find_type(r);
 
+    if (!st && r->type->type == GPT2) /* the class's own, where the file is silent */
+        r->job->dropout_embedding = r->job->dropout_attention = r->job->dropout_residual = 0.1;
     for (const struct hd_json *v = r->root->first; v && !st; v = v->next)
         st = read_member(r, v);
     if (st)
@@ -666,14 +651,11 @@ static enum hd_status read_config(struct reading *r)
         st = take_window(r);
     if (!st)
         st = check_built(r);
-    if (!st && r->dropout.len_bytes && r->notes)
-        hd_text_add(r->notes, "config.json says %s; dropout is not built, training goes without it",
-                    r->dropout.data);
     if (!st && r->jitter > 0 && r->notes)
         hd_text_add(r->notes,
-                    "%sconfig.json says router_jitter_noise = %g; jitter is not built, training "
-                    "goes without it",
-                    r->notes->len_bytes ? "; " : "", r->jitter);
+                    "config.json says router_jitter_noise = %g; jitter is not built, training goes "
+                    "without it",
+                    r->jitter);
     (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->type->name);
     return st;
 }
@@ -690,6 +672,8 @@ static void clear_model(struct hd_job *job)
     job->experts = job->experts_per_token = job->shared_ffn_hidden = 0;
     job->renormalize = job->noisy = false;
     job->balance = job->z_loss = job->capacity = 0;
+    job->positions[0] = '\0';
+    job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0;
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
     job->rope_original_context = 0; /* the others as a job file has them when it is silent */
     job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;
@@ -713,7 +697,6 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
         st = hd_err(HD_INVALID, "it is no JSON object");
     if (!st)
         st = read_config(&r);
-    hd_text_free(&r.dropout);
     hd_arena_done(&arena);
     return st;
 }

@@ -29,6 +29,8 @@ static const char *lacks(const struct hd_job *job, unsigned type)
         return "model.experts";
     if (type == HD_HF_MIXTRAL && lacks_of_router(job))
         return lacks_of_router(job);
+    if (strcmp(job->positions, gpt2 ? "learned" : "rope") != 0)
+        return "model.positions: alibi";
     if (gpt2 && !(job->qkv_bias && job->out_bias))
         return "model.qkv_bias or model.out_bias: false";
     if (gpt2 && !job->mlp_bias)
@@ -81,9 +83,9 @@ static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_add_int64(w, "n_inner", job->ffn_hidden);
     hd_json_add_string(w, "activation_function", "gelu_new");
     hd_json_add_real(w, "layer_norm_epsilon", job->norm_eps);
-    hd_json_add_real(w, "attn_pdrop", 0);
-    hd_json_add_real(w, "embd_pdrop", 0);
-    hd_json_add_real(w, "resid_pdrop", 0);
+    hd_json_add_real(w, "attn_pdrop", job->dropout_attention);
+    hd_json_add_real(w, "embd_pdrop", job->dropout_embedding);
+    hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
 }
 
 /* The older spelling, which newer versions read too. */
@@ -153,7 +155,7 @@ static void add_llama(struct hd_json_writer *w, const struct hd_job *job, unsign
         hd_json_add_bool(w, "attention_bias", job->qkv_bias);
     if (type == HD_HF_LLAMA)
         hd_json_add_bool(w, "mlp_bias", job->mlp_bias);
-    hd_json_add_real(w, "attention_dropout", 0);
+    hd_json_add_real(w, "attention_dropout", job->dropout_attention);
     if (type == HD_HF_MIXTRAL)
         add_experts(w, job);
 }

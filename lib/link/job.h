@@ -58,6 +58,7 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(BOOL, out_bias, "model.out_bias", 0, 1)                                                     \
     X(BOOL, mlp_bias, "model.mlp_bias", 0, 1)                                                     \
     X(BOOL, qk_norm, "model.qk_norm", 0, 1)                                                       \
+    X(WORD, positions, "model.positions", 0, 0)       /* rope | learned | alibi */                \
     X(INT, window, "model.window", 0, 1 << 24)        /* 0: every earlier position is seen */     \
     X(INT, window_from, "model.window_from", 0, 1024) /* first block that has the window */       \
     X(WORD, rope_scaling, "model.rope_scaling", 0, 0) /* none | linear | llama3 | yarn */         \
@@ -92,7 +93,10 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(REAL, beta2, "train.beta2", 0, 1)                                                           \
     X(REAL, adam_eps, "train.eps", 1e-30, 1)                                                      \
     X(REAL, weight_decay, "train.weight_decay", 0, 1e3)                                           \
-    X(REAL, clip, "train.clip", 0, 1e9)         /* largest gradient norm; 0: no clipping */       \
+    X(REAL, clip, "train.clip", 0, 1e9) /* largest gradient norm; 0: no clipping */               \
+    X(REAL, dropout_embedding, "train.dropout.embedding", 0, 0.99) /* shares that are dropped */  \
+    X(REAL, dropout_attention, "train.dropout.attention", 0, 0.99)                                \
+    X(REAL, dropout_residual, "train.dropout.residual", 0, 0.99)                                  \
     X(WORD, precision, "train.precision", 0, 0) /* fp32 | bf16 */                                 \
     X(INT, seed, "train.seed", 0, INT64_MAX)                                                      \
     X(PATH, init_from, "train.init_from", 0, 0) /* weights of step 0; empty: by the seed */       \

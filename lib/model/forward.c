@@ -19,19 +19,36 @@ static struct hd_tensor *row_parallel(struct hd_rec *rec, struct hd_tensor *x, i
     return bias < 0 ? x : op_bias(rec, x, bias);
 }
 
+/* What is dropped of what a block adds to the residual stream. */
+static struct hd_tensor *residual_dropout(struct hd_rec *rec, const struct hd_model_config *c,
+                                          int64_t layer, int64_t site, struct hd_tensor *x)
+{
+    const struct hd_dropout d = {c->dropout_residual, c->seed, layer, site};
+
+    return op_dropout(rec, x, &d);
+}
+
 /* x: [R, C] -> [Rl, C]. Heads are shared out over tp; several ranks may share a key/value head. */
 static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
-                                           int tp, const struct hd_attention *w, int64_t window,
+                                           int tp, const struct hd_attention *w, int64_t layer,
                                            struct hd_tensor *x)
 {
     const int64_t H = c->H / tp, G = c->G > tp ? c->G / tp : 1;
+    const struct hd_attention_settings settings = {
+        .heads = H,
+        .kv_heads = G,
+        .head_width = c->D,
+        .window = hd_model_window(c, layer),
+        .causal = true,
+        .alibi = c->positions == HD_POSITIONS_ALIBI,
+        .dropout = {c->dropout_attention, c->seed, layer, HD_SITE_ATTENTION}};
     struct hd_tensor *qkv = op_linear(rec, x, w->qkv, w->qkv_bias, 3); /* [R, (H+2G)*D] */
 
     if (c->qk_norm)
         qkv = op_head_norm(rec, qkv, w->q_norm, w->k_norm, H, G, c->D, c->norm_eps);
-    if (!c->family->learned_positions)
+    if (c->positions == HD_POSITIONS_ROPE)
         qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, &c->rope);
-    return row_parallel(rec, op_attention(rec, qkv, H, G, c->D, true, window), w->out, w->out_bias);
+    return row_parallel(rec, op_attention(rec, qkv, &settings), w->out, w->out_bias);
 }
 
 /* x: [R, C] -> [Rl, C]. */
@@ -70,35 +87,44 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
 {
     const struct forward *f = context;
     const struct hd_model_config *c = &f->model->config;
-    const struct hd_block *w = &f->model->blocks[unit - f->model->unit_first_block];
+    const int64_t layer = unit - f->model->unit_first_block;
+    const struct hd_block *w = &f->model->blocks[layer];
     struct hd_tensor *h;
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm1)); /* [R, C] */
-    h = attention_forward(rec, c, f->tp, &w->attention,
-                          hd_model_window(c, unit - f->model->unit_first_block), h);
-    x = op_add(rec, x, h);
+    h = attention_forward(rec, c, f->tp, &w->attention, layer, h);
+    x = op_add(rec, x, residual_dropout(rec, c, layer, HD_SITE_RESIDUAL1, h));
 
     h = op_tp_enter(rec, norm_forward(rec, c, x, w->norm2));
-    h = c->router.E ? experts_forward(rec, c, w, unit - f->model->unit_first_block, h)
-                    : mlp_forward(rec, c, &w->mlp, h);
-    return op_add(rec, x, h);
+    h = c->router.E ? experts_forward(rec, c, w, layer, h) : mlp_forward(rec, c, &w->mlp, h);
+    return op_add(rec, x, residual_dropout(rec, c, layer, HD_SITE_RESIDUAL2, h));
 }
 
-static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, int unit,
-                                           struct hd_tensor *x)
+/* The tokens' rows and those of their positions: [Rl, C]. */
+static struct hd_tensor *embed(struct hd_rec *rec, const struct forward *f)
 {
-    const struct forward *f = context;
     const int table = f->model->positions;
     struct hd_tensor *tokens = hd_rec_batch(rec, HD_BATCH_TOKENS);
     struct hd_tensor *positions = table >= 0 ? hd_rec_batch(rec, HD_BATCH_POSITIONS) : NULL;
+    struct hd_tensor *x;
 
-    (void)unit, (void)x;
     if (f->tp == 1)
         return op_embedding(rec, tokens, f->model->embedding, positions, table);
     x = op_tp_leave(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1));
     if (!positions)
         return x;
     return op_add(rec, x, op_embedding(rec, op_tp_rows(rec, positions), table, NULL, -1));
+}
+
+static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, int unit,
+                                           struct hd_tensor *x)
+{
+    const struct forward *f = context;
+    const struct hd_model_config *c = &f->model->config;
+    const struct hd_dropout d = {c->dropout_embedding, c->seed, 0, HD_SITE_EMBEDDING};
+
+    (void)unit, (void)x;
+    return op_dropout(rec, embed(rec, f), &d);
 }
 
 static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,

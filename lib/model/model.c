@@ -6,12 +6,12 @@
 #include <string.h>
 
 static const struct hd_family families[] = {
-    {.name = "llama", .gated_mlp = true},
-    {.name = "gpt2", .layernorm = true, .learned_positions = true},
-    {.name = "mistral", .gated_mlp = true},
-    {.name = "qwen2", .gated_mlp = true},
-    {.name = "qwen3", .gated_mlp = true},
-    {.name = "mixtral", .gated_mlp = true},
+    {.name = "llama", .gated_mlp = true, .rotary = true},
+    {.name = "gpt2", .layernorm = true},
+    {.name = "mistral", .gated_mlp = true, .rotary = true},
+    {.name = "qwen2", .gated_mlp = true, .rotary = true},
+    {.name = "qwen3", .gated_mlp = true, .rotary = true},
+    {.name = "mixtral", .gated_mlp = true, .rotary = true},
 };
 
 enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family)
@@ -50,6 +50,21 @@ static enum hd_status rope_from_job(const struct hd_job *job, struct hd_rope *re
         job->rope_scaling);
 }
 
+static enum hd_status positions_from_job(const struct hd_job *job, const struct hd_family *family,
+                                         enum hd_positions *ret_positions)
+{
+    const char *own = family->rotary ? "rope" : "learned";
+
+    if (strcmp(job->positions, "alibi") == 0)
+        *ret_positions = HD_POSITIONS_ALIBI;
+    else if (strcmp(job->positions, own) == 0)
+        *ret_positions = family->rotary ? HD_POSITIONS_ROPE : HD_POSITIONS_LEARNED;
+    else
+        return hd_err(HD_UNSUPPORTED, "model.positions: '%s' is not built for %s; use %s or alibi",
+                      job->positions, job->family, own);
+    return HD_OK;
+}
+
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config)
 {
@@ -78,9 +93,15 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                            .z = job->z_loss,
                                            .capacity = job->capacity,
                                            .expert_rows = job->expert_rows,
-                                           .seed = (uint64_t)job->seed}};
+                                           .seed = (uint64_t)job->seed},
+                                .dropout_embedding = job->dropout_embedding,
+                                .dropout_attention = job->dropout_attention,
+                                .dropout_residual = job->dropout_residual,
+                                .seed = (uint64_t)job->seed};
     enum hd_status st = hd_family_find(job->family, &c.family);
 
+    if (!st)
+        st = positions_from_job(job, c.family, &c.positions);
     if (!st)
         st = rope_from_job(job, &c.rope);
     if (st)
@@ -315,7 +336,7 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
     m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
     m->embedding = matrix(d, "weight", c->V, c->C, cut_vocabulary(), init_std, false);
     m->positions = -1;
-    if (c->family->learned_positions)
+    if (c->positions == HD_POSITIONS_LEARNED)
         m->positions = matrix(d, "positions", c->context, c->C, on_rows(d), init_std, false);
 }
 

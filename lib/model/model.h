@@ -11,7 +11,7 @@
  *   qwen3    Qwen team 2025: llama with a norm over each head of queries and keys
  *   mixtral  Jiang et al. 2024: llama with a mixture of experts in place of the MLP
  *
- * Norm, positions and MLP are the family's; biases, head norms, window and the scaling of rotary
+ * Norm and MLP are the family's; positions, biases, head norms, window and the scaling of rotary
  * angles are switches of the job, which the reader of job files sets by the family.
  *
  * Used by: train, generation, plan.   Uses: program, link (the resolved job).
@@ -28,9 +28,16 @@
 /* What makes a family. */
 struct hd_family {
     const char *name;
-    bool layernorm;         /* else RMSNorm */
-    bool learned_positions; /* else rotary  */
-    bool gated_mlp;         /* SwiGLU, else GELU */
+    bool layernorm; /* else RMSNorm */
+    bool gated_mlp; /* SwiGLU, else GELU */
+    bool rotary;    /* may turn queries and keys; else it may have a table of positions */
+};
+
+/* How a model knows where a token stands. */
+enum hd_positions {
+    HD_POSITIONS_ROPE,    /* queries and keys are turned (Su et al. 2021) */
+    HD_POSITIONS_LEARNED, /* a table, added to the embedding */
+    HD_POSITIONS_ALIBI    /* scores fall with the distance (Press et al. 2022) */
 };
 
 /* HD_UNSUPPORTED, with the list of names, when there is none of that name. */
@@ -48,6 +55,11 @@ struct hd_model_config {
     bool qk_norm;                      /* RMSNorm over each head of q and k, before the rotation */
     struct hd_router router;           /* E = 0: a block has one MLP; else F is an expert's */
     int64_t F_shared;                  /* of an expert that every row goes to; 0: none */
+    enum hd_positions positions;
+    /* shares dropped in training, as GPT-2 has it: of the embedding, of attention's weights, and of
+     * what attention and MLP add to the residual stream */
+    double dropout_embedding, dropout_attention, dropout_residual;
+    uint64_t seed; /* of what is dropped */
 };
 
 /* From a resolved job; checks what the kernels need and says what to change. */

@@ -3,15 +3,16 @@
 
 #include "program/program.h"
 
-void hd_alibi_slopes(int64_t H, float *ret_slope)
+void hd_alibi_slopes(int64_t H, int64_t first, int64_t count, float *ret_slopes)
 {
     int64_t base = 1;
 
     while (2 * base <= H)
         base *= 2;
-    for (int64_t h = 0; h < H; h++) { /* the others are odd powers of the next one's factor */
+    for (int64_t h = first; h < first + count;
+         h++) { /* the others are odd powers of the next one's factor */
         const double power = h < base ? 2.0 * (double)(h + 1) : 2.0 * (double)(h - base) + 1;
 
-        ret_slope[h] = (float)exp2(-4 * power / (double)base);
+        ret_slopes[h - first] = (float)exp2(-4 * power / (double)base);
     }
 }

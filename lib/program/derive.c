@@ -162,6 +162,7 @@ static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like
         if (s->kind == HD_STORE_CONSTANT && s->constant == like->constant &&
             s->rows == like->rows && s->columns == like->columns && s->zigzag.S == like->zigzag.S &&
             s->zigzag.P == like->zigzag.P && s->zigzag.rank == like->zigzag.rank &&
+            s->first_head == like->first_head && s->all_heads == like->all_heads &&
             hd_rope_equal(&s->rope, &like->rope))
             return hd_emit_at(i, 0);
     }
@@ -188,6 +189,17 @@ struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct h
                                           .rows = B * hd_zigzag_rows(zigzag),
                                           .constant = HD_CONSTANT_POSITIONS,
                                           .zigzag = *zigzag});
+}
+
+struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads)
+{
+    return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
+                                          .name = "slopes",
+                                          .dtype = HD_F32,
+                                          .rows = heads,
+                                          .constant = HD_CONSTANT_SLOPES,
+                                          .first_head = e->registry->coord.tp * heads,
+                                          .all_heads = e->registry->mesh.sizes.tp * heads});
 }
 
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,

@@ -11,9 +11,6 @@
 #include "program/program.h"
 #include "program/rec.h"
 
-/* Where in a layer random numbers are drawn, the `site` of hd_dropout_key: never renumbered. */
-enum { HD_SITE_EMBEDDING, HD_SITE_ATTENTION, HD_SITE_RESIDUAL1, HD_SITE_RESIDUAL2, HD_SITE_ROUTER };
-
 struct hd_node_list {
     struct hd_node **nodes;
     int count, room;
@@ -79,6 +76,8 @@ struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
 struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
                                  const struct hd_rope *rope);
 struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag);
+/* The slopes of ALiBi of `heads` heads of each tp rank: this rank's, [heads]. */
+struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads);
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                 int64_t rows, int64_t columns);
 
@@ -113,6 +112,9 @@ void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct h
 /* all_to_all_v: operands and bounds as in struct hd_node. */
 void hd_emit_rows(struct hd_emit *e, enum hd_group_name group, const struct hd_operand operands[5],
                   const struct hd_node_rows *rows, enum hd_dtype dtype);
+
+/* What a kernel that drops is keyed by. */
+uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout);
 
 void hd_emit_fail(struct hd_emit *e, enum hd_status st);
 

@@ -12,6 +12,10 @@ struct hd_emit_attention {
     enum hd_dtype dtype;
     const struct hd_op *op;
     struct hd_operand q, index, bounds;
+    struct hd_operand slopes;         /* absent without ALiBi */
+    struct hd_operand samples, block; /* absent without dropout, and what follows 0 */
+    uint64_t dropout_key;
+    int64_t first_head; /* this rank's, of the model's */
 };
 struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op);
 

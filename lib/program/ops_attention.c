@@ -66,8 +66,18 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
                                   .op = op,
                                   .q = hd_emit_value(e, x),
                                   .index = hd_emit_value(e, op->in[1]),
-                                  .bounds = hd_emit_none()};
+                                  .bounds = hd_emit_none(),
+                                  .slopes = op->set.alibi ? hd_emit_slopes(e, op->set.heads)
+                                                          : hd_emit_none(),
+                                  .samples = hd_emit_none(),
+                                  .block = hd_emit_none()};
 
+    if (op->set.dropout.p > 0) {
+        a.samples = hd_emit_value(e, op->in[op->in_count - 1]);
+        a.block = hd_emit_global(e, HD_GLOBAL_BLOCK);
+        a.dropout_key = hd_emit_dropout_key(&op->set.dropout);
+        a.first_head = e->registry->coord.tp * op->set.heads;
+    }
     if (e->rec->shape.bounded && e->rec->shape.mode != HD_RECORD_DECODE)
         a.bounds = hd_emit_value(e, op->in[2]);
     return a;
@@ -99,48 +109,54 @@ void hd_emit_attention_forward(struct hd_emit *e, const struct hd_emit_attention
                                                              .ldk = keys->ld,
                                                              .ldv = keys->ld,
                                                              .ldo = a->H * a->D,
+                                                             .dropout_key = a->dropout_key,
+                                                             .first_head = a->first_head,
                                                              .window = a->op->set.window,
                                                              .pairs = keys->pairs,
                                                              .scale = 1 / sqrtf((float)a->D),
+                                                             .dropout = (float)a->op->set.dropout.p,
                                                              .causal = a->op->set.causal,
                                                              .dtype = a->dtype},
                          (struct hd_operand[]){out, lse, a->q, keys->k, keys->v, a->index,
-                                               keys->index, a->bounds, hd_emit_none(), keys->filled,
-                                               hd_emit_none(), hd_emit_none()});
+                                               keys->index, a->bounds, a->slopes, keys->filled,
+                                               a->samples, a->block});
 }
 
 void hd_emit_attention_backward(struct hd_emit *e, const struct hd_emit_attention *a,
                                 const struct hd_emit_keys *keys,
                                 const struct hd_emit_attention_grads *g)
 {
-    (void)hd_emit_kernel(e, HD_K_attention_backward,
-                         &(struct hd_attention_backward_args){.B = a->B,
-                                                              .q_len = a->S,
-                                                              .kv_len = keys->rows,
-                                                              .kv_stride = keys->rows,
-                                                              .H = a->H,
-                                                              .G = a->G,
-                                                              .D = a->D,
-                                                              .ldq = a->ld,
-                                                              .ldk = keys->ld,
-                                                              .ldv = keys->ld,
-                                                              .ldo = a->H * a->D,
-                                                              .lddq = g->ldq,
-                                                              .lddk = g->ldk,
-                                                              .lddv = g->ldk,
-                                                              .lddo = a->H * a->D,
-                                                              .window = a->op->set.window,
-                                                              .pairs = keys->pairs,
-                                                              .scale = 1 / sqrtf((float)a->D),
-                                                              .causal = a->op->set.causal,
-                                                              .accumulate = g->accumulate,
-                                                              .dtype = a->dtype,
-                                                              .grad_dtype = g->dtype},
-                         (struct hd_operand[]){g->dq, g->dk, g->dv, hd_emit_grad(e, a->op->out),
-                                               a->q, keys->k, keys->v, hd_emit_value(e, a->op->out),
-                                               hd_emit_at(e->kept_store[e->op_index], 0), a->index,
-                                               keys->index, a->bounds, hd_emit_none(),
-                                               hd_emit_none(), hd_emit_none()});
+    (void)hd_emit_kernel(
+        e, HD_K_attention_backward,
+        &(struct hd_attention_backward_args){.B = a->B,
+                                             .q_len = a->S,
+                                             .kv_len = keys->rows,
+                                             .kv_stride = keys->rows,
+                                             .H = a->H,
+                                             .G = a->G,
+                                             .D = a->D,
+                                             .ldq = a->ld,
+                                             .ldk = keys->ld,
+                                             .ldv = keys->ld,
+                                             .ldo = a->H * a->D,
+                                             .lddq = g->ldq,
+                                             .lddk = g->ldk,
+                                             .lddv = g->ldk,
+                                             .lddo = a->H * a->D,
+                                             .dropout_key = a->dropout_key,
+                                             .first_head = a->first_head,
+                                             .window = a->op->set.window,
+                                             .pairs = keys->pairs,
+                                             .scale = 1 / sqrtf((float)a->D),
+                                             .dropout = (float)a->op->set.dropout.p,
+                                             .causal = a->op->set.causal,
+                                             .accumulate = g->accumulate,
+                                             .dtype = a->dtype,
+                                             .grad_dtype = g->dtype},
+        (struct hd_operand[]){g->dq, g->dk, g->dv, hd_emit_grad(e, a->op->out), a->q, keys->k,
+                              keys->v, hd_emit_value(e, a->op->out),
+                              hd_emit_at(e->kept_store[e->op_index], 0), a->index, keys->index,
+                              a->bounds, a->slopes, a->samples, a->block});
 }
 
 /* Appends the new rows of k or v to this unit's cache and returns the cache. */

@@ -80,6 +80,47 @@ static void add_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_add = {.forward = add_forward,
                                         .backward_inputs = add_backward_inputs};
 
+/* ---- dropout: nothing is kept; backward drops from the gradient what forward dropped ---- */
+
+uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout)
+{
+    return hd_dropout_key(dropout->seed, dropout->layer, dropout->site);
+}
+
+static void emit_dropout(struct hd_emit *e, const struct hd_op *op, struct hd_operand out,
+                         struct hd_operand inp)
+{
+    (void)hd_emit_kernel(e, HD_K_dropout,
+                         &(struct hd_dropout_args){.key = hd_emit_dropout_key(&op->set.dropout),
+                                                   .R = op->out->dim[0],
+                                                   .C = op->out->dim[1],
+                                                   .p = (float)op->set.dropout.p,
+                                                   .dtype = op->out->dtype},
+                         (struct hd_operand[]){out, inp, hd_emit_value(e, op->in[1]),
+                                               hd_emit_value(e, op->in[2]),
+                                               hd_emit_global(e, HD_GLOBAL_BLOCK)});
+}
+
+static void dropout_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    emit_dropout(e, op, hd_emit_value(e, op->out), hd_emit_value(e, op->in[0]));
+}
+
+static void dropout_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand dx;
+
+    if (!x->needs_grad)
+        return;
+    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
+    emit_dropout(e, op, dx, hd_emit_grad(e, op->out));
+    hd_emit_add_grad(e, x, dx, true);
+}
+
+const struct hd_op_row hd_op_row_dropout = {.forward = dropout_forward,
+                                            .backward_inputs = dropout_backward_inputs};
+
 /* ---- cast ---- */
 
 static void emit_cast(struct hd_emit *e, struct hd_operand out, enum hd_dtype out_dtype,

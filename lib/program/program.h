@@ -108,6 +108,7 @@ enum hd_op_class {
     X(gelu, ACTIVATION)     \
     X(experts, LINEAR)      \
     X(add, RESIDUAL)        \
+    X(dropout, RESIDUAL)    \
     X(bias, RESIDUAL)       \
     X(cast, RESIDUAL)       \
     X(head_loss, HEAD)      \
@@ -149,10 +150,22 @@ bool hd_rope_equal(const struct hd_rope *a, const struct hd_rope *b);
 enum { HD_ROPE_WIDTH_MAX = 4096 };
 void hd_rope_fill(const struct hd_rope *rope, int64_t P, int64_t D, float *ret_table);
 
-/* slope[h] of ALiBi, by which a score falls per position between query and key: for H a power of
- * two the powers 1 .. H of 2^(-8/H); else those of the closest lower power of two, then every other
- * one, from the first, of the next power of two (Press et al. 2022, "Train Short, Test Long"). */
-void hd_alibi_slopes(int64_t H, float *ret_slope);
+/* The slopes of ALiBi of heads first .. first + count - 1 of H, by which a score falls per position
+ * between query and key: for H a power of two the powers 1 .. H of 2^(-8/H); else those of the
+ * closest lower power of two, then every other one, from the first, of the next power of two (Press
+ * et al. 2022, "Train Short, Test Long"). */
+void hd_alibi_slopes(int64_t H, int64_t first, int64_t count, float *ret_slopes);
+
+/* Where in a layer random numbers are drawn, the `site` of hd_dropout_key: never renumbered. */
+enum { HD_SITE_EMBEDDING, HD_SITE_ATTENTION, HD_SITE_RESIDUAL1, HD_SITE_RESIDUAL2, HD_SITE_ROUTER };
+
+/* What an op drops (kernels.h, "Dropout"). A unit that is recorded by repeating another has its
+ * layer moved along. */
+struct hd_dropout {
+    double p; /* 0: nothing */
+    uint64_t seed;
+    int64_t layer, site;
+};
 
 /* A mixture of experts: how rows choose among E experts (kernels.h, "Mixture of experts"). */
 struct hd_router {
@@ -170,9 +183,10 @@ struct hd_router {
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
     double eps, scale;
-    bool causal;
+    bool causal, alibi;
     struct hd_router router;
     struct hd_rope rope;
+    struct hd_dropout dropout;
 };
 
 struct hd_op {
@@ -251,9 +265,18 @@ struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_
                                int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
                                double eps);
 /* out[R, H*D] from rows [q: H*D | k: G*D | v: G*D]; within documents where these are bounded. In D
- * mode k and v are appended to this unit's cache first and the queries see the whole cache. */
-struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_t heads,
-                               int64_t kv_heads, int64_t head_width, bool causal, int64_t window);
+ * mode k and v are appended to this unit's cache first and the queries see the whole cache. Where
+ * tp cuts the heads, those given are a rank's; slopes and masks are those of its heads among all.
+ */
+struct hd_attention_settings {
+    int64_t heads, kv_heads, head_width;
+    int64_t window; /* 0: none */
+    bool causal;
+    bool alibi;                /* scores fall with the distance, by hd_alibi_slopes of all heads */
+    struct hd_dropout dropout; /* of weights; in training alone */
+};
+struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
+                               const struct hd_attention_settings *settings);
 struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x); /* [R, 2F] -> [R, F] */
 struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
 /* A mixture of SwiGLU experts (Shazeer et al. 2017; Jiang et al. 2024), in place of an MLP:
@@ -267,6 +290,11 @@ struct hd_expert_params {
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b);
+/* out[R, C]: values of x dropped by their place in the job, the others times 1 / (1 - p). x has the
+ * rows that this rank works on outside of enter and leave (op_tp_rows), and all channels of them.
+ * Where it is not training, or p = 0, it is x itself and nothing is recorded. */
+struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
+                             const struct hd_dropout *dropout);
 /* out[R, N] = x + bias on every row; behind a sum over ranks, which would add a linear's more than
  * once. */
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias);
@@ -320,7 +348,7 @@ enum hd_store_kind {
     HD_STORE_CACHE     /* keys or values of one unit              */
 };
 
-enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS };
+enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS, HD_CONSTANT_SLOPES };
 
 /* Memory as the passes see it. */
 struct hd_store {
@@ -341,6 +369,7 @@ struct hd_store {
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
     struct hd_rope rope;            /* ROPE_TABLE */
     struct hd_zigzag zigzag;        /* POSITIONS */
+    int64_t first_head, all_heads;  /* SLOPES: those of `rows` heads from the first on */
     int unit;                       /* HD_STORE_CACHE */
 };
 

@@ -212,6 +212,7 @@ static struct hd_tensor *repeat(struct hd_rec *rec, const struct hd_fragment *f,
         op.set.router.number += unit - f->unit;
         for (int k = 0; k < op.param_count; k++)
             op.param[k] = shift_param(rec, f, unit, op.param[k]);
+        op.set.dropout.layer += unit - f->unit;
         (void)hd_rec_op(rec, &op);
     }
     if (rec->error.status)
@@ -393,27 +394,38 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
     return out;
 }
 
-struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv, int64_t heads,
-                               int64_t kv_heads, int64_t head_width, bool causal, int64_t window)
+/* As the op is recorded: without training, or p = 0, as nothing at all. */
+static struct hd_dropout dropout_now(const struct hd_rec *rec, const struct hd_dropout *dropout)
 {
-    struct hd_tensor *index = hd_rec_batch(rec, HD_BATCH_INDEX);
-    struct hd_tensor *limit = rec->shape.mode == HD_RECORD_DECODE
-                                  ? hd_rec_batch(rec, HD_BATCH_FILLED)
-                              : rec->shape.bounded ? hd_rec_batch(rec, HD_BATCH_BOUNDS)
-                                                   : NULL;
+    if (rec->shape.mode != HD_RECORD_TRAIN || dropout->p <= 0)
+        return (struct hd_dropout){0};
+    return *dropout;
+}
 
-    if (!rec->error.status && qkv->dim[1] != (heads + 2 * kv_heads) * head_width)
-        return wrong_width(rec, "attention", qkv, (heads + 2 * kv_heads) * head_width);
-    return record(rec,
-                  (struct hd_op){.kind = HD_OP_attention,
-                                 .in = {qkv, index, limit},
-                                 .in_count = limit ? 3 : 2,
-                                 .set = {.heads = heads,
-                                         .kv_heads = kv_heads,
-                                         .head_width = head_width,
-                                         .causal = causal,
-                                         .window = window}},
-                  "attended", qkv->dim[0], heads * head_width);
+struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
+                               const struct hd_attention_settings *s)
+{
+    const int64_t width = (s->heads + 2 * s->kv_heads) * s->head_width;
+    struct hd_op op = {.kind = HD_OP_attention,
+                       .in = {qkv, hd_rec_batch(rec, HD_BATCH_INDEX)},
+                       .in_count = 2,
+                       .set = {.heads = s->heads,
+                               .kv_heads = s->kv_heads,
+                               .head_width = s->head_width,
+                               .causal = s->causal,
+                               .alibi = s->alibi,
+                               .window = s->window,
+                               .dropout = dropout_now(rec, &s->dropout)}};
+
+    if (!rec->error.status && qkv->dim[1] != width)
+        return wrong_width(rec, "attention", qkv, width);
+    if (rec->shape.mode == HD_RECORD_DECODE)
+        op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_FILLED);
+    else if (rec->shape.bounded)
+        op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_BOUNDS);
+    if (op.set.dropout.p > 0) /* the last one */
+        op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_SAMPLES);
+    return record(rec, op, "attended", qkv->dim[0], s->heads * s->head_width);
 }
 
 struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x)
@@ -454,6 +466,24 @@ struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tens
         return wrong_width(rec, "add", b, a->dim[1]);
     return record(rec, (struct hd_op){.kind = HD_OP_add, .in = {a, b}, .in_count = 2}, "residual",
                   a->dim[0], a->dim[1]);
+}
+
+struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
+                             const struct hd_dropout *dropout)
+{
+    const struct hd_dropout now = dropout_now(rec, dropout);
+    struct hd_tensor *samples, *index;
+
+    if (now.p <= 0)
+        return x;
+    samples = op_tp_rows(rec, hd_rec_batch(rec, HD_BATCH_SAMPLES));
+    index = op_tp_rows(rec, hd_rec_batch(rec, HD_BATCH_INDEX));
+    return record(rec,
+                  (struct hd_op){.kind = HD_OP_dropout,
+                                 .in = {x, samples, index},
+                                 .in_count = 3,
+                                 .set = {.dropout = now}},
+                  "dropped", x->dim[0], x->dim[1]);
 }
 
 static void head(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x, int weight,

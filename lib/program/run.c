@@ -404,6 +404,14 @@ enum hd_status hd_runner_join(struct hd_runner *runner)
 
 /* ---- constants ---- */
 
+static void fill_positions(const struct hd_store *s, int32_t *ret_positions)
+{
+    const int64_t period = hd_zigzag_rows(&s->zigzag);
+
+    for (int64_t r = 0; r < s->rows; r++)
+        ret_positions[r] = (int32_t)hd_zigzag_position(&s->zigzag, r % period);
+}
+
 void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases *bases)
 {
     for (int i = 0; i < chunk->store_count; i++) {
@@ -411,14 +419,17 @@ void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases
 
         if (s->kind != HD_STORE_CONSTANT)
             continue;
-        if (s->constant == HD_CONSTANT_ROPE_TABLE) {
+        switch (s->constant) {
+        case HD_CONSTANT_ROPE_TABLE:
             hd_rope_fill(&s->rope, s->rows, s->columns, hd_store_address(chunk, bases, i));
-        } else {
-            int32_t *values = hd_store_address(chunk, bases, i);
-            const int64_t period = hd_zigzag_rows(&s->zigzag);
-
-            for (int64_t r = 0; r < s->rows; r++)
-                values[r] = (int32_t)hd_zigzag_position(&s->zigzag, r % period);
+            break;
+        case HD_CONSTANT_POSITIONS:
+            fill_positions(s, hd_store_address(chunk, bases, i));
+            break;
+        case HD_CONSTANT_SLOPES:
+            hd_alibi_slopes(s->all_heads, s->first_head, s->rows,
+                            hd_store_address(chunk, bases, i));
+            break;
         }
     }
 }

@@ -174,6 +174,13 @@ static enum hd_status check_features(const Heddle__V1__ModelSpec *m)
     const bool linear = s->type == HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_LINEAR;
     const bool gpt2 = strcmp(m->family, "gpt2") == 0;
 
+    if (m->positions ==
+        (gpt2 ? HEDDLE__V1__POSITIONS__POSITIONS_ROPE : HEDDLE__V1__POSITIONS__POSITIONS_LEARNED))
+        return hd_err(HD_INVALID, "model.positions: %s has no %s positions; use %s or alibi",
+                      m->family, gpt2 ? "rotary" : "learned", gpt2 ? "learned" : "rope");
+    if (m->positions == HEDDLE__V1__POSITIONS__POSITIONS_ALIBI && !none)
+        return hd_err(HD_INVALID, "model.rope_scaling: alibi rotates nothing; remove it, or "
+                                  "model.positions: alibi");
     if (gpt2 && !none)
         return hd_err(HD_INVALID, "model.rope_scaling: gpt2 learns its positions and rotates "
                                   "nothing; remove it");

@@ -46,6 +46,9 @@ static void fill_model(Heddle__V1__ModelSpec *m, bool bytes)
         m->ffn_hidden = strcmp(m->family, "gpt2") == 0 ? 4 * m->hidden : gated_ffn_width(m->hidden);
     if (!m->vocab && bytes)
         m->vocab = 256;
+    if (m->positions == HEDDLE__V1__POSITIONS__POSITIONS_UNSPECIFIED)
+        m->positions = strcmp(m->family, "gpt2") == 0 ? HEDDLE__V1__POSITIONS__POSITIONS_LEARNED
+                                                      : HEDDLE__V1__POSITIONS__POSITIONS_ROPE;
     if (m->rope_theta == 0)
         m->rope_theta = 10000;
     if (m->norm_eps == 0)

@@ -183,8 +183,41 @@ static enum hd_status take_router(Heddle__V1__RouterSpec *router, const struct h
     return HD_OK;
 }
 
-static enum hd_status take_model(Heddle__V1__ModelSpec *m, const struct yaml_node *written)
+/* Weights of a model that turns, or has a table, are of no use to one that does neither. */
+static enum hd_status take_positions(Heddle__V1__ModelSpec *m, const struct hd_job *job)
 {
+    const struct spec_key *key =
+        spec_find_key(spec_find_key(&spec_root, "model")->section, "positions");
+    const struct spec_word *word = key->word;
+
+    while (word->name && strcmp(word->name, job->positions) != 0)
+        word++;
+    if (m->positions && (int)m->positions != word->value)
+        return differs("positions", spec_word_name(key, (int)m->positions), job->positions,
+                       m->from_dir);
+    m->positions = (Heddle__V1__Positions)word->value;
+    return HD_OK;
+}
+
+/* How it is trained, as the router's losses: what the job file does not say, config.json does. */
+static void take_dropout(Heddle__V1__DropoutSpec *d, const struct hd_job *job,
+                         const struct yaml_node *train)
+{
+    const struct yaml_node *node = train ? spec_yaml_find(train, "dropout") : NULL;
+    const bool all = node && node->kind == YAML_KIND_SCALAR;
+
+    if (!all && !(node && spec_yaml_find(node, "embedding")))
+        d->embedding = job->dropout_embedding;
+    if (!all && !(node && spec_yaml_find(node, "attention")))
+        d->attention = job->dropout_attention;
+    if (!all && !(node && spec_yaml_find(node, "residual")))
+        d->residual = job->dropout_residual;
+}
+
+static enum hd_status take_model(Heddle__V1__JobSpec *spec, const struct yaml_node *root)
+{
+    Heddle__V1__ModelSpec *m = spec->model;
+    const struct yaml_node *written = spec_yaml_find(root, "model");
     struct hd_job job = {0};
     enum hd_status st = hd_hf_read_config(m->from_dir, &job, NULL);
 
@@ -199,6 +232,9 @@ static enum hd_status take_model(Heddle__V1__ModelSpec *m, const struct yaml_nod
         st = take_numbers(m, &job);
     if (!st)
         st = take_router(m->router, &job, written, m->from_dir);
+    if (!st)
+        st = take_positions(m, &job);
+    take_dropout(spec->train->dropout, &job, spec_yaml_find(root, "train"));
     return st ? st : take_rope_scaling(m->rope_scaling, &job, m->from_dir);
 }
 
@@ -239,7 +275,7 @@ enum hd_status spec_read_from(Heddle__V1__JobSpec *spec, const char *folder,
     if (*m->from_dir) {
         st = make_absolute(&m->from_dir, "model.from", folder);
         if (!st)
-            st = take_model(m, written);
+            st = take_model(spec, written);
         if (!st && !*t->init_from && !spec_set_text(&t->init_from, m->from_dir))
             st = hd_err(HD_NO_MEMORY, "no memory for the job file");
     }

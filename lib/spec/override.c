@@ -13,7 +13,7 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
     for (const char *dot = strchr(*path, '.'); dot; dot = strchr(*path, '.')) {
         char name[64];
         const struct spec_key *key;
-        struct yaml_node *child, *value;
+        struct yaml_node *child, *full;
 
         (void)snprintf(name, sizeof name, "%.*s", (int)(dot - *path), *path);
         key = spec_find_key(section, name);
@@ -27,14 +27,12 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
             spec_yaml_append(map, child);
         } else if (child->kind == YAML_KIND_SCALAR && key->section->short_key) {
-            value = spec_yaml_new(arena, YAML_KIND_SCALAR, key->section->short_key, child->line,
-                                  child->origin);
-            if (!value)
+            full = spec_yaml_expand(arena, key->section, child);
+            if (!full)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            value->plain = child->plain;
-            value->text = child->text;
             child->kind = YAML_KIND_MAP;
-            child->first = child->last = value;
+            child->first = full->first;
+            child->last = full->last;
         } else if (child->kind != YAML_KIND_MAP) {
             return hd_err(HD_INVALID, "%s: %s is not a group of keys in the file", origin, name);
         }

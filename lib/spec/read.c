@@ -442,19 +442,13 @@ static enum hd_status read_subsection(struct reader *r, const struct spec_key *k
                                       const struct yaml_node *node, ProtobufCMessage *holder)
 {
     ProtobufCMessage *message = *spec_member_message(holder, key);
-    struct yaml_node *map, *value;
+    const struct yaml_node *map;
 
     if (node->kind != YAML_KIND_SCALAR || !key->section->short_key || is_nothing(node))
         return read_section(r, key->section, node, message);
-    map = spec_yaml_new(&r->arena, YAML_KIND_MAP, NULL, node->line, node->origin);
-    value = map ? spec_yaml_new(&r->arena, YAML_KIND_SCALAR, key->section->short_key, node->line,
-                                node->origin)
-                : NULL;
-    if (!value)
+    map = spec_yaml_expand(&r->arena, key->section, node);
+    if (!map)
         return hd_err(HD_NO_MEMORY, "no memory for the job file");
-    value->plain = node->plain;
-    value->text = node->text;
-    spec_yaml_append(map, value);
     return read_section(r, key->section, map, message);
 }
 
@@ -594,7 +588,7 @@ static enum hd_status read_spec(struct reader *r, const struct hd_spec_source *s
     st = read_section(r, &spec_root, r->root, &spec->base);
     if (st)
         return at_node(r, r->here, st);
-    st = spec_read_from(spec, r->folder, spec_yaml_find(r->root, "model"));
+    st = spec_read_from(spec, r->folder, r->root);
     if (st)
         return at_story(r, st);
     spec_fill_absent(r->root, spec);

@@ -65,6 +65,20 @@ static enum hd_status resolve_rope_scaling(const Heddle__V1__RopeScaling *s, str
     return set_word(job->rope_scaling, "model.rope_scaling.type", name);
 }
 
+static const char *positions_name(Heddle__V1__Positions positions)
+{
+    switch (positions) {
+    case HEDDLE__V1__POSITIONS__POSITIONS_ROPE:
+        return "rope";
+    case HEDDLE__V1__POSITIONS__POSITIONS_LEARNED:
+        return "learned";
+    case HEDDLE__V1__POSITIONS__POSITIONS_ALIBI:
+        return "alibi";
+    default:
+        return "";
+    }
+}
+
 static enum hd_status resolve_model(const Heddle__V1__ModelSpec *m, struct hd_job *job)
 {
     enum hd_status st = set_word(job->family, "model.family", m->family);
@@ -94,6 +108,8 @@ static enum hd_status resolve_model(const Heddle__V1__ModelSpec *m, struct hd_jo
     job->balance = m->router->balance;
     job->z_loss = m->router->z;
     job->capacity = m->router->capacity;
+    if (!st)
+        st = set_word(job->positions, "model.positions", positions_name(m->positions));
     return st ? st : resolve_rope_scaling(m->rope_scaling, job);
 }
 
@@ -172,6 +188,9 @@ static enum hd_status resolve_train(const Heddle__V1__JobSpec *spec, struct hd_j
     job->adam_eps = t->eps;
     job->weight_decay = t->weight_decay;
     job->clip = t->clip;
+    job->dropout_embedding = t->dropout->embedding;
+    job->dropout_attention = t->dropout->attention;
+    job->dropout_residual = t->dropout->residual;
     job->profile_first = t->profile->first_step;
     job->profile_last = t->profile->last_step;
     job->seed = (int64_t)t->seed;

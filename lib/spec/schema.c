@@ -45,6 +45,12 @@ static const struct spec_word rope_words[] = {
     {"yarn", HEDDLE__V1__ROPE_SCALING_KIND__ROPE_SCALING_KIND_YARN},
     {NULL, 0},
 };
+static const struct spec_word position_words[] = {
+    {"rope", HEDDLE__V1__POSITIONS__POSITIONS_ROPE},
+    {"learned", HEDDLE__V1__POSITIONS__POSITIONS_LEARNED},
+    {"alibi", HEDDLE__V1__POSITIONS__POSITIONS_ALIBI},
+    {NULL, 0},
+};
 static const struct spec_word switch_words[] = {
     {"auto", HEDDLE__V1__SWITCH__SWITCH_UNSPECIFIED},
     {"true", HEDDLE__V1__SWITCH__SWITCH_ON},
@@ -99,6 +105,7 @@ static const struct spec_key model_keys[] = {
     {"ffn_hidden", SPEC_INT, M(ModelSpec, ffn_hidden), 1, 1 << 22, NULL, NULL},
     {"vocab", SPEC_INT, M(ModelSpec, vocab), 2, 1 << 22, NULL, NULL},
     {"context", SPEC_INT, M(ModelSpec, context), 1, 1 << 24, NULL, NULL},
+    {"positions", SPEC_WORD, M(ModelSpec, positions), 0, 0, position_words, NULL},
     {"rope_theta", SPEC_REAL, M(ModelSpec, rope_theta), 1, 1e12, NULL, NULL},
     {"norm_eps", SPEC_REAL, M(ModelSpec, norm_eps), 1e-12, 1, NULL, NULL},
     {"tie_embeddings", SPEC_BOOL, M(ModelSpec, tie_embeddings), 0, 1, NULL, NULL},
@@ -152,6 +159,15 @@ static const struct spec_section profile_section = {"train.profile",
 _Static_assert(M(ProfileSpec, last_step) == M(ProfileSpec, first_step) + sizeof(int64_t),
                "SPEC_STEPS finds the last step behind the first");
 
+static const struct spec_key dropout_keys[] = {
+    {"embedding", SPEC_REAL, M(DropoutSpec, embedding), 0, 0.99, NULL, NULL},
+    {"attention", SPEC_REAL, M(DropoutSpec, attention), 0, 0.99, NULL, NULL},
+    {"residual", SPEC_REAL, M(DropoutSpec, residual), 0, 0.99, NULL, NULL},
+};
+static const struct spec_section dropout_section = {
+    "train.dropout", &heddle__v1__dropout_spec__descriptor, dropout_keys, COUNT(dropout_keys),
+    SPEC_SHORT_FOR_ALL};
+
 static const struct spec_key train_keys[] = {
     {"steps", SPEC_INT, M(TrainSpec, steps), 1, steps_max, NULL, NULL},
     {"global_batch", SPEC_INT, M(TrainSpec, global_batch), 1, 1 << 24, NULL, NULL},
@@ -163,6 +179,7 @@ static const struct spec_key train_keys[] = {
     {"beta2", SPEC_REAL, M(TrainSpec, beta2), 0, 0.999999, NULL, NULL},
     {"eps", SPEC_REAL, M(TrainSpec, eps), 1e-30, 1, NULL, NULL},
     {"clip", SPEC_REAL, M(TrainSpec, clip), 0, 1e9, NULL, NULL},
+    {"dropout", SPEC_SECTION, M(TrainSpec, dropout), 0, 0, NULL, &dropout_section},
     {"init_from", SPEC_PATH, M(TrainSpec, init_from), 0, 0, NULL, NULL},
     {"profile", SPEC_SECTION, M(TrainSpec, profile), 0, 0, NULL, &profile_section},
 };

@@ -64,8 +64,10 @@ struct spec_section {
     const ProtobufCMessageDescriptor *message;
     const struct spec_key *keys; /* in the order of the file format */
     size_t key_count;
-    const char *short_key; /* the key that a plain value in place of the section stands for */
+    const char *short_key; /* the key that a plain value in place of the section stands for; or
+                              SPEC_SHORT_FOR_ALL: for each of them */
 };
+#define SPEC_SHORT_FOR_ALL "*"
 
 extern const struct spec_section spec_root;
 
@@ -123,6 +125,10 @@ struct yaml_node *spec_yaml_find(const struct yaml_node *map, const char *key); 
 struct yaml_node *spec_yaml_new(struct hd_arena *arena, enum yaml_kind kind, const char *key,
                                 int line, const char *origin);
 void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child);
+/* A map of what the plain value `node` stands for in a section with a short key, in the place of
+ * the value; NULL without memory. */
+struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const struct spec_section *section,
+                                   const struct yaml_node *node);
 
 /* Puts the source's overrides into the tree of the file `name`; one that is wrong is its own place.
  */
@@ -149,7 +155,7 @@ enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder);
 #define SPEC_INIT_NONE "none" /* train.init_from: by the seed, though model.from is given */
 
 /* Reads the directories of model.from and train.init_from into the members beside them.
- * written: the section `model` as it stands in the job file. */
+ * written: the job file as it stands. */
 enum hd_status spec_read_from(Heddle__V1__JobSpec *spec, const char *folder,
                               const struct yaml_node *written);
 

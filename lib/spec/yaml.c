@@ -67,6 +67,29 @@ void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child)
     parent->last = child;
 }
 
+struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const struct spec_section *section,
+                                   const struct yaml_node *node)
+{
+    const bool all = strcmp(section->short_key, SPEC_SHORT_FOR_ALL) == 0;
+    struct yaml_node *map =
+        spec_yaml_new(arena, YAML_KIND_MAP, node->key, node->line, node->origin);
+
+    for (size_t i = 0; map && i < section->key_count; i++) {
+        struct yaml_node *value;
+
+        if (!all && strcmp(section->keys[i].name, section->short_key) != 0)
+            continue;
+        value =
+            spec_yaml_new(arena, YAML_KIND_SCALAR, section->keys[i].name, node->line, node->origin);
+        if (!value)
+            return NULL;
+        value->plain = node->plain;
+        value->text = node->text;
+        spec_yaml_append(map, value);
+    }
+    return map;
+}
+
 struct yaml_node *spec_yaml_find(const struct yaml_node *map, const char *key)
 {
     if (map->kind != YAML_KIND_MAP)

@@ -89,6 +89,7 @@ struct hd_job train_case_job(const struct train_case *c, const char *precision,
     word(j.name, "bench");
     word(j.family, "gpt2");
     word(j.rope_scaling, "none");
+    word(j.positions, "learned");
     word(j.cp_exchange, "ring");
     word(j.tokenizer, "bytes");
     word(j.order, "shuffled");

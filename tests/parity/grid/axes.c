@@ -78,17 +78,39 @@ const struct grid_axis grid_axes[GRID_AXES] = {
 enum {
     ALL_AXES = (1 << GRID_AXES) - 1,
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
+    MASKS = DENSE & ~(1 << GRID_PP | 1 << GRID_SCHEDULE),
     GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 
+static void drop(struct hd_job *job)
+{
+    job->dropout_embedding = 0.1;
+    job->dropout_attention = 0.3;
+    job->dropout_residual = 0.2;
+}
+
+/* Twelve heads: no power of two, but four tp ranks share them. */
+static void weigh_by_distance(struct hd_job *job)
+{
+    job->heads = 12;
+    job->kv_heads = 4;
+    memcpy(job->positions, "alibi", 6);
+}
+
 /* harness_job says the sizes; vocabularies that no tp divides. */
 static const struct grid_model models[] = {
-    {"gpt2", 257, false, DENSE, "tied head, learned positions, biases, layer norms"},
-    {"llama", 258, false, DENSE, "grouped queries: 4 heads, 2 key/value heads"},
-    {"qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents"},
-    {"qwen3", 258, false, GROUPS, "norms of heads on grouped queries"},
-    {"mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE, "a window of 5 on grouped queries"},
-    {"mixtral", 258, false, ALL_AXES, "2 of 4 experts on grouped queries"},
+    {"gpt2", "gpt2", 257, false, DENSE, "tied head, learned positions, biases, layer norms", NULL},
+    {"llama", "llama", 258, false, DENSE, "grouped queries: 4 heads, 2 key/value heads", NULL},
+    {"qwen2", "qwen2", 257, true, GROUPS, "biases of q, k, v on grouped queries, bounded documents",
+     NULL},
+    {"qwen3", "qwen3", 258, false, GROUPS, "norms of heads on grouped queries", NULL},
+    {"mistral", "mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE,
+     "a window of 5 on grouped queries", NULL},
+    {"mixtral", "mixtral", 258, false, ALL_AXES, "2 of 4 experts on grouped queries", NULL},
+    {"gpt2_dropout", "gpt2", 257, false, MASKS, "dropout of embedding, attention and residual",
+     drop},
+    {"llama_alibi", "llama", 258, true, GROUPS | 1 << GRID_EXCHANGE,
+     "ALiBi with 12 heads, bounded documents", weigh_by_distance},
 };
 
 const struct grid_model *grid_model_find(const char *name)
@@ -102,13 +124,15 @@ const struct grid_model *grid_model_find(const char *name)
 
 struct hd_job grid_reference(const struct grid_model *model, const struct harness *harness)
 {
-    struct hd_job job = harness_job(harness, model->name, 1);
+    struct hd_job job = harness_job(harness, model->family, 1);
 
     job.vocab = model->vocab;
     if (model->bounded) {
         (void)snprintf(job.documents, sizeof job.documents, "bounded");
         job.end_of_text = '\n';
     }
+    if (model->change)
+        model->change(&job);
     return job;
 }
 

@@ -43,11 +43,12 @@ extern const struct grid_axis grid_axes[GRID_AXES];
 
 /* A model that is trained in all these ways. */
 struct grid_model {
-    const char *name; /* a family */
+    const char *name, *family;
     int64_t vocab;
     bool bounded;  /* each line of the corpus is a document, which sees nothing else */
     unsigned axes; /* a bit for each that takes part; the others stay at rest */
     const char *what;
+    void (*change)(struct hd_job *job); /* of the family's job; NULL: nothing */
 };
 const struct grid_model *grid_model_find(const char *name); /* aborts when there is none */
 

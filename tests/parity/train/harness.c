@@ -110,6 +110,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     }
     word(j.name, "test");
     word(j.rope_scaling, "none");
+    word(j.positions, gpt2 ? "learned" : "rope");
     word(j.cp_exchange, "ring");
     word(j.family, family);
     word(j.tokenizer, "bytes");

@@ -444,7 +444,7 @@ static void defaults_are_those_of_the_class(void **state)
     static const char llama[] = "{" LLAMA "}";
     static const char gpt2[] = "{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_embd\":48,"
                                "\"n_layer\":2,\"n_head\":3,\"n_positions\":40,\"n_inner\":null,"
-                               "\"attn_pdrop\":0.1,\"resid_pdrop\":0}";
+                               "\"attn_pdrop\":0.2,\"resid_pdrop\":0}";
     struct hd_job job = {0};
     struct hd_text notes = {0};
 
@@ -453,13 +453,16 @@ static void defaults_are_those_of_the_class(void **state)
     assert_int_equal(job.kv_heads, 6);
     assert_false(job.tie_embeddings);
     assert_true(job.rope_theta == 10000 && job.norm_eps == 1e-6);
+    assert_string_equal(job.positions, "rope");
+    assert_true(job.dropout_attention == 0 && job.dropout_embedding == 0);
     must(hd_hf_parse_config(gpt2, strlen(gpt2), &job, &notes));
     assert_int_equal(job.ffn_hidden, 4 * 48);
     assert_true(job.tie_embeddings);
     assert_true(job.norm_eps == 1e-5);
-    assert_string_equal(notes.data,
-                        "config.json says attn_pdrop = 0.1; dropout is not built, training goes "
-                        "without it");
+    assert_string_equal(job.positions, "learned");
+    assert_true(job.dropout_attention == 0.2 && job.dropout_residual == 0);
+    assert_true(job.dropout_embedding == 0.1); /* GPT2Config's */
+    assert_int_equal(notes.len_bytes, 0);
     hd_text_free(&notes);
 }
 
@@ -481,6 +484,7 @@ static void what_is_not_built_or_not_known_is_named(void **state)
     config_refused("{" LLAMA ",\"rms_norm_eps\":\"x\"}", HD_INVALID, "rms_norm_eps");
     config_refused("{" LLAMA ",\"num_key_value_heads\":0}", HD_INVALID, "num_key_value_heads");
     config_refused("{" LLAMA ",\"attention_dropout\":-1}", HD_INVALID, "attention_dropout");
+    config_refused("{" LLAMA ",\"attention_dropout\":1}", HD_INVALID, "attention_dropout");
     config_refused("{" LLAMA ",\"rope_theta\":1,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}",
                    HD_INVALID, "rope_theta: 1 is not more than 1, which yarn needs");
     config_refused("[1]", HD_INVALID, "no JSON object");
@@ -622,6 +626,41 @@ static void a_model_gets_the_type_that_has_words_for_it(void **state)
     described_as(&job, "llama");
 }
 
+static void no_type_has_words_for_alibi(void **state)
+{
+    struct hd_text out = {0};
+    struct hd_job job = some_llama();
+
+    (void)state;
+    (void)snprintf(job.positions, sizeof job.positions, "alibi");
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "llama has no word for model.positions: alibi"));
+    hd_text_free(&out);
+}
+
+/* What a Llama has no word for is how it was trained, not what it computes. */
+static void shares_that_are_dropped_survive_both_ways(void **state)
+{
+    struct hd_text out = {0};
+    struct hd_job job = some_llama(), again = {0};
+    static const char gpt2[] = "{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_embd\":48,"
+                               "\"n_layer\":2,\"n_head\":3,\"n_positions\":40,"
+                               "\"attn_pdrop\":0.1,\"embd_pdrop\":0.2,\"resid_pdrop\":0.3}";
+
+    (void)state;
+    job.dropout_attention = 0.25;
+    must(hd_hf_write_config(&job, HD_F32, &out));
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_true(again.dropout_attention == 0.25 && again.dropout_residual == 0);
+    hd_text_free(&out);
+    must(hd_hf_parse_config(gpt2, strlen(gpt2), &job, NULL));
+    must(hd_hf_write_config(&job, HD_F32, &out));
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_true(again.dropout_attention == 0.1 && again.dropout_embedding == 0.2 &&
+                again.dropout_residual == 0.3);
+    hd_text_free(&out);
+}
+
 static void scaled_angles_survive_both_ways(void **state)
 {
     struct hd_job job = some_llama();
@@ -659,6 +698,8 @@ int main(void)
         cmocka_unit_test(a_written_config_reads_back),
         cmocka_unit_test(experts_are_translated_both_ways),
         cmocka_unit_test(a_model_gets_the_type_that_has_words_for_it),
+        cmocka_unit_test(no_type_has_words_for_alibi),
+        cmocka_unit_test(shares_that_are_dropped_survive_both_ways),
         cmocka_unit_test(scaled_angles_survive_both_ways),
     };
 

@@ -53,6 +53,7 @@ static struct hd_job small_job(const char *precision, int64_t dp, int64_t global
     (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
     (void)snprintf(job.order, sizeof job.order, "sequential");
     (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "none");
+    (void)snprintf(job.positions, sizeof job.positions, "rope");
     (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "ring");
     (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
     (void)snprintf(job.precision, sizeof job.precision, "%s", precision);

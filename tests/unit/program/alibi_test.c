@@ -36,7 +36,7 @@ static void slopes_are_those_of_the_paper(void **state)
 
         geometric(lower, first);
         geometric(2 * lower, next);
-        hd_alibi_slopes(heads, got);
+        hd_alibi_slopes(heads, 0, heads, got);
         for (int h = 0; h < heads; h++) {
             const double want = h < lower ? first[h] : next[2 * (h - lower)];
 
@@ -55,14 +55,16 @@ static void powers_of_two_are_exact(void **state)
     float got[8];
 
     (void)state;
-    hd_alibi_slopes(1, got);
+    hd_alibi_slopes(1, 0, 1, got);
     assert_true(got[0] == 0x1p-8f);
-    hd_alibi_slopes(8, got);
+    hd_alibi_slopes(8, 0, 8, got);
     for (int h = 0; h < 8; h++)
         assert_true(got[h] == ldexpf(1, -1 - h));
-    hd_alibi_slopes(6, got);
+    hd_alibi_slopes(6, 0, 6, got);
     for (int h = 0; h < 6; h++)
         assert_true(got[h] == six[h]);
+    hd_alibi_slopes(6, 3, 2, got); /* a share of the heads: across the power of two */
+    assert_true(got[0] == six[3] && got[1] == six[4] && got[2] == six[2]);
 }
 
 int main(void)

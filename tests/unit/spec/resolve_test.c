@@ -315,7 +315,7 @@ static void put_model(void)
              "{\"model_type\":\"llama\",\"vocab_size\":256,\"hidden_size\":64,"
              "\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":8,"
              "\"num_key_value_heads\":4,\"max_position_embeddings\":32,\"rms_norm_eps\":1e-6,"
-             "\"rope_theta\":50000,\"tie_word_embeddings\":true}");
+             "\"rope_theta\":50000,\"tie_word_embeddings\":true,\"attention_dropout\":0.25}");
     memcpy(file + 8, head, sizeof head - 1);
     (void)snprintf(path, sizeof path, "%s/llm/model.safetensors", folder);
     assert_int_equal(hd_file_write_atomic(path, file, sizeof file, 0644), HD_OK);
@@ -343,6 +343,8 @@ static void a_model_directory_becomes_explicit(void **state)
     assert_int_equal(spec->model->context, 32);
     assert_true(spec->model->rope_theta == 50000 && spec->model->norm_eps == 1e-6);
     assert_true(spec->model->tie_embeddings);
+    assert_int_equal(spec->model->positions, HEDDLE__V1__POSITIONS__POSITIONS_ROPE);
+    assert_true(spec->train->dropout->attention == 0.25 && spec->train->dropout->residual == 0);
     assert_string_equal(spec->train->init_from, path); /* architecture and weights */
     assert_int_equal(strlen(spec->train->init_identity), 16);
     hd_spec_free(spec);
@@ -375,6 +377,32 @@ static void a_tokenizer_is_named_or_the_models_own(void **state)
     assert_string_equal(spec->data->tokenizer, path);
     hd_spec_free(spec);
     (void)unlink(path);
+}
+
+/* What the job says of dropout goes before what config.json says, 0.25 for attention. */
+static void the_job_decides_what_is_dropped(void **state)
+{
+    static const char job[] = "name: t\nmodel: {from: llm}\ndata: {train: corpus/a.txt}\n"
+                              "train: {steps: 9, global_batch: 8, lr: 1e-3, dropout: %s}\n";
+    static const struct {
+        const char *dropout;
+        double attention, residual;
+    } rows[] = {{"0", 0, 0}, {"0.5", 0.5, 0.5}, {"{residual: 0.125}", 0.25, 0.125}};
+
+    (void)state;
+    put_model();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        Heddle__V1__JobSpec *spec = NULL;
+        struct hd_text text = {0};
+
+        hd_text_add(&text, job, rows[i].dropout);
+        if (read_bytes(text.data, text.len_bytes, NULL, &spec))
+            fail_msg("%s", hd_err_message());
+        assert_true(spec->train->dropout->attention == rows[i].attention);
+        assert_true(spec->train->dropout->residual == rows[i].residual);
+        hd_text_free(&text);
+        hd_spec_free(spec);
+    }
 }
 
 static void the_architecture_alone_is_taken_with_init_from_none(void **state)
@@ -410,6 +438,8 @@ static void what_contradicts_the_directory_is_refused(void **state)
     refuse_model("model={from: llm, family: gpt2}", "model.family: gpt2 is not the llama of ");
     refuse_model("model={from: llm, tie_embeddings: false}",
                  "model.tie_embeddings: false is not the true of ");
+    refuse_model("model={from: llm, positions: alibi}",
+                 "model.positions: alibi is not the rope of ");
     refuse_model("model={from: none-there}", "model.from: cannot open ");
     refuse_model("train.init_from=corpus", "train.init_from: ");
     refuse_model("data.tokenizer=no.json", "data.tokenizer: there is no ");
@@ -429,6 +459,7 @@ int main(void)
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
         cmocka_unit_test(a_model_directory_becomes_explicit),
         cmocka_unit_test(a_tokenizer_is_named_or_the_models_own),
+        cmocka_unit_test(the_job_decides_what_is_dropped),
         cmocka_unit_test(the_architecture_alone_is_taken_with_init_from_none),
         cmocka_unit_test(what_contradicts_the_directory_is_refused),
     };

@@ -36,6 +36,18 @@ static const struct mistake mistakes[] = {
     {6, "  heads: 8\n  rope_scaling: {type: cubic}",
      "job.yaml:7: model.rope_scaling.type: 'cubic' is not one of none, linear, llama3, yarn; use "
      "one of them"},
+    {6, "  heads: 8\n  positions: learned",
+     "job.yaml:7: model.positions: llama has no learned positions; use rope or alibi"},
+    {3, "  family: gpt2\n  positions: rope",
+     "job.yaml:4: model.positions: gpt2 has no rotary positions; use learned or alibi"},
+    {6, "  heads: 8\n  positions: alibi\n  rope_scaling: {factor: 2, type: linear}",
+     "job.yaml:8: model.rope_scaling: alibi rotates nothing; remove it, or model.positions: alibi"},
+    {6, "  heads: 8\n  positions: sideways",
+     "job.yaml:7: model.positions: 'sideways' is not one of rope, learned, alibi; use one of them"},
+    {14, "  lr: 1e-3\n  dropout: 1",
+     "job.yaml:15: train.dropout.embedding: 1 is not possible; give a number from 0 to 0.99"},
+    {14, "  lr: 1e-3\n  dropout: {residual: -0.5}",
+     "job.yaml:15: train.dropout.residual: -0.5 is not possible; give a number from 0 to 0.99"},
     /* experts */
     {3, "  family: llama\n  experts: 8",
      "job.yaml:4: model.experts: llama has no experts; remove the line, or use model.family: "
@@ -423,6 +435,53 @@ static void absent_keys_get_the_documented_defaults(void **state)
     hd_spec_free(spec);
 }
 
+static void check_dropout(const char *override, double embedding, double attention, double residual)
+{
+    Heddle__V1__JobSpec *spec = read_good(override);
+    const Heddle__V1__DropoutSpec *d = spec->train->dropout;
+
+    assert_true(d->embedding == embedding && d->attention == attention && d->residual == residual);
+    hd_spec_free(spec);
+}
+
+static void one_share_is_dropped_everywhere_or_each_has_its_own(void **state)
+{
+    char *text = with_line(14, "  lr: 1e-3\n  dropout: 0.125");
+    Heddle__V1__JobSpec *spec = NULL;
+
+    (void)state;
+    check_dropout(NULL, 0, 0, 0);
+    check_dropout("train.dropout=0.25", 0.25, 0.25, 0.25);
+    check_dropout("train.dropout={attention: 0.25}", 0, 0.25, 0);
+    /* one of those that the file's plain number stands for; the others stay */
+    if (read_bytes(text, strlen(text), "train.dropout.attention=0.5", &spec))
+        fail_msg("%s", hd_err_message());
+    assert_true(spec->train->dropout->attention == 0.5);
+    assert_true(spec->train->dropout->embedding == 0.125);
+    assert_true(spec->train->dropout->residual == 0.125);
+    hd_spec_free(spec);
+    free(text);
+}
+
+static void positions_are_those_of_the_family_unless_asked_for(void **state)
+{
+    static const struct {
+        const char *override;
+        Heddle__V1__Positions positions;
+    } rows[] = {{NULL, HEDDLE__V1__POSITIONS__POSITIONS_ROPE},
+                {"model.family=gpt2", HEDDLE__V1__POSITIONS__POSITIONS_LEARNED},
+                {"model.family=mistral", HEDDLE__V1__POSITIONS__POSITIONS_ROPE},
+                {"model.positions=alibi", HEDDLE__V1__POSITIONS__POSITIONS_ALIBI}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        Heddle__V1__JobSpec *spec = read_good(rows[i].override);
+
+        assert_int_equal(spec->model->positions, rows[i].positions);
+        hd_spec_free(spec);
+    }
+}
+
 static void a_zero_that_was_written_stays_zero(void **state)
 {
     char *text = with_line(14, "  lr: {peak: 1, warmup: 0, min: 0, decay: wsd}\n"
@@ -756,6 +815,8 @@ int main(void)
         cmocka_unit_test(a_file_that_cannot_be_used_is_named),
         cmocka_unit_test(patterns_give_files_in_bytewise_order_with_sizes),
         cmocka_unit_test(absent_keys_get_the_documented_defaults),
+        cmocka_unit_test(one_share_is_dropped_everywhere_or_each_has_its_own),
+        cmocka_unit_test(positions_are_those_of_the_family_unless_asked_for),
         cmocka_unit_test(a_zero_that_was_written_stays_zero),
         cmocka_unit_test(gpt2_ties_its_embeddings_and_is_four_times_as_wide),
         cmocka_unit_test(experts_get_the_documented_defaults),
