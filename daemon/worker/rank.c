@@ -413,23 +413,38 @@ static void listen(struct rank *r)
     }
 }
 
+static void add_router(const struct hd_router_result *router, struct hd_link_step *step)
+{
+    step->router_balance = router->balance;
+    step->router_z = router->z;
+    step->router_dropped = router->dropped;
+    step->expert_load_count =
+        router->experts < HD_LINK_LOADS_MAX ? router->experts : HD_LINK_LOADS_MAX;
+    for (int64_t e = 0; e < step->expert_load_count; e++)
+        step->expert_load[e] = router->load[e];
+}
+
 static void report_step(struct rank *r, const struct hd_step_result *s)
 {
     const int64_t tokens = r->job.global_batch * r->job.context;
+    struct hd_link_step step = {.step = s->step,
+                                .loss = s->loss,
+                                .grad_norm = s->grad_norm,
+                                .lr = s->lr,
+                                .tokens = tokens,
+                                .tokens_per_s = s->tokens_per_s,
+                                .step_ms = s->step_ms,
+                                .mfu = s->mfu};
 
     hd_log(HD_LOG_INFO, "step %lld: loss %.4f grad_norm %.4f lr %.3g tokens/s %.0f step_ms %.1f",
            (long long)s->step, s->loss, s->grad_norm, s->lr, s->tokens_per_s, s->step_ms);
-    if (r->rank == 0)
-        hd_link_report_step(r->link, &(struct hd_link_step){.step = s->step,
-                                                            .loss = s->loss,
-                                                            .grad_norm = s->grad_norm,
-                                                            .lr = s->lr,
-                                                            .tokens = tokens,
-                                                            .tokens_per_s = s->tokens_per_s,
-                                                            .step_ms = s->step_ms,
-                                                            .mfu = s->mfu});
-    else
+    if (r->rank != 0) {
         hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, s->step);
+        return;
+    }
+    if (s->router.present)
+        add_router(&s->router, &step);
+    hd_link_report_step(r->link, &step);
 }
 
 static const char *why_skipped(const struct hd_step_result *s)

@@ -129,13 +129,21 @@ static void add_window(struct hd_json_writer *w, const struct hd_job *job, unsig
         hd_json_add_null(w, "sliding_window"); /* silence would mean the class's own */
 }
 
+/* A whole number too, as a newer transformers wants what it declares as float: 0.0, not 0. */
+static void add_float(struct hd_json_writer *w, const char *key, double value)
+{
+    hd_json_add_real(w, key, value);
+    if (!w->out->failed && !strpbrk(strrchr(w->out->data, ':'), ".en"))
+        hd_text_add(w->out, ".0");
+}
+
 static void add_experts(struct hd_json_writer *w, const struct hd_job *job)
 {
     hd_json_add_int64(w, "num_local_experts", job->experts);
     hd_json_add_int64(w, "num_experts_per_tok", job->experts_per_token);
-    hd_json_add_real(w, "router_aux_loss_coef", job->balance / (double)job->experts_per_token);
+    add_float(w, "router_aux_loss_coef", job->balance / (double)job->experts_per_token);
     hd_json_add_bool(w, "output_router_logits", false);
-    hd_json_add_real(w, "router_jitter_noise", 0);
+    add_float(w, "router_jitter_noise", 0);
 }
 
 static void add_llama(struct hd_json_writer *w, const struct hd_job *job, unsigned type)

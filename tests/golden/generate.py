@@ -65,7 +65,8 @@ def token_ids(case):
 
 BASE = dict(layers=2, hidden=24, heads=3, kv_heads=3, head_width=8, ffn_hidden=40, vocab=61, context=19,
             batch=3, tied=False, qkv_bias=False, out_bias=False, mlp_bias=False, qk_norm=False, window=0,
-            window_from=0, rope_theta=10000.0, norm_eps=1e-5, rope=None, documents=False)
+            window_from=0, rope_theta=10000.0, norm_eps=1e-5, rope=None, documents=False, experts=0,
+            experts_per_token=0)
 
 
 def case(family, **changes):
@@ -73,6 +74,8 @@ def case(family, **changes):
 
 
 GPT2 = dict(ffn_hidden=96, tied=True, qkv_bias=True, out_bias=True, mlp_bias=True)
+EXPERTS = dict(hidden=32, heads=4, kv_heads=2, ffn_hidden=48, vocab=256, context=16, experts=4,
+               experts_per_token=2)
 CASES = {
     "gpt2": case("gpt2", **GPT2),
     "gpt2-own-head": case("gpt2", **{**GPT2, "tied": False, "ffn_hidden": 72}),
@@ -92,6 +95,9 @@ CASES = {
     "gpt2-documents": case("gpt2", **GPT2, documents=True, context=29),
     "mistral": case("mistral", heads=2, kv_heads=1, head_width=16, window=7, context=23),
     "qwen2": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True, window=5, window_from=1),
+    "mixtral": case("mixtral", **EXPERTS),
+    "mixtral-documents": case("mixtral", **{**EXPERTS, "context": 29, "experts": 5, "experts_per_token": 3,
+                                            "tied": True}, documents=True),
     "qwen3": case("qwen3", heads=4, kv_heads=2, head_width=16, qk_norm=True, norm_eps=1e-6),
 }
 
@@ -131,6 +137,11 @@ def build(c):
         elif c["family"] == "mistral":
             config = transformers.MistralConfig(sliding_window=c["window"], **common)
             kind = transformers.MistralForCausalLM
+        elif c["family"] == "mixtral":  # its balancing loss is not in the loss: see balance()
+            config = transformers.MixtralConfig(num_local_experts=c["experts"],
+                                                num_experts_per_tok=c["experts_per_token"],
+                                                sliding_window=None, **common)
+            kind = transformers.MixtralForCausalLM
         elif c["family"] == "qwen2":
             del common["head_dim"]
             config = transformers.Qwen2Config(use_sliding_window=c["window"] > 0, sliding_window=c["window"],
@@ -150,6 +161,9 @@ def names(c, model):
 
     def plain(ours, theirs):
         out[ours] = (state[theirs], lambda t: t)
+
+    def part(ours, theirs, first, count):  # of the middle dimension of [experts, out, in]
+        out[ours] = (state[theirs], lambda t: t[:, first:first + count])
 
     def conv(ours, theirs, first=0, count=None):  # Conv1D keeps [in, out]
         out[ours] = (state[theirs],
@@ -186,6 +200,12 @@ def names(c, model):
                 for kind in ("weight", "bias"):
                     if f"{h}{theirs}.{kind}" in state:
                         plain(f"{b}{ours}.{kind}", f"{h}{theirs}.{kind}")
+            if c["experts"]:
+                F = c["ffn_hidden"]
+                plain(b + "moe.router.weight", h + "mlp.gate.weight")
+                part(b + "moe.gate.weight", h + "mlp.experts.gate_up_proj", 0, F)
+                part(b + "moe.up.weight", h + "mlp.experts.gate_up_proj", F, F)
+                plain(b + "moe.down.weight", h + "mlp.experts.down_proj")
             if c["qk_norm"]:
                 plain(b + "attention.q_norm.weight", h + "self_attn.q_norm.weight")
                 plain(b + "attention.k_norm.weight", h + "self_attn.k_norm.weight")
@@ -222,6 +242,20 @@ def loss_and_logits(c, model):
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, c["vocab"]), targets.reshape(-1),
                                              ignore_index=-100)
     return loss, logits
+
+
+def balance(c, model):
+    """The mean over rows and routers of the balancing loss of the row's sequence, 1 at balance, in
+    the words of Fedus et al. 2021: E sum_e f_e P_e; f is the share of the sequence's choices."""
+    tokens, _, positions, mask = batch(c)
+    with torch.no_grad():
+        routers = model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False,
+                        output_router_logits=True).router_logits
+    total, one = 0.0, transformers.models.mixtral.modeling_mixtral.load_balancing_loss_func
+    for logits in routers:
+        for rows in logits.reshape(c["batch"], c["context"], c["experts"]):
+            total += float(one((rows,), c["experts"], c["experts_per_token"])) / c["experts_per_token"]
+    return total / (len(routers) * c["batch"])
 
 
 def rate(step):
@@ -271,6 +305,8 @@ def settings(c):
         "model.rope_scaling.beta_fast": r.get("beta_fast", 32.0),
         "model.rope_scaling.beta_slow": r.get("beta_slow", 1.0),
         "model.rope_scaling.attention_factor": r.get("attention_factor", 0.0),
+        "model.experts": c["experts"], "model.experts_per_token": c["experts_per_token"],
+        "model.router.renormalize": int(c["experts"] > 0),
         "train.global_batch": c["batch"], "data.documents": "bounded" if c["documents"] else "joined",
         "data.end_of_text": END_OF_TEXT if c["documents"] else -1,
     }
@@ -289,6 +325,8 @@ def write(name, c):
     tensors = {"loss": np.array([loss.item()]), "logits": logits[0].detach().numpy()}
     for our_name, (tensor, cut) in ours.items():
         tensors["gradient " + our_name] = cut(tensor.grad).detach().numpy().copy()
+    if c["experts"]:
+        tensors["balance"] = np.array([balance(c, model)])
     tensors["curve"], tensors["norms"] = curve(c, model)
     path = os.path.join(HERE, "values", name + ".golden")
     with open(path, "wb") as f:

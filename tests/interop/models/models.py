@@ -8,8 +8,8 @@ os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 os.environ["HF_HUB_OFFLINE"] = "1"
 import numpy as np
 import torch
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config,
-                          Qwen3Config)
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig,
+                          Qwen2Config, Qwen3Config)
 
 # Odd sizes where the kernels allow them; the window, the original context and the ramps of scaled
 # angles all lie within the tokens that are compared.
@@ -39,6 +39,9 @@ CONFIGS = {
     "qwen3": lambda: Qwen3Config(**LIKE, head_dim=16),
     "qwen3-bias-yarn": lambda: Qwen3Config(**LIKE, head_dim=16, attention_bias=True,
                                            rope_parameters=YARN),
+    "mixtral": lambda: MixtralConfig(**LIKE, num_local_experts=4),
+    "mixtral-fused": lambda: MixtralConfig(**LIKE, num_local_experts=6, num_experts_per_tok=3,
+                                           sliding_window=9, tie_word_embeddings=True),
 }
 
 
@@ -56,8 +59,9 @@ def make(out):
         with torch.no_grad():  # biases and norms begin as zeros and ones, which fit anywhere
             for weight in model.parameters():
                 weight.add_(0.1 * torch.randn_like(weight))
-        # one of them in several files with an index
-        model.save_pretrained(f"{out}/{name}",
+        # one of them in several files with an index, one as version 5 has it in memory
+        form = dict(save_original_format=False) if name == "mixtral-fused" else {}
+        model.save_pretrained(f"{out}/{name}", **form,
                               max_shard_size="40KB" if name == "llama-gqa" else "1GB")
     print(" ".join(CONFIGS))
 

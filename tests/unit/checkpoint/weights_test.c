@@ -544,6 +544,8 @@ static void experts_are_translated_both_ways(void **state)
     must(hd_hf_write_config(&job, HD_F32, &out));
     must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
     assert_memory_equal(&job, &again, sizeof job);
+    assert_non_null(strstr(out.data, "\"router_jitter_noise\":0.0"));
+    assert_non_null(strstr(out.data, "\"router_aux_loss_coef\":0.25"));
 
     job.shared_ffn_hidden = 8;
     assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
