@@ -96,8 +96,8 @@ CASES = {
     "mistral": case("mistral", heads=2, kv_heads=1, head_width=16, window=7, context=23),
     "qwen2": case("qwen2", heads=3, kv_heads=1, qkv_bias=True, tied=True, window=5, window_from=1),
     "mixtral": case("mixtral", **EXPERTS),
-    "mixtral-documents": case("mixtral", **{**EXPERTS, "context": 29, "experts": 5, "experts_per_token": 3,
-                                            "tied": True}, documents=True),
+    "mixtral-documents": case("mixtral", **{**EXPERTS, "context": 29, "vocab": 61, "experts": 5,
+                                            "experts_per_token": 3, "tied": True}, documents=True),
     "qwen3": case("qwen3", heads=4, kv_heads=2, head_width=16, qk_norm=True, norm_eps=1e-6),
 }
 
@@ -151,6 +151,7 @@ def build(c):
             config = transformers.Qwen3Config(attention_bias=False, **common)
             kind = transformers.Qwen3ForCausalLM
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"  # the others know no fp64
     return kind(config).double().train()
 
 
@@ -249,8 +250,8 @@ def balance(c, model):
     the words of Fedus et al. 2021: E sum_e f_e P_e; f is the share of the sequence's choices."""
     tokens, _, positions, mask = batch(c)
     with torch.no_grad():
-        routers = model(input_ids=tokens, position_ids=positions, attention_mask=mask, use_cache=False,
-                        output_router_logits=True).router_logits
+        routers = model.model(input_ids=tokens, position_ids=positions, attention_mask=mask,
+                              use_cache=False, output_router_logits=True).router_logits
     total, one = 0.0, transformers.models.mixtral.modeling_mixtral.load_balancing_loss_func
     for logits in routers:
         for rows in logits.reshape(c["batch"], c["context"], c["experts"]):
@@ -290,7 +291,10 @@ def curve(c, model):
 
 def settings(c):
     r = c["rope"] or {}
+    experts = {"model.experts": c["experts"], "model.experts_per_token": c["experts_per_token"],
+               "model.router.renormalize": 1} if c["experts"] else {}
     return {
+        **experts,
         "model.family": c["family"], "model.layers": c["layers"], "model.hidden": c["hidden"],
         "model.heads": c["heads"], "model.kv_heads": c["kv_heads"], "model.head_width": c["head_width"],
         "model.ffn_hidden": c["ffn_hidden"], "model.vocab": c["vocab"], "model.context": c["context"],
@@ -305,8 +309,6 @@ def settings(c):
         "model.rope_scaling.beta_fast": r.get("beta_fast", 32.0),
         "model.rope_scaling.beta_slow": r.get("beta_slow", 1.0),
         "model.rope_scaling.attention_factor": r.get("attention_factor", 0.0),
-        "model.experts": c["experts"], "model.experts_per_token": c["experts_per_token"],
-        "model.router.renormalize": int(c["experts"] > 0),
         "train.global_batch": c["batch"], "data.documents": "bounded" if c["documents"] else "joined",
         "data.end_of_text": END_OF_TEXT if c["documents"] else -1,
     }
