@@ -116,10 +116,10 @@ static void emit_exchange(struct hd_emit *e)
     struct hd_operand records = hd_emit_global(e, HD_GLOBAL_RECORDS);
     struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
 
-    (void)hd_emit_kernel(
-        e, HD_K_step_record,
-        &(struct hd_step_record_args){.chunks = r->chunk_count, .counts_loss = r->coord.tp == 0},
-        (struct hd_operand[]){record, block, hd_emit_global(e, HD_GLOBAL_SUMS)});
+    (void)hd_emit_kernel(e, HD_K_step_record,
+                         &(struct hd_step_record_args){.chunks = r->own_chunk_count,
+                                                       .counts_loss = r->coord.tp == 0},
+                         (struct hd_operand[]){record, block, hd_emit_global(e, HD_GLOBAL_SUMS)});
     if (!alone)
         (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_WORLD, records, record,
                            HD_EXCHANGE_WORDS, HD_F64);

@@ -297,6 +297,30 @@ static bool is_first_of(const struct hd_registry *registry, enum hd_group_name g
     return hd_mesh_find_group(&registry->mesh, group, registry->rank).index == 0;
 }
 
+/* Chunks of the gradient norm, of all parts: first those whose sums this rank gives to the world.
+ */
+static void number_chunks(struct hd_registry *registry)
+{
+    for (int first = 1; first >= 0; first--) {
+        for (int i = 0; i < registry->part_count; i++) {
+            struct hd_part *part = &registry->parts[i];
+
+            if (!part->trainable || is_first_of(registry, part->reduce_group) != first)
+                continue;
+            for (int k = 0; k < part->segment_count; k++) {
+                struct hd_segment *s = &part->segments[k];
+
+                s->first_chunk = registry->chunk_count;
+                if (s->counted)
+                    registry->chunk_count +=
+                        (s->end - s->begin + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
+            }
+        }
+        if (first)
+            registry->own_chunk_count = registry->chunk_count;
+    }
+}
+
 static enum hd_status lay_out_part(struct hd_registry *registry, int part_number)
 {
     struct hd_part *part = &registry->parts[part_number];
@@ -312,14 +336,6 @@ static enum hd_status lay_out_part(struct hd_registry *registry, int part_number
         put_params(registry, part_number, (enum treatment)t, &last, order, &order_count);
     part->count = round_up(part->count, HD_PARAM_ALIGN);
     part->segments[part->segment_count - 1].end = part->count;
-    for (int i = 0; i < part->segment_count && part->trainable; i++) {
-        struct hd_segment *s = &part->segments[i];
-
-        s->counted = s->counted && is_first_of(registry, part->reduce_group);
-        s->first_chunk = registry->chunk_count;
-        if (s->counted)
-            registry->chunk_count += (s->end - s->begin + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK;
-    }
     make_ranges(registry, part, order, order_count);
     return HD_OK;
 }
@@ -415,6 +431,7 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
         if (part->offset[HD_STATE_COPY] < 0)
             part->offset[HD_STATE_COPY] = part->offset[HD_STATE_WEIGHT];
     }
+    number_chunks(registry);
     lay_out_globals(registry);
     return HD_OK;
 }

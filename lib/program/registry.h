@@ -17,7 +17,7 @@
  *     copied, each sees all                no sum, equal bits    counted by tp index 0
  *
  * Experts are a part of their own: their gradients are summed over expert_dp. Of the ranks that
- * hold the same after all sums, the first in dp and cp counts.
+ * hold the same after all sums, the first in dp and cp tells the others; all work alike.
  *
  * The registry
  * also lays out the *state* region: for every part its weights, moments, gradient and compute copy,
@@ -105,8 +105,8 @@ enum hd_state_kind {
 struct hd_segment {
     int64_t begin, end;
     enum hd_group_name sum_group; /* before the data reduction; HD_GROUP_COUNT: none */
-    bool counted;                 /* by this rank, in the gradient norm */
-    int64_t first_chunk;          /* counted: of its gradient in the rank's array of chunk sums */
+    bool counted;        /* in the gradient norm, by this rank among those of its tp group */
+    int64_t first_chunk; /* counted: of its gradient in the rank's array of chunk sums */
 };
 
 struct hd_part {
@@ -149,7 +149,8 @@ struct hd_registry {
     /* set by hd_registry_finish */
     enum hd_dtype compute_dtype;
     bool trains;
-    int64_t chunk_count;
+    int64_t chunk_count;      /* of the gradient norm, that this rank sums up */
+    int64_t own_chunk_count;  /* the first of them, which it alone gives to the exchange */
     int64_t routers, experts; /* set by hd_registry_routers */
     int64_t global_offset[HD_GLOBAL_COUNT];
     int64_t private_bytes, visible_bytes; /* size of the state region's halves */

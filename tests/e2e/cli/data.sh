@@ -101,8 +101,8 @@ tokenize "$work/two.jsonl" --out "$out/g.npy" --tokenizer "$tokenizer" >/dev/nul
 mkdir "$work/stopped"
 has_file() { [ -n "$(ls -A "$work/stopped")" ]; }
 for signal in INT HUP; do
-    set -m # so that the signal is not ignored, as in a script's background it would be
-    "$HEDDLE_BIN/heddle" data tokenize "$work/numbers.txt" --out "$work/stopped/n.idx" --tokenizer "$tokenizer" \
+    set -m # so that the signal is not ignored, as in a script's background or under nohup it would be
+    env --default-signal=HUP,INT "$HEDDLE_BIN/heddle" data tokenize "$work/numbers.txt" --out "$work/stopped/n.idx" --tokenizer "$tokenizer" \
         --threads 1 >"$work/stopped.out" 2>&1 &
     pid=$!
     set +m
