@@ -30,6 +30,8 @@ static const char *const names[] = {
     "llama: cp=4",
     "llama: tp=2 sequence=on cp=2 dp=2",
     "mistral: tp=2 cp=2 cp_exchange=all_gather",
+    "gpt2_dropout: tp=2 sequence=on cp=2 dp=2",
+    "llama_alibi: tp=4 sequence=on cp=2",
 };
 enum { NAMES = sizeof names / sizeof names[0], AT_LEAST = 12 };
 

@@ -17,11 +17,34 @@
 /* ---- gradients by central differences
  * --------------------------------------------------------------- */
 
+/* Back before the first step, at the present weights: every step drops something else. */
+static void begin_again(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+    float **weights = malloc((size_t)r->param_count * sizeof *weights);
+
+    for (int i = 0; i < r->param_count; i++) {
+        const size_t bytes = (size_t)r->params[i].count * sizeof **weights;
+
+        weights[i] = malloc(bytes);
+        memcpy(weights[i], hd_trainer_state(t, i, HD_STATE_WEIGHT), bytes);
+    }
+    assert_int_equal(hd_trainer_init(t), HD_OK);
+    for (int i = 0; i < r->param_count; i++) {
+        memcpy(hd_trainer_state(t, i, HD_STATE_WEIGHT), weights[i],
+               (size_t)r->params[i].count * sizeof **weights);
+        free(weights[i]);
+    }
+    free(weights);
+}
+
 /* Mean loss of the batch at the present weights. */
 static double loss_now(struct hd_trainer *t)
 {
     struct hd_step_result s;
 
+    if (hd_trainer_layout(t)->job.dropout_attention > 0)
+        begin_again(t);
     assert_int_equal(hd_trainer_step(t, 0, &s), HD_OK);
     return s.loss;
 }
@@ -120,9 +143,24 @@ static enum hd_status check_all_params(struct harness_rank *r)
     return st;
 }
 
+static void drop(struct hd_job *job)
+{
+    job->dropout_embedding = 0.1;
+    job->dropout_attention = 0.3;
+    job->dropout_residual = 0.2;
+}
+
+/* Six heads, no power of two. */
+static void weigh_by_distance(struct hd_job *job)
+{
+    job->heads = 6;
+    memcpy(job->positions, "alibi", 6);
+}
+
 /* The corpus is one global batch of windows, read in order: every step sees the same batch. lr 0
  * and no decay: weights stay where the test puts them. */
-static void difference_case(const char *family, int kv_heads, bool tied, int params)
+static void changed_case(const char *family, int kv_heads, bool tied, int params,
+                         void (*change)(struct hd_job *job))
 {
     struct harness h;
     struct hd_job job;
@@ -136,10 +174,17 @@ static void difference_case(const char *family, int kv_heads, bool tied, int par
     job.global_batch = 4;
     job.val_split = 0;
     memcpy(job.order, "sequential", 11);
+    if (change)
+        change(&job);
     if (harness_threads(&job, 1, &checked, check_all_params))
         fail_msg("%s", hd_err_message());
     assert_int_equal(checked, params);
     harness_teardown(&h);
+}
+
+static void difference_case(const char *family, int kv_heads, bool tied, int params)
+{
+    changed_case(family, kv_heads, tied, params, NULL);
 }
 
 /* Parameters: embedding 1, two blocks of 9 (2 norms, q k v out, gate up down), head norm 1, head 1.
@@ -189,6 +234,18 @@ static void qwen3_backward_agrees_with_differences(void **state)
 {
     (void)state;
     difference_case("qwen3", 2, false, 1 + 2 * 11 + 2);
+}
+
+static void gpt2_with_dropout_agrees_with_differences(void **state)
+{
+    (void)state;
+    changed_case("gpt2", 4, true, 2 + 2 * 16 + 2, drop);
+}
+
+static void llama_with_alibi_and_six_heads_agrees_with_differences(void **state)
+{
+    (void)state;
+    changed_case("llama", 2, false, 1 + 2 * 9 + 2, weigh_by_distance);
 }
 
 /* ---- the head in chunks ---- */
@@ -294,6 +351,8 @@ int main(void)
         cmocka_unit_test(llama_with_one_kv_head_and_tied_head_agrees_with_differences),
         cmocka_unit_test(gpt2_backward_agrees_with_differences),
         cmocka_unit_test(gpt2_with_its_own_head_agrees_with_differences),
+        cmocka_unit_test(gpt2_with_dropout_agrees_with_differences),
+        cmocka_unit_test(llama_with_alibi_and_six_heads_agrees_with_differences),
         cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
         cmocka_unit_test(chunks_of_a_shared_head_add_up_to_the_whole),
     };
