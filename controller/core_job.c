@@ -317,7 +317,7 @@ static void announce_start(struct hd_core *core, struct core_job *job,
                            const struct core_placement *place)
 {
     const struct hd_plan_record *plan = &record->plan;
-    char from[64] = "from scratch", layout[64];
+    char from[64] = "from scratch", layout[64], experts[24] = "";
     struct hd_text nodes = {0};
 
     for (size_t m = 0; m < place->member_count; m++)
@@ -331,10 +331,12 @@ static void announce_start(struct hd_core *core, struct core_job *job,
                        plan->dp);
     else
         (void)snprintf(layout, sizeof layout, "dp %d", plan->dp);
+    if (plan->ep > 1)
+        (void)snprintf(experts, sizeof experts, ", ep %d", plan->ep);
     core_event(core, job, "starting", record->attempt, -1, record->plan.ranks[0].node_name,
-               "attempt %d on %s: %d %s devices, %s, micro-batch %d, %s", record->attempt,
+               "attempt %d on %s: %d %s devices, %s%s, micro-batch %d, %s", record->attempt,
                nodes.failed ? "" : nodes.data, plan->rank_count,
-               hd_device_kind_name((int)plan->device), layout, plan->micro_batch, from);
+               hd_device_kind_name((int)plan->device), layout, experts, plan->micro_batch, from);
     hd_text_free(&nodes);
 }
 

@@ -155,9 +155,9 @@ static void show_communication(struct hd_json_writer *w, const struct hd_dry *st
     hd_json_end(w, ']');
 }
 
-static void show_rank(struct hd_json_writer *w, int rank, const struct hd_plan_rank *r,
-                      int64_t between_bytes)
+static void show_rank(struct hd_json_writer *w, int rank, const struct asked *a)
 {
+    const struct hd_plan_rank *r = &a->plan.ranks[rank];
     const struct hd_memory *m = &r->memory;
 
     hd_json_add_int64(w, "rank", rank);
@@ -166,6 +166,8 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct hd_plan_r
     hd_json_add_int64(w, "dp", r->coord.dp);
     hd_json_add_int64(w, "cp", r->coord.cp);
     hd_json_add_int64(w, "tp", r->coord.tp);
+    /* its place in a block of experts (mesh.h) */
+    hd_json_add_int64(w, "ep", (r->coord.dp * a->sizes.cp + r->coord.cp) % a->sizes.ep);
     hd_json_end(w, '}');
     hd_json_begin(w, "memory", '{');
 #define X(name, meaning) hd_json_add_int64(w, #name "_bytes", m->name);
@@ -174,7 +176,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct hd_plan_r
     hd_json_add_int64(w, "private_bytes", m->private_bytes);
     hd_json_add_int64(w, "comm_visible_bytes", m->visible_bytes);
     hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
-    hd_json_add_int64(w, "between_nodes_bytes", between_bytes); /* beside the total */
+    hd_json_add_int64(w, "between_nodes_bytes", a->between_bytes); /* beside the total */
     hd_json_end(w, '}');
     hd_json_begin(w, "step", '{');
     hd_json_add_real(w, "flops", r->step.costs.flops);
@@ -192,7 +194,7 @@ static void print_json(const struct cli *cli, const struct asked *a, struct hd_t
     show_list_begin(&list, out, cli->format, "RankPlanList", "rank_plan");
     for (int r = 0; r < a->plan.world; r++) {
         show_item_begin(&list);
-        show_rank(&list.writer, r, &a->plan.ranks[r], a->between_bytes);
+        show_rank(&list.writer, r, a);
         show_item_end(&list);
     }
     show_list_end(&list);
