@@ -448,9 +448,9 @@ static enum hd_status run_windows(struct hd_trainer *t)
 {
     const int64_t B = t->layout.job.micro_batch, dp = t->layout.mesh.sizes.dp;
 
-    for (int64_t first = t->layout.coord.dp * B; first < t->data.validation.window_count;
-         first += dp * B) {
-        enum hd_status st = hd_batch_fill_validation(t, first);
+    /* As often on every rank, if need be on padding: the ranks of ep send each other rows. */
+    for (int64_t base = 0; base < t->data.validation.window_count; base += dp * B) {
+        enum hd_status st = hd_batch_fill_validation(t, base + t->layout.coord.dp * B);
 
         if (!st)
             st = hd_run(t->runner, t->eval);

@@ -167,6 +167,52 @@ static void too_many_rows_change_no_weight_and_are_named(void **state)
     harness_teardown(&h);
 }
 
+/* Six windows on two ranks that take two at a time: the last call of one of them is all padding,
+ * and still the other's rows go through its experts. */
+static enum hd_status validate(struct harness_rank *r)
+{
+    double *loss = r->context;
+    const struct hd_trainer_options options = {
+        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank};
+    struct hd_trainer *t;
+    double mine = 0;
+    int64_t targets = 0;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    st = hd_trainer_init(t);
+    if (!st)
+        st = hd_trainer_validate(t, &mine, &targets);
+    if (!st && targets % S)
+        st = hd_err(HD_INVALID, "%lld targets are no whole windows", (long long)targets);
+    if (!st && (targets / S % (2 * B) == 0 || targets / S % (2 * B) > B))
+        st = hd_err(HD_INVALID, "%lld windows, of which every rank has some to the end",
+                    (long long)(targets / S));
+    loss[r->rank] = mine;
+    hd_trainer_free(t);
+    return st;
+}
+
+static void a_rank_without_windows_serves_its_experts(void **state)
+{
+    double one[1] = {0}, two[2] = {0};
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 1120); /* a tenth of it: 6 windows of 16, and a target */
+    job = job_of(&h, 1, 1);
+    if (harness_threads(&job, 1, one, validate))
+        fail_msg("%s", hd_err_message());
+    job = job_of(&h, 2, 2);
+    if (harness_threads(&job, 2, two, validate))
+        fail_msg("%s", hd_err_message());
+    assert_true(two[0] == two[1]);
+    assert_true(fabs(two[0] - one[0]) < 1e-5);
+    harness_teardown(&h);
+}
+
 /* ---- bytes sent ---- */
 
 /* Over ep = 2, both ranks together, by hand:
@@ -209,6 +255,7 @@ int main(void)
         cmocka_unit_test(routers_report_their_loads),
         cmocka_unit_test(a_capacity_drops_what_is_beyond_it),
         cmocka_unit_test(too_many_rows_change_no_weight_and_are_named),
+        cmocka_unit_test(a_rank_without_windows_serves_its_experts),
         cmocka_unit_test(experts_send_counts_and_rows),
     };
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
