@@ -192,6 +192,44 @@ static void mixtures_train_alike_with_routing_free_and_played_back(void **state)
     harness_teardown(&h);
 }
 
+/* In bf16 with the choices played back: gradients of the first step within the bound that grows
+ * with the layers above. */
+static void in_bf16_they_stay_within_its_rounding(void **state)
+{
+    struct choices *choices = harness_shared(sizeof *choices);
+    struct routing look_on = {.mode = LOOK, .choices = choices};
+    struct routing play = {.mode = PLAY_BACK, .choices = choices};
+    struct run *one = run_new(1);
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    one->backend = &table;
+    one->before_step = before_step;
+    one->context = &look_on;
+    job = job_of(&h, &layouts[0]);
+    (void)snprintf(job.precision, sizeof job.precision, "bf16");
+    if (run_on_threads(&job, one))
+        fail_msg("%s", hd_err_message());
+    for (int i = 1; i < LAYOUTS; i++) {
+        struct run *mine = run_new(1);
+
+        mine->backend = &table;
+        mine->before_step = before_step;
+        mine->context = &play;
+        job = job_of(&h, &layouts[i]);
+        (void)snprintf(job.precision, sizeof job.precision, "bf16");
+        if (run_on_threads(&job, mine) ||
+            compare_gradients(&job, mine->first_grad, one->first_grad, bf16_bound, NULL))
+            fail_msg("layout %d: %s", i, hd_err_message());
+        run_free(mine);
+    }
+    run_free(one);
+    harness_shared_free(choices, sizeof *choices);
+    harness_teardown(&h);
+}
+
 /* Goal: play-back is not idle. Method: other choices than the routers' give another loss. */
 static void other_choices_give_another_loss(void **state)
 {
@@ -221,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mixtures_train_alike_with_routing_free_and_played_back),
+        cmocka_unit_test(in_bf16_they_stay_within_its_rounding),
         cmocka_unit_test(other_choices_give_another_loss),
     };
     return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
