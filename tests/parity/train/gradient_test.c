@@ -248,6 +248,13 @@ static void llama_with_alibi_and_six_heads_agrees_with_differences(void **state)
     changed_case("llama", 2, false, 1 + 2 * 9 + 2, weigh_by_distance);
 }
 
+/* No table of positions, and keys whose bias has no gradient. */
+static void gpt2_with_alibi_agrees_with_differences(void **state)
+{
+    (void)state;
+    changed_case("gpt2", 2, true, 1 + 2 * 16 + 2, weigh_by_distance);
+}
+
 /* ---- the head in chunks ---- */
 
 struct heads {
@@ -353,6 +360,7 @@ int main(void)
         cmocka_unit_test(gpt2_with_its_own_head_agrees_with_differences),
         cmocka_unit_test(gpt2_with_dropout_agrees_with_differences),
         cmocka_unit_test(llama_with_alibi_and_six_heads_agrees_with_differences),
+        cmocka_unit_test(gpt2_with_alibi_agrees_with_differences),
         cmocka_unit_test(chunks_of_the_head_add_up_to_the_whole),
         cmocka_unit_test(chunks_of_a_shared_head_add_up_to_the_whole),
     };
