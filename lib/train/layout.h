@@ -28,7 +28,7 @@ enum {
     X(gradients, "fp32 gradient sums (comm-visible)")                             \
     X(moments, "both moments of AdamW")                                           \
     X(step_state, "step block, chunk sums, exchange records, update ranges")      \
-    X(constants, "tables of angles and indices, caches")                          \
+    X(constants, "tables of angles, slopes and indices, caches")                  \
     X(kept, "activations that forward leaves for backward, all slots")            \
     X(deferred, "what backward leaves for postponed weight gradients, all slots") \
     X(work, "temporaries and scratch")                                            \

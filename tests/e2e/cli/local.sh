@@ -20,6 +20,14 @@ run=$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1)
 check_equal the_run_keeps_its_checkpoints 3 "$(heddle checkpoint ls "$run" -o jsonl | wc -l)"
 check the_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
 
+# distances in place of positions, and a share dropped: it trains and writes, and no transformers model is like it
+check alibi_and_dropout_train heddle local "$file" --set model.positions=alibi --set train.dropout=0.1 \
+    --state-dir "$work/alibi"
+run=$(find "$work/alibi" -mindepth 1 -maxdepth 1)
+check that_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
+check_status but_has_no_other_form 2 heddle checkpoint export "$run" --out "$work/exported"
+check_equal as_is_said 1 "$(grep -c 'llama has no word for model.positions: alibi' "$work/check.err")"
+
 heddle local "$file" -o jsonl --set 'train.profile.steps=[2,3]' --state-dir "$work/profiled" \
     >"$work/profiled.jsonl" 2>/dev/null
 profile=$(dirname "$(find "$work/profiled" -path '*/attempt-1/profile/rank-1.json')")
