@@ -318,6 +318,24 @@ static void show(struct rank *r, int64_t step, const struct hd_scalar *scalars, 
     r->board_failed = true;
 }
 
+/* The busiest expert in even shares, as `heddle watch` tells it. */
+static void show_router(struct rank *r, int64_t step, const struct hd_router_result *router)
+{
+    struct hd_scalar scalars[] = {{"router/balance", router->balance},
+                                  {"router/z", router->z},
+                                  {"router/dropped", (double)router->dropped},
+                                  {"router/busiest_expert", 0}};
+    int64_t sum = 0, most = 0;
+
+    for (int64_t e = 0; e < router->experts; e++) {
+        sum += router->load[e];
+        most = router->load[e] > most ? router->load[e] : most;
+    }
+    if (sum)
+        scalars[3].value = (double)most * (double)router->experts / (double)sum;
+    show(r, step, scalars, sizeof scalars / sizeof scalars[0]);
+}
+
 static void show_step(struct rank *r, const struct hd_step_result *s)
 {
     const struct hd_scalar scalars[] = {
@@ -327,6 +345,8 @@ static void show_step(struct rank *r, const struct hd_step_result *s)
     };
 
     show(r, s->step, scalars, sizeof scalars / sizeof scalars[0]);
+    if (s->router.present)
+        show_router(r, s->step, &s->router);
 }
 
 /* ---- the profile ---- */
