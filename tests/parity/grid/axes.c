@@ -79,6 +79,7 @@ enum {
     ALL_AXES = (1 << GRID_AXES) - 1,
     DENSE = ALL_AXES & ~(1 << GRID_EP), /* without experts */
     MASKS = DENSE & ~(1 << GRID_PP | 1 << GRID_SCHEDULE),
+    EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP,
     GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 
@@ -87,6 +88,15 @@ static void drop(struct hd_job *job)
     job->dropout_embedding = 0.1;
     job->dropout_attention = 0.3;
     job->dropout_residual = 0.2;
+}
+
+/* Everything that a router may be asked beside what Mixtral asks; many choices are dropped. */
+static void crowd(struct hd_job *job)
+{
+    job->renormalize = false;
+    job->noisy = true;
+    job->capacity = 1;
+    job->shared_ffn_hidden = 32;
 }
 
 /* Twelve heads: no power of two, but four tp ranks share them. */
@@ -107,6 +117,9 @@ static const struct grid_model models[] = {
     {"mistral", "mistral", 258, false, GROUPS | 1 << GRID_EXCHANGE,
      "a window of 5 on grouped queries", NULL},
     {"mixtral", "mixtral", 258, false, ALL_AXES, "2 of 4 experts on grouped queries", NULL},
+    {"mixtral_capacity", "mixtral", 257, true, EXPERTS,
+     "noisy gates as they are, an even share for each expert, a shared one, bounded documents",
+     crowd},
     {"gpt2_dropout", "gpt2", 257, false, MASKS, "dropout of embedding, attention and residual",
      drop},
     {"llama_alibi", "llama", 258, true, GROUPS | 1 << GRID_EXCHANGE,
