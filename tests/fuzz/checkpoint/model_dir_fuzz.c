@@ -65,11 +65,14 @@ static void try_config(const char *text, size_t size)
         promise(job.kv_heads >= 1 && job.vocab >= 2 && job.context >= 1 && job.ffn_hidden >= 1);
         promise(job.window >= 0 && job.window_from >= 0 && job.window_from <= job.layers);
         promise(job.rope_theta >= 1 && job.norm_eps > 0);
+        promise(job.dropout_attention >= 0 && job.dropout_attention <= 0.99);
         if (!hd_hf_write_config(&job, HD_F32, &out)) {
             promise(!hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
             promise(again.hidden == job.hidden && again.head_width == job.head_width &&
-                    again.window == job.window && again.window_from == job.window_from &&
-                    again.qkv_bias == job.qkv_bias && again.rope_factor == job.rope_factor &&
+                    again.dropout_attention == job.dropout_attention &&
+                    again.dropout_residual == job.dropout_residual && again.window == job.window &&
+                    again.window_from == job.window_from && again.qkv_bias == job.qkv_bias &&
+                    again.rope_factor == job.rope_factor &&
                     again.tie_embeddings == job.tie_embeddings);
         }
     }
