@@ -189,15 +189,11 @@ static struct hd_operand gather_sums(struct experts *x, const char *name, struct
     return all;
 }
 
-static void route(struct experts *x)
+/* Probabilities, choices and gates of every row. */
+static void choose(struct experts *x)
 {
-    struct hd_emit *e = x->e;
-    const int64_t cp = e->registry->mesh.sizes.cp;
-    const struct hd_operand in = in_fp32(x),
-                            logits = router_product(x, "scores", in, x->op->param[0]);
-    const struct hd_operand run_counts = numbers(x, "run_counts", HD_I32, x->Q, x->E);
-    struct hd_operand prob_sums = numbers(x, "prob_sums", HD_F32, x->Q, x->E);
-    struct hd_operand taken = hd_emit_none();
+    const struct hd_operand in = in_fp32(x);
+    const struct hd_operand logits = router_product(x, "scores", in, x->op->param[0]);
 
     add_noise(x, in);
     x->probs = numbers(x, "probs", HD_F32, x->R, x->E);
@@ -205,47 +201,77 @@ static void route(struct experts *x)
     x->chosen = numbers(x, "chosen", HD_I32, x->R, x->K);
     x->gate = numbers(x, "gate", HD_F32, x->R, x->K);
     (void)hd_emit_kernel(
-        e, HD_K_route_forward,
+        x->e, HD_K_route_forward,
         &(struct hd_route_forward_args){
             .R = x->R, .E = x->E, .K = x->K, .renormalize = x->router->renormalize},
         (struct hd_operand[]){x->probs, x->lse, x->chosen, x->gate, logits, x->noise_logits,
                               x->noise});
-    (void)hd_emit_kernel(e, HD_K_route_sums,
+}
+
+/* What the losses and the capacity need to know of whole sequences. */
+struct sums {
+    struct hd_operand run_counts; /* [Q, E] of this rank's runs */
+    struct hd_operand prob_sums;  /* [B, E] of whole sequences */
+    struct hd_operand taken;      /* [Q, E] before each run; absent without context parallelism */
+};
+
+static struct sums sum_up(struct experts *x)
+{
+    const int64_t cp = x->e->registry->mesh.sizes.cp;
+    struct sums s = {.run_counts = numbers(x, "run_counts", HD_I32, x->Q, x->E),
+                     .prob_sums = numbers(x, "prob_sums", HD_F32, x->Q, x->E),
+                     .taken = hd_emit_none()};
+    struct hd_operand all_counts, all_sums;
+
+    (void)hd_emit_kernel(x->e, HD_K_route_sums,
                          &(struct hd_route_sums_args){.R = x->R, .E = x->E, .K = x->K, .Q = x->Q},
-                         (struct hd_operand[]){run_counts, prob_sums, x->chosen, x->probs});
-    x->counts = run_counts;
-    if (cp > 1) {
-        const struct hd_operand all_counts = gather_sums(x, "all_run_counts", run_counts, HD_I32);
-        const struct hd_operand all_sums = gather_sums(x, "all_prob_sums", prob_sums, HD_F32);
+                         (struct hd_operand[]){s.run_counts, s.prob_sums, x->chosen, x->probs});
+    x->counts = s.run_counts;
+    if (cp == 1)
+        return s;
+    all_counts = gather_sums(x, "all_run_counts", s.run_counts, HD_I32);
+    all_sums = gather_sums(x, "all_prob_sums", s.prob_sums, HD_F32);
+    x->counts = numbers(x, "counts", HD_I32, x->B, x->E);
+    s.prob_sums = numbers(x, "prob_sums", HD_F32, x->B, x->E);
+    s.taken = numbers(x, "taken", HD_I32, x->Q, x->E);
+    (void)hd_emit_kernel(
+        x->e, HD_K_route_totals,
+        &(struct hd_route_totals_args){
+            .E = x->E, .Q = x->Q, .runs = x->runs, .P = cp, .rank = x->e->registry->coord.cp},
+        (struct hd_operand[]){x->counts, s.prob_sums, s.taken, all_counts, all_sums});
+    return s;
+}
 
-        x->counts = numbers(x, "counts", HD_I32, x->B, x->E);
-        prob_sums = numbers(x, "prob_sums", HD_F32, x->B, x->E);
-        taken = numbers(x, "taken", HD_I32, x->Q, x->E);
-        (void)hd_emit_kernel(
-            e, HD_K_route_totals,
-            &(struct hd_route_totals_args){
-                .E = x->E, .Q = x->Q, .runs = x->runs, .P = cp, .rank = e->registry->coord.cp},
-            (struct hd_operand[]){x->counts, prob_sums, taken, all_counts, all_sums});
-    }
-    if (e->rec->shape.mode == HD_RECORD_TRAIN) {
-        struct hd_operand record = hd_emit_global(e, HD_GLOBAL_ROUTES);
+/* For the step's report, and for nobody else. */
+static void tell(struct experts *x, const struct sums *s)
+{
+    struct hd_operand record = hd_emit_global(x->e, HD_GLOBAL_ROUTES);
 
-        record.offset_bytes = x->router->number * (HD_ROUTE_WORDS + x->E) * (int64_t)sizeof(double);
-        (void)hd_emit_kernel(
-            e, HD_K_route_record,
-            &(struct hd_route_record_args){.R = x->R,
-                                           .E = x->E,
-                                           .K = x->K,
-                                           .Q = x->Q,
-                                           .runs = x->runs,
-                                           .S = x->S,
-                                           .capacity = x->capacity},
-            (struct hd_operand[]){record, x->counts, prob_sums, run_counts, taken, x->lse});
-    }
+    record.offset_bytes = x->router->number * (HD_ROUTE_WORDS + x->E) * (int64_t)sizeof(double);
+    (void)hd_emit_kernel(
+        x->e, HD_K_route_record,
+        &(struct hd_route_record_args){.R = x->R,
+                                       .E = x->E,
+                                       .K = x->K,
+                                       .Q = x->Q,
+                                       .runs = x->runs,
+                                       .S = x->S,
+                                       .capacity = x->capacity},
+        (struct hd_operand[]){record, x->counts, s->prob_sums, s->run_counts, s->taken, x->lse});
+}
+
+static void route(struct experts *x)
+{
+    struct sums s;
+
+    choose(x);
+    s = sum_up(x);
+    if (x->e->rec->shape.mode == HD_RECORD_TRAIN)
+        tell(x, &s);
     x->slot = numbers(x, "slot", HD_I32, x->R, x->K);
     x->expert_counts = numbers(x, "expert_counts", HD_I32, x->E, 0);
     x->sent = numbers(x, "sent_counts", HD_I32, x->P, 0);
-    (void)hd_emit_kernel(e, HD_K_assign,
+    (void)hd_emit_kernel(x->e, HD_K_assign,
                          &(struct hd_assign_args){.R = x->R,
                                                   .E = x->E,
                                                   .K = x->K,
@@ -254,8 +280,8 @@ static void route(struct experts *x)
                                                   .P = x->P,
                                                   .capacity = x->capacity},
                          (struct hd_operand[]){x->slot, x->expert_counts, x->sent,
-                                               hd_emit_global(e, HD_GLOBAL_BLOCK), x->chosen,
-                                               run_counts, taken});
+                                               hd_emit_global(x->e, HD_GLOBAL_BLOCK), x->chosen,
+                                               s.run_counts, s.taken});
 }
 
 /* ---- dispatch ---- */
