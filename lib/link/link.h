@@ -23,7 +23,8 @@
 #include "base/status.h"
 #include "link/report.h"
 
-enum { HD_LINK_PROTOCOL_MIN = 1, HD_LINK_PROTOCOL_MAX = 1 };
+/* 2: step reports with what routers did. */
+enum { HD_LINK_PROTOCOL_MIN = 2, HD_LINK_PROTOCOL_MAX = 2 };
 
 /* Message types on the links; reports are one of them. Numbers are never used again. */
 enum hd_link_message {
