@@ -373,6 +373,14 @@ static enum hd_status validate(struct rank *r)
 
     hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
     st = hd_trainer_validate(r->trainer, &loss, &targets);
+    if (st == HD_LIMIT) { /* on every rank: no loss this time, the work goes on */
+        char text[256];
+
+        (void)snprintf(text, sizeof text, "no validation at step %lld: %s", (long long)step,
+                       hd_err_message());
+        say(r, HD_LINK_LEVEL_WARN, text);
+        return HD_OK;
+    }
     if (st)
         return st;
     hd_log(HD_LOG_INFO, "step %lld: val_loss %.4f over %lld targets", (long long)step, loss,

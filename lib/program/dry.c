@@ -23,8 +23,36 @@ int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_
 
 static bool is_matrix_work(enum hd_kernel kernel)
 {
-    return kernel == HD_K_gemm || kernel == HD_K_attention_forward ||
+    return kernel == HD_K_gemm || kernel == HD_K_grouped_gemm ||
+           kernel == HD_K_grouped_gemm_weight || kernel == HD_K_attention_forward ||
            kernel == HD_K_attention_backward;
+}
+
+int64_t hd_dry_node_bytes(const struct hd_chunk *chunk, const struct hd_node *node)
+{
+    const int P = chunk->group_size[node->group];
+
+    if (node->comm == HD_COMM_SEND) /* a shift: every member receives once */
+        return P * hd_dry_comm_bytes(HD_COMM_RECV, P, node->count, node->dtype);
+    if (node->comm == HD_COMM_ALL_TO_ALL_V)
+        return node->rows.even * (P - 1) * node->rows.elements *
+               (int64_t)hd_dtype_size(node->dtype);
+    return hd_dry_comm_bytes(node->comm, P, node->count, node->dtype);
+}
+
+static int64_t node_bytes(const struct hd_dry *dry, const struct hd_chunk *chunk,
+                          const struct hd_node *node)
+{
+    if (node->comm != HD_COMM_ALL_TO_ALL_V || !dry->moved_rows)
+        return hd_dry_node_bytes(chunk, node);
+    return dry->moved_rows(dry->context, node) * node->rows.elements *
+           (int64_t)hd_dtype_size(node->dtype);
+}
+
+/* Whoever receives moves the bytes of a shift. */
+static enum hd_comm_kind counted_as(enum hd_comm_kind kind)
+{
+    return kind == HD_COMM_SEND ? HD_COMM_RECV : kind;
 }
 
 void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool first,
@@ -37,25 +65,11 @@ void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call c
 
         if ((node->only_first && !first) || (node->only_last && !last))
             continue;
-        if (node->is_comm && node->comm == HD_COMM_SEND) { /* each member sends and receives once */
-            const int P = chunk->group_size[node->group];
-
-            dry->calls[node->group][HD_COMM_SEND]++;
-            dry->calls[node->group][HD_COMM_RECV]++;
-            dry->group_bytes[node->group][HD_COMM_RECV] +=
-                P * hd_dry_comm_bytes(HD_COMM_RECV, P, node->count, node->dtype);
-        } else if (node->is_comm && node->comm == HD_COMM_ALL_TO_ALL_V) {
-            const int64_t row_bytes = node->rows.elements * (int64_t)hd_dtype_size(node->dtype);
-            const int64_t moved_rows = dry->moved_rows
-                                           ? dry->moved_rows(dry->context, node)
-                                           : node->rows.even * (chunk->group_size[node->group] - 1);
-
+        if (node->is_comm) {
             dry->calls[node->group][node->comm]++;
-            dry->group_bytes[node->group][node->comm] += moved_rows * row_bytes;
-        } else if (node->is_comm) {
-            dry->calls[node->group][node->comm]++;
-            dry->group_bytes[node->group][node->comm] += hd_dry_comm_bytes(
-                node->comm, chunk->group_size[node->group], node->count, node->dtype);
+            if (node->comm == HD_COMM_SEND) /* each member sends and receives once */
+                dry->calls[node->group][HD_COMM_RECV]++;
+            dry->group_bytes[node->group][counted_as(node->comm)] += node_bytes(dry, chunk, node);
         } else {
             double before = dry->costs.flops;
 

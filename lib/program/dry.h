@@ -26,6 +26,11 @@ struct hd_dry {
 void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool first,
                 bool last);
 
+/* Bytes that the members of a collective's group move together; where routers decide, at even
+ * loads.
+ */
+int64_t hd_dry_node_bytes(const struct hd_chunk *chunk, const struct hd_node *node);
+
 /* Bytes that the members of a group of P move for one collective of `count` elements (comm.h). */
 int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_dtype dtype);
 

@@ -68,7 +68,7 @@ static struct hd_operand first_output(const struct hd_node *node)
     return node->operand[k];
 }
 
-static const char *node_name(const struct hd_node *node)
+const char *hd_node_name(const struct hd_node *node)
 {
     if (node->is_comm)
         return node->comm == HD_COMM_SEND ? "shift" : hd_comm_kind_name(node->comm);
@@ -82,7 +82,7 @@ static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
     const struct hd_operand output = first_output(node);
     const struct hd_store *out = &chunk->stores[output.store];
 
-    hd_text_add(text, "%4d %s%s", number, node_name(node),
+    hd_text_add(text, "%4d %s%s", number, hd_node_name(node),
                 node->contribution ? (node->first_contribution ? " =+" : " +") : "");
     pad_to(text, start, 34);
     list_operands(chunk, text, node, true);

@@ -10,9 +10,9 @@
  *           round: while one is attended to, it is passed on and the next arrives. In backward they
  *           go round again, and behind each the sum of its gradients, fp32: a rank adds its term to
  *           what arrived while it computed, passes it on, and after P shifts it is home.
- *   gather  all blocks arrive at once; in backward they are gathered again, and the gradients of
- * all blocks become sums by one reduce-scatter. One collective instead of P - 1 shifts, for memory
- * of P blocks.
+ *   gather  all blocks arrive at once; in backward they are gathered again, and the gradients
+ *           of all blocks become sums by one reduce-scatter. One collective instead of P - 1
+ *           shifts, for memory of P blocks.
  *
  * A block of which no key is visible to any row (a window, no causal mask reaching it) is passed on
  * but not attended to. The own block always has visible pairs: each row sees itself.

@@ -63,13 +63,22 @@ static int64_t sent_bound(const struct experts *x)
     return x->capacity ? least(all, x->E * x->capacity * x->B) : all;
 }
 
+/* How many dp indices the ranks have that share experts with this one: neighbours in dp x cp, each
+ * of which may hold a part of as many sequences. */
+static int64_t places_in_dp(const struct hd_registry *r)
+{
+    const int64_t cp = r->mesh.sizes.cp, ep = r->mesh.sizes.ep;
+    const int64_t first = (r->coord.dp * cp + r->coord.cp) / ep * ep;
+
+    return (first + ep - 1) / cp - first / cp + 1;
+}
+
 /* Of P ranks: all that they can send to this rank's experts; with a capacity as much as whole
  * sequences may; else what the job says there should be room for. */
 static int64_t received_bound(const struct experts *x)
 {
-    const int64_t cp = x->e->registry->mesh.sizes.cp;
-    const int64_t sequences = x->B * (x->P > cp ? x->P / cp : 1);
     const int64_t even = x->R * x->K, all = even * x->P;
+    const int64_t sequences = x->B * places_in_dp(x->e->registry);
 
     if (x->P == 1)
         return sent_bound(x);
@@ -97,15 +106,20 @@ static struct experts describe(struct hd_emit *e, const struct hd_op *op)
                         .El = gate->local[0],
                         .P = gate->shape[0] / gate->local[0],
                         .B = e->rec->shape.B,
-                        .S = e->rec->shape.S *
-                             (e->rec->shape.mode == HD_RECORD_DECODE ? 1 : sizes->cp),
+                        .S = e->rec->shape.S * sizes->cp,
                         .runs = sizes->cp > 1 ? 2 : 1};
 
     x.Q = x.B * x.runs;
-    if (x.router->capacity > 0)
+    /* generation sees a sequence in pieces: there is no whole of which each may have a share */
+    if (x.router->capacity > 0 && e->rec->shape.mode != HD_RECORD_DECODE)
         x.capacity = (int64_t)ceil(x.router->capacity * (double)(x.S * x.K) / (double)x.E);
     x.T_sent = sent_bound(&x);
     x.T_received = received_bound(&x);
+    if (x.T_received > INT32_MAX)
+        hd_emit_fail(e, hd_err(HD_LIMIT,
+                               "room for %lld rows of experts on one rank; lower micro_batch, or "
+                               "set parallel.expert_rows",
+                               (long long)x.T_received));
     return x;
 }
 
@@ -322,7 +336,7 @@ static void send_rows(struct experts *x, struct hd_operand received, struct hd_o
     const struct hd_node_rows bounds = {.sent_max = back ? x->T_received : x->T_sent,
                                         .received_max = back ? x->T_sent : x->T_received,
                                         .elements = x->C,
-                                        .even = x->R * x->K};
+                                        .even = x->T_sent};
     const struct hd_operand operands[] = {
         received, sent, back ? x->received : x->sent, first ? x->received : hd_emit_none(),
         block_field(x->e, offsetof(struct hd_step_block, too_many_rows))};

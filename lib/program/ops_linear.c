@@ -291,8 +291,9 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
     const int64_t R = x->dim[0];
     int64_t step;
 
-    h.Vp = (h.V + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
-    step = head_chunk_rows(R, h.Vp, h.dtype);
+    h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
+    step =
+        head_chunk_rows(R, h.Vp, h.dtype); /* by the share with its padding: alike on all ranks */
     h.logits = hd_emit_temp(e, "logits", h.dtype, step, h.Vp);
     if (h.train_x)
         h.dx = hd_emit_temp(e, "grad", h.dtype, R, h.C);

@@ -3,10 +3,10 @@
  *
  * Between enter and leave each tp rank works with its share of the weights on every row.
  *
- *   enter (f)  forward   each rank gets every row: it has them already, or gathers them
- *              backward  each rank holds a part of every row's dx: their sum, or the sum of its
- * rows leave (g)  forward   each rank holds a part of every row: their sum, or the sum of its rows
- *              backward  each rank gets every row of dy: it has them already, or gathers them
+ *   enter (f)  forward   every row: a rank has them already, or gathers them
+ *              backward  a part of every row's dx: their sum, or the sum of its rows
+ *   leave (g)  forward   a part of every row: their sum, or the sum of its rows
+ *              backward  every row of dy: a rank has them already, or gathers them
  *
  * With sequence parallelism a rank has the rows [i R/tp, (i+1) R/tp) outside, so that norms,
  * residuals and what they keep shrink by tp; a gather and a scattered sum move together what one

@@ -134,8 +134,11 @@ static bool cut_for_tp(struct hd_registry *registry, const struct hd_param_spec 
     p->local[axis] =
         spec->padded ? padded_extent(spec->shape[axis], shares) : spec->shape[axis] / shares;
     if (p->local[axis] * (shares - 1) >= spec->shape[axis]) {
-        fail(registry, hd_err(HD_INVALID, "%s: an extent of %lld leaves a rank of tp = %d without",
-                              spec->name, (long long)spec->shape[axis], shares));
+        fail(registry,
+             hd_err(
+                 HD_INVALID,
+                 "parallel.tp: %d; the %lld rows of %s leave a rank without any, use a smaller one",
+                 shares, (long long)spec->shape[axis], spec->name));
         return false;
     }
     return true;

@@ -26,6 +26,8 @@ static enum hd_stream_name choose(const struct hd_node *node)
                                                                     : HD_STREAM_GATHER;
 }
 
+/* Received and sent; and of all_to_all_v the counts of both, and where it says that a bound was
+ * exceeded. */
 static const enum hd_access comm_access[] = {HD_WRITE, HD_READ, HD_READ, HD_WRITE, HD_READ_WRITE};
 
 enum hd_access hd_node_access(const struct hd_node *node, int k)

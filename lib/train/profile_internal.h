@@ -40,9 +40,8 @@ const struct hd_chunk *profile_chunk(const struct hd_profile *profile, enum hd_c
 enum hd_status profile_write_trace(const struct hd_profile *profile, const char *path);
 enum hd_status profile_write_table(const struct hd_profile *profile, double peak, const char *path);
 
-/* What a launch is in words, such as "gemm" and "512x384x1024 bf16"; its costs. */
+/* What a launch works on in words, such as "bf16[512,384] over 1024"; its costs. */
 enum { PROFILE_SHAPE_MAX = 96 };
-const char *profile_op_name(const struct hd_node *node);
 void profile_op_shape(const struct hd_chunk *chunk, const struct hd_node *node,
                       char ret_shape[PROFILE_SHAPE_MAX]);
 struct hd_costs profile_op_costs(const struct hd_chunk *chunk, const struct hd_node *node);

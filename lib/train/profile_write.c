@@ -9,9 +9,10 @@
 
 /* ---- what a launch is ---- */
 
-const char *profile_op_name(const struct hd_node *node)
+/* As in the args of comm.h; rows to experts at even loads. */
+static int64_t sent_elements(const struct hd_node *node)
 {
-    return node->is_comm ? hd_comm_kind_name(node->comm) : hd_kernel_info(node->kernel)->name;
+    return node->comm == HD_COMM_ALL_TO_ALL_V ? node->rows.even * node->rows.elements : node->count;
 }
 
 void profile_op_shape(const struct hd_chunk *chunk, const struct hd_node *node,
@@ -22,7 +23,7 @@ void profile_op_shape(const struct hd_chunk *chunk, const struct hd_node *node,
     ret_shape[0] = '\0';
     if (node->is_comm) {
         (void)snprintf(ret_shape, PROFILE_SHAPE_MAX, "%s[%" PRId64 "] in %s",
-                       hd_dtype_name(node->dtype), node->count, hd_group_name(node->group));
+                       hd_dtype_name(node->dtype), sent_elements(node), hd_group_name(node->group));
         return;
     }
     if (node->kernel == HD_K_gemm) {
@@ -56,7 +57,7 @@ struct hd_costs profile_op_costs(const struct hd_chunk *chunk, const struct hd_n
         return costs;
     }
     P = chunk->group_size[node->group]; /* this member's share of what all of them move */
-    costs.read_bytes = hd_dry_comm_bytes(node->comm, P, node->count, node->dtype) / (P ? P : 1);
+    costs.read_bytes = hd_dry_node_bytes(chunk, node) / (P ? P : 1);
     return costs;
 }
 
@@ -104,8 +105,7 @@ static void add_launch(const struct trace *t, const struct record *r)
     char shape[PROFILE_SHAPE_MAX];
 
     profile_op_shape(chunk, r->node, shape);
-    begin_event(t, "X", r->node->is_comm ? "launch" : "op", profile_op_name(r->node), 0,
-                r->begin_ns);
+    begin_event(t, "X", r->node->is_comm ? "launch" : "op", hd_node_name(r->node), 0, r->begin_ns);
     add_duration(t, r);
     (void)fprintf(t->out, ",\"args\":{\"unit\":\"%s\",\"micro_batch\":%d,\"shape\":\"%s\"",
                   unit_name(chunk, r->node), r->micro_batch, shape);
@@ -128,15 +128,14 @@ static void add_collective(const struct trace *t, const struct record *r, int64_
     char shape[PROFILE_SHAPE_MAX];
 
     profile_op_shape(chunk, r->node, shape);
-    begin_event(t, "b", "collective", profile_op_name(r->node), track, r->begin_ns);
+    begin_event(t, "b", "collective", hd_node_name(r->node), track, r->begin_ns);
     (void)fprintf(t->out,
                   ",\"id\":%" PRId64 ",\"args\":{\"unit\":\"%s\",\"micro_batch\":%d,\"shape\":"
                   "\"%s\",\"bytes\":%" PRId64 ",\"group_bytes\":%" PRId64 "}}",
                   number, unit_name(chunk, r->node), r->micro_batch, shape,
-                  r->node->count * (int64_t)hd_dtype_size(r->node->dtype),
-                  hd_dry_comm_bytes(r->node->comm, chunk->group_size[r->node->group],
-                                    r->node->count, r->node->dtype));
-    begin_event(t, "e", "collective", profile_op_name(r->node), track, done_ns);
+                  sent_elements(r->node) * (int64_t)hd_dtype_size(r->node->dtype),
+                  hd_dry_node_bytes(chunk, r->node));
+    begin_event(t, "e", "collective", hd_node_name(r->node), track, done_ns);
     (void)fprintf(t->out, ",\"id\":%" PRId64 "}", number);
 }
 
@@ -151,8 +150,7 @@ static void add_span(const struct trace *t, const struct record *r, int64_t numb
     case HD_SPAN_WAIT:
         begin_event(t, "X", "wait", "wait", 0, r->begin_ns);
         add_duration(t, r);
-        (void)fprintf(t->out, ",\"args\":{\"for\":\"%s\",\"unit\":\"%s\"}}",
-                      profile_op_name(r->node),
+        (void)fprintf(t->out, ",\"args\":{\"for\":\"%s\",\"unit\":\"%s\"}}", hd_node_name(r->node),
                       unit_name(profile_chunk(t->profile, (enum hd_call)r->call), r->node));
         return;
     case HD_SPAN_POLL:
@@ -307,7 +305,7 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
         const double move = (double)(one.read_bytes + one.write_bytes) / p->bandwidth;
         const int64_t n = row->count;
 
-        (void)snprintf(row->name, sizeof row->name, "%s%s", profile_op_name(row->node),
+        (void)snprintf(row->name, sizeof row->name, "%s%s", hd_node_name(row->node),
                        row->node->is_comm ? " (launch)" : "");
         profile_op_shape(row->chunk, row->node, row->shape);
         if (row->node->is_comm) /* a launch only enqueues */

@@ -1,10 +1,10 @@
 /* save: weights and moments into checkpoints and out of them.
  *
- * Several ranks hold the same share of a tensor: all with the same place in tp, and where it is not
- * cut, all. Each share is written once, by that one of them that has the fewest bytes so far, in
- * registry order, so that shards are of about one size. A tensor's
- * two moments are entries of their own. Steps: all shards durable -> the ranks exchange what they
- * wrote -> rank 0 commits the manifest -> the ranks learn that it stands.
+ * Several ranks hold the same share of a tensor: all with the same place in tp and, of experts, in
+ * ep; where it is not cut, all. Each share is written once, by that one of them that has the fewest
+ * bytes so far, in registry order, so that shards are of about one size. A tensor's two moments are
+ * entries of their own. Steps: all shards durable -> the ranks exchange what they wrote -> rank 0
+ * commits the manifest -> the ranks learn that it stands.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -180,6 +180,7 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
                                           {"pp", "1"},
                                           {"cp", cp},
                                           {"ep", ep},
+                                          {"cp_exchange", job->cp_exchange},
                                           {"sequence", job->sequence ? "1" : "0"},
                                           {"micro_batch", micro}};
     const struct hd_ckpt_fact determinism[] = {{"backend", t->traits.backend},
@@ -320,6 +321,9 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_size(ckpt, "ep", t->layout.job.ep, ret_note);
     compare_size(ckpt, "sequence", t->layout.job.sequence, ret_note);
     compare_size(ckpt, "micro_batch", t->layout.job.micro_batch, ret_note);
+    if (t->layout.job.cp > 1)
+        compare("cp_exchange", hd_ckpt_layout(ckpt, "cp_exchange"), t->layout.job.cp_exchange,
+                ret_note);
     if (ret_note && ret_note->len_bytes)
         hd_text_add(ret_note, ": the run goes on, but not to the same bits");
 }

@@ -78,7 +78,8 @@ static enum hd_status meet_peers(struct hd_trainer *t)
         const enum hd_group_name name = (enum hd_group_name)g;
         struct hd_comm_group *group;
 
-        if (name != HD_GROUP_WORLD && !uses_group(l->train, name) && !uses_group(l->eval, name))
+        if (name != HD_GROUP_WORLD && !uses_group(l->train, name) && !uses_group(l->eval, name) &&
+            !uses_group(l->update, name))
             continue;
         st = hd_comm_mesh_group(t->comm, &l->mesh, name, &group);
         if (!st)
@@ -463,11 +464,12 @@ static enum hd_status run_windows(struct hd_trainer *t)
 struct validation_sum {
     double loss;
     int64_t targets;
+    int64_t too_many_rows;
 };
 
 enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64_t *ret_targets)
 {
-    struct validation_sum mine, total = {0};
+    struct validation_sum mine = {0}, total = {0};
     const char *all;
     enum hd_status st;
 
@@ -475,13 +477,16 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
         return hd_err(HD_INVALID, "the job names no validation data");
     t->block->loss_sum = 0;
     t->block->target_count = 0;
+    t->block->too_many_rows = 0;
     t->block->loss_scale = 1;
     st = run_windows(t);
     if (st)
         return st;
-    mine = (struct validation_sum){t->block->loss_sum, t->block->target_count};
-    if (t->layout.coord.tp > 0)
-        mine = (struct validation_sum){0}; /* tp ranks share one loss */
+    mine.too_many_rows = t->block->too_many_rows;
+    if (t->layout.coord.tp == 0) { /* tp ranks share one loss */
+        mine.loss = t->block->loss_sum;
+        mine.targets = t->block->target_count;
+    }
     st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
     if (st)
         return st;
@@ -491,7 +496,12 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
         memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
         total.loss += one.loss;
         total.targets += one.targets;
+        total.too_many_rows += one.too_many_rows;
     }
+    if (total.too_many_rows)
+        return hd_err(HD_LIMIT,
+                      "routers sent more rows to the experts of a rank than "
+                      "parallel.expert_rows leaves room for; raise it, or set it to auto");
     if (!total.targets)
         return hd_err(HD_INVALID, "the validation data has no target: each of its tokens ends a "
                                   "document; see data.documents and data.end_of_text");

@@ -107,7 +107,9 @@ int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
 enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
                                         struct hd_text *ret_note);
 
-/* Mean loss over the validation windows; ret_targets: how many tokens that is. */
+/* Mean loss over the validation windows; ret_targets: how many tokens that is. HD_LIMIT, on every
+ * rank, when more rows were sent to a rank's experts than it has room for: there is no loss then,
+ * and training can go on. */
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);

@@ -33,6 +33,7 @@ struct steps {
     struct hd_step_result last;
     int64_t load[E];
     int skipped;
+    enum hd_status validated; /* rank 0's */
     float before[RUN_ELEMENTS_MAX], after[RUN_ELEMENTS_MAX];
 };
 
@@ -43,7 +44,9 @@ static enum hd_status take_steps(struct harness_rank *r)
         .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank};
     struct hd_step_result result = {0};
     struct hd_trainer *t;
-    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+    double loss;
+    int64_t targets;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t), validated;
 
     if (st)
         return st;
@@ -55,9 +58,11 @@ static enum hd_status take_steps(struct harness_rank *r)
             s->skipped += result.skipped;
     }
     (void)run_copy_state(t, HD_STATE_WEIGHT, s->after);
+    validated = st ? st : hd_trainer_validate(t, &loss, &targets);
     if (!st && r->rank == 0) {
         s->last = result;
-        for (int64_t e = 0; e < result.router.experts && e < E; e++)
+        s->validated = validated;
+        for (int64_t e = 0; e < result.router.experts && e < E; e++) /* of the first E */
             s->load[e] = result.router.load[e];
     }
     hd_trainer_free(t);
@@ -140,6 +145,34 @@ static void a_capacity_drops_what_is_beyond_it(void **state)
     harness_teardown(&h);
 }
 
+/* Three ranks share experts, two share a sequence: a block of three has parts of two dp indices'
+ * sequences. The bound of rows that may come counts both, and the losses are those of one rank. */
+static void blocks_of_experts_and_of_sequences_may_overlap(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+    struct steps *one, *six;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = job_of(&h, 1, 1);
+    job.experts = 6;
+    job.capacity = 0.8;
+    job.global_batch = 12;
+    one = steps_of(&job, 3);
+    job.dp = 3;
+    job.cp = 2;
+    job.ep = 3;
+    six = steps_of(&job, 3);
+    assert_int_equal(six->skipped, 0);
+    assert_true(one->last.router.dropped > 0);
+    assert_int_equal(six->last.router.dropped, one->last.router.dropped);
+    assert_true(fabs(six->last.loss - one->last.loss) < 1e-4);
+    steps_free(one);
+    steps_free(six);
+    harness_teardown(&h);
+}
+
 /* Room for a quarter of an even share cannot be enough: four experts on two ranks, so one of them
  * gets at least half of all rows. The step says why and changes no weight; with room for all rows
  * the same job learns. */
@@ -157,11 +190,13 @@ static void too_many_rows_change_no_weight_and_are_named(void **state)
     assert_int_equal(s->skipped, 2);
     assert_true(s->last.skipped && s->last.too_many_rows);
     assert_memory_equal(s->before, s->after, sizeof s->before);
+    assert_int_equal(s->validated, HD_LIMIT);
     steps_free(s);
     job.expert_rows = 0;
     s = steps_of(&job, 2);
     assert_int_equal(s->skipped, 0);
     assert_false(s->last.too_many_rows);
+    assert_int_equal(s->validated, HD_OK);
     assert_memory_not_equal(s->before, s->after, sizeof s->before);
     steps_free(s);
     harness_teardown(&h);
@@ -254,6 +289,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(routers_report_their_loads),
         cmocka_unit_test(a_capacity_drops_what_is_beyond_it),
+        cmocka_unit_test(blocks_of_experts_and_of_sequences_may_overlap),
         cmocka_unit_test(too_many_rows_change_no_weight_and_are_named),
         cmocka_unit_test(a_rank_without_windows_serves_its_experts),
         cmocka_unit_test(experts_send_counts_and_rows),

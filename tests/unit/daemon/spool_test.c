@@ -20,8 +20,11 @@ struct fixture {
     struct hd_spool_reader *reader;
 };
 
-/* A step report takes 12 (head) + 6 * 8 (stamp) + 8 * 8 (fields) = 124 bytes: 4 fit into 500. */
-static const struct hd_spool_limits small = {.segment_bytes = 500, .segments_max = 3};
+/* A step report of a model without experts: 12 (head) + 6 * 8 (stamp) + 11 * 8 (fields) + 8 (the
+ * number of loads, 0). 4 fit into a segment, a fifth does not. */
+enum { REPORT_BYTES = 12 + 6 * 8 + 11 * 8 + 8 };
+static const struct hd_spool_limits small = {.segment_bytes = 4 * REPORT_BYTES + 4,
+                                             .segments_max = 3};
 
 static int set_up(void **state)
 {
@@ -73,7 +76,7 @@ static void what_is_appended_is_read_in_order_across_segments(void **state)
     append(f, 4, 10); /* segments of 4, 4 and 2 */
     expect(f, 4, 10);
     assert_int_equal(hd_spool_position(f->reader).segment, 3);
-    assert_int_equal(hd_spool_position(f->reader).offset_bytes, 2 * 124);
+    assert_int_equal(hd_spool_position(f->reader).offset_bytes, 2 * REPORT_BYTES);
 }
 
 static void a_new_reader_begins_at_what_was_not_removed(void **state)
@@ -83,7 +86,7 @@ static void a_new_reader_begins_at_what_was_not_removed(void **state)
     append(f, 1, 10);
     hd_spool_remove_before(f->dir, 2);
     expect(f, 5, 10);
-    hd_spool_seek(f->reader, (struct hd_spool_position){2, 124});
+    hd_spool_seek(f->reader, (struct hd_spool_position){2, REPORT_BYTES});
     expect(f, 6, 10);
     hd_spool_remove_before(f->dir, 100); /* the newest segment stays: it may still grow */
     hd_spool_seek(f->reader, (struct hd_spool_position){0, 0});
@@ -130,7 +133,7 @@ static void a_torn_end_costs_one_report(void **state)
     struct hd_link_report report;
 
     append(f, 1, 3);
-    damage(f, 1, 2 * 124 + 60, false);
+    damage(f, 1, 2 * REPORT_BYTES + 60, false);
     expect(f, 1, 2);
     hd_spool_writer_close(f->writer);
     assert_int_equal(hd_spool_writer_open(f->dir, &small, &f->writer), HD_OK);
@@ -145,7 +148,7 @@ static void a_changed_byte_costs_the_rest_of_its_segment(void **state)
     struct hd_link_report report;
 
     append(f, 1, 6);
-    damage(f, 1, 124 + 70, true);
+    damage(f, 1, REPORT_BYTES + 70, true);
     assert_int_equal(hd_spool_read(f->reader, &report), HD_OK);
     assert_int_equal(report.seq, 1);
     assert_int_equal(hd_spool_read(f->reader, &report), HD_CORRUPT);
