@@ -931,6 +931,10 @@ struct hd_costs {
     int64_t read_bytes, write_bytes;
 };
 void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const void *args);
+/* The same with `rows` rows of the buffers that have a bound T in use: what mixtures of experts
+ * work with. Other kernels cost what they cost. */
+void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, const void *args,
+                             int64_t rows);
 
 /* ---- Backends
  * ------------------------------------------------------------------------------------- */

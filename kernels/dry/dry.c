@@ -1,5 +1,7 @@
 #include "kernels/dry/dry.h"
 
+#include <string.h>
+
 int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
                                 const struct hd_traits *traits)
 {
@@ -26,6 +28,31 @@ void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const voi
 #undef K
     case HD_KERNEL_COUNT:
         break;
+    }
+}
+
+/* The args of a kernel with another bound of rows. */
+#define WITH_ROWS(name, member)                                   \
+    case HD_K_##name: {                                           \
+        struct hd_##name##_args fewer;                            \
+                                                                  \
+        memcpy(&fewer, args, sizeof fewer);                       \
+        fewer.member = rows < fewer.member ? rows : fewer.member; \
+        hd_dry_cost_##name(costs, &fewer);                        \
+        return;                                                   \
+    }
+
+void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, const void *args,
+                             int64_t rows)
+{
+    switch (kernel) {
+        WITH_ROWS(grouped_gemm, T)
+        WITH_ROWS(grouped_gemm_weight, T)
+        WITH_ROWS(regroup, T)
+        WITH_ROWS(swiglu_forward, R)
+        WITH_ROWS(swiglu_backward, R)
+    default:
+        hd_kernel_cost_add(costs, kernel, args);
     }
 }
 

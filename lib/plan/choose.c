@@ -44,7 +44,12 @@ static enum hd_plan_obstacle check_tp(const struct hd_plan_wish *w, int64_t tp)
         return HD_PLAN_TP_HEADS;
     if (w->kv_heads % tp && tp % w->kv_heads)
         return HD_PLAN_TP_KV_HEADS;
-    return w->ffn_hidden % tp ? HD_PLAN_TP_FFN : HD_PLAN_FITS;
+    if (w->ffn_hidden % tp)
+        return HD_PLAN_TP_FFN;
+    if (w->shared_ffn_hidden % tp)
+        return HD_PLAN_TP_SHARED_FFN;
+    return w->vocab > 0 && (w->vocab + tp - 1) / tp * (tp - 1) >= w->vocab ? HD_PLAN_TP_VOCAB
+                                                                           : HD_PLAN_FITS;
 }
 
 static enum hd_plan_obstacle check_model(const struct hd_plan_wish *w,
@@ -161,9 +166,19 @@ static enum hd_status refuse_tp(const struct hd_plan_wish *w, enum hd_plan_obsta
                       "parallel.tp: %d neither divides model.kv_heads = %lld nor is a multiple of "
                       "it; use %s",
                       w->tp, (long long)w->kv_heads, list);
+    if (why == HD_PLAN_TP_VOCAB)
+        return hd_err(HD_INVALID,
+                      "parallel.tp: %d shares of model.vocab = %lld leave a rank without a token; "
+                      "use %s",
+                      w->tp, (long long)w->vocab, list);
     return hd_err(HD_INVALID, "parallel.tp: %d does not divide model.%s = %lld; use %s", w->tp,
-                  why == HD_PLAN_TP_HEADS ? "heads" : "ffn_hidden",
-                  (long long)(why == HD_PLAN_TP_HEADS ? w->heads : w->ffn_hidden), list);
+                  why == HD_PLAN_TP_HEADS ? "heads"
+                  : why == HD_PLAN_TP_FFN ? "ffn_hidden"
+                                          : "shared_ffn_hidden",
+                  (long long)(why == HD_PLAN_TP_HEADS ? w->heads
+                              : why == HD_PLAN_TP_FFN ? w->ffn_hidden
+                                                      : w->shared_ffn_hidden),
+                  list);
 }
 
 /* What does not depend on the number of devices. */

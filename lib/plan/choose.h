@@ -2,9 +2,11 @@
  * place that knows which sizes go together: the rules of the job file, the controller and `heddle
  * plan` ask here, so that they say the same.
  *
- *     devices = tp x cp x dp (x pp = 1)         at most HD_JOB_RANKS_MAX; dp is what tp and cp
- * leave tp            divides model.heads and model.ffn_hidden; divides model.kv_heads, or is a
- *                   multiple of it (then each key/value head is held by tp / kv_heads ranks)
+ *     devices       tp x cp x dp (x pp = 1), at most HD_JOB_RANKS_MAX; dp is what tp and cp leave
+ *     tp            divides model.heads, model.ffn_hidden and model.shared_ffn_hidden; divides
+ *                   model.kv_heads, or is a multiple of it (then each key/value head is held by
+ *                   tp / kv_heads ranks); leaves no rank without a token of model.vocab, whose
+ *                   shares need not be equal
  *     cp > 1        2 x cp divides model.context: each rank has a chunk from the front and its
  *                   mirror image from the back, so that causal attention is shared evenly
  *     ep > 1        the model has experts, and ep divides their number and dp x cp: a block of ep
@@ -35,6 +37,8 @@ struct hd_plan_wish {
     int64_t global_batch;                         /* sequences per step */
     int64_t heads, kv_heads, ffn_hidden, context; /* of the model, all >= 1 */
     int64_t experts;                              /* of a block; 0: it has no router */
+    int64_t shared_ffn_hidden;                    /* 0: no shared expert */
+    int64_t vocab;                                /* 0: not known, nothing is asked of it */
     int32_t tp, pp, dp, cp, ep;                   /* 0: auto */
     int32_t zero;                                 /* -1: auto */
     int32_t micro_batch;                          /* 0: auto */
@@ -59,6 +63,8 @@ enum hd_plan_obstacle {
     HD_PLAN_TP_HEADS,
     HD_PLAN_TP_KV_HEADS,
     HD_PLAN_TP_FFN,
+    HD_PLAN_TP_SHARED_FFN,
+    HD_PLAN_TP_VOCAB,
     HD_PLAN_CP_CONTEXT,
     HD_PLAN_EP_DENSE,
     HD_PLAN_EP_EXPERTS,

@@ -28,6 +28,14 @@ static bool is_matrix_work(enum hd_kernel kernel)
            kernel == HD_K_attention_backward;
 }
 
+void hd_dry_node_costs(struct hd_costs *costs, const struct hd_node *node)
+{
+    if (node->rows.even)
+        hd_kernel_cost_add_rows(costs, node->kernel, node->args, node->rows.even);
+    else
+        hd_kernel_cost_add(costs, node->kernel, node->args);
+}
+
 int64_t hd_dry_node_bytes(const struct hd_chunk *chunk, const struct hd_node *node)
 {
     const int P = chunk->group_size[node->group];
@@ -73,7 +81,7 @@ void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call c
         } else {
             double before = dry->costs.flops;
 
-            hd_kernel_cost_add(&dry->costs, node->kernel, node->args);
+            hd_dry_node_costs(&dry->costs, node);
             if (is_matrix_work(node->kernel))
                 dry->gemm_flops += dry->costs.flops - before;
         }

@@ -26,6 +26,9 @@ struct hd_dry {
 void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool first,
                 bool last);
 
+/* Adds what a kernel costs; where routers decide how many rows it has, at even loads. */
+void hd_dry_node_costs(struct hd_costs *costs, const struct hd_node *node);
+
 /* Bytes that the members of a collective's group move together; where routers decide, at even
  * loads.
  */

@@ -134,6 +134,17 @@ static struct hd_operand rows(struct experts *x, const char *name, int64_t count
     return hd_emit_temp(x->e, name, x->dtype, count, width);
 }
 
+/* A kernel over the rows of this rank's experts, of which there are as many as routers send: at
+ * even loads as many as this rank sends to all. */
+static struct hd_node *emit_rows(struct experts *x, enum hd_kernel kernel, const void *args,
+                                 const struct hd_operand *operands)
+{
+    struct hd_node *node = hd_emit_kernel(x->e, kernel, args, operands);
+
+    node->rows.even = x->T_sent;
+    return node;
+}
+
 /* ---- route ---- */
 
 /* x in fp32; made again where it is needed, it is not kept. */
@@ -318,16 +329,16 @@ static void regroup(struct experts *x, struct hd_operand out, struct hd_operand 
 {
     const struct hd_operand none = hd_emit_none();
 
-    (void)hd_emit_kernel(x->e, HD_K_regroup,
-                         &(struct hd_regroup_args){.P = x->P,
-                                                   .E = x->El,
-                                                   .T = x->T_received,
-                                                   .C = x->C,
-                                                   .inverse = inverse,
-                                                   .dtype = x->dtype},
-                         (struct hd_operand[]){out, first ? x->expert_counts : none,
-                                               first ? hd_emit_global(x->e, HD_GLOBAL_BLOCK) : none,
-                                               in, x->all_counts});
+    (void)emit_rows(x, HD_K_regroup,
+                    &(struct hd_regroup_args){.P = x->P,
+                                              .E = x->El,
+                                              .T = x->T_received,
+                                              .C = x->C,
+                                              .inverse = inverse,
+                                              .dtype = x->dtype},
+                    (struct hd_operand[]){out, first ? x->expert_counts : none,
+                                          first ? hd_emit_global(x->e, HD_GLOBAL_BLOCK) : none, in,
+                                          x->all_counts});
 }
 
 static void send_rows(struct experts *x, struct hd_operand received, struct hd_operand sent,
@@ -383,22 +394,21 @@ static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct 
 {
     const int64_t stride = x->C * x->F;
 
-    (void)hd_emit_kernel(x->e, HD_K_grouped_gemm,
-                         &(struct hd_grouped_gemm_args){.E = x->El,
-                                                        .T = x->T_received,
-                                                        .N = N,
-                                                        .K = K,
-                                                        .lda = lda,
-                                                        .ldb = trans ? K : N,
-                                                        .ldc = ldc,
-                                                        .stride_b = stride,
-                                                        .trans_b = trans,
-                                                        .accumulate = accumulate,
-                                                        .ab_dtype = x->dtype,
-                                                        .c_dtype = x->dtype},
-                         (struct hd_operand[]){c, a,
-                                               hd_emit_weight(x->e, x->op->param[param], x->dtype),
-                                               x->expert_counts});
+    (void)emit_rows(x, HD_K_grouped_gemm,
+                    &(struct hd_grouped_gemm_args){.E = x->El,
+                                                   .T = x->T_received,
+                                                   .N = N,
+                                                   .K = K,
+                                                   .lda = lda,
+                                                   .ldb = trans ? K : N,
+                                                   .ldc = ldc,
+                                                   .stride_b = stride,
+                                                   .trans_b = trans,
+                                                   .accumulate = accumulate,
+                                                   .ab_dtype = x->dtype,
+                                                   .c_dtype = x->dtype},
+                    (struct hd_operand[]){c, a, hd_emit_weight(x->e, x->op->param[param], x->dtype),
+                                          x->expert_counts});
 }
 
 static struct hd_operand second_half(const struct experts *x, struct hd_operand o)
@@ -416,10 +426,10 @@ static struct hd_operand compute(struct experts *x)
     product(x, x->hidden, 2 * x->F, x->entered, x->C, PARAM_GATE, x->F, x->C, true, false);
     product(x, second_half(x, x->hidden), 2 * x->F, x->entered, x->C, PARAM_UP, x->F, x->C, true,
             false);
-    (void)hd_emit_kernel(x->e, HD_K_swiglu_forward,
-                         &(struct hd_swiglu_forward_args){
-                             .R = x->T_received, .F = x->F, .groups = x->El, .dtype = x->dtype},
-                         (struct hd_operand[]){x->activated, x->hidden, x->expert_counts});
+    (void)emit_rows(x, HD_K_swiglu_forward,
+                    &(struct hd_swiglu_forward_args){
+                        .R = x->T_received, .F = x->F, .groups = x->El, .dtype = x->dtype},
+                    (struct hd_operand[]){x->activated, x->hidden, x->expert_counts});
     product(x, out, x->C, x->activated, x->F, PARAM_DOWN, x->C, x->F, true, false);
     return out;
 }
@@ -539,11 +549,10 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     dactivated = rows(x, "dactivated", x->T_received, x->F);
     product(x, dactivated, x->F, x->dresult, x->C, PARAM_DOWN, x->F, x->C, false, false);
     x->dhidden = rows(x, "dhidden", x->T_received, 2 * x->F);
-    (void)hd_emit_kernel(
-        e, HD_K_swiglu_backward,
-        &(struct hd_swiglu_backward_args){
-            .R = x->T_received, .F = x->F, .groups = x->El, .dtype = x->dtype},
-        (struct hd_operand[]){x->dhidden, dactivated, x->hidden, x->expert_counts});
+    (void)emit_rows(x, HD_K_swiglu_backward,
+                    &(struct hd_swiglu_backward_args){
+                        .R = x->T_received, .F = x->F, .groups = x->El, .dtype = x->dtype},
+                    (struct hd_operand[]){x->dhidden, dactivated, x->hidden, x->expert_counts});
     route_backward(x, dgate);
     if (!op->in[0]->needs_grad)
         return;
@@ -564,17 +573,17 @@ static void expert_weight_gradient(struct experts *x, int param, struct hd_opera
     if (!hd_op_trains_param(x->e->registry, x->op, param))
         return;
     grad = hd_emit_param_grad(x->e, x->op->param[param], 1, &first);
-    hd_emit_contributes(hd_emit_kernel(x->e, HD_K_grouped_gemm_weight,
-                                       &(struct hd_grouped_gemm_weight_args){.E = x->El,
-                                                                             .T = x->T_received,
-                                                                             .M = M,
-                                                                             .N = N,
-                                                                             .lda = ldd,
-                                                                             .ldb = N,
-                                                                             .ldc = N,
-                                                                             .stride_c = M * N,
-                                                                             .ab_dtype = x->dtype},
-                                       (struct hd_operand[]){grad, dout, in, x->expert_counts}),
+    hd_emit_contributes(emit_rows(x, HD_K_grouped_gemm_weight,
+                                  &(struct hd_grouped_gemm_weight_args){.E = x->El,
+                                                                        .T = x->T_received,
+                                                                        .M = M,
+                                                                        .N = N,
+                                                                        .lda = ldd,
+                                                                        .ldb = N,
+                                                                        .ldc = N,
+                                                                        .stride_c = M * N,
+                                                                        .ab_dtype = x->dtype},
+                                  (struct hd_operand[]){grad, dout, in, x->expert_counts}),
                         first);
 }
 

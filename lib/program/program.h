@@ -399,10 +399,10 @@ struct hd_node {
     struct hd_node_rows {
         int64_t sent_max, received_max; /* bounds of this rank */
         int64_t elements;               /* of a row */
-        int64_t even;                   /* rows that this rank sends, itself included, for costs */
-    } rows; /* all_to_all_v; its operands are received, sent, the counts of
-               rows sent to each member, of those received (or absent), and
-               where it says that a bound was exceeded */
+        int64_t even;                   /* for costs: rows in use when routers deal evenly */
+    } rows; /* of all_to_all_v: its operands are received, sent, the counts of rows sent to each
+               member, of those received (or absent), and where it says that a bound was exceeded.
+               Of a kernel `even` alone; 0: its arguments say how many */
 
     /* variants of the program */
     bool contribution;       /* goes to a parameter's gradient */

@@ -428,6 +428,8 @@ void hd_spec_wish(const struct Heddle__V1__JobSpec *spec, struct hd_plan_wish *r
                                       .ffn_hidden = m->ffn_hidden,
                                       .context = m->context,
                                       .experts = m->experts,
+                                      .shared_ffn_hidden = m->shared_ffn_hidden,
+                                      .vocab = m->vocab,
                                       .tp = p->tp,
                                       .pp = p->pp,
                                       .dp = p->dp,

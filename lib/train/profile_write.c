@@ -53,7 +53,7 @@ struct hd_costs profile_op_costs(const struct hd_chunk *chunk, const struct hd_n
     int P;
 
     if (!node->is_comm) {
-        hd_kernel_cost_add(&costs, node->kernel, node->args);
+        hd_dry_node_costs(&costs, node);
         return costs;
     }
     P = chunk->group_size[node->group]; /* this member's share of what all of them move */

@@ -284,6 +284,35 @@ static void experts_send_counts_and_rows(void **state)
     harness_teardown(&h);
 }
 
+/* Shared out or not, a rank's experts multiply as many rows at even loads: what is reckoned for it
+ * does not grow with the room that there is for more. */
+static void work_is_priced_at_even_loads(void **state)
+{
+    struct harness h;
+    double alone = 0;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    for (int ep = 1; ep <= 4; ep *= 2) {
+        const struct hd_job job = job_of(&h, 4, ep);
+        struct hd_layout layout;
+        struct hd_dry dry = {0};
+        struct hd_arena arena;
+
+        hd_arena_init(&arena, 0);
+        run_layout(&job, &(struct hd_layout_options){0}, &arena, &layout);
+        hd_dry_add(&dry, layout.train, HD_CALL_F, true, true);
+        hd_dry_add(&dry, layout.train, HD_CALL_B, true, true);
+        if (ep == 1)
+            alone = dry.gemm_flops;
+        /* gate, up and down of K rows for each, forward and twice backward, are part of it */
+        assert_true(alone > 3 * 2.0 * L * B * S * K * 3 * C * F);
+        assert_true(dry.gemm_flops == alone);
+        hd_arena_done(&arena);
+    }
+    harness_teardown(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +322,7 @@ int main(void)
         cmocka_unit_test(too_many_rows_change_no_weight_and_are_named),
         cmocka_unit_test(a_rank_without_windows_serves_its_experts),
         cmocka_unit_test(experts_send_counts_and_rows),
+        cmocka_unit_test(work_is_priced_at_even_loads),
     };
     return cmocka_run_group_tests_name("experts", tests, NULL, NULL);
 }

@@ -174,6 +174,14 @@ static const struct refusal refusals[] = {
      12,
      12,
      "parallel.tp: 4 does not divide model.ffn_hidden = 6; use 1 or 2"},
+    {{.tp = 4, .shared_ffn_hidden = 6},
+     12,
+     12,
+     "parallel.tp: 4 does not divide model.shared_ffn_hidden = 6; use 1 or 2"},
+    {{.tp = 4, .vocab = 5}, /* shares of 2: nothing is left for the fourth */
+     12,
+     12,
+     "parallel.tp: 4 shares of model.vocab = 5 leave a rank without a token; use 1 or 2"},
     {{.cp = 5},
      8,
      8,
@@ -228,6 +236,8 @@ static void a_refusal_says_what_to_write_instead(void **state)
         w.dp = r->wish.dp;
         w.micro_batch = r->wish.micro_batch;
         w.context = r->wish.context ? r->wish.context : w.context;
+        w.shared_ffn_hidden = r->wish.shared_ffn_hidden;
+        w.vocab = r->wish.vocab;
         w.ffn_hidden = r->wish.ffn_hidden ? r->wish.ffn_hidden : w.ffn_hidden;
         assert_int_equal(hd_plan_check(&w, r->min, r->max), HD_INVALID);
         assert_string_equal(hd_err_message(), r->says);
