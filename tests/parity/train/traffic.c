@@ -95,7 +95,7 @@ static void fold_step(const struct hd_layout *l, struct hd_dry *ret_dry)
 
 static enum hd_status count_traffic(struct harness_rank *r)
 {
-    struct traffic *traffic = r->context;
+    struct traffic *traffic = r->shared ? r->shared : r->context;
     const struct hd_trainer_options options = {
         .backend = &watched, .comm = r->comm, .rank = r->rank, .layout = traffic->layout};
     struct hd_step_result result;
@@ -126,11 +126,22 @@ static enum hd_status count_traffic(struct harness_rank *r)
     return st;
 }
 
-enum hd_status traffic_try(const struct hd_job *job, struct traffic *traffic)
+static void watch(void)
 {
     watched = *hd_backend_cpu();
     watched.launch = launch;
     watched.stream_open = stream_open;
+}
+
+enum hd_status traffic_try_on_gloo(const struct hd_job *job, struct traffic *shared)
+{
+    watch();
+    return harness_gloo_processes(job, run_world(job), shared, count_traffic);
+}
+
+enum hd_status traffic_try(const struct hd_job *job, struct traffic *traffic)
+{
+    watch();
     return harness_threads(job, run_world(job), traffic, count_traffic);
 }
 

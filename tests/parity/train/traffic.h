@@ -19,6 +19,9 @@ struct traffic {
 
 /* Runs two steps and a validation of `job` on threads and counts the second one. */
 enum hd_status traffic_try(const struct hd_job *job, struct traffic *traffic);
+/* The same in processes over gloo; `shared` is memory that they share. Before any thread is made.
+ */
+enum hd_status traffic_try_on_gloo(const struct hd_job *job, struct traffic *shared);
 void traffic_count(const struct hd_job *job, struct traffic *traffic); /* must succeed */
 
 /* Bytes that all ranks moved together in the step. */
