@@ -18,10 +18,9 @@ struct hd_node_list {
 
 /* The gradient of one tensor while B is emitted. */
 struct hd_grad_slot {
-    int store; /* -1: none yet */
-    bool own;  /* made for this tensor alone, so that more may be added in place */
-    enum hd_call
-        call; /* the program that made its newest contribution: B, or F by a composite op */
+    int store;         /* -1: none yet */
+    bool own;          /* made for this tensor alone, so that more may be added in place */
+    enum hd_call call; /* the program of its newest contribution: B, or F by a composite op */
 };
 
 struct hd_emit {

@@ -209,9 +209,9 @@ static struct hd_tensor *repeat(struct hd_rec *rec, const struct hd_fragment *f,
         for (int k = 0; k < op.in_count; k++)
             op.in[k] = translate(rec, f, first_new, x, op.in[k]);
         op.out = translate(rec, f, first_new, x, op.out);
-        op.set.router.number += unit - f->unit;
         for (int k = 0; k < op.param_count; k++)
             op.param[k] = shift_param(rec, f, unit, op.param[k]);
+        op.set.router.number += unit - f->unit; /* what tells layers apart goes with the unit */
         op.set.dropout.layer += unit - f->unit;
         (void)hd_rec_op(rec, &op);
     }

@@ -63,6 +63,7 @@ check_status a_file_is_no_folder 2 heddle checkpoint verify "$work/model/config.
 check_equal as_is_said 1 "$(grep -c 'config.json is no folder' "$work/check.err")"
 check_status export_flags_are_of_export 2 heddle checkpoint verify "$job" --force
 check one_step_is_verified heddle checkpoint verify "$job" --step 20
+# eight bytes of a copy's tensor file are overwritten
 cp -r "$(heddle checkpoint ls "$job" -o jsonl | member path)" "$work/worn"
 printf 'XXXXXXXX' | dd of="$(find "$work/worn" -name "*.safetensors" | head -n 1)" bs=1 seek=20 conv=notrunc status=none
 check_status a_damaged_checkpoint_is_found 6 heddle checkpoint verify "$work/worn"

@@ -66,8 +66,8 @@ static enum hd_status stream_open(struct hd_backend *backend, struct hd_stream *
     return st;
 }
 
-/* The fold asks for all members of a group together, and is halved again for each (dry_bytes): so
- * this rank's, times their number. What one sends another receives, so the way back is as much. */
+/* The fold asks for all members of a group together, and dry_bytes divides by their number again:
+ * so this rank's, times that. What one sends another receives, so the way back is as much. */
 static int64_t moved_rows(void *context, const struct hd_node *node)
 {
     const struct hd_layout *l = context;
