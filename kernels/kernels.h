@@ -28,7 +28,7 @@
 #include "base/status.h"
 
 enum {
-    HD_KERNEL_ABI = 2,          /* raised when an argument struct changes its meaning */
+    HD_KERNEL_ABI = 3,          /* raised when an argument struct changes its meaning */
     HD_TENSOR_ALIGN = 64,       /* every tensor starts on such a bound */
     HD_GRAD_CHUNK = 64 * 1024,  /* elements per term of the gradient norm (DESIGN: fixed chunks) */
     HD_EXCHANGE_WORDS = 5,      /* doubles per rank in the step's exchange: enum hd_exchange_word */
@@ -912,7 +912,16 @@ struct hd_traits {
     bool own_bf16;              /* own code multiplies bf16 factors although there is a library */
     int64_t page_bytes;         /* granule of a reservation */
     int64_t gemm_scratch_bytes; /* what a GEMM library may ask for per launch; 0: there is none */
+    /* of a GPU; 0 on the CPU */
+    int multiprocessors;
+    int capability;       /* 80, 90, 100: major * 10 + minor */
+    int64_t memory_bytes; /* of the device */
 };
+
+static inline bool hd_traits_is_cuda(const struct hd_traits *traits)
+{
+    return traits->multiprocessors > 0;
+}
 
 /* Traits as one word, for the program that plans and cannot look at the device itself. Both sides
  * are one build: HD_INVALID for the word of another. */
@@ -952,15 +961,55 @@ enum hd_gemm_by {
 };
 
 struct hd_backend_options {
-    int threads;      /* >= 1 */
+    int threads;      /* >= 1; of the CPU */
     bool force_plain; /* tests: no library, no wide vectors; the portable paths */
     enum hd_gemm_by gemm_by;
+    int device;         /* of the GPUs that this process sees */
+    bool tf32;          /* fp32 products may round their factors to TF32 */
+    bool deterministic; /* equal launches give equal bits, also where that is slower */
+};
+
+/* What a backend has whose tensors are not host memory and whose launches return before they have
+ * run. Addresses of tensors mean nothing to the host then: bytes go in and out by write and read.
+ * All functions but those of events and streams of different ranks belong to the thread of the
+ * rank. */
+struct hd_event; /* a point in the order of a stream */
+struct hd_device_table {
+    /* Device memory of zeros, at a bound of traits.page_bytes. A rank reserves its plan once.
+     * host_reachable: the host may use the addresses too while nothing runs (tests, debugging).
+     * HD_NO_MEMORY says how much the device has and how much of it is free. */
+    enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, bool host_reachable,
+                              void **ret_base);
+    void (*release)(struct hd_backend *backend, void *base);
+    /* In the stream's order. `host` may change when write returns; after read it holds the bytes as
+     * they were behind everything launched so far. copy stays on the device. */
+    enum hd_status (*write)(struct hd_stream *stream, void *device, const void *host,
+                            int64_t size_bytes);
+    enum hd_status (*read)(struct hd_stream *stream, void *host, const void *device,
+                           int64_t size_bytes);
+    enum hd_status (*copy)(struct hd_stream *stream, void *out, const void *inp,
+                           int64_t size_bytes);
+    /* Events order streams, also of several ranks of one process on one device. An event that was
+     * never recorded is done. wait: what is launched on `stream` from now on runs behind the event
+     * as it was last recorded. done never blocks; finish blocks the host. elapsed: between two
+     * recorded and done ones that were made with `timed`. */
+    enum hd_status (*event_new)(struct hd_backend *backend, bool timed,
+                                struct hd_event **ret_event);
+    void (*event_free)(struct hd_event *event);
+    enum hd_status (*event_record)(struct hd_event *event, struct hd_stream *stream);
+    enum hd_status (*event_wait)(struct hd_stream *stream, struct hd_event *event);
+    enum hd_status (*event_done)(struct hd_event *event, bool *ret_done);
+    enum hd_status (*event_finish)(struct hd_event *event);
+    enum hd_status (*event_elapsed)(struct hd_event *begin, struct hd_event *end,
+                                    double *ret_seconds);
 };
 
 struct hd_backend_table {
     uint32_t abi, table_bytes;
     uint64_t kernel_list_hash;
     const char *name;
+    const struct hd_device_table *device; /* NULL: tensors are host memory, and a launch has run
+                                             when it returns */
     /* Traits without opening anything: how a machine of this kind would run with these options. */
     void (*describe)(const struct hd_backend_options *options, struct hd_traits *ret_traits);
     enum hd_status (*open)(const struct hd_backend_options *options,
