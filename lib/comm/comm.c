@@ -640,6 +640,19 @@ enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket)
     return hd_comm_wait_for(stream, ticket);
 }
 
+enum hd_status hd_comm_follow(struct hd_comm_stream *stream, struct hd_stream *compute)
+{
+    (void)compute; /* its launches have run when they returned */
+    return stream->comm->engine->failure(stream->comm);
+}
+
+enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,
+                               struct hd_stream *compute)
+{
+    (void)compute;
+    return hd_comm_wait(stream, ticket);
+}
+
 enum hd_status hd_comm_wait_all(struct hd_comm *comm)
 {
     enum hd_status st = HD_OK;

@@ -45,6 +45,7 @@
 struct hd_comm;
 struct hd_comm_group;
 struct hd_comm_stream;
+struct hd_stream; /* kernels/kernels.h: a compute stream of a backend */
 
 enum {
     HD_COMM_WORLD_MAX = 64,      /* ranks; also of gloo, where each is connected to each */
@@ -250,8 +251,28 @@ enum hd_status hd_comm_after(struct hd_comm_stream *stream, struct hd_comm_strea
                              uint64_t ticket);
 
 bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket); /* without progress */
+/* Until the host may read the results, and change what was sent. */
 enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket);
 enum hd_status hd_comm_wait_all(struct hd_comm *comm); /* every stream, everything launched */
+
+/* Order between communication and the compute streams of a backend (kernels/kernels.h), for callers
+ * that know both. Where visible memory is a device's, launches of both run on behind the host, and
+ * these two order them on the device. On the engines of host memory a compute launch has run when
+ * it returns, and hd_comm_wait is all there is to wait for.
+ *
+ *     hd_comm_follow(reduce, compute);            // behind what computes the gradient
+ *     hd_comm_all_reduce(dp, reduce, &args);
+ *     uint64_t summed = hd_comm_record(reduce);
+ *     ... launches that do not touch the gradient ...
+ *     hd_comm_wait_on(reduce, summed, compute);   // before what uses the sum
+ *
+ * follow: what is launched on `stream` from now on starts only when what `compute` has so far is
+ * done. wait_on: what is launched on `compute` from now on starts only when `ticket` is complete.
+ * On a device the host waits in it at most until all members have launched, never for the device.
+ */
+enum hd_status hd_comm_follow(struct hd_comm_stream *stream, struct hd_stream *compute);
+enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,
+                               struct hd_stream *compute);
 
 /* One short step of every stream (128 KiB read by each operation that may move, tens of
  * microseconds as a rule); never blocks. */

@@ -682,6 +682,34 @@ static void after_a_barrier_nothing_is_mapped_any_more(void **state)
 
 /* ---- a maximum of what is not a number ---- */
 
+/* ---- order with compute streams ---- */
+
+/* On host memory: what was waited for on the compute stream may be read at once. */
+static void sum_behind_compute(struct rank *self)
+{
+    struct hd_comm_group *group = open_world(self);
+    struct hd_comm_stream *stream = stream_of(self, HD_COMM_STREAM_REDUCE);
+    int32_t *x = (int32_t *)self->base;
+
+    CHECK(self, group);
+    x[0] = self->rank + 1;
+    CHECK_OK(self, hd_comm_follow(stream, NULL));
+    CHECK_OK(self,
+             hd_comm_all_reduce(group, stream,
+                                &(struct hd_comm_all_reduce_args){x, x, 1, HD_I32, HD_COMM_SUM}));
+    CHECK(self, hd_comm_wait_on(stream, hd_comm_record(stream) + 1, NULL) == HD_CONFLICT);
+    CHECK_OK(self, hd_comm_wait_on(stream, hd_comm_record(stream), NULL));
+    CHECK(self, x[0] == 1 + 2 + 3);
+}
+
+static void compute_may_be_followed_and_made_to_wait(void **state)
+{
+    const struct ranks ranks = {.world = 3, .body = sum_behind_compute};
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+}
+
 static void max_with_nan(struct rank *self)
 {
     struct hd_comm_group *group = open_world(self);
@@ -717,6 +745,7 @@ static void a_maximum_is_nan_when_any_element_is(void **state)
         cmocka_unit_test(many_messages_in_one_launch_arrive_in_order),           \
         cmocka_unit_test(launching_beyond_the_queue_waits),                      \
         cmocka_unit_test(moved_bytes_are_the_closed_forms),                      \
+        cmocka_unit_test(compute_may_be_followed_and_made_to_wait),              \
         cmocka_unit_test(a_maximum_is_nan_when_any_element_is)
 
 int main(void)
