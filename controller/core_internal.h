@@ -255,7 +255,6 @@ bool core_attempt_progressed(const struct core_job *job, int32_t attempt);
 /* ---- core_plan.c ------------------------------------------------------------------------------*/
 
 bool core_kind_spans_nodes(enum hd_device_kind kind); /* one attempt may use several nodes */
-bool core_kind_supported(enum hd_device_kind kind);
 /* hd_core_plan without a story: whether there is a layout. */
 bool core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan);

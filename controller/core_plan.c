@@ -9,17 +9,12 @@ bool core_kind_spans_nodes(enum hd_device_kind kind)
     return kind == HD_DEVICE_KIND_CPU; /* the engine gloo */
 }
 
-bool core_kind_supported(enum hd_device_kind kind)
-{
-    return kind == HD_DEVICE_KIND_CPU;
-}
-
 bool core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan)
 {
     struct hd_plan_sizes s;
 
-    if (!core_kind_supported(kind) || hd_plan_size(&ask->wish, count, &s))
+    if (hd_plan_size(&ask->wish, count, &s))
         return false;
     *ret_plan = (struct hd_plan_record){.pp = s.pp,
                                         .dp = s.dp,
@@ -41,8 +36,5 @@ bool core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count
 enum hd_status hd_core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
                             struct hd_plan_record *ret_plan)
 {
-    if (!core_kind_supported(kind))
-        return hd_err(HD_UNSUPPORTED, "resources.device: %s is not supported yet; use device: cpu",
-                      hd_device_kind_name(kind));
     return core_plan(ask, kind, count, ret_plan) ? HD_OK : hd_plan_check(&ask->wish, count, count);
 }

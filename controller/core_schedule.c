@@ -27,8 +27,7 @@ size_t core_kinds(const struct hd_ask *ask, enum hd_device_kind ret_kinds[HD_DEV
         ret_kinds[count++] = ask->device;
         return count;
     }
-    if (core_kind_supported(HD_DEVICE_KIND_CUDA))
-        ret_kinds[count++] = HD_DEVICE_KIND_CUDA;
+    ret_kinds[count++] = HD_DEVICE_KIND_CUDA;
     ret_kinds[count++] = HD_DEVICE_KIND_CPU;
     return count;
 }
@@ -243,11 +242,33 @@ void core_schedule(struct hd_core *core)
 
 /* ---- reasons ----------------------------------------------------------------------------------*/
 
-static void add_need(const struct hd_ask *ask, const struct hd_checkpoint_record *base,
-                     struct hd_text *text)
+/* Whether any node that is known has such devices, free or not. */
+static bool has_kind(const struct hd_core *core, enum hd_device_kind kind)
+{
+    for (size_t i = 0; i < hd_core_node_count(core); i++)
+        if (core_count_devices(core->nodes[i], kind, false))
+            return true;
+    return false;
+}
+
+/* Of `auto` the kinds that there are, since the others would only puzzle people. */
+static size_t kinds_worth_naming(const struct hd_core *core, const struct hd_ask *ask,
+                                 enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = core_kinds(ask, kinds);
+    size_t kind_count = core_kinds(ask, kinds), count = 0;
+
+    for (size_t k = 0; k < kind_count; k++)
+        if (k == kind_count - 1 || has_kind(core, kinds[k]))
+            ret_kinds[count++] = kinds[k];
+    return count;
+}
+
+static void add_need(const struct hd_core *core, const struct hd_ask *ask,
+                     const struct hd_checkpoint_record *base, struct hd_text *text)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = kinds_worth_naming(core, ask, kinds);
 
     for (size_t k = 0; k < kind_count; k++) {
         int32_t need = core_need(ask, kinds[k]);
@@ -297,6 +318,12 @@ static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, stru
 
     if (!count) {
         hd_text_add(text, "; no node has joined yet (start heddled on one)");
+        return;
+    }
+    if (ask->device != HD_DEVICE_KIND_ANY && !has_kind(core, ask->device)) {
+        hd_text_add(text, "; no node has a %s device", hd_device_kind_name((int)ask->device));
+        if (ask->device == HD_DEVICE_KIND_CUDA)
+            hd_text_add(text, " (heddled --doctor on a node with GPUs says why)");
         return;
     }
     for (size_t i = 0; i < count && i < NODES_NAMED_MAX; i++) {
@@ -351,7 +378,7 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     case CORE_WAIT_NONE:
         break;
     }
-    add_need(&job->ask, core_checkpoint_newest(job), ret_reason);
+    add_need(core, &job->ask, core_checkpoint_newest(job), ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
     add_nodes(core, &job->ask, now, ret_reason);
 }
@@ -370,7 +397,7 @@ enum hd_status hd_core_explain_ask(const struct hd_core *core, const struct hd_a
     *ret_fits_now = place.device_count > 0;
     if (*ret_fits_now)
         return HD_OK;
-    add_need(ask, NULL, ret_reason);
+    add_need(core, ask, NULL, ret_reason);
     add_nodes(core, ask, now, ret_reason);
     return HD_OK;
 }

@@ -87,6 +87,7 @@ static enum hd_status print_programs(const struct hd_layout *l)
 static int with_layout(const char *verb, int argc, char **argv, bool programs)
 {
     struct hd_flag f[] = {{"--job", true, false, NULL}, {"--rank", false, false, NULL}};
+    const struct hd_backend_table *backend;
     struct hd_traits traits;
     struct hd_layout layout;
     struct hd_arena arena;
@@ -99,9 +100,10 @@ static int with_layout(const char *verb, int argc, char **argv, bool programs)
         st = hd_job_read_file(f[0].value, &arena, &job);
     if (!st)
         st = hd_flag_int(&f[1], 0, job.pp * job.dp * job.cp * job.tp - 1, 0, &rank);
+    if (!st)
+        st = hd_worker_backend(&job, &backend);
     if (!st) {
-        hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)job.threads},
-                                   &traits);
+        backend->describe(&(struct hd_backend_options){.threads = (int)job.threads}, &traits);
         st = hd_layout_build(&job, (int)rank, &traits, &(struct hd_layout_options){0}, &arena,
                              &layout);
     }

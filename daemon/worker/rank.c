@@ -39,6 +39,7 @@ struct rank {
     int64_t rank, world;
     int link_fd;
     struct hd_shm_fds fds;
+    const struct hd_backend_table *backend;
     const char *node, *data_address; /* with ranks on other nodes, else NULL */
     struct hd_link *link;
     struct hd_comm *comm;
@@ -130,8 +131,7 @@ static enum hd_status meet_at_doors(struct rank *r)
                               : hd_err(HD_NO_MEMORY, "no memory for the cards of the ranks");
 
     if (!st) {
-        hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)r->job.threads},
-                                   &traits);
+        r->backend->describe(&(struct hd_backend_options){.threads = (int)r->job.threads}, &traits);
         card_write(hd_gloo_door_card(door), &traits, mine);
         st = hd_link_rendezvous(r->link, mine, sizeof mine, NODES_TIMEOUT_MS, &values);
     }
@@ -157,6 +157,8 @@ static enum hd_status connect(struct rank *r, const char *job_path)
         return st;
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = read_job(r, job_path);
+    if (!st)
+        st = hd_worker_backend(&r->job, &r->backend);
     if (st)
         return st;
     return r->data_address ? meet_at_doors(r) : meet_here(r);
@@ -256,7 +258,7 @@ static enum hd_status set_up(struct rank *r)
 {
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
     struct hd_token_cache tokens;
-    const struct hd_trainer_options options = {.backend = hd_backend_cpu(),
+    const struct hd_trainer_options options = {.backend = r->backend,
                                                .comm = r->comm,
                                                .rank = (int)r->rank,
                                                .tokenizer = &tokenizer,

@@ -22,6 +22,13 @@ int hd_worker_memory(int argc, char **argv);
 int hd_worker_program(int argc, char **argv);
 int hd_worker_device(int argc, char **argv);
 
+/* What computes a job's device. HD_UNSUPPORTED, one line says why: there is no such device that
+ * works here. */
+struct hd_backend_table;
+struct hd_job;
+enum hd_status hd_worker_backend(const struct hd_job *job,
+                                 const struct hd_backend_table **ret_table);
+
 /* Exit statuses of the verbs for people, those of the heddle command (rank has those of link.h). */
 enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER_FAILED = 6 };
 

@@ -5,7 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char story[HD_ERR_MAX];
+static _Thread_local char own_story[HD_ERR_MAX];
+
+/* Set once, while a plug-in is loaded; NULL: the own one. */
+static hd_err_place_fn *shared_place;
+
+char *hd_err_place(void)
+{
+    return shared_place ? shared_place() : own_story;
+}
+
+void hd_err_share(hd_err_place_fn *place)
+{
+    shared_place = place;
+}
 
 const char *hd_status_name(enum hd_status st)
 {
@@ -27,7 +40,7 @@ enum hd_status hd_err(enum hd_status st, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    memcpy(story, text, sizeof story);
+    memcpy(hd_err_place(), text, sizeof text);
     return st;
 }
 
@@ -41,24 +54,24 @@ enum hd_status hd_err_prefix(enum hd_status st, const char *fmt, ...)
     n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof text)
-        (void)snprintf(text + n, sizeof text - (size_t)n, ": %s", story);
-    memcpy(story, text, sizeof story);
+        (void)snprintf(text + n, sizeof text - (size_t)n, ": %s", hd_err_place());
+    memcpy(hd_err_place(), text, sizeof text);
     return st;
 }
 
 const char *hd_err_message(void)
 {
-    return story;
+    return hd_err_place();
 }
 
 void hd_err_save(enum hd_status st, struct hd_error *ret_error)
 {
     ret_error->status = st;
-    memcpy(ret_error->message, story, sizeof story);
+    memcpy(ret_error->message, hd_err_place(), sizeof ret_error->message);
 }
 
 enum hd_status hd_err_restore(const struct hd_error *error)
 {
-    memcpy(story, error->message, sizeof story);
+    memcpy(hd_err_place(), error->message, sizeof error->message);
     return error->status;
 }

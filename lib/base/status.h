@@ -64,4 +64,11 @@ struct hd_error {
 void hd_err_save(enum hd_status st, struct hd_error *ret_error);
 enum hd_status hd_err_restore(const struct hd_error *error);
 
+/* A plug-in links a copy of this file, whose story nobody would read. The program that loads it
+ * hands over hd_err_place, and the plug-in calls hd_err_share with it before anything else: from
+ * then on both write and read one story per thread. */
+typedef char *hd_err_place_fn(void);
+char *hd_err_place(void); /* of the calling thread: HD_ERR_MAX bytes */
+void hd_err_share(hd_err_place_fn *place);
+
 #endif

@@ -106,8 +106,8 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(INT, validate_every, "validate.every", 0, INT64_C(1) << 40) /* 0: never */                  \
     X(INT, validate_batches, "validate.batches", 0, 1 << 20)      /* of global_batch sequences */ \
     X(INT, checkpoint_every, "checkpoint.every", 0, INT64_C(1) << 40) /* 0: only at the end */    \
-    X(WORD, device, "plan.device", 0, 0)                              /* cpu */                   \
-    X(INT, threads, "plan.threads", 1, 4096)                          /* per rank */              \
+    X(WORD, device, "plan.device", 0, 0)                              /* cpu | cuda */            \
+    X(INT, threads, "plan.threads", 1, 4096)                          /* per rank, of the CPU */  \
     X(INT, pp, "plan.pp", 1, 65536)                                                               \
     X(INT, dp, "plan.dp", 1, 65536)                                                               \
     X(INT, cp, "plan.cp", 1, 65536)                                                               \

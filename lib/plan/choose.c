@@ -317,7 +317,7 @@ enum hd_status hd_plan_check(const struct hd_plan_wish *wish, int32_t devices_mi
         return refuse_always(wish, why, most);
     if (devices_min > HD_JOB_RANKS_MAX)
         return hd_err(HD_UNSUPPORTED,
-                      "resources.devices: %d are not supported yet; a job has at most %d cpu "
+                      "resources.devices: %d are not supported yet; a job has at most %d "
                       "devices",
                       devices_min, HD_JOB_RANKS_MAX);
     if (devices_min != devices_max)

@@ -484,8 +484,6 @@ static enum hd_status check_resources(const Heddle__V1__JobSpec *spec)
     if (r->devices_max < r->devices_min)
         return hd_err(HD_INVALID, "resources.devices: min = %d is above max = %d; swap them",
                       r->devices_min, r->devices_max);
-    if (r->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA)
-        return unsupported("resources.device", "cuda", "use auto or cpu");
     hd_spec_wish(spec, &wish);
     return hd_plan_check(&wish, r->devices_min, r->devices_max);
 }

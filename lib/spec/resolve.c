@@ -236,6 +236,19 @@ static enum hd_status check_sizes(const struct Heddle__V1__JobSpec *spec,
     return st ? hd_err_prefix(st, "plan") : HD_OK;
 }
 
+/* The word of the resolved job; NULL: none is known. */
+static const char *device_name(Heddle__V1__DeviceKind device)
+{
+    switch (device) {
+    case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU:
+        return "cpu";
+    case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA:
+        return "cuda";
+    default:
+        return NULL;
+    }
+}
+
 static enum hd_status resolve_plan(const struct Heddle__V1__JobSpec *spec,
                                    const Heddle__V1__Plan *plan, struct hd_job *job)
 {
@@ -245,7 +258,7 @@ static enum hd_status resolve_plan(const struct Heddle__V1__JobSpec *spec,
 
     if (st)
         return st;
-    if (plan->device != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU || (!bf16 && !fp32))
+    if (!device_name(plan->device) || (!bf16 && !fp32))
         return hd_err(HD_UNSUPPORTED, "plan: device %d with precision %d is not built",
                       plan->device, plan->precision);
     job->pp = plan->pp;
@@ -259,7 +272,7 @@ static enum hd_status resolve_plan(const struct Heddle__V1__JobSpec *spec,
     st = set_word(job->cp_exchange, "plan.cp_exchange",
                   hd_plan_exchange_name((enum hd_plan_exchange)plan->cp_exchange));
     if (!st)
-        st = set_word(job->device, "plan.device", "cpu");
+        st = set_word(job->device, "plan.device", device_name(plan->device));
     return st ? st : set_word(job->precision, "plan.precision", bf16 ? "bf16" : "fp32");
 }
 

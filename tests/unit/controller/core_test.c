@@ -1052,7 +1052,8 @@ static void plans_divide_the_batch(void **state)
     ask.wish.pp = 2;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_UNSUPPORTED);
     ask.wish.pp = 0;
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 2, &plan), HD_UNSUPPORTED);
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 2, &plan), HD_OK);
+    assert_int_equal(plan.device, HD_DEVICE_KIND_CUDA);
     ask.wish.global_batch = 128; /* 64 and 128 share it evenly, but 128 ranks cannot be connected */
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 64, &plan), HD_OK);
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 128, &plan), HD_UNSUPPORTED);
@@ -1068,7 +1069,7 @@ static void what_can_never_run_is_refused(void **state)
     assert_int_equal(sim_submit(sim, &ask, &job), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "train.global_batch = 8"));
     ask = sim_ask(2, 10);
-    ask.device = HD_DEVICE_KIND_CUDA;
+    ask.wish.pp = 2;
     assert_int_equal(sim_submit(sim, &ask, &job), HD_UNSUPPORTED);
     sim_free(sim);
 }

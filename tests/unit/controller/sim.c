@@ -521,9 +521,17 @@ static void connect_node(struct sim *sim, struct sim_node *node)
                                             .devices = devices,
                                             .device_count = SIM_DEVICES}};
 
-    for (int32_t i = 0; i < SIM_DEVICES; i++)
+    for (int32_t i = 0; i < SIM_DEVICES; i++) {
         devices[i] = (struct hd_device_record){
             .index = i, .kind = HD_DEVICE_KIND_CPU, .name = "sim", .threads = 1};
+        if (i < node->gpus)
+            devices[i] = (struct hd_device_record){.index = i,
+                                                   .kind = HD_DEVICE_KIND_CUDA,
+                                                   .name = "sim",
+                                                   .uuid = "GPU-0",
+                                                   .precisions = 1u << HD_PRECISION_FP32 |
+                                                                 1u << HD_PRECISION_BF16};
+    }
     if (sim_event(sim, &event))
         return; /* tries again */
     node->stream = sim->next_stream;

@@ -61,6 +61,7 @@ struct sim_attempt {
 struct sim_node {
     char uuid[16], name[8], boot_id[16];
     char data_address[16], compute[16];
+    int gpus;            /* so many of its devices, the first ones, are of the kind cuda */
     bool blind;          /* it does not see the jobs directory */
     bool cut;            /* the network is broken: nothing arrives, nothing is noticed */
     uint64_t stream;     /* 0: not connected */

@@ -360,7 +360,7 @@ static void what_is_not_built_is_another_status(void **state)
     }
     assert_int_equal(hd_plan_check(&plain, 72, 96), HD_UNSUPPORTED);
     assert_string_equal(hd_err_message(), "resources.devices: 72 are not supported yet; a job has "
-                                          "at most 64 cpu devices");
+                                          "at most 64 devices");
 }
 
 int main(void)

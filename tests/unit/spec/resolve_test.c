@@ -255,6 +255,33 @@ static void a_plan_that_does_not_fit_is_refused(void **state)
     free(job);
 }
 
+/* The device of the plan, which the controller decides, is the ranks' and not the job file's. */
+static void the_device_of_the_plan_reaches_the_ranks(void **state)
+{
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 5, .dir = "/j"};
+    Heddle__V1__JobSpec *spec = read_good("resources.device=cuda");
+    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_arena arena;
+    Heddle__V1__Plan plan;
+
+    (void)state;
+    assert_int_equal(spec->resources->device, HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA);
+    hd_arena_init(&arena, 0);
+    fill_plan(&plan, ranks, 2);
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    assert_string_equal(job->device, "cpu");
+    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    assert_string_equal(job->device, "cuda");
+    assert_int_equal(job->threads, 5);
+    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_UNSPECIFIED;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_UNSUPPORTED);
+    hd_arena_done(&arena);
+    hd_spec_free(spec);
+    free(job);
+}
+
 /* Goal: what a file says about axes comes back from JSON and reaches the ranks. Method: values that
  * are not the defaults; a plan that is not what the file's sizes allow is refused. */
 static void axes_reach_the_ranks(void **state)
@@ -457,6 +484,7 @@ int main(void)
         cmocka_unit_test(axes_reach_the_ranks),
         cmocka_unit_test(validation_at_both_ends_is_not_lost),
         cmocka_unit_test(a_plan_that_does_not_fit_is_refused),
+        cmocka_unit_test(the_device_of_the_plan_reaches_the_ranks),
         cmocka_unit_test(a_model_directory_becomes_explicit),
         cmocka_unit_test(a_tokenizer_is_named_or_the_models_own),
         cmocka_unit_test(the_job_decides_what_is_dropped),

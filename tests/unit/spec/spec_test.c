@@ -262,12 +262,10 @@ static const struct mistake wishes[] = {
     {15, "checkpoint: {dir: /x}",
      "job.yaml:15: checkpoint.dir: another folder is not supported yet; remove the line; "
      "heddle-controller --jobs-dir decides for all jobs"},
-    {16, "resources: {device: cuda}",
-     "job.yaml:16: resources.device: cuda is not supported yet; use auto or cpu"},
     {16, "resources: {devices: 65}",
-     "job.yaml:16: resources.devices: 65 are not supported yet; a job has at most 64 cpu devices"},
+     "job.yaml:16: resources.devices: 65 are not supported yet; a job has at most 64 devices"},
     {16, "resources: {devices: {min: 65, max: 70}}",
-     "job.yaml:16: resources.devices: 65 are not supported yet; a job has at most 64 cpu devices"},
+     "job.yaml:16: resources.devices: 65 are not supported yet; a job has at most 64 devices"},
 };
 
 /* Of 8 sequences 3, 5, 6 and 7 devices get no equal shares; 130 could be shared by 65, which no

@@ -1,0 +1,114 @@
+#include "kernels/plugin.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+/* PROGRAM/../lib/libheddle_cuda.so: so it lies in a build tree and where it is installed. */
+static enum hd_status beside_program(char ret_path[PATH_MAX])
+{
+    char self[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash;
+
+    if (n < 0)
+        return hd_err(HD_IO, "cannot find this program's own file");
+    self[n] = '\0';
+    slash = strrchr(self, '/');
+    if (snprintf(ret_path, PATH_MAX, "%.*s/../lib/" HD_PLUGIN_FILE, (int)(slash - self), self) >=
+        PATH_MAX)
+        return hd_err(HD_LIMIT, "the path of this program is too long");
+    return HD_OK;
+}
+
+static enum hd_status find(char ret_path[PATH_MAX])
+{
+    const char *given = getenv(HD_PLUGIN_ENV);
+    enum hd_status st;
+
+    if (given && strcmp(given, "none") == 0)
+        return hd_err(HD_UNSUPPORTED, "GPUs are switched off: " HD_PLUGIN_ENV " is \"none\"");
+    if (given && *given) {
+        if (strlen(given) >= PATH_MAX || !strchr(given, '/')) /* no search by the loader's rules */
+            return hd_err(HD_UNSUPPORTED, HD_PLUGIN_ENV ": \"%.200s\" is not the path of a file",
+                          given);
+        (void)snprintf(ret_path, PATH_MAX, "%s", given);
+        return hd_file_exists(given)
+                   ? HD_OK
+                   : hd_err(HD_UNSUPPORTED, HD_PLUGIN_ENV ": there is no file %s", given);
+    }
+    st = beside_program(ret_path);
+    if (!st && !hd_file_exists(ret_path))
+        st = hd_err(HD_UNSUPPORTED,
+                    "there is no %s; it is built where nvcc is found, and " HD_PLUGIN_ENV
+                    " may name one elsewhere",
+                    ret_path);
+    return st;
+}
+
+/* dlerror() tells of the file by itself, mostly. */
+static enum hd_status refuse(const char *path, const char *what)
+{
+    const char *why = dlerror();
+
+    return hd_err(HD_UNSUPPORTED, "%s: %s%s%s", path, what, why ? ": " : "", why ? why : "");
+}
+
+static enum hd_status load(void **ret_library, char ret_path[PATH_MAX])
+{
+    enum hd_status st = find(ret_path);
+
+    if (st)
+        return st;
+    *ret_library = dlopen(ret_path, RTLD_NOW | RTLD_LOCAL);
+    return *ret_library ? HD_OK : refuse(ret_path, "cannot load it");
+}
+
+enum hd_status hd_plugin_cuda(const struct hd_backend_table **ret_table)
+{
+    static const struct hd_plugin_host host = {.abi = HD_PLUGIN_ABI, .error_place = hd_err_place};
+    const struct hd_backend_table *table = NULL;
+    hd_cuda_plugin_fn *get;
+    char path[PATH_MAX];
+    void *library;
+    enum hd_status st = load(&library, path);
+
+    if (st)
+        return st;
+    *(void **)&get = dlsym(library, "hd_cuda_plugin");
+    if (!get)
+        return refuse(path, "it is no plug-in of heddle");
+    (void)hd_err(HD_UNSUPPORTED,
+                 "it refuses this program's plug-in ABI %d; build both from one "
+                 "source",
+                 HD_PLUGIN_ABI); /* one that cannot say so itself, being another */
+    st = get(&host, &table);
+    if (!st)
+        st = hd_backend_check(table);
+    if (st)
+        return hd_err_prefix(HD_UNSUPPORTED, "%s", path);
+    *ret_table = table;
+    return HD_OK;
+}
+
+enum hd_status hd_plugin_cuda_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_MAX],
+                                   int *ret_count)
+{
+    hd_cuda_plugin_gpus_fn *list;
+    char path[PATH_MAX];
+    void *library;
+    enum hd_status st = load(&library, path); /* again: it is loaded once */
+
+    if (st)
+        return st;
+    *(void **)&list = dlsym(library, "hd_cuda_plugin_gpus");
+    if (!list)
+        return refuse(path, "it does not list GPUs");
+    st = list(ret_gpus, ret_count);
+    return st ? hd_err_prefix(st, "%s", path) : HD_OK;
+}

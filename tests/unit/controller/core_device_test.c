@@ -1,0 +1,134 @@
+/* core: which jobs go to GPUs, and what people read who wait for one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+/* Nodes of two devices each, of which the first gpus[n] are GPUs. */
+static struct sim *sim_with_gpus(const int *gpus, int node_count)
+{
+    struct sim *sim = sim_new(1, node_count);
+
+    for (int n = 0; n < node_count; n++)
+        sim->nodes[n].gpus = gpus[n];
+    sim_run(sim, 2);
+    return sim;
+}
+
+static struct hd_ask ask_for(enum hd_device_kind kind, int devices, int steps)
+{
+    struct hd_ask ask = sim_ask(devices, steps);
+
+    ask.device = kind;
+    return ask;
+}
+
+/* "cuda n1:0 n1:1" */
+static void assert_places(const struct sim *sim, uint64_t job, const char *expected)
+{
+    const struct hd_plan_record *plan = &sim_attempt(sim, job, 1)->plan;
+    struct hd_text text = {0};
+
+    hd_text_add(&text, "%s", hd_device_kind_name((int)plan->device));
+    for (int32_t r = 0; r < plan->rank_count; r++)
+        hd_text_add(&text, " %s:%d", plan->ranks[r].node_name, plan->ranks[r].device);
+    assert_non_null(text.data);
+    assert_string_equal(text.data, expected);
+    hd_text_free(&text);
+}
+
+static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
+{
+    const int gpus[] = {0, 1};
+    struct sim *sim = sim_with_gpus(gpus, 2);
+    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 20);
+    struct hd_ask cpu = ask_for(HD_DEVICE_KIND_CPU, 1, 20);
+    uint64_t a = sim_submitted(sim, &cuda), b = sim_submitted(sim, &cuda);
+    uint64_t c = sim_submitted(sim, &cpu);
+
+    (void)state;
+    assert_places(sim, a, "cuda n2:0");
+    /* threads are a matter of CPU devices; the GPU computes bf16, so that is its precision */
+    assert_int_equal(sim_attempt(sim, a, 1)->plan.threads_per_device, 0);
+    assert_int_equal(sim_attempt(sim, a, 1)->plan.precision, HD_PRECISION_BF16);
+    assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_QUEUED);
+    sim_assert_reason(sim, b,
+                      "needs 1 cuda device on one node; n1 has 0, n2 has 0 of 1 free "
+                      "(kept for job 2)");
+    assert_places(sim, c, "cpu n1:0"); /* n2 is kept, though a core of it is free */
+    assert_int_equal(sim_attempt(sim, c, 1)->plan.threads_per_device, 1);
+    assert_int_equal(sim_attempt(sim, c, 1)->plan.precision, HD_PRECISION_FP32);
+    sim_run_until_ended(sim, b, 120);
+    assert_places(sim, b, "cuda n2:0");
+    sim_free(sim);
+}
+
+static void auto_is_gpus_where_there_are_some(void **state)
+{
+    const int none[] = {0}, both[] = {0, 2};
+    struct sim *without = sim_with_gpus(none, 1), *with = sim_with_gpus(both, 2);
+    struct hd_ask any = ask_for(HD_DEVICE_KIND_ANY, 2, 10);
+    uint64_t job = sim_submitted(without, &any);
+
+    (void)state;
+    assert_places(without, job, "cpu n1:0 n1:1");
+    job = sim_submitted(with, &any);
+    assert_places(with, job, "cuda n2:0 n2:1");
+    sim_free(without);
+    sim_free(with);
+}
+
+/* Nobody who has no GPU is told of GPUs that his job does not need. */
+static void a_reason_names_the_kinds_that_there_are(void **state)
+{
+    const int none[] = {0, 0}, one[] = {0, 1};
+    struct sim *without = sim_with_gpus(none, 2), *with = sim_with_gpus(one, 2);
+    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
+    struct hd_ask any = ask_for(HD_DEVICE_KIND_ANY, 8, 10);
+    uint64_t a = sim_submitted(without, &cuda), b = sim_submitted(without, &any);
+
+    (void)state;
+    sim_assert_reason(without, a,
+                      "needs 2 cuda devices on one node; no node has a cuda device (heddled "
+                      "--doctor on a node with GPUs says why)");
+    sim_assert_reason(without, b, "needs 8 cpu devices; n1 has 2, n2 has 2");
+    b = sim_submitted(with, &any);
+    sim_assert_reason(with, b, "needs 8 cuda devices or 8 cpu devices; n1 has 2, n2 has 2");
+    sim_free(without);
+    sim_free(with);
+}
+
+/* No engine moves gradients between the GPUs of two nodes yet. */
+static void a_cuda_job_stays_on_one_node(void **state)
+{
+    const int one[] = {1, 1}, two[] = {1, 1, 2};
+    struct sim *small = sim_with_gpus(one, 2), *large = sim_with_gpus(two, 3);
+    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
+    uint64_t job = sim_submitted(small, &cuda);
+
+    (void)state;
+    sim_assert_reason(small, job, "needs 2 cuda devices on one node; n1 has 1, n2 has 1");
+    job = sim_submitted(large, &cuda);
+    assert_places(large, job, "cuda n3:0 n3:1");
+    sim_free(small);
+    sim_free(large);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cuda_job_takes_gpus_and_leaves_cores_alone),
+        cmocka_unit_test(auto_is_gpus_where_there_are_some),
+        cmocka_unit_test(a_reason_names_the_kinds_that_there_are),
+        cmocka_unit_test(a_cuda_job_stays_on_one_node),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
