@@ -161,18 +161,65 @@ static void describe_exit(const struct sup_rank *rank, char *ret_text, size_t si
                        rank->code);
 }
 
+/* ---- the flight record of a rank that cannot tell it itself ---- */
+
+bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
+                     struct hd_flight_record *ret_record)
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
+    int i = 0;
+
+    if (count == 0)
+        return false;
+    while (i + 1 < count && records[i].state == HD_FLIGHT_COMPLETE)
+        i++;
+    *ret_record = records[i];
+    return true;
+}
+
+/* Behind the last words in its log. */
+static void log_flight(const struct sup *sup, const struct sup_rank *rank)
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
+    struct hd_text path = {0}, text = {0};
+    int fd;
+
+    if (count == 0)
+        return;
+    hd_attempt_log_path(&path, sup->job.attempt_dir, rank->rank);
+    hd_flight_add_text(records, count, (int)rank->rank, hd_clock_now_ms(), &text);
+    fd = path.failed || text.failed ? -1 : open(path.data, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0 || write(fd, text.data, text.len_bytes) != (ssize_t)text.len_bytes)
+        hd_log(HD_LOG_WARN, "rank %" PRId64 ": its collectives could not be added to its log",
+               rank->rank);
+    if (fd >= 0)
+        (void)close(fd);
+    hd_text_free(&path);
+    hd_text_free(&text);
+}
+
 /* What a person may do about the end of a rank that left no words; who, status and signal are told
  * beside it. */
 static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
                    size_t size_bytes)
 {
+    struct hd_flight_record record;
+    char flight[160] = "";
+
+    if (sup_find_flight(sup, rank, &record))
+        hd_flight_describe(&record, flight, sizeof flight);
     if (rank->signal == SIGKILL)
-        (void)snprintf(ret_text, size_bytes,
-                       "if nobody did that, the machine ran out of memory: see the kernel's log");
+        (void)snprintf(
+            ret_text, size_bytes,
+            "if nobody did that, the machine ran out of memory: see the kernel's log%s%s",
+            flight[0] ? "; its last collective was " : "", flight);
     else
         (void)snprintf(ret_text, size_bytes,
-                       "it left no reason; see %.900s/logs/rank-%" PRId64 ".log",
-                       sup->job.attempt_dir, rank->rank);
+                       "it left no reason; see %.700s/logs/rank-%" PRId64 ".log%s%s",
+                       sup->job.attempt_dir, rank->rank,
+                       flight[0] ? "; its last collective was " : "", flight);
 }
 
 static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
@@ -201,6 +248,8 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
         memcpy(rank->exit_text, rank->failure.message, sizeof rank->exit_text);
     else if (rank->gone_bad)
         advise(sup, rank, rank->exit_text, sizeof rank->exit_text);
+    if (rank->gone_bad && !rank->has_failure)
+        log_flight(sup, rank);
     if (hd_attempt_write_exit(sup->options.run_dir, &report))
         hd_log(HD_LOG_ERROR, "rank %" PRId64 ": %s", rank->rank, hd_err_message());
     sup_report(sup, rank, &report);

@@ -395,34 +395,14 @@ static int64_t silence_limit_ms(const struct sup *sup, const struct sup_rank *ra
     return learned_ms > TRAINING_SILENCE_MS ? learned_ms : TRAINING_SILENCE_MS;
 }
 
-/* The last collective that a silent rank did not complete, for the message. */
-static void describe_flight(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
-                            size_t size_bytes)
-{
-    struct hd_shm_flight records[HD_SHM_FLIGHT_MAX];
-    const int n = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
-
-    ret_text[0] = '\0';
-    for (int i = 0; i < n; i++)
-        if (records[i].state != HD_SHM_FLIGHT_COMPLETE) {
-            (void)snprintf(ret_text, size_bytes,
-                           "; its collective %s of group %s, number %" PRIu64 ", is %s",
-                           records[i].kind, records[i].group, records[i].seq,
-                           hd_shm_flight_state_name(records[i].state));
-            return;
-        }
-}
-
 /* How far a rank has come: its first collective that is not complete, and how far that is. */
 static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
 {
-    struct hd_shm_flight records[HD_SHM_FLIGHT_MAX];
-    const int n = hd_shm_control_flight(sup->shm, (int)(rank - sup->ranks), records);
-    int i = 0;
+    struct hd_flight_record record;
 
-    while (i + 1 < n && records[i].state == HD_SHM_FLIGHT_COMPLETE)
-        i++;
-    return n ? records[i].launch * (HD_SHM_FLIGHT_COMPLETE + 1) + (uint64_t)records[i].state : 0;
+    if (!sup_find_flight(sup, rank, &record))
+        return 0;
+    return record.launch * (HD_FLIGHT_COMPLETE + 1) + (uint64_t)record.state;
 }
 
 /* All fall silent when one stands still: those that are within half of the longest silence. */
@@ -464,7 +444,8 @@ static const struct sup_rank *find_busy(const struct sup *sup, const struct sup_
 static void look_for_hang(struct sup *sup, int64_t now_ms)
 {
     const struct sup_rank *silent = NULL, *blamed;
-    char flight[256];
+    struct hd_flight_record record;
+    char flight[160] = "";
 
     for (int i = 0; i < sup->options.rank_count; i++)
         if (sup->ranks[i].pid && (!silent || sup->ranks[i].heard_ms < silent->heard_ms))
@@ -479,11 +460,12 @@ static void look_for_hang(struct sup *sup, int64_t now_ms)
                       (now_ms - silent->heard_ms) / 1000, hd_link_phase_name(silent->phase));
         return;
     }
-    describe_flight(sup, blamed, flight, sizeof flight);
+    if (sup_find_flight(sup, blamed, &record))
+        hd_flight_describe(&record, flight, sizeof flight);
     sup_begin_end(sup, HD_LINK_CAUSE_HANG, blamed->rank, false,
-                  "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s",
+                  "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s%s",
                   blamed->rank, (now_ms - blamed->heard_ms) / 1000,
-                  hd_link_phase_name(blamed->phase), flight);
+                  hd_link_phase_name(blamed->phase), flight[0] ? "; it was in " : "", flight);
 }
 
 /* ---- the loop ---- */

@@ -570,6 +570,20 @@ static int exit_status(const struct rank *r, enum hd_status st)
     }
 }
 
+/* For the log: what this rank did last with its peers, line by line. */
+static void log_flight(const struct hd_comm *comm)
+{
+    struct hd_text text = {0};
+
+    hd_comm_flight_text(comm, &text);
+    for (char *line = text.failed ? NULL : text.data, *end; line && *line; line = end + 1) {
+        end = strchr(line, '\n'); /* every line has one */
+        *end = '\0';
+        hd_log(HD_LOG_INFO, "%s", line);
+    }
+    hd_text_free(&text);
+}
+
 static void report_failure(struct rank *r, enum hd_status st)
 {
     char story[HD_ERR_MAX];
@@ -577,8 +591,10 @@ static void report_failure(struct rank *r, enum hd_status st)
 
     (void)snprintf(story, sizeof story, "%s", hd_err_message());
     hd_log(HD_LOG_ERROR, "%s", story);
-    if (r->comm)
+    if (r->comm) {
         hd_comm_abort(r->comm, story);
+        log_flight(r->comm);
+    }
     if (r->link)
         hd_link_report_failure(r->link, st, blame, r->trainer ? "training" : "setup", story);
 }

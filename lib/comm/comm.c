@@ -381,7 +381,7 @@ static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_com
             place->seq = ++op->group->recv_seq[op->peer];
         else
             place->seq = ++op->group->seq;
-        stream->comm->engine->launched(place, stream);
+        hd_comm_flight_launch(stream->comm->flight, place, stream);
     }
     stream->launched++;
     return stream->bundling ? HD_OK : seal(stream);

@@ -287,6 +287,10 @@ void hd_comm_abort(struct hd_comm *comm, const char *reason);
 /* HD_OK, or the failure that sticks, its story set for this thread. */
 enum hd_status hd_comm_failure(struct hd_comm *comm);
 
+/* Adds this rank's flight record (flight.h) to a text, for its log. */
+struct hd_text;
+void hd_comm_flight_text(const struct hd_comm *comm, struct hd_text *text);
+
 /* ---- counters ---- */
 
 struct hd_comm_count {

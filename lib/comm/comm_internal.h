@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "comm/comm.h"
+#include "comm/flight.h"
 
 enum { HD_COMM_REASON_MAX = 512 }; /* bytes of a reason that travels, with its closing NUL */
 
@@ -89,13 +90,28 @@ struct hd_comm_bell {
     _Atomic uint32_t asleep;
 };
 
+/* One launch on record. All atomic, because others may look while it is written; `launch` is
+ * written last and tells whose the rest is. */
+struct hd_comm_flight_slot {
+    _Atomic uint64_t launch; /* 0: empty or being written */
+    _Atomic uint64_t seq, bytes;
+    _Atomic int64_t since_ms;
+    _Atomic uint64_t name[2]; /* of the group, HD_COMM_GROUP_NAME_MAX bytes */
+    _Atomic uint32_t kind, stream, state;
+    _Atomic int32_t peer;
+};
+
+/* The flight recorder of a rank (flight.h). Lives where the engine wants it, as a bell does. */
+struct hd_comm_flight {
+    _Atomic uint64_t newest; /* the launch that was noted last; 0: none */
+    struct hd_comm_flight_slot slots[HD_FLIGHT_MAX];
+};
+
 /* What an engine is. Every slot is filled. */
 struct hd_comm_engine {
     const char *name;
     enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
-    void (*launched)(struct hd_comm_op *op,
-                     const struct hd_comm_stream *stream); /* took its place */
     /* One step of an operation; *moved becomes true when anything changed. */
     enum hd_status (*collective_step)(struct hd_comm_op *op, bool *moved);
     enum hd_status (*send_step)(struct hd_comm_op *op, bool *moved);
@@ -107,6 +123,8 @@ struct hd_comm_engine {
     const struct hd_comm_offer *(*offer)(const struct hd_comm_op *op, int member);
     bool (*has_left)(const struct hd_comm *comm, int rank); /* it will never do anything again */
     void (*latest)(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
+    /* collectives of the group that a member has entered, as far as this rank can know */
+    uint64_t (*entered)(struct hd_comm_group *group, int member);
     enum hd_status (*failure)(struct hd_comm *comm);
     void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* any thread */
     void (*close)(struct hd_comm *comm, bool clean); /* frees the engine's part, not comm */
@@ -123,10 +141,11 @@ struct hd_comm {
     struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
     struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
     int group_count;
-    struct hd_error failure;   /* status HD_OK while nothing failed */
-    struct hd_comm_bell *bell; /* the engine's: rung when an operation of this rank may move */
-    int spin_max;              /* looks before a waiter sleeps */
-    bool yielding;             /* more ranks than processors: a spinning waiter gives way */
+    struct hd_error failure;       /* status HD_OK while nothing failed */
+    struct hd_comm_bell *bell;     /* the engine's: rung when an operation of this rank may move */
+    struct hd_comm_flight *flight; /* the engine's: what this rank launched */
+    int spin_max;                  /* looks before a waiter sleeps */
+    bool yielding;                 /* more ranks than processors: a spinning waiter gives way */
 };
 
 /* Allocates an endpoint with empty streams. The engine fills in the rest. */
@@ -154,6 +173,20 @@ enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char 
 
 /* Makes this thread's story, with where this rank was, the failure that sticks. */
 enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st);
+
+/* ---- flight.c ---- */
+
+void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_op *op,
+                           const struct hd_comm_stream *stream);
+int hd_comm_flight_read(const struct hd_comm_flight *flight,
+                        struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
+
+/* Moves an op on, also in its flight record. */
+void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state);
+
+/* "rank 3 is behind: entered 41 operations of group dp, the others 43; the latest of rank 3 is ..."
+ * "" when no member is. */
+void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t size_bytes);
 
 /* ---- meeting.c: what the members of a collective bring, and whether it goes together ---- */
 

@@ -78,6 +78,20 @@ struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head 
     return NULL;
 }
 
+void gloo_note_entered(struct gloo_peer *peer, uint64_t group_id, uint64_t seq)
+{
+    int g = 0;
+
+    while (g < HD_COMM_GROUPS_MAX && peer->entered[g].group_id != group_id &&
+           peer->entered[g].group_id)
+        g++;
+    if (g == HD_COMM_GROUPS_MAX)
+        return; /* a peer with more groups than it can have; nothing but a story hangs on it */
+    peer->entered[g].group_id = group_id;
+    if (seq > peer->entered[g].seq)
+        peer->entered[g].seq = seq;
+}
+
 static void await_head(struct gloo_peer *peer, int rank, uint64_t place)
 {
     (void)hd_gloo_recv(peer->in_ticket[place], rank, GLOO_SLOT_HEAD,
@@ -95,6 +109,8 @@ static bool take_heads(struct gloo_peer *peer, int rank)
         if (!gloo_head_keep(peer, &peer->in[place]))
             return false;
         peer->latest = peer->in[place];
+        if (peer->latest.offer.kind != HD_COMM_SEND)
+            gloo_note_entered(peer, peer->latest.group_id, peer->latest.seq);
         peer->in_next++;
         await_head(peer, rank, place);
     }
@@ -202,13 +218,28 @@ static bool has_left(const struct hd_comm *comm, int rank)
 static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     const struct gloo_head *latest = &gloo_peer_of(comm, rank)->latest;
+    char bytes[32];
 
-    if (latest->offer.kind == HD_COMM_KIND_COUNT)
+    if (latest->offer.kind == HD_COMM_KIND_COUNT) {
         (void)snprintf(ret_text, size_bytes, "nothing has come from rank %d yet", rank);
-    else
-        (void)snprintf(ret_text, size_bytes, "the latest of rank %d is %s #%llu of group %.15s",
-                       rank, hd_comm_kind_name((enum hd_comm_kind)latest->offer.kind),
-                       (unsigned long long)latest->seq, latest->group);
+        return;
+    }
+    hd_text_format_bytes(
+        latest->offer.count * (int64_t)hd_dtype_size((enum hd_dtype)latest->offer.dtype), bytes);
+    (void)snprintf(ret_text, size_bytes, "the latest of rank %d is %s #%llu of group %.15s (%s)",
+                   rank, hd_comm_kind_name((enum hd_comm_kind)latest->offer.kind),
+                   (unsigned long long)latest->seq, latest->group, bytes);
+}
+
+static uint64_t entered(struct hd_comm_group *group, int member)
+{
+    const struct gloo_peer *peer = gloo_peer_of(group->comm, group->members[member]);
+
+    for (int g = 0; g < HD_COMM_GROUPS_MAX && peer->entered[g].group_id; g++) {
+        if (peer->entered[g].group_id == group->id)
+            return peer->entered[g].seq;
+    }
+    return 0;
 }
 
 /* ---- operations ---- */
@@ -217,12 +248,6 @@ static enum hd_status group_open(struct hd_comm_group *group)
 {
     (void)group; /* heads name the group; there is nothing to prepare */
     return HD_OK;
-}
-
-static void note_launch(struct hd_comm_op *op, const struct hd_comm_stream *stream)
-{
-    (void)op; /* no record outside this process: there is no memory that a parent could read */
-    (void)stream;
 }
 
 /* ---- memory ---- */
@@ -331,7 +356,6 @@ static const struct hd_comm_engine gloo_engine = {
     .name = "gloo",
     .visible = visible,
     .group_open = group_open,
-    .launched = note_launch,
     .collective_step = gloo_collective_step,
     .send_step = gloo_send_step,
     .recv_step = gloo_recv_step,
@@ -340,6 +364,7 @@ static const struct hd_comm_engine gloo_engine = {
     .offer = gloo_offer,
     .has_left = has_left,
     .latest = describe_latest,
+    .entered = entered,
     .failure = check_failure,
     .abort = engine_abort,
     .close = engine_close,
@@ -398,6 +423,7 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_place *pla
     }
     comm->engine_state = gloo;
     comm->bell = &gloo->bell;
+    comm->flight = &gloo->flight;
     memcpy(gloo->places, places, sizeof gloo->places);
     for (int r = 0; r < world; r++) {
         gloo->peers[r].latest.offer.kind = HD_COMM_KIND_COUNT;

@@ -65,8 +65,9 @@ static enum hd_status enter(struct hd_comm_op *op)
         if (m != group->index)
             gloo_head_send(op, group->members[m], &run->slots[m]);
     }
+    gloo_note_entered(gloo_peer_of(group->comm, group->comm->rank), group->id, op->seq);
     op->member = 0;
-    gloo_set_state(op, HD_COMM_ENTERED);
+    hd_comm_set_state(op, HD_COMM_ENTERED);
     return HD_OK;
 }
 
@@ -331,7 +332,7 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
     else
         copy_own(op, moved);
     if (is_complete(op)) {
-        gloo_set_state(op, HD_COMM_COMPLETE);
+        hd_comm_set_state(op, HD_COMM_COMPLETE);
         *moved = true;
     }
     return HD_OK;
@@ -346,11 +347,11 @@ static enum hd_status meet(struct hd_comm_op *op)
     if (st)
         return st;
     if (op->kind == HD_COMM_BARRIER || exceeded) {
-        gloo_set_state(op, HD_COMM_COMPLETE);
+        hd_comm_set_state(op, HD_COMM_COMPLETE);
         return HD_OK;
     }
     plan(op);
-    gloo_set_state(op, HD_COMM_MOVING);
+    hd_comm_set_state(op, HD_COMM_MOVING);
     return HD_OK;
 }
 

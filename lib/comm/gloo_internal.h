@@ -98,6 +98,9 @@ struct gloo_peer {
     bool out_pending[GLOO_HEADS_OUT];
     uint64_t in_next, out_next; /* heads ever taken, ever sent */
     struct gloo_head latest;    /* of kind HD_COMM_KIND_COUNT while none came */
+    struct gloo_entered {       /* collectives by group, as its heads say; id 0: free */
+        uint64_t group_id, seq; /* the highest */
+    } entered[HD_COMM_GROUPS_MAX];
     uint64_t slot_next;
     int sends; /* not received yet */
     struct gloo_notice notice;
@@ -116,6 +119,7 @@ struct gloo_state {
     char *data; /* visible memory, then the stages of the streams */
     size_t data_bytes, stage_at, stage_bytes;
     struct gloo_data *free_data, *all_data;
+    struct hd_comm_flight flight;
     struct gloo_place places[HD_GLOO_WORLD_MAX];
     struct gloo_run runs[HD_COMM_STREAM_COUNT];
     struct gloo_peer peers[]; /* [world]; this rank's own holds its sends to itself */
@@ -136,13 +140,6 @@ static inline size_t gloo_offset(const struct hd_comm *comm, const char *at)
     return at ? (size_t)(at - comm->visible) : 0;
 }
 
-static inline void gloo_set_state(struct hd_comm_op *op, enum hd_comm_state state)
-{
-    op->state = state;
-    if (state == HD_COMM_COMPLETE)
-        op->group->counts[op->kind].calls++;
-}
-
 /* ---- gloo.c ---- */
 
 /* Whether a head can be sent to the peer now. */
@@ -159,6 +156,9 @@ struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint
                                  bool send);
 void gloo_head_drop(struct gloo_peer *peer, struct gloo_head *head);
 struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head *head);
+
+/* The rank has entered a collective of a group. This rank's own are noted, too. */
+void gloo_note_entered(struct gloo_peer *peer, uint64_t group_id, uint64_t seq);
 
 /* ---- gloo_flow.c ---- */
 

@@ -53,7 +53,7 @@ static enum hd_status offer(struct hd_comm_op *op, bool *moved)
                            (size_t)bytes_of(op)); /* not: the peer is gone, and will be named */
     }
     peer->sends++;
-    gloo_set_state(op, HD_COMM_LEAVING);
+    hd_comm_set_state(op, HD_COMM_LEAVING);
     *moved = true;
     return HD_OK;
 }
@@ -71,7 +71,7 @@ enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved)
     if (data)
         gloo_data_give(comm, data);
     gloo_peer_of(comm, peer_rank(op))->sends--;
-    gloo_set_state(op, HD_COMM_COMPLETE);
+    hd_comm_set_state(op, HD_COMM_COMPLETE);
     *moved = true;
     return HD_OK;
 }
@@ -94,7 +94,7 @@ static enum hd_status accept_head(struct hd_comm_op *op, struct gloo_head *head)
                             hd_dtype_name((enum hd_dtype)head->offer.dtype), comm->rank,
                             (long long)op->count, hd_dtype_name(op->dtype));
     gloo_head_drop(peer, head);
-    gloo_set_state(op, HD_COMM_MOVING);
+    hd_comm_set_state(op, HD_COMM_MOVING);
     op->cursor = 0;
     if (to_itself(op)) {
         op->slot = (void *)(uintptr_t)slot;
@@ -130,7 +130,7 @@ enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
     struct hd_comm *comm = op->group->comm;
 
     if (op->state == HD_COMM_QUEUED) {
-        gloo_set_state(op, HD_COMM_ENTERED);
+        hd_comm_set_state(op, HD_COMM_ENTERED);
         *moved = true;
     }
     if (op->state == HD_COMM_ENTERED) {
@@ -158,7 +158,7 @@ enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
         op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)bytes_of(op);
         *moved = true;
     }
-    gloo_set_state(op, HD_COMM_COMPLETE);
+    hd_comm_set_state(op, HD_COMM_COMPLETE);
     return HD_OK;
 }
 

@@ -6,11 +6,13 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "comm/comm_internal.h"
 
 enum { LAUNCHES_PER_STEP = 8 };
+enum { WAITING_MAX = 192, STANDING_MAX = 288 }; /* bytes; together they fit a reason that travels */
 enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 
 /* ---- failing ---- */
@@ -75,14 +77,36 @@ static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_b
         (void)snprintf(ret_text + n, size_bytes - (size_t)n, ": rank %d %s", rank, what);
 }
 
+/* Who is behind, of the members of what this rank waits in; else what the rank that it waits for
+ * did last; "" when it waits for none. */
+static void describe_standing(struct hd_comm *comm, char *ret_text, size_t size_bytes)
+{
+    const struct hd_comm_stream *stream;
+    const struct hd_comm_op *op;
+    const char *what;
+    int rank;
+
+    ret_text[0] = '\0';
+    op = find_waiting(comm, &stream, &rank, &what);
+    if (!op || rank < 0)
+        return;
+    hd_comm_describe_behind(op->group, ret_text, size_bytes);
+    if (!ret_text[0])
+        comm->engine->latest(comm, rank, ret_text, size_bytes);
+}
+
 enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st)
 {
-    char here[256], first[HD_ERR_MAX];
+    char here[WAITING_MAX], standing[STANDING_MAX], first[HD_ERR_MAX];
 
     describe_waiting(comm, here, sizeof here);
+    describe_standing(comm, standing, sizeof standing);
     if (here[0]) {
         (void)snprintf(first, sizeof first, "%s", hd_err_message());
-        st = hd_err(st, "%s (rank %d was in %s)", first, comm->rank, here);
+        if (strstr(first, standing)) /* "" too: whoever failed first has said it */
+            standing[0] = '\0';
+        st = hd_err(st, "%s (rank %d was in %s%s%s)", first, comm->rank, here,
+                    standing[0] ? "; " : "", standing);
     }
     hd_err_save(st, &comm->failure);
     return st;
@@ -253,18 +277,14 @@ static enum hd_status check_absent(struct hd_comm *comm)
 
 static enum hd_status fail_late(struct hd_comm *comm, int64_t waited_ms)
 {
-    char waiting[256], latest[128] = "";
-    const struct hd_comm_stream *stream;
-    const char *what;
-    int rank;
+    char waiting[WAITING_MAX], standing[STANDING_MAX];
 
     describe_waiting(comm, waiting, sizeof waiting);
-    if (find_waiting(comm, &stream, &rank, &what) && rank >= 0)
-        comm->engine->latest(comm, rank, latest, sizeof latest);
+    describe_standing(comm, standing, sizeof standing);
     return hd_comm_fail(comm, HD_TIMEOUT, "nothing moved for %lld ms in %s%s%s",
                         (long long)waited_ms,
                         waiting[0] ? waiting : "an operation that waits for another stream",
-                        latest[0] ? "; " : "", latest);
+                        standing[0] ? "; " : "", standing);
 }
 
 static void give_way(const struct hd_comm *comm)

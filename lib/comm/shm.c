@@ -17,22 +17,22 @@ enum { SELF_DEADLINE_MS = 5000 }; /* only a receive that nothing was sent to can
 
 /* ---- failing ---- */
 
-/* What a rank did last, from its flight record; it may be writing it just now. */
+/* What a rank did last, from its flight record. */
 static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     const struct shm_area *area = shm_area_of(comm, rank);
-    const uint64_t launch = atomic_load(&area->launch_newest);
-    struct hd_shm_flight record;
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_comm_flight_read(&area->flight, records);
+    char what[128];
 
-    shm_read_flight(&area->flight[launch % HD_SHM_FLIGHT_MAX], &record);
-    if (!atomic_load(&area->attached))
+    if (!atomic_load(&area->attached)) {
         (void)snprintf(ret_text, size_bytes, "rank %d has not even attached", rank);
-    else if (launch == 0)
+    } else if (count == 0) {
         (void)snprintf(ret_text, size_bytes, "rank %d has launched nothing yet", rank);
-    else
-        (void)snprintf(ret_text, size_bytes, "the latest of rank %d is %s #%llu of group %s, %s",
-                       rank, record.kind, (unsigned long long)record.seq, record.group,
-                       hd_shm_flight_state_name(record.state));
+    } else {
+        hd_flight_describe(&records[count - 1], what, sizeof what);
+        (void)snprintf(ret_text, size_bytes, "the latest of rank %d is %s", rank, what);
+    }
 }
 
 /* HD_OK or the job's first failure; composes its story once. */
@@ -129,42 +129,6 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
 
 /* ---- the streams ---- */
 
-void shm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
-{
-    struct shm_flight_slot *slot =
-        &shm_of(op->group->comm)->area->flight[op->launch % HD_SHM_FLIGHT_MAX];
-
-    op->state = state;
-    if (atomic_load_explicit(&slot->launch, memory_order_relaxed) == op->launch)
-        atomic_store_explicit(&slot->state, (uint32_t)state, memory_order_release);
-    if (state == HD_COMM_COMPLETE)
-        op->group->counts[op->kind].calls++;
-}
-
-_Static_assert(HD_COMM_GROUP_NAME_MAX == 2 * sizeof(uint64_t), "a name is two words on record");
-
-static void note_launch(struct hd_comm_op *op, const struct hd_comm_stream *stream)
-{
-    struct shm_area *area = shm_of(stream->comm)->area;
-    struct shm_flight_slot *slot = &area->flight[op->launch % HD_SHM_FLIGHT_MAX];
-    uint64_t name[2];
-
-    memcpy(name, op->group->name, sizeof name);
-    atomic_store(&slot->launch, 0); /* while it is written it is nobody's */
-    atomic_store_explicit(&slot->seq, op->seq, memory_order_relaxed);
-    atomic_store_explicit(&slot->bytes, (uint64_t)op->count * hd_dtype_size(op->dtype),
-                          memory_order_relaxed);
-    atomic_store_explicit(&slot->name[0], name[0], memory_order_relaxed);
-    atomic_store_explicit(&slot->name[1], name[1], memory_order_relaxed);
-    atomic_store_explicit(&slot->kind, (uint32_t)op->kind, memory_order_relaxed);
-    atomic_store_explicit(&slot->stream, (uint32_t)stream->name, memory_order_relaxed);
-    atomic_store_explicit(&slot->peer, op->peer < 0 ? -1 : op->group->members[op->peer],
-                          memory_order_relaxed);
-    atomic_store_explicit(&slot->state, HD_COMM_QUEUED, memory_order_relaxed);
-    atomic_store(&slot->launch, op->launch);
-    atomic_store(&area->launch_newest, op->launch);
-}
-
 static bool has_left(const struct hd_comm *comm, int rank)
 {
     return atomic_load(&shm_area_of(comm, rank)->left);
@@ -206,7 +170,6 @@ static const struct hd_comm_engine shm_engine = {
     .name = "shm",
     .visible = shm_visible,
     .group_open = shm_group_open,
-    .launched = note_launch,
     .collective_step = shm_collective_step,
     .send_step = shm_send_step,
     .recv_step = shm_recv_step,
@@ -215,6 +178,7 @@ static const struct hd_comm_engine shm_engine = {
     .offer = shm_offer,
     .has_left = has_left,
     .latest = describe_latest,
+    .entered = shm_entered,
     .failure = check_failure,
     .abort = engine_abort,
     .close = engine_close,
@@ -224,7 +188,6 @@ static const struct hd_comm_engine self_engine = {
     .name = "self",
     .visible = self_visible,
     .group_open = shm_group_open,
-    .launched = note_launch,
     .collective_step = shm_collective_step,
     .send_step = shm_send_step,
     .recv_step = shm_recv_step,
@@ -233,6 +196,7 @@ static const struct hd_comm_engine self_engine = {
     .offer = shm_offer,
     .has_left = has_left,
     .latest = describe_latest,
+    .entered = shm_entered,
     .failure = check_failure,
     .abort = engine_abort,
     .close = engine_close,
@@ -305,6 +269,7 @@ static enum hd_status attach(struct hd_comm *comm, int control_fd, const int *ra
         return hd_err(HD_NO_MEMORY, "shm: cannot map the control block: %s", strerror(errno));
     shm->area = &shm->block->areas[comm->rank];
     comm->bell = &shm->area->bell;
+    comm->flight = &shm->area->flight;
     for (int r = 0; r < comm->world; r++) {
         shm->rank_fds[r] = fcntl(rank_fds[r], F_DUPFD_CLOEXEC, 3);
         if (shm->rank_fds[r] < 0)
@@ -359,6 +324,7 @@ enum hd_status hd_comm_open_self(struct hd_comm **ret_comm)
     shm_block_init(shm->block, 1);
     shm->area = &shm->block->areas[0];
     comm->bell = &shm->area->bell;
+    comm->flight = &shm->area->flight;
     atomic_store(&shm->area->attached, 1);
     *ret_comm = comm;
     return HD_OK;

@@ -106,6 +106,20 @@ int shm_collective_missing(struct hd_comm_op *op, const char **ret_what)
     return -1;
 }
 
+/* Stamps grow with every collective that is entered, and a ring holds the latest. */
+uint64_t shm_entered(struct hd_comm_group *group, int member)
+{
+    const struct shm_channel *channel = find_channel(group, member);
+    uint64_t most = 0;
+
+    for (int i = 0; channel && i < SHM_RING; i++) {
+        const uint64_t seq = atomic_load(&channel->ring[i].stamp) / 4;
+
+        most = seq > most ? seq : most;
+    }
+    return most;
+}
+
 /* ---- entering ---- */
 
 static enum hd_status enter(struct hd_comm_op *op)
@@ -118,7 +132,7 @@ static enum hd_status enter(struct hd_comm_op *op)
         return st;
     entry->send_offset = shm_offset(comm, op->send);
     entry->recv_offset = shm_offset(comm, op->recv);
-    shm_set_state(op, HD_COMM_ENTERED);
+    hd_comm_set_state(op, HD_COMM_ENTERED);
     publish(op, SHM_IN);
     return HD_OK;
 }
@@ -276,21 +290,21 @@ static enum hd_status move(struct hd_comm_op *op, bool *ret_finished)
 
 static void begin_moving(struct hd_comm_op *op)
 {
-    shm_set_state(op, HD_COMM_MOVING);
+    hd_comm_set_state(op, HD_COMM_MOVING);
     op->member = 0;
     op->cursor = 0;
 }
 
 static void leave(struct hd_comm_op *op)
 {
-    shm_set_state(op, HD_COMM_LEAVING);
+    hd_comm_set_state(op, HD_COMM_LEAVING);
     publish(op, SHM_OUT);
 }
 
 static void finish(struct hd_comm_op *op)
 {
     atomic_store(&entry_of(op, op->group->index)->stamp, stamp_of(op->seq, SHM_OVER));
-    shm_set_state(op, HD_COMM_COMPLETE);
+    hd_comm_set_state(op, HD_COMM_COMPLETE);
 }
 
 /* Maps what the members have made visible, so that later operations find it mapped. */

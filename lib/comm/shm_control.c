@@ -13,8 +13,6 @@
 #include "comm/shm_layout.h"
 
 _Static_assert((int)HD_SHM_WORLD_MAX == (int)HD_COMM_WORLD_MAX, "one limit, two names");
-_Static_assert(sizeof(((struct hd_shm_flight *)0)->group) == HD_COMM_GROUP_NAME_MAX, "one length");
-_Static_assert((int)HD_SHM_FLIGHT_COMPLETE == (int)HD_COMM_COMPLETE, "states of ops and records");
 
 struct hd_shm_control {
     int world, control_fd;
@@ -222,44 +220,8 @@ bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
 
 /* ---- the flight record ---- */
 
-void shm_read_flight(const struct shm_flight_slot *slot, struct hd_shm_flight *ret_record)
-{
-    const uint64_t name[2] = {atomic_load(&slot->name[0]), atomic_load(&slot->name[1])};
-
-    *ret_record = (struct hd_shm_flight){
-        .launch = atomic_load(&slot->launch),
-        .seq = atomic_load(&slot->seq),
-        .bytes = atomic_load(&slot->bytes),
-        .peer = atomic_load(&slot->peer),
-        .state = (enum hd_shm_flight_state)atomic_load(&slot->state),
-    };
-    (void)snprintf(ret_record->kind, sizeof ret_record->kind, "%s",
-                   hd_comm_kind_name((enum hd_comm_kind)atomic_load(&slot->kind)));
-    (void)snprintf(ret_record->stream, sizeof ret_record->stream, "%s",
-                   hd_comm_stream_text((enum hd_comm_stream_name)atomic_load(&slot->stream)));
-    memcpy(ret_record->group, name, sizeof name);
-    ret_record->group[sizeof ret_record->group - 1] = '\0';
-}
-
 int hd_shm_control_flight(const struct hd_shm_control *ctl, int rank,
-                          struct hd_shm_flight ret_records[HD_SHM_FLIGHT_MAX])
+                          struct hd_flight_record ret_records[HD_FLIGHT_MAX])
 {
-    const struct shm_area *area = &ctl->block->areas[rank];
-    const uint64_t newest = atomic_load(&area->launch_newest);
-    uint64_t launch = newest > HD_SHM_FLIGHT_MAX ? newest - HD_SHM_FLIGHT_MAX + 1 : 1;
-    int count = 0;
-
-    for (; launch <= newest; launch++) {
-        shm_read_flight(&area->flight[launch % HD_SHM_FLIGHT_MAX], &ret_records[count]);
-        if (ret_records[count].launch == launch) /* else a living rank is just writing here */
-            count++;
-    }
-    return count;
-}
-
-const char *hd_shm_flight_state_name(enum hd_shm_flight_state state)
-{
-    static const char *const names[] = {"queued", "entered", "moving", "leaving", "complete"};
-
-    return (unsigned)state < 5 ? names[state] : "unknown";
+    return hd_comm_flight_read(&ctl->block->areas[rank].flight, ret_records);
 }

@@ -25,12 +25,12 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/flight.h"
 
 struct hd_shm_control;
 
 enum {
     HD_SHM_WORLD_MAX = 64,
-    HD_SHM_FLIGHT_MAX = 64,  /* collectives remembered per rank */
     HD_SHM_REASON_MAX = 512, /* bytes of a reason, with its closing NUL; longer ones are cut */
     HD_SHM_FDS_TEXT_MAX = 65 * 12, /* bytes of hd_shm_control_format */
 };
@@ -67,30 +67,10 @@ void hd_shm_control_abort(struct hd_shm_control *ctl, const char *reason);
 bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
                             enum hd_status *ret_status, char ret_reason[HD_SHM_REASON_MAX]);
 
-/* ---- the flight record: the last collectives of each rank, readable after its death ---- */
-
-enum hd_shm_flight_state {
-    HD_SHM_FLIGHT_QUEUED,  /* launched, waits for its turn on the stream */
-    HD_SHM_FLIGHT_ENTERED, /* waits for the other members to enter */
-    HD_SHM_FLIGHT_MOVING,  /* copies or adds */
-    HD_SHM_FLIGHT_LEAVING, /* its part is done, waits for the others */
-    HD_SHM_FLIGHT_COMPLETE,
-};
-
-struct hd_shm_flight {
-    uint64_t launch; /* counts this rank's launches, 1.. */
-    uint64_t seq;    /* place in the order of the group (of the pair, for send and recv) */
-    uint64_t bytes;  /* count * bytes of an element; all_to_all_v: of one row */
-    char kind[16];   /* "all_reduce" */
-    char group[16];  /* "dp" */
-    char stream[16]; /* "reduce" */
-    int32_t peer;    /* rank of the peer or root; -1: none */
-    enum hd_shm_flight_state state;
-};
+/* ---- the flight record of each rank, readable after its death ---- */
 
 /* Oldest first; returns how many. Of a living rank the newest record may be half written. */
 int hd_shm_control_flight(const struct hd_shm_control *ctl, int rank,
-                          struct hd_shm_flight ret_records[HD_SHM_FLIGHT_MAX]);
-const char *hd_shm_flight_state_name(enum hd_shm_flight_state state);
+                          struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
 
 #endif

@@ -45,9 +45,6 @@ static inline uint64_t shm_offset(const struct hd_comm *comm, const char *at)
     return at ? (uint64_t)(at - comm->visible) : 0;
 }
 
-/* Moves an op on, also in its flight record. */
-void shm_set_state(struct hd_comm_op *op, enum hd_comm_state state);
-
 /* One step each; *moved becomes true when anything changed. */
 enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved);
 enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved);
@@ -59,6 +56,7 @@ const struct hd_comm_offer *shm_offer(const struct hd_comm_op *op, int member);
 /* The rank that an op waits for, -1 for none, and what that rank has not done. */
 int shm_collective_missing(struct hd_comm_op *op, const char **ret_what);
 int shm_pair_missing(struct hd_comm_op *op, const char **ret_what);
+uint64_t shm_entered(struct hd_comm_group *group, int member);
 
 /* Opens this rank's side of a group. */
 enum hd_status shm_group_open(struct hd_comm_group *group);

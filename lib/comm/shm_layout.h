@@ -31,7 +31,7 @@
 enum {
     SHM_RING = 16,   /* collectives of one group under way at once (several streams) */
     SHM_OUTBOX = 32, /* sends from one rank to another under way at once */
-    SHM_VERSION = 1,
+    SHM_VERSION = 2,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
 
@@ -59,22 +59,11 @@ struct shm_slot {
     int64_t count;
 };
 
-/* One launch on record. All atomic, because others may look while it is written; `launch` is
- * written last and tells whose the rest is. */
-struct shm_flight_slot {
-    _Atomic uint64_t launch; /* 0: empty or being written */
-    _Atomic uint64_t seq, bytes;
-    _Atomic uint64_t name[2]; /* of the group, HD_COMM_GROUP_NAME_MAX bytes */
-    _Atomic uint32_t kind, stream, state;
-    _Atomic int32_t peer;
-};
-
 struct shm_area {
     _Alignas(64) struct hd_comm_bell bell;
     _Alignas(64) _Atomic uint32_t attached, left;
     _Atomic uint64_t visible_bytes; /* 0 until the region is there */
-    _Atomic uint64_t launch_newest;
-    struct shm_flight_slot flight[HD_SHM_FLIGHT_MAX];
+    struct hd_comm_flight flight;
     struct shm_channel channels[HD_COMM_GROUPS_MAX];
     struct shm_slot outbox[HD_SHM_WORLD_MAX][SHM_OUTBOX]; /* by the receiver's rank */
 };
@@ -114,8 +103,5 @@ void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, cons
 /* HD_OK, or the first failure: which reason it is and its text. */
 enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
                            const char **ret_text);
-
-/* A record as the parent and the stories show it. */
-void shm_read_flight(const struct shm_flight_slot *slot, struct hd_shm_flight *ret_record);
 
 #endif

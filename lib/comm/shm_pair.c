@@ -32,14 +32,14 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
         slot->offset = shm_offset(comm, op->send);
         slot->count = op->count;
         op->slot = slot;
-        shm_set_state(op, HD_COMM_LEAVING);
+        hd_comm_set_state(op, HD_COMM_LEAVING);
         atomic_store(&slot->post, SHM_POSTED);
         hd_comm_ring(&shm_area_of(comm, peer_rank(op))->bell);
         *moved = true;
     }
     if (op->state == HD_COMM_LEAVING && atomic_load(&slot->post) == SHM_TAKEN) {
         atomic_store(&slot->post, SHM_FREE);
-        shm_set_state(op, HD_COMM_COMPLETE);
+        hd_comm_set_state(op, HD_COMM_COMPLETE);
         *moved = true;
     }
     return HD_OK;
@@ -69,7 +69,7 @@ static enum hd_status accept_post(struct hd_comm_op *op)
                             (unsigned long long)op->seq, op->group->name, peer_rank(op),
                             (long long)slot->count, hd_dtype_name((enum hd_dtype)slot->dtype),
                             op->group->comm->rank, (long long)op->count, hd_dtype_name(op->dtype));
-    shm_set_state(op, HD_COMM_MOVING);
+    hd_comm_set_state(op, HD_COMM_MOVING);
     op->cursor = 0;
     return HD_OK;
 }
@@ -95,7 +95,7 @@ static enum hd_status take(struct hd_comm_op *op)
         op->cursor += n;
     }
     if (op->cursor == bytes) {
-        shm_set_state(op, HD_COMM_COMPLETE);
+        hd_comm_set_state(op, HD_COMM_COMPLETE);
         atomic_store(&slot->post, SHM_TAKEN);
         hd_comm_ring(&shm_area_of(comm, peer_rank(op))->bell);
     }
@@ -107,7 +107,7 @@ enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved)
     enum hd_status st = HD_OK;
 
     if (op->state == HD_COMM_QUEUED) {
-        shm_set_state(op, HD_COMM_ENTERED);
+        hd_comm_set_state(op, HD_COMM_ENTERED);
         *moved = true;
     }
     if (op->state == HD_COMM_ENTERED) {

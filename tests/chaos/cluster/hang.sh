@@ -30,7 +30,9 @@ the_rank_that_stands_still_is_named_not_one_that_waits_for_it() {
         kill -STOP "$(rank_pid $rank)" || fail "rank $rank was not there"
         await 20 "the end of the supervisor" gone $supervisor
         gone "$other" || fail "the peer is still there"
-        grep -qE "ended: hang .*rank $rank gave no sign of life" "$dir/jobs/1/attempt-$k/nodes/a/supervisor.log" ||
+        grep -qE "^the last [0-9]+ of [0-9]+ collectives of rank $rank, oldest first" "$dir/jobs/1/attempt-$k/logs/rank-$rank.log" ||
+            fail "the log of rank $rank does not tell its collectives"
+        grep -qE "ended: hang .*rank $rank gave no sign of life.*; it was in [a-z_]+ #[0-9]+ of group" "$dir/jobs/1/attempt-$k/nodes/a/supervisor.log" ||
             fail "rank $rank stood still, said was: $(tail -n 1 "$dir/jobs/1/attempt-$k/nodes/a/supervisor.log")"
     done
 }

@@ -87,7 +87,7 @@ static void sum_until_failure(struct rank *self)
 
 static void kill_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
-    struct hd_shm_flight flight[HD_SHM_FLIGHT_MAX];
+    struct hd_flight_record flight[HD_FLIGHT_MAX];
     char reason[HD_SHM_REASON_MAX];
     enum hd_status st;
     int how, rank, count;
@@ -179,13 +179,58 @@ static void a_rank_that_never_enters_is_named_at_the_deadline(void **state)
             assert_says(&reports[r], "nothing moved for 3");
             assert_says(&reports[r], "all_reduce #2 of group world");
             assert_says(&reports[r], "rank 2 has not entered");
-            assert_says(&reports[r],
-                        RANKS_ENGINE == ENGINE_SHM
-                            ? "the latest of rank 2 is all_reduce #1 of group world, complete"
-                            : "the latest of rank 2 is all_reduce #1 of group world");
+            assert_says(
+                &reports[r],
+                RANKS_ENGINE == ENGINE_SHM
+                    ? "the latest of rank 2 is all_reduce #1 of group world (40 B), complete"
+                    : "the latest of rank 2 is all_reduce #1 of group world (40 B)");
+            assert_says(&reports[r], "rank 2 is behind: entered 1 operations of group world");
         }
         ranks_free(reports);
     }
+}
+
+/* Ranks 0 and 1 launch on two streams, so they enter #2 and #3 before they wait. A barrier of the
+ * two behind that makes sure that each knows it of the other, on every engine. */
+static void all_but_the_last_enter_two_more(struct rank *self)
+{
+    static const int32_t first_two[] = {0, 1};
+    const struct hd_comm_all_reduce_args args = {self->base, self->base, 10, HD_F32, HD_COMM_SUM};
+    struct hd_comm_group *group = open_world(self), *pair;
+    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    enum hd_status st;
+
+    CHECK(self, group);
+    CHECK_OK(self, sum_once(self, group, 10));
+    if (self->rank == 2) {
+        while (hd_comm_failure(self->comm) == HD_OK)
+            (void)usleep(1000);
+        return;
+    }
+    CHECK_OK(self, hd_comm_group(self->comm, "pair", first_two, 2, &pair));
+    CHECK_OK(self, hd_comm_all_reduce(group, reduce_of(self), &args));
+    CHECK_OK(self,
+             hd_comm_all_reduce(group, hd_comm_stream(self->comm, HD_COMM_STREAM_GATHER), &args));
+    CHECK_OK(self, hd_comm_barrier(pair, pipeline));
+    CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
+    CHECK_OK(self, hd_comm_barrier(pair, pipeline)); /* nobody fails before both have seen that */
+    st = hd_comm_wait(pipeline, hd_comm_record(pipeline));
+    hd_comm_set_deadline(self->comm, 300);
+    note_end(self, st ? st : hd_comm_wait_all(self->comm), hd_clock_now_ms());
+}
+
+static void the_rank_that_stopped_launching_is_behind(void **state)
+{
+    const struct ranks ranks = {.world = 3, .body = all_but_the_last_enter_two_more};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    for (int r = 0; r < 2; r++) { /* of three sums rank 2 has entered the first alone */
+        assert_int_equal(reports[r].status, HD_TIMEOUT);
+        assert_says(&reports[r], "rank 2 is behind: entered 1 operations of group world, the "
+                                 "others 3; the latest of rank 2 is all_reduce #1 of group world");
+    }
+    ranks_free(reports);
 }
 
 /* ---- an abort ---- */
@@ -631,6 +676,7 @@ static void workers_started_with_exec_attach_from_the_environment(void **state)
 
 #define ON_ANY_ENGINE                                                      \
     cmocka_unit_test(a_rank_that_never_enters_is_named_at_the_deadline),   \
+        cmocka_unit_test(the_rank_that_stopped_launching_is_behind),       \
         cmocka_unit_test(an_abort_wakes_everybody_with_its_reason),        \
         cmocka_unit_test(a_peer_that_left_is_not_waited_for),              \
         cmocka_unit_test(leaving_in_flight_is_a_failure),                  \

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "base/text.h"
 #include "ranks.h"
 
 static const int32_t everybody[] = {0, 1, 2, 3};
@@ -615,20 +616,20 @@ static void launch_seventy(struct rank *self)
 
 static void read_flight(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
-    struct hd_shm_flight flight[HD_SHM_FLIGHT_MAX];
+    struct hd_flight_record flight[HD_FLIGHT_MAX];
 
     (void)pids;
     while (!atomic_load(&reports[0].mark))
         (void)usleep(500);
-    assert_int_equal(hd_shm_control_flight(ctl, 0, flight), HD_SHM_FLIGHT_MAX);
-    for (int i = 0; i < HD_SHM_FLIGHT_MAX; i++) { /* launches 7..70, the n-th of n - 1 doubles */
+    assert_int_equal(hd_shm_control_flight(ctl, 0, flight), HD_FLIGHT_MAX);
+    for (int i = 0; i < HD_FLIGHT_MAX; i++) { /* launches 7..70, the n-th of n - 1 doubles */
         assert_int_equal(flight[i].launch, 7 + i);
         assert_int_equal(flight[i].seq, 7 + i);
         assert_int_equal(flight[i].bytes, (6 + i) * 8);
         assert_int_equal(flight[i].peer, 1);
         assert_string_equal(flight[i].kind, "broadcast");
         assert_string_equal(flight[i].stream, "gather");
-        assert_string_equal(hd_shm_flight_state_name(flight[i].state), "complete");
+        assert_string_equal(hd_flight_state_name(flight[i].state), "complete");
     }
 }
 
@@ -636,6 +637,33 @@ static void the_last_64_launches_are_on_record(void **state)
 {
     const struct ranks ranks = {
         .world = 2, .as = AS_PROCESSES, .body = launch_seventy, .parent = read_flight};
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+}
+
+/* What goes to the log, on every engine: of 70 broadcasts the last 64, the 7th (of 48 bytes) first.
+ */
+static void seventy_and_their_text(struct rank *self)
+{
+    struct hd_text text = {0};
+    const char *first, *last;
+
+    launch_seventy(self);
+    hd_comm_flight_text(self->comm, &text);
+    CHECK(self, text.data);
+    CHECK(self, hd_text_starts(text.data, "the last 64 of 70 collectives of rank "));
+    first = strchr(text.data, '\n');
+    CHECK(self, hd_text_starts(first, "\n       7  broadcast #7 of group world (48 B), complete "));
+    CHECK(self, hd_text_ends(text.data, "s (stream gather, rank 1)\n"));
+    last = strstr(text.data, "\n      70  broadcast #70 of group world (552 B), complete ");
+    CHECK(self, last && strchr(last + 1, '\n')[1] == '\0');
+    hd_text_free(&text);
+}
+
+static void the_flight_record_is_told_oldest_first(void **state)
+{
+    const struct ranks ranks = {.world = 2, .body = seventy_and_their_text};
 
     (void)state;
     ranks_free(ranks_run(&ranks, false));
@@ -680,8 +708,6 @@ static void after_a_barrier_nothing_is_mapped_any_more(void **state)
     ranks_free(ranks_run(&ranks, false));
 }
 
-/* ---- a maximum of what is not a number ---- */
-
 /* ---- order with compute streams ---- */
 
 /* On host memory: what was waited for on the compute stream may be read at once. */
@@ -709,6 +735,8 @@ static void compute_may_be_followed_and_made_to_wait(void **state)
     (void)state;
     ranks_free(ranks_run(&ranks, false));
 }
+
+/* ---- a maximum of what is not a number ---- */
 
 static void max_with_nan(struct rank *self)
 {
@@ -745,6 +773,7 @@ static void a_maximum_is_nan_when_any_element_is(void **state)
         cmocka_unit_test(many_messages_in_one_launch_arrive_in_order),           \
         cmocka_unit_test(launching_beyond_the_queue_waits),                      \
         cmocka_unit_test(moved_bytes_are_the_closed_forms),                      \
+        cmocka_unit_test(the_flight_record_is_told_oldest_first),                \
         cmocka_unit_test(compute_may_be_followed_and_made_to_wait),              \
         cmocka_unit_test(a_maximum_is_nan_when_any_element_is)
 

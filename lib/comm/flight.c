@@ -1,0 +1,189 @@
+/* flight: writing and reading the flight recorder. A record may be read while it is written, also
+ * by another process: `launch` is 0 meanwhile, and tells at the end whose the rest is. */
+#include "comm/flight.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "comm/comm_internal.h"
+
+_Static_assert(sizeof(((struct hd_flight_record *)0)->group) == HD_COMM_GROUP_NAME_MAX, "a length");
+_Static_assert(HD_COMM_GROUP_NAME_MAX == 2 * sizeof(uint64_t), "a name is two words on record");
+_Static_assert((int)HD_FLIGHT_COMPLETE == (int)HD_COMM_COMPLETE, "states of ops and records");
+
+static struct hd_comm_flight_slot *slot_of(struct hd_comm_flight *flight, uint64_t launch)
+{
+    return &flight->slots[launch % HD_FLIGHT_MAX];
+}
+
+/* ---- writing ---- */
+
+void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_op *op,
+                           const struct hd_comm_stream *stream)
+{
+    struct hd_comm_flight_slot *slot = slot_of(flight, op->launch);
+    uint64_t name[2];
+
+    memcpy(name, op->group->name, sizeof name);
+    atomic_store(&slot->launch, 0); /* while it is written it is nobody's */
+    atomic_store_explicit(&slot->seq, op->seq, memory_order_relaxed);
+    atomic_store_explicit(&slot->bytes, (uint64_t)op->count * hd_dtype_size(op->dtype),
+                          memory_order_relaxed);
+    atomic_store_explicit(&slot->name[0], name[0], memory_order_relaxed);
+    atomic_store_explicit(&slot->name[1], name[1], memory_order_relaxed);
+    atomic_store_explicit(&slot->kind, (uint32_t)op->kind, memory_order_relaxed);
+    atomic_store_explicit(&slot->stream, (uint32_t)stream->name, memory_order_relaxed);
+    atomic_store_explicit(&slot->peer, op->peer < 0 ? -1 : op->group->members[op->peer],
+                          memory_order_relaxed);
+    atomic_store_explicit(&slot->state, HD_COMM_QUEUED, memory_order_relaxed);
+    atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_relaxed);
+    atomic_store(&slot->launch, op->launch);
+    atomic_store(&flight->newest, op->launch);
+}
+
+void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
+{
+    struct hd_comm_flight_slot *slot = slot_of(op->group->comm->flight, op->launch);
+
+    op->state = state;
+    if (atomic_load_explicit(&slot->launch, memory_order_relaxed) == op->launch) {
+        atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_relaxed);
+        atomic_store_explicit(&slot->state, (uint32_t)state, memory_order_release);
+    }
+    if (state == HD_COMM_COMPLETE)
+        op->group->counts[op->kind].calls++;
+}
+
+/* ---- reading ---- */
+
+static void read_slot(const struct hd_comm_flight_slot *slot, struct hd_flight_record *ret_record)
+{
+    const uint64_t name[2] = {atomic_load(&slot->name[0]), atomic_load(&slot->name[1])};
+
+    *ret_record = (struct hd_flight_record){
+        .launch = atomic_load(&slot->launch),
+        .seq = atomic_load(&slot->seq),
+        .bytes = atomic_load(&slot->bytes),
+        .since_ms = atomic_load(&slot->since_ms),
+        .peer = atomic_load(&slot->peer),
+        .state = (enum hd_flight_state)atomic_load(&slot->state),
+    };
+    (void)snprintf(ret_record->kind, sizeof ret_record->kind, "%s",
+                   hd_comm_kind_name((enum hd_comm_kind)atomic_load(&slot->kind)));
+    (void)snprintf(ret_record->stream, sizeof ret_record->stream, "%s",
+                   hd_comm_stream_text((enum hd_comm_stream_name)atomic_load(&slot->stream)));
+    memcpy(ret_record->group, name, sizeof name);
+    ret_record->group[sizeof ret_record->group - 1] = '\0';
+}
+
+int hd_comm_flight_read(const struct hd_comm_flight *flight,
+                        struct hd_flight_record ret_records[HD_FLIGHT_MAX])
+{
+    const uint64_t newest = atomic_load(&flight->newest);
+    uint64_t launch = newest > HD_FLIGHT_MAX ? newest - HD_FLIGHT_MAX + 1 : 1;
+    int count = 0;
+
+    for (; launch <= newest; launch++) {
+        const struct hd_comm_flight_slot *slot = &flight->slots[launch % HD_FLIGHT_MAX];
+
+        read_slot(slot, &ret_records[count]);
+        if (ret_records[count].launch == launch) /* else a living rank is just writing here */
+            count++;
+    }
+    return count;
+}
+
+/* ---- for people ---- */
+
+const char *hd_flight_state_name(enum hd_flight_state state)
+{
+    static const char *const names[] = {"queued", "entered", "moving", "leaving", "complete"};
+
+    return (unsigned)state < 5 ? names[state] : "unknown";
+}
+
+void hd_flight_describe(const struct hd_flight_record *record, char *ret_text, size_t size_bytes)
+{
+    char bytes[32];
+
+    hd_text_format_bytes((int64_t)record->bytes, bytes);
+    (void)snprintf(ret_text, size_bytes, "%s #%" PRIu64 " of group %s (%s), %s", record->kind,
+                   record->seq, record->group, bytes, hd_flight_state_name(record->state));
+}
+
+void hd_flight_add_text(const struct hd_flight_record *records, int count, int rank, int64_t now_ms,
+                        struct hd_text *text)
+{
+    hd_text_add(text, "the last %d of %" PRIu64 " collectives of rank %d, oldest first:\n", count,
+                count ? records[count - 1].launch : 0, rank);
+    for (int i = 0; i < count; i++) {
+        const struct hd_flight_record *record = &records[i];
+        char what[128], peer[32] = "";
+
+        hd_flight_describe(record, what, sizeof what);
+        if (record->peer >= 0)
+            (void)snprintf(peer, sizeof peer, ", rank %d", (int)record->peer);
+        hd_text_add(text, "%8" PRIu64 "  %s for %.3f s (stream %s%s)\n", record->launch, what,
+                    (double)(now_ms - record->since_ms) * 1e-3, record->stream, peer);
+    }
+}
+
+void hd_comm_flight_text(const struct hd_comm *comm, struct hd_text *text)
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_comm_flight_read(comm->flight, records);
+
+    hd_flight_add_text(records, count, comm->rank, hd_clock_now_ms(), text);
+}
+
+/* ---- who is behind ---- */
+
+/* "rank 3", "ranks 1, 3" */
+static void name_ranks(const struct hd_comm_group *group, const bool *chosen, int count,
+                       char *ret_text, size_t size_bytes)
+{
+    int len = snprintf(ret_text, size_bytes, count > 1 ? "ranks " : "rank "), named = 0;
+
+    for (int m = 0; m < group->size && (size_t)len < size_bytes; m++) {
+        if (chosen[m])
+            len += snprintf(ret_text + len, size_bytes - (size_t)len, "%s%d", named++ ? ", " : "",
+                            (int)group->members[m]);
+    }
+}
+
+void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t size_bytes)
+{
+    const struct hd_comm_engine *engine = group->comm->engine;
+    uint64_t entered[HD_COMM_WORLD_MAX], least = UINT64_MAX, most = 0, next = UINT64_MAX;
+    bool behind[HD_COMM_WORLD_MAX];
+    char ranks[96], others[48], latest[160] = "";
+    int count = 0, one = 0;
+
+    ret_text[0] = '\0';
+    for (int m = 0; m < group->size; m++) {
+        entered[m] = engine->entered(group, m);
+        least = entered[m] < least ? entered[m] : least;
+        most = entered[m] > most ? entered[m] : most;
+    }
+    if (least == most)
+        return;
+    for (int m = 0; m < group->size; m++) {
+        behind[m] = entered[m] == least;
+        count += behind[m];
+        if (behind[m])
+            one = m;
+        else if (entered[m] < next)
+            next = entered[m];
+    }
+    name_ranks(group, behind, count, ranks, sizeof ranks);
+    (void)snprintf(others, sizeof others, next == most ? "%" PRIu64 : "%" PRIu64 " to %" PRIu64,
+                   next, most);
+    if (count == 1)
+        engine->latest(group->comm, group->members[one], latest, sizeof latest);
+    (void)snprintf(ret_text, size_bytes,
+                   "%s %s behind: entered %" PRIu64 " operations of group %s, the others %s%s%s",
+                   ranks, count > 1 ? "are" : "is", least, group->name, others,
+                   latest[0] ? "; " : "", latest);
+}
