@@ -344,7 +344,7 @@ enum hd_store_kind {
     HD_STORE_OUTPUT,   /* readable by the host after the call     */
     HD_STORE_PART,     /* one kind of state of a part             */
     HD_STORE_GLOBAL,   /* the step block and its arrays           */
-    HD_STORE_CONSTANT, /* filled once, by hd_chunk_fill_constants */
+    HD_STORE_CONSTANT, /* filled once, by hd_constant_fill */
     HD_STORE_CACHE     /* keys or values of one unit              */
 };
 

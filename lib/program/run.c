@@ -76,6 +76,11 @@ void hd_runner_free(struct hd_runner *runner)
     free(runner);
 }
 
+struct hd_stream *hd_runner_stream(struct hd_runner *runner)
+{
+    return runner->compute;
+}
+
 void hd_runner_fail_at(struct hd_runner *runner, int64_t launch)
 {
     runner->fail_in = launch;
@@ -195,8 +200,7 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk 
     return HD_OK;
 }
 
-/* Edges to collectives; what runs on the compute stream has run when it is waited for (kernels.h).
- */
+/* Edges to collectives. Edges to compute need none: a collective follows all of it, see run.h. */
 static void bind_waits(const struct hd_program *p, const int *place, struct bound_node *b)
 {
     for (int w = 0; w < b->node->wait_count; w++) {
@@ -287,13 +291,13 @@ static enum hd_status launch_shift(struct bound_node *b)
     return st ? st : hd_comm_end(b->stream);
 }
 
-static enum hd_status launch(struct hd_runner *runner, struct bound_node *b)
+static enum hd_status launch_comm(struct hd_runner *runner, struct bound_node *b)
 {
     const struct hd_node *node = b->node;
-    enum hd_status st;
+    enum hd_status st = hd_comm_follow(b->stream, runner->compute);
 
-    if (!node->is_comm)
-        return hd_launch(runner->compute, node->kernel, b->args);
+    if (st)
+        return st;
     if (node->comm == HD_COMM_ALL_REDUCE)
         st = hd_comm_all_reduce(b->group, b->stream, &b->comm.all_reduce);
     else if (node->comm == HD_COMM_ALL_GATHER)
@@ -336,7 +340,7 @@ static void span_end(const struct hd_runner *runner, enum hd_span_kind kind,
 static enum hd_status wait_for(struct hd_runner *runner, const struct bound_node *waited)
 {
     const int64_t begin_ns = span_begin(runner);
-    enum hd_status st = hd_comm_wait(waited->stream, waited->ticket);
+    enum hd_status st = hd_comm_wait_on(waited->stream, waited->ticket, runner->compute);
 
     span_end(runner, HD_SPAN_WAIT, waited, begin_ns);
     return st;
@@ -369,7 +373,8 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
             st = hd_err(HD_INTERNAL, "injected failure");
         begin_ns = span_begin(runner);
         if (!st)
-            st = launch(runner, b);
+            st = b->node->is_comm ? launch_comm(runner, b)
+                                  : hd_launch(runner->compute, b->node->kernel, b->args);
         if (!st)
             span_end(runner, HD_SPAN_LAUNCH, b, begin_ns);
         if (!st && runner->comm)
@@ -387,6 +392,25 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
     return HD_OK;
 }
 
+enum hd_status hd_runner_order(struct hd_runner *runner)
+{
+    enum hd_status st = HD_OK;
+    int64_t begin_ns;
+
+    if (runner->error.status)
+        return hd_err_restore(&runner->error);
+    begin_ns = span_begin(runner);
+    for (int s = 0; runner->comm && !st && s < HD_COMM_STREAM_COUNT; s++) {
+        struct hd_comm_stream *stream = hd_comm_stream(runner->comm, (enum hd_comm_stream_name)s);
+
+        st = hd_comm_wait_on(stream, hd_comm_record(stream), runner->compute);
+    }
+    span_end(runner, HD_SPAN_JOIN, NULL, begin_ns);
+    return st ? fail(runner, st, NULL) : HD_OK;
+}
+
+/* Collectives first: theirs are the waits that end when a peer is gone. What computes waits for
+ * nothing but them. */
 enum hd_status hd_runner_join(struct hd_runner *runner)
 {
     enum hd_status st;
@@ -395,9 +419,9 @@ enum hd_status hd_runner_join(struct hd_runner *runner)
     if (runner->error.status)
         return hd_err_restore(&runner->error);
     begin_ns = span_begin(runner);
-    st = runner->table->synchronize(runner->compute);
-    if (!st && runner->comm)
-        st = hd_comm_wait_all(runner->comm);
+    st = runner->comm ? hd_comm_wait_all(runner->comm) : HD_OK;
+    if (!st)
+        st = runner->table->synchronize(runner->compute);
     span_end(runner, HD_SPAN_JOIN, NULL, begin_ns);
     return st ? fail(runner, st, NULL) : HD_OK;
 }
@@ -412,24 +436,17 @@ static void fill_positions(const struct hd_store *s, int32_t *ret_positions)
         ret_positions[r] = (int32_t)hd_zigzag_position(&s->zigzag, r % period);
 }
 
-void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases *bases)
+void hd_constant_fill(const struct hd_store *s, void *ret_values)
 {
-    for (int i = 0; i < chunk->store_count; i++) {
-        const struct hd_store *s = &chunk->stores[i];
-
-        if (s->kind != HD_STORE_CONSTANT)
-            continue;
-        switch (s->constant) {
-        case HD_CONSTANT_ROPE_TABLE:
-            hd_rope_fill(&s->rope, s->rows, s->columns, hd_store_address(chunk, bases, i));
-            break;
-        case HD_CONSTANT_POSITIONS:
-            fill_positions(s, hd_store_address(chunk, bases, i));
-            break;
-        case HD_CONSTANT_SLOPES:
-            hd_alibi_slopes(s->all_heads, s->first_head, s->rows,
-                            hd_store_address(chunk, bases, i));
-            break;
-        }
+    switch (s->constant) {
+    case HD_CONSTANT_ROPE_TABLE:
+        hd_rope_fill(&s->rope, s->rows, s->columns, ret_values);
+        break;
+    case HD_CONSTANT_POSITIONS:
+        fill_positions(s, ret_values);
+        break;
+    case HD_CONSTANT_SLOPES:
+        hd_alibi_slopes(s->all_heads, s->first_head, s->rows, ret_values);
+        break;
     }
 }

@@ -9,6 +9,20 @@
  * failure sticks to the runner, aborts the peers by hd_comm_abort, and is returned by every later
  * call.
  *
+ * A launch may return before it has run (kernels.h, hd_device_table); the order is kept by two
+ * rules, and by no wait of the host:
+ *
+ *  1. A collective starts behind everything that was launched on the compute stream before it.
+ *  2. A compute launch starts behind the collectives that its node, or the end of an earlier
+ *     program, waits for.
+ *
+ * So whatever place.c lets share memory, and whatever the next program or a write in the compute
+ * stream's order puts where another was, comes behind the last that touched it: a compute launch by
+ * the order of its stream, a collective since compute has waited for it (place.c keeps its memory
+ * until then, bind_end waits for the rest), and a collective behind another on another stream by
+ * way of the compute stream. Sums of gradients alone outlive their program, and touch nothing but
+ * the gradients, which no program but the update's, behind hd_runner_order, looks at again.
+ *
  * Used by: train, generation, tests.   Uses: program, comm, kernels.
  * Threads: a runner belongs to the thread of its rank.
  */
@@ -39,17 +53,24 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound);
 
-/* Runs it. Collectives may still be under way afterwards: hd_runner_join. */
+/* Launches it. It may still be under way afterwards: hd_runner_order, hd_runner_join. */
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 
-/* Waits for everything that was launched on any stream. */
+/* What is launched on the compute stream from now on runs behind everything that was launched on
+ * any stream before. Only where memory is the host's does the host wait for that. */
+enum hd_status hd_runner_order(struct hd_runner *runner);
+
+/* The host waits for everything that was launched on any stream. */
 enum hd_status hd_runner_join(struct hd_runner *runner);
+
+/* The compute stream, for bytes that move in its order. */
+struct hd_stream *hd_runner_stream(struct hd_runner *runner);
 
 /* The address of a store. */
 void *hd_store_address(const struct hd_chunk *chunk, const struct hd_bases *bases, int store);
 
-/* Fills the tables of angles and of indices. */
-void hd_chunk_fill_constants(const struct hd_chunk *chunk, const struct hd_bases *bases);
+/* The values of a constant, a table of angles, of slopes or of indices: size_bytes of the store. */
+void hd_constant_fill(const struct hd_store *constant, void *ret_values);
 
 /* Tests: the `launch`-th launch from now (0: the next) fails as a device would. -1: never. */
 void hd_runner_fail_at(struct hd_runner *runner, int64_t launch);
@@ -66,9 +87,9 @@ void hd_runner_observe(struct hd_runner *runner,
 /* Where a rank's time went while programs ran, told after the fact. */
 enum hd_span_kind {
     HD_SPAN_LAUNCH, /* of a kernel, which on the CPU is its run, or of a collective */
-    HD_SPAN_WAIT,   /* before a launch, for the collective `node` */
+    HD_SPAN_WAIT,   /* before a launch, for the collective `node`; on a device: making it wait */
     HD_SPAN_POLL,   /* communication that moved between two launches; node is NULL */
-    HD_SPAN_JOIN    /* in hd_runner_join; node is NULL */
+    HD_SPAN_JOIN    /* in hd_runner_order and hd_runner_join; node is NULL */
 };
 struct hd_span {
     enum hd_span_kind kind;

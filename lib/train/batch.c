@@ -48,7 +48,7 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t fi
     const struct hd_layout *l = &t->layout;
     const int64_t B = l->job.micro_batch, S = l->job.context;
     const struct hd_zigzag mine = {S, l->mesh.sizes.cp, l->coord.cp};
-    int32_t *sample = (int32_t *)(t->private_base + l->sample);
+    int32_t *sample = (int32_t *)(t->host_base + l->sample);
     const struct hd_data_batch whole = {.tokens = sample,
                                         .targets = sample + S,
                                         .positions = sample + 2 * S,
@@ -64,30 +64,70 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t fi
     }
     for (int64_t r = 0; samples && r < B * S / mine.P; r++)
         samples[r] = (int32_t)(first + r / (S / mine.P));
-    if (st)
-        hd_comm_abort(t->comm, hd_err_message());
     return st;
 }
 
 /* ---- where programs read ---- */
 
-static void *field_address(const struct hd_chunk *chunk, const struct hd_bases *bases,
-                           enum hd_batch_field field)
-{
-    int store = hd_chunk_find_batch(chunk, field);
+/* A batch's fields in one order: where their tensors lie, and where the host fills them. */
+struct fields {
+    int32_t *tensor[HD_BATCH_FIELDS], *filled[HD_BATCH_FIELDS];
+    struct hd_data_batch batch; /* of what is filled */
+    int64_t rows;
+};
 
-    return store < 0 ? NULL : hd_store_address(chunk, bases, store);
+enum { SAMPLES = HD_SAMPLE_FIELDS }; /* the last, which no sample has */
+
+/* In place, or where it waits to be written; NULL where the program has no such field. */
+static struct fields find_fields(const struct hd_trainer *t, const struct hd_chunk *chunk,
+                                 const struct hd_bases *bases)
+{
+    static const enum hd_batch_field names[HD_BATCH_FIELDS] = {
+        HD_BATCH_TOKENS, HD_BATCH_TARGETS, HD_BATCH_POSITIONS,
+        HD_BATCH_INDEX,  HD_BATCH_BOUNDS,  [SAMPLES] = HD_BATCH_SAMPLES};
+    const struct hd_layout *l = &t->layout;
+    struct fields f = {.rows = l->job.micro_batch * l->job.context / l->mesh.sizes.cp};
+
+    for (int k = 0; k < HD_BATCH_FIELDS; k++) {
+        const int store = hd_chunk_find_batch(chunk, names[k]);
+
+        if (store < 0)
+            continue;
+        f.tensor[k] = hd_store_address(chunk, bases, store);
+        f.filled[k] =
+            t->reach.device ? (int32_t *)(t->host_base + l->batch) + k * f.rows : f.tensor[k];
+    }
+    f.batch = (struct hd_data_batch){.tokens = f.filled[0],
+                                     .targets = f.filled[1],
+                                     .positions = f.filled[2],
+                                     .index = f.filled[3],
+                                     .bounds = f.filled[4]};
+    return f;
 }
 
-static struct hd_data_batch batch_of(const struct hd_chunk *chunk, const struct hd_bases *bases)
+/* Behind what was launched before, which may read the batch that was there; the compute stream has
+ * waited for that one's collectives (run.h). */
+static enum hd_status write_fields(const struct hd_trainer *t, const struct fields *f)
 {
-    return (struct hd_data_batch){
-        .tokens = field_address(chunk, bases, HD_BATCH_TOKENS),
-        .targets = field_address(chunk, bases, HD_BATCH_TARGETS),
-        .positions = field_address(chunk, bases, HD_BATCH_POSITIONS),
-        .index = field_address(chunk, bases, HD_BATCH_INDEX),
-        .bounds = field_address(chunk, bases, HD_BATCH_BOUNDS),
-    };
+    enum hd_status st = HD_OK;
+
+    for (int k = 0; t->reach.device && !st && k < HD_BATCH_FIELDS; k++)
+        if (f->tensor[k])
+            st = hd_reach_write(&t->reach, f->tensor[k], f->filled[k],
+                                f->rows * (int64_t)sizeof(int32_t));
+    return st;
+}
+
+static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, int64_t first,
+                                  const struct fields *f)
+{
+    enum hd_status st = fill(t, fill_whole, first, &f->batch, f->filled[SAMPLES]);
+
+    if (!st)
+        st = write_fields(t, f);
+    if (st)
+        hd_comm_abort(t->comm, hd_err_message());
+    return st;
 }
 
 /* The samples of a step that dp rank d has are consecutive; micro-batch m takes B of them. */
@@ -95,17 +135,15 @@ enum hd_status hd_batch_fill_training(struct hd_trainer *t, const struct hd_base
                                       int64_t micro_batch)
 {
     const struct hd_layout *l = &t->layout;
-    const struct hd_data_batch batch = batch_of(l->train, bases);
+    const struct fields f = find_fields(t, l->train, bases);
 
-    return fill(t, fill_training,
-                (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &batch,
-                field_address(l->train, bases, HD_BATCH_SAMPLES));
+    return fill_fields(t, fill_training,
+                       (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &f);
 }
 
 enum hd_status hd_batch_fill_validation(struct hd_trainer *t, int64_t first)
 {
-    const struct hd_data_batch batch = batch_of(t->layout.eval, &t->eval_bases);
+    const struct fields f = find_fields(t, t->layout.eval, &t->eval_bases);
 
-    return fill(t, fill_validation, first, &batch,
-                field_address(t->layout.eval, &t->eval_bases, HD_BATCH_SAMPLES));
+    return fill_fields(t, fill_validation, first, &f);
 }

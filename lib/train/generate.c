@@ -82,7 +82,10 @@ static enum hd_status reserve(struct hd_generator *g)
     g->bases.base[HD_REGION_STATE][0] = g->memory;
     g->bases.chunk_state = g->memory + g->registry.private_bytes;
     g->bases.base[HD_REGION_WORK][0] = g->bases.chunk_state + own;
-    hd_chunk_fill_constants(g->chunk[PREFILL], &g->bases);
+    for (int i = 0; i < g->chunk[PREFILL]->store_count; i++)
+        if (g->chunk[PREFILL]->stores[i].kind == HD_STORE_CONSTANT)
+            hd_constant_fill(&g->chunk[PREFILL]->stores[i],
+                             hd_store_address(g->chunk[PREFILL], &g->bases, i));
     return HD_OK;
 }
 

@@ -150,6 +150,25 @@ static int64_t profile_records(const struct hd_layout *l)
     return records * (last - l->job.profile_first + 1);
 }
 
+/* What the host alone looks at, from *end on. */
+static void place_host_bytes(struct hd_layout *l, int64_t *end)
+{
+    struct hd_memory *m = &l->memory;
+    const int64_t number = (int64_t)sizeof(int32_t);
+    const int64_t rows = l->job.micro_batch * l->job.context / l->job.cp;
+
+    l->profile = *end;
+    m->profile = round_up(profile_records(l) * HD_PROFILE_RECORD_BYTES);
+    l->sample = l->profile + m->profile;
+    l->batch = l->sample;
+    if (l->mesh.sizes.cp > 1)
+        l->batch += round_up(HD_SAMPLE_FIELDS * l->job.context * number);
+    m->sample = l->batch - l->sample;
+    if (hd_layout_has_device(l))
+        m->sample += round_up(HD_BATCH_FIELDS * rows * number);
+    *end = l->sample + m->sample;
+}
+
 static void place_regions(struct hd_layout *l)
 {
     const struct hd_chunk *chunks[] = {l->train, l->eval, l->update};
@@ -181,14 +200,7 @@ static void place_regions(struct hd_layout *l)
         m->deferred += l->work[v] - l->deferred[v];
         m->work += work;
     }
-    l->profile = end[0];
-    m->profile = round_up(profile_records(l) * HD_PROFILE_RECORD_BYTES);
-    end[0] += m->profile;
-    l->sample = end[0];
-    m->sample = l->mesh.sizes.cp > 1
-                    ? round_up(HD_SAMPLE_FIELDS * l->job.context * (int64_t)sizeof(int32_t))
-                    : 0;
-    end[0] += m->sample;
+    place_host_bytes(l, hd_layout_has_device(l) ? &m->host_bytes : &end[0]);
     l->exchange = end[1];
     m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     m->private_bytes = end[0];

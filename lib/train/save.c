@@ -64,7 +64,7 @@ static int pick_owner(const struct hd_mesh *mesh, const struct hd_param *p, int 
 
 struct shard_plan {
     struct hd_ckpt_entry *entries;
-    const void **data;
+    const char **tensors; /* where each entry's values lie */
     struct names *names;
     size_t count;
 };
@@ -78,7 +78,7 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
     const struct hd_mesh *mesh = &t->layout.mesh;
     int64_t *bytes = hd_arena_array(arena, (size_t)mesh->world, sizeof *bytes);
     struct shard_plan s = {hd_arena_array(arena, most, sizeof *s.entries),
-                           hd_arena_array(arena, most, sizeof *s.data),
+                           hd_arena_array(arena, most, sizeof *s.tensors),
                            hd_arena_array(arena, most, sizeof *s.names), 0};
 
     if (hd_arena_failed(arena))
@@ -97,7 +97,7 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
             if (owner != t->layout.rank)
                 continue;
             s.entries[s.count] = entry_of(p, k, &s.names[s.count]);
-            s.data[s.count] = hd_trainer_state(t, i, kinds[k]);
+            s.tensors[s.count] = hd_trainer_tensor(t, i, kinds[k]);
             s.count++;
         }
     }
@@ -145,6 +145,41 @@ static enum hd_status agree(struct hd_trainer *t, const struct outcome *mine,
     return HD_OK;
 }
 
+/* Piece by piece, so that a device's state passes through a bounded window. */
+static enum hd_status add_entry(struct hd_trainer *t, struct hd_ckpt_writer *writer,
+                                const char *tensor, int64_t size_bytes)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, piece; !st && at < size_bytes; at += piece) {
+        const void *bytes;
+
+        piece = hd_reach_piece(&t->reach, size_bytes - at);
+        st = hd_reach_fetch(&t->reach, tensor + at, piece, &bytes);
+        if (!st)
+            st = hd_ckpt_writer_add(writer, bytes, (size_t)piece);
+    }
+    return st;
+}
+
+static enum hd_status write_entries(struct hd_trainer *t, const char *dir,
+                                    const struct shard_plan *plan, struct hd_ckpt_shard *ret_shard)
+{
+    struct hd_ckpt_writer *writer;
+    enum hd_status st =
+        hd_ckpt_writer_open(dir, t->layout.rank, plan->entries, plan->count, &writer);
+
+    if (st)
+        return st;
+    for (size_t i = 0; !st && i < plan->count; i++)
+        st = add_entry(t, writer, plan->tensors[i], hd_ckpt_entry_bytes(&plan->entries[i]));
+    if (st) {
+        hd_ckpt_writer_drop(writer);
+        return st;
+    }
+    return hd_ckpt_writer_finish(writer, ret_shard);
+}
+
 static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct hd_arena *arena,
                                   struct outcome *ret_outcome)
 {
@@ -153,8 +188,7 @@ static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct 
 
     *ret_outcome = (struct outcome){0};
     if (!st && plan.count) {
-        st = hd_ckpt_write_shard(dir, t->layout.rank, plan.entries, plan.data, plan.count,
-                                 &ret_outcome->shard);
+        st = write_entries(t, dir, &plan, &ret_outcome->shard);
         ret_outcome->has_shard = !st;
     }
     if (st)
@@ -270,16 +304,19 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 static enum hd_status refresh_copies(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = HD_OK;
 
-    for (int i = 0; i < r->part_count && r->compute_dtype != HD_F32; i++) {
+    for (int i = 0; !st && i < r->part_count && r->compute_dtype != HD_F32; i++) {
         const struct hd_part *p = &r->parts[i];
-        const float *master = (const float *)(t->private_base + p->offset[HD_STATE_WEIGHT]);
-        uint16_t *copy = (uint16_t *)(t->private_base + p->offset[HD_STATE_COPY]);
 
-        for (int64_t k = 0; k < p->count; k++)
-            copy[k] = hd_f32_to_bf16(master[k]);
+        st = hd_launch(hd_runner_stream(t->runner), HD_K_cast,
+                       &(struct hd_cast_args){.out = t->private_base + p->offset[HD_STATE_COPY],
+                                              .inp = t->private_base + p->offset[HD_STATE_WEIGHT],
+                                              .N = p->count,
+                                              .out_dtype = r->compute_dtype,
+                                              .inp_dtype = HD_F32});
     }
-    return HD_OK;
+    return st ? st : t->table->synchronize(hd_runner_stream(t->runner));
 }
 
 static void compare(const char *name, const char *then, const char *now, struct hd_text *ret_note)
@@ -328,20 +365,48 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
         hd_text_add(ret_note, ": the run goes on, but not to the same bits");
 }
 
+/* Where values come from: a checkpoint, or the weights that a run starts from. */
+typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry *want,
+                               float *ret_values);
+
+/* This rank's share of one state of a parameter, piece by piece. */
+static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read_fn *read,
+                                 void *from)
+{
+    char *tensor = hd_trainer_tensor(t, param, kinds[kind]);
+    struct names name;
+    struct hd_ckpt_entry want = entry_of(&t->layout.registry.params[param], kind, &name);
+    const int64_t count = want.flat_count, size = (int64_t)sizeof(float);
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0; !st && at < count; at += want.flat_count) {
+        want.flat_first = at;
+        want.flat_count = hd_reach_piece(&t->reach, (count - at) * size) / size;
+        st = read(from, param, &want, hd_reach_view(&t->reach, tensor + at * size));
+        if (!st)
+            st = hd_reach_put(&t->reach, tensor + at * size, want.flat_count * size);
+    }
+    return st;
+}
+
+static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckpt_entry *want,
+                                      float *ret_values)
+{
+    (void)param;
+    return hd_ckpt_read(from, want, ret_values);
+}
+
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
 {
     const struct hd_registry *r = &t->layout.registry;
 
     for (int i = 0; i < r->param_count; i++)
         for (int k = 0; k < KINDS; k++) {
-            struct names name;
-            struct hd_ckpt_entry want;
             enum hd_status st;
 
             if (k && !r->params[i].trainable)
                 continue;
-            want = entry_of(&r->params[i], k, &name);
-            st = hd_ckpt_read(ckpt, &want, hd_trainer_state(t, i, kinds[k]));
+            st = read_share(t, i, k, read_checkpoint, ckpt);
             if (st)
                 return st;
         }
@@ -391,27 +456,43 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
 
 /* ---- initial weights ---- */
 
+static enum hd_status init_share(struct hd_trainer *t, int param)
+{
+    const struct hd_param *p = &t->layout.registry.params[param];
+    char *tensor = hd_trainer_tensor(t, param, HD_STATE_WEIGHT);
+    const int64_t size = (int64_t)sizeof(float);
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, n; !st && at < p->count; at += n) {
+        n = hd_reach_piece(&t->reach, (p->count - at) * size) / size;
+        hd_param_init_values(p, (uint64_t)t->layout.job.seed, at, n,
+                             hd_reach_view(&t->reach, tensor + at * size));
+        st = hd_reach_put(&t->reach, tensor + at * size, n * size);
+    }
+    return st;
+}
+
 static enum hd_status init_by_seed(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = HD_OK;
 
-    for (int i = 0; i < r->param_count; i++)
-        hd_param_init_values(&r->params[i], (uint64_t)t->layout.job.seed, 0, r->params[i].count,
-                             hd_trainer_state(t, i, HD_STATE_WEIGHT));
-    return HD_OK;
+    for (int i = 0; !st && i < t->layout.registry.param_count; i++)
+        st = init_share(t, i);
+    return st;
+}
+
+static enum hd_status read_weight(void *from, int param, const struct hd_ckpt_entry *want,
+                                  float *ret_values)
+{
+    return hd_source_read(from, param, want, ret_values);
 }
 
 static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source)
 {
-    const struct hd_registry *r = &t->layout.registry;
     enum hd_status st = HD_OK;
 
-    for (int i = 0; !st && i < r->param_count; i++) {
-        struct names name;
-        const struct hd_ckpt_entry want = entry_of(&r->params[i], 0, &name);
-
-        st = hd_source_read(source, i, &want, hd_trainer_state(t, i, HD_STATE_WEIGHT));
-    }
+    for (int i = 0; !st && i < t->layout.registry.param_count; i++)
+        st = read_share(t, i, 0, read_weight, source);
     return st;
 }
 
@@ -437,14 +518,15 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
     const struct hd_registry *r = &t->layout.registry;
     enum hd_status st = t->layout.job.init_from[0] ? init_from_source(t) : init_by_seed(t);
 
-    if (st)
-        return st;
-    for (int i = 0; i < r->param_count; i++) {
+    for (int i = 0; !st && i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
 
-        for (int k = 1; k < KINDS && p->trainable; k++)
-            memset(hd_trainer_state(t, i, kinds[k]), 0, (size_t)p->count * sizeof(float));
+        for (int k = 1; k < KINDS && p->trainable && !st; k++)
+            st = hd_reach_clear(&t->reach, hd_trainer_tensor(t, i, kinds[k]),
+                                p->count * (int64_t)sizeof(float));
     }
+    if (st)
+        return st;
     t->steps_done = 0;
     return refresh_copies(t);
 }

@@ -28,6 +28,25 @@ static enum hd_status check_reservation(const char *half, int64_t given, int64_t
         half, (long long)given, (long long)needed);
 }
 
+/* The private half, and what is the host's: with host memory one reservation is both. */
+static enum hd_status reserve_private(struct hd_trainer *t, int64_t private_bytes)
+{
+    const int64_t host_bytes = t->table->device ? t->layout.memory.host_bytes : private_bytes;
+    enum hd_status st = HD_OK;
+    void *base;
+
+    if (host_bytes)
+        st = hd_private_reserve(host_bytes, (int)t->layout.job.threads, &t->reserved);
+    if (st)
+        return st;
+    t->host_base = t->private_base = t->reserved.base;
+    if (!t->table->device)
+        return HD_OK;
+    st = t->table->device->reserve(t->backend, private_bytes, false, &base);
+    t->private_base = st ? NULL : base;
+    return st;
+}
+
 static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_options *options)
 {
     const struct hd_memory *m = &t->layout.memory;
@@ -41,17 +60,20 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
         st = check_reservation("comm-visible", visible_bytes, m->visible_bytes);
     r->resident_before_bytes = hd_memory_resident_bytes();
     if (!st)
-        st = hd_private_reserve(private_bytes, (int)t->layout.job.threads, &t->reserved);
+        st = reserve_private(t, private_bytes);
     if (!st)
         st = hd_comm_visible(t->comm, (size_t)visible_bytes, &visible);
     if (st)
         return st;
-    t->private_base = t->reserved.base;
     t->visible_base = visible;
     r->private_bytes = private_bytes;
     r->visible_bytes = visible_bytes;
-    r->private_huge = hd_memory_huge_bytes(t->private_base, private_bytes);
-    r->visible_huge = hd_memory_huge_bytes(t->visible_base, visible_bytes);
+    r->private_base = t->private_base;
+    r->visible_base = t->visible_base;
+    if (!t->table->device) {
+        r->private_huge = hd_memory_huge_bytes(t->private_base, private_bytes);
+        r->visible_huge = hd_memory_huge_bytes(t->visible_base, visible_bytes);
+    }
     return HD_OK;
 }
 
@@ -144,32 +166,77 @@ static enum hd_status bind_all(struct hd_trainer *t)
 {
     enum hd_status st = bind_train(t);
 
-    t->router_load =
-        hd_arena_array(&t->arena, (size_t)t->layout.registry.experts + 1, sizeof *t->router_load);
-    if (!t->router_load)
-        return hd_err(HD_NO_MEMORY, "no memory for the loads of experts");
     t->eval_bases = make_bases(t, 0, t->layout.eval_state);
     t->update_bases = make_bases(t, 0, t->layout.eval_state);
-    t->block = (struct hd_step_block *)(t->private_base +
-                                        t->layout.registry.global_offset[HD_GLOBAL_BLOCK]);
     if (!st)
         st = hd_bind(t->runner, t->layout.eval, HD_CALL_E, true, true, &t->eval_bases, &t->arena,
                      &t->eval);
     if (!st)
         st = hd_bind(t->runner, t->layout.update, HD_CALL_U, true, true, &t->update_bases,
                      &t->arena, &t->update);
-    if (st)
-        return st;
-    hd_chunk_fill_constants(t->layout.train, &t->bases[0]);
-    hd_chunk_fill_constants(t->layout.eval, &t->eval_bases);
-    for (int i = 0; i < t->layout.registry.part_count; i++) {
-        const struct hd_part *p = &t->layout.registry.parts[i];
+    return st;
+}
+
+/* ---- what is written once ---- */
+
+/* A table is as large as the context; made whole, and before any step. */
+static enum hd_status write_constant(struct hd_trainer *t, const struct hd_store *s, void *tensor)
+{
+    void *values;
+    enum hd_status st;
+
+    if (!t->reach.device) {
+        hd_constant_fill(s, tensor);
+        return HD_OK;
+    }
+    values = malloc((size_t)s->size_bytes);
+    if (!values)
+        return hd_err(HD_NO_MEMORY, "no memory for the table %s", s->name);
+    hd_constant_fill(s, values);
+    st = hd_reach_write(&t->reach, tensor, values, s->size_bytes);
+    free(values);
+    return st;
+}
+
+static enum hd_status write_constants(struct hd_trainer *t, const struct hd_chunk *chunk,
+                                      const struct hd_bases *bases)
+{
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < chunk->store_count; i++)
+        if (chunk->stores[i].kind == HD_STORE_CONSTANT)
+            st = write_constant(t, &chunk->stores[i], hd_store_address(chunk, bases, i));
+    return st;
+}
+
+static enum hd_status write_once(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = write_constants(t, t->layout.train, &t->bases[0]);
+
+    if (!st)
+        st = write_constants(t, t->layout.eval, &t->eval_bases);
+    for (int i = 0; !st && i < r->part_count; i++) {
+        const struct hd_part *p = &r->parts[i];
 
         if (p->offset[HD_STATE_RANGES] >= 0)
-            memcpy(t->private_base + p->offset[HD_STATE_RANGES], p->ranges,
-                   (size_t)p->range_count * sizeof *p->ranges);
+            st = hd_reach_write(&t->reach, t->private_base + p->offset[HD_STATE_RANGES], p->ranges,
+                                p->range_count * (int64_t)sizeof *p->ranges);
     }
-    return HD_OK;
+    return st;
+}
+
+/* Where the host keeps what it reads after a step. */
+static enum hd_status make_copies(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+
+    t->records = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_RECORDS));
+    t->routes = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_ROUTES) + 1);
+    t->messages = hd_arena_array(&t->arena, (size_t)r->mesh.world, HD_EXCHANGE_SLOT_BYTES);
+    t->router_load = hd_arena_array(&t->arena, (size_t)r->experts + 1, sizeof *t->router_load);
+    return hd_arena_failed(&t->arena) ? hd_err(HD_NO_MEMORY, "no memory for a step's results")
+                                      : HD_OK;
 }
 
 /* ---- life ---- */
@@ -196,15 +263,21 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         st = hd_runner_new(t->table, t->backend, t->comm, &t->layout.mesh, &t->runner);
     if (!st)
+        st = hd_reach_init(t->table, hd_runner_stream(t->runner), &t->reach);
+    if (!st)
         st = hd_profile_new(&t->layout, t->table, t->backend, &t->profile);
     if (!st)
         st = reserve(t, options);
     if (!st)
-        hd_profile_attach(t->profile, t->private_base + t->layout.profile);
+        hd_profile_attach(t->profile, t->host_base + t->layout.profile);
     if (!st)
         st = meet_peers(t);
     if (!st)
         st = bind_all(t);
+    if (!st)
+        st = make_copies(t);
+    if (!st)
+        st = write_once(t);
     if (!st)
         t->peak = t->table->measure_peak(t->backend, hd_layout_compute_dtype(job));
     return st;
@@ -234,8 +307,13 @@ void hd_trainer_free(struct hd_trainer *t)
 {
     if (!t)
         return;
+    if (t->table->device && t->runner) /* what a failure left under way still uses the memory */
+        (void)t->table->synchronize(hd_runner_stream(t->runner));
     hd_profile_free(t->profile);
+    hd_reach_done(&t->reach);
     hd_runner_free(t->runner);
+    if (t->table->device && t->private_base)
+        t->table->device->release(t->backend, t->private_base);
     if (t->backend)
         t->table->close(t->backend);
     hd_job_data_close(&t->data);
@@ -279,32 +357,86 @@ enum hd_status hd_trainer_check_data(const struct hd_trainer *t)
     return hd_job_data_check(&t->data);
 }
 
-float *hd_trainer_state(struct hd_trainer *t, int param, enum hd_state_kind kind)
+/* ---- state ---- */
+
+static char *half_base(const struct hd_trainer *t, bool visible)
+{
+    return visible ? t->visible_base : t->private_base;
+}
+
+void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global)
+{
+    return half_base(t, hd_global_is_visible(global)) + t->layout.registry.global_offset[global];
+}
+
+char *hd_trainer_tensor(const struct hd_trainer *t, int param, enum hd_state_kind kind)
 {
     const struct hd_param *p = &t->layout.registry.params[param];
     const struct hd_part *part = &t->layout.registry.parts[p->part];
-    char *base = hd_state_is_visible(kind) ? t->visible_base : t->private_base;
 
     assert(kind != HD_STATE_COPY && kind != HD_STATE_RANGES);
-    return (float *)(base + part->offset[kind]) + p->offset;
+    return half_base(t, hd_state_is_visible(kind)) + part->offset[kind] +
+           p->offset * (int64_t)sizeof(float);
+}
+
+enum hd_status hd_trainer_read_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
+                                     float *ret_values)
+{
+    return hd_reach_read(&t->reach, ret_values, hd_trainer_tensor(t, param, kind),
+                         t->layout.registry.params[param].count * (int64_t)sizeof(float));
+}
+
+enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
+                                      const float *values)
+{
+    return hd_reach_write(&t->reach, hd_trainer_tensor(t, param, kind), values,
+                          t->layout.registry.params[param].count * (int64_t)sizeof(float));
 }
 
 /* ---- a step ---- */
 
-static void set_block(struct hd_trainer *t, int64_t request)
+static enum hd_status write_block(struct hd_trainer *t)
+{
+    return hd_reach_write(&t->reach, hd_trainer_global(t, HD_GLOBAL_BLOCK), &t->block,
+                          sizeof t->block);
+}
+
+static enum hd_status read_block(struct hd_trainer *t)
+{
+    return hd_reach_read(&t->reach, &t->block, hd_trainer_global(t, HD_GLOBAL_BLOCK),
+                         sizeof t->block);
+}
+
+static enum hd_status set_block(struct hd_trainer *t, int64_t request)
 {
     const struct hd_job *job = &t->layout.job;
     const int64_t step = t->steps_done + 1;
 
-    t->block->step = step;
-    t->block->lr = (float)hd_lr_at(&t->schedule, step);
-    t->block->max_grad_norm = (float)job->clip;
-    t->block->beta1 = (float)job->beta1;
-    t->block->beta2 = (float)job->beta2;
-    t->block->adam_eps = (float)job->adam_eps;
-    t->block->weight_decay = (float)job->weight_decay;
-    t->block->loss_scale = 1;
-    t->block->request = request;
+    t->block.step = step;
+    t->block.lr = (float)hd_lr_at(&t->schedule, step);
+    t->block.max_grad_norm = (float)job->clip;
+    t->block.beta1 = (float)job->beta1;
+    t->block.beta2 = (float)job->beta2;
+    t->block.adam_eps = (float)job->adam_eps;
+    t->block.weight_decay = (float)job->weight_decay;
+    t->block.loss_scale = 1;
+    t->block.request = request;
+    return write_block(t);
+}
+
+/* The one time that the host waits for a step: everything it wants to know of it. */
+static enum hd_status read_results(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->layout.registry;
+    enum hd_status st = read_block(t);
+
+    if (!st)
+        st = hd_reach_read(&t->reach, t->records, hd_trainer_global(t, HD_GLOBAL_RECORDS),
+                           hd_global_bytes(r, HD_GLOBAL_RECORDS));
+    if (!st && r->routers)
+        st = hd_reach_read(&t->reach, t->routes, hd_trainer_global(t, HD_GLOBAL_ROUTES),
+                           hd_global_bytes(r, HD_GLOBAL_ROUTES));
+    return st;
 }
 
 static enum hd_status follow_plan(struct hd_trainer *t)
@@ -326,7 +458,7 @@ static enum hd_status follow_plan(struct hd_trainer *t)
                 st = hd_run(t->runner, *bound_at(t, in->slot, in->call, in->first, in->last));
             break;
         case HD_DO_JOIN:
-            st = hd_runner_join(t->runner);
+            st = hd_runner_order(t->runner);
             break;
         case HD_DO_UPDATE:
             st = hd_run(t->runner, t->update);
@@ -349,12 +481,11 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *t, bool ended, struct
 static double largest_word(const struct hd_trainer *t, enum hd_exchange_word word)
 {
     const struct hd_registry *r = &t->layout.registry;
-    const double *records = (const double *)(t->visible_base + r->global_offset[HD_GLOBAL_RECORDS]);
     double largest = 0;
 
     for (int64_t i = 0; i < r->mesh.world; i++)
-        if (records[i * HD_EXCHANGE_WORDS + word] > largest)
-            largest = records[i * HD_EXCHANGE_WORDS + word];
+        if (t->records[i * HD_EXCHANGE_WORDS + word] > largest)
+            largest = t->records[i * HD_EXCHANGE_WORDS + word];
     return largest;
 }
 
@@ -370,8 +501,7 @@ static struct hd_router_result read_routers(const struct hd_trainer *t)
     for (int64_t e = 0; e < r->experts; e++)
         t->router_load[e] = 0;
     for (int64_t i = 0; i < r->routers; i++) {
-        const double *record =
-            (const double *)(t->visible_base + r->global_offset[HD_GLOBAL_ROUTES]) + i * words;
+        const double *record = t->routes + i * words;
 
         rows += record[HD_ROUTE_ROWS];
         result.balance += record[HD_ROUTE_BALANCE];
@@ -396,26 +526,30 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     enum hd_status st;
     double seconds;
 
-    set_block(t, request);
+    st = set_block(t, request);
+    if (st)
+        return st;
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
     st = follow_plan(t);
     hd_profile_step_end(t->profile, t->runner);
+    if (!st)
+        st = read_results(t);
     if (st)
         return st;
     t->steps_done++;
     seconds = (double)(hd_clock_now_ns() - begin) * 1e-9;
     *ret_result = (struct hd_step_result){
         .step = t->steps_done,
-        .loss = t->block->mean_loss,
-        .grad_norm = t->block->grad_norm,
-        .lr = (double)t->block->lr,
+        .loss = t->block.mean_loss,
+        .grad_norm = t->block.grad_norm,
+        .lr = (double)t->block.lr,
         .tokens = t->steps_done * tokens,
         .tokens_per_s = (double)tokens / seconds,
         .step_ms = seconds * 1e3,
         .mfu = hd_model_flops_per_token(&t->layout.model.config) * (double)tokens / seconds /
                (t->peak * (double)t->layout.mesh.world),
-        .targets = (int64_t)t->block->total_targets,
-        .skipped = t->block->skip_update != 0,
+        .targets = (int64_t)t->block.total_targets,
+        .skipped = t->block.skip_update != 0,
         .too_many_rows = largest_word(t, HD_EXCHANGE_OVERFLOW) >= HD_EXCHANGE_TOO_MANY_ROWS,
         .router = read_routers(t),
         .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
@@ -428,20 +562,26 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
 enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_t size_bytes,
                                    const char **ret_all)
 {
+    const int64_t all_bytes = t->layout.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     struct hd_comm_stream *stream = hd_comm_stream(t->comm, HD_COMM_STREAM_REDUCE);
-    char *all = t->visible_base + t->layout.exchange;
-    char *own = all + t->layout.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
+    char *all = t->visible_base + t->layout.exchange, *own = all + all_bytes;
+    char slot[HD_EXCHANGE_SLOT_BYTES] = {0};
     enum hd_status st;
 
-    assert(size_bytes <= HD_EXCHANGE_SLOT_BYTES);
-    memset(own, 0, HD_EXCHANGE_SLOT_BYTES);
-    memcpy(own, mine, size_bytes);
-    st = hd_comm_all_gather(
-        t->world, stream,
-        &(struct hd_comm_all_gather_args){own, all, (int64_t)HD_EXCHANGE_SLOT_BYTES, HD_U8});
+    assert(size_bytes <= sizeof slot);
+    memcpy(slot, mine, size_bytes);
+    st = hd_reach_write(&t->reach, own, slot, sizeof slot);
+    if (!st)
+        st = hd_comm_follow(stream, hd_runner_stream(t->runner));
+    if (!st)
+        st = hd_comm_all_gather(
+            t->world, stream,
+            &(struct hd_comm_all_gather_args){own, all, (int64_t)HD_EXCHANGE_SLOT_BYTES, HD_U8});
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
-    *ret_all = all;
+    if (!st)
+        st = hd_reach_read(&t->reach, t->messages, all, all_bytes);
+    *ret_all = t->messages;
     return st;
 }
 
@@ -475,17 +615,21 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
 
     if (!t->data.can_validate)
         return hd_err(HD_INVALID, "the job names no validation data");
-    t->block->loss_sum = 0;
-    t->block->target_count = 0;
-    t->block->too_many_rows = 0;
-    t->block->loss_scale = 1;
-    st = run_windows(t);
+    t->block.loss_sum = 0;
+    t->block.target_count = 0;
+    t->block.too_many_rows = 0;
+    t->block.loss_scale = 1;
+    st = write_block(t);
+    if (!st)
+        st = run_windows(t);
+    if (!st)
+        st = read_block(t);
     if (st)
         return st;
-    mine.too_many_rows = t->block->too_many_rows;
+    mine.too_many_rows = t->block.too_many_rows;
     if (t->layout.coord.tp == 0) { /* tp ranks share one loss */
-        mine.loss = t->block->loss_sum;
-        mine.targets = t->block->target_count;
+        mine.loss = t->block.loss_sum;
+        mine.targets = t->block.target_count;
     }
     st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
     if (st)

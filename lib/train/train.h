@@ -29,11 +29,12 @@ enum { HD_STEP_DEADLINE_MS = 120 * 1000 };
 
 struct hd_trainer;
 
-/* What the system gave. */
+/* What the system, or the device, gave. */
 struct hd_reservation {
-    int64_t resident_before_bytes;        /* of the process, just before the first touch */
-    int64_t private_bytes, visible_bytes; /* reserved */
-    int64_t private_huge, visible_huge;   /* bytes of them on huge pages */
+    int64_t resident_before_bytes;           /* of the process, just before the first touch */
+    int64_t private_bytes, visible_bytes;    /* reserved */
+    int64_t private_huge, visible_huge;      /* bytes of them on huge pages */
+    const void *private_base, *visible_base; /* where */
 };
 
 struct hd_trainer_options {
@@ -132,7 +133,11 @@ struct hd_saved {
  * save leaves the trainer able to go on. */
 enum hd_status hd_trainer_save(struct hd_trainer *trainer, struct hd_saved *ret_saved);
 
-/* A parameter's values of one kind of state, this rank's share, for tests and tools. */
-float *hd_trainer_state(struct hd_trainer *trainer, int param, enum hd_state_kind kind);
+/* A parameter's values of one kind of state, this rank's share, between steps: for tests and tools.
+ * As many as the parameter has (hd_param.count). */
+enum hd_status hd_trainer_read_state(struct hd_trainer *trainer, int param, enum hd_state_kind kind,
+                                     float *ret_values);
+enum hd_status hd_trainer_write_state(struct hd_trainer *trainer, int param,
+                                      enum hd_state_kind kind, const float *values);
 
 #endif

@@ -114,10 +114,11 @@ static void set_weights(struct hd_trainer *t)
 
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
-        float *w = hd_trainer_state(t, i, HD_STATE_WEIGHT);
+        float *w = harness_take(t, i, HD_STATE_WEIGHT);
 
         for (int64_t k = 0; k < p->count; k++)
             w[k] = golden_weight(p->name, p->dim_count, k);
+        harness_put(t, i, HD_STATE_WEIGHT, w);
     }
 }
 
@@ -128,12 +129,8 @@ static void copy_gradients(struct run *run, struct hd_trainer *t)
     assert_true(r->param_count <= PARAMS_MAX);
     run->param_count = r->param_count;
     for (int i = 0; i < r->param_count; i++) {
-        const size_t bytes = (size_t)r->params[i].count * sizeof(float);
-
         run->params[i] = r->params[i];
-        run->gradients[i] = malloc(bytes);
-        assert_non_null(run->gradients[i]);
-        memcpy(run->gradients[i], hd_trainer_state(t, i, HD_STATE_GRAD), bytes);
+        run->gradients[i] = harness_take(t, i, HD_STATE_GRAD);
     }
 }
 

@@ -29,15 +29,6 @@ struct outcome {
     float *weight[PARAMS_MAX];          /* after the step */
 };
 
-static float *copy(const float *from, int64_t count)
-{
-    float *to = malloc((size_t)count * sizeof *to);
-
-    assert_non_null(to);
-    memcpy(to, from, (size_t)count * sizeof *to);
-    return to;
-}
-
 static enum hd_status run_step(struct harness_rank *r)
 {
     struct outcome *o = r->context;
@@ -57,8 +48,8 @@ static enum hd_status run_step(struct harness_rank *r)
         o->param_count = registry->param_count;
         for (int i = 0; i < registry->param_count; i++) {
             o->params[i] = registry->params[i];
-            o->grad[i] = copy(hd_trainer_state(t, i, HD_STATE_GRAD), registry->params[i].count);
-            o->weight[i] = copy(hd_trainer_state(t, i, HD_STATE_WEIGHT), registry->params[i].count);
+            o->grad[i] = harness_take(t, i, HD_STATE_GRAD);
+            o->weight[i] = harness_take(t, i, HD_STATE_WEIGHT);
         }
     }
     hd_trainer_free(t);

@@ -38,9 +38,13 @@ static enum hd_status make_checkpoint(struct harness_rank *r)
     struct hd_trainer *t = NULL;
     enum hd_status st = harness_trained(r, &t);
 
-    if (!st && m->damaged)
-        hd_trainer_state(t, hd_trainer_layout(t)->registry.param_count - 1, HD_STATE_WEIGHT)[0] =
-            NAN;
+    if (!st && m->damaged) {
+        const int last = hd_trainer_layout(t)->registry.param_count - 1;
+        float *weights = harness_take(t, last, HD_STATE_WEIGHT);
+
+        weights[0] = NAN;
+        harness_put(t, last, HD_STATE_WEIGHT, weights);
+    }
     if (!st)
         st = hd_trainer_save(t, &m->saved);
     if (!st)

@@ -23,18 +23,11 @@ static void begin_again(struct hd_trainer *t)
     const struct hd_registry *r = &hd_trainer_layout(t)->registry;
     float **weights = malloc((size_t)r->param_count * sizeof *weights);
 
-    for (int i = 0; i < r->param_count; i++) {
-        const size_t bytes = (size_t)r->params[i].count * sizeof **weights;
-
-        weights[i] = malloc(bytes);
-        memcpy(weights[i], hd_trainer_state(t, i, HD_STATE_WEIGHT), bytes);
-    }
+    for (int i = 0; i < r->param_count; i++)
+        weights[i] = harness_take(t, i, HD_STATE_WEIGHT);
     assert_int_equal(hd_trainer_init(t), HD_OK);
-    for (int i = 0; i < r->param_count; i++) {
-        memcpy(hd_trainer_state(t, i, HD_STATE_WEIGHT), weights[i],
-               (size_t)r->params[i].count * sizeof **weights);
-        free(weights[i]);
-    }
+    for (int i = 0; i < r->param_count; i++)
+        harness_put(t, i, HD_STATE_WEIGHT, weights[i]);
     free(weights);
 }
 
@@ -77,12 +70,20 @@ static void choose_direction(const struct hd_param *p, const float *g, double *d
         d[i] /= norm;
 }
 
-static double loss_at(struct hd_trainer *t, float *w, const float *from, const double *d, int64_t n,
+/* From the weights `from`, which it leaves there again. */
+static double loss_at(struct hd_trainer *t, int param, const float *from, const double *d,
                       double by)
 {
+    const int64_t n = hd_trainer_layout(t)->registry.params[param].count;
+    float *w = malloc((size_t)n * sizeof *w);
+    double loss;
+
     for (int64_t i = 0; i < n; i++)
         w[i] = (float)((double)from[i] + by * d[i]);
-    return loss_now(t);
+    harness_put(t, param, HD_STATE_WEIGHT, w);
+    loss = loss_now(t);
+    assert_int_equal(hd_trainer_write_state(t, param, HD_STATE_WEIGHT, from), HD_OK);
+    return loss;
 }
 
 /* The derivative along d: g . d against (L(w+hd) - L(w-hd)) / 2h. L is exact to about 3e-7, so with
@@ -92,20 +93,17 @@ static enum hd_status check_param(struct hd_trainer *t, int param, const struct 
 {
     const struct hd_job *job = &hd_trainer_layout(t)->job;
     const double targets = (double)(job->global_batch * job->context), h = 0.01;
-    float *w = hd_trainer_state(t, param, HD_STATE_WEIGHT);
-    const float *g = hd_trainer_state(t, param, HD_STATE_GRAD);
-    float *from = malloc((size_t)p->count * sizeof *from);
+    float *from = harness_take(t, param, HD_STATE_WEIGHT), *g;
     double *d = malloc((size_t)p->count * sizeof *d), expected = 0, measured;
 
-    memcpy(from, w, (size_t)p->count * sizeof *from);
     (void)loss_now(t);
+    g = harness_take(t, param, HD_STATE_GRAD);
     choose_direction(p, g, d);
     for (int64_t i = 0; i < p->count; i++)
         expected += d[i] * (double)g[i] / targets;
-    measured =
-        (loss_at(t, w, from, d, p->count, h) - loss_at(t, w, from, d, p->count, -h)) / (2 * h);
-    memcpy(w, from, (size_t)p->count * sizeof *from);
+    measured = (loss_at(t, param, from, d, h) - loss_at(t, param, from, d, -h)) / (2 * h);
     free(from);
+    free(g);
     free(d);
     if (fabs(measured - expected) > 0.02 * fabs(expected) + 5e-5)
         return hd_err(HD_INTERNAL, "%s: derivative %g by difference, %g by backward", p->name,
@@ -119,10 +117,11 @@ static void stir_weights(struct hd_trainer *t)
     const struct hd_registry *r = &hd_trainer_layout(t)->registry;
 
     for (int i = 0; i < r->param_count; i++) {
-        float *w = hd_trainer_state(t, i, HD_STATE_WEIGHT);
+        float *w = harness_take(t, i, HD_STATE_WEIGHT);
 
         for (int64_t k = 0; k < r->params[i].count; k++)
             w[k] += 0.1f * hd_random_normal(hd_random_hash(r->params[i].name) + 1, (uint64_t)k);
+        harness_put(t, i, HD_STATE_WEIGHT, w);
     }
 }
 
@@ -304,9 +303,7 @@ static enum hd_status take_head_gradient(struct harness_rank *r)
         h->chunks += !f->nodes[i]->is_comm && (f->nodes[i]->kernel == HD_K_cross_entropy ||
                                                f->nodes[i]->kernel == HD_K_cross_entropy_shared);
     h->loss[h->run] = loss_now(t);
-    h->grads[h->run] = malloc((size_t)h->count * sizeof(float));
-    memcpy(h->grads[h->run], hd_trainer_state(t, head, HD_STATE_GRAD),
-           (size_t)h->count * sizeof(float));
+    h->grads[h->run] = harness_take(t, head, HD_STATE_GRAD);
     hd_trainer_free(t);
     return HD_OK;
 }

@@ -147,12 +147,43 @@ enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_t
     registry = &hd_trainer_layout(*ret_trainer)->registry;
     for (int i = 0; i < registry->param_count; i++) {
         const struct hd_param *p = &registry->params[i];
-        float *w = hd_trainer_state(*ret_trainer, i, HD_STATE_WEIGHT);
+        float *w = harness_take(*ret_trainer, i, HD_STATE_WEIGHT);
 
         for (int64_t k = 0; k < p->count; k++)
             w[k] += 0.2f * hd_random_normal(hd_random_hash(p->name), (uint64_t)k);
+        harness_put(*ret_trainer, i, HD_STATE_WEIGHT, w);
     }
     return HD_OK;
+}
+
+float *harness_take(struct hd_trainer *t, int param, enum hd_state_kind kind)
+{
+    const int64_t count = hd_trainer_layout(t)->registry.params[param].count;
+    float *values = malloc((size_t)count * sizeof *values);
+
+    if (!values || hd_trainer_read_state(t, param, kind, values))
+        abort();
+    return values;
+}
+
+void harness_put(struct hd_trainer *t, int param, enum hd_state_kind kind, float *values)
+{
+    if (hd_trainer_write_state(t, param, kind, values))
+        abort();
+    free(values);
+}
+
+void harness_clear_gradients(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
+
+    for (int i = 0; i < r->param_count; i++) {
+        float *values = calloc((size_t)r->params[i].count, sizeof *values);
+
+        if (!values)
+            abort();
+        harness_put(t, i, HD_STATE_GRAD, values);
+    }
 }
 
 /* ---- ranks

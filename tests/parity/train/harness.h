@@ -45,4 +45,10 @@ enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_t
  * would fit anywhere, and positions hardly matter. The caller frees it, also after a failure. */
 enum hd_status harness_trained(struct harness_rank *r, struct hd_trainer **ret_trainer);
 
+/* A parameter's state of one kind, in memory of the caller's; put writes it back and frees it.
+ * Neither fails. */
+float *harness_take(struct hd_trainer *trainer, int param, enum hd_state_kind kind);
+void harness_put(struct hd_trainer *trainer, int param, enum hd_state_kind kind, float *values);
+void harness_clear_gradients(struct hd_trainer *trainer);
+
 #endif

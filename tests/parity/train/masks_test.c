@@ -188,15 +188,18 @@ static const double p = 0.25;
 static enum hd_status take_position_gradient(struct harness_rank *r)
 {
     float *gradient = r->context;
+    int positions;
     struct hd_step_result step;
     struct hd_trainer *t;
     enum hd_status st = harness_trainer(r, &t);
 
     if (st)
         return st;
+    positions = hd_trainer_layout(t)->model.positions;
     st = hd_trainer_step(t, 0, &step);
-    memcpy(gradient, hd_trainer_state(t, hd_trainer_layout(t)->model.positions, HD_STATE_GRAD),
-           S * C * sizeof *gradient);
+    assert_int_equal(hd_trainer_layout(t)->registry.params[positions].count, S * C);
+    if (!st)
+        st = hd_trainer_read_state(t, positions, HD_STATE_GRAD, gradient);
     hd_trainer_free(t);
     return st;
 }

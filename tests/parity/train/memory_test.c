@@ -220,8 +220,8 @@ static enum hd_status look_at_the_process(struct harness_rank *r)
     seen->before = given->resident_before_bytes;
     seen->huge = given->private_huge;
     seen->predicted = given->private_bytes + given->visible_bytes;
-    seen->aligned = (uintptr_t)witness_reservation(t, HD_STATE_WEIGHT) % HUGE_BYTES == 0;
-    read_smaps(r->rank, witness_reservation(t, HD_STATE_WEIGHT), seen);
+    seen->aligned = (uintptr_t)hd_trainer_reservation(t)->private_base % HUGE_BYTES == 0;
+    read_smaps(r->rank, hd_trainer_reservation(t)->private_base, seen);
     seen->peak = high_water_bytes();
     hd_trainer_free(t);
     return st;

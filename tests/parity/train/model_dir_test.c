@@ -165,7 +165,6 @@ static enum hd_status start_anew(struct harness_rank *r)
     struct start *s = r->context;
     struct hd_ckpt *ckpt = NULL;
     struct hd_trainer *t = NULL;
-    float *values = NULL;
     enum hd_status st = harness_trainer(r, &t);
 
     if (!st)
@@ -175,15 +174,19 @@ static enum hd_status start_anew(struct harness_rank *r)
         const struct hd_ckpt_entry whole =
             hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
 
-        values = malloc((size_t)hd_ckpt_entry_bytes(&whole));
+        float *weight = harness_take(t, i, HD_STATE_WEIGHT);
+        float *m = harness_take(t, i, HD_STATE_MOMENT1), *v = harness_take(t, i, HD_STATE_MOMENT2);
+        float *values = malloc((size_t)hd_ckpt_entry_bytes(&whole));
+
         st = values ? hd_ckpt_read(ckpt, &whole, values) : HD_NO_MEMORY;
-        if (!st && memcmp(values, hd_trainer_state(t, i, HD_STATE_WEIGHT),
-                          (size_t)hd_ckpt_entry_bytes(&whole)) != 0)
+        if (!st && memcmp(values, weight, (size_t)hd_ckpt_entry_bytes(&whole)) != 0)
             s->differs = true;
         for (int64_t k = 0; !st && k < p->count; k++)
-            if (hd_trainer_state(t, i, HD_STATE_MOMENT1)[k] != 0 ||
-                hd_trainer_state(t, i, HD_STATE_MOMENT2)[k] != 0)
+            if (m[k] != 0 || v[k] != 0)
                 s->differs = true;
+        free(weight);
+        free(m);
+        free(v);
         free(values);
     }
     if (!st && hd_trainer_steps_done(t) != 0)

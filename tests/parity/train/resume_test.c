@@ -38,11 +38,7 @@ struct way {
 /* Gradients are no part of the state: the last step's are gone after a load. */
 static uint64_t hash_saved_state(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
-
-    for (int i = 0; i < r->param_count; i++)
-        memset(hd_trainer_state(t, i, HD_STATE_GRAD), 0,
-               (size_t)r->params[i].count * sizeof(float));
+    harness_clear_gradients(t);
     return run_hash_state(t);
 }
 

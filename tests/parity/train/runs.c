@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -55,7 +56,7 @@ static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all
 
     for (int i = 0; i < r->param_count; i++) {
         const struct hd_param *p = &r->params[i];
-        float *share = hd_trainer_state(t, i, kind);
+        float *share = harness_take(t, i, kind);
 
         for (int64_t k = 0; k < p->count && (all || speaks_for(r, p)); k++) {
             const int64_t at = hd_param_global_index(p, k);
@@ -63,6 +64,7 @@ static int64_t for_share(struct hd_trainer *t, enum hd_state_kind kind, bool all
             if (at >= 0)
                 element(context, share + k, whole + at);
         }
+        harness_put(t, i, kind, share);
         whole += param_elements(p);
     }
     return whole;
@@ -110,9 +112,12 @@ uint64_t run_hash_state(struct hd_trainer *t)
 
     hd_hash_begin(&hash);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
-        for (int i = 0; i < r->param_count; i++)
-            hd_hash_add(&hash, hd_trainer_state(t, i, kinds[k]),
-                        (size_t)r->params[i].count * sizeof(float));
+        for (int i = 0; i < r->param_count; i++) {
+            float *values = harness_take(t, i, kinds[k]);
+
+            hd_hash_add(&hash, values, (size_t)r->params[i].count * sizeof(float));
+            free(values);
+        }
     return hd_hash_value(&hash);
 }
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -70,7 +71,7 @@ static void compare_step(struct hd_trainer *t, struct followed *f,
     f->lr_off = fmax(f->lr_off, fabs(result->lr / rate_at(&l->job, step) - 1));
     for (int p = 0; p < l->registry.param_count; p++) {
         const struct hd_param *param = &l->registry.params[p];
-        const float *w = hd_trainer_state(t, p, HD_STATE_WEIGHT);
+        float *w = harness_take(t, p, HD_STATE_WEIGHT);
 
         for (int64_t i = 0; i < param->count; i++, at++) {
             double expected = follow_element(&l->job, f, at, factor, step, param->dim_count == 2);
@@ -81,6 +82,7 @@ static void compare_step(struct hd_trainer *t, struct followed *f,
                 (void)snprintf(f->where, sizeof f->where, "%s", param->name);
             }
         }
+        free(w);
     }
     (void)run_copy_state(t, HD_STATE_WEIGHT, f->weights);
 }
@@ -200,12 +202,19 @@ struct poisoned {
 /* Weights and moments without gradients. */
 static uint64_t hash_state(struct hd_trainer *t)
 {
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
-
-    for (int i = 0; i < r->param_count; i++)
-        memset(hd_trainer_state(t, i, HD_STATE_GRAD), 0,
-               (size_t)r->params[i].count * sizeof(float));
+    harness_clear_gradients(t);
     return run_hash_state(t);
+}
+
+/* Of parameter 1 the first weight; returns what it was. */
+static float replace_first(struct hd_trainer *t, float by)
+{
+    float *weights = harness_take(t, 1, HD_STATE_WEIGHT);
+    const float was = weights[0];
+
+    weights[0] = by;
+    harness_put(t, 1, HD_STATE_WEIGHT, weights);
+    return was;
 }
 
 /* The last rank's copy of a weight is NaN for one step. */
@@ -214,21 +223,20 @@ static enum hd_status poison(struct harness_rank *r)
     struct poisoned *p = r->context;
     struct hd_step_result result = {0};
     struct hd_trainer *t;
-    float *weight, sound;
+    float sound = 0;
     enum hd_status st = harness_trainer(r, &t);
 
     if (st)
         return st;
     st = hd_trainer_step(t, 0, &result);
     p->before[r->rank] = hash_state(t);
-    weight = hd_trainer_state(t, 1, HD_STATE_WEIGHT);
-    sound = *weight;
     if (r->rank == r->world - 1)
-        *weight = NAN;
+        sound = replace_first(t, NAN);
     if (!st)
         st = hd_trainer_step(t, 0, &result);
     p->skipped[r->rank] = result.skipped;
-    *weight = r->rank == r->world - 1 ? sound : *weight;
+    if (r->rank == r->world - 1)
+        (void)replace_first(t, sound);
     p->after[r->rank] = hash_state(t);
     if (!st)
         st = hd_trainer_step(t, 0, &result);

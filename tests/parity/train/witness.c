@@ -40,14 +40,6 @@ struct hd_memory witness_predict(const struct hd_job *job, const struct hd_layou
 
 /* ---- the reservation is the prediction ---- */
 
-unsigned char *witness_reservation(struct hd_trainer *t, enum hd_state_kind kind)
-{
-    const struct hd_registry *r = &hd_trainer_layout(t)->registry;
-
-    return (unsigned char *)hd_trainer_state(t, 0, kind) - r->params[0].offset * 4 -
-           r->parts[r->params[0].part].offset[kind];
-}
-
 /* What a process of its own comes to that touches this byte. */
 static int signal_of_touching(volatile unsigned char *byte)
 {
@@ -126,8 +118,8 @@ static enum hd_status train_in_cut(struct harness_rank *r)
 
     if (st)
         return st;
-    private_base = witness_reservation(t, HD_STATE_WEIGHT);
-    visible_base = witness_reservation(t, HD_STATE_GRAD);
+    private_base = (unsigned char *)hd_trainer_reservation(t)->private_base;
+    visible_base = (unsigned char *)hd_trainer_reservation(t)->visible_base;
     mark_tail(private_base, m.private_bytes);
     mark_tail(visible_base, m.visible_bytes);
     st = witness_use_everything(t);

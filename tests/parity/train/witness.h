@@ -31,7 +31,5 @@ void witness_quiet(const struct hd_job *job, const struct hd_layout_options *opt
 enum hd_status witness_use_everything(struct hd_trainer *trainer);
 
 int64_t witness_page_bytes(void);
-/* Where the reservation with this kind of state begins. */
-unsigned char *witness_reservation(struct hd_trainer *trainer, enum hd_state_kind kind);
 
 #endif
