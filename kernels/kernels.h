@@ -969,11 +969,43 @@ struct hd_backend_options {
     bool deterministic; /* equal launches give equal bits, also where that is slower */
 };
 
+/* What collectives between ranks on one device are made of (lib/comm); the arguments are copied. */
+enum { HD_COMBINE_MAX = 64 };
+
+/* out[o][i] = in[0][i] + in[1][i] + ... on every out: added from left to right, in fp32 for f32,
+ * bf16 and f16, in f64 for f64, modulo 2^n for integers, and rounded once; or the maximum, NaN when
+ * any of them is. An out may be one of the ins, else all are disjoint. */
+struct hd_combine_args {
+    void *out[HD_COMBINE_MAX];      /* [outs] of [count] */
+    const void *in[HD_COMBINE_MAX]; /* [ins] of [count] */
+    int outs, ins;                  /* >= 1 */
+    int64_t count;                  /* elements, 0 is fine; nothing is known of their alignment */
+    enum hd_dtype dtype;
+    bool max;
+};
+
+/* What member `index` of `members` receives of an all_to_all_v: from each member the rows that it
+ * counts for this one, in the order of members; they stand there behind what it counts for the
+ * members before this one. When any member counts a negative number, more than its send_rows_max in
+ * all, or members count more than recv_rows_max for any member, no row moves, recv_counts become 0
+ * and *overflow becomes 1 (it is never set to 0). */
+struct hd_exchange_rows_args {
+    void *out;            /* [recv_rows_max[index]] rows */
+    int32_t *recv_counts; /* [members] or NULL */
+    int32_t *overflow;
+    const void *send[HD_COMBINE_MAX];           /* [members] of rows */
+    const int32_t *send_counts[HD_COMBINE_MAX]; /* [members] of [members] */
+    int64_t send_rows_max[HD_COMBINE_MAX], recv_rows_max[HD_COMBINE_MAX];
+    int members, index;
+    int64_t row_bytes;
+};
+
 /* What a backend has whose tensors are not host memory and whose launches return before they have
  * run. Addresses of tensors mean nothing to the host then: bytes go in and out by write and read.
  * All functions but those of events and streams of different ranks belong to the thread of the
  * rank. */
-struct hd_event; /* a point in the order of a stream */
+struct hd_event;      /* a point in the order of a stream */
+struct hd_nccl_table; /* kernels/nccl.h */
 struct hd_device_table {
     /* Device memory of zeros, at a bound of traits.page_bytes. A rank reserves its plan once.
      * host_reachable: the host may use the addresses too while nothing runs (tests, debugging).
@@ -1002,6 +1034,12 @@ struct hd_device_table {
     enum hd_status (*event_finish)(struct hd_event *event);
     enum hd_status (*event_elapsed)(struct hd_event *begin, struct hd_event *end,
                                     double *ret_seconds);
+    enum hd_status (*combine)(struct hd_stream *stream, const struct hd_combine_args *args);
+    enum hd_status (*exchange_rows)(struct hd_stream *stream,
+                                    const struct hd_exchange_rows_args *args);
+    /* The calls of NCCL (kernels/nccl.h), whose library is loaded when this is first asked.
+     * HD_UNSUPPORTED says what is missing. NULL: this backend was built without. */
+    enum hd_status (*nccl)(const struct hd_nccl_table **ret_table);
 };
 
 struct hd_backend_table {
