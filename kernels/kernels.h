@@ -1007,7 +1007,8 @@ struct hd_exchange_rows_args {
 struct hd_event;      /* a point in the order of a stream */
 struct hd_nccl_table; /* kernels/nccl.h */
 struct hd_device_table {
-    /* Device memory of zeros, at a bound of traits.page_bytes. A rank reserves its plan once.
+    /* Device memory of zeros, whole pages of traits.page_bytes at a bound of 256 bytes at least. A
+     * rank reserves its plan once.
      * host_reachable: the host may use the addresses too while nothing runs (tests, debugging).
      * HD_NO_MEMORY says how much the device has and how much of it is free. */
     enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, bool host_reachable,
@@ -1062,7 +1063,7 @@ struct hd_backend_table {
      * allocate nothing. Called once per op of a program before the first step. */
     enum hd_status (*prepare)(struct hd_backend *backend, enum hd_kernel kernel, const void *args);
     /* Achievable multiply-add rate in operations per second, measured in about 50 ms on this
-     * backend's threads: the peak that MFU is quoted against. */
+     * backend's threads, or what a GPU is sold with: the peak that MFU is quoted against. */
     double (*measure_peak)(struct hd_backend *backend, enum hd_dtype dtype);
 };
 

@@ -20,13 +20,15 @@ extern "C" {
 #include "kernels/kernels.h"
 #include "kernels/stream.h"
 
-struct hd_cuda_gemm; /* cuda/gemm.c */
+struct hd_cuda_gemm;    /* cuda/gemm.c */
+struct hd_cuda_staging; /* cuda/memory.c */
 
 struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     int device;
-    struct hd_cuda_gemm *gemm;       /* cuBLASLt: handle, descriptors and choices by shape */
+    int streams;                     /* that are open */
+    struct hd_cuda_gemm *gemm;       /* cuBLASLt: handle and choices by shape; NULL: own code */
     struct hd_cuda_staging *staging; /* pinned memory that write and read go through */
 };
 
@@ -36,8 +38,28 @@ struct hd_cuda_stream {
     cudaStream_t handle;
 };
 
+/* The plug-in's table. */
+const struct hd_backend_table *hd_backend_cuda(void);
+
 /* HD_OK, or the runtime's error as a status, its story `what`: ... */
 enum hd_status hd_cuda_check(cudaError_t error, const char *what);
+
+/* cuda/memory.c: memory, bytes in and out, events. */
+extern const struct hd_device_table hd_cuda_device_table;
+enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging);
+void hd_cuda_staging_free(struct hd_cuda_staging *staging);
+
+/* cuda/gemm.c: the one owner of cublasLt.h. */
+void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes); /* with its version */
+enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_gemm **ret_gemm);
+void hd_cuda_gemm_close(struct hd_cuda_gemm *gemm);
+enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args);
+/* cuda/gemm_own.cu: every product, without a library. */
+enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
+
+/* cuda/peak.c: operations per second that the device is sold with; `name` as the runtime has it. */
+double hd_cuda_peak(const char *name, int capability, int multiprocessors, double clock_hz,
+                    enum hd_dtype dtype, bool tf32);
 
 /* One launching function per kernel. */
 #define K(name, operands) \

@@ -43,16 +43,20 @@ bool hd_dry_gemm_is_row(const struct hd_gemm_args *args)
 
 bool hd_dry_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
+    if (hd_traits_is_cuda(traits)) /* where fp32 factors have an fp32 product or none */
+        return args->K <= 0 || !traits->gemm_scratch_bytes ||
+               (args->ab_dtype == HD_F32 && args->c_dtype != HD_F32) ||
+               (args->bias && args->c_dtype != args->ab_dtype);
     return hd_dry_gemm_is_row(args) || args->K <= 0 || !traits->gemm_scratch_bytes ||
            (args->ab_dtype == HD_BF16 && traits->own_bf16);
 }
 
 /* A library computes within its budget, own code within its panels. The library may refuse a shape,
- * so there is room for both. */
+ * so there is room for both. On a GPU own code has its tiles in shared memory and needs none. */
 int64_t hd_dry_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
-    const int64_t own =
-        hd_dry_gemm_is_row(args) ? 0 : hd_dry_gemm_layout(args, traits).scratch_bytes;
+    const bool panels = !hd_dry_gemm_is_row(args) && !hd_traits_is_cuda(traits);
+    const int64_t own = panels ? hd_dry_gemm_layout(args, traits).scratch_bytes : 0;
 
     return own > traits->gemm_scratch_bytes || hd_dry_gemm_is_own(args, traits)
                ? own

@@ -54,6 +54,8 @@ struct hd_dry_grouped_layout hd_dry_grouped_layout(const struct hd_grouped_gemm_
     const int64_t shared = hd_dry_gemm_layout(&whole, traits).scratch_bytes;
     struct hd_dry_grouped_layout l = {.begins_bytes = begins_bytes(args->E)};
 
+    if (hd_traits_is_cuda(traits)) /* every block counts for itself, in shared memory */
+        return (struct hd_dry_grouped_layout){0};
     if (hd_dry_grouped_is_one_by_one(args)) {
         l.scratch_bytes = l.begins_bytes;
         return l;
@@ -81,6 +83,8 @@ int64_t hd_dry_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_a
     const struct hd_gemm_args deepest =
         hd_dry_grouped_weight_product(args, at_most(args->T, HD_DRY_GEMM_WORDS * word));
 
+    if (hd_traits_is_cuda(traits))
+        return 0;
     return hd_dry_gemm_layout(&deepest, traits).scratch_bytes;
 }
 

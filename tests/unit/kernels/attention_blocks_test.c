@@ -267,7 +267,7 @@ static void merged_blocks_are_the_whole(void **state)
 
     (void)state;
     for (int i = 0; i < SHAPE_COUNT * 2; i++)
-        for (int setting = 0; setting < GEMM_SETTING_COUNT; setting++) {
+        for (int setting = 0; setting < gemm_setting_count; setting++) {
             const struct problem p = make(&shapes[i / 2], i % 2 ? HD_BF16 : HD_F32);
             const int64_t rows = p.s->B * p.local;
             struct tensor *out = tensor_new(p.q->count, p.dtype);
@@ -319,7 +319,7 @@ static void gradients_of_blocks_add_up(void **state)
                                p.lse_rounded->values);
         for (int64_t r = 0; r < p.s->ranks; r++)
             ranks[r] = rank_of(&p, r);
-        for (int setting = 0; setting < GEMM_SETTING_COUNT; setting++) {
+        for (int setting = 0; setting < gemm_setting_count; setting++) {
             struct device device = device_open(&settings[setting]);
 
             for (int64_t r = 0; r < p.s->ranks; r++) {
@@ -448,7 +448,7 @@ static void merging_is_exact_to_a_few_units(void **state)
 {
     (void)state;
     for (int i = 0; i < SIZE_COUNT * 4; i++)
-        for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        for (int setting = 0; setting < setting_count; setting++) {
             struct merge m = make_merge(sizes[i / 4][0], sizes[i / 4][1], sizes[i / 4][2],
                                         i % 2 ? HD_BF16 : HD_F32);
             const struct tensor *before = tensor_copy(m.acc);
@@ -476,7 +476,7 @@ static void the_first_block_is_stored(void **state)
 {
     (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++)
-        for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        for (int setting = 0; setting < setting_count; setting++) {
             struct merge m = make_merge(37, 3, 40, bf16 ? HD_BF16 : HD_F32);
             struct device device = device_open(&settings[setting]);
 

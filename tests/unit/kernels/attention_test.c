@@ -330,7 +330,7 @@ static void forward_is_the_reference(void **state)
         naive.is_naive = true;
         ref_attention(&naive, naive_out, doubles(p.s->H * rows), p.q->values, p.k->values,
                       p.v->values);
-        for (int setting = 0; setting < GEMM_SETTING_COUNT; setting++) {
+        for (int setting = 0; setting < gemm_setting_count; setting++) {
             struct device device = device_open(&settings[setting]);
 
             tensor_poison(out);
@@ -487,7 +487,7 @@ static void backward_is_the_reference(void **state)
                 continue; /* backward has no cache */
             p = make(&shapes[i], kind < 2 ? HD_F32 : HD_BF16);
             make_gradients(&p, grad_dtype, accumulate, gradients);
-            for (int setting = 0; setting < GEMM_SETTING_COUNT; setting++)
+            for (int setting = 0; setting < gemm_setting_count; setting++)
                 check_backward(&settings[setting], &p, grad_dtype, accumulate, gradients);
             tensors_free();
         }

@@ -464,7 +464,7 @@ static void traits_say_what_will_run(void **state)
 static void the_measured_peak_is_a_peak(void **state)
 {
     (void)state;
-    for (int setting = 0; setting < SETTING_COUNT; setting += 3) {
+    for (int setting = 0; setting < setting_count; setting += 3) {
         struct device device = device_open(&settings[setting]);
 
         /* any processor does 100 million and none 100 million million per second and core */

@@ -71,7 +71,7 @@ static void what_stays_is_the_contract(void **state)
         make(&p, 9, cases[i / 8][0], cases[i / 8][1], probabilities[i / 2 % 4],
              i % 2 ? HD_BF16 : HD_F32);
         want = wanted(&p);
-        for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        for (int setting = 0; setting < setting_count; setting++) {
             struct device device = device_open(&settings[setting]);
 
             tensor_poison(p.out);

@@ -84,7 +84,7 @@ static void every_combination_is_right(void **state)
         {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}, {HD_F32, HD_BF16}};
 
     (void)state;
-    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
+    for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -116,7 +116,7 @@ static void slabs_and_slices_are_put_together(void **state)
     static const int64_t sizes[][3] = {{1350, 5, 1030}, {5, 1030, 1031}};
 
     (void)state;
-    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
+    for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
         for (int i = 0; i < 2; i++)
@@ -157,7 +157,7 @@ static void products_of_bf16_err_no_more_than_twice_the_plain_loop(void **state)
             sum += (float)a->values[i / N * K + k] * (float)b->values[k * N + i % N];
         plain += ((double)sum - want[i]) * ((double)sum - want[i]);
     }
-    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
+    for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
         struct tensor *c = tensor_new(M * N, HD_F32);
         struct hd_gemm_args args = {.c = c->data,
@@ -185,13 +185,16 @@ static void products_of_bf16_err_no_more_than_twice_the_plain_loop(void **state)
     tensors_free();
 }
 
-/* Goal: own code gives the same bits on any number of threads, and both give the same bits again
- * when asked again. Method: a product of several blocks and slices of the depth, on 1 and 3 threads
- * of the portable path, twice each; then the library twice. */
+/* Goal: own code gives the same bits on any number of threads, or in any order of them, and both
+ * give the same bits again when asked again. Method: a product of several blocks and slices of the
+ * depth, on 1 and 3 threads of the portable path, twice each; then the library twice. On a device
+ * the first three settings, and the portable path twice. */
 static void results_repeat_bit_for_bit(void **state)
 {
     enum { M = 400, N = 300, K = 500 };
-    static const int ways[][2] = {{3, 4}, {5, 5}, {1, 1}}; /* settings that must agree */
+    static const int on_cpu[][2] = {{3, 4}, {5, 5}, {1, 1}}; /* settings that must agree */
+    static const int on_device[][2] = {{0, 1}, {1, 2}, {3, 3}};
+    const int(*ways)[2] = on_backend()->device ? on_device : on_cpu;
     const struct tensor *a = tensor_random(M * K, HD_BF16, 1, 1);
     const struct tensor *b = tensor_random(K * N, HD_BF16, 1, 2);
 
@@ -214,7 +217,7 @@ static void results_repeat_bit_for_bit(void **state)
 
             c[i] = tensor_new(M * N, HD_F32);
             args.c = c[i]->data;
-            assert_int_equal(hd_backend_cpu()->prepare(device.backend, HD_K_gemm, &args), HD_OK);
+            assert_int_equal(on_backend()->prepare(device.backend, HD_K_gemm, &args), HD_OK);
             device_launch(&device, HD_K_gemm, &args);
             device_close(&device);
             assert_same_bits("c", c[i], c[0]);
@@ -227,7 +230,7 @@ static void results_repeat_bit_for_bit(void **state)
 static void an_empty_depth_stores_the_bias_or_keeps_c(void **state)
 {
     (void)state;
-    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
+    for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
         const struct tensor *bias = tensor_random(5, HD_F32, 1, 1);
         struct tensor *c = tensor_new(3 * 5, HD_F32);
@@ -259,11 +262,11 @@ static void an_empty_depth_stores_the_bias_or_keeps_c(void **state)
 static void a_bias_cannot_accumulate(void **state)
 {
     struct device device = device_open(&settings[0]);
-    float x = 0;
-    struct hd_gemm_args args = {.c = &x,
-                                .a = &x,
-                                .b = &x,
-                                .bias = &x,
+    void *x = reachable(NULL, sizeof(float));
+    struct hd_gemm_args args = {.c = x,
+                                .a = x,
+                                .b = x,
+                                .bias = x,
                                 .M = 1,
                                 .N = 1,
                                 .K = 1,
@@ -274,6 +277,7 @@ static void a_bias_cannot_accumulate(void **state)
 
     (void)state;
     assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
+    tensors_free();
     device_close(&device);
 }
 

@@ -6,23 +6,8 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "kernels/cpu/cpu.h"
 
 enum { GUARD_BYTES = 64, TENSORS_MAX = 4096, GUARD = 0xa5 };
-
-const struct setting settings[GEMM_SETTING_COUNT] = {
-    {.threads = 1},
-    {.threads = 2},
-    {.threads = 3},
-    {.threads = 1, .force_plain = true},
-    {.threads = 3, .force_plain = true},
-    {.threads = 2, .gemm_by = HD_GEMM_BY_OWN},
-    {.threads = 2, .gemm_by = HD_GEMM_BY_WIDENED, .isa = ISA_AVX2},
-    {.threads = 2, .gemm_by = HD_GEMM_BY_OWN, .isa = ISA_AVX512},
-    {.threads = 2, .gemm_by = HD_GEMM_BY_WIDENED},
-    {.threads = 2, .gemm_by = HD_GEMM_BY_TILE_MODEL},
-    {.threads = 2, .gemm_by = HD_GEMM_BY_LIBRARY},
-};
 
 static struct tensor *live[TENSORS_MAX];
 static double *live_doubles[TENSORS_MAX];
@@ -32,33 +17,30 @@ struct device device_open(const struct setting *setting)
 {
     const struct hd_backend_options options = {.threads = setting->threads,
                                                .force_plain = setting->force_plain,
-                                               .gemm_by = setting->gemm_by};
-    const struct hd_backend_table *table = hd_backend_cpu();
+                                               .gemm_by = setting->gemm_by,
+                                               .deterministic = setting->deterministic};
+    const struct hd_backend_table *table = on_backend();
     struct device device = {0};
 
     assert_int_equal(hd_backend_check(table), HD_OK);
     table->describe(&options, &device.traits);
-    assert_int_equal(table->open(&options, &device.backend), HD_OK);
+    if (table->open(&options, &device.backend))
+        fail_msg("%s", hd_err_message());
     assert_int_equal(table->stream_open(device.backend, &device.stream), HD_OK);
-#ifdef HEDDLE_CPU_X86
-    if (setting->isa == ISA_AVX2 && device.traits.vector_bytes >= 32)
-        device.backend->kernels = &hd_cpu_kernels_avx2;
-    if (setting->isa == ISA_AVX512 && device.traits.vector_bytes >= 64)
-        device.backend->kernels = &hd_cpu_kernels_avx512;
-#endif
+    on_open(device.backend, setting);
     return device;
 }
 
 void device_close(struct device *device)
 {
-    hd_backend_cpu()->stream_close(device->stream);
-    hd_backend_cpu()->close(device->backend);
+    on_backend()->stream_close(device->stream);
+    on_backend()->close(device->backend);
 }
 
 static char *guarded(size_t bytes, char **ret_memory)
 {
     const size_t whole = (bytes + 3 * (size_t)GUARD_BYTES) / 64 * 64 + GUARD_BYTES;
-    char *memory = aligned_alloc(64, whole);
+    char *memory = on_memory(whole);
 
     assert_non_null(memory);
     memset(memory, GUARD, whole);
@@ -75,25 +57,96 @@ static void check_guard(const char *memory, size_t bytes)
     }
 }
 
+/* An operand that a test keeps on the host for the launch's time. */
+struct loan {
+    struct hd_step_block *host, *device;
+    char *memory;
+    bool written;
+};
+
+static bool is_in_tensor(const void *data)
+{
+    for (int i = live_count - 1; i >= 0; i--) {
+        const char *begin = live[i]->data;
+        const size_t bytes = (size_t)live[i]->count * hd_dtype_size(live[i]->dtype);
+
+        if ((const char *)data >= begin && (const char *)data <= begin + bytes)
+            return true;
+    }
+    return false;
+}
+
+/* Only device memory goes to a device: blocks are lent, all else must be in tensors. */
+static struct loan lend(const struct hd_kernel_info *info, void *args)
+{
+    struct loan loan = {0};
+
+    for (int i = 0; i < info->operand_count; i++) {
+        const struct hd_kernel_operand *operand = &info->operands[i];
+        void *data;
+
+        memcpy(&data, (char *)args + operand->offset, sizeof data);
+        if (!data || operand->access == HD_SCRATCH || is_in_tensor(data))
+            continue;
+        if (strcmp(operand->name, "block") != 0)
+            fail_msg("%s: %s is in no tensor, where a device would not find it", info->name,
+                     operand->name);
+        loan.host = data;
+        loan.device = (struct hd_step_block *)guarded(sizeof *loan.device, &loan.memory);
+        *loan.device = *loan.host;
+        loan.written = operand->access != HD_READ;
+        memcpy((char *)args + operand->offset, &loan.device, sizeof loan.device);
+    }
+    return loan;
+}
+
+static void give_back(const struct hd_kernel_info *info, void *args, const struct loan *loan)
+{
+    if (!loan->host)
+        return;
+    if (loan->written)
+        *loan->host = *loan->device;
+    for (int i = 0; i < info->operand_count; i++)
+        if (!strcmp(info->operands[i].name, "block"))
+            memcpy((char *)args + info->operands[i].offset, &loan->host, sizeof loan->host);
+    check_guard(loan->memory, sizeof *loan->device);
+    on_memory_free(loan->memory);
+}
+
 enum hd_status device_try(struct device *device, enum hd_kernel kernel, void *args)
 {
     const struct hd_kernel_info *info = hd_kernel_info(kernel);
+    const struct hd_backend_table *table = on_backend();
     const size_t bytes = (size_t)hd_kernel_scratch_bytes(kernel, args, &device->traits);
     char *memory, *scratch = guarded(bytes, &memory);
+    struct loan loan = {0};
     enum hd_status st;
 
     for (int i = 0; i < info->operand_count; i++)
         if (info->operands[i].access == HD_SCRATCH)
             memcpy((char *)args + info->operands[i].offset, &scratch, sizeof scratch);
+    if (table->device)
+        loan = lend(info, args);
     st = hd_launch(device->stream, kernel, args);
+    if (!st)
+        st = table->synchronize(device->stream);
+    give_back(info, args, &loan);
     check_guard(memory, bytes);
-    free(memory);
+    on_memory_free(memory);
     return st;
 }
 
 void device_launch(struct device *device, enum hd_kernel kernel, void *args)
 {
-    if (device_try(device, kernel, args))
+    const enum hd_status st = device_try(device, kernel, args);
+
+    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "the cuda backend has no")) {
+        print_message("%s\n", hd_err_message());
+        device_close(device);
+        tensors_free();
+        skip();
+    }
+    if (st)
         fail_msg("%s: %s", hd_kernel_info(kernel)->name, hd_err_message());
 }
 
@@ -118,7 +171,7 @@ void tensors_free(void)
         struct tensor *t = live[--live_count];
 
         check_guard(t->memory, (size_t)t->count * hd_dtype_size(t->dtype));
-        free(t->memory);
+        on_memory_free(t->memory);
         free(t->values);
         free(t);
     }
@@ -143,6 +196,8 @@ double tensor_get(const struct tensor *t, int64_t i)
         return (double)((const float *)t->data)[i];
     case HD_BF16:
         return (double)hd_bf16_to_f32(((const uint16_t *)t->data)[i]);
+    case HD_F16:
+        return (double)hd_f16_to_f32(((const uint16_t *)t->data)[i]);
     case HD_F64:
         return ((const double *)t->data)[i];
     case HD_I32:
@@ -159,6 +214,8 @@ void tensor_put(struct tensor *t, int64_t i, double value)
         ((float *)t->data)[i] = (float)value;
     else if (t->dtype == HD_BF16)
         ((uint16_t *)t->data)[i] = hd_f32_to_bf16((float)value);
+    else if (t->dtype == HD_F16)
+        ((uint16_t *)t->data)[i] = hd_f32_to_f16((float)value);
     else if (t->dtype == HD_F64)
         ((double *)t->data)[i] = value;
     else
@@ -187,6 +244,17 @@ struct tensor *tensor_int32(int64_t count, int64_t first, int64_t step)
     for (int64_t i = 0; i < count; i++)
         tensor_put(t, i, (double)(first + i * step));
     return t;
+}
+
+void *reachable(const void *bytes, size_t size_bytes)
+{
+    struct tensor *t = tensor_new((int64_t)size_bytes, HD_U8);
+
+    if (bytes)
+        memcpy(t->data, bytes, size_bytes);
+    else
+        memset(t->data, 0, size_bytes);
+    return t->data;
 }
 
 struct tensor *tensor_random_int32(int64_t count, int64_t low, int64_t high, uint64_t key)
@@ -221,7 +289,8 @@ void assert_close_at(const char *what, int64_t i, double got, double want, doubl
 void assert_close_terms(const char *what, const struct tensor *got, const double *want,
                         double fp32_units, double terms)
 {
-    const double u = got->dtype == HD_BF16 ? 1.0 / 256 : 0;
+    const double u = got->dtype == HD_BF16 ? 0x1p-8 : got->dtype == HD_F16 ? 0x1p-11 : 0;
+    const double least = got->dtype == HD_F16 ? 0x1p-25 : 0; /* half its smallest number */
     double magnitude = terms;
 
     for (int64_t i = 0; i < got->count; i++)
@@ -229,7 +298,7 @@ void assert_close_terms(const char *what, const struct tensor *got, const double
             magnitude = fmax(magnitude, fabs(want[i]));
     for (int64_t i = 0; i < got->count; i++)
         assert_close_at(what, i, tensor_get(got, i), want[i],
-                        u * fabs(want[i]) + fp32_units * 0x1p-24 * magnitude);
+                        u * fabs(want[i]) + least + fp32_units * 0x1p-24 * magnitude);
 }
 
 void assert_close(const char *what, const struct tensor *got, const double *want, double fp32_units)
@@ -239,7 +308,9 @@ void assert_close(const char *what, const struct tensor *got, const double *want
 
 static double rounded(double x, enum hd_dtype dtype)
 {
-    return dtype == HD_BF16 ? (double)hd_bf16_to_f32(hd_f32_to_bf16((float)x)) : x;
+    return dtype == HD_BF16  ? (double)hd_bf16_to_f32(hd_f32_to_bf16((float)x))
+           : dtype == HD_F16 ? (double)hd_f16_to_f32(hd_f32_to_f16((float)x))
+                             : x;
 }
 
 void assert_close_as_naive(const char *what, const struct tensor *got, const double *want,

@@ -1,6 +1,9 @@
 /* harness: tensors with guards, backends in several settings, launches with exactly the scratch
  * that the table names, and comparisons with a derived bound.
  *
+ * The same tests run on several backends. Each is one file that is linked beside the harness:
+ * on_cpu.c, on_cudasim.c (the CUDA plug-in on an emulated device), on_cuda.c (on a GPU).
+ *
  * Used by: the kernel tests.
  */
 #ifndef HD_TESTS_KERNELS_HARNESS_H
@@ -16,16 +19,33 @@
 #include "kernels/kernels.h"
 #include "tests/reference/reference.h"
 
-/* One backend setting: every kernel must be right in each. The first three are what a user gets,
- * and differ in threads alone. */
+/* One backend setting: every kernel must be right in each. The first three are what a user gets:
+ * they differ in threads (of the CPU) or in the order of threads (emulated) alone, and give the
+ * same bits. */
 struct setting {
     int threads;
-    bool force_plain;
+    bool force_plain, deterministic;
     enum hd_gemm_by gemm_by;
     enum { ISA_BEST, ISA_AVX2, ISA_AVX512 } isa; /* a narrower set, if the machine has it */
+    uint64_t order;                              /* of emulated threads: 0, 1, or random from it */
 };
-enum { SETTING_COUNT = 8, GEMM_SETTING_COUNT = 11 }; /* the last ones differ in products only */
-extern const struct setting settings[GEMM_SETTING_COUNT];
+
+/* ---- What a backend's file defines ---- */
+
+extern const struct setting settings[];
+extern const int setting_count, gemm_setting_count; /* the last ones differ in products only */
+extern const enum hd_dtype float_types[];           /* that the backend computes with */
+extern const int float_type_count;
+
+/* The table; where there is none, skips the test that runs and says why. */
+const struct hd_backend_table *on_backend(void);
+/* What a setting means beside the options. */
+void on_open(struct hd_backend *backend, const struct setting *setting);
+/* Memory at a bound of 64 bytes that the host and the device reach. */
+void *on_memory(size_t size_bytes);
+void on_memory_free(void *memory);
+
+/* ---- Backends ---- */
 
 struct device {
     struct hd_backend *backend;
@@ -36,7 +56,9 @@ struct device device_open(const struct setting *setting);
 void device_close(struct device *device);
 
 /* Launches with scratch of exactly hd_kernel_scratch_bytes, poisoned with NaN and guarded, whose
- * pointer is put into `args` (a struct of this kernel). Fails the test when the guard is hurt. */
+ * pointer is put into `args` (a struct of this kernel), and waits for the end. Fails the test when
+ * the guard is hurt. Operands lie in tensors, but for step blocks, which are lent to the device for
+ * the launch. */
 enum hd_status device_try(struct device *device, enum hd_kernel kernel, void *args);
 void device_launch(struct device *device, enum hd_kernel kernel, void *args); /* must succeed */
 
@@ -56,6 +78,8 @@ struct tensor *tensor_random(int64_t count, enum hd_dtype dtype, double spread, 
 struct tensor *tensor_int32(int64_t count, int64_t first, int64_t step); /* first + i * step */
 struct tensor *tensor_random_int32(int64_t count, int64_t low, int64_t high, uint64_t key);
 struct tensor *tensor_copy(const struct tensor *tensor); /* data and values */
+/* A copy of these bytes, zeros for NULL, where host and device reach it; until tensors_free. */
+void *reachable(const void *bytes, size_t size_bytes);
 void tensors_free(void);
 
 double tensor_get(const struct tensor *tensor, int64_t i);       /* what is in it now */
@@ -63,9 +87,9 @@ void tensor_put(struct tensor *tensor, int64_t i, double value); /* rounds; upda
 void tensor_poison(struct tensor *tensor);                       /* NaN everywhere */
 double *doubles(int64_t count);                                  /* until tensors_free */
 
-/* |got - want| <= u |want| + fp32_units * 2^-24 * magnitude for every element, u = 2^-8 for bf16
- * (one rounding to nearest) and 0 for fp32, magnitude = the largest |want| (at least 1e-30).
- * Infinities must be equal. */
+/* |got - want| <= u |want| + fp32_units * 2^-24 * magnitude for every element, u = 2^-8 for bf16,
+ * 2^-11 for f16 (one rounding to nearest) and 0 for fp32, magnitude = the largest |want| (at least
+ * 1e-30). Infinities must be equal. */
 void assert_close(const char *what, const struct tensor *got, const double *want,
                   double fp32_units);
 /* The same where a result may be what is left of terms that cancel: magnitude is at least `terms`,

@@ -84,7 +84,7 @@ static void check_product(struct device *device, const struct product *p)
     struct hd_grouped_gemm_args args = {.c = c->data,
                                         .a = a->data,
                                         .b = b->data,
-                                        .counts = l->counts,
+                                        .counts = reachable(l->counts, sizeof l->counts),
                                         .E = l->E,
                                         .T = l->T,
                                         .N = p->N,
@@ -135,7 +135,7 @@ static void every_expert_multiplies_its_rows(void **state)
         {HD_F32, HD_F32}, {HD_BF16, HD_BF16}, {HD_BF16, HD_F32}};
 
     (void)state;
-    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
+    for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
         for (int i = 0; i < LOADS * 3 * 3 * 3; i++) { /* plain, transposed, added */
@@ -168,7 +168,7 @@ static void check_weight(struct device *device, const struct product *p)
     struct hd_grouped_gemm_weight_args args = {.c = c->data,
                                                .a = a->data,
                                                .b = b->data,
-                                               .counts = l->counts,
+                                               .counts = reachable(l->counts, sizeof l->counts),
                                                .E = l->E,
                                                .T = l->T,
                                                .M = M,
@@ -208,7 +208,7 @@ static void every_expert_gets_its_gradient(void **state)
     static const struct load deep = {.E = 2, .T = 1300, .counts = {1100, 200}};
 
     (void)state;
-    for (int s = 0; s < GEMM_SETTING_COUNT; s++) {
+    for (int s = 0; s < gemm_setting_count; s++) {
         struct device device = device_open(&settings[s]);
 
         for (int i = 0; i < (LOADS + 1) * 8; i++) {
@@ -252,7 +252,8 @@ static void a_row_does_not_see_the_other_rows(void **state)
                 struct hd_grouped_gemm_args args = {.c = c->data,
                                                     .a = a->data,
                                                     .b = b->data,
-                                                    .counts = counts[i],
+                                                    .counts =
+                                                        reachable(counts[i], sizeof counts[i]),
                                                     .E = 4,
                                                     .T = T,
                                                     .N = N,
@@ -287,7 +288,7 @@ static void activations_leave_unused_rows_alone(void **state)
     static const int32_t counts[GROUPS] = {20, 0, 11}, too_many[GROUPS] = {20, 20, 20};
 
     (void)state;
-    for (int s = 0; s < SETTING_COUNT * 2; s++) {
+    for (int s = 0; s < setting_count * 2; s++) {
         struct device device = device_open(&settings[s / 2]);
         const enum hd_dtype dtype = s % 2 ? HD_BF16 : HD_F32;
         const struct tensor *inp = random_rows(T, USED, 2 * F, 2 * F, dtype, 1);
@@ -297,7 +298,7 @@ static void activations_leave_unused_rows_alone(void **state)
         struct tensor *dinp[2] = {tensor_new(T * 2 * F, dtype), tensor_new(T * F, dtype)};
         struct hd_swiglu_forward_args sf = {.out = out[0]->data,
                                             .inp = inp->data,
-                                            .counts = counts,
+                                            .counts = reachable(counts, sizeof counts),
                                             .R = T,
                                             .F = F,
                                             .groups = GROUPS,
@@ -305,14 +306,14 @@ static void activations_leave_unused_rows_alone(void **state)
         struct hd_swiglu_backward_args sb = {.dinp = dinp[0]->data,
                                              .dout = dout->data,
                                              .inp = inp->data,
-                                             .counts = counts,
+                                             .counts = reachable(counts, sizeof counts),
                                              .R = T,
                                              .F = F,
                                              .groups = GROUPS,
                                              .dtype = dtype};
         struct hd_gelu_forward_args gf = {.out = out[1]->data,
                                           .inp = dout->data,
-                                          .counts = counts,
+                                          .counts = reachable(counts, sizeof counts),
                                           .N = T * F,
                                           .R = T,
                                           .groups = GROUPS,
@@ -320,7 +321,7 @@ static void activations_leave_unused_rows_alone(void **state)
         struct hd_gelu_backward_args gb = {.dinp = dinp[1]->data,
                                            .dout = dout->data,
                                            .inp = dout->data,
-                                           .counts = counts,
+                                           .counts = reachable(counts, sizeof counts),
                                            .N = T * F,
                                            .R = T,
                                            .groups = GROUPS,
@@ -338,7 +339,8 @@ static void activations_leave_unused_rows_alone(void **state)
             assert_int_equal(isnan(tensor_get(out[1], i)), i >= USED * F);
             assert_int_equal(isnan(tensor_get(dinp[1], i)), i >= USED * F);
         }
-        sf.counts = too_many; /* the bound holds: the guards are looked at */
+        sf.counts =
+            reachable(too_many, sizeof too_many); /* the bound holds: the guards are looked at */
         sf.inp = all->data;
         device_launch(&device, HD_K_swiglu_forward, &sf);
         assert_false(isnan(tensor_get(out[0], T * F - 1)));
@@ -730,7 +732,7 @@ static void a_whole_layer_has_the_gradients_of_its_formula(void **state)
         const double *dw2 = differences(&l, &x, l.w2);
         int64_t dropped = 0;
 
-        for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        for (int setting = 0; setting < setting_count; setting++) {
             struct device device = device_open(&settings[setting]);
             struct pass p = run_layer(&device, &l);
 

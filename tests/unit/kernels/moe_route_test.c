@@ -152,7 +152,7 @@ static void exact_losses(const struct exact *x, const struct router *t, double *
 
 static void for_all(void (*check)(struct device *device, const struct shape *shape))
 {
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -278,7 +278,7 @@ static void its_gradient_is_that_of_gates_and_losses(void **state)
             continue;
         dlogits = differences(&x, &t, t.logits);
         dnoise = t.s.noisy ? differences(&x, &t, t.noise_logits) : NULL;
-        for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        for (int setting = 0; setting < setting_count; setting++) {
             struct device device = device_open(&settings[setting]);
 
             tensor_poison(t.dlogits);
@@ -459,7 +459,7 @@ static void check_shares(struct device *device, int64_t runs, int64_t capacity)
 static void ranks_that_share_a_sequence_find_its_sums(void **state)
 {
     (void)state;
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
         check_shares(&device, 1, 0);
@@ -533,7 +533,7 @@ static void noise_is_keyed_by_step_layer_and_place(void **state)
     struct hd_route_noise_args b = noise_args(back, &block, sample_back, index_back, E);
 
     (void)state;
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
         device_launch(&device, HD_K_route_noise, &a);

@@ -137,7 +137,7 @@ static void slots_are_a_stable_order_of_what_is_kept(void **state)
                                        {96, 37, 5, 4}, {500, 6, 6, 2}, {333, 64, 8, 1}};
 
     (void)state;
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
         for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -269,7 +269,7 @@ typedef void check_one(struct device *device, enum hd_dtype dtype, const struct 
 /* Every setting, both encodings, with and without capacity, and room behind the last row. */
 static void everywhere(check_one *check)
 {
-    for (int setting = 0; setting < SETTING_COUNT; setting++)
+    for (int setting = 0; setting < setting_count; setting++)
         for (int kind = 0; kind < 4; kind++) {
             struct device device = device_open(&settings[setting]);
             struct plan p = kind & 1 ? make_plan(90, 7, 3, 2) : make_plan(33, 4, 2, 3);
@@ -431,7 +431,7 @@ static void regrouped_rows_stand_by_expert(void **state)
     enum { T = 130 };
 
     (void)state;
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         const struct tensor *all_counts = tensor_random_int32(PEERS * LOCAL_EXPERTS, 0, 21, 4);
         struct tensor *inp = tensor_new(T * WIDTH, HD_F32), *out = tensor_new(T * WIDTH, HD_F32);

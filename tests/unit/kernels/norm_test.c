@@ -13,7 +13,7 @@ typedef void check_norm(struct device *device, int64_t R, int64_t C, enum hd_dty
 
 static void everywhere(check_norm *check)
 {
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
         for (int i = 0; i < SIZE_COUNT; i++)

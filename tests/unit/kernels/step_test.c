@@ -9,7 +9,7 @@ typedef void check_one(struct device *device, enum hd_dtype dtype, bool option);
 
 static void everywhere(check_one *check)
 {
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
         for (int kind = 0; kind < 4; kind++) {
@@ -141,11 +141,11 @@ static void a_target_outside_the_vocabulary_stops_the_update(void **state)
 {
     struct device device = device_open(&settings[0]);
     const struct tensor *logits = tensor_random(2 * 8, HD_F32, 1, 1);
-    const int32_t target[] = {3, 8};
+    static const int32_t target[] = {3, 8};
     struct hd_step_block block = {.loss_scale = 1};
     struct hd_cross_entropy_args a = {.block = &block,
                                       .logits = logits->data,
-                                      .target = target,
+                                      .target = reachable(target, sizeof target),
                                       .R = 2,
                                       .V = 8,
                                       .Vp = 8,
@@ -181,7 +181,7 @@ static void square_sums_are_cut_at_fixed_chunks(void **state)
     enum { N = HD_GRAD_CHUNK * 5 / 2 };
 
     (void)state;
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         struct tensor *grad = tensor_random(N, HD_F32, 1e-3, 1);
         struct tensor *sums = tensor_new(3, HD_F64), *tail = tensor_new(2, HD_F64);
@@ -224,9 +224,14 @@ static void step_finish_means_and_clips(void **state)
     struct hd_step_block block = {.loss_scale = 2, .max_grad_norm = 0.25f};
     struct hd_step_block first = {.loss_sum = 12, .target_count = 6};
     struct hd_step_block second = {.loss_sum = 36, .target_count = 10};
-    double records[2 * HD_EXCHANGE_WORDS], sums[] = {100, 44};
-    struct hd_step_record_args r = {
-        .record = records, .block = &first, .sums = sums, .chunks = 2, .counts_loss = true};
+    static const double sums[] = {100, 44};
+    const size_t records_bytes = 2 * HD_EXCHANGE_WORDS * sizeof(double);
+    double *records = reachable(NULL, records_bytes);
+    struct hd_step_record_args r = {.record = records,
+                                    .block = &first,
+                                    .sums = reachable(sums, sizeof sums),
+                                    .chunks = 2,
+                                    .counts_loss = true};
     struct hd_step_finish_args f = {.block = &block, .records = records, .ranks = 2};
 
     (void)state;
@@ -264,10 +269,11 @@ static void step_finish_means_and_clips(void **state)
     device_launch(&device, HD_K_step_record, &r);
     device_launch(&device, HD_K_step_finish, &f);
     assert_int_equal(block.skip_update, 1);
-    memset(records, 0, sizeof records); /* no targets */
+    memset(records, 0, records_bytes); /* no targets */
     device_launch(&device, HD_K_step_finish, &f);
     assert_int_equal(block.skip_update, 1);
     assert_true(block.mean_loss == 0);
+    tensors_free();
     device_close(&device);
 }
 
@@ -299,7 +305,7 @@ static void check_adamw(struct device *device, enum hd_dtype copy_dtype, bool wi
                               .copy = with_copy ? copy->data : NULL,
                               .grad = grad->data,
                               .block = &block,
-                              .ranges = ranges,
+                              .ranges = reachable(ranges, sizeof ranges),
                               .N = N,
                               .range_count = 3,
                               .copy_dtype = copy_dtype};
@@ -349,7 +355,7 @@ static void adamw_does_not_depend_on_the_cut(void **state)
     enum { N = 1000, CUT = 389 };
 
     (void)state;
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+    for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
         const struct tensor *grad = tensor_random(N, HD_F32, 1, 1);
         struct hd_step_block block = adam_block();
@@ -368,7 +374,7 @@ static void adamw_does_not_depend_on_the_cut(void **state)
                                           .v = (float *)t[cut][2]->data + begin,
                                           .grad = (const float *)grad->data + begin,
                                           .block = &block,
-                                          .ranges = &range,
+                                          .ranges = reachable(&range, sizeof range),
                                           .N = end - begin,
                                           .range_count = 1};
 

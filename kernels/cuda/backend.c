@@ -1,0 +1,247 @@
+/* backend: the table of the CUDA plug-in. Opens a device, enqueues launches on its streams. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+
+enum {
+    PAGE_BYTES = 2 * 1024 * 1024,        /* the granule in which the driver maps memory */
+    GEMM_BUDGET_BYTES = 32 * 1024 * 1024 /* what cuBLASLt wants on Hopper to choose freely */
+};
+
+/* What a person can do about the errors that people meet; others are told as they are. */
+static const struct {
+    cudaError_t error;
+    enum hd_status status;
+    const char *hint;
+} errors[] = {
+    {cudaErrorMemoryAllocation, HD_NO_MEMORY, "the device has too little memory left"},
+    {cudaErrorInsufficientDriver, HD_UNSUPPORTED,
+     "there is no NVIDIA driver here, or it is older than this CUDA runtime; install a newer one"},
+    {cudaErrorNoDevice, HD_UNSUPPORTED,
+     "no GPU is visible; look at nvidia-smi and CUDA_VISIBLE_DEVICES"},
+    {cudaErrorInvalidDevice, HD_INVALID, "there is no such GPU among those that are visible"},
+    {cudaErrorNoKernelImageForDevice, HD_UNSUPPORTED,
+     "this plug-in was built without code for such a GPU; build it with its architecture"},
+    {cudaErrorDevicesUnavailable, HD_UNAVAILABLE, "another process has the GPU for itself"},
+    {cudaErrorECCUncorrectable, HD_IO, "the GPU's memory lost bits; take it out of service"},
+    {cudaErrorIllegalAddress, HD_INTERNAL,
+     "a kernel went out of bounds; run with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer to see "
+     "which"},
+};
+
+enum hd_status hd_cuda_check(cudaError_t error, const char *what)
+{
+    enum hd_status st = HD_INTERNAL;
+    const char *hint = NULL;
+
+    if (error == cudaSuccess)
+        return HD_OK;
+    (void)cudaGetLastError(); /* else the next launch would report it once more */
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].error == error) {
+            st = errors[i].status;
+            hint = errors[i].hint;
+        }
+    return hd_err(st, "%s: %s: %s%s%s", what, cudaGetErrorName(error), cudaGetErrorString(error),
+                  hint ? "; " : "", hint ? hint : "");
+}
+
+static bool has_library(const struct hd_backend_options *options)
+{
+    return !options->force_plain &&
+           (options->gemm_by == HD_GEMM_BY_BEST || options->gemm_by == HD_GEMM_BY_LIBRARY);
+}
+
+static enum hd_status look_at(const struct hd_backend_options *options, struct hd_traits *ret_t)
+{
+    struct hd_traits *t = ret_t;
+    struct cudaDeviceProp device;
+    enum hd_status st;
+    int version = 0;
+
+    memset(t, 0, sizeof *t);
+    (void)snprintf(t->backend, sizeof t->backend, "cuda");
+    t->threads = 1;
+    t->vector_bytes = 16;
+    t->page_bytes = PAGE_BYTES;
+    (void)snprintf(t->library, sizeof t->library, "own");
+    if (has_library(options)) {
+        t->gemm_scratch_bytes = GEMM_BUDGET_BYTES;
+        hd_cuda_gemm_library_name(t->library, sizeof t->library);
+    }
+    st = hd_cuda_check(cudaRuntimeGetVersion(&version), "cuda");
+    if (!st)
+        st = hd_cuda_check(cudaGetDeviceProperties(&device, options->device), "cuda");
+    if (st)
+        return hd_err_prefix(st, "device %d", options->device);
+    t->multiprocessors = device.multiProcessorCount;
+    t->capability = device.major * 10 + device.minor;
+    t->memory_bytes = (int64_t)device.totalGlobalMem;
+    t->bf16_fast = t->capability >= 80;
+    (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d", t->capability, version / 1000,
+                   version % 1000 / 10);
+    return HD_OK;
+}
+
+/* Without a device to look at the traits have no multiprocessors; open says why. */
+static void describe(const struct hd_backend_options *options, struct hd_traits *ret_traits)
+{
+    (void)look_at(options, ret_traits);
+}
+
+static void close_cuda(struct hd_backend *cuda)
+{
+    if (!cuda)
+        return;
+    (void)cudaSetDevice(cuda->device);
+    hd_cuda_gemm_close(cuda->gemm);
+    hd_cuda_staging_free(cuda->staging);
+    free(cuda);
+}
+
+static enum hd_status open_cuda(const struct hd_backend_options *options,
+                                struct hd_backend **ret_backend)
+{
+    struct hd_backend *cuda = calloc(1, sizeof *cuda);
+    enum hd_status st;
+
+    if (!cuda)
+        return hd_err(HD_NO_MEMORY, "no memory for the cuda backend");
+    cuda->options = *options;
+    cuda->device = options->device;
+    st = look_at(options, &cuda->traits);
+    if (!st && cuda->traits.capability < 80)
+        st = hd_err(HD_UNSUPPORTED,
+                    "device %d has compute capability %d.%d; Heddle needs 8.0 (A100) or newer",
+                    options->device, cuda->traits.capability / 10, cuda->traits.capability % 10);
+    if (!st)
+        st = hd_cuda_check(cudaSetDevice(options->device), "cannot use the device");
+    if (!st)
+        st = hd_cuda_staging_new(&cuda->staging);
+    if (!st && has_library(options))
+        st = hd_cuda_gemm_open(cuda, &cuda->gemm);
+    if (st) {
+        close_cuda(cuda);
+        return st;
+    }
+    *ret_backend = cuda;
+    return HD_OK;
+}
+
+/* The first stream computes; those that follow move bytes for it, and what they enqueue goes first,
+ * so that it is not behind a whole layer of blocks. */
+static enum hd_status stream_open(struct hd_backend *cuda, struct hd_stream **ret_stream)
+{
+    struct hd_cuda_stream *s = calloc(1, sizeof *s);
+    int least = 0, greatest = 0;
+    enum hd_status st;
+
+    if (!s)
+        return hd_err(HD_NO_MEMORY, "no memory for a stream of the cuda backend");
+    st = hd_cuda_check(cudaSetDevice(cuda->device), "cannot use the device");
+    if (!st)
+        st = hd_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                           "cannot ask for priorities");
+    if (!st)
+        st = hd_cuda_check(cudaStreamCreateWithPriority(&s->handle, cudaStreamNonBlocking,
+                                                        cuda->streams ? greatest : least),
+                           "cannot open a stream");
+    if (st) {
+        free(s);
+        return st;
+    }
+    s->stream.table = hd_backend_cuda();
+    s->cuda = cuda;
+    cuda->streams++;
+    *ret_stream = &s->stream;
+    return HD_OK;
+}
+
+static void stream_close(struct hd_stream *stream)
+{
+    struct hd_cuda_stream *s = (struct hd_cuda_stream *)stream;
+
+    if (!s)
+        return;
+    s->cuda->streams--;
+    (void)cudaStreamDestroy(s->handle);
+    free(s);
+}
+
+/* Until every row has its launching function, one that is missing is refused. */
+#define K(name, operands) extern __typeof__(hd_cuda_##name) hd_cuda_##name __attribute__((weak));
+HD_KERNEL_LIST(K)
+#undef K
+
+static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args)
+{
+    struct hd_cuda_stream *s = (struct hd_cuda_stream *)stream;
+
+    switch (kernel) {
+#define K(name, operands)                               \
+    case HD_K_##name:                                   \
+        return hd_cuda_##name ? hd_cuda_##name(s, args) \
+                              : hd_err(HD_UNSUPPORTED, "the cuda backend has no %s", #name);
+        HD_KERNEL_LIST(K)
+#undef K
+    case HD_KERNEL_COUNT:
+        break;
+    }
+    return hd_err(HD_INTERNAL, "the cuda backend was asked for kernel %d of %d", (int)kernel,
+                  (int)HD_KERNEL_COUNT);
+}
+
+static enum hd_status synchronize(struct hd_stream *stream)
+{
+    return hd_cuda_check(cudaStreamSynchronize(((struct hd_cuda_stream *)stream)->handle),
+                         "what was launched on the device failed");
+}
+
+static enum hd_status prepare(struct hd_backend *cuda, enum hd_kernel kernel, const void *args)
+{
+    return kernel == HD_K_gemm ? hd_cuda_gemm_prepare(cuda, args) : HD_OK;
+}
+
+static double measure_peak(struct hd_backend *cuda, enum hd_dtype dtype)
+{
+    struct cudaDeviceProp device;
+    int clock_khz = 0;
+
+    if (cudaGetDeviceProperties(&device, cuda->device) ||
+        cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, cuda->device))
+        return 0;
+    return hd_cuda_peak(device.name, cuda->traits.capability, cuda->traits.multiprocessors,
+                        1000.0 * clock_khz, dtype, cuda->options.tf32);
+}
+
+static struct hd_backend_table table = {
+    .abi = HD_KERNEL_ABI,
+    .table_bytes = sizeof table,
+    .name = "cuda",
+    .device = &hd_cuda_device_table,
+    .describe = describe,
+    .open = open_cuda,
+    .close = close_cuda,
+    .stream_open = stream_open,
+    .stream_close = stream_close,
+    .launch = launch,
+    .synchronize = synchronize,
+    .prepare = prepare,
+    .measure_peak = measure_peak,
+};
+
+static void hash_table(void) /* the one field that is not a constant expression */
+{
+    table.kernel_list_hash = hd_kernel_list_hash();
+}
+
+const struct hd_backend_table *hd_backend_cuda(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, hash_table);
+    return &table;
+}

@@ -1,0 +1,328 @@
+/* gemm: matrix products by cuBLASLt, and the only file that includes cublasLt.h.
+ *
+ * The library thinks in columns: a row-major [M, N] is its [N, M] with the same distance between
+ * lines, so c = op(a) op(b) is asked for as c' = op(b)' op(a)', its first factor being our b. What
+ * the heuristic chose for a shape is kept: a launch is a lookup and one call. Its workspace is the
+ * op's scratch, so launches of several streams never share one.
+ *
+ * What it does not do: a product that the library refuses (types, distances or addresses that no
+ * kernel of it takes) is computed by own code (gemm_own.cu). Sums that are split over blocks may
+ * only be put together in fp32 by a second step, in order; under `deterministic` they are not split
+ * at all.
+ *
+ * What is not here yet: GELU as an epilogue (CUBLASLT_EPILOGUE_GELU_AUX_BIAS, its derivative, bias
+ * gradients by BGRADB). The op row has no field for it and the fuse pass does not ask; whether it
+ * pays has to be measured by shape first.
+ */
+#include <cublasLt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/dry/dry.h"
+
+enum { BUCKETS = 64, CHOICES = 4, ALIGN_MAX = 16 };
+
+/* What is chosen for. Compared by bytes, so it is zeroed before it is filled. */
+struct shape {
+    int64_t M, N, K, lda, ldb, ldc;
+    int32_t trans_a, trans_b, accumulate, bias, ab_dtype, c_dtype;
+    int32_t align_a, align_b, align_c; /* bytes; 16 stands for more */
+};
+
+struct product {
+    struct product *next;
+    struct shape shape;
+    bool taken; /* false: the library refused the shape */
+    cublasLtMatmulDesc_t matmul;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algo;
+    size_t workspace_bytes;
+};
+
+struct hd_cuda_gemm {
+    cublasLtHandle_t handle;
+    struct product *products[BUCKETS];
+};
+
+void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes)
+{
+    const size_t version = cublasLtGetVersion();
+
+    (void)snprintf(ret_name, size_bytes, "cuBLASLt-%zu.%zu.%zu", version / 10000,
+                   version / 100 % 100, version % 100);
+}
+
+enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_gemm **ret_gemm)
+{
+    struct hd_cuda_gemm *gemm = calloc(1, sizeof *gemm);
+    cublasStatus_t failed;
+
+    if (!gemm)
+        return hd_err(HD_NO_MEMORY, "no memory for the state of cuBLASLt");
+    failed = cublasLtCreate(&gemm->handle);
+    if (failed) {
+        free(gemm);
+        return hd_err(HD_INTERNAL, "%s does not start: %s", cuda->traits.library,
+                      cublasLtGetStatusString(failed));
+    }
+    *ret_gemm = gemm;
+    return HD_OK;
+}
+
+static void free_product(struct product *p)
+{
+    if (p->matmul)
+        (void)cublasLtMatmulDescDestroy(p->matmul);
+    if (p->a)
+        (void)cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b)
+        (void)cublasLtMatrixLayoutDestroy(p->b);
+    if (p->c)
+        (void)cublasLtMatrixLayoutDestroy(p->c);
+    free(p);
+}
+
+void hd_cuda_gemm_close(struct hd_cuda_gemm *gemm)
+{
+    if (!gemm)
+        return;
+    for (int i = 0; i < BUCKETS; i++)
+        while (gemm->products[i]) {
+            struct product *p = gemm->products[i];
+
+            gemm->products[i] = p->next;
+            free_product(p);
+        }
+    (void)cublasLtDestroy(gemm->handle);
+    free(gemm);
+}
+
+static cudaDataType_t type_of(enum hd_dtype dtype)
+{
+    return dtype == HD_BF16 ? CUDA_R_16BF : dtype == HD_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+static int32_t align_of(const void *address)
+{
+    const uintptr_t bits = (uintptr_t)address | ALIGN_MAX;
+
+    return (int32_t)(bits & -bits);
+}
+
+/* The distance between rows of a matrix with one row means nothing; what callers put there must not
+ * make another shape, or one that the library refuses. */
+static int64_t distance(int64_t ld, int64_t rows, int64_t columns)
+{
+    return rows == 1 ? columns : ld;
+}
+
+static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
+{
+    struct shape *s = ret_shape;
+
+    memset(s, 0, sizeof *s);
+    s->M = args->M;
+    s->N = args->N;
+    s->K = args->K;
+    s->lda = args->trans_a ? distance(args->lda, args->K, args->M)
+                           : distance(args->lda, args->M, args->K);
+    s->ldb = args->trans_b ? distance(args->ldb, args->N, args->K)
+                           : distance(args->ldb, args->K, args->N);
+    s->ldc = distance(args->ldc, args->M, args->N);
+    s->trans_a = args->trans_a;
+    s->trans_b = args->trans_b;
+    s->accumulate = args->accumulate;
+    s->bias = args->bias != NULL;
+    s->ab_dtype = (int32_t)args->ab_dtype;
+    s->c_dtype = (int32_t)args->c_dtype;
+    s->align_a = align_of(args->a);
+    s->align_b = align_of(args->b);
+    s->align_c = align_of(args->c);
+}
+
+static unsigned bucket_of(const struct shape *shape)
+{
+    const unsigned char *bytes = (const unsigned char *)shape;
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+
+    for (size_t i = 0; i < sizeof *shape; i++)
+        hash = (hash ^ bytes[i]) * 1099511628211u;
+    return (unsigned)((hash >> 32) % BUCKETS);
+}
+
+static cublasStatus_t set(cublasLtMatmulDesc_t matmul, cublasLtMatmulDescAttributes_t attribute,
+                          int32_t value)
+{
+    return cublasLtMatmulDescSetAttribute(matmul, attribute, &value, sizeof value);
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
+                             cublasLtMatmulPreferenceAttributes_t attribute, uint32_t value)
+{
+    return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
+}
+
+/* What is asked for: [N, M] of the library = op of our b times op of our a. */
+static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct product *p)
+{
+    const struct shape *s = &p->shape;
+    const bool tf32 = cuda->options.tf32 && s->ab_dtype == HD_F32;
+    const cudaDataType_t ab = type_of((enum hd_dtype)s->ab_dtype);
+    cublasStatus_t failed;
+
+    failed = cublasLtMatmulDescCreate(
+        &p->matmul, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (!failed)
+        failed =
+            set(p->matmul, CUBLASLT_MATMUL_DESC_TRANSA, s->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (!failed)
+        failed =
+            set(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (!failed && s->bias)
+        failed = set(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    if (!failed && s->bias)
+        failed = set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)ab);
+    if (!failed)
+        failed = cublasLtMatrixLayoutCreate(&p->a, ab, (uint64_t)(s->trans_b ? s->K : s->N),
+                                            (uint64_t)(s->trans_b ? s->N : s->K), s->ldb);
+    if (!failed)
+        failed = cublasLtMatrixLayoutCreate(&p->b, ab, (uint64_t)(s->trans_a ? s->M : s->K),
+                                            (uint64_t)(s->trans_a ? s->K : s->M), s->lda);
+    if (!failed)
+        failed = cublasLtMatrixLayoutCreate(&p->c, type_of((enum hd_dtype)s->c_dtype),
+                                            (uint64_t)s->N, (uint64_t)s->M, s->ldc);
+    return failed;
+}
+
+/* Marks p as taken, or leaves it when the library cannot compute this shape. */
+static void choose(const struct hd_backend *cuda, struct product *p, const void *bias)
+{
+    const struct shape *s = &p->shape;
+    const uint64_t budget = (uint64_t)cuda->traits.gemm_scratch_bytes;
+    cublasLtMatmulHeuristicResult_t found[CHOICES];
+    cublasLtMatmulPreference_t preference = NULL;
+    int count = 0;
+    cublasStatus_t failed = make_matmul(cuda, p);
+
+    if (!failed && s->bias)
+        failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                sizeof(void *));
+    if (!failed)
+        failed = cublasLtMatmulPreferenceCreate(&preference);
+    if (!failed)
+        failed = cublasLtMatmulPreferenceSetAttribute(
+            preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &budget, sizeof budget);
+    if (!failed)
+        failed = prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                        cuda->options.deterministic ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                                    : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    if (!failed)
+        failed =
+            prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, (uint32_t)s->align_b);
+    if (!failed)
+        failed =
+            prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, (uint32_t)s->align_a);
+    if (!failed)
+        failed =
+            prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, (uint32_t)s->align_c);
+    if (!failed)
+        failed =
+            prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, (uint32_t)s->align_c);
+    if (!failed)
+        failed = cublasLtMatmulAlgoGetHeuristic(cuda->gemm->handle, p->matmul, p->a, p->b, p->c,
+                                                p->c, preference, CHOICES, found, &count);
+    for (int i = 0; !failed && !p->taken && i < count; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= budget) {
+            p->algo = found[i].algo;
+            p->workspace_bytes = found[i].workspaceSize;
+            p->taken = true;
+        }
+    if (preference)
+        (void)cublasLtMatmulPreferenceDestroy(preference);
+}
+
+static enum hd_status find_product(const struct hd_backend *cuda, const struct hd_gemm_args *args,
+                                   struct product **ret_product)
+{
+    struct shape shape;
+    struct product **bucket, *p;
+
+    shape_of(args, &shape);
+    bucket = &cuda->gemm->products[bucket_of(&shape)];
+    for (p = *bucket; p; p = p->next)
+        if (!memcmp(&p->shape, &shape, sizeof shape))
+            break;
+    if (!p) {
+        p = calloc(1, sizeof *p);
+        if (!p)
+            return hd_err(HD_NO_MEMORY, "gemm: no memory for what cuBLASLt chose");
+        p->shape = shape;
+        choose(cuda, p, args->bias);
+        p->next = *bucket;
+        *bucket = p;
+    }
+    *ret_product = p;
+    return HD_OK;
+}
+
+static enum hd_status check(const struct hd_gemm_args *args)
+{
+    const enum hd_dtype ab = args->ab_dtype, c = args->c_dtype;
+
+    if (args->bias && args->accumulate)
+        return hd_err(HD_INVALID, "gemm: a bias cannot be added to what accumulates");
+    if ((ab != HD_F32 && ab != HD_BF16 && ab != HD_F16) ||
+        (c != HD_F32 && c != HD_BF16 && c != HD_F16))
+        return hd_err(HD_UNSUPPORTED,
+                      "gemm: the cuda backend multiplies f32, bf16 and f16, not %s "
+                      "into %s",
+                      hd_dtype_name(ab), hd_dtype_name(c));
+    return HD_OK;
+}
+
+enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args)
+{
+    struct product *p;
+
+    if (args->M <= 0 || args->N <= 0 || hd_dry_gemm_is_own(args, &cuda->traits))
+        return HD_OK;
+    return find_product(cuda, args, &p);
+}
+
+static enum hd_status multiply(struct hd_cuda_stream *stream, const struct product *p,
+                               const struct hd_gemm_args *args)
+{
+    const float one = 1, beta = args->accumulate ? 1 : 0;
+    cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
+
+    if (args->bias)
+        failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &args->bias, sizeof args->bias);
+    if (!failed)
+        failed = cublasLtMatmul(stream->cuda->gemm->handle, p->matmul, &one, args->b, p->a, args->a,
+                                p->b, &beta, args->c, p->c, args->c, p->c, &p->algo, args->scratch,
+                                p->workspace_bytes, stream->handle);
+    if (failed)
+        return hd_err(HD_INTERNAL,
+                      "gemm: cuBLASLt failed at a product [%lld,%lld] x [%lld,%lld]: %s",
+                      (long long)args->M, (long long)args->K, (long long)args->K,
+                      (long long)args->N, cublasLtGetStatusString(failed));
+    return HD_OK;
+}
+
+enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_args *args)
+{
+    struct product *p;
+    enum hd_status st = check(args);
+
+    if (st || args->M <= 0 || args->N <= 0)
+        return st;
+    if (hd_dry_gemm_is_own(args, &stream->cuda->traits))
+        return hd_cuda_gemm_own(stream, args);
+    st = find_product(stream->cuda, args, &p);
+    if (st)
+        return st;
+    return p->taken ? multiply(stream, p, args) : hd_cuda_gemm_own(stream, args);
+}

@@ -1,0 +1,291 @@
+/* memory: reservations on the device, bytes that go in and out of them, and events.
+ *
+ * Bytes cross in pieces through pinned slots, each with an event that says when the device is done
+ * with it: so a write returns while its bytes are still on their way, and the caller's memory,
+ * which the device cannot reach at full speed, is free at once. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+
+enum { SLOTS = 16, SLOT_BYTES = 512 * 1024 };
+
+struct hd_event {
+    cudaEvent_t handle;
+};
+
+struct hd_cuda_staging {
+    char *memory; /* SLOTS of SLOT_BYTES, pinned */
+    cudaEvent_t done[SLOTS];
+    int next; /* slot */
+};
+
+enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging)
+{
+    struct hd_cuda_staging *s = calloc(1, sizeof *s);
+    enum hd_status st;
+
+    if (!s)
+        return hd_err(HD_NO_MEMORY, "no memory for the cuda backend");
+    st = hd_cuda_check(
+        cudaHostAlloc((void **)&s->memory, (size_t)SLOTS * SLOT_BYTES, cudaHostAllocDefault),
+        "cannot pin 8 MiB of host memory");
+    for (int i = 0; !st && i < SLOTS; i++)
+        st = hd_cuda_check(cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming),
+                           "cannot make an event");
+    if (st) {
+        hd_cuda_staging_free(s);
+        return st;
+    }
+    *ret_staging = s;
+    return HD_OK;
+}
+
+void hd_cuda_staging_free(struct hd_cuda_staging *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < SLOTS; i++)
+        if (s->done[i]) {
+            (void)cudaEventSynchronize(s->done[i]);
+            (void)cudaEventDestroy(s->done[i]);
+        }
+    if (s->memory)
+        (void)cudaFreeHost(s->memory);
+    free(s);
+}
+
+static char *slot_memory(const struct hd_cuda_staging *s, int slot)
+{
+    return s->memory + (size_t)slot * SLOT_BYTES;
+}
+
+/* The slot that has been in use longest, when the device is done with it. */
+static enum hd_status take_slot(struct hd_cuda_staging *s, int *ret_slot)
+{
+    *ret_slot = s->next;
+    s->next = (s->next + 1) % SLOTS;
+    return hd_cuda_check(cudaEventSynchronize(s->done[*ret_slot]), "a transfer failed");
+}
+
+static enum hd_status enqueue(struct hd_cuda_stream *stream, void *out, const void *inp,
+                              int64_t size_bytes, enum cudaMemcpyKind kind, const char *what)
+{
+    return hd_cuda_check(cudaMemcpyAsync(out, inp, (size_t)size_bytes, kind, stream->handle), what);
+}
+
+static int64_t piece_at(int64_t at, int64_t size_bytes)
+{
+    return size_bytes - at < SLOT_BYTES ? size_bytes - at : SLOT_BYTES;
+}
+
+static enum hd_status write_bytes(struct hd_stream *stream, void *device, const void *host,
+                                  int64_t size_bytes)
+{
+    struct hd_cuda_stream *cuda = (struct hd_cuda_stream *)stream;
+    struct hd_cuda_staging *s = cuda->cuda->staging;
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0; !st && at < size_bytes; at += SLOT_BYTES) {
+        const int64_t piece = piece_at(at, size_bytes);
+        int slot;
+
+        st = take_slot(s, &slot);
+        if (st)
+            return st;
+        memcpy(slot_memory(s, slot), (const char *)host + at, (size_t)piece);
+        st = enqueue(cuda, (char *)device + at, slot_memory(s, slot), piece, cudaMemcpyHostToDevice,
+                     "cannot write to the device");
+        if (!st)
+            st = hd_cuda_check(cudaEventRecord(s->done[slot], cuda->handle),
+                               "cannot record an event");
+    }
+    return st;
+}
+
+/* While the host copies one piece out of its slot, the next ones are on their way. */
+static enum hd_status read_bytes(struct hd_stream *stream, void *host, const void *device,
+                                 int64_t size_bytes)
+{
+    struct hd_cuda_stream *cuda = (struct hd_cuda_stream *)stream;
+    struct hd_cuda_staging *s = cuda->cuda->staging;
+    const int64_t pieces = (size_bytes + SLOT_BYTES - 1) / SLOT_BYTES;
+    int64_t begun = 0;
+    int slots[SLOTS];
+
+    for (int64_t ended = 0; ended < pieces; ended++) {
+        const int64_t at = ended * SLOT_BYTES;
+        enum hd_status st = HD_OK;
+
+        for (; !st && begun < pieces && begun < ended + SLOTS; begun++) {
+            int *slot = &slots[begun % SLOTS];
+
+            st = take_slot(s, slot);
+            if (!st)
+                st = enqueue(cuda, slot_memory(s, *slot), (const char *)device + begun * SLOT_BYTES,
+                             piece_at(begun * SLOT_BYTES, size_bytes), cudaMemcpyDeviceToHost,
+                             "cannot read from the device");
+            if (!st)
+                st = hd_cuda_check(cudaEventRecord(s->done[*slot], cuda->handle),
+                                   "cannot record an event");
+        }
+        if (!st)
+            st = hd_cuda_check(cudaEventSynchronize(s->done[slots[ended % SLOTS]]),
+                               "cannot read from the device");
+        if (st)
+            return st;
+        memcpy((char *)host + at, slot_memory(s, slots[ended % SLOTS]),
+               (size_t)piece_at(at, size_bytes));
+    }
+    return HD_OK;
+}
+
+static enum hd_status copy_bytes(struct hd_stream *stream, void *out, const void *inp,
+                                 int64_t size_bytes)
+{
+    if (size_bytes <= 0)
+        return HD_OK;
+    return enqueue((struct hd_cuda_stream *)stream, out, inp, size_bytes, cudaMemcpyDeviceToDevice,
+                   "cannot copy on the device");
+}
+
+static double gib(size_t bytes)
+{
+    return (double)bytes / 0x1p30;
+}
+
+/* Whole pages, which is what the driver maps in any case: so what it reports is what was planned.
+ */
+static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool host_reachable,
+                              void **ret_base)
+{
+    const int64_t page = cuda->traits.page_bytes;
+    const int64_t pages = size_bytes > 0 ? (size_bytes + page - 1) / page : 1;
+    const size_t whole = (size_t)(pages * page);
+    size_t free_bytes = 0, total_bytes = 0;
+    void *base = NULL;
+    enum hd_status st;
+    cudaError_t error;
+
+    st = hd_cuda_check(cudaSetDevice(cuda->device), "cannot use the device");
+    if (!st)
+        st = hd_cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes),
+                           "cannot ask for the device's memory");
+    if (st)
+        return st;
+    error = host_reachable ? cudaMallocManaged(&base, whole, cudaMemAttachGlobal)
+                           : cudaMalloc(&base, whole);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        return hd_err(HD_NO_MEMORY,
+                      "device %d has %.2f GiB of memory, %.2f GiB of it free; %.2f GiB are needed",
+                      cuda->device, gib(total_bytes), gib(free_bytes), gib(whole));
+    }
+    st = hd_cuda_check(error, "cannot reserve device memory");
+    if (st)
+        return st;
+    st = hd_cuda_check(cudaMemset(base, 0, whole), "cannot clear device memory");
+    if (!st) /* streams of ours do not wait for the one that clears */
+        st = hd_cuda_check(cudaDeviceSynchronize(), "cannot clear device memory");
+    if (st) {
+        (void)cudaFree(base);
+        return st;
+    }
+    *ret_base = base;
+    return HD_OK;
+}
+
+static void release(struct hd_backend *cuda, void *base)
+{
+    if (!base)
+        return;
+    (void)cudaSetDevice(cuda->device);
+    (void)cudaFree(base);
+}
+
+static enum hd_status event_new(struct hd_backend *cuda, bool timed, struct hd_event **ret_event)
+{
+    struct hd_event *e = calloc(1, sizeof *e);
+    enum hd_status st;
+
+    if (!e)
+        return hd_err(HD_NO_MEMORY, "no memory for an event of the cuda backend");
+    st = hd_cuda_check(cudaSetDevice(cuda->device), "cannot use the device");
+    if (!st)
+        st = hd_cuda_check(
+            cudaEventCreateWithFlags(&e->handle, timed ? cudaEventDefault : cudaEventDisableTiming),
+            "cannot make an event");
+    if (st) {
+        free(e);
+        return st;
+    }
+    *ret_event = e;
+    return HD_OK;
+}
+
+static void event_free(struct hd_event *event)
+{
+    if (!event)
+        return;
+    (void)cudaEventDestroy(event->handle);
+    free(event);
+}
+
+static enum hd_status event_record(struct hd_event *event, struct hd_stream *stream)
+{
+    return hd_cuda_check(cudaEventRecord(event->handle, ((struct hd_cuda_stream *)stream)->handle),
+                         "cannot record an event");
+}
+
+static enum hd_status event_wait(struct hd_stream *stream, struct hd_event *event)
+{
+    return hd_cuda_check(
+        cudaStreamWaitEvent(((struct hd_cuda_stream *)stream)->handle, event->handle, 0),
+        "cannot wait for an event");
+}
+
+static enum hd_status event_done(struct hd_event *event, bool *ret_done)
+{
+    const cudaError_t error = cudaEventQuery(event->handle);
+
+    if (error != cudaSuccess && error != cudaErrorNotReady)
+        return hd_cuda_check(error, "what was launched on the device failed");
+    if (error == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* an answer, not a failure */
+    *ret_done = error == cudaSuccess;
+    return HD_OK;
+}
+
+static enum hd_status event_finish(struct hd_event *event)
+{
+    return hd_cuda_check(cudaEventSynchronize(event->handle),
+                         "what was launched on the device failed");
+}
+
+static enum hd_status event_elapsed(struct hd_event *begin, struct hd_event *end,
+                                    double *ret_seconds)
+{
+    float ms = 0;
+    const enum hd_status st = hd_cuda_check(cudaEventElapsedTime(&ms, begin->handle, end->handle),
+                                            "cannot take the time between two events");
+
+    if (!st)
+        *ret_seconds = (double)ms * 1e-3;
+    return st;
+}
+
+const struct hd_device_table hd_cuda_device_table = {
+    .reserve = reserve,
+    .release = release,
+    .write = write_bytes,
+    .read = read_bytes,
+    .copy = copy_bytes,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_done = event_done,
+    .event_finish = event_finish,
+    .event_elapsed = event_elapsed,
+};

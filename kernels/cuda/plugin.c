@@ -1,0 +1,75 @@
+/* plugin: what the shared library exports (kernels/plugin.h). */
+#include "kernels/plugin.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+
+static enum hd_status count_devices(int *ret_count)
+{
+    int count = 0;
+    enum hd_status st = hd_cuda_check(cudaGetDeviceCount(&count), "CUDA does not start");
+
+    if (!st && count == 0)
+        st = hd_cuda_check(cudaErrorNoDevice, "CUDA does not start");
+    if (!st)
+        *ret_count = count;
+    return st;
+}
+
+enum hd_status hd_cuda_plugin(const struct hd_plugin_host *host,
+                              const struct hd_backend_table **ret_table)
+{
+    enum hd_status st;
+    int count;
+
+    if (host->abi != HD_PLUGIN_ABI) /* and the program's story cannot be reached */
+        return HD_UNSUPPORTED;
+    hd_err_share(host->error_place);
+    st = count_devices(&count);
+    if (!st)
+        *ret_table = hd_backend_cuda();
+    return st;
+}
+
+/* "GPU-" and the 16 bytes in groups of 4, 2, 2, 2 and 6, as NVML spells them. */
+static void spell_uuid(const unsigned char bytes[16], char ret_text[48])
+{
+    char *out = ret_text + snprintf(ret_text, 48, "GPU-");
+
+    for (int i = 0; i < 16; i++)
+        out += snprintf(out, (size_t)(ret_text + 48 - out), "%s%02x",
+                        i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
+}
+
+enum hd_status hd_cuda_plugin_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_MAX],
+                                   int *ret_count)
+{
+    int count;
+    enum hd_status st = count_devices(&count);
+
+    if (st)
+        return st;
+    if (count > HD_PLUGIN_GPUS_MAX)
+        return hd_err(HD_LIMIT, "there are %d GPUs; at most %d are reckoned with", count,
+                      HD_PLUGIN_GPUS_MAX);
+    for (int i = 0; i < count; i++) {
+        struct hd_plugin_gpu *gpu = &ret_gpus[i];
+        struct cudaDeviceProp device;
+
+        memset(gpu, 0, sizeof *gpu);
+        st = hd_cuda_check(cudaGetDeviceProperties(&device, i), "cannot look at a GPU");
+        if (!st)
+            st = hd_cuda_check(cudaDeviceGetPCIBusId(gpu->bus, (int)sizeof gpu->bus, i),
+                               "cannot look at a GPU");
+        if (st)
+            return st;
+        (void)snprintf(gpu->name, sizeof gpu->name, "%s", device.name);
+        spell_uuid((const unsigned char *)device.uuid.bytes, gpu->uuid);
+        gpu->memory_bytes = (int64_t)device.totalGlobalMem;
+        gpu->capability = device.major * 10 + device.minor;
+    }
+    *ret_count = count;
+    return HD_OK;
+}
