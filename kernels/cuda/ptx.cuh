@@ -1,0 +1,170 @@
+/* ptx: the instructions that CUDA C++ has no name for: matrix loads, asynchronous copies, mma.
+ *
+ * Fragments are the PTX ISA's: with g = lane / 4 and t = lane % 4 * 2,
+ *     a[0] a[1] a[2] a[3]   rows g, g + 8, g, g + 8; columns t, t + 1 (a[0], a[1]), t + 8, t + 9
+ *     b[0] b[1]             rows t, t + 1 and t + 8, t + 9; column g
+ *     d[0..1] d[2..3]       rows g and g + 8; columns t, t + 1
+ * ldmatrix of a row-major 16 x 16 tile with lane's row address tile + (lane % 16) * ld + lane / 16
+ * * 8 gives a. All 32 lanes must come to ldmatrix and mma together.
+ *
+ * Used by: the files *.cu of kernels/cuda.   Uses: device.cuh; sm_80 or later.
+ * Threads: device code.
+ */
+#ifndef HD_KERNELS_CUDA_PTX_CUH
+#define HD_KERNELS_CUDA_PTX_CUH
+
+#include "kernels/cuda/device.cuh"
+
+#ifdef HD_CUDASIM
+
+static inline void ldmatrix_x1(uint32_t r[1], const void *smem, HD_CUDASIM_HERE)
+{
+    hd_cudasim_ldmatrix(r, 1, false, smem, HD_CUDASIM_SITE);
+}
+static inline void ldmatrix_x2(uint32_t r[2], const void *smem, HD_CUDASIM_HERE)
+{
+    hd_cudasim_ldmatrix(r, 2, false, smem, HD_CUDASIM_SITE);
+}
+static inline void ldmatrix_x4(uint32_t r[4], const void *smem, HD_CUDASIM_HERE)
+{
+    hd_cudasim_ldmatrix(r, 4, false, smem, HD_CUDASIM_SITE);
+}
+static inline void ldmatrix_x2_trans(uint32_t r[2], const void *smem, HD_CUDASIM_HERE)
+{
+    hd_cudasim_ldmatrix(r, 2, true, smem, HD_CUDASIM_SITE);
+}
+static inline void ldmatrix_x4_trans(uint32_t r[4], const void *smem, HD_CUDASIM_HERE)
+{
+    hd_cudasim_ldmatrix(r, 4, true, smem, HD_CUDASIM_SITE);
+}
+static inline void cp_async_16(void *smem, const void *global, bool valid, HD_CUDASIM_HERE)
+{
+    hd_cudasim_copy(smem, global, valid, HD_CUDASIM_SITE);
+}
+static inline void cp_async_commit(void)
+{
+    hd_cudasim_copy_commit();
+}
+template <int N>
+static inline void cp_async_wait(void)
+{
+    hd_cudasim_copy_wait(N);
+}
+template <typename T>
+static inline void mma_m16n8k16(float d[4], const uint32_t a[4], const uint32_t b[2],
+                                HD_CUDASIM_HERE);
+template <>
+inline void mma_m16n8k16<bf16>(float d[4], const uint32_t a[4], const uint32_t b[2],
+                               const char *file, int line)
+{
+    hd_cudasim_mma(d, a, b, true, HD_CUDASIM_SITE);
+}
+template <>
+inline void mma_m16n8k16<f16>(float d[4], const uint32_t a[4], const uint32_t b[2],
+                              const char *file, int line)
+{
+    hd_cudasim_mma(d, a, b, false, HD_CUDASIM_SITE);
+}
+
+#else
+
+__device__ __forceinline__ uint32_t hd_shared_address(const void *smem)
+{
+    return static_cast<uint32_t>(__cvta_generic_to_shared(smem));
+}
+
+/* r[m] is this lane's part of matrix m of 8 x 8 elements of 2 bytes: row lane / 4, columns
+ * lane % 4 * 2 and the next; `_trans`: of its transpose. Lanes 8m .. 8m + 7 name the rows of matrix
+ * m, 16 bytes each on a bound of 16; addresses of lanes beyond the last matrix are not used. */
+__device__ __forceinline__ void ldmatrix_x1(uint32_t r[1], const void *smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
+                 : "=r"(r[0])
+                 : "r"(hd_shared_address(smem))
+                 : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix_x2(uint32_t r[2], const void *smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(hd_shared_address(smem))
+                 : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(hd_shared_address(smem))
+                 : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t r[2], const void *smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(r[0]), "=r"(r[1])
+                 : "r"(hd_shared_address(smem))
+                 : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t r[4], const void *smem)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(hd_shared_address(smem))
+                 : "memory");
+}
+
+/* Copies 16 bytes to shared memory while this thread goes on; zeros, and nothing is read, if not
+ * valid. Both addresses lie on a bound of 16. The bytes may be used by this thread after
+ * cp_async_wait, by others after a barrier behind that. */
+__device__ __forceinline__ void cp_async_16(void *smem, const void *global, bool valid)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(hd_shared_address(smem)), "l"(__cvta_generic_to_global(global)),
+                   "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+/* The copies since the last commit become a group. */
+__device__ __forceinline__ void cp_async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+/* Waits until at most N groups, the newest, are under way. */
+template <int N>
+__device__ __forceinline__ void cp_async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");
+}
+
+/* d += a b, a warp's 16 x 8 += 16 x 16 times 16 x 8; products of T, sums in fp32. */
+template <typename T>
+__device__ __forceinline__ void mma_m16n8k16(float d[4], const uint32_t a[4], const uint32_t b[2]);
+
+template <>
+__device__ __forceinline__ void mma_m16n8k16<bf16>(float d[4], const uint32_t a[4],
+                                                   const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+template <>
+__device__ __forceinline__ void mma_m16n8k16<f16>(float d[4], const uint32_t a[4],
+                                                  const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif
+
+#endif

@@ -1,0 +1,438 @@
+/* memory: devices, what cudaMalloc and its like hand out, and copies.
+ *
+ * Device memory is host memory with 0xff in it, in a list, so that a copy can be held against the
+ * bounds of what it touches.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cudasim/internal.h"
+
+enum { DEVICES_MAX = 16, MEMORY_ALIGN = 256 };
+
+struct block {
+    struct block *next;
+    unsigned char *base;
+    size_t size_bytes;
+    enum hd_sim_memory kind;
+    int device;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct block *blocks;
+static size_t used_bytes[DEVICES_MAX];
+static atomic_size_t total_bytes = (size_t)8 << 30;
+static atomic_int device_count;
+static __thread int current_device;
+static __thread cudaError_t last_error;
+
+/* ---- Errors ---- */
+
+cudaError_t hd_sim_set_error(cudaError_t error)
+{
+    if (error != cudaSuccess && error != cudaErrorNotReady)
+        last_error = error;
+    return error;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    const cudaError_t error = last_error;
+
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    switch (error) {
+#define X(name, number, text) \
+    case name:                \
+        return #name;
+        HD_CUDASIM_ERRORS(X)
+#undef X
+    }
+    return "unrecognized error code";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    switch (error) {
+#define X(name, number, text) \
+    case name:                \
+        return text;
+        HD_CUDASIM_ERRORS(X)
+#undef X
+    }
+    return "unrecognized error code";
+}
+
+/* ---- Devices ---- */
+
+void hd_cudasim_devices(int count)
+{
+    atomic_store(&device_count, count < 0 ? -1 : count == 0 ? -1 : count);
+}
+
+void hd_cudasim_memory(size_t bytes)
+{
+    atomic_store(&total_bytes, bytes);
+}
+
+int hd_sim_device_count(void)
+{
+    int count = atomic_load(&device_count);
+
+    if (count == 0) { /* not set */
+        const char *wish = getenv("HD_CUDASIM_DEVICES");
+
+        count = wish ? atoi(wish) : 1;
+        hd_cudasim_devices(count);
+    }
+    return count < 0 ? 0 : count < DEVICES_MAX ? count : DEVICES_MAX;
+}
+
+int hd_sim_device(void)
+{
+    return current_device;
+}
+
+static bool is_device(int device)
+{
+    return device >= 0 && device < hd_sim_device_count();
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = hd_sim_device_count();
+    return *count ? cudaSuccess : hd_sim_set_error(cudaErrorNoDevice);
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (!is_device(device))
+        return hd_sim_set_error(hd_sim_device_count() ? cudaErrorInvalidDevice : cudaErrorNoDevice);
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
+{
+    if (!is_device(device))
+        return hd_sim_set_error(cudaErrorInvalidDevice);
+    *prop = (struct cudaDeviceProp){
+        .name = "Emulated device",
+        .totalGlobalMem = atomic_load(&total_bytes),
+        .sharedMemPerBlock = HD_SIM_SHARED_DEFAULT,
+        .regsPerBlock = 65536,
+        .warpSize = HD_CUDASIM_WARP,
+        .maxThreadsPerBlock = HD_SIM_THREADS_MAX,
+        .maxThreadsDim = {1024, 1024, 64},
+        .maxGridSize = {2147483647, 65535, 65535},
+        .totalConstMem = 65536,
+        .major = 9,
+        .multiProcessorCount = 4, /* few, so that loops over a grid go round */
+        .canMapHostMemory = 1,
+        .concurrentKernels = 1,
+        .pciBusID = device + 1,
+        .asyncEngineCount = 2,
+        .unifiedAddressing = 1,
+        .memoryBusWidth = 5120,
+        .l2CacheSize = 1 << 20,
+        .maxThreadsPerMultiProcessor = 2048,
+        .sharedMemPerMultiprocessor = HD_SIM_SHARED_MAX + 1024,
+        .regsPerMultiprocessor = 65536,
+        .managedMemory = 1,
+        .concurrentManagedAccess = 1,
+        .sharedMemPerBlockOptin = HD_SIM_SHARED_MAX,
+        .reservedSharedMemPerBlock = 1024,
+    };
+    memcpy(prop->uuid.bytes, "heddle-cudasim", 14);
+    prop->uuid.bytes[15] = (char)device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
+{
+    struct cudaDeviceProp prop;
+    const cudaError_t error = cudaGetDeviceProperties(&prop, device);
+
+    if (error)
+        return error;
+    switch (attr) {
+    case cudaDevAttrMaxThreadsPerBlock:
+        *value = prop.maxThreadsPerBlock;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+        *value = (int)prop.sharedMemPerBlock;
+        return cudaSuccess;
+    case cudaDevAttrWarpSize:
+        *value = prop.warpSize;
+        return cudaSuccess;
+    case cudaDevAttrClockRate:
+        *value = 1000000;
+        return cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+        *value = prop.multiProcessorCount;
+        return cudaSuccess;
+    case cudaDevAttrIntegrated:
+        *value = prop.integrated;
+        return cudaSuccess;
+    case cudaDevAttrConcurrentKernels:
+        *value = prop.concurrentKernels;
+        return cudaSuccess;
+    case cudaDevAttrEccEnabled:
+        *value = prop.ECCEnabled;
+        return cudaSuccess;
+    case cudaDevAttrPciBusId:
+        *value = prop.pciBusID;
+        return cudaSuccess;
+    case cudaDevAttrPciDeviceId:
+        *value = prop.pciDeviceID;
+        return cudaSuccess;
+    case cudaDevAttrPciDomainId:
+        *value = prop.pciDomainID;
+        return cudaSuccess;
+    case cudaDevAttrMemoryClockRate:
+        *value = 1000000;
+        return cudaSuccess;
+    case cudaDevAttrGlobalMemoryBusWidth:
+        *value = prop.memoryBusWidth;
+        return cudaSuccess;
+    case cudaDevAttrL2CacheSize:
+        *value = prop.l2CacheSize;
+        return cudaSuccess;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+        *value = prop.maxThreadsPerMultiProcessor;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+        *value = prop.major;
+        return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+        *value = prop.minor;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        *value = (int)prop.sharedMemPerMultiprocessor;
+        return cudaSuccess;
+    case cudaDevAttrManagedMemory:
+        *value = prop.managedMemory;
+        return cudaSuccess;
+    case cudaDevAttrConcurrentManagedAccess:
+        *value = prop.concurrentManagedAccess;
+        return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = (int)prop.sharedMemPerBlockOptin;
+        return cudaSuccess;
+    }
+    return hd_sim_set_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *pciBusId, int len, int device)
+{
+    if (!is_device(device))
+        return hd_sim_set_error(cudaErrorInvalidDevice);
+    if (len < 13)
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    (void)snprintf(pciBusId, (size_t)len, "0000:%02X:00.0", (unsigned)(device + 1) & 0xffu);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+    *leastPriority = 0;
+    *greatestPriority = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *driverVersion)
+{
+    *driverVersion = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *runtimeVersion)
+{
+    *runtimeVersion = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value)
+{
+    if (!func)
+        return hd_sim_set_error(cudaErrorInvalidDeviceFunction);
+    if (attr == cudaFuncAttributeMaxDynamicSharedMemorySize &&
+        (value < 0 || value > HD_SIM_SHARED_MAX))
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    return cudaSuccess;
+}
+
+/* ---- Allocations ---- */
+
+static bool is_of_device(enum hd_sim_memory kind)
+{
+    return kind == HD_SIM_DEVICE || kind == HD_SIM_MANAGED;
+}
+
+static cudaError_t take(void **ret_memory, size_t size_bytes, enum hd_sim_memory kind)
+{
+    struct block *block;
+    void *base;
+
+    if (!ret_memory)
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    *ret_memory = NULL;
+    if (!hd_sim_device_count())
+        return hd_sim_set_error(cudaErrorNoDevice);
+    if (size_bytes == 0)
+        return cudaSuccess;
+    pthread_mutex_lock(&lock);
+    if (is_of_device(kind) && size_bytes > atomic_load(&total_bytes) - used_bytes[current_device]) {
+        pthread_mutex_unlock(&lock);
+        return hd_sim_set_error(cudaErrorMemoryAllocation);
+    }
+    block = malloc(sizeof *block);
+    if (!block || posix_memalign(&base, MEMORY_ALIGN, size_bytes)) {
+        pthread_mutex_unlock(&lock);
+        free(block);
+        return hd_sim_set_error(cudaErrorMemoryAllocation);
+    }
+    *block = (struct block){blocks, base, size_bytes, kind, current_device};
+    blocks = block;
+    if (is_of_device(kind))
+        used_bytes[current_device] += size_bytes;
+    pthread_mutex_unlock(&lock);
+    memset(base, HD_SIM_POISON, size_bytes);
+    *ret_memory = base;
+    return cudaSuccess;
+}
+
+static cudaError_t give_back(void *memory, bool of_device)
+{
+    struct block **link, *block;
+
+    if (!memory)
+        return cudaSuccess;
+    hd_sim_drain_all(); /* as the runtime does: work may still use it */
+    pthread_mutex_lock(&lock);
+    for (link = &blocks; *link && (*link)->base != memory; link = &(*link)->next)
+        ;
+    block = *link;
+    if (!block || is_of_device(block->kind) != of_device) {
+        pthread_mutex_unlock(&lock);
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    }
+    *link = block->next;
+    if (of_device)
+        used_bytes[block->device] -= block->size_bytes;
+    pthread_mutex_unlock(&lock);
+    free(block->base);
+    free(block);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **devPtr, size_t size)
+{
+    return take(devPtr, size, HD_SIM_DEVICE);
+}
+
+cudaError_t cudaMallocManaged(void **devPtr, size_t size, unsigned flags)
+{
+    if (flags != cudaMemAttachGlobal)
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    return take(devPtr, size, HD_SIM_MANAGED);
+}
+
+cudaError_t cudaMallocHost(void **ptr, size_t size)
+{
+    return take(ptr, size, HD_SIM_PINNED);
+}
+
+cudaError_t cudaHostAlloc(void **pHost, size_t size, unsigned flags)
+{
+    if (flags & ~7u)
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    return take(pHost, size, HD_SIM_PINNED);
+}
+
+cudaError_t cudaFree(void *devPtr)
+{
+    return give_back(devPtr, true);
+}
+
+cudaError_t cudaFreeHost(void *ptr)
+{
+    return give_back(ptr, false);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    if (!hd_sim_device_count())
+        return hd_sim_set_error(cudaErrorNoDevice);
+    pthread_mutex_lock(&lock);
+    *total = atomic_load(&total_bytes);
+    *free_bytes = *total - used_bytes[current_device];
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+size_t hd_cudasim_allocated(void)
+{
+    size_t sum = 0;
+
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < DEVICES_MAX; i++)
+        sum += used_bytes[i];
+    pthread_mutex_unlock(&lock);
+    return sum;
+}
+
+enum hd_sim_memory hd_sim_memory_of(const void *address, size_t *ret_room)
+{
+    const unsigned char *at = address;
+    enum hd_sim_memory kind = HD_SIM_PAGEABLE;
+
+    *ret_room = SIZE_MAX;
+    pthread_mutex_lock(&lock);
+    for (const struct block *b = blocks; b; b = b->next)
+        if (at >= b->base && at < b->base + b->size_bytes) {
+            kind = b->kind;
+            *ret_room = (size_t)(b->base + b->size_bytes - at);
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    return kind;
+}
+
+size_t hd_sim_memory_leaks(void)
+{
+    static const char *const names[] = {"pageable", "device", "managed", "pinned"};
+    size_t count = 0;
+
+    pthread_mutex_lock(&lock);
+    for (const struct block *b = blocks; b; b = b->next) {
+        fprintf(stderr, "cudasim: %zu bytes of %s memory at %p of device %d were not freed\n",
+                b->size_bytes, names[b->kind], (void *)b->base, b->device);
+        count++;
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+size_t hd_cudasim_leaks(void)
+{
+    return hd_sim_memory_leaks() + hd_sim_stream_leaks();
+}

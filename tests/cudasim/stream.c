@@ -1,0 +1,611 @@
+/* stream: launches, copies, streams and events.
+ *
+ * Eagerly, work runs where it is enqueued. Lazily, a stream is a queue of operations, and whoever
+ * waits runs them: again and again one of the streams that could go on is drawn, and its oldest
+ * operation is run, until what is waited for has happened. An event's record is an object of its
+ * own, since the event may be recorded again while older waits stand.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cudasim/internal.h"
+
+struct record {
+    int references;
+    bool done;
+};
+
+struct operation {
+    struct operation *next;
+    void (*run)(void *); /* NULL: only an edge */
+    void (*done)(void *);
+    void *context;
+    struct record *waits_for; /* or NULL */
+    struct record *marks;     /* or NULL */
+};
+
+struct CUstream_st {
+    struct CUstream_st *next;
+    struct operation *first, **last;
+    unsigned flags;
+    int device, priority;
+    bool destroyed; /* ends when its work has ended */
+};
+
+struct CUevent_st {
+    struct CUevent_st *next;
+    struct record *record; /* the newest; NULL: never recorded */
+    unsigned flags;
+};
+
+/* Held while an operation runs, too: lazy work of several OS threads runs one at a time. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct CUstream_st *streams;
+static struct CUevent_st *events;
+static atomic_int lazy = -1;
+static uint64_t lazy_random;
+static size_t pending;
+
+void hd_cudasim_lazy(bool wanted, uint64_t seed)
+{
+    pthread_mutex_lock(&lock);
+    lazy_random = seed;
+    pthread_mutex_unlock(&lock);
+    atomic_store(&lazy, wanted);
+}
+
+static bool is_lazy(void)
+{
+    if (atomic_load(&lazy) < 0) {
+        const char *wish = getenv("HD_CUDASIM_LAZY");
+        const uint64_t seed = wish ? strtoull(wish, NULL, 0) : 0;
+
+        hd_cudasim_lazy(seed != 0, seed);
+    }
+    return atomic_load(&lazy) > 0;
+}
+
+size_t hd_cudasim_pending(void)
+{
+    size_t count;
+
+    pthread_mutex_lock(&lock);
+    count = pending;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+/* ---- The queue; under the lock ---- */
+
+static void release_record(struct record *record)
+{
+    if (record && --record->references == 0)
+        free(record);
+}
+
+static void free_stream(struct CUstream_st *stream)
+{
+    struct CUstream_st **link = &streams;
+
+    while (*link != stream)
+        link = &(*link)->next;
+    *link = stream->next;
+    free(stream);
+}
+
+static void run_first(struct CUstream_st *stream)
+{
+    struct operation *op = stream->first;
+
+    stream->first = op->next;
+    if (!stream->first)
+        stream->last = &stream->first;
+    pending--;
+    if (op->run)
+        op->run(op->context);
+    if (op->done)
+        op->done(op->context);
+    if (op->marks)
+        op->marks->done = true;
+    release_record(op->marks);
+    release_record(op->waits_for);
+    free(op);
+    if (stream->destroyed && !stream->first)
+        free_stream(stream);
+}
+
+static bool can_go_on(const struct CUstream_st *stream)
+{
+    return stream->first && (!stream->first->waits_for || stream->first->waits_for->done);
+}
+
+/* Runs one operation of some stream; false if none could go on. */
+static bool run_one(void)
+{
+    struct CUstream_st *chosen = NULL;
+    uint64_t seen = 0;
+
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        if (can_go_on(s) && hd_sim_random(&lazy_random) % ++seen == 0)
+            chosen = s;
+    if (chosen)
+        run_first(chosen);
+    return chosen;
+}
+
+static void must_run_one(void)
+{
+    if (!run_one()) {
+        fprintf(stderr, "cudasim: %zu operations of streams wait for each other\n", pending);
+        abort();
+    }
+}
+
+static cudaError_t push(struct CUstream_st *stream, struct operation what)
+{
+    struct operation *op = malloc(sizeof *op);
+
+    if (!op)
+        return cudaErrorMemoryAllocation;
+    *op = what;
+    *stream->last = op;
+    stream->last = &op->next;
+    pending++;
+    return cudaSuccess;
+}
+
+static bool is_legacy(cudaStream_t stream)
+{
+    return !stream || stream == cudaStreamLegacy;
+}
+
+static void drain_blocking(void)
+{
+    for (;;) {
+        struct CUstream_st *s = streams;
+
+        while (s && (!s->first || s->flags & cudaStreamNonBlocking))
+            s = s->next;
+        if (!s)
+            return;
+        must_run_one();
+    }
+}
+
+void hd_sim_drain_all(void)
+{
+    pthread_mutex_lock(&lock);
+    while (pending)
+        must_run_one();
+    pthread_mutex_unlock(&lock);
+}
+
+void hd_sim_drain_blocking(void)
+{
+    pthread_mutex_lock(&lock);
+    drain_blocking();
+    pthread_mutex_unlock(&lock);
+}
+
+cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done)(void *),
+                           void *context)
+{
+    cudaError_t error = cudaSuccess;
+
+    if (is_lazy() && !is_legacy(stream)) {
+        pthread_mutex_lock(&lock);
+        error = push(stream, (struct operation){.run = run, .done = done, .context = context});
+        pthread_mutex_unlock(&lock);
+        if (error && done)
+            done(context);
+        return hd_sim_set_error(error);
+    }
+    if (is_lazy())
+        hd_sim_drain_blocking(); /* the legacy stream comes after them, and they after it */
+    run(context);
+    if (done)
+        done(context);
+    return cudaSuccess;
+}
+
+/* ---- Launches ---- */
+
+struct launch {
+    const char *name;
+    struct dim3 grid, block;
+    size_t shared_bytes;
+    void (*run)(void *);
+    void (*done)(void *);
+    void *context;
+};
+
+static void run_launch(void *context)
+{
+    const struct launch *l = context;
+
+    hd_sim_run_grid(l->name, l->grid, l->block, l->shared_bytes, l->run, l->context);
+}
+
+static void end_launch(void *context)
+{
+    struct launch *l = context;
+
+    l->done(l->context);
+    free(l);
+}
+
+static cudaError_t check_launch(const struct launch *l)
+{
+    const struct dim3 g = l->grid, b = l->block;
+
+    if (!hd_sim_device_count())
+        return cudaErrorNoDevice;
+    if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z || g.x > 2147483647u || g.y > 65535 ||
+        g.z > 65535 || b.x > 1024 || b.y > 1024 || b.z > 64 ||
+        (uint64_t)b.x * b.y * b.z > HD_SIM_THREADS_MAX)
+        return cudaErrorInvalidConfiguration;
+    if (l->shared_bytes > HD_SIM_SHARED_MAX)
+        return cudaErrorInvalidValue;
+    return cudaSuccess;
+}
+
+cudaError_t hd_cudasim_launch(cudaStream_t stream, const char *name, struct dim3 grid,
+                              struct dim3 block, size_t shared_bytes, void (*run)(void *),
+                              void (*done)(void *), void *context)
+{
+    struct launch *launch = malloc(sizeof *launch);
+    cudaError_t error;
+
+    if (!launch) {
+        done(context);
+        return hd_sim_set_error(cudaErrorMemoryAllocation);
+    }
+    *launch = (struct launch){name, grid, block, shared_bytes, run, done, context};
+    error = check_launch(launch);
+    if (error) {
+        end_launch(launch);
+        return hd_sim_set_error(error);
+    }
+    return hd_sim_enqueue(stream, run_launch, end_launch, launch);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData)
+{
+    if (!fn)
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    return hd_sim_enqueue(stream, fn, NULL, userData);
+}
+
+/* ---- Copies ---- */
+
+struct copy {
+    void *to;
+    const void *from; /* NULL: fill with value */
+    size_t size_bytes;
+    int value;
+    unsigned char staged[]; /* what was in pageable memory when the copy was enqueued */
+};
+
+static void run_copy(void *context)
+{
+    const struct copy *c = context;
+
+    if (c->from)
+        memmove(c->to, c->from, c->size_bytes);
+    else
+        memset(c->to, c->value, c->size_bytes);
+}
+
+/* Is this an address that a copy of this kind may name on this side, with room for so many bytes?
+ */
+static bool fits(const void *address, size_t size_bytes, bool wants_device, bool wants_host)
+{
+    size_t room;
+    const enum hd_sim_memory kind = hd_sim_memory_of(address, &room);
+
+    if (room < size_bytes)
+        return false;
+    return !(wants_device && kind == HD_SIM_PAGEABLE) && !(wants_host && kind == HD_SIM_DEVICE);
+}
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+    const bool known = kind != cudaMemcpyDefault;
+    enum hd_sim_memory source, target;
+    struct copy *copy;
+    size_t room;
+    cudaError_t error;
+
+    if ((unsigned)kind > cudaMemcpyDefault)
+        return hd_sim_set_error(cudaErrorInvalidMemcpyDirection);
+    if (count == 0)
+        return cudaSuccess;
+    if (!dst || !src || !fits(dst, count, known && to_device, known && !to_device) ||
+        !fits(src, count, known && from_device, known && !from_device))
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    source = hd_sim_memory_of(src, &room);
+    target = hd_sim_memory_of(dst, &room);
+    copy = malloc(sizeof *copy + (source == HD_SIM_PAGEABLE ? count : 0));
+    if (!copy)
+        return hd_sim_set_error(cudaErrorMemoryAllocation);
+    *copy = (struct copy){.to = dst, .from = src, .size_bytes = count};
+    if (source == HD_SIM_PAGEABLE) {
+        memcpy(copy->staged, src, count);
+        copy->from = copy->staged;
+    }
+    error = hd_sim_enqueue(stream, run_copy, free, copy);
+    if (!error && target == HD_SIM_PAGEABLE)
+        error = cudaStreamSynchronize(stream);
+    return error;
+}
+
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind)
+{
+    return cudaMemcpyAsync(dst, src, count, kind, NULL);
+}
+
+cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count, cudaStream_t stream)
+{
+    struct copy *copy;
+
+    if (count == 0)
+        return cudaSuccess;
+    if (!devPtr || !fits(devPtr, count, true, false))
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    copy = malloc(sizeof *copy);
+    if (!copy)
+        return hd_sim_set_error(cudaErrorMemoryAllocation);
+    *copy = (struct copy){.to = devPtr, .size_bytes = count, .value = value};
+    return hd_sim_enqueue(stream, run_copy, free, copy);
+}
+
+cudaError_t cudaMemset(void *devPtr, int value, size_t count)
+{
+    return cudaMemsetAsync(devPtr, value, count, NULL);
+}
+
+/* ---- Streams ---- */
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *pStream, unsigned flags, int priority)
+{
+    struct CUstream_st *stream;
+
+    if (!pStream || flags & ~(unsigned)cudaStreamNonBlocking)
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    if (!hd_sim_device_count())
+        return hd_sim_set_error(cudaErrorNoDevice);
+    stream = calloc(1, sizeof *stream);
+    if (!stream)
+        return hd_sim_set_error(cudaErrorMemoryAllocation);
+    stream->flags = flags;
+    stream->device = hd_sim_device();
+    stream->priority = priority;
+    stream->last = &stream->first;
+    pthread_mutex_lock(&lock);
+    stream->next = streams;
+    streams = stream;
+    pthread_mutex_unlock(&lock);
+    *pStream = stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned flags)
+{
+    return cudaStreamCreateWithPriority(pStream, flags, 0);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *pStream)
+{
+    return cudaStreamCreateWithFlags(pStream, cudaStreamDefault);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    if (is_legacy(stream))
+        return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    pthread_mutex_lock(&lock);
+    if (stream->first)
+        stream->destroyed = true;
+    else
+        free_stream(stream);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    pthread_mutex_lock(&lock);
+    if (is_legacy(stream))
+        drain_blocking();
+    else
+        while (stream->first)
+            must_run_one();
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    bool idle = true;
+
+    pthread_mutex_lock(&lock);
+    if (!is_legacy(stream)) {
+        if (stream->first)
+            (void)run_one(); /* time goes by, so that a loop of queries ends */
+        idle = !stream->first;
+    }
+    pthread_mutex_unlock(&lock);
+    return idle ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    hd_sim_drain_all();
+    return cudaSuccess;
+}
+
+/* ---- Events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    struct CUevent_st *made;
+
+    if (!event || flags & ~3u)
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    made = calloc(1, sizeof *made);
+    if (!made)
+        return hd_sim_set_error(cudaErrorMemoryAllocation);
+    made->flags = flags;
+    pthread_mutex_lock(&lock);
+    made->next = events;
+    events = made;
+    pthread_mutex_unlock(&lock);
+    *event = made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    struct CUevent_st **link = &events;
+
+    if (!event)
+        return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    pthread_mutex_lock(&lock);
+    while (*link && *link != event)
+        link = &(*link)->next;
+    if (*link) {
+        *link = event->next;
+        release_record(event->record);
+        free(event);
+    }
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    struct record *record;
+    cudaError_t error = cudaSuccess;
+
+    if (!event)
+        return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    record = calloc(1, sizeof *record);
+    if (!record)
+        return hd_sim_set_error(cudaErrorMemoryAllocation);
+    record->references = 1;
+    pthread_mutex_lock(&lock);
+    if (is_legacy(stream)) {
+        drain_blocking();
+        record->done = true;
+    } else if (!stream->first) {
+        record->done = true;
+    } else {
+        error = push(stream, (struct operation){.marks = record});
+        if (!error)
+            record->references++;
+    }
+    release_record(event->record);
+    event->record = record;
+    pthread_mutex_unlock(&lock);
+    return hd_sim_set_error(error);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    struct record *record;
+    cudaError_t error = cudaSuccess;
+
+    if (!event)
+        return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    if (flags)
+        return hd_sim_set_error(cudaErrorInvalidValue);
+    pthread_mutex_lock(&lock);
+    record = event->record;
+    if (record && !record->done) {
+        if (is_legacy(stream)) {
+            while (!record->done)
+                must_run_one();
+        } else {
+            error = push(stream, (struct operation){.waits_for = record});
+            if (!error)
+                record->references++;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return hd_sim_set_error(error);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    bool done;
+
+    if (!event)
+        return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    pthread_mutex_lock(&lock);
+    if (event->record && !event->record->done)
+        (void)run_one();
+    done = !event->record || event->record->done;
+    pthread_mutex_unlock(&lock);
+    return done ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    struct record *record;
+
+    if (!event)
+        return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    pthread_mutex_lock(&lock);
+    record = event->record;
+    if (record) {
+        record->references++;
+        while (!record->done)
+            must_run_one();
+        release_record(record);
+    }
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    cudaError_t error = cudaErrorInvalidResourceHandle;
+
+    if (!start || !end || (start->flags | end->flags) & cudaEventDisableTiming)
+        return hd_sim_set_error(error);
+    pthread_mutex_lock(&lock);
+    if (start->record && end->record)
+        error = start->record->done && end->record->done ? cudaSuccess : cudaErrorNotReady;
+    pthread_mutex_unlock(&lock);
+    *ms = 0.001f; /* an emulator has no speed */
+    return hd_sim_set_error(error);
+}
+
+size_t hd_sim_stream_leaks(void)
+{
+    size_t count = 0;
+
+    pthread_mutex_lock(&lock);
+    for (const struct CUstream_st *s = streams; s; s = s->next) {
+        fprintf(stderr, "cudasim: stream %p of device %d was not destroyed\n", (const void *)s,
+                s->device);
+        count++;
+    }
+    for (const struct CUevent_st *e = events; e; e = e->next) {
+        fprintf(stderr, "cudasim: event %p was not destroyed\n", (const void *)e);
+        count++;
+    }
+    pthread_mutex_unlock(&lock);
+    return count;
+}

@@ -1,0 +1,169 @@
+/* tensor: what PTX has for matrices: ldmatrix, mma.sync and cp.async, by the layouts of the PTX
+ * ISA.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "tests/cudasim/internal.h"
+
+enum { ALL_LANES = -1 };
+
+static void whole_warp(unsigned mask, struct hd_sim_thread **lanes)
+{
+    for (unsigned lane = 0; lane < HD_CUDASIM_WARP; lane++)
+        if (lanes[lane] && mask != (unsigned)ALL_LANES)
+            hd_cudasim_fail(lanes[lane]->site, "%s in a warp of which only lanes 0x%08x live",
+                            hd_sim_op_name(lanes[lane]->op), mask);
+}
+
+void hd_cudasim_check_aligned(const void *address, size_t align, struct hd_cudasim_site site)
+{
+    if ((uintptr_t)address % align)
+        hd_cudasim_fail(site, "misaligned address %p: this access needs a multiple of %zu", address,
+                        align);
+}
+
+/* ---- ldmatrix: count matrices of 8 x 8 elements of 2 bytes; lanes 8m..8m+7 name the rows of m
+ * ---- */
+
+struct ldmatrix {
+    const void *row;
+    uint32_t *ret_rows;
+    int count;
+    bool transposed;
+};
+
+static void perform_ldmatrix(struct hd_sim_thread **lanes, unsigned mask)
+{
+    const struct ldmatrix *first;
+    uint16_t matrix[8][8];
+
+    whole_warp(mask, lanes);
+    first = lanes[0]->part;
+    for (unsigned m = 0; m < (unsigned)first->count; m++) {
+        for (unsigned row = 0; row < 8; row++)
+            memcpy(matrix[row], ((const struct ldmatrix *)lanes[8 * m + row]->part)->row,
+                   sizeof matrix[row]);
+        for (unsigned lane = 0; lane < HD_CUDASIM_WARP; lane++) {
+            const unsigned g = lane / 4, t = lane % 4 * 2;
+            const uint32_t low = first->transposed ? matrix[t][g] : matrix[g][t];
+            const uint32_t high = first->transposed ? matrix[t + 1][g] : matrix[g][t + 1];
+
+            ((const struct ldmatrix *)lanes[lane]->part)->ret_rows[m] = high << 16 | low;
+        }
+    }
+}
+
+void hd_cudasim_ldmatrix(uint32_t *ret_rows, int count, bool transposed, const void *row,
+                         struct hd_cudasim_site site)
+{
+    struct hd_sim_engine *e = hd_sim_engine();
+    struct ldmatrix part = {row, ret_rows, count, transposed};
+
+    if (hd_cudasim_lane() < 8 * (unsigned)count) { /* the other lanes' addresses are not used */
+        hd_cudasim_check_aligned(row, 16, site);
+        if (!hd_sim_is_shared(e, row, 16))
+            hd_cudasim_fail(site, "ldmatrix of %p, which is not 16 bytes of a shared array", row);
+    }
+    hd_sim_collect(HD_SIM_LDMATRIX, (unsigned)ALL_LANES, &part, perform_ldmatrix, site);
+}
+
+/* ---- mma.m16n8k16: d[16,8] += a[16,16] b[16,8] ---- */
+
+struct mma {
+    float *d;
+    const uint32_t *a, *b;
+    bool is_bf16;
+};
+
+static float half_of(uint32_t word, unsigned upper, bool is_bf16)
+{
+    const uint16_t bits = (uint16_t)(word >> (16 * upper));
+
+    return is_bf16 ? hd_bf16_to_f32(bits) : hd_f16_to_f32(bits);
+}
+
+static void perform_mma(struct hd_sim_thread **lanes, unsigned mask)
+{
+    float a[16][16], b[16][8];
+
+    whole_warp(mask, lanes);
+    for (unsigned lane = 0; lane < HD_CUDASIM_WARP; lane++) {
+        const struct mma *part = lanes[lane]->part;
+        const unsigned g = lane / 4, t = lane % 4 * 2;
+
+        for (unsigned i = 0; i < 8; i++) /* register i / 2, half i % 2 */
+            a[g + 8 * (i / 2 % 2)][t + i % 2 + 8 * (i / 4)] =
+                half_of(part->a[i / 2], i % 2, part->is_bf16);
+        for (unsigned i = 0; i < 4; i++)
+            b[t + i % 2 + 8 * (i / 2)][g] = half_of(part->b[i / 2], i % 2, part->is_bf16);
+    }
+    for (unsigned lane = 0; lane < HD_CUDASIM_WARP; lane++) {
+        const struct mma *part = lanes[lane]->part;
+        const unsigned g = lane / 4, t = lane % 4 * 2;
+
+        for (unsigned i = 0; i < 4; i++) {
+            const unsigned row = g + 8 * (i / 2), column = t + i % 2;
+            double sum = part->d[i]; /* the device, too, keeps more than fp32 within one mma */
+
+            for (unsigned k = 0; k < 16; k++)
+                sum += (double)a[row][k] * (double)b[k][column];
+            part->d[i] = (float)sum;
+        }
+    }
+}
+
+void hd_cudasim_mma(float d[4], const uint32_t a[4], const uint32_t b[2], bool is_bf16,
+                    struct hd_cudasim_site site)
+{
+    struct mma part = {d, a, b, is_bf16};
+
+    hd_sim_collect(HD_SIM_MMA, (unsigned)ALL_LANES, &part, perform_mma, site);
+}
+
+/* ---- cp.async: the bytes are in shared memory after the wait, and poison until then ---- */
+
+void hd_cudasim_copy(void *shared, const void *global, bool valid, struct hd_cudasim_site site)
+{
+    struct hd_sim_engine *e = hd_sim_engine();
+    struct hd_sim_thread *t = e->running;
+    struct hd_sim_copy *copy;
+
+    hd_cudasim_check_aligned(shared, 16, site);
+    if (!hd_sim_is_shared(e, shared, 16))
+        hd_cudasim_fail(site, "cp.async to %p, which is not 16 bytes of a shared array", shared);
+    if (valid)
+        hd_cudasim_check_aligned(global, 16, site);
+    if (t->copy_count == t->copy_room) {
+        t->copy_room = t->copy_room ? 2 * t->copy_room : 16;
+        t->copies = realloc(t->copies, t->copy_room * sizeof *t->copies);
+        if (!t->copies)
+            hd_cudasim_fail(site, "no memory for copies in flight");
+    }
+    copy = &t->copies[t->copy_count++];
+    *copy = (struct hd_sim_copy){.shared = shared, .group = t->group};
+    if (valid)
+        memcpy(copy->bytes, global, sizeof copy->bytes);
+    memset(shared, HD_SIM_POISON, sizeof copy->bytes);
+}
+
+void hd_cudasim_copy_commit(void)
+{
+    hd_sim_engine()->running->group++;
+}
+
+void hd_cudasim_copy_wait(int groups)
+{
+    struct hd_sim_thread *t = hd_sim_engine()->running;
+    size_t kept = 0;
+
+    /* all but the newest `groups` committed groups have ended; what was never committed has not */
+    for (size_t i = 0; i < t->copy_count; i++) {
+        if (t->copies[i].group + (unsigned)groups < t->group)
+            memcpy(t->copies[i].shared, t->copies[i].bytes, sizeof t->copies[i].bytes);
+        else
+            t->copies[kept++] = t->copies[i];
+    }
+    t->copy_count = kept;
+}
