@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/gloo.h"
+#include "kernels/plugin.h"
 #include "train/job_data.h"
 #include "train/layout.h"
 #include "worker/flags.h"
@@ -129,18 +130,23 @@ int hd_worker_program(int argc, char **argv)
 
 int hd_worker_device(int argc, char **argv)
 {
-    struct hd_flag f[] = {{"--threads", false, false, NULL}, {"--world", false, false, NULL}};
+    struct hd_flag f[] = {{"--threads", false, false, NULL},
+                          {"--world", false, false, NULL},
+                          {"--cuda", false, true, NULL}};
+    const struct hd_backend_table *backend = hd_backend_cpu();
     char word[HD_TRAITS_TEXT_MAX];
     struct hd_traits traits;
     int64_t threads = 1, world = 1;
-    enum hd_status st = hd_flags_read(argc, argv, f, 2);
+    enum hd_status st = hd_flags_read(argc, argv, f, 3);
 
     if (!st)
         st = hd_flag_int(&f[0], 1, 4096, 1, &threads);
     if (!st)
         st = hd_flag_int(&f[1], 1, HD_COMM_WORLD_MAX, 1, &world);
+    if (!st && f[2].value)
+        st = hd_plugin_cuda(&backend);
     if (!st) {
-        hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
+        backend->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
         hd_traits_write(&traits, word);
         (void)printf(
             "backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ngloo_bytes %lld\nlibrary "

@@ -21,6 +21,7 @@ int hd_worker_bigram(int argc, char **argv);
 int hd_worker_memory(int argc, char **argv);
 int hd_worker_program(int argc, char **argv);
 int hd_worker_device(int argc, char **argv);
+int hd_worker_gpus(int argc, char **argv);
 
 /* What computes a job's device. HD_UNSUPPORTED, one line says why: there is no such device that
  * works here. */
