@@ -315,11 +315,14 @@ static enum hd_status check_name(const struct hd_core *core, const struct hd_cor
     return HD_OK;
 }
 
-static bool offers(const struct hd_core_event *event, int32_t index)
+/* The same one: a GPU that fails to come back may have left its place to another, or to cores. */
+static bool offers(const struct hd_core_event *event, const struct hd_device_record *device)
 {
     for (int32_t i = 0; i < event->hello.device_count; i++) {
-        if (event->hello.devices[i].index == index)
-            return true;
+        const struct hd_device_record *offered = &event->hello.devices[i];
+
+        if (offered->index == device->index)
+            return offered->kind == device->kind && core_same(offered->uuid, device->uuid);
     }
     return false;
 }
@@ -334,7 +337,7 @@ static enum hd_status check_devices(const struct hd_core *core, const struct cor
         const struct core_job *job = core_find_job(core, node->holds[i].job);
         const struct core_attempt *attempt = job ? core_active(job) : NULL;
 
-        if (!attempt || offers(event, node->rec.devices[i].index))
+        if (!attempt || offers(event, &node->rec.devices[i]))
             continue;
         if (rebooted && attempt->share_count == 1)
             continue; /* ends right now */

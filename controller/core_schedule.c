@@ -276,10 +276,12 @@ static void add_need(const struct hd_core *core, const struct hd_ask *ask,
         hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
                     hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
     }
-    if (!may_span(base, kinds[kind_count - 1]))
-        hd_text_add(text, " on one node");
-    else if (hd_plan_unit(&ask->wish) > 1)
+    if (!may_span(base, kinds[kind_count - 1])) {
+        if (core_need(ask, kinds[kind_count - 1]) > 1)
+            hd_text_add(text, " on one node");
+    } else if (hd_plan_unit(&ask->wish) > 1) {
         hd_text_add(text, ", on each node a multiple of parallel.tp = %d", ask->wish.tp);
+    }
 }
 
 /* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */

@@ -192,6 +192,24 @@ static enum hd_status start_controller(struct local *l)
     return st;
 }
 
+/* What --devices of heddled must say for this job. `auto` takes GPUs where there are some, and has
+ * the CPU devices for a job that needs more devices than there are GPUs. */
+static void name_devices(const Heddle__V1__JobSpec *spec, char *ret_text, size_t size)
+{
+    const int32_t most = hd_spec_most_devices(spec);
+
+    switch (spec->resources->device) {
+    case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA:
+        (void)snprintf(ret_text, size, "cuda");
+        break;
+    case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU:
+        (void)snprintf(ret_text, size, "cpu:%d", most);
+        break;
+    default:
+        (void)snprintf(ret_text, size, "auto+cpu:%d", most);
+    }
+}
+
 static enum hd_status start_daemon(struct local *l)
 {
     struct hd_text program = {0};
@@ -199,7 +217,7 @@ static enum hd_status start_daemon(struct local *l)
     enum hd_status st = process_find("heddled", &program);
 
     (void)snprintf(state, sizeof state, "%s/node", l->private_dir);
-    (void)snprintf(devices, sizeof devices, "cpu:%d", hd_spec_most_devices(l->spec));
+    name_devices(l->spec, devices, sizeof devices);
     if (!st) {
         char *const argv[] = {
             program.data,  "--ephemeral", "--controller", l->address, "--state-dir", state,

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/notify.h"
+#include "daemon/agent/ask.h"
 #include "daemon/agent/device.h"
 #include "daemon/agent/reconcile.h"
 #include "rpc/find.h"
@@ -51,23 +52,51 @@ static enum hd_here_state here_of(const struct local *l)
     }
 }
 
-static int own_ranks(const struct agent *agent, const Heddle__V1__Plan *plan,
-                     int64_t ret_ranks[HD_ATTEMPT_RANKS_MAX])
+/* The ranks of this node. GPUs are named, so that a rank sees its own and no other. */
+static enum hd_status own_ranks(const struct agent *agent, const Heddle__V1__Plan *plan,
+                                struct local_ranks *ret_ranks)
 {
-    int count = 0;
+    const struct agent_devices *devices = &agent->identity.devices;
+    const bool cuda = plan->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
 
-    for (size_t i = 0; i < plan->n_ranks && count < HD_ATTEMPT_RANKS_MAX; i++)
-        if (strcmp(plan->ranks[i]->node_uuid, agent->identity.node_uuid) == 0)
-            ret_ranks[count++] = plan->ranks[i]->rank;
-    return count;
+    *ret_ranks = (struct local_ranks){.world = (int64_t)plan->n_ranks};
+    for (size_t i = 0; i < plan->n_ranks && ret_ranks->count < HD_ATTEMPT_RANKS_MAX; i++) {
+        const Heddle__V1__RankPlacement *rank = plan->ranks[i];
+
+        if (strcmp(rank->node_uuid, agent->identity.node_uuid) != 0)
+            continue;
+        if (cuda && (rank->device < 0 || rank->device >= devices->gpu_count))
+            return hd_err(HD_INVALID, "the plan gives rank %d GPU %d, this node offers %d",
+                          rank->rank, rank->device, devices->gpu_count);
+        ret_ranks->rank[ret_ranks->count] = rank->rank;
+        ret_ranks->gpu[ret_ranks->count++] = cuda ? devices->list[rank->device].uuid : NULL;
+    }
+    if (!ret_ranks->count)
+        return hd_err(HD_INVALID, "the plan has no rank for this node");
+    if (ret_ranks->count < ret_ranks->world && !agent->identity.data_address[0])
+        return hd_err(HD_CONFLICT, "this node offers no address to ranks of other nodes");
+    if (ret_ranks->count > devices->count)
+        return hd_err(HD_INVALID, "the plan has %d ranks for this node of %d devices",
+                      ret_ranks->count, devices->count);
+    return HD_OK;
 }
 
-static enum hd_status resolve(const Heddle__V1__DesiredAttempt *d, struct hd_text *ret_text)
+/* Of each rank on the host: the plan's, or of a GPU's rank a share of the cores. */
+static int threads_of(const struct agent *agent, const Heddle__V1__Plan *plan)
+{
+    if (plan->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA &&
+        agent->identity.devices.gpu_count)
+        return agent->identity.devices.list[0].threads;
+    return plan->threads_per_device > 0 ? plan->threads_per_device : 1;
+}
+
+static enum hd_status resolve(const struct agent *agent, const Heddle__V1__DesiredAttempt *d,
+                              struct hd_text *ret_text)
 {
     struct hd_spec_attempt facts = {
         .job_id = (int64_t)d->job,
         .number = d->attempt,
-        .threads = d->plan->threads_per_device > 0 ? d->plan->threads_per_device : 1,
+        .threads = threads_of(agent, d->plan),
         .dir = d->attempt_dir,
     };
     struct hd_job *job = calloc(1, sizeof *job);
@@ -91,10 +120,9 @@ static enum hd_status resolve(const Heddle__V1__DesiredAttempt *d, struct hd_tex
 
 static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d, struct local *local)
 {
-    int64_t ranks[HD_ATTEMPT_RANKS_MAX];
+    struct local_ranks ranks;
     struct hd_text text = {0};
     enum hd_status st = HD_OK;
-    int count = 0;
 
     if (!local)
         st = locals_add(&agent->locals, (int64_t)d->job, d->attempt, d->attempt_dir,
@@ -108,18 +136,13 @@ static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d, str
     if (!d->spec || !d->plan)
         st = hd_err(HD_INVALID, "the controller sent no spec or no plan");
     if (!st)
-        st = resolve(d, &text);
-    if (!st && (count = own_ranks(agent, d->plan, ranks)) == 0)
-        st = hd_err(HD_INVALID, "the plan has no rank for this node");
-    if (!st && count < (int64_t)d->plan->n_ranks && !agent->identity.data_address[0])
-        st = hd_err(HD_CONFLICT, "this node offers no address to ranks of other nodes");
-    if (!st && count > agent->identity.device_count)
-        st = hd_err(HD_INVALID, "the plan has %d ranks for this node of %d devices", count,
-                    agent->identity.device_count);
+        st = own_ranks(agent, d->plan, &ranks);
+    if (!st)
+        st = resolve(agent, d, &text);
     if (st)
         local_fail_launch(local, st == HD_INVALID || st == HD_UNSUPPORTED, hd_err_message());
     else
-        local_launch(local, text.data, text.len_bytes, ranks, count, (int64_t)d->plan->n_ranks);
+        local_launch(local, text.data, text.len_bytes, &ranks);
     hd_text_free(&text);
 }
 
@@ -322,6 +345,18 @@ static enum hd_status find_programs(struct agent *agent)
     return HD_OK;
 }
 
+/* The heddle-worker that computes: --worker, or the one beside heddled. */
+static void worker_path(const struct agent *agent, char *ret_path, size_t size)
+{
+    const char *supervisor = agent->locals.supervisor;
+
+    if (agent->locals.worker[0])
+        (void)snprintf(ret_path, size, "%s", agent->locals.worker);
+    else
+        (void)snprintf(ret_path, size, "%.*s/heddle-worker",
+                       (int)(strrchr(supervisor, '/') - supervisor), supervisor);
+}
+
 static enum hd_status find_controller(struct agent *agent)
 {
     struct hd_text address = {0};
@@ -374,48 +409,84 @@ static enum hd_status tie_to_parent(pid_t parent)
 
 /* Without an answer the node is as good as before, but for precision `auto`, which then means fp32.
  */
-static void ask_devices(struct agent *agent)
+static void ask_processor(struct agent *agent, const char *worker)
 {
-    char beside[PATH_MAX + 16], *end;
+    struct agent_identity *id = &agent->identity;
+    struct agent_devices *devices = &id->devices;
+    const int first = devices->gpu_count; /* CPU devices are alike */
+    const int threads = first < devices->count ? devices->list[first].threads : 1;
     struct agent_device device;
-    enum hd_status st;
 
-    (void)snprintf(beside, sizeof beside, "%s", agent->locals.supervisor);
-    end = strrchr(beside, '/');
-    (void)snprintf(end, sizeof beside - (size_t)(end - beside), "/heddle-worker");
-    st = agent_device_ask(agent->locals.worker[0] ? agent->locals.worker : beside,
-                          agent->identity.threads, &device);
-    if (st) {
-        hd_log(HD_LOG_WARN, "precision auto will be fp32 on this node: %s", hd_err_message());
+    if (agent_device_ask(worker, threads, &device)) {
+        hd_log(HD_LOG_WARN, "precision auto will be fp32 on this node's CPU devices: %s",
+               hd_err_message());
         return;
     }
-    agent->identity.bf16 = device.bf16;
-    agent->identity.spans = device.gloo;
-    (void)snprintf(agent->identity.compute, sizeof agent->identity.compute, "%s%s%s", device.isa,
+    for (int i = first; i < devices->count; i++)
+        devices->list[i].bf16 = device.bf16;
+    id->spans = device.gloo;
+    (void)snprintf(id->compute, sizeof id->compute, "%s%s%s", device.isa,
                    device.library[0] ? " and " : "", device.library);
     if (!device.gloo)
         hd_log(HD_LOG_INFO, "jobs stay on this node: its heddle-worker was built without gloo");
-    hd_log(HD_LOG_INFO, "%d devices of %d threads, %s, bf16 %s", agent->identity.device_count,
-           agent->identity.threads, device.isa, device.bf16 ? "native" : "slower than fp32");
+    if (first < devices->count)
+        hd_log(HD_LOG_INFO, "%d devices of %d threads, %s, bf16 %s", devices->count - first,
+               threads, device.isa, device.bf16 ? "native" : "slower than fp32");
+}
+
+/* What this node offers: --devices, and what there is. */
+static enum hd_status find_devices(struct agent *agent, const struct agent_devices_wish *wish)
+{
+    struct agent_devices *devices = &agent->identity.devices;
+    struct hd_gpu_list *gpus = NULL;
+    char worker[PATH_MAX + 16];
+    enum hd_status st = HD_OK;
+
+    worker_path(agent, worker, sizeof worker);
+    if (agent_devices_wants_gpus(wish)) {
+        gpus = calloc(1, sizeof *gpus);
+        if (!gpus)
+            return hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
+        if (agent_gpus_ask(worker, AGENT_ASK_MS, gpus)) { /* as good as none */
+            hd_gpu_list_init(gpus);
+            (void)snprintf(gpus->plugin_problem, sizeof gpus->plugin_problem, "%s",
+                           hd_err_message());
+        }
+    }
+    st = agent_devices_choose(wish, gpus, agent_devices_cores(), devices);
+    free(gpus);
+    if (st)
+        return st;
+    for (int i = 0; i < devices->gpu_count; i++)
+        hd_log(HD_LOG_INFO, "device %d is %s, %s", i, devices->list[i].name, devices->list[i].uuid);
+    if (devices->note[0])
+        hd_log(devices->gpu_count ? HD_LOG_WARN : HD_LOG_INFO, "%s%s", devices->note,
+               devices->gpu_count ? "" : "; the CPU serves");
+    ask_processor(agent, worker);
+    return HD_OK;
 }
 
 enum hd_status agent_open(struct agent *agent)
 {
     const pid_t parent = getppid();
+    struct agent_devices_wish wish;
     enum hd_status st;
 
     agent->loop = uv_default_loop();
     st = agent->options.ephemeral ? tie_to_parent(parent) : HD_OK;
+    if (!st)
+        st = agent_devices_parse(agent->options.devices, &wish);
     if (!st)
         st = find_programs(agent);
     if (!st)
         st = find_controller(agent);
     if (!st)
         st = agent_identity_open(agent->options.state_dir, agent->options.node_name,
-                                 agent->options.devices, &agent->identity);
+                                 &agent->identity);
+    if (!st)
+        st = find_devices(agent, &wish);
     if (st)
         return st;
-    ask_devices(agent);
     agent->locals.loop = agent->loop;
     agent->locals.tied = agent->options.ephemeral;
     agent->locals.data_address = agent->identity.data_address;

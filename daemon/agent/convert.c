@@ -256,18 +256,22 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
     hello->node_name = (char *)identity->node_name;
     hello->data_address = (char *)identity->data_address;
     hello->compute = (char *)identity->compute;
-    hello->devices = hd_arena_array(arena, (size_t)identity->device_count, sizeof device);
-    for (int i = 0; hello->devices && i < identity->device_count; i++) {
+    hello->devices = hd_arena_array(arena, (size_t)identity->devices.count, sizeof device);
+    for (int i = 0; hello->devices && i < identity->devices.count; i++) {
+        const struct agent_one_device *d = &identity->devices.list[i];
+
         device = hd_arena_alloc(arena, sizeof *device);
         if (!device)
             return NULL;
         heddle__v1__device_info__init(device);
         device->index = i;
-        device->kind = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
-        device->name = (char *)identity->processor;
-        device->memory_bytes = identity->memory_bytes;
-        device->threads = identity->threads;
-        add_precisions(arena, identity->bf16, device);
+        device->kind = d->cuda ? HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA
+                               : HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+        device->name = (char *)d->name;
+        device->uuid = (char *)d->uuid;
+        device->memory_bytes = d->memory_bytes;
+        device->threads = d->cuda ? 0 : d->threads;
+        add_precisions(arena, d->bf16, device);
         hello->devices[hello->n_devices++] = device;
     }
     return hd_arena_failed(arena) ? NULL : hello;

@@ -1,9 +1,9 @@
 /* device: what this node's devices compute fast, as the program that will compute says it.
  *
- * heddled links no compute; `heddle-worker device` knows the processor's instruction sets and what
- * the kernels make of them.
+ * heddled links no compute and loads no driver; `heddle-worker device` knows the processor's
+ * instruction sets and what the kernels make of them, `heddle-worker gpus` the GPUs.
  *
- * Used by: agent.   Uses: base.   Threads: the agent's.
+ * Used by: agent.   Uses: base, daemon/gpu.   Threads: the agent's.
  */
 #ifndef HD_DAEMON_AGENT_DEVICE_H
 #define HD_DAEMON_AGENT_DEVICE_H
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "daemon/gpu/gpu.h"
 
 struct agent_device {
     char isa[32];     /* "avx512_bf16" */
@@ -21,5 +22,9 @@ struct agent_device {
 
 /* Runs the worker and reads what it prints, at most 30 s. */
 enum hd_status agent_device_ask(const char *worker, int threads, struct agent_device *ret_device);
+
+/* The same for GPUs. A failure is of the worker or of a driver that hangs, not of a GPU: those are
+ * told in the list. */
+enum hd_status agent_gpus_ask(const char *worker, int timeout_ms, struct hd_gpu_list *ret_list);
 
 #endif

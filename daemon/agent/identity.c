@@ -2,7 +2,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include "base/file.h"
 #include "base/random.h"
 
-enum { SMALL_FILE_MAX = 4096, CPUINFO_MAX = 16 << 20 };
+enum { SMALL_FILE_MAX = 4096 };
 
 /* A random UUID (RFC 4122, version 4). */
 static enum hd_status make_uuid(char ret_uuid[AGENT_UUID_MAX])
@@ -101,61 +100,6 @@ static enum hd_status find_name(struct agent_identity *id, const char *given)
     return HD_OK;
 }
 
-static int usable_cores(void)
-{
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-static void find_processor(struct agent_identity *id)
-{
-    struct hd_text text = {0};
-    const char *at = NULL;
-
-    (void)snprintf(id->processor, sizeof id->processor, "cpu");
-    if (hd_file_read("/proc/cpuinfo", CPUINFO_MAX, &text) == HD_OK)
-        at = strstr(text.data, "model name");
-    at = at ? strchr(at, ':') : NULL;
-    if (at && hd_text_is_utf8(at, strcspn(at, "\n")))
-        (void)snprintf(id->processor, sizeof id->processor, "%.*s",
-                       (int)strcspn(at + 1 + strspn(at + 1, " "), "\n"),
-                       at + 1 + strspn(at + 1, " "));
-    if (!hd_text_is_utf8(id->processor, strlen(id->processor))) /* cut inside a character */
-        (void)snprintf(id->processor, sizeof id->processor, "cpu");
-    hd_text_free(&text);
-}
-
-static enum hd_status find_devices(struct agent_identity *id, const char *devices)
-{
-    char copy[64], *rest = copy, *kind, *count, *threads;
-    const int cores = usable_cores();
-    int64_t n = 1, t;
-
-    if (devices) {
-        (void)snprintf(copy, sizeof copy, "%s", devices);
-        kind = strsep(&rest, ":");
-        count = strsep(&rest, ":");
-        threads = strsep(&rest, ":");
-        if (rest || strcmp(kind, "cpu") != 0 || !count ||
-            hd_text_to_int64(count, 1, HD_ATTEMPT_RANKS_MAX, &n) ||
-            (threads && hd_text_to_int64(threads, 1, 4096, &t)))
-            return hd_err(HD_INVALID,
-                          "--devices %s: say cpu:N or cpu:N:T, N devices (1 to %d) of T threads",
-                          devices, HD_ATTEMPT_RANKS_MAX);
-        if (!threads)
-            t = cores / n > 1 ? cores / n : 1;
-    } else {
-        t = cores;
-    }
-    id->device_count = (int)n;
-    id->threads = (int)t;
-    id->memory_bytes =
-        (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE) / id->device_count;
-    find_processor(id);
-    return HD_OK;
-}
-
 static enum hd_status claim_state_dir(struct agent_identity *id, const char *state_dir)
 {
     char lock[PATH_MAX + 8];
@@ -175,13 +119,11 @@ static enum hd_status claim_state_dir(struct agent_identity *id, const char *sta
 }
 
 enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
-                                   const char *devices, struct agent_identity *ret_identity)
+                                   struct agent_identity *ret_identity)
 {
     struct agent_identity id = {.lock_fd = -1};
     enum hd_status st = find_name(&id, node_name);
 
-    if (!st)
-        st = find_devices(&id, devices);
     if (!st)
         st = claim_state_dir(&id, state_dir);
     if (!st)

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "daemon/agent/address.h"
+#include "daemon/agent/devices.h"
 #include "daemon/attempt/attempt.h"
 
 enum { AGENT_UUID_MAX = 40, AGENT_NAME_MAX = 64 };
@@ -26,21 +27,16 @@ struct agent_identity {
     char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
     int lock_fd;
 
-    int device_count; /* CPU devices: shares of the usable cores */
-    int threads;      /* of each */
-    char processor[96];
-    int64_t memory_bytes; /* of each: the machine's, shared out */
-    bool bf16;            /* set by the agent, from device.h */
-    bool spans;           /* likewise: ranks can work with those of other nodes */
-    char compute[72];     /* likewise: instruction set and library */
-    /* set by the agent: where those reach them; "": nowhere */
+    struct agent_devices devices; /* set by the agent, once they were asked */
+    bool spans;                   /* likewise: ranks can work with those of other nodes */
+    char compute[72];             /* likewise: instruction set and library */
+    /* likewise: where those reach them; "": nowhere */
     char data_address[AGENT_ADDRESS_MAX];
 };
 
-/* `node_name` NULL: the host's; `devices` NULL: one device of all usable cores, else "cpu:N[:T]".
- * HD_CONFLICT: another heddled has the state directory. */
+/* `node_name` NULL: the host's. HD_CONFLICT: another heddled has the state directory. */
 enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
-                                   const char *devices, struct agent_identity *ret_identity);
+                                   struct agent_identity *ret_identity);
 void agent_identity_close(struct agent_identity *identity);
 
 /* The cluster that the state directory belongs to; "" when none yet. */

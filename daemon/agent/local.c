@@ -463,22 +463,27 @@ static void supervisor_exited(uv_process_t *child, int64_t status, int signal)
 
 struct launch {
     char job_path[PATH_MAX + 16], world[24], parent[24], ranks[HD_ATTEMPT_RANKS_MAX * 12];
+    char gpus[HD_ATTEMPT_RANKS_MAX * 64];
     char *argv[24];
 };
 
-static void fill_launch(const struct local *l, const int64_t *ranks, int rank_count, int64_t world,
+static void fill_launch(const struct local *l, const struct local_ranks *ranks,
                         struct launch *launch)
 {
     const struct locals *all = l->all;
-    size_t at = 0;
+    size_t at = 0, gpus_at = 0;
     int n = 0;
 
-    for (int i = 0; i < rank_count; i++)
+    for (int i = 0; i < ranks->count; i++) {
         at += (size_t)snprintf(launch->ranks + at, sizeof launch->ranks - at, "%s%" PRId64,
-                               i ? "," : "", ranks[i]);
+                               i ? "," : "", ranks->rank[i]);
+        if (ranks->gpu[i])
+            gpus_at += (size_t)snprintf(launch->gpus + gpus_at, sizeof launch->gpus - gpus_at,
+                                        "%s%.60s", i ? "," : "", ranks->gpu[i]);
+    }
     (void)snprintf(launch->job_path, sizeof launch->job_path, "%s/" HD_ATTEMPT_JOB_FILE,
                    l->run_dir);
-    (void)snprintf(launch->world, sizeof launch->world, "%" PRId64, world);
+    (void)snprintf(launch->world, sizeof launch->world, "%" PRId64, ranks->world);
     (void)snprintf(launch->parent, sizeof launch->parent, "%d", (int)getpid());
     launch->argv[n++] = (char *)all->supervisor;
     launch->argv[n++] = (char *)"--job";
@@ -491,7 +496,11 @@ static void fill_launch(const struct local *l, const int64_t *ranks, int rank_co
     launch->argv[n++] = launch->world;
     launch->argv[n++] = (char *)"--node";
     launch->argv[n++] = (char *)all->node;
-    if (world > rank_count) {
+    if (gpus_at) {
+        launch->argv[n++] = (char *)"--gpus";
+        launch->argv[n++] = launch->gpus;
+    }
+    if (ranks->world > ranks->count) {
         launch->argv[n++] = (char *)"--data-address";
         launch->argv[n++] = (char *)all->data_address;
     }
@@ -541,13 +550,13 @@ static enum hd_status spawn(struct local *l, struct launch *launch)
     return HD_OK;
 }
 
-void local_launch(struct local *local, const char *job_text, size_t job_bytes, const int64_t *ranks,
-                  int rank_count, int64_t world)
+void local_launch(struct local *local, const char *job_text, size_t job_bytes,
+                  const struct local_ranks *ranks)
 {
     struct launch launch;
     enum hd_status st = hd_file_make_dirs(local->run_dir, 0755);
 
-    fill_launch(local, ranks, rank_count, world, &launch);
+    fill_launch(local, ranks, &launch);
     if (!st)
         st = hd_file_write_atomic(launch.job_path, job_text, job_bytes, 0644);
     if (!st)
@@ -560,7 +569,7 @@ void local_launch(struct local *local, const char *job_text, size_t job_bytes, c
     local->share = HD_ATTEMPT_STARTING;
     local->alive_ms = hd_clock_now_ms();
     hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": started ranks %s of %" PRId64,
-           local->job, local->attempt, launch.ranks, world);
+           local->job, local->attempt, launch.ranks, ranks->world);
     local->all->on_change(local->all->user, local);
 }
 

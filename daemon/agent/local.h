@@ -79,10 +79,18 @@ enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
                           const char *attempt_dir, const char *checkpoint_dir,
                           struct local **ret_local);
 
+/* Which ranks of an attempt are this node's. */
+struct local_ranks {
+    int64_t world; /* on all nodes */
+    int count;
+    int64_t rank[HD_ATTEMPT_RANKS_MAX];
+    const char *gpu[HD_ATTEMPT_RANKS_MAX]; /* UUID of each one's; all NULL on CPU devices */
+};
+
 /* Writes the job file and starts the supervisor. A failure ends the attempt as launch_failed with
  * the story: it is not the caller's any more. */
-void local_launch(struct local *local, const char *job_text, size_t job_bytes, const int64_t *ranks,
-                  int rank_count, int64_t world);
+void local_launch(struct local *local, const char *job_text, size_t job_bytes,
+                  const struct local_ranks *ranks);
 void local_fail_launch(struct local *local, bool bad_input, const char *message);
 
 void local_stop(struct local *local); /* checkpoint, then end */

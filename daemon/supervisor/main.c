@@ -23,6 +23,7 @@ static const char usage[] =
     "  --run-dir DIR        where its records go; used by one supervisor only, ever\n"
     "  --ranks R[,R..]      the ranks to run here\n"
     "  --world W            ranks of the attempt on all nodes\n"
+    "  --gpus U[,U..]       the GPU of each of these ranks, by UUID: all that it will see\n"
     "  --data-address ADDR  where ranks of other nodes reach those here, if there are any\n"
     "  --node NAME          this node's name, for messages\n"
     "  --worker PATH        the heddle-worker to run (default: beside this program)\n"
@@ -49,6 +50,21 @@ static enum hd_status read_ranks(const char *text, struct sup_options *options)
             if (options->ranks[i] == rank)
                 return hd_err(HD_INVALID, "--ranks: %s stands twice", word);
         options->ranks[options->rank_count++] = rank;
+    }
+    return HD_OK;
+}
+
+static enum hd_status read_gpus(const char *text, struct sup_options *options)
+{
+    while (*text) {
+        const size_t n = strcspn(text, ",");
+
+        if (options->gpu_count == HD_ATTEMPT_RANKS_MAX || !n || n >= sizeof options->gpus[0])
+            return hd_err(HD_INVALID, "--gpus: %s is not a list of at most %d UUIDs", text,
+                          HD_ATTEMPT_RANKS_MAX);
+        (void)snprintf(options->gpus[options->gpu_count++], sizeof options->gpus[0], "%.*s", (int)n,
+                       text);
+        text += n + (text[n] == ',');
     }
     return HD_OK;
 }
@@ -86,6 +102,8 @@ static enum hd_status read_option(int option, const char *text, struct sup_optio
         return read_ranks(text, options);
     case 'w':
         return hd_text_to_int64(text, 1, HD_LINK_RANKS_MAX, &options->world);
+    case 'g':
+        return read_gpus(text, options);
     case 'n':
         (void)snprintf(options->node, sizeof options->node, "%s", text);
         return HD_OK;
@@ -112,6 +130,7 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         {"run-dir", required_argument, NULL, 'd'},
         {"ranks", required_argument, NULL, 'r'},
         {"world", required_argument, NULL, 'w'},
+        {"gpus", required_argument, NULL, 'g'},
         {"node", required_argument, NULL, 'n'},
         {"data-address", required_argument, NULL, 'a'},
         {"worker", required_argument, NULL, 'W'},
@@ -128,6 +147,9 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
     if (!st && (optind != argc || !options.job_file[0] || !options.run_dir[0] ||
                 !options.rank_count || options.world < options.rank_count))
         st = hd_err(HD_INVALID, "needs --job, --run-dir, --ranks and --world; see --help");
+    if (!st && options.gpu_count && options.gpu_count != options.rank_count)
+        st = hd_err(HD_INVALID, "--gpus names %d GPUs for %d ranks", options.gpu_count,
+                    options.rank_count);
     if (!st && options.rank_count != options.world && !options.data_address[0])
         st = hd_err(HD_INVALID, "--data-address is missing: not all ranks are here");
     if (!st && !options.worker[0])

@@ -66,9 +66,27 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
     return HD_OK;
 }
 
+/* In the child: a rank sees one GPU, which is its device 0 (daemon/supervisor/supervisor.h). What a
+ * person has set of the rest stays. */
+static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)
+{
+    const int64_t at = rank - sup->ranks;
+    int failed = 0;
+
+    if (!sup->options.gpu_count)
+        return true;
+    failed |= setenv("CUDA_VISIBLE_DEVICES", sup->options.gpus[at], 1);
+    if (sup->options.world > 1) {
+        failed |= setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+        failed |= setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    }
+    return !failed;
+}
+
 /* In the child, between fork and exec. Tells errno through error_fd when there is no exec. */
-static void become_rank(const struct sup *sup, const struct command *command, pid_t supervisor,
-                        int link_fd, int log_fd, int error_fd)
+static void become_rank(const struct sup *sup, const struct sup_rank *rank,
+                        const struct command *command, pid_t supervisor, int link_fd, int log_fd,
+                        int error_fd)
 {
     int null_fd = open("/dev/null", O_RDONLY);
     sigset_t none;
@@ -81,8 +99,9 @@ static void become_rank(const struct sup *sup, const struct command *command, pi
     (void)signal(SIGPIPE, SIG_DFL);
     (void)signal(SIGHUP, SIG_DFL);
     hd_shm_control_keep_over_exec(sup->shm);
-    if (dup2(null_fd, STDIN_FILENO) >= 0 && dup2(log_fd, STDOUT_FILENO) >= 0 &&
-        dup2(log_fd, STDERR_FILENO) >= 0 && fcntl(link_fd, F_SETFD, 0) == 0)
+    if (show_gpu(sup, rank) && dup2(null_fd, STDIN_FILENO) >= 0 &&
+        dup2(log_fd, STDOUT_FILENO) >= 0 && dup2(log_fd, STDERR_FILENO) >= 0 &&
+        fcntl(link_fd, F_SETFD, 0) == 0)
         (void)execv(command->argv[0], command->argv);
     (void)!write(error_fd, &errno, sizeof errno);
     _exit(127);
@@ -108,7 +127,7 @@ static enum hd_status fork_rank(struct sup *sup, struct sup_rank *rank, int log_
     }
     pid = fork();
     if (pid == 0)
-        become_rank(sup, &command, supervisor, link[1], log_fd, error[1]);
+        become_rank(sup, rank, &command, supervisor, link[1], log_fd, error[1]);
     (void)close(link[1]);
     (void)close(error[1]);
     if (pid < 0) {

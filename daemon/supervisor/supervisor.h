@@ -18,6 +18,13 @@
  *  7. Of an attempt on several nodes, `end` says whether a rank here failed by itself or because
  *     ranks elsewhere did (an echo); to blame for an echo is nobody here.
  *
+ * The environment of a rank on a GPU: CUDA_VISIBLE_DEVICES is its GPU's UUID, always, so that a
+ * rank opens device 0 whatever else there is. With several ranks also, unless somebody has set
+ * them: CUDA_MODULE_LOADING=EAGER (a kernel that is loaded at its first launch waits for the device
+ * to be idle, which it is not while another rank's collective spins) and
+ * NCCL_LAUNCH_ORDER_IMPLICIT=1 (communicators of one rank run in the order in which they were
+ * called). The rest passes through.
+ *
  *     STARTING --every rank left setup (rank_said)--> RUNNING
  *        |                                              |  stop asked (sup_ask_stop)
  *        +--------- a failure, kill, hang, SIGTERM -----+--> STOPPING --no process left
@@ -54,6 +61,8 @@ struct sup_options {
     char data_address[64]; /* where ranks of other nodes reach those here; "": there are none */
     int64_t ranks[HD_ATTEMPT_RANKS_MAX];
     int rank_count;
+    char gpus[HD_ATTEMPT_RANKS_MAX][64]; /* UUID of each rank's GPU */
+    int gpu_count;                       /* rank_count, or 0: on CPU devices */
     int64_t world;
     pid_t parent;          /* ends with this process; 0: outlives it */
     int64_t hang_limit_ms; /* of silence in any phase; 0: the limits of each phase */

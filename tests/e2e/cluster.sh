@@ -13,6 +13,7 @@ set -u
 export LC_ALL=C.UTF-8 NO_COLOR=1
 work=$(mktemp -d "${TMPDIR:-/tmp}/e2e.XXXXXX") || exit 1
 export HEDDLE_CONTROLLER=unix:$work/c.sock
+export HEDDLE_CUDA_PLUGIN=none # what a scenario expects must not depend on the machine's GPUs
 failures=0
 controller_pid=
 declare -A node_pids=()

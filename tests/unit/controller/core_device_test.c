@@ -60,7 +60,7 @@ static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
     assert_int_equal(sim_attempt(sim, a, 1)->plan.precision, HD_PRECISION_BF16);
     assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_QUEUED);
     sim_assert_reason(sim, b,
-                      "needs 1 cuda device on one node; n1 has 0, n2 has 0 of 1 free "
+                      "needs 1 cuda device; n1 has 0, n2 has 0 of 1 free "
                       "(kept for job 2)");
     assert_places(sim, c, "cpu n1:0"); /* n2 is kept, though a core of it is free */
     assert_int_equal(sim_attempt(sim, c, 1)->plan.threads_per_device, 1);

@@ -356,6 +356,75 @@ static void a_plan_that_does_not_fit_the_node_fails_to_launch(void **state)
     stub_close(&stub);
 }
 
+/* ---- GPUs ---- */
+
+/* What the fake worker says of them: two that can be used, and one that is lost. */
+static void set_gpus(const char *plugin_problem)
+{
+    char json[2048];
+
+    (void)snprintf(json, sizeof json,
+                   "{\"driver\":\"1\",\"driver_cuda\":13000,\"nvml_problem\":\"\","
+                   "\"plugin_problem\":\"%s\",\"log_problem\":\"\",\"plugin_abi\":3,\"gpus\":["
+                   "{\"name\":\"G0\",\"uuid\":\"GPU-a\",\"bus\":\"0000:01:00.0\","
+                   "\"memory_bytes\":1024,\"peers\":[],\"problem\":\"\"},"
+                   "{\"name\":\"G1\",\"uuid\":\"GPU-b\",\"bus\":\"0000:02:00.0\",\"peers\":[],"
+                   "\"problem\":\"it is lost\"},"
+                   "{\"name\":\"G2\",\"uuid\":\"GPU-c\",\"bus\":\"0000:03:00.0\",\"peers\":[],"
+                   "\"problem\":\"\"}]}",
+                   plugin_problem);
+    assert_int_equal(setenv("FAKE_GPUS", json, 1), 0);
+}
+
+static void ranks_get_the_gpus_of_the_plan(void **state)
+{
+    (void)state;
+    set_gpus("");
+    stub_open(&stub, 1);
+    stub.cuda = true;
+    stub_start_node(&stub, 0, "--devices", "cuda+cpu:2:3", NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    assert_int_equal(stub.nodes[0].devices, 4);
+    assert_int_equal(stub.nodes[0].gpus, 2);
+    assert_int_equal(stub.nodes[0].threads, 0); /* the protocol: of CPU devices only */
+    assert_string_equal(stub.nodes[0].gpu_uuid, "GPU-a");
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+    stub_ask_log(&stub, 0, 0, 0); /* rank 0 has device 1, which is the third GPU */
+    stub_until(&stub, stub.log_answered);
+    assert_non_null(strstr(stub.log_text, "sees GPU-c, "));
+    stub_close(&stub);
+    stub_open(&stub, 1); /* device 2 is a CPU device: no GPU plan may use it */
+    stub.cuda = true;
+    stub_start_node(&stub, 0, "--devices", "cuda+cpu:2:3", NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 3);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
+    assert_non_null(strstr(stub.nodes[0].end_message, "rank 0 GPU 2, this node offers 2"));
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+}
+
+/* auto falls back to the CPU; cuda does not start. */
+static void gpus_that_cannot_be_used_are_offered_to_nobody(void **state)
+{
+    (void)state;
+    set_gpus("no plug-in");
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, "--devices", "auto+cpu:3:1", NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    assert_int_equal(stub.nodes[0].devices, 3);
+    assert_int_equal(stub.nodes[0].gpus, 0);
+    stub_close(&stub);
+    stub_open(&stub, 1);
+    stub_start_node(&stub, 0, "--devices", "cuda", NULL);
+    assert_int_equal(WEXITSTATUS(stub_wait_node(&stub, 0)), 2);
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+}
+
 static void ranks_of_two_nodes_meet_through_the_controller(void **state)
 {
     (void)state;
@@ -480,6 +549,8 @@ int main(void)
         cmocka_unit_test(a_state_directory_has_one_heddled),
         cmocka_unit_test(a_taken_name_is_an_error_at_start),
         cmocka_unit_test(a_plan_that_does_not_fit_the_node_fails_to_launch),
+        cmocka_unit_test(ranks_get_the_gpus_of_the_plan),
+        cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
         cmocka_unit_test(ranks_of_two_nodes_meet_through_the_controller),
         cmocka_unit_test(pieces_of_logs_come_on_request),
         cmocka_unit_test(only_the_named_checkpoint_is_removed),

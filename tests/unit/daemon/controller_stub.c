@@ -109,6 +109,11 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
     node->stream = call;
     node->devices = (int)hello->n_devices;
     node->threads = hello->n_devices ? hello->devices[0]->threads : 0;
+    node->gpus = 0;
+    for (size_t i = 0; i < hello->n_devices; i++)
+        node->gpus += hello->devices[i]->kind == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
+    (void)snprintf(node->gpu_uuid, sizeof node->gpu_uuid, "%s",
+                   hello->n_devices ? hello->devices[0]->uuid : "");
     (void)snprintf(node->uuid, sizeof node->uuid, "%s", hello->node_uuid);
     (void)snprintf(node->instance_id, sizeof node->instance_id, "%s", hello->instance_id);
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%s", hello->boot_id);
@@ -373,6 +378,7 @@ void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node)
     for (int rank = 0; rank < ranks_a_node * stub->node_count; rank++) {
         heddle__v1__rank_placement__init(&places[rank]);
         places[rank].rank = rank;
+        places[rank].device = ranks_a_node - 1 - rank % ranks_a_node;
         places[rank].node_uuid = stub->nodes[rank / ranks_a_node].uuid;
         pointers[plan.n_ranks++] = &places[rank];
     }
@@ -381,7 +387,8 @@ void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node)
     plan.dp = (int32_t)plan.n_ranks;
     plan.threads_per_device = 2;
     plan.precision = HEDDLE__V1__PRECISION__PRECISION_FP32;
-    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+    plan.device = stub->cuda ? HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA
+                             : HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
     (void)snprintf(dir, sizeof dir, "%s/7/attempt-1", stub->jobs_dir);
     (void)snprintf(checkpoints, sizeof checkpoints, "%s/checkpoints", dir);
     attempt.job = JOB;

@@ -18,7 +18,8 @@ enum { STUB_NODES_MAX = 2, STUB_RANKS_MAX = 4, STUB_SEQ_MAX = 4096, STUB_SLOW_MS
 struct stub_node {
     pid_t daemon; /* heddled; 0: not running */
     char name[8], state_dir[96], uuid[40], instance_id[40], boot_id[40];
-    int devices, threads;
+    int devices, threads, gpus;
+    char gpu_uuid[48]; /* of device 0, if it is one */
     struct hd_rpc_call *stream, *logs;
     int hellos, observed_count;
     /* of job 7 attempt 1, in the newest observed set */
@@ -41,6 +42,7 @@ struct stub {
     struct hd_rpc_server *server;
     struct stub_node nodes[STUB_NODES_MAX];
     int node_count;
+    bool cuda; /* what is wanted is for GPUs: of a node's ranks the last one gets device 0 */
     bool hold_acks, refuse;
     uint64_t generation;
     /* reports, over all nodes */

@@ -12,21 +12,40 @@
 #include <cmocka.h>
 
 #include "base/file.h"
+#include "daemon/agent/ask.h"
 #include "daemon/agent/device.h"
 
-/* Asks a worker that is a shell script with this body. */
-static enum hd_status ask(const char *body, struct agent_device *ret_device)
+/* A worker that is a shell script with this body, in a folder of its own. */
+static void make_worker(const char *body, char ret_dir[256], char ret_path[288])
 {
     const char *tmp = getenv("TMPDIR");
-    char dir[256], path[288], script[512];
+    char script[512];
+
+    (void)snprintf(ret_dir, 256, "%s/device-XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(ret_dir));
+    (void)snprintf(ret_path, 288, "%s/worker", ret_dir);
+    (void)snprintf(script, sizeof script, "#!/bin/sh\n%s\n", body);
+    assert_int_equal(hd_file_write_atomic(ret_path, script, strlen(script), 0700), HD_OK);
+}
+
+static enum hd_status ask(const char *body, struct agent_device *ret_device)
+{
+    char dir[256], path[288];
     enum hd_status st;
 
-    (void)snprintf(dir, sizeof dir, "%s/device-XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(dir));
-    (void)snprintf(path, sizeof path, "%s/worker", dir);
-    (void)snprintf(script, sizeof script, "#!/bin/sh\n%s\n", body);
-    assert_int_equal(hd_file_write_atomic(path, script, strlen(script), 0700), HD_OK);
+    make_worker(body, dir, path);
     st = agent_device_ask(path, 3, ret_device);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+    return st;
+}
+
+static enum hd_status ask_gpus(const char *body, int timeout_ms, struct hd_gpu_list *ret_list)
+{
+    char dir[256], path[288];
+    enum hd_status st;
+
+    make_worker(body, dir, path);
+    st = agent_gpus_ask(path, timeout_ms, ret_list);
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
     return st;
 }
@@ -56,8 +75,40 @@ static void a_worker_that_answers_badly_is_named(void **state)
     assert_non_null(strstr(hd_err_message(), "/worker device: "));
     assert_int_equal(ask("printf 'isa sse\\nbf16_fast 0\\n'; exit 3", &d), HD_IO);
     assert_non_null(strstr(hd_err_message(), "status 3"));
-    assert_int_equal(ask("head -c 5000 /dev/zero", &d), HD_CORRUPT);
+    assert_int_equal(ask("head -c 5000 /dev/zero", &d), HD_LIMIT);
+    assert_int_equal(ask("kill -9 $$", &d), HD_IO);
+    assert_non_null(strstr(hd_err_message(), "signal 9"));
     assert_int_equal(agent_device_ask("/nowhere/worker", 1, &d), HD_IO);
+}
+
+static void gpus_are_told_as_a_list(void **state)
+{
+    struct hd_gpu_list *list = calloc(1, sizeof *list);
+
+    (void)state;
+    assert_non_null(list);
+    assert_int_equal(ask_gpus("[ \"$*\" = gpus ] || exit 9\n"
+                              "printf '{\"driver\":\"5\",\"nvml_problem\":\"\",\"plugin_problem\":"
+                              "\"none\",\"log_problem\":\"\",\"gpus\":[]}'",
+                              AGENT_ASK_MS, list),
+                     HD_OK);
+    assert_string_equal(list->plugin_problem, "none");
+    assert_int_equal(list->count, 0);
+    assert_int_equal(ask_gpus("echo '{}'", AGENT_ASK_MS, list), HD_CORRUPT);
+    assert_non_null(strstr(hd_err_message(), "/worker gpus: "));
+    free(list);
+}
+
+/* A driver in a bad way does not take heddled with it. */
+static void a_question_that_hangs_is_given_up(void **state)
+{
+    struct hd_gpu_list *list = calloc(1, sizeof *list);
+
+    (void)state;
+    assert_non_null(list);
+    assert_int_equal(ask_gpus("exec sleep 600", 300, list), HD_TIMEOUT);
+    assert_non_null(strstr(hd_err_message(), "did not answer within 0.3 s"));
+    free(list);
 }
 
 int main(void)
@@ -65,6 +116,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_answer_is_understood_whatever_else_it_says),
         cmocka_unit_test(a_worker_that_answers_badly_is_named),
+        cmocka_unit_test(gpus_are_told_as_a_list),
+        cmocka_unit_test(a_question_that_hangs_is_given_up),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

@@ -157,6 +157,8 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], "device") == 0) /* what heddled asks first */
         return puts("isa none\nbf16_fast 0\ngloo 1") < 0;
+    if (argc > 1 && strcmp(argv[1], "gpus") == 0) /* and of a machine with GPUs, this */
+        return puts(getenv("FAKE_GPUS") ? getenv("FAKE_GPUS") : "") < 0;
     rank = flag(argc, argv, "--rank");
     (void)snprintf(name, sizeof name, "FAKE_%s", rank);
     mode = getenv(name);
@@ -165,6 +167,9 @@ int main(int argc, char **argv)
     (void)flag(argc, argv, "--shm-ranks");
     printf("rank %s of %s: %s, %s threads\n", rank, flag(argc, argv, "--world"),
            mode ? mode : "finish", getenv("OMP_NUM_THREADS"));
+    if (getenv("CUDA_VISIBLE_DEVICES"))
+        printf("sees %s, modules %s, order %s\n", getenv("CUDA_VISIBLE_DEVICES"),
+               getenv("CUDA_MODULE_LOADING"), getenv("NCCL_LAUNCH_ORDER_IMPLICIT"));
     (void)fflush(stdout);
     if (hd_link_worker_open(atoi(flag(argc, argv, "--link-fd")), atoll(rank),
                             atoll(flag(argc, argv, "--world")), &link)) {

@@ -55,6 +55,49 @@ static void ranks_that_finish_complete_the_attempt(void **state)
     bench_done(&bench);
 }
 
+/* Each rank sees its GPU and no other, whatever this process saw; what a person has set stays. */
+static void a_rank_sees_its_own_gpu(void **state)
+{
+    struct bench bench;
+    char *log;
+
+    (void)state;
+    bench_init(&bench);
+    assert_int_equal(setenv("CUDA_VISIBLE_DEVICES", "0,1,2", 1), 0);
+    assert_int_equal(setenv("CUDA_MODULE_LOADING", "LAZY", 1), 0);
+    bench_start(&bench, 2, "--gpus", "GPU-b,GPU-a", NULL);
+    assert_int_equal(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
+    assert_int_equal(unsetenv("CUDA_MODULE_LOADING"), 0);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    log = bench_log(&bench, 0);
+    assert_non_null(strstr(log, "sees GPU-b, modules LAZY, order 1\n"));
+    free(log);
+    log = bench_log(&bench, 1);
+    assert_non_null(strstr(log, "sees GPU-a, modules LAZY, order 1\n"));
+    free(log);
+    bench_done(&bench);
+}
+
+/* One rank has no peer whose collectives spin: nothing is loaded before it is needed. */
+static void a_lone_rank_loads_kernels_when_they_are_needed(void **state)
+{
+    struct bench bench;
+    char *log;
+
+    (void)state;
+    bench_init(&bench);
+    bench_start(&bench, 1, "--gpus", "GPU-c", NULL);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    log = bench_log(&bench, 0);
+    assert_non_null(strstr(log, "sees GPU-c, modules (null), order (null)\n"));
+    free(log);
+    bench_done(&bench);
+    bench_init(&bench);
+    bench_start(&bench, 2, "--gpus", "GPU-a", NULL); /* one GPU for two ranks */
+    assert_int_equal(WEXITSTATUS(bench_wait(&bench, SLOW_MS)), 2);
+    bench_done(&bench);
+}
+
 /* One way to fail: rank 1 of 3 behaves so, rank 0 waits, rank 2 is stubborn. */
 static void run_failure(const char *mode, struct bench *bench, struct hd_link_report *ret_end)
 {
@@ -518,6 +561,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_finish_complete_the_attempt),
+        cmocka_unit_test(a_rank_sees_its_own_gpu),
+        cmocka_unit_test(a_lone_rank_loads_kernels_when_they_are_needed),
         cmocka_unit_test(a_rank_that_dies_ends_its_peers_and_is_named),
         cmocka_unit_test(a_status_other_than_zero_is_a_failure),
         cmocka_unit_test(bad_input_is_told_apart),

@@ -1,0 +1,167 @@
+/* What heddled offers: --devices, held against GPUs that can be used, some of which cannot. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "daemon/agent/devices.h"
+
+enum { CORES = 12 };
+
+static struct hd_gpu_list gpus;
+static struct agent_devices devices;
+
+/* So many GPUs, GPU-0 and on, of 1000 bytes and more; `lost` is one that no rank can use, or -1. */
+static void have(int count, int lost)
+{
+    hd_gpu_list_init(&gpus);
+    for (int i = 0; i < count; i++) {
+        struct hd_gpu *g = &gpus.gpus[gpus.count++];
+
+        hd_gpu_init(g);
+        (void)snprintf(g->uuid, sizeof g->uuid, "GPU-%d", i);
+        (void)snprintf(g->name, sizeof g->name, "G%d", i);
+        g->memory_bytes = 1000 + i;
+        if (i == lost)
+            (void)snprintf(g->problem, sizeof g->problem, "it is lost");
+    }
+}
+
+static enum hd_status choose(const char *text)
+{
+    struct agent_devices_wish wish;
+    enum hd_status st = agent_devices_parse(text, &wish);
+
+    if (st)
+        return st;
+    return agent_devices_choose(&wish, agent_devices_wants_gpus(&wish) ? &gpus : NULL, CORES,
+                                &devices);
+}
+
+/* "GPU-0 GPU-2 cpu:4" */
+static void offers(const char *text, const char *expected)
+{
+    struct hd_text got = {0};
+
+    if (choose(text))
+        fail_msg("%s", hd_err_message());
+    for (int i = 0; i < devices.count; i++)
+        if (devices.list[i].cuda)
+            hd_text_add(&got, "%s%s", i ? " " : "", devices.list[i].uuid);
+        else
+            hd_text_add(&got, "%scpu:%d", i ? " " : "", devices.list[i].threads);
+    assert_string_equal(got.data, expected);
+    hd_text_free(&got);
+}
+
+static void refused(const char *text, enum hd_status expected, const char *words)
+{
+    assert_int_equal(choose(text), expected);
+    if (!strstr(hd_err_message(), words))
+        fail_msg("\"%s\" does not say \"%s\"", hd_err_message(), words);
+}
+
+static void without_gpus_the_cores_are_shared_out(void **state)
+{
+    (void)state;
+    have(0, -1);
+    (void)snprintf(gpus.nvml_problem, sizeof gpus.nvml_problem, "no driver");
+    offers(NULL, "cpu:12");
+    assert_string_equal(devices.note, "no GPU can be used: no driver");
+    offers("auto", "cpu:12");
+    offers("cpu:5", "cpu:2 cpu:2 cpu:2 cpu:2 cpu:2"); /* 12 / 5 */
+    assert_string_equal(devices.note, "");
+    offers("cpu:2:7", "cpu:7 cpu:7");
+    offers("auto+cpu:2", "cpu:6 cpu:6");
+    assert_true(devices.list[0].memory_bytes > 0 &&
+                devices.list[0].memory_bytes == devices.list[1].memory_bytes);
+}
+
+static void gpus_that_can_be_used_come_first(void **state)
+{
+    (void)state;
+    have(3, 1);
+    offers(NULL, "GPU-0 GPU-2");
+    assert_string_equal(devices.note, "left out: GPU 1 (G1): it is lost");
+    assert_string_equal(devices.list[1].name, "G2");
+    assert_int_equal(devices.list[1].memory_bytes, 1002);
+    assert_true(devices.list[0].bf16);
+    offers("cuda", "GPU-0 GPU-2");
+    offers("cuda+cpu:1:4", "GPU-0 GPU-2 cpu:4");
+    offers("cpu:1:4+auto", "GPU-0 GPU-2 cpu:4");
+    offers("cuda:2,0", "GPU-2 GPU-0"); /* as a person orders them */
+    offers("cuda:GPU-2", "GPU-2");
+    offers("cpu:1", "cpu:12");
+}
+
+/* Threads of a GPU's rank: what CPU devices leave of 12 cores, shared, at least 1. */
+static void ranks_of_gpus_share_the_cores_that_are_left(void **state)
+{
+    (void)state;
+    have(2, -1);
+    offers("cuda", "GPU-0 GPU-1");
+    assert_int_equal(devices.list[0].threads, 6);
+    offers("cuda+cpu:2:3", "GPU-0 GPU-1 cpu:3 cpu:3");
+    assert_int_equal(devices.list[1].threads, 3); /* (12 - 6) / 2 */
+    offers("cuda+cpu:1", "GPU-0 GPU-1 cpu:12");
+    assert_int_equal(devices.list[1].threads, 1);
+    have(1, -1);
+    offers("cuda:0", "GPU-0");
+    assert_int_equal(devices.list[0].threads, 12);
+}
+
+static void gpus_that_must_be_there_and_are_not_are_refused(void **state)
+{
+    (void)state;
+    have(3, 1);
+    refused("cuda:1", HD_UNSUPPORTED, "GPU 1 (G1) cannot be used: it is lost");
+    refused("cuda:3", HD_UNSUPPORTED, "there is no GPU 3; this machine has 3");
+    refused("cuda:GPU-x", HD_UNSUPPORTED, "there is no GPU GPU-x");
+    refused("cuda:0,GPU-0", HD_INVALID, "named twice");
+    (void)snprintf(gpus.plugin_problem, sizeof gpus.plugin_problem, "no plug-in");
+    refused("cuda:0", HD_UNSUPPORTED, "cannot be used: no plug-in");
+    refused("cuda", HD_UNSUPPORTED, "no GPU can be used: no plug-in; heddled --doctor tells more");
+    offers("auto", "cpu:12");
+    have(1, 0);
+    refused("cuda", HD_UNSUPPORTED, "no GPU can be used: it is lost");
+    have(0, -1);
+    refused("cuda", HD_UNSUPPORTED, "there is none in this machine");
+    (void)snprintf(gpus.nvml_problem, sizeof gpus.nvml_problem, "no driver");
+    refused("cuda:0", HD_UNSUPPORTED, "this machine has 0: no driver");
+}
+
+static void what_is_not_a_list_of_devices_is_refused(void **state)
+{
+    static const char *const wrong[] = {
+        "",         "gpu",       "gpu:1",   "cpu",       "cpu:",        "cpu:0",
+        "cpu:65",   "cpu:1:",    "cpu:1:0", "cpu:1:2:3", "cpu:1+cpu:1", "cuda:",
+        "cuda:1,",  "cuda:-1",   "cuda:x",  "auto:1",    "auto+cuda",   "cuda+cuda:0",
+        "cuda:0:1", "auto+auto", "+",       "cpu:1+",    "Cuda",        "cuda:1 ,2"};
+
+    (void)state;
+    have(3, -1);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        if (choose(wrong[i]) != HD_INVALID)
+            fail_msg("\"%s\" is accepted", wrong[i]);
+        assert_non_null(strstr(hd_err_message(), "--devices"));
+    }
+    refused("cuda:1,1", HD_INVALID, "1 stands twice");
+    refused("cuda+cpu:64", HD_LIMIT, "67 devices; a node has at most 64");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(without_gpus_the_cores_are_shared_out),
+        cmocka_unit_test(gpus_that_can_be_used_come_first),
+        cmocka_unit_test(ranks_of_gpus_share_the_cores_that_are_left),
+        cmocka_unit_test(gpus_that_must_be_there_and_are_not_are_refused),
+        cmocka_unit_test(what_is_not_a_list_of_devices_is_refused),
+    };
+    return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
+}
