@@ -88,9 +88,14 @@ enum hd_status hd_ckpt_writer_finish(struct hd_ckpt_writer *writer,
                                      struct hd_ckpt_shard *ret_shard);
 void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer); /* gives up: nothing stays; NULL is fine */
 
-/* Open, add one block per entry, finish. */
+/* Bytes of entry number `entry` from byte `at` of it on, of which `left_bytes` are still to come:
+ * where they are, until the next call, and how many of them, at least one. */
+typedef enum hd_status hd_ckpt_bytes_fn(void *context, size_t entry, int64_t at, int64_t left_bytes,
+                                        const void **ret_bytes, int64_t *ret_size_bytes);
+
+/* Open, add every entry piece by piece, finish. */
 enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ckpt_entry *entries,
-                                   const void *const *data, size_t count,
+                                   size_t count, hd_ckpt_bytes_fn *bytes_of, void *context,
                                    struct hd_ckpt_shard *ret_shard);
 
 /* ---- saving, phase two: one rank commits ---- */

@@ -279,8 +279,23 @@ void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer)
     free(writer);
 }
 
+static enum hd_status add_entry(struct hd_ckpt_writer *writer, size_t entry, int64_t size_bytes,
+                                hd_ckpt_bytes_fn *bytes_of, void *context)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, piece = 0; !st && at < size_bytes; at += piece) {
+        const void *bytes;
+
+        st = bytes_of(context, entry, at, size_bytes - at, &bytes, &piece);
+        if (!st)
+            st = hd_ckpt_writer_add(writer, bytes, (size_t)piece);
+    }
+    return st;
+}
+
 enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ckpt_entry *entries,
-                                   const void *const *data, size_t count,
+                                   size_t count, hd_ckpt_bytes_fn *bytes_of, void *context,
                                    struct hd_ckpt_shard *ret_shard)
 {
     struct hd_ckpt_writer *writer = NULL;
@@ -289,7 +304,7 @@ enum hd_status hd_ckpt_write_shard(const char *dir, int rank, const struct hd_ck
     if (st)
         return st;
     for (size_t i = 0; !st && i < count; i++)
-        st = hd_ckpt_writer_add(writer, data[i], (size_t)hd_ckpt_entry_bytes(&entries[i]));
+        st = add_entry(writer, i, hd_ckpt_entry_bytes(&entries[i]), bytes_of, context);
     if (st) {
         hd_ckpt_writer_drop(writer);
         return st;

@@ -13,22 +13,42 @@ enum { TRIAD_FLOATS = 8 << 20, TRIAD_TRIES = 4 }; /* three arrays of 32 MiB: bey
 
 /* ---- bandwidth ---- */
 
+/* Three arrays, where the backend's tensors lie. */
+static enum hd_status take_pool(const struct hd_backend_table *table, struct hd_backend *backend,
+                                size_t bytes, void **ret_pool)
+{
+    void *pool;
+
+    if (table->device)
+        return table->device->reserve(backend, (int64_t)bytes, false, ret_pool);
+    pool = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pool == MAP_FAILED)
+        return hd_err(HD_NO_MEMORY, "no memory to measure the bandwidth: %s", strerror(errno));
+    memset(pool, 0, bytes);
+    *ret_pool = pool;
+    return HD_OK;
+}
+
+static void give_pool_back(const struct hd_backend_table *table, struct hd_backend *backend,
+                           size_t bytes, void *pool)
+{
+    if (table->device)
+        table->device->release(backend, pool);
+    else
+        (void)munmap(pool, bytes);
+}
+
 /* out = a + b over arrays that no cache holds: the best of a few, in bytes per second. */
-static enum hd_status measure_bandwidth(const struct hd_backend_table *table,
-                                        struct hd_backend *backend, double *ret_bandwidth)
+static enum hd_status time_triads(const struct hd_backend_table *table, struct hd_backend *backend,
+                                  char *pool, double *ret_bandwidth)
 {
     const size_t bytes = (size_t)TRIAD_FLOATS * sizeof(float);
-    char *pool = mmap(NULL, 3 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const struct hd_add_args args = {
         .out = pool, .a = pool + bytes, .b = pool + 2 * bytes, .N = TRIAD_FLOATS, .dtype = HD_F32};
     struct hd_stream *stream = NULL;
     int64_t best_ns = INT64_MAX;
-    enum hd_status st;
+    enum hd_status st = table->stream_open(backend, &stream);
 
-    if (pool == MAP_FAILED)
-        return hd_err(HD_NO_MEMORY, "no memory to measure the bandwidth: %s", strerror(errno));
-    memset(pool, 0, 3 * bytes);
-    st = table->stream_open(backend, &stream);
     if (!st)
         st = table->prepare(backend, HD_K_add, &args);
     for (int i = 0; !st && i < TRIAD_TRIES; i++) {
@@ -42,8 +62,21 @@ static enum hd_status measure_bandwidth(const struct hd_backend_table *table,
     }
     if (stream)
         table->stream_close(stream);
-    (void)munmap(pool, 3 * bytes);
     *ret_bandwidth = 3.0 * (double)bytes / ((double)(best_ns > 0 ? best_ns : 1) * 1e-9);
+    return st;
+}
+
+static enum hd_status measure_bandwidth(const struct hd_backend_table *table,
+                                        struct hd_backend *backend, double *ret_bandwidth)
+{
+    const size_t bytes = 3 * (size_t)TRIAD_FLOATS * sizeof(float);
+    void *pool;
+    enum hd_status st = take_pool(table, backend, bytes, &pool);
+
+    if (st)
+        return st;
+    st = time_triads(table, backend, pool, ret_bandwidth);
+    give_pool_back(table, backend, bytes, pool);
     return st;
 }
 

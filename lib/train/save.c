@@ -145,50 +145,32 @@ static enum hd_status agree(struct hd_trainer *t, const struct outcome *mine,
     return HD_OK;
 }
 
-/* Piece by piece, so that a device's state passes through a bounded window. */
-static enum hd_status add_entry(struct hd_trainer *t, struct hd_ckpt_writer *writer,
-                                const char *tensor, int64_t size_bytes)
+struct shard_source {
+    const struct hd_reach *reach;
+    const struct shard_plan *plan;
+};
+
+/* All of it in host memory, a window at a time from a device. */
+static enum hd_status entry_bytes(void *context, size_t entry, int64_t at, int64_t left_bytes,
+                                  const void **ret_bytes, int64_t *ret_size_bytes)
 {
-    enum hd_status st = HD_OK;
+    const struct shard_source *s = context;
 
-    for (int64_t at = 0, piece; !st && at < size_bytes; at += piece) {
-        const void *bytes;
-
-        piece = hd_reach_piece(&t->reach, size_bytes - at);
-        st = hd_reach_fetch(&t->reach, tensor + at, piece, &bytes);
-        if (!st)
-            st = hd_ckpt_writer_add(writer, bytes, (size_t)piece);
-    }
-    return st;
-}
-
-static enum hd_status write_entries(struct hd_trainer *t, const char *dir,
-                                    const struct shard_plan *plan, struct hd_ckpt_shard *ret_shard)
-{
-    struct hd_ckpt_writer *writer;
-    enum hd_status st =
-        hd_ckpt_writer_open(dir, t->layout.rank, plan->entries, plan->count, &writer);
-
-    if (st)
-        return st;
-    for (size_t i = 0; !st && i < plan->count; i++)
-        st = add_entry(t, writer, plan->tensors[i], hd_ckpt_entry_bytes(&plan->entries[i]));
-    if (st) {
-        hd_ckpt_writer_drop(writer);
-        return st;
-    }
-    return hd_ckpt_writer_finish(writer, ret_shard);
+    *ret_size_bytes = hd_reach_piece(s->reach, left_bytes);
+    return hd_reach_fetch(s->reach, s->plan->tensors[entry] + at, *ret_size_bytes, ret_bytes);
 }
 
 static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct hd_arena *arena,
                                   struct outcome *ret_outcome)
 {
     struct shard_plan plan = {0};
+    struct shard_source source = {&t->reach, &plan};
     enum hd_status st = plan_shard(t, arena, &plan);
 
     *ret_outcome = (struct outcome){0};
     if (!st && plan.count) {
-        st = write_entries(t, dir, &plan, &ret_outcome->shard);
+        st = hd_ckpt_write_shard(dir, t->layout.rank, plan.entries, plan.count, entry_bytes,
+                                 &source, &ret_outcome->shard);
         ret_outcome->has_shard = !st;
     }
     if (st)

@@ -256,8 +256,9 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
         st = hd_lr_schedule_from_job(job, &t->schedule);
     if (!st)
         st = hd_job_data_open(job, options->tokenizer, options->tokens, &t->arena, &t->data);
-    if (!st)
-        st = t->table->open(&backend, &t->backend);
+    if (!st && !options->instance)
+        st = t->table->open(&backend, &t->own_backend);
+    t->backend = options->instance ? options->instance : t->own_backend;
     if (!st)
         st = hd_comm_mesh_group(t->comm, &t->layout.mesh, HD_GROUP_WORLD, &t->world);
     if (!st)
@@ -314,8 +315,8 @@ void hd_trainer_free(struct hd_trainer *t)
     hd_runner_free(t->runner);
     if (t->table->device && t->private_base)
         t->table->device->release(t->backend, t->private_base);
-    if (t->backend)
-        t->table->close(t->backend);
+    if (t->own_backend)
+        t->table->close(t->own_backend);
     hd_job_data_close(&t->data);
     hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);

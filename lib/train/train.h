@@ -39,6 +39,8 @@ struct hd_reservation {
 
 struct hd_trainer_options {
     const struct hd_backend_table *backend;
+    struct hd_backend *instance; /* of it, open, that the endpoint uses too; the trainer borrows it.
+                                    NULL: the trainer opens one of its own */
     struct hd_comm *comm; /* this rank's endpoint, nothing visible yet; the trainer borrows it */
     int rank;
     struct hd_layout_options layout;

@@ -16,6 +16,7 @@ struct hd_trainer {
     struct hd_layout layout;
     const struct hd_backend_table *table;
     struct hd_backend *backend;
+    struct hd_backend *own_backend; /* NULL: another's */
     struct hd_traits traits;
     struct hd_comm *comm;
     struct hd_comm_group *world;

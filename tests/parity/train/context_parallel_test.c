@@ -144,7 +144,7 @@ struct attempt {
 static enum hd_status one_step(struct harness_rank *r)
 {
     struct attempt *a = r->context;
-    const struct hd_trainer_options options = {.backend = hd_backend_cpu(),
+    const struct hd_trainer_options options = {.backend = harness_backend(),
                                                .comm = r->comm,
                                                .rank = r->rank,
                                                .private_bytes = a->private_bytes};

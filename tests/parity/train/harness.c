@@ -128,7 +128,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
     const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank};
+        .backend = harness_backend(), .comm = r->comm, .rank = r->rank};
     enum hd_status st = hd_trainer_new(r->job, &options, ret_trainer);
 
     return st ? st : hd_trainer_init(*ret_trainer);

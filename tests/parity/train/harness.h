@@ -16,6 +16,9 @@ struct harness {
 void harness_setup(struct harness *h, int64_t corpus_bytes);
 void harness_teardown(struct harness *h);
 
+/* What the ranks of this test run on: on_*.c, whichever the test is built with. */
+const struct hd_backend_table *harness_backend(void);
+
 /* A small job: 2 layers, C = 32, 4 heads of 8, F = 48, context 16, global batch 8, fp32, 20 steps.
  */
 struct hd_job harness_job(const struct harness *h, const char *family, int dp);

@@ -432,7 +432,9 @@ static void without_being_asked_nothing_is_reserved_or_written(void **state)
     run_layout(&job, &(struct hd_layout_options){0}, &arena, &without);
     assert_true(with.memory.profile > 0);
     assert_int_equal(without.memory.profile, 0);
-    assert_int_equal(with.memory.private_bytes - without.memory.private_bytes, with.memory.profile);
+    assert_int_equal(with.memory.private_bytes + with.memory.host_bytes -
+                         without.memory.private_bytes - without.memory.host_bytes,
+                     with.memory.profile);
     if (harness_threads(&job, DP, notes, run_steps))
         fail_msg("%s", hd_err_message());
     assert_int_equal(notes[0].len_bytes, 0);

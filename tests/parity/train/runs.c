@@ -204,7 +204,7 @@ static enum hd_status body(struct harness_rank *r)
 {
     struct run *run = r->shared ? r->shared : r->context;
     const struct hd_trainer_options options = {.backend =
-                                                   run->backend ? run->backend : hd_backend_cpu(),
+                                                   run->backend ? run->backend : harness_backend(),
                                                .comm = r->comm,
                                                .rank = r->rank,
                                                .layout = run->layout};
@@ -279,7 +279,7 @@ void run_layout_of(const struct hd_job *job, int rank, const struct hd_layout_op
     const struct hd_backend_options backend = {.threads = (int)job->threads};
     struct hd_traits traits;
 
-    hd_backend_cpu()->describe(&backend, &traits);
+    harness_backend()->describe(&backend, &traits);
     if (hd_layout_build(job, rank, &traits, options, arena, ret_layout))
         fail_msg("%s", hd_err_message());
 }

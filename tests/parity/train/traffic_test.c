@@ -129,7 +129,7 @@ static enum hd_status watch_step(struct harness_rank *r)
 {
     struct order *order = r->context;
     const struct hd_trainer_options options = {
-        .backend = hd_backend_cpu(), .comm = r->comm, .rank = r->rank, .layout = order->layout};
+        .backend = harness_backend(), .comm = r->comm, .rank = r->rank, .layout = order->layout};
     struct hd_step_result result;
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);

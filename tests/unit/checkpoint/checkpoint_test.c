@@ -435,10 +435,12 @@ static void overlapping_entries_must_be_equal(void **state)
 
         assert_int_equal(hd_ckpt_format_dir(f->attempt_dir, equal, dir, sizeof dir), HD_OK);
         hd_ckpt_entry_cut(&piece, 0, 0, 3);
-        assert_int_equal(hd_ckpt_write_shard(dir, 0, &piece, data, 1, &shards[0]), HD_OK);
+        assert_int_equal(hd_ckpt_write_shard(dir, 0, &piece, 1, bytes_in_array, data, &shards[0]),
+                         HD_OK);
         hd_ckpt_entry_cut(&piece, 0, 2, 2);
         data[0] = equal ? same : not_same;
-        assert_int_equal(hd_ckpt_write_shard(dir, 1, &piece, data, 1, &shards[1]), HD_OK);
+        assert_int_equal(hd_ckpt_write_shard(dir, 1, &piece, 1, bytes_in_array, data, &shards[1]),
+                         HD_OK);
         manifest = make_manifest(shards, 2);
         assert_int_equal(hd_ckpt_commit(dir, &manifest, NULL), HD_OK);
         assert_int_equal(hd_ckpt_open(dir, &ckpt), HD_OK);

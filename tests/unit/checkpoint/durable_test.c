@@ -166,7 +166,7 @@ static void assert_fails_on_a_full_disk(const char *dir)
     struct hd_ckpt *ckpt = NULL;
     char part[224];
 
-    assert_int_equal(hd_ckpt_write_shard(dir, 0, &entry, data, 1, &shard), HD_IO);
+    assert_int_equal(hd_ckpt_write_shard(dir, 0, &entry, 1, bytes_in_array, data, &shard), HD_IO);
     assert_non_null(strstr(hd_err_message(), dir));
     assert_non_null(strstr(hd_err_message(), "rank-00000.safetensors"));
     (void)snprintf(part, sizeof part, "%s/rank-00000.safetensors.part.%d", dir, (int)getpid());
@@ -212,7 +212,7 @@ static int try_on_a_small_disk(struct fixture *f)
         return 2;
     write_small_checkpoint(f->dir);
     dir_of_step(f, 200, next);
-    if (hd_ckpt_write_shard(next, 0, &entry, data, 1, &shard) != HD_IO ||
+    if (hd_ckpt_write_shard(next, 0, &entry, 1, bytes_in_array, data, &shard) != HD_IO ||
         !strstr(hd_err_message(), strerror(ENOSPC)))
         return 1;
     return hd_ckpt_verify(f->dir) == HD_OK && hd_ckpt_verify(next) == HD_NOT_FOUND ? 0 : 1;

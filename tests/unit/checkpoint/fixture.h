@@ -25,6 +25,9 @@ int tear_down(void **state);
  * in the whole tensor. The caller frees. */
 unsigned char *make_data(const struct hd_ckpt_entry *piece);
 
+/* For hd_ckpt_write_shard: context is an array of each entry's bytes. */
+hd_ckpt_bytes_fn bytes_in_array;
+
 /* One shard whose data are made by make_data. */
 struct hd_ckpt_shard write_shard(const char *dir, int rank, const struct hd_ckpt_entry *entries,
                                  size_t count);
