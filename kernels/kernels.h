@@ -1010,7 +1010,8 @@ struct hd_device_table {
     /* Device memory of zeros, whole pages of traits.page_bytes at a bound of 256 bytes at least. A
      * rank reserves its plan once.
      * host_reachable: the host may use the addresses too while nothing runs (tests, debugging).
-     * HD_NO_MEMORY says how much the device has and how much of it is free. */
+     * HD_NO_MEMORY says how much the device has and how much of it is free. release waits until
+     * nothing runs on the device any more. */
     enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, bool host_reachable,
                               void **ret_base);
     void (*release)(struct hd_backend *backend, void *base);

@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
-#include "comm/comm_internal.h"
+#include "comm/side.h"
 
 const char *hd_comm_kind_name(enum hd_comm_kind kind)
 {
@@ -373,6 +373,7 @@ static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_com
         return st;
     place = hd_comm_op_at(stream, stream->launched);
     *place = *op;
+    place->stream = stream;
     if (op->kind != HD_COMM_AFTER) {
         place->launch = ++stream->comm->launches;
         if (op->kind == HD_COMM_SEND)
@@ -512,6 +513,11 @@ enum hd_status hd_comm_all_to_all_v(struct hd_comm_group *group, struct hd_comm_
                                   .peer = -1};
     enum hd_status st = admit(group, stream, &op);
 
+    if (!st && group->comm->side && !op.overflow)
+        st = hd_err(HD_INVALID,
+                    "all_to_all_v in group %s: on a device the host never sees the counts; give an "
+                    "overflow flag",
+                    group->name);
     if (!st)
         st = check_pair(&op, span_bytes(&op, op.send_rows_max, op.count),
                         span_bytes(&op, op.recv_rows_max, op.count), false);
@@ -629,10 +635,15 @@ enum hd_status hd_comm_after(struct hd_comm_stream *stream, struct hd_comm_strea
 
 bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket)
 {
-    return stream->completed >= ticket;
+    bool done = true;
+
+    if (!hd_comm_has_ended(stream, ticket))
+        return false;
+    return !stream->comm->side || ticket == 0 ||
+           (hd_comm_side_done(stream, ticket, &done) == HD_OK && done);
 }
 
-enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket)
+static enum hd_status wait_launched(struct hd_comm_stream *stream, uint64_t ticket)
 {
     if (ticket > stream->sealed)
         return hd_err(HD_CONFLICT, "comm: stream %s: a wait for what is not launched yet",
@@ -640,17 +651,30 @@ enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket)
     return hd_comm_wait_for(stream, ticket);
 }
 
+enum hd_status hd_comm_wait(struct hd_comm_stream *stream, uint64_t ticket)
+{
+    const enum hd_status st = wait_launched(stream, ticket);
+
+    return st || !stream->comm->side || ticket == 0 ? st : hd_comm_wait_device(stream, ticket);
+}
+
 enum hd_status hd_comm_follow(struct hd_comm_stream *stream, struct hd_stream *compute)
 {
-    (void)compute; /* its launches have run when they returned */
-    return stream->comm->engine->failure(stream->comm);
+    enum hd_status st = stream->comm->engine->failure(stream->comm);
+
+    if (!st && stream->comm->side)
+        st = hd_comm_side_follow(stream, compute);
+    return st; /* on the host, what was launched on `compute` has run */
 }
 
 enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,
                                struct hd_stream *compute)
 {
-    (void)compute;
-    return hd_comm_wait(stream, ticket);
+    enum hd_status st = wait_launched(stream, ticket);
+
+    if (!st && stream->comm->side && ticket > 0)
+        st = hd_comm_side_wait_on(stream, ticket, compute);
+    return st;
 }
 
 enum hd_status hd_comm_wait_all(struct hd_comm *comm)

@@ -28,6 +28,7 @@ enum hd_comm_state { /* in step with enum hd_shm_flight_state */
 struct hd_comm_op {
     int kind; /* enum hd_comm_kind or HD_COMM_AFTER */
     struct hd_comm_group *group;
+    struct hd_comm_stream *stream;
     const char *send;
     char *recv;
     int64_t count; /* per member, as in the args of the kind; all_to_all_v: row_elems */
@@ -143,6 +144,7 @@ struct hd_comm {
     int group_count;
     struct hd_error failure;       /* status HD_OK while nothing failed */
     struct hd_comm_bell *bell;     /* the engine's: rung when an operation of this rank may move */
+    struct hd_comm_side *side;     /* side.h: visible memory is a device's; NULL: the host's */
     struct hd_comm_flight *flight; /* the engine's: what this rank launched */
     int spin_max;                  /* looks before a waiter sleeps */
     bool yielding;                 /* more ranks than processors: a spinning waiter gives way */
@@ -162,7 +164,9 @@ void hd_comm_sleep(struct hd_comm_bell *bell, uint32_t rung, int64_t timeout_ms)
 /* ---- progress.c ---- */
 
 enum hd_status hd_comm_poll_once(struct hd_comm *comm);
+/* Until a ticket has ended for the host; and until the device has run it, too. */
 enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket);
+enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket);
 
 /* How eagerly waits of this endpoint spin, with so many ranks on this node. */
 void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
@@ -213,6 +217,12 @@ size_t hd_comm_whole_pages(size_t size_bytes);
 static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stream, uint64_t place)
 {
     return &stream->ops[place % HD_COMM_QUEUE_MAX];
+}
+
+/* For the host; on a device it may still have to run. */
+static inline bool hd_comm_has_ended(const struct hd_comm_stream *stream, uint64_t ticket)
+{
+    return stream->completed >= ticket;
 }
 
 static inline bool hd_comm_reduces(int kind)

@@ -22,6 +22,8 @@ enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_of
     ret_offer->dtype = (int32_t)op->dtype;
     ret_offer->reduce = (int32_t)op->reduce;
     ret_offer->root = op->peer;
+    if (group->comm->side)
+        return HD_OK; /* counts are in device memory, and stay there */
     for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
         ret_offer->send_counts[m] = op->send_counts[m];
         if (ret_offer->send_counts[m] < 0)
@@ -134,5 +136,7 @@ enum hd_status hd_comm_meet(struct hd_comm_op *op, bool *ret_exceeded)
     const enum hd_status st = compare(op);
 
     *ret_exceeded = false;
-    return st || op->kind != HD_COMM_ALL_TO_ALL_V ? st : check_bounds(op, ret_exceeded);
+    return st || op->kind != HD_COMM_ALL_TO_ALL_V || op->group->comm->side
+               ? st
+               : check_bounds(op, ret_exceeded); /* a device checks them where the counts are */
 }

@@ -7,12 +7,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/comm_internal.h"
+#include "comm/side.h"
 
 enum { LAUNCHES_PER_STEP = 8 };
 enum { WAITING_MAX = 192, STANDING_MAX = 288 }; /* bytes; together they fit a reason that travels */
+enum { DEVICE_LOOK_US = 20 };
 enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 
 /* ---- failing ---- */
@@ -127,15 +129,24 @@ enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char 
 
 /* ---- the streams ---- */
 
+static enum hd_status step_after(struct hd_comm_op *op, bool *moved)
+{
+    enum hd_status st = HD_OK;
+
+    if (!hd_comm_has_ended(op->other, op->other_ticket))
+        return HD_OK;
+    if (op->stream->comm->side && op->other_ticket > 0)
+        st = hd_comm_side_wait_on(op->other, op->other_ticket, hd_comm_side_stream(op));
+    op->state = HD_COMM_COMPLETE;
+    *moved = true;
+    return st ? hd_comm_fail(op->stream->comm, st, "%s", hd_err_message()) : HD_OK;
+}
+
 static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
 {
     switch (op->kind) {
     case HD_COMM_AFTER:
-        if (hd_comm_done(op->other, op->other_ticket)) {
-            op->state = HD_COMM_COMPLETE;
-            *moved = true;
-        }
-        return HD_OK;
+        return step_after(op, moved);
     case HD_COMM_SEND:
         return op->group->comm->engine->send_step(op, moved);
     case HD_COMM_RECV:
@@ -206,6 +217,21 @@ static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
     return true;
 }
 
+/* The launch at the head, up to ticket `end`, is complete. */
+static enum hd_status end_launch(struct hd_comm_stream *stream, uint64_t end)
+{
+    while (stream->completed < end) {
+        if (stream->comm->side) {
+            const enum hd_status st = hd_comm_side_note_end(stream, stream->completed + 1);
+
+            if (st)
+                return hd_comm_fail(stream->comm, st, "%s", hd_err_message());
+        }
+        stream->completed++;
+    }
+    return HD_OK;
+}
+
 /* Steps the launch at the head of the stream, and what may begin beside it. */
 static enum hd_status step_stream(struct hd_comm_stream *stream, bool *moved)
 {
@@ -222,8 +248,11 @@ static enum hd_status step_stream(struct hd_comm_stream *stream, bool *moved)
         st = step_launch(stream, place, moved, &end, &complete, &blocking);
         if (st || blocking)
             return st;
-        if (complete && place == stream->completed)
-            stream->completed = end;
+        if (complete && place == stream->completed) {
+            st = end_launch(stream, end);
+            if (st)
+                return st;
+        }
         place = end;
     }
     return HD_OK;
@@ -312,7 +341,7 @@ static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket,
     st = progress(comm, moved);
     if (!st && !*moved)
         st = check_absent(comm);
-    if (!st && !*moved && !hd_comm_done(stream, ticket))
+    if (!st && !*moved && !hd_comm_has_ended(stream, ticket))
         hd_comm_sleep(bell, rung, left_ms < SLEEP_SLICE_MS ? left_ms : SLEEP_SLICE_MS);
     atomic_store(&bell->asleep, 0);
     return st;
@@ -328,7 +357,7 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
         bool moved = false;
         enum hd_status st = progress(comm, &moved);
 
-        if (st || hd_comm_done(stream, ticket))
+        if (st || hd_comm_has_ended(stream, ticket))
             return st;
         if (!moved && looks >= comm->spin_max) {
             const int64_t still_ms = hd_clock_now_ms() - still_since_ms;
@@ -345,5 +374,35 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
         }
         if (moved)
             looks = 0;
+    }
+}
+
+/* The device rings no bell: the host looks, often at first. Peers may need this rank meanwhile. */
+enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket)
+{
+    struct hd_comm *comm = stream->comm;
+    const int64_t begin_ms = hd_clock_now_ms();
+
+    for (int looks = 0;; looks++) {
+        bool done = false, moved = false;
+        enum hd_status st = hd_comm_side_done(stream, ticket, &done);
+
+        if (st)
+            return hd_comm_fail(comm, st, "%s", hd_err_message());
+        if (done)
+            return HD_OK;
+        st = progress(comm, &moved);
+        if (st)
+            return st;
+        if (hd_clock_now_ms() - begin_ms >= comm->deadline_ms)
+            return hd_comm_fail(comm, HD_TIMEOUT,
+                                "the device has not run what rank %d launched on stream %s for "
+                                "%lld ms",
+                                comm->rank, hd_comm_stream_text(stream->name),
+                                (long long)(hd_clock_now_ms() - begin_ms));
+        if (looks < comm->spin_max)
+            give_way(comm);
+        else
+            (void)usleep(DEVICE_LOOK_US);
     }
 }

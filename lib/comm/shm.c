@@ -18,7 +18,7 @@ enum { SELF_DEADLINE_MS = 5000 }; /* only a receive that nothing was sent to can
 /* ---- failing ---- */
 
 /* What a rank did last, from its flight record. */
-static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
+void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     const struct shm_area *area = shm_area_of(comm, rank);
     struct hd_flight_record records[HD_FLIGHT_MAX];
@@ -36,7 +36,7 @@ static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size
 }
 
 /* HD_OK or the job's first failure; composes its story once. */
-static enum hd_status check_failure(struct hd_comm *comm)
+enum hd_status shm_check_failure(struct hd_comm *comm)
 {
     const char *text;
     int index;
@@ -56,7 +56,7 @@ static enum hd_status check_failure(struct hd_comm *comm)
     return hd_comm_keep_failure(comm, st);
 }
 
-static void engine_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
+void shm_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
 {
     shm_fail(shm_of(comm)->block, SHM_REASON_OWN + comm->rank, st, reason);
 }
@@ -129,7 +129,7 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
 
 /* ---- the streams ---- */
 
-static bool has_left(const struct hd_comm *comm, int rank)
+bool shm_has_left(const struct hd_comm *comm, int rank)
 {
     return atomic_load(&shm_area_of(comm, rank)->left);
 }
@@ -154,12 +154,12 @@ static void unmap(struct hd_comm *comm)
     comm->engine_state = NULL;
 }
 
-static void engine_close(struct hd_comm *comm, bool clean)
+void shm_close(struct hd_comm *comm, bool clean)
 {
     struct shm_state *shm = shm_of(comm);
 
     if (!clean)
-        engine_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
+        shm_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
     atomic_store(&shm->area->left, 1);
     for (int r = 0; r < comm->world; r++)
         hd_comm_ring(&shm->block->areas[r].bell);
@@ -176,12 +176,12 @@ static const struct hd_comm_engine shm_engine = {
     .collective_missing = shm_collective_missing,
     .pair_missing = shm_pair_missing,
     .offer = shm_offer,
-    .has_left = has_left,
-    .latest = describe_latest,
+    .has_left = shm_has_left,
+    .latest = shm_describe_latest,
     .entered = shm_entered,
-    .failure = check_failure,
-    .abort = engine_abort,
-    .close = engine_close,
+    .failure = shm_check_failure,
+    .abort = shm_abort,
+    .close = shm_close,
 };
 
 static const struct hd_comm_engine self_engine = {
@@ -194,12 +194,12 @@ static const struct hd_comm_engine self_engine = {
     .collective_missing = shm_collective_missing,
     .pair_missing = shm_pair_missing,
     .offer = shm_offer,
-    .has_left = has_left,
-    .latest = describe_latest,
+    .has_left = shm_has_left,
+    .latest = shm_describe_latest,
     .entered = shm_entered,
-    .failure = check_failure,
-    .abort = engine_abort,
-    .close = engine_close,
+    .failure = shm_check_failure,
+    .abort = shm_abort,
+    .close = shm_close,
 };
 
 /* The endpoint with its state, nothing mapped yet. */
@@ -281,16 +281,16 @@ static enum hd_status attach(struct hd_comm *comm, int control_fd, const int *ra
     return HD_OK;
 }
 
-enum hd_status hd_comm_open_shm(int control_fd, const int *rank_fds, int rank, int world,
-                                int64_t deadline_ms, struct hd_comm **ret_comm)
+enum hd_status shm_join(const struct hd_comm_engine *engine, int control_fd, const int *rank_fds,
+                        int rank, int world, int64_t deadline_ms, struct hd_comm **ret_comm)
 {
     struct hd_comm *comm;
     enum hd_status st;
 
     if (world < 1 || world > HD_COMM_WORLD_MAX || rank < 0 || rank >= world)
-        return hd_err(HD_INVALID, "shm: rank %d of %d; use 0 <= rank < world <= %d", rank, world,
-                      HD_COMM_WORLD_MAX);
-    st = open_engine(&shm_engine, rank, world, deadline_ms, &comm);
+        return hd_err(HD_INVALID, "%s: rank %d of %d; use 0 <= rank < world <= %d", engine->name,
+                      rank, world, HD_COMM_WORLD_MAX);
+    st = open_engine(engine, rank, world, deadline_ms, &comm);
     if (st)
         return st;
     st = attach(comm, control_fd, rank_fds);
@@ -301,6 +301,12 @@ enum hd_status hd_comm_open_shm(int control_fd, const int *rank_fds, int rank, i
     }
     *ret_comm = comm;
     return HD_OK;
+}
+
+enum hd_status hd_comm_open_shm(int control_fd, const int *rank_fds, int rank, int world,
+                                int64_t deadline_ms, struct hd_comm **ret_comm)
+{
+    return shm_join(&shm_engine, control_fd, rank_fds, rank, world, deadline_ms, ret_comm);
 }
 
 enum hd_status hd_comm_open_self(struct hd_comm **ret_comm)

@@ -50,7 +50,7 @@ static struct shm_channel *find_channel(struct hd_comm_group *group, int member)
     return group->channels[member];
 }
 
-static struct shm_entry *entry_of(const struct hd_comm_op *op, int member)
+struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member)
 {
     struct shm_channel *channel = op->group->channels[member];
 
@@ -59,13 +59,13 @@ static struct shm_entry *entry_of(const struct hd_comm_op *op, int member)
 
 const struct hd_comm_offer *shm_offer(const struct hd_comm_op *op, int member)
 {
-    return &entry_of(op, member)->offer;
+    return &shm_entry_of(op, member)->offer;
 }
 
 static bool has_reached(const struct hd_comm_op *op, int member, enum shm_phase phase)
 {
     return find_channel(op->group, member) &&
-           atomic_load(&entry_of(op, member)->stamp) >= stamp_of(op->seq, phase);
+           atomic_load(&shm_entry_of(op, member)->stamp) >= stamp_of(op->seq, phase);
 }
 
 /* Whether all members have come to `phase`; op->member remembers how many were seen there. */
@@ -82,7 +82,7 @@ static void publish(struct hd_comm_op *op, enum shm_phase phase)
 {
     struct hd_comm_group *group = op->group;
 
-    atomic_store(&entry_of(op, group->index)->stamp, stamp_of(op->seq, phase));
+    atomic_store(&shm_entry_of(op, group->index)->stamp, stamp_of(op->seq, phase));
     op->member = 0;
     if (!reached(op, phase))
         return;
@@ -125,13 +125,17 @@ uint64_t shm_entered(struct hd_comm_group *group, int member)
 static enum hd_status enter(struct hd_comm_op *op)
 {
     const struct hd_comm *comm = op->group->comm;
-    struct shm_entry *entry = entry_of(op, op->group->index);
-    const enum hd_status st = hd_comm_make_offer(op, &entry->offer);
+    struct shm_entry *entry = shm_entry_of(op, op->group->index);
+    enum hd_status st = hd_comm_make_offer(op, &entry->offer);
 
+    if (!st && shm_of(comm)->local)
+        st = local_enter(op, entry);
     if (st)
         return st;
-    entry->send_offset = shm_offset(comm, op->send);
-    entry->recv_offset = shm_offset(comm, op->recv);
+    if (!shm_of(comm)->local) {
+        entry->send_offset = shm_offset(comm, op->send);
+        entry->recv_offset = shm_offset(comm, op->recv);
+    }
     hd_comm_set_state(op, HD_COMM_ENTERED);
     publish(op, SHM_IN);
     return HD_OK;
@@ -140,7 +144,7 @@ static enum hd_status enter(struct hd_comm_op *op)
 /* The entry is free when the collective that used it before is over for this rank. */
 static bool may_enter(const struct hd_comm_op *op)
 {
-    const struct shm_entry *entry = entry_of(op, op->group->index);
+    const struct shm_entry *entry = shm_entry_of(op, op->group->index);
 
     return op->seq <= SHM_RING || atomic_load_explicit(&entry->stamp, memory_order_relaxed) ==
                                       stamp_of(op->seq - SHM_RING, SHM_OVER);
@@ -152,7 +156,7 @@ static bool may_enter(const struct hd_comm_op *op)
 static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_from, uint64_t *ret_to,
                       int64_t *ret_bytes)
 {
-    const struct shm_entry *entry = entry_of(op, member);
+    const struct shm_entry *entry = shm_entry_of(op, member);
     const int64_t unit = hd_comm_unit_bytes(op);
     const int me = op->group->index;
     uint64_t to = shm_offset(op->group->comm, op->recv);
@@ -228,8 +232,8 @@ static enum hd_status spread(struct hd_comm_op *op, int64_t at, int64_t bytes)
 
         if (m == group->index)
             continue;
-        st = shm_reach(group->comm, group->members[m], entry_of(op, m)->recv_offset + (uint64_t)at,
-                       bytes, &to);
+        st = shm_reach(group->comm, group->members[m],
+                       shm_entry_of(op, m)->recv_offset + (uint64_t)at, bytes, &to);
         if (st)
             return st;
         memcpy(to, op->recv + at, (size_t)bytes);
@@ -257,9 +261,10 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
     if (n > 0) {
         for (int m = 0; m < group->size; m++) {
             char *at;
-            const enum hd_status st = shm_reach(
-                group->comm, group->members[m],
-                entry_of(op, m)->send_offset + (uint64_t)((shift + begin) * size), n * size, &at);
+            const enum hd_status st =
+                shm_reach(group->comm, group->members[m],
+                          shm_entry_of(op, m)->send_offset + (uint64_t)((shift + begin) * size),
+                          n * size, &at);
 
             if (st)
                 return st;
@@ -281,6 +286,10 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
 
 static enum hd_status move(struct hd_comm_op *op, bool *ret_finished)
 {
+    if (shm_of(op->group->comm)->local) {
+        *ret_finished = true; /* enqueued */
+        return local_move(op);
+    }
     if (hd_comm_reduces(op->kind))
         return move_reduce(op, ret_finished);
     return move_pull(op, ret_finished);
@@ -301,10 +310,17 @@ static void leave(struct hd_comm_op *op)
     publish(op, SHM_OUT);
 }
 
-static void finish(struct hd_comm_op *op)
+static enum hd_status finish(struct hd_comm_op *op)
 {
-    atomic_store(&entry_of(op, op->group->index)->stamp, stamp_of(op->seq, SHM_OVER));
+    if (shm_of(op->group->comm)->local) {
+        const enum hd_status st = local_finish(op);
+
+        if (st)
+            return st;
+    }
+    atomic_store(&shm_entry_of(op, op->group->index)->stamp, stamp_of(op->seq, SHM_OVER));
     hd_comm_set_state(op, HD_COMM_COMPLETE);
+    return HD_OK;
 }
 
 /* Maps what the members have made visible, so that later operations find it mapped. */
@@ -329,14 +345,12 @@ static enum hd_status meet(struct hd_comm_op *op)
     bool exceeded = false;
     enum hd_status st = hd_comm_meet(op, &exceeded);
 
-    if (!st && !op->group->met)
+    if (!st && !op->group->met && !shm_of(op->group->comm)->local)
         st = map_members(op->group);
     if (st)
         return st;
-    if (op->kind == HD_COMM_BARRIER) {
-        finish(op);
-        return HD_OK;
-    }
+    if (op->kind == HD_COMM_BARRIER)
+        return finish(op);
     begin_moving(op);
     if (exceeded)
         leave(op); /* nothing moves */
@@ -363,7 +377,7 @@ enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved)
             leave(op);
     }
     if (!st && op->state == HD_COMM_LEAVING && reached(op, SHM_OUT)) {
-        finish(op);
+        st = finish(op);
         *moved = true;
     }
     return st;

@@ -23,6 +23,7 @@ struct shm_state {
     int rank_fds[HD_SHM_WORLD_MAX];
     char *peer_base[HD_SHM_WORLD_MAX]; /* NULL until mapped */
     uint64_t peer_bytes[HD_SHM_WORLD_MAX];
+    struct local *local; /* local.c: visible memory is a device's; NULL: the host's */
 };
 
 static inline struct shm_state *shm_of(const struct hd_comm *comm)
@@ -60,5 +61,25 @@ uint64_t shm_entered(struct hd_comm_group *group, int member);
 
 /* Opens this rank's side of a group. */
 enum hd_status shm_group_open(struct hd_comm_group *group);
+
+/* ---- what the engine local shares with shm: everything but where memory is ---- */
+
+enum hd_status shm_join(const struct hd_comm_engine *engine, int control_fd, const int *rank_fds,
+                        int rank, int world, int64_t deadline_ms, struct hd_comm **ret_comm);
+void shm_close(struct hd_comm *comm, bool clean);
+enum hd_status shm_check_failure(struct hd_comm *comm);
+void shm_abort(struct hd_comm *comm, enum hd_status st, const char *reason);
+bool shm_has_left(const struct hd_comm *comm, int rank);
+void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
+struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member);
+
+/* ---- local.c: the steps of an operation that touch memory, where it is a device's ---- */
+
+enum hd_status local_enter(const struct hd_comm_op *op, struct shm_entry *entry);
+enum hd_status local_move(struct hd_comm_op *op);
+enum hd_status local_finish(struct hd_comm_op *op);
+enum hd_status local_post(const struct hd_comm_op *op, struct shm_slot *slot);
+enum hd_status local_take(struct hd_comm_op *op, struct shm_slot *slot);
+enum hd_status local_taken(const struct hd_comm_op *op, const struct shm_slot *slot);
 
 #endif

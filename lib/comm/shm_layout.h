@@ -31,16 +31,18 @@
 enum {
     SHM_RING = 16,   /* collectives of one group under way at once (several streams) */
     SHM_OUTBOX = 32, /* sends from one rank to another under way at once */
-    SHM_VERSION = 2,
+    SHM_VERSION = 3,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
 
 enum shm_phase { SHM_NONE, SHM_IN, SHM_OUT, SHM_OVER }; /* entered; left; complete for its owner */
 
-/* One member's part in one collective of a group. Offsets count from the start of its region. */
+/* One member's part in one collective of a group. Offsets count from the start of its region; of
+ * ranks on one device (local.h) they are addresses, and so are the others, in their one process. */
 struct shm_entry {
     _Alignas(64) _Atomic uint64_t stamp;
     uint64_t send_offset, recv_offset;
+    uint64_t send_counts, came, went; /* local: counts; events: it may be read, it was moved */
     struct hd_comm_offer offer;
 };
 
@@ -51,17 +53,19 @@ struct shm_channel {
 
 enum shm_post { SHM_FREE, SHM_POSTED, SHM_TAKEN };
 
-/* One send under way. The sender frees and posts, the receiver takes. */
+/* One send under way. The sender frees and posts, the receiver takes (and says `went`). */
 struct shm_slot {
     _Alignas(64) _Atomic uint32_t post;
     uint32_t dtype;
     uint64_t group_id, seq, offset;
+    uint64_t came, went; /* local: as of an entry */
     int64_t count;
 };
 
 struct shm_area {
     _Alignas(64) struct hd_comm_bell bell;
     _Alignas(64) _Atomic uint32_t attached, left;
+    _Atomic uint32_t enqueuing;     /* local: it may just hand memory of its peers to the device */
     _Atomic uint64_t visible_bytes; /* 0 until the region is there */
     struct hd_comm_flight flight;
     struct shm_channel channels[HD_COMM_GROUPS_MAX];

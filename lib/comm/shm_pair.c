@@ -31,6 +31,12 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
         slot->seq = op->seq;
         slot->offset = shm_offset(comm, op->send);
         slot->count = op->count;
+        if (shm_of(comm)->local) {
+            const enum hd_status st = local_post(op, slot);
+
+            if (st)
+                return st;
+        }
         op->slot = slot;
         hd_comm_set_state(op, HD_COMM_LEAVING);
         atomic_store(&slot->post, SHM_POSTED);
@@ -38,6 +44,12 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
         *moved = true;
     }
     if (op->state == HD_COMM_LEAVING && atomic_load(&slot->post) == SHM_TAKEN) {
+        if (shm_of(comm)->local) {
+            const enum hd_status st = local_taken(op, slot);
+
+            if (st)
+                return st;
+        }
         atomic_store(&slot->post, SHM_FREE);
         hd_comm_set_state(op, HD_COMM_COMPLETE);
         *moved = true;
@@ -74,7 +86,29 @@ static enum hd_status accept_post(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Copies up to SHM_STEP_BYTES; gives the slot back when all is here. */
+/* Everything is here, or on its way on the device: gives the slot back. */
+static void give_back(struct hd_comm_op *op)
+{
+    struct shm_slot *slot = op->slot;
+
+    hd_comm_set_state(op, HD_COMM_COMPLETE);
+    atomic_store(&slot->post, SHM_TAKEN);
+    hd_comm_ring(&shm_area_of(op->group->comm, peer_rank(op))->bell);
+}
+
+static enum hd_status take_on_device(struct hd_comm_op *op)
+{
+    const enum hd_status st = local_take(op, op->slot);
+
+    if (st)
+        return st;
+    if (peer_rank(op) != op->group->comm->rank)
+        op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)hd_comm_unit_bytes(op);
+    give_back(op);
+    return HD_OK;
+}
+
+/* Copies up to SHM_STEP_BYTES. */
 static enum hd_status take(struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
@@ -94,11 +128,8 @@ static enum hd_status take(struct hd_comm_op *op)
             op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)n;
         op->cursor += n;
     }
-    if (op->cursor == bytes) {
-        hd_comm_set_state(op, HD_COMM_COMPLETE);
-        atomic_store(&slot->post, SHM_TAKEN);
-        hd_comm_ring(&shm_area_of(comm, peer_rank(op))->bell);
-    }
+    if (op->cursor == bytes)
+        give_back(op);
     return HD_OK;
 }
 
@@ -118,7 +149,7 @@ enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved)
         *moved = true;
     }
     if (!st && op->state == HD_COMM_MOVING) {
-        st = take(op);
+        st = shm_of(op->group->comm)->local ? take_on_device(op) : take(op);
         *moved = true;
     }
     return st;

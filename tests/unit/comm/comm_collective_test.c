@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "late_device.h"
 #include "ranks.h"
 
 /* ---- inputs and expectations, from nothing but (rank, index) ---- */
@@ -290,16 +291,18 @@ static void try_all_to_all_v(struct desk *desk, const struct sizes *sizes, int32
     const int64_t rows_max = (int64_t)6 * scale * desk->size; /* 6: the largest of (...) % 7 */
     char *recv = desk->self->base, *send = recv + ((size_t)rows_max * row + 63) / 64 * 64,
          *at = recv;
-    int32_t send_counts[RANKS_MAX], recv_counts[RANKS_MAX], overflow = 0;
+    int32_t *send_counts = desk->self->counts, *recv_counts = send_counts + RANKS_MAX,
+            *overflow = recv_counts + RANKS_MAX;
     const struct hd_comm_all_to_all_v_args args = {send,        recv,         send_counts,
-                                                   recv_counts, &overflow,    rows_max,
+                                                   recv_counts, overflow,     rows_max,
                                                    rows_max,    sizes->count, sizes->dtype};
 
     for (int m = 0; m < desk->size; m++)
         send_counts[m] = rows_from(desk->index, m, scale);
+    *overflow = 0;
     fill(send, desk->self->rank, rows_max * sizes->count, sizes->dtype);
     CHECK_OK(desk->self, finish(desk, hd_comm_all_to_all_v(desk->group, desk->stream, &args)));
-    CHECK(desk->self, overflow == 0);
+    CHECK(desk->self, *overflow == 0);
     for (int m = 0; m < desk->size; m++) {
         char *theirs = input_of(desk, m, rows_max, sizes);
         const size_t bytes = (size_t)rows_from(m, desk->index, scale) * row;
@@ -489,6 +492,7 @@ static void the_engine_self_copies(void **state)
     assert_string_equal(hd_comm_engine_name(self.comm), "self");
     assert_int_equal(hd_comm_visible(self.comm, 16 << 20, &base), HD_OK);
     self.base = base;
+    self.counts = (int32_t *)(self.base + (16 << 20)) - 64;
     assert_int_equal(hd_comm_group(self.comm, "world", members, 1, &desk.group), HD_OK);
     desk.stream = hd_comm_stream(self.comm, HD_COMM_STREAM_GATHER);
     try_all_sizes(&desk, true);
@@ -563,6 +567,9 @@ int main(void)
         cmocka_unit_test(groups_of_one_copy),
         cmocka_unit_test(the_engine_self_copies),
     };
+
+    if (RANKS_ON_DEVICE)
+        late_device_seed(20);
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

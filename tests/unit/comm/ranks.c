@@ -15,6 +15,8 @@
 
 #include "base/clock.h"
 #include "comm/gloo.h"
+#include "comm/local.h"
+#include "late_device.h"
 
 void rank_failed(struct rank *self, const char *file, int line, const char *what)
 {
@@ -34,7 +36,8 @@ uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
 /* How the ranks come together. */
 struct meeting {
     enum ranks_engine engine;
-    struct hd_shm_control *ctl;            /* shm */
+    struct hd_shm_control *ctl;            /* shm, local */
+    struct hd_comm_hub *hub;               /* local */
     struct hd_gloo_door *doors[RANKS_MAX]; /* gloo: opened before the ranks start */
     struct hd_gloo_card cards[RANKS_MAX];
 };
@@ -53,6 +56,11 @@ static void prepare(struct meeting *meeting, enum ranks_engine engine, int world
         assert_int_equal(hd_shm_control_new(world, &meeting->ctl), HD_OK);
         return;
     }
+    if (engine == ENGINE_LOCAL) {
+        assert_int_equal(hd_comm_hub_new(world, &meeting->hub), HD_OK);
+        meeting->ctl = hd_comm_hub_control(meeting->hub);
+        return;
+    }
     for (int r = 0; r < world; r++) {
         assert_int_equal(hd_gloo_door_open("127.0.0.1", "here", &meeting->doors[r]), HD_OK);
         meeting->cards[r] = *hd_gloo_door_card(meeting->doors[r]);
@@ -61,14 +69,31 @@ static void prepare(struct meeting *meeting, enum ranks_engine engine, int world
 
 static void clean_up(struct meeting *meeting)
 {
-    hd_shm_control_free(meeting->ctl);
+    if (meeting->hub)
+        hd_comm_hub_free(meeting->hub);
+    else
+        hd_shm_control_free(meeting->ctl);
     for (int r = 0; r < RANKS_MAX && meeting->doors[r]; r++)
         hd_gloo_door_close(meeting->doors[r]);
 }
 
-static enum hd_status attach(const struct meeting *meeting, const struct rank *self,
-                             int64_t deadline_ms, struct hd_comm **ret_comm)
+static enum hd_status attach_device(const struct meeting *meeting, struct rank *self,
+                                    int64_t deadline_ms, struct hd_comm **ret_comm)
 {
+    const struct hd_backend_options options = {.threads = 1};
+    struct hd_comm_device device = {.table = late_device(), .host_reachable = true};
+    enum hd_status st = device.table->open(&options, &device.backend);
+
+    self->table = device.table;
+    self->backend = device.backend;
+    return st ? st : hd_comm_open_local(meeting->hub, self->rank, &device, deadline_ms, ret_comm);
+}
+
+static enum hd_status attach(const struct meeting *meeting, struct rank *self, int64_t deadline_ms,
+                             struct hd_comm **ret_comm)
+{
+    if (meeting->engine == ENGINE_LOCAL)
+        return attach_device(meeting, self, deadline_ms, ret_comm);
     if (meeting->engine == ENGINE_GLOO)
         return hd_comm_open_gloo(meeting->doors[self->rank], meeting->cards, self->rank,
                                  self->world, deadline_ms, ret_comm);
@@ -88,11 +113,14 @@ static void run_rank(const struct start *start)
     CHECK_OK(&self, attach(start->meeting, &self, deadline_ms, &self.comm));
     if (hd_comm_visible(self.comm, bytes, &base) == HD_OK) {
         self.base = base;
+        self.counts = (int32_t *)(self.base + bytes) - 64;
         ranks->body(&self);
     } else {
         rank_failed(&self, __FILE__, __LINE__, "visible memory");
     }
     hd_comm_free(self.comm);
+    if (self.backend)
+        self.table->close(self.backend);
     self.report->finished = true;
 }
 
@@ -146,7 +174,7 @@ struct report *ranks_run_on(enum ranks_engine engine, const struct ranks *ranks,
     prepare(&meeting, engine, ranks->world);
     for (int r = 0; r < ranks->world; r++)
         starts[r] = (struct start){ranks, &meeting, r, &reports[r]};
-    if (ranks->as == AS_THREADS)
+    if (ranks->as == AS_THREADS || engine == ENGINE_LOCAL)
         run_threads(starts, ranks, reports);
     else
         run_processes(starts, ranks, reports);

@@ -13,14 +13,16 @@
 
 #include "comm/comm.h"
 #include "comm/shm_control.h"
+#include "kernels/kernels.h"
 
 enum ranks_as { AS_THREADS, AS_PROCESSES };
 
 /* Which engine connects the ranks. The same cases are built once for each. */
-enum ranks_engine { ENGINE_SHM, ENGINE_GLOO };
+enum ranks_engine { ENGINE_SHM, ENGINE_GLOO, ENGINE_LOCAL };
 #ifndef RANKS_ENGINE
 #define RANKS_ENGINE ENGINE_SHM
 #endif
+#define RANKS_ON_DEVICE (RANKS_ENGINE == ENGINE_LOCAL)
 
 enum { RANKS_MAX = 8, NUMBERS_MAX = 64 };
 
@@ -40,11 +42,15 @@ struct rank {
     int rank, world;
     struct hd_comm *comm; /* attached, with visible memory */
     char *base;           /* of visible memory */
+    int32_t *counts;      /* [64], also there, at its end: what a device reads of an all_to_all_v */
+    const struct hd_backend_table *table; /* on a device: of the rank's own backend; else NULL */
+    struct hd_backend *backend;
     struct report *report;
     const void *arg;
 };
 
-/* How to run. Zero fields: as threads, 1 MiB visible, a deadline of 60 s. */
+/* How to run. On one device all ranks are threads, whatever is asked. Zero fields: as threads, 1
+ * MiB visible, a deadline of 60 s. */
 struct ranks {
     int world;
     enum ranks_as as;
@@ -52,7 +58,8 @@ struct ranks {
     int64_t deadline_ms;
     void (*body)(struct rank *self);
     const void *arg;
-    /* called in the parent while the ranks run; may be NULL. ctl: NULL on gloo, which has none */
+    /* called in the parent while the ranks run; may be NULL. ctl: NULL on gloo, which has none;
+     * pids: NULL of threads */
     void (*parent)(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports);
 };
 

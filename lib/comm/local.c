@@ -1,0 +1,429 @@
+/* The engine local: ranks that are threads of one process on one device. They meet as the ranks of
+ * shm do, in the same memory with the same steps (shm_collective.c, shm_pair.c); what is here is
+ * what those steps do where memory is a device's:
+ *
+ *   enter    records `came` on the rank's stream: what it sends is there, what it receives is free
+ *   move     its stream waits for everybody's `came`; kernels and copies; records `went`
+ *   finish   its stream waits for everybody's `went`: its buffers are complete, and nobody's any
+ * more
+ *
+ * Each of these only enqueues, and whatever a stream is made to wait for has been enqueued before;
+ * so the device always has something that can run, in whatever order it takes the streams.
+ *
+ * Events belong to the hub and not to the endpoint: a slow peer may still enqueue a wait for `went`
+ * when the rank that recorded it has long gone. Memory belongs to the endpoint: after a clean end
+ * no peer refers to it, and after a failure an endpoint waits for peers that are just enqueuing. */
+#include "comm/local.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/shm_internal.h"
+#include "comm/side.h"
+
+struct local_event {
+    struct hd_event *event;
+    void (*free_event)(struct hd_event *event);
+    struct local_event *next; /* of the hub's */
+};
+
+struct hd_comm_hub {
+    struct hd_shm_control *ctl;
+    pthread_mutex_t lock;
+    struct local_event *events; /* all that its endpoints ever made */
+};
+
+struct local {
+    struct hd_comm_hub *hub;
+    struct hd_event *came[HD_COMM_GROUPS_MAX][SHM_RING], *went[HD_COMM_GROUPS_MAX][SHM_RING];
+    struct hd_event *sent[HD_COMM_WORLD_MAX][SHM_OUTBOX];  /* by receiver */
+    struct hd_event *taken[HD_COMM_WORLD_MAX][SHM_OUTBOX]; /* by sender */
+};
+
+/* ---- the hub ---- */
+
+enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub)
+{
+    struct hd_comm_hub *hub = calloc(1, sizeof *hub);
+    enum hd_status st;
+
+    if (!hub)
+        return hd_err(HD_NO_MEMORY, "comm: no memory for a hub of %d ranks", world);
+    st = hd_shm_control_new(world, &hub->ctl);
+    if (st) {
+        free(hub);
+        return st;
+    }
+    (void)pthread_mutex_init(&hub->lock, NULL);
+    *ret_hub = hub;
+    return HD_OK;
+}
+
+void hd_comm_hub_free(struct hd_comm_hub *hub)
+{
+    if (!hub)
+        return;
+    while (hub->events) {
+        struct local_event *event = hub->events;
+
+        hub->events = event->next;
+        event->free_event(event->event);
+        free(event);
+    }
+    hd_shm_control_free(hub->ctl);
+    (void)pthread_mutex_destroy(&hub->lock);
+    free(hub);
+}
+
+struct hd_shm_control *hd_comm_hub_control(struct hd_comm_hub *hub)
+{
+    return hub->ctl;
+}
+
+/* ---- events ---- */
+
+static const struct hd_device_table *calls_of(const struct hd_comm *comm)
+{
+    return hd_comm_side_calls(comm->side);
+}
+
+/* An event of the hub at its place, made when it is first asked for. */
+static enum hd_status need_event(const struct hd_comm *comm, struct hd_event **place)
+{
+    struct hd_comm_hub *hub = shm_of(comm)->local->hub;
+    struct local_event *made;
+    enum hd_status st;
+
+    if (*place)
+        return HD_OK;
+    made = calloc(1, sizeof *made);
+    if (!made)
+        return hd_err(HD_NO_MEMORY, "local: no memory for an event");
+    st = calls_of(comm)->event_new(comm->side->device.backend, false, &made->event);
+    if (st) {
+        free(made);
+        return st;
+    }
+    made->free_event = calls_of(comm)->event_free;
+    (void)pthread_mutex_lock(&hub->lock);
+    made->next = hub->events;
+    hub->events = made;
+    (void)pthread_mutex_unlock(&hub->lock);
+    *place = made->event;
+    return HD_OK;
+}
+
+static enum hd_status record(const struct hd_comm_op *op, struct hd_event **place,
+                             uint64_t *ret_event)
+{
+    const struct hd_comm *comm = op->stream->comm;
+    enum hd_status st = need_event(comm, place);
+
+    if (!st)
+        st = calls_of(comm)->event_record(*place, hd_comm_side_stream(op));
+    if (!st)
+        *ret_event = (uint64_t)(uintptr_t)*place;
+    return st;
+}
+
+static enum hd_status wait_for(const struct hd_comm_op *op, uint64_t event)
+{
+    return calls_of(op->stream->comm)
+        ->event_wait(hd_comm_side_stream(op), (struct hd_event *)(uintptr_t)event);
+}
+
+/* ---- enqueuing, never behind a failure ---- */
+
+static enum hd_status begin(const struct hd_comm_op *op)
+{
+    struct hd_comm *comm = op->stream->comm;
+    enum hd_status st;
+
+    atomic_store(&shm_of(comm)->area->enqueuing, 1);
+    st = shm_check_failure(comm);
+    if (st)
+        atomic_store(&shm_of(comm)->area->enqueuing, 0);
+    return st;
+}
+
+static enum hd_status end(const struct hd_comm_op *op, enum hd_status st)
+{
+    struct hd_comm *comm = op->stream->comm;
+
+    atomic_store(&shm_of(comm)->area->enqueuing, 0);
+    return st ? hd_comm_fail(comm, st, "%s #%" PRIu64 " of group %s: %s", hd_comm_op_name(op),
+                             op->seq, op->group->name, hd_err_message())
+              : HD_OK;
+}
+
+/* ---- a collective ---- */
+
+static int channel_of(const struct hd_comm_op *op)
+{
+    const struct shm_channel *channel = op->group->channels[op->group->index];
+
+    return (int)(channel - shm_of(op->group->comm)->area->channels);
+}
+
+enum hd_status local_enter(const struct hd_comm_op *op, struct shm_entry *entry)
+{
+    struct local *local = shm_of(op->group->comm)->local;
+    enum hd_status st = begin(op);
+
+    if (st)
+        return st;
+    entry->send_offset = (uint64_t)(uintptr_t)op->send;
+    entry->recv_offset = (uint64_t)(uintptr_t)op->recv;
+    entry->send_counts = (uint64_t)(uintptr_t)op->send_counts;
+    return end(op, record(op, &local->came[channel_of(op)][op->seq % SHM_RING], &entry->came));
+}
+
+static char *send_of(const struct hd_comm_op *op, int member)
+{
+    return (char *)(uintptr_t)shm_entry_of(op, member)->send_offset;
+}
+
+static char *recv_of(const struct hd_comm_op *op, int member)
+{
+    return (char *)(uintptr_t)shm_entry_of(op, member)->recv_offset;
+}
+
+static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *from, int64_t bytes)
+{
+    if (bytes == 0 || to == from)
+        return HD_OK;
+    return calls_of(op->group->comm)->copy(hd_comm_side_stream(op), to, from, bytes);
+}
+
+/* From each member what is for this one; a broadcast from its root alone. */
+static enum hd_status pull(struct hd_comm_op *op)
+{
+    struct hd_comm_group *group = op->group;
+    const int64_t unit = hd_comm_unit_bytes(op);
+    const int me = group->index;
+    enum hd_status st = HD_OK;
+
+    for (int n = 1; n <= group->size && !st; n++) { /* not all from the same member at once */
+        const int m = (me + n) % group->size;
+
+        if (op->kind == HD_COMM_BROADCAST && (m != op->peer || m == me))
+            continue;
+        if (op->kind == HD_COMM_BROADCAST)
+            st = copy(op, op->recv, recv_of(op, m), unit);
+        else if (op->kind == HD_COMM_ALL_GATHER)
+            st = copy(op, op->recv + m * unit, send_of(op, m), unit);
+        else
+            st = copy(op, op->recv + m * unit, send_of(op, m) + me * unit, unit);
+        if (m != me)
+            group->counts[op->kind].moved_bytes += (uint64_t)unit;
+    }
+    return st;
+}
+
+/* This member's share of everybody's input, in the order of the group, to everybody who gets it. As
+ * in shm an element is read and written by one member alone, so an all-reduce may be in place. */
+static enum hd_status reduce(struct hd_comm_op *op)
+{
+    struct hd_comm_group *group = op->group;
+    const int64_t size = (int64_t)hd_dtype_size(op->dtype);
+    const bool everywhere = op->kind == HD_COMM_ALL_REDUCE;
+    struct hd_combine_args args = {.outs = everywhere ? group->size : 1,
+                                   .ins = group->size,
+                                   .dtype = op->dtype,
+                                   .max = op->reduce == HD_COMM_MAX};
+    int64_t begin = 0, end = op->count;
+
+    if (everywhere)
+        hd_comm_slice(op->count, op->dtype, group->size, group->index, &begin, &end);
+    args.count = end - begin;
+    if (args.count == 0)
+        return HD_OK;
+    for (int m = 0; m < group->size; m++) {
+        const int64_t shift = everywhere ? begin : group->index * op->count;
+
+        args.in[m] = send_of(op, m) + shift * size;
+        if (everywhere)
+            args.out[m] = recv_of(op, m) + begin * size;
+    }
+    if (!everywhere)
+        args.out[0] = op->recv;
+    group->counts[op->kind].moved_bytes +=
+        (uint64_t)((group->size - 1) * args.count * size * (everywhere ? 2 : 1));
+    return calls_of(group->comm)->combine(hd_comm_side_stream(op), &args);
+}
+
+static enum hd_status exchange_rows(struct hd_comm_op *op)
+{
+    struct hd_comm_group *group = op->group;
+    struct hd_exchange_rows_args args = {.out = op->recv,
+                                         .recv_counts = op->recv_counts,
+                                         .overflow = op->overflow,
+                                         .members = group->size,
+                                         .index = group->index,
+                                         .row_bytes = hd_comm_unit_bytes(op)};
+
+    for (int m = 0; m < group->size; m++) {
+        const struct shm_entry *entry = shm_entry_of(op, m);
+
+        args.send[m] = send_of(op, m);
+        args.send_counts[m] = (const int32_t *)(uintptr_t)entry->send_counts;
+        args.send_rows_max[m] = entry->offer.send_rows_max;
+        args.recv_rows_max[m] = entry->offer.recv_rows_max;
+    }
+    return calls_of(group->comm)->exchange_rows(hd_comm_side_stream(op), &args);
+}
+
+enum hd_status local_move(struct hd_comm_op *op)
+{
+    struct hd_comm_group *group = op->group;
+    struct local *local = shm_of(group->comm)->local;
+    struct shm_entry *own = shm_entry_of(op, group->index);
+    enum hd_status st = begin(op);
+
+    if (st)
+        return st;
+    for (int m = 0; m < group->size && !st; m++)
+        st = m == group->index ? HD_OK : wait_for(op, shm_entry_of(op, m)->came);
+    if (!st && hd_comm_reduces(op->kind))
+        st = reduce(op);
+    else if (!st && op->kind == HD_COMM_ALL_TO_ALL_V)
+        st = exchange_rows(op);
+    else if (!st)
+        st = pull(op);
+    if (!st)
+        st = record(op, &local->went[channel_of(op)][op->seq % SHM_RING], &own->went);
+    return end(op, st);
+}
+
+/* A barrier has moved nothing: it ends when everybody came. */
+enum hd_status local_finish(struct hd_comm_op *op)
+{
+    struct hd_comm_group *group = op->group;
+    enum hd_status st = begin(op);
+
+    if (st)
+        return st;
+    for (int m = 0; m < group->size && !st; m++) {
+        const struct shm_entry *entry = shm_entry_of(op, m);
+
+        if (m != group->index)
+            st = wait_for(op, op->kind == HD_COMM_BARRIER ? entry->came : entry->went);
+    }
+    return end(op, st);
+}
+
+/* ---- a send and its receive ---- */
+
+enum hd_status local_post(const struct hd_comm_op *op, struct shm_slot *slot)
+{
+    struct hd_comm *comm = op->group->comm;
+    const int to = op->group->members[op->peer];
+    enum hd_status st = begin(op);
+
+    if (st)
+        return st;
+    slot->offset = (uint64_t)(uintptr_t)op->send;
+    st = record(op, &shm_of(comm)->local->sent[to][slot - shm_of(comm)->area->outbox[to]],
+                &slot->came);
+    return end(op, st);
+}
+
+enum hd_status local_take(struct hd_comm_op *op, struct shm_slot *slot)
+{
+    struct hd_comm *comm = op->group->comm;
+    const int from = op->group->members[op->peer];
+    const struct shm_slot *first = shm_area_of(comm, from)->outbox[comm->rank];
+    enum hd_status st = begin(op);
+
+    if (st)
+        return st;
+    st = wait_for(op, slot->came);
+    if (!st)
+        st = copy(op, op->recv, (const char *)(uintptr_t)slot->offset, hd_comm_unit_bytes(op));
+    if (!st)
+        st = record(op, &shm_of(comm)->local->taken[from][slot - first], &slot->went);
+    return end(op, st);
+}
+
+enum hd_status local_taken(const struct hd_comm_op *op, const struct shm_slot *slot)
+{
+    const enum hd_status st = begin(op);
+
+    return st ? st : end(op, wait_for(op, slot->went));
+}
+
+/* ---- opening and closing ---- */
+
+static enum hd_status local_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+{
+    const struct hd_comm_device *device = &comm->side->device;
+
+    return calls_of(comm)->reserve(device->backend, (int64_t)size_bytes, device->host_reachable,
+                                   ret_base);
+}
+
+static void local_close(struct hd_comm *comm, bool clean)
+{
+    const struct hd_comm_device device = comm->side->device;
+
+    if (!clean) {
+        shm_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
+        for (int r = 0; r < comm->world; r++) { /* who begins from now on sees the failure */
+            while (r != comm->rank && atomic_load(&shm_area_of(comm, r)->enqueuing))
+                (void)sched_yield();
+        }
+    }
+    hd_comm_side_close(comm->side);
+    if (comm->visible)
+        device.table->device->release(device.backend, comm->visible);
+    comm->visible = NULL;
+    comm->side = NULL;
+    free(shm_of(comm)->local);
+    shm_close(comm, clean);
+}
+
+static const struct hd_comm_engine local_engine = {
+    .name = "local",
+    .visible = local_visible,
+    .group_open = shm_group_open,
+    .collective_step = shm_collective_step,
+    .send_step = shm_send_step,
+    .recv_step = shm_recv_step,
+    .collective_missing = shm_collective_missing,
+    .pair_missing = shm_pair_missing,
+    .offer = shm_offer,
+    .has_left = shm_has_left,
+    .latest = shm_describe_latest,
+    .entered = shm_entered,
+    .failure = shm_check_failure,
+    .abort = shm_abort,
+    .close = local_close,
+};
+
+enum hd_status hd_comm_open_local(struct hd_comm_hub *hub, int rank,
+                                  const struct hd_comm_device *device, int64_t deadline_ms,
+                                  struct hd_comm **ret_comm)
+{
+    struct hd_comm_side *side = NULL;
+    struct local *local = calloc(1, sizeof *local);
+    struct hd_comm *comm;
+    enum hd_status st = local ? hd_comm_side_open(device, &side)
+                              : hd_err(HD_NO_MEMORY, "local: no memory for an endpoint");
+
+    if (!st)
+        st = shm_join(&local_engine, hd_shm_control_fd(hub->ctl), hd_shm_control_rank_fds(hub->ctl),
+                      rank, hd_shm_control_world(hub->ctl), deadline_ms, &comm);
+    if (st) {
+        hd_comm_side_close(side);
+        free(local);
+        return st;
+    }
+    local->hub = hub;
+    shm_of(comm)->local = local;
+    comm->side = side;
+    *ret_comm = comm;
+    return HD_OK;
+}

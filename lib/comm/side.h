@@ -1,0 +1,49 @@
+/* side: the device's side of an endpoint whose visible memory lies on a device: one stream of the
+ * device for each stream of the endpoint, and the events that order them with compute streams.
+ *
+ * On such an engine an operation is COMPLETE for the host when all of it is enqueued with all its
+ * edges: what is enqueued on the device's stream behind it runs when it has run. `ended` notes that
+ * point, so that compute streams and the host can wait for it.
+ *
+ * Used by: lib/comm alone.   Threads: the endpoint's.
+ */
+#ifndef HD_COMM_SIDE_H
+#define HD_COMM_SIDE_H
+
+#include "comm/comm_internal.h"
+#include "comm/device.h"
+
+enum { SIDE_EVENTS = 64 }; /* ends remembered per stream; for an older one the next round stands */
+
+struct hd_comm_side {
+    struct hd_comm_device device;
+    struct hd_stream *streams[HD_COMM_STREAM_COUNT];
+    struct hd_event *ended[HD_COMM_STREAM_COUNT][SIDE_EVENTS]; /* of ticket t at t % SIDE_EVENTS */
+    struct hd_event *followed[HD_COMM_STREAM_COUNT];
+};
+
+enum hd_status hd_comm_side_open(const struct hd_comm_device *device,
+                                 struct hd_comm_side **ret_side);
+/* Waits until the streams have run. NULL is fine. */
+void hd_comm_side_close(struct hd_comm_side *side);
+
+static inline const struct hd_device_table *hd_comm_side_calls(const struct hd_comm_side *side)
+{
+    return side->device.table->device;
+}
+
+/* The device's stream that an operation is enqueued on. */
+static inline struct hd_stream *hd_comm_side_stream(const struct hd_comm_op *op)
+{
+    return op->stream->comm->side->streams[op->stream->name];
+}
+
+/* What comm.c and progress.c ask when an endpoint has a side. Tickets are complete for the host. */
+enum hd_status hd_comm_side_follow(struct hd_comm_stream *stream, struct hd_stream *compute);
+enum hd_status hd_comm_side_wait_on(const struct hd_comm_stream *stream, uint64_t ticket,
+                                    struct hd_stream *compute);
+enum hd_status hd_comm_side_done(const struct hd_comm_stream *stream, uint64_t ticket,
+                                 bool *ret_done);
+enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t ticket);
+
+#endif
