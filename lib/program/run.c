@@ -44,8 +44,7 @@ struct hd_runner {
     int64_t fail_in; /* launches until an injected failure; -1: none */
     void (*observer)(void *context, const struct hd_launch_event *event);
     void *observer_context;
-    void (*profiler)(void *context, const struct hd_span *span);
-    void *profiler_context;
+    struct hd_profiler profiler; /* span NULL: none */
 };
 
 enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_backend *backend,
@@ -94,11 +93,9 @@ void hd_runner_observe(struct hd_runner *runner,
     runner->observer_context = context;
 }
 
-void hd_runner_profile(struct hd_runner *runner,
-                       void (*profiler)(void *context, const struct hd_span *span), void *context)
+void hd_runner_profile(struct hd_runner *runner, const struct hd_profiler *profiler)
 {
-    runner->profiler = profiler;
-    runner->profiler_context = context;
+    runner->profiler = profiler ? *profiler : (struct hd_profiler){NULL};
 }
 
 /* ---- binding ---- */
@@ -315,9 +312,14 @@ static enum hd_status launch_comm(struct hd_runner *runner, struct bound_node *b
     return st;
 }
 
-static int64_t span_begin(const struct hd_runner *runner)
+static int64_t span_begin(const struct hd_runner *runner, enum hd_span_kind kind,
+                          const struct bound_node *b)
 {
-    return runner->profiler ? hd_clock_now_ns() : 0;
+    if (!runner->profiler.span)
+        return 0;
+    if (runner->profiler.begin)
+        runner->profiler.begin(runner->profiler.context, kind, b ? b->node : NULL);
+    return hd_clock_now_ns();
 }
 
 static void span_end(const struct hd_runner *runner, enum hd_span_kind kind,
@@ -325,7 +327,7 @@ static void span_end(const struct hd_runner *runner, enum hd_span_kind kind,
 {
     struct hd_span span = {.kind = kind, .begin_ns = begin_ns};
 
-    if (!runner->profiler)
+    if (!runner->profiler.span)
         return;
     span.end_ns = hd_clock_now_ns();
     if (b)
@@ -334,12 +336,12 @@ static void span_end(const struct hd_runner *runner, enum hd_span_kind kind,
         span.stream = b->stream;
         span.ticket = b->ticket;
     }
-    runner->profiler(runner->profiler_context, &span);
+    runner->profiler.span(runner->profiler.context, &span);
 }
 
 static enum hd_status wait_for(struct hd_runner *runner, const struct bound_node *waited)
 {
-    const int64_t begin_ns = span_begin(runner);
+    const int64_t begin_ns = span_begin(runner, HD_SPAN_WAIT, waited);
     enum hd_status st = hd_comm_wait_on(waited->stream, waited->ticket, runner->compute);
 
     span_end(runner, HD_SPAN_WAIT, waited, begin_ns);
@@ -348,7 +350,7 @@ static enum hd_status wait_for(struct hd_runner *runner, const struct bound_node
 
 static enum hd_status poll_comm(struct hd_runner *runner)
 {
-    const int64_t begin_ns = span_begin(runner);
+    const int64_t begin_ns = span_begin(runner, HD_SPAN_POLL, NULL);
     enum hd_status st = hd_comm_poll(runner->comm);
 
     span_end(runner, HD_SPAN_POLL, NULL, begin_ns);
@@ -371,7 +373,7 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
                              &(struct hd_launch_event){bound->call, b->node});
         if (!st && runner->fail_in >= 0 && runner->fail_in-- == 0)
             st = hd_err(HD_INTERNAL, "injected failure");
-        begin_ns = span_begin(runner);
+        begin_ns = span_begin(runner, HD_SPAN_LAUNCH, b);
         if (!st)
             st = b->node->is_comm ? launch_comm(runner, b)
                                   : hd_launch(runner->compute, b->node->kernel, b->args);
@@ -399,7 +401,7 @@ enum hd_status hd_runner_order(struct hd_runner *runner)
 
     if (runner->error.status)
         return hd_err_restore(&runner->error);
-    begin_ns = span_begin(runner);
+    begin_ns = span_begin(runner, HD_SPAN_JOIN, NULL);
     for (int s = 0; runner->comm && !st && s < HD_COMM_STREAM_COUNT; s++) {
         struct hd_comm_stream *stream = hd_comm_stream(runner->comm, (enum hd_comm_stream_name)s);
 
@@ -418,7 +420,7 @@ enum hd_status hd_runner_join(struct hd_runner *runner)
 
     if (runner->error.status)
         return hd_err_restore(&runner->error);
-    begin_ns = span_begin(runner);
+    begin_ns = span_begin(runner, HD_SPAN_JOIN, NULL);
     st = runner->comm ? hd_comm_wait_all(runner->comm) : HD_OK;
     if (!st)
         st = runner->table->synchronize(runner->compute);

@@ -98,8 +98,13 @@ struct hd_span {
     const struct hd_comm_stream *stream; /* of a launched collective, */
     uint64_t ticket;                     /* complete when this is */
 };
-/* Calls `profiler` for each span from now on; NULL: no more, and nothing looks at the clock. */
-void hd_runner_profile(struct hd_runner *runner,
-                       void (*profiler)(void *context, const struct hd_span *span), void *context);
+/* Told of each span from now on; NULL: no more, and nothing looks at the clock. `begin` comes
+ * before what the span will be of, in the order of the compute stream; it may be NULL. */
+struct hd_profiler {
+    void (*begin)(void *context, enum hd_span_kind kind, const struct hd_node *node);
+    void (*span)(void *context, const struct hd_span *span);
+    void *context;
+};
+void hd_runner_profile(struct hd_runner *runner, const struct hd_profiler *profiler);
 
 #endif

@@ -80,7 +80,88 @@ static enum hd_status measure_bandwidth(const struct hd_backend_table *table,
     return st;
 }
 
+/* ---- a device's time ---- */
+
+static enum hd_status make_events(struct profile_events *e, const struct hd_device_table *device,
+                                  struct hd_backend *backend, int64_t room)
+{
+    enum hd_status st = HD_OK;
+
+    if (!device)
+        return HD_OK;
+    e->device = device;
+    e->list = calloc((size_t)room, sizeof(struct hd_event *));
+    if (!e->list)
+        return hd_err(HD_NO_MEMORY, "no memory for the events of a profile");
+    for (; !st && e->room < room; e->room += !st)
+        st = device->event_new(backend, true, &e->list[e->room]);
+    return st ? st : device->event_new(backend, true, &e->base);
+}
+
+static void free_events(struct profile_events *e)
+{
+    for (int32_t i = 0; i < e->room; i++)
+        e->device->event_free(e->list[i]);
+    if (e->base)
+        e->device->event_free(e->base);
+    free(e->list);
+}
+
+static void record_event(struct profile_events *e, struct hd_event *event, struct hd_stream *stream)
+{
+    const enum hd_status st = e->device->event_record(event, stream);
+
+    if (st && !e->failed)
+        e->failed = st;
+}
+
+static bool is_timed(const struct profile_events *e, enum hd_span_kind kind,
+                     const struct hd_node *node)
+{
+    return e->device && (kind == HD_SPAN_WAIT || (kind == HD_SPAN_LAUNCH && !node->is_comm)) &&
+           e->count + 2 <= e->room;
+}
+
+/* Of an event that is done, on the host's clock. */
+static int64_t time_of(struct profile_events *e, int32_t event)
+{
+    double seconds = 0;
+    const enum hd_status st = e->device->event_elapsed(e->base, e->list[event], &seconds);
+
+    if (st && !e->failed)
+        e->failed = st;
+    return e->base_ns + (int64_t)(seconds * 1e9);
+}
+
+/* The step has ended: all its events are done. */
+static void read_events(struct hd_profile *p)
+{
+    for (int64_t i = p->open_step; i >= 0 && i < p->count; i++) {
+        struct record *r = &p->records[i];
+
+        if (!r->on_device)
+            continue;
+        r->device_begin_ns = time_of(&p->events, r->event);
+        r->device_end_ns = time_of(&p->events, r->event + 1);
+    }
+}
+
+/* Without a device a launch takes what its call takes; with one the host only enqueues. */
+int64_t profile_span_ns(const struct hd_profile *p, const struct record *r)
+{
+    if (r->on_device)
+        return r->device_end_ns - r->device_begin_ns;
+    return p->events.device ? 0 : r->end_ns - r->begin_ns;
+}
+
 /* ---- life ---- */
+
+static int64_t records_of_a_step(const struct hd_layout *l)
+{
+    const int64_t last = l->job.profile_last < l->job.steps ? l->job.profile_last : l->job.steps;
+
+    return l->memory.profile / HD_PROFILE_RECORD_BYTES / (last - l->job.profile_first + 1) + 1;
+}
 
 enum hd_status hd_profile_new(const struct hd_layout *layout, const struct hd_backend_table *table,
                               struct hd_backend *backend, struct hd_profile **ret_profile)
@@ -100,8 +181,10 @@ enum hd_status hd_profile_new(const struct hd_layout *layout, const struct hd_ba
     p->open_step = p->open_program = -1;
     p->micro_batch = -1;
     st = measure_bandwidth(table, backend, &p->bandwidth);
+    if (!st)
+        st = make_events(&p->events, table->device, backend, 2 * records_of_a_step(layout));
     if (st)
-        free(p);
+        hd_profile_free(p);
     else
         *ret_profile = p;
     return st;
@@ -109,6 +192,9 @@ enum hd_status hd_profile_new(const struct hd_layout *layout, const struct hd_ba
 
 void hd_profile_free(struct hd_profile *p)
 {
+    if (!p)
+        return;
+    free_events(&p->events);
     free(p);
 }
 
@@ -158,6 +244,14 @@ static void see_completions(struct hd_profile *p, int64_t now_ns)
     }
 }
 
+static void on_begin(void *context, enum hd_span_kind kind, const struct hd_node *node)
+{
+    struct hd_profile *p = context;
+
+    if (is_timed(&p->events, kind, node))
+        record_event(&p->events, p->events.list[p->events.count], p->stream);
+}
+
 static void on_span(void *context, const struct hd_span *span)
 {
     struct hd_profile *p = context;
@@ -174,6 +268,11 @@ static void on_span(void *context, const struct hd_span *span)
         r->ticket = span->ticket;
         r->next_open = p->first_open;
         p->first_open = (int32_t)(r - p->records);
+    } else if (is_timed(&p->events, span->kind, span->node)) {
+        r->on_device = true;
+        r->event = p->events.count;
+        record_event(&p->events, p->events.list[r->event + 1], p->stream);
+        p->events.count += 2;
     }
     see_completions(p, span->end_ns);
 }
@@ -189,12 +288,19 @@ void hd_profile_step_begin(struct hd_profile *p, struct hd_runner *runner, int64
     p->step = step;
     p->call = HD_CALL_F;
     p->micro_batch = -1;
-    hd_runner_profile(runner, on_span, p);
+    p->stream = hd_runner_stream(runner);
+    p->events.count = 0;
+    hd_runner_profile(runner,
+                      &(struct hd_profiler){p->events.device ? on_begin : NULL, on_span, p});
     r = add(p, RECORD_STEP);
     p->open_step = r ? r - p->records : -1;
     if (r) {
         r->ticket = (uint64_t)step;
         r->begin_ns = hd_clock_now_ns();
+    }
+    if (p->events.device) { /* idle since the step before: what is recorded is done at once */
+        record_event(&p->events, p->events.base, p->stream);
+        p->events.base_ns = hd_clock_now_ns();
     }
 }
 
@@ -204,7 +310,9 @@ void hd_profile_step_end(struct hd_profile *p, struct hd_runner *runner)
         return;
     if (p->open_step >= 0)
         p->records[p->open_step].end_ns = hd_clock_now_ns();
-    hd_runner_profile(runner, NULL, NULL);
+    hd_runner_profile(runner, NULL);
+    if (p->events.device)
+        read_events(p);
     p->active = false;
     p->open_step = -1;
     p->steps_recorded++;
@@ -262,6 +370,8 @@ enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_tex
     enum hd_status st;
 
     p->written = true; /* also when it fails: it is said once */
+    if (p->events.failed)
+        return hd_err(p->events.failed, "the device did not tell the times of a profile");
     hd_text_add(&dir, "%s/profile", job->attempt_dir);
     st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
                     : hd_file_make_dirs(dir.data, 0755);

@@ -5,7 +5,9 @@
  * looks at the clock per launch. Afterwards two files are written to ATTEMPT_DIR/profile/:
  *
  *   rank-R.json   a trace for ui.perfetto.dev or chrome://tracing: process = rank, one track per
- *                 stream; steps contain programs, programs contain launches, waits and polls;
+ *                 stream; steps contain programs, programs contain launches, waits and polls (a
+ *                 device's launches and waits are on a track of their own, as it ran them, by
+ *                 events that are read when the step has ended);
  *                 collectives are asynchronous slices from launch to completion
  *   rank-R.txt    time by op, and by op and shape, beside its floor: the longer of operations over
  *                 the measured peak and bytes over the measured bandwidth

@@ -70,6 +70,10 @@ static const char *unit_name(const struct hd_chunk *chunk, const struct hd_node 
 
 /* ---- the trace ---- */
 
+enum {
+    DEVICE_TRACK = HD_STREAM_PIPELINE + 1
+}; /* what a device computes; track 0 is the host then */
+
 struct trace {
     FILE *out;
     const struct hd_profile *profile;
@@ -85,10 +89,13 @@ static void begin_event(const struct trace *t, const char *phase, const char *ca
                   phase, category, name, t->rank, track, at_ns / 1000, at_ns % 1000);
 }
 
-static void add_duration(const struct trace *t, const struct record *r)
+static int64_t slice_ns(const struct record *r)
 {
-    const int64_t ns = r->end_ns - r->begin_ns;
+    return r->on_device ? r->device_end_ns - r->device_begin_ns : r->end_ns - r->begin_ns;
+}
 
+static void add_duration(const struct trace *t, int64_t ns)
+{
     (void)fprintf(t->out, ",\"dur\":%" PRId64 ".%03" PRId64, ns / 1000, ns % 1000);
 }
 
@@ -101,12 +108,13 @@ static void add_launch(const struct trace *t, const struct record *r)
 {
     const struct hd_chunk *chunk = profile_chunk(t->profile, (enum hd_call)r->call);
     const struct hd_costs costs = profile_op_costs(chunk, r->node);
-    const int64_t ns = r->end_ns - r->begin_ns;
+    const int64_t ns = slice_ns(r);
     char shape[PROFILE_SHAPE_MAX];
 
     profile_op_shape(chunk, r->node, shape);
-    begin_event(t, "X", r->node->is_comm ? "launch" : "op", hd_node_name(r->node), 0, r->begin_ns);
-    add_duration(t, r);
+    begin_event(t, "X", r->node->is_comm ? "launch" : "op", hd_node_name(r->node),
+                r->on_device ? DEVICE_TRACK : 0, r->on_device ? r->device_begin_ns : r->begin_ns);
+    add_duration(t, ns);
     (void)fprintf(t->out, ",\"args\":{\"unit\":\"%s\",\"micro_batch\":%d,\"shape\":\"%s\"",
                   unit_name(chunk, r->node), r->micro_batch, shape);
     if (!r->node->is_comm)
@@ -148,15 +156,16 @@ static void add_span(const struct trace *t, const struct record *r, int64_t numb
             add_collective(t, r, number);
         return;
     case HD_SPAN_WAIT:
-        begin_event(t, "X", "wait", "wait", 0, r->begin_ns);
-        add_duration(t, r);
+        begin_event(t, "X", "wait", "wait", r->on_device ? DEVICE_TRACK : 0,
+                    r->on_device ? r->device_begin_ns : r->begin_ns);
+        add_duration(t, slice_ns(r));
         (void)fprintf(t->out, ",\"args\":{\"for\":\"%s\",\"unit\":\"%s\"}}", hd_node_name(r->node),
                       unit_name(profile_chunk(t->profile, (enum hd_call)r->call), r->node));
         return;
     case HD_SPAN_POLL:
     case HD_SPAN_JOIN:
         begin_event(t, "X", "wait", r->span == HD_SPAN_POLL ? "poll" : "join", 0, r->begin_ns);
-        add_duration(t, r);
+        add_duration(t, slice_ns(r));
         (void)fprintf(t->out, "}");
         return;
     }
@@ -186,7 +195,7 @@ static void add_record(const struct trace *t, const struct record *r, int64_t nu
                 : r->kind == RECORD_BATCH ? "input"
                                           : "program",
                 name, 0, r->begin_ns);
-    add_duration(t, r);
+    add_duration(t, slice_ns(r));
     (void)fprintf(t->out, "}");
 }
 
@@ -201,6 +210,11 @@ static void add_names(const struct trace *t)
                       ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{"
                       "\"name\":\"%s\"}}",
                       t->rank, s, hd_stream_text((enum hd_stream_name)s));
+    if (t->profile->events.device)
+        (void)fprintf(t->out,
+                      ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{"
+                      "\"name\":\"device\"}}",
+                      t->rank, DEVICE_TRACK);
 }
 
 static enum hd_status close_file(FILE *out, const char *path)
@@ -295,7 +309,7 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
         row = bsearch(&key, rows->list, rows->count, sizeof *rows->list, by_node);
         if (row) {
             row->count++;
-            row->ns += r->end_ns - r->begin_ns;
+            row->ns += profile_span_ns(p, r);
         }
     }
     for (size_t i = 0; i < rows->count; i++) {
@@ -362,12 +376,12 @@ static struct sums add_up(const struct hd_profile *p)
 
     for (int64_t i = 0; i < p->count; i++) {
         const struct record *r = &p->records[i];
-        const int64_t ns = r->end_ns - r->begin_ns;
+        const int64_t ns = profile_span_ns(p, r);
 
         if (!r->end_ns)
             continue;
         if (r->kind == RECORD_STEP) {
-            s.step_ns += ns;
+            s.step_ns += r->end_ns - r->begin_ns;
         } else if (r->kind == RECORD_BATCH) {
             s.input_ns += ns;
             s.inputs++;
@@ -431,11 +445,12 @@ static void print_table(FILE *out, const struct hd_profile *p, double peak, cons
         floor_ns += ops->list[i].floor_ns;
     (void)fprintf(out,
                   "rank %d, %" PRId64 " steps up to step %" PRId64 ": %.3f ms each\n"
-                  "measured on this rank's threads: peak %.1f GFLOP/s in %s, bandwidth %.1f GB/s\n"
+                  "measured on this rank's %s: peak %.1f GFLOP/s in %s, bandwidth %.1f GB/s\n"
                   "floor = the longer of FLOPs / peak and bytes / bandwidth, each byte once; "
                   "figures are per step\n",
-                  p->layout->rank, p->steps_recorded, p->step, step_ns * 1e-6 / steps, peak * 1e-9,
-                  p->layout->job.precision, p->bandwidth * 1e-9);
+                  p->layout->rank, p->steps_recorded, p->step, step_ns * 1e-6 / steps,
+                  p->events.device ? "device" : "threads", peak * 1e-9, p->layout->job.precision,
+                  p->bandwidth * 1e-9);
     print_title(out, "");
     for (size_t i = 0; i < ops->count; i++)
         print_row(out, &ops->list[i], step_ns, steps);
