@@ -1,0 +1,405 @@
+/* Does the emulated runtime keep the promises that host code builds on, and no others? */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/cudasim/cudasim.h"
+#include "tests/cudasim/probe.h"
+
+enum { N = 1000, SEEDS = 40 };
+
+static cudaStream_t new_stream(void)
+{
+    cudaStream_t stream;
+
+    assert_int_equal(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, -1), cudaSuccess);
+    return stream;
+}
+
+static cudaEvent_t new_event(void)
+{
+    cudaEvent_t event;
+
+    assert_int_equal(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), cudaSuccess);
+    return event;
+}
+
+/* ---- Memory ---- */
+
+static void memory_is_poison_at_first_and_counted(void **state)
+{
+    unsigned char *memory;
+    void *managed;
+    size_t before, now, total;
+
+    (void)state;
+    assert_int_equal(cudaMemGetInfo(&before, &total), cudaSuccess);
+    assert_int_equal(cudaMalloc((void **)&memory, N), cudaSuccess);
+    assert_int_equal((uintptr_t)memory % 256, 0);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(memory[i], 0xff);
+    assert_int_equal(cudaMallocManaged(&managed, 24, cudaMemAttachGlobal), cudaSuccess);
+    assert_int_equal(cudaMemGetInfo(&now, &total), cudaSuccess);
+    assert_int_equal(before - now, N + 24);
+    assert_int_equal(hd_cudasim_allocated(), N + 24);
+    assert_int_equal(cudaFree(memory), cudaSuccess);
+    assert_int_equal(cudaFree(managed), cudaSuccess);
+    assert_int_equal(cudaFree(NULL), cudaSuccess);
+    assert_int_equal(hd_cudasim_allocated(), 0);
+    assert_int_equal(cudaMalloc(&managed, 0), cudaSuccess);
+    assert_null(managed);
+}
+
+static void what_is_more_than_there_is_is_refused(void **state)
+{
+    void *first, *second;
+
+    (void)state;
+    hd_cudasim_memory(10000);
+    assert_int_equal(cudaMalloc(&first, 6000), cudaSuccess);
+    assert_int_equal(cudaMalloc(&second, 4001), cudaErrorMemoryAllocation);
+    assert_null(second);
+    assert_int_equal(cudaPeekAtLastError(), cudaErrorMemoryAllocation);
+    assert_string_equal(cudaGetErrorName(cudaGetLastError()), "cudaErrorMemoryAllocation");
+    assert_int_equal(cudaGetLastError(), cudaSuccess);
+    assert_int_equal(cudaMalloc(&second, 4000), cudaSuccess);
+    assert_int_equal(cudaFree(first), cudaSuccess);
+    assert_int_equal(cudaFree(second), cudaSuccess);
+    hd_cudasim_memory((size_t)8 << 30);
+}
+
+static void devices_are_as_many_as_are_set(void **state)
+{
+    struct cudaDeviceProp prop;
+    size_t free_bytes, total;
+    void *memory;
+    char bus[16];
+    int count;
+
+    (void)state;
+    hd_cudasim_devices(0);
+    assert_int_equal(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+    assert_int_equal(cudaMalloc(&memory, 1), cudaErrorNoDevice);
+    hd_cudasim_devices(3);
+    assert_int_equal(cudaGetDeviceCount(&count), cudaSuccess);
+    assert_int_equal(count, 3);
+    assert_int_equal(cudaSetDevice(3), cudaErrorInvalidDevice);
+    assert_int_equal(cudaSetDevice(2), cudaSuccess);
+    assert_int_equal(cudaMalloc(&memory, 100), cudaSuccess);
+    assert_int_equal(cudaSetDevice(0), cudaSuccess);
+    assert_int_equal(cudaMemGetInfo(&free_bytes, &total), cudaSuccess);
+    assert_int_equal(free_bytes, total); /* the other device's memory is its own */
+    assert_int_equal(cudaFree(memory), cudaSuccess);
+    assert_int_equal(cudaGetDeviceProperties(&prop, 1), cudaSuccess);
+    assert_int_equal(prop.warpSize, 32);
+    assert_int_equal(cudaDeviceGetPCIBusId(bus, sizeof bus, 1), cudaSuccess);
+    assert_string_equal(bus, "0000:02:00.0");
+    hd_cudasim_devices(1);
+    (void)cudaGetLastError();
+}
+
+/* Goal: a copy that names the wrong kind of memory, or more of it than there is, is refused. */
+static void copies_are_held_against_what_they_touch(void **state)
+{
+    char host[N], *device, *pinned;
+
+    (void)state;
+    memset(host, 1, sizeof host);
+    assert_int_equal(cudaMalloc((void **)&device, N), cudaSuccess);
+    assert_int_equal(cudaMallocHost((void **)&pinned, N), cudaSuccess);
+    assert_int_equal(cudaMemcpy(device, host, N, cudaMemcpyHostToDevice), cudaSuccess);
+    assert_int_equal(cudaMemcpy(device + 1, host, N, cudaMemcpyHostToDevice),
+                     cudaErrorInvalidValue);
+    assert_int_equal(cudaMemcpy(device, host, N, cudaMemcpyDeviceToDevice), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemcpy(device, host, N, cudaMemcpyDeviceToHost), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemcpy(pinned, device, N, cudaMemcpyDeviceToDevice),
+                     cudaSuccess); /* pinned memory has an address on the device */
+    assert_int_equal(cudaMemset(host, 0, N), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemset(device + 10, 5, N - 10), cudaSuccess);
+    assert_int_equal(cudaMemset(device + 10, 5, N - 9), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemcpy(pinned, device, N, cudaMemcpyDefault), cudaSuccess);
+    assert_int_equal(pinned[9], 1);
+    assert_int_equal(pinned[10], 5);
+    assert_int_equal(cudaFree(pinned), cudaErrorInvalidValue);
+    assert_int_equal(cudaFreeHost(pinned), cudaSuccess);
+    assert_int_equal(cudaFree(device), cudaSuccess);
+    assert_int_equal(cudaFree(device), cudaErrorInvalidValue); /* no longer */
+    (void)cudaGetLastError();
+}
+
+/* ---- Streams that are queues ---- */
+
+static void lazy_work_waits_until_somebody_waits_for_it(void **state)
+{
+    const unsigned grid[3] = {1, 1, 1}, block[3] = {32, 1, 1};
+    struct hd_cuda_stream s = {0};
+    int *out;
+
+    (void)state;
+    hd_cudasim_lazy(true, 1);
+    s.handle = new_stream();
+    assert_int_equal(cudaMalloc((void **)&out, 32 * sizeof *out), cudaSuccess);
+    assert_int_equal(probe_index(&s, out, 5, grid, block), HD_OK);
+    assert_int_equal(hd_cudasim_pending(), 1);
+    assert_int_equal(out[0], -1); /* poison */
+    assert_int_equal(cudaStreamSynchronize(s.handle), cudaSuccess);
+    assert_int_equal(out[31], 36);
+
+    assert_int_equal(probe_index(&s, out, 6, grid, block), HD_OK);
+    while (cudaStreamQuery(s.handle) == cudaErrorNotReady)
+        ;
+    assert_int_equal(out[31], 37);
+
+    assert_int_equal(probe_index(&s, out, 7, grid, block), HD_OK);
+    assert_int_equal(cudaStreamDestroy(s.handle), cudaSuccess); /* its work is still done */
+    assert_int_equal(out[31], 37);
+    assert_int_equal(cudaDeviceSynchronize(), cudaSuccess);
+    assert_int_equal(out[31], 38);
+    assert_int_equal(cudaFree(out), cudaSuccess);
+    hd_cudasim_lazy(false, 0);
+}
+
+/* One stream writes, another copies; with `edge` behind an event. Returns whether the copy is
+ * right. The event was recorded before, too: the wait is for its newest record. */
+static bool copy_after_write(uint64_t seed, bool edge)
+{
+    const unsigned grid[3] = {1, 1, 1}, block[3] = {32, 1, 1};
+    struct hd_cuda_stream writer = {0};
+    cudaStream_t reader;
+    cudaEvent_t event;
+    int *out, *copy;
+    bool right = true;
+
+    hd_cudasim_lazy(true, seed);
+    writer.handle = new_stream();
+    reader = new_stream();
+    event = new_event();
+    assert_int_equal(cudaMalloc((void **)&out, 32 * sizeof *out), cudaSuccess);
+    assert_int_equal(cudaMallocHost((void **)&copy, 32 * sizeof *copy), cudaSuccess);
+    assert_int_equal(cudaEventRecord(event, writer.handle), cudaSuccess);
+    assert_int_equal(cudaMemsetAsync(out, 0, 32 * sizeof *out, writer.handle), cudaSuccess);
+    assert_int_equal(probe_index(&writer, out, 1, grid, block), HD_OK);
+    if (edge) {
+        assert_int_equal(cudaEventRecord(event, writer.handle), cudaSuccess);
+        assert_int_equal(cudaStreamWaitEvent(reader, event, 0), cudaSuccess);
+    }
+    assert_int_equal(cudaMemcpyAsync(copy, out, 32 * sizeof *copy, cudaMemcpyDeviceToHost, reader),
+                     cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(reader), cudaSuccess);
+    for (int i = 0; i < 32; i++)
+        right = right && copy[i] == 1 + i;
+    assert_int_equal(cudaEventRecord(event, writer.handle), cudaSuccess);
+    assert_int_equal(cudaEventSynchronize(event), cudaSuccess);
+    assert_int_equal(cudaEventQuery(event), cudaSuccess);
+    assert_int_equal(out[31], 32);
+    assert_int_equal(cudaEventDestroy(event), cudaSuccess);
+    assert_int_equal(cudaStreamDestroy(writer.handle), cudaSuccess);
+    assert_int_equal(cudaStreamDestroy(reader), cudaSuccess);
+    assert_int_equal(cudaFree(out), cudaSuccess);
+    assert_int_equal(cudaFreeHost(copy), cudaSuccess);
+    hd_cudasim_lazy(false, 0);
+    return right;
+}
+
+static void a_missing_edge_between_streams_is_seen(void **state)
+{
+    int right = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        assert_true(copy_after_write(seed, true));
+        right += copy_after_write(seed, false);
+    }
+    assert_true(right < SEEDS);
+    assert_true(right > 0); /* the orders do differ */
+}
+
+/* Goal: when a copy reads its source. Pageable memory may be reused at once, pinned memory not; a
+ * copy to pageable memory has ended when it returns. */
+static void pageable_memory_is_free_at_once_pinned_memory_after_the_copy(void **state)
+{
+    cudaStream_t stream;
+    int pageable = 1, *pinned, *device;
+
+    (void)state;
+    hd_cudasim_lazy(true, 1);
+    stream = new_stream();
+    assert_int_equal(cudaMalloc((void **)&device, 2 * sizeof *device), cudaSuccess);
+    assert_int_equal(cudaMallocHost((void **)&pinned, sizeof *pinned), cudaSuccess);
+    *pinned = 1;
+    assert_int_equal(cudaMemcpyAsync(device, &pageable, 4, cudaMemcpyHostToDevice, stream),
+                     cudaSuccess);
+    assert_int_equal(cudaMemcpyAsync(device + 1, pinned, 4, cudaMemcpyHostToDevice, stream),
+                     cudaSuccess);
+    pageable = *pinned = 2;
+    assert_int_equal(hd_cudasim_pending(), 2);
+    assert_int_equal(cudaMemcpyAsync(&pageable, device, 4, cudaMemcpyDeviceToHost, stream),
+                     cudaSuccess);
+    assert_int_equal(pageable, 1);
+    assert_int_equal(device[1], 2);
+    assert_int_equal(hd_cudasim_pending(), 0);
+    assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
+    assert_int_equal(cudaFreeHost(pinned), cudaSuccess);
+    assert_int_equal(cudaFree(device), cudaSuccess);
+    hd_cudasim_lazy(false, 0);
+}
+
+/* Goal: the legacy stream waits for streams, except those that were made not to be waited for. */
+static void the_legacy_stream_waits_for_blocking_streams(void **state)
+{
+    cudaStream_t blocking, other;
+    unsigned char *device;
+
+    (void)state;
+    hd_cudasim_lazy(true, 1);
+    assert_int_equal(cudaStreamCreateWithFlags(&blocking, cudaStreamDefault), cudaSuccess);
+    other = new_stream();
+    assert_int_equal(cudaMalloc((void **)&device, 3), cudaSuccess);
+    assert_int_equal(cudaMemsetAsync(device, 1, 1, other), cudaSuccess);
+    assert_int_equal(cudaMemsetAsync(device + 1, 2, 1, blocking), cudaSuccess);
+    assert_int_equal(cudaMemsetAsync(device + 1, 3, 1, blocking), cudaSuccess);
+    assert_int_equal(cudaMemset(device + 2, device[1] == 0xff ? 4 : 5, 1), cudaSuccess);
+    assert_int_equal(device[1], 3);
+    assert_int_equal(device[2], 4);
+    assert_int_equal(cudaStreamSynchronize(other), cudaSuccess);
+    assert_int_equal(device[0], 1);
+    assert_int_equal(cudaStreamDestroy(blocking), cudaSuccess);
+    assert_int_equal(cudaStreamDestroy(other), cudaSuccess);
+    assert_int_equal(cudaFree(device), cudaSuccess);
+    hd_cudasim_lazy(false, 0);
+}
+
+static void increment(void *number)
+{
+    ++*(int *)number;
+}
+
+static void host_functions_and_timed_events_run_in_order(void **state)
+{
+    cudaEvent_t first, last, untimed = new_event();
+    cudaStream_t stream;
+    int number = 0;
+    float ms = -1;
+
+    (void)state;
+    hd_cudasim_lazy(true, 1);
+    stream = new_stream();
+    assert_int_equal(cudaEventCreate(&first), cudaSuccess);
+    assert_int_equal(cudaEventCreate(&last), cudaSuccess);
+    assert_int_equal(cudaLaunchHostFunc(stream, increment, &number), cudaSuccess);
+    assert_int_equal(cudaEventRecord(first, stream), cudaSuccess);
+    assert_int_equal(cudaLaunchHostFunc(stream, increment, &number), cudaSuccess);
+    assert_int_equal(cudaEventRecord(last, stream), cudaSuccess);
+    assert_int_equal(cudaEventElapsedTime(&ms, first, last), cudaErrorNotReady);
+    assert_int_equal(cudaEventSynchronize(first), cudaSuccess);
+    assert_int_equal(number, 1);
+    assert_int_equal(cudaEventSynchronize(last), cudaSuccess);
+    assert_int_equal(number, 2);
+    assert_int_equal(cudaEventElapsedTime(&ms, first, last), cudaSuccess);
+    assert_true(ms > 0);
+    assert_int_equal(cudaEventElapsedTime(&ms, first, untimed), cudaErrorInvalidResourceHandle);
+    (void)cudaGetLastError();
+    assert_int_equal(cudaEventDestroy(first), cudaSuccess);
+    assert_int_equal(cudaEventDestroy(last), cudaSuccess);
+    assert_int_equal(cudaEventDestroy(untimed), cudaSuccess);
+    assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
+    hd_cudasim_lazy(false, 0);
+}
+
+/* ---- Several OS threads ---- */
+
+enum { RANKS = 4, ROUNDS = 20 };
+static struct probe_sums *shared_sums;
+
+/* Returns how many of its calls and sums were wrong: assertions are the main thread's. */
+static void *one_rank(void *unused)
+{
+    struct hd_cuda_stream s = {0};
+    float *inp = NULL, *out = NULL;
+    intptr_t wrong = 0;
+
+    (void)unused;
+    wrong += cudaStreamCreate(&s.handle) != cudaSuccess;
+    wrong += cudaMalloc((void **)&inp, 64 * sizeof *inp) != cudaSuccess;
+    wrong += cudaMalloc((void **)&out, sizeof *out) != cudaSuccess;
+    for (int i = 0; i < 64 && !wrong; i++)
+        inp[i] = (float)i;
+    for (int round = 0; round < ROUNDS && !wrong; round++) {
+        wrong += probe_sum(&s, out, inp, 64, true) != HD_OK;
+        wrong += probe_atomics(&s, shared_sums, 1, 50) != HD_OK;
+        wrong += cudaStreamSynchronize(s.handle) != cudaSuccess;
+        wrong += *out != 2016.0f; /* 63 * 64 / 2 */
+    }
+    wrong += cudaFree(inp) != cudaSuccess;
+    wrong += cudaFree(out) != cudaSuccess;
+    wrong += cudaStreamDestroy(s.handle) != cudaSuccess;
+    return (void *)wrong;
+}
+
+static void ranks_in_one_process_launch_side_by_side(void **state)
+{
+    (void)state;
+    hd_cudasim_order(HD_CUDASIM_RANDOM, 5);
+    assert_int_equal(cudaMalloc((void **)&shared_sums, sizeof *shared_sums), cudaSuccess);
+    for (int lazy = 0; lazy < 2; lazy++) {
+        pthread_t threads[RANKS];
+
+        hd_cudasim_lazy(lazy, 3);
+        memset(shared_sums, 0, sizeof *shared_sums);
+        for (int i = 0; i < RANKS; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, one_rank, NULL), 0);
+        for (int i = 0; i < RANKS; i++) {
+            void *wrong;
+
+            assert_int_equal(pthread_join(threads[i], &wrong), 0);
+            assert_null(wrong);
+        }
+        assert_int_equal(shared_sums->ints, RANKS * ROUNDS * (50 * 49 / 2));
+        assert_int_equal(shared_sums->by_cas, RANKS * ROUNDS * 50);
+    }
+    assert_int_equal(cudaFree(shared_sums), cudaSuccess);
+    hd_cudasim_lazy(false, 0);
+    hd_cudasim_order(HD_CUDASIM_FORWARD, 0);
+}
+
+/* Goal: what is not given back is told, one line each. */
+static void leaks_are_counted(void **state)
+{
+    cudaStream_t stream = new_stream();
+    cudaEvent_t event = new_event();
+    void *memory;
+
+    (void)state;
+    assert_int_equal(cudaMalloc(&memory, 10), cudaSuccess);
+    assert_int_equal(hd_cudasim_leaks(), 3);
+    assert_int_equal(cudaFree(memory), cudaSuccess);
+    assert_int_equal(cudaEventDestroy(event), cudaSuccess);
+    assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
+    assert_int_equal(hd_cudasim_leaks(), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_is_poison_at_first_and_counted),
+        cmocka_unit_test(what_is_more_than_there_is_is_refused),
+        cmocka_unit_test(devices_are_as_many_as_are_set),
+        cmocka_unit_test(copies_are_held_against_what_they_touch),
+        cmocka_unit_test(lazy_work_waits_until_somebody_waits_for_it),
+        cmocka_unit_test(a_missing_edge_between_streams_is_seen),
+        cmocka_unit_test(pageable_memory_is_free_at_once_pinned_memory_after_the_copy),
+        cmocka_unit_test(the_legacy_stream_waits_for_blocking_streams),
+        cmocka_unit_test(host_functions_and_timed_events_run_in_order),
+        cmocka_unit_test(ranks_in_one_process_launch_side_by_side),
+        cmocka_unit_test(leaks_are_counted),
+    };
+
+    return cmocka_run_group_tests_name("cudasim_runtime", tests, NULL, NULL);
+}
