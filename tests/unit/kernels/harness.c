@@ -7,6 +7,15 @@
 
 #include "base/random.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define FORBID(memory, bytes) __asan_poison_memory_region(memory, bytes)
+#define PERMIT(memory, bytes) __asan_unpoison_memory_region(memory, bytes)
+#else
+#define FORBID(memory, bytes) ((void)(memory), (void)(bytes))
+#define PERMIT(memory, bytes) ((void)(memory), (void)(bytes))
+#endif
+
 enum { GUARD_BYTES = 64, TENSORS_MAX = 4096, GUARD = 0xa5 };
 
 static struct tensor *live[TENSORS_MAX];
@@ -45,12 +54,15 @@ static char *guarded(size_t bytes, char **ret_memory)
     assert_non_null(memory);
     memset(memory, GUARD, whole);
     memset(memory + GUARD_BYTES, 0xff, bytes); /* NaN in every float encoding */
+    FORBID(memory, GUARD_BYTES); /* a guard shows stores; AddressSanitizer sees loads, too */
+    FORBID(memory + GUARD_BYTES + bytes, whole - GUARD_BYTES - bytes);
     *ret_memory = memory;
     return memory + GUARD_BYTES;
 }
 
 static void check_guard(const char *memory, size_t bytes)
 {
+    PERMIT(memory, bytes + 2 * (size_t)GUARD_BYTES);
     for (size_t i = 0; i < GUARD_BYTES; i++) {
         assert_int_equal((unsigned char)memory[i], GUARD);
         assert_int_equal((unsigned char)memory[GUARD_BYTES + bytes + i], GUARD);
