@@ -89,6 +89,15 @@ struct hd_gemm_args hd_dry_grouped_product(const struct hd_grouped_gemm_args *ar
 struct hd_gemm_args hd_dry_grouped_weight_product(const struct hd_grouped_gemm_weight_args *args,
                                                   int64_t rows);
 
+/* Regrouping on a GPU. Offsets in bytes. */
+struct hd_dry_regroup_layout {
+    int64_t places; /* [P, E] int64: where each rank's rows of each expert go */
+    int64_t
+        arrivals; /* [P, E] int64, and one more: where they arrive, and how many rows there are */
+    int64_t scratch_bytes;
+};
+struct hd_dry_regroup_layout hd_dry_regroup_layout(const struct hd_regroup_args *args);
+
 /* Attention: a thread works on a block of rows (pairs of a head of one group and a query) against
  * tiles of keys, all as fp32 with the head width padded. Offsets are in floats from the thread's
  * part of the scratch; a member that a direction does not use is 0. */

@@ -12,10 +12,20 @@ int64_t hd_dry_scratch_assign(const struct hd_assign_args *args, const struct hd
     return args->Q * args->E * 2 * (int64_t)sizeof(int64_t);
 }
 
-/* Where each rank's rows of each expert go. */
+/* Where each rank's rows of each expert go; on a GPU also where they arrive, as its blocks do not
+ * walk over them in order. */
+struct hd_dry_regroup_layout hd_dry_regroup_layout(const struct hd_regroup_args *args)
+{
+    const int64_t count = args->P * args->E, bytes = (int64_t)sizeof(int64_t);
+
+    return (struct hd_dry_regroup_layout){
+        .places = 0, .arrivals = count * bytes, .scratch_bytes = (2 * count + 1) * bytes};
+}
+
 int64_t hd_dry_scratch_regroup(const struct hd_regroup_args *args, const struct hd_traits *traits)
 {
-    (void)traits;
+    if (hd_traits_is_cuda(traits))
+        return hd_dry_regroup_layout(args).scratch_bytes;
     return args->P * args->E * (int64_t)sizeof(int64_t);
 }
 

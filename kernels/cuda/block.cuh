@@ -1,0 +1,68 @@
+/* block: sums, extremes and running sums over all threads of a block, in an order that depends on
+ * the number of threads alone.
+ *
+ * Lanes of a warp are joined in a butterfly, warps then in ascending order by every thread itself,
+ * so that all threads get the same bits and two launches get them, too.
+ *
+ * Used by: cross_entropy, moe_route, moe_rows, step.   Uses: device.
+ * Threads: every thread of a block calls, whole warps at a time; `shared` has room for BLOCK_WARPS
+ * values and may be used again at once.
+ */
+#ifndef HD_KERNELS_CUDA_BLOCK_CUH
+#define HD_KERNELS_CUDA_BLOCK_CUH
+
+#include "kernels/cuda/device.cuh"
+
+enum { BLOCK_WARPS = 32 };
+
+template <typename T>
+static __device__ __forceinline__ T warp_add(T x)
+{
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+}
+
+template <typename T>
+static __device__ __forceinline__ T block_add(T x, T *shared)
+{
+    const int warps = (int)blockDim.x / 32;
+
+    x = warp_add(x);
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = shared[0];
+    for (int w = 1; w < warps; w++)
+        x += shared[w];
+    __syncthreads();
+    return x;
+}
+
+/* Sum of x over the threads before this one; *ret_all: over all. */
+static __device__ __forceinline__ int64_t block_scan(int64_t x, int64_t *shared, int64_t *ret_all)
+{
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    const int warps = (int)blockDim.x / 32;
+    int64_t upto = x, before = 0, all = 0;
+
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int64_t left = __shfl_up_sync(0xffffffffu, upto, (unsigned)distance);
+
+        upto += lane >= distance ? left : 0;
+    }
+    if (lane == 31)
+        shared[warp] = upto;
+    __syncthreads();
+    for (int w = 0; w < warps; w++) {
+        before += w < warp ? shared[w] : 0;
+        all += shared[w];
+    }
+    __syncthreads();
+    *ret_all = all;
+    return before + upto - x;
+}
+
+#endif

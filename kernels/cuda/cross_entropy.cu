@@ -1,0 +1,463 @@
+/* cross_entropy: softmax cross-entropy of rows of logits, its gradient in place, and the shares of
+ * a vocabulary that several ranks hold.
+ *
+ * A block takes a row. The first pass reads it once, keeps a maximum and a sum of exponentials per
+ * thread, rescaled as the maximum grows, and leaves the row in shared memory; the second computes
+ * the gradient from there. So R V e bytes are read and R Vp e written, which is the floor. A row
+ * that does not fit (two blocks share a multiprocessor: 112 KB on compute capability 9.0, 57k
+ * logits of bf16) reads what is left over from the L2 cache once more: 152k logits of bf16 have 63%
+ * of the row there, 50 MB for all rows that are on the device at a time. Two exponentials per logit
+ * are some 40% of what the special function units do in the time of the bytes (bf16). Rows begin
+ * where they begin: packs of 16 bytes are cut from the memory, not from the row, so that 50257
+ * columns go as fast as 50304; the row's ends are taken one by one.
+ *
+ * Orders: a thread adds its packs in ascending order, threads as block.cuh says; losses are added
+ * in double, those of rows t, t + 1024, ... per thread, then the threads. The same shape gives the
+ * same bits. The row kernels read the step block; only the one that adds the losses writes it.
+ *
+ * Not measured on a GPU yet. */
+#include "kernels/cuda/block.cuh"
+#include "kernels/cuda/pack.cuh"
+
+enum { ROW_THREADS = 512, ROW_RESIDENT = 2, ROW_UNROLL = 3, LOSS_THREADS = 1024 };
+
+/* exp, by the special function unit where logits are short: its error, some |x| 2^-23 of the
+ * result, is far below what their encoding leaves open. */
+template <typename T>
+static __device__ __forceinline__ float exp_of(float x)
+{
+    return __expf(x);
+}
+
+template <>
+__device__ __forceinline__ float exp_of<float>(float x)
+{
+    return expf(x);
+}
+
+/* A row in packs of V elements that stand on their bounds in memory: element `shift` of the first
+ * pack is column 0. */
+template <typename T, int V>
+struct row {
+    T *at;       /* column -shift, on a bound of a pack */
+    int shift;   /* < V */
+    int64_t end; /* element behind the last, counted from `at` */
+
+    __device__ row(T *first, int64_t columns)
+        : shift((int)(reinterpret_cast<uintptr_t>(first) / sizeof(T) % V))
+    {
+        at = first - shift;
+        end = columns + shift;
+    }
+    __device__ bool is_whole(int64_t i) const
+    {
+        return i >= shift && i + V <= end;
+    }
+    __device__ bool has(int64_t i) const
+    {
+        return i >= shift && i < end;
+    }
+    __device__ int64_t packs() const
+    {
+        return (end + V - 1) / V;
+    }
+};
+
+/* The elements of the row from i on, a bound of a pack; minus infinity where it has none. */
+template <typename T, int V>
+static __device__ __forceinline__ pack<T, V> row_load(const struct row<const T, V> &row, int64_t i)
+{
+    pack<T, V> x;
+
+    if (row.is_whole(i))
+        return pack_load<V>(row.at + i);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        x.at[j] = row.has(i + j) ? row.at[i + j] : from_float<T>(-INFINITY);
+    return x;
+}
+
+template <typename T, int V>
+static __device__ __forceinline__ void row_store(const struct row<T, V> &row, int64_t i,
+                                                 const pack<T, V> &x)
+{
+    if (row.is_whole(i)) {
+        pack_store(row.at + i, x);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        if (row.has(i + j))
+            row.at[i + j] = x.at[j];
+}
+
+/* sum of exp(x - max); nothing yet: -infinity, 0 */
+struct softmax {
+    float max, sum;
+};
+
+static __device__ __forceinline__ float finite_max(float max) /* to subtract: -inf - -inf is NaN */
+{
+    return max == -INFINITY ? 0.0f : max;
+}
+
+template <typename T, int V>
+static __device__ __forceinline__ void softmax_add(struct softmax *s, const pack<T, V> &x)
+{
+    float max = s->max, base, sum = 0;
+
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        max = fmaxf(max, to_float(x.at[j]));
+    base = finite_max(max);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        sum += exp_of<T>(to_float(x.at[j]) - base);
+    s->sum = s->sum * exp_of<T>(s->max - base) + sum;
+    s->max = max;
+}
+
+/* Of the block. */
+template <typename T>
+static __device__ __forceinline__ struct softmax softmax_join(struct softmax s, float *shared)
+{
+    const int warps = (int)blockDim.x / 32;
+    float max = s.max;
+
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, distance));
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = max;
+    __syncthreads();
+    max = shared[0];
+    for (int w = 1; w < warps; w++)
+        max = fmaxf(max, shared[w]);
+    __syncthreads();
+    s.sum = block_add(s.sum * exp_of<T>(s.max - finite_max(max)), shared);
+    s.max = max;
+    return s;
+}
+
+/* Of the V columns; packs below `kept` are left in `cache`. */
+template <typename T, int W>
+static __device__ __forceinline__ struct softmax
+softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, float *shared)
+{
+    const int64_t packs = row.packs(), threads = blockDim.x;
+    struct softmax s = {-INFINITY, 0};
+
+    for (int64_t i = threadIdx.x; i < packs; i += ROW_UNROLL * threads) {
+        pack<T, W> x[ROW_UNROLL];
+
+#pragma unroll
+        for (int u = 0; u < ROW_UNROLL; u++)
+            if (i + u * threads < packs)
+                x[u] = row_load<T, W>(row, (i + u * threads) * W);
+#pragma unroll
+        for (int u = 0; u < ROW_UNROLL; u++)
+            if (i + u * threads < packs) {
+                if (i + u * threads < kept)
+                    cache[i + u * threads] = x[u];
+                softmax_add(&s, x[u]);
+            }
+    }
+    return softmax_join<T>(s, shared);
+}
+
+/* What turns a row of logits into its gradient: factor * exp(x - max), less `target_less` at the
+ * target; 0 from column V on. */
+struct gradient {
+    float max, factor, target_less;
+    int64_t target; /* column, or negative */
+    int64_t V;
+};
+
+template <typename T, int W>
+static __device__ __forceinline__ pack<T, W> gradient_of(const struct gradient &g, pack<T, W> x,
+                                                         int64_t column)
+{
+    pack<T, W> d;
+
+    if (column + W <= g.V && (g.target < column || g.target >= column + W)) {
+#pragma unroll
+        for (int j = 0; j < W; j++)
+            d.at[j] = from_float<T>(exp_of<T>(to_float(x.at[j]) - g.max) * g.factor);
+        return d;
+    }
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        const float y = exp_of<T>(to_float(x.at[j]) - g.max) * g.factor;
+
+        d.at[j] = from_float<T>(
+            column + j >= g.V ? 0.0f : y - (column + j == g.target ? g.target_less : 0.0f));
+    }
+    return d;
+}
+
+/* A thread writes the packs that it reads: out may be inp. Both begin at the same place in a pack.
+ */
+template <typename T, int W>
+static __device__ __forceinline__ void
+gradient_row(const struct row<T, W> &out, const struct row<const T, W> &inp,
+             const pack<T, W> *cache, int64_t kept, const struct gradient &g)
+{
+    const int64_t packs = out.packs(), threads = blockDim.x;
+
+    kept = kept < inp.packs() ? kept : inp.packs();
+    for (int64_t i = threadIdx.x; i < packs; i += ROW_UNROLL * threads) {
+        pack<T, W> x[ROW_UNROLL];
+
+#pragma unroll
+        for (int u = 0; u < ROW_UNROLL; u++)
+            if (i + u * threads < packs)
+                x[u] = i + u * threads < kept ? cache[i + u * threads]
+                                              : row_load<T, W>(inp, (i + u * threads) * W);
+#pragma unroll
+        for (int u = 0; u < ROW_UNROLL; u++)
+            if (i + u * threads < packs)
+                row_store(out, (i + u * threads) * W,
+                          gradient_of<T, W>(g, x[u], (i + u * threads) * W - out.shift));
+    }
+}
+
+template <typename T, int W>
+static __device__ __forceinline__ void zero_row(const struct row<T, W> &out)
+{
+    pack<T, W> zero;
+
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        zero.at[j] = from_float<T>(0);
+    for (int64_t i = threadIdx.x; i < out.packs(); i += blockDim.x)
+        row_store(out, i * W, zero);
+}
+
+/* ---- Losses: of rows that count; minus infinity, which no loss is, for a target that is nobody's
+ * ---- */
+
+static __global__ void __launch_bounds__(LOSS_THREADS)
+    add_losses(struct hd_step_block *block, const double *losses, const int32_t *target, int64_t R)
+{
+    HD_SHARED(double, shared, BLOCK_WARPS);
+    HD_SHARED(int64_t, shared_count, BLOCK_WARPS);
+    double sum = 0;
+    int64_t count = 0;
+    int nobodys = 0;
+
+#pragma unroll 4
+    for (int64_t r = threadIdx.x; r < R; r += LOSS_THREADS)
+        if (target[r] >= 0) {
+            const double loss = losses[r];
+
+            if (loss == -INFINITY) {
+                nobodys = 1;
+            } else {
+                sum += loss;
+                count++;
+            }
+        }
+    sum = block_add(sum, shared);
+    count = block_add(count, shared_count);
+    nobodys = __syncthreads_or(nobodys);
+    if (threadIdx.x > 0)
+        return;
+    block->loss_sum += sum;
+    block->target_count += count;
+    if (nobodys)
+        block->overflow = 1;
+}
+
+static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step_block *block,
+                                        const void *losses, const int32_t *target, int64_t R)
+{
+    return HD_LAUNCH(s, add_losses, dim3(1), dim3(LOSS_THREADS), 0, block, (const double *)losses,
+                     target, R);
+}
+
+/* ---- Launching ---- */
+
+/* Threads for a row of so many packs. */
+static dim3 row_threads(int64_t packs)
+{
+    const int64_t threads = divide_up(divide_up(packs, ROW_UNROLL), 32) * 32;
+
+    return dim3((unsigned)(threads < ROW_THREADS ? threads : (int64_t)ROW_THREADS));
+}
+
+/* Shared memory that a block may keep a row in where ROW_RESIDENT of them share a multiprocessor.
+ */
+static int64_t cache_bytes_max(const struct hd_traits *traits)
+{
+    const int capability = traits->capability;
+    const bool is_large = capability == 80 || capability == 87;
+
+    return (capability / 10 == 9 || capability / 10 == 10 ? 112 : is_large ? 80 : 48) * 1024;
+}
+
+/* Whether packs cut from the memory serve both rows: they begin at the same places in them. */
+template <typename T>
+static bool rows_are_packs(const void *a, const void *b)
+{
+    return (uintptr_t)a % sizeof(T) == 0 && (!b || ((uintptr_t)a - (uintptr_t)b) % 16 == 0);
+}
+
+/* ---- One rank has all logits ---- */
+
+template <typename T, int W>
+static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
+    cross_entropy_rows(struct hd_cross_entropy_args a, int64_t kept)
+{
+    HD_SHARED(float, shared, BLOCK_WARPS);
+    HD_SHARED_DYNAMIC(unsigned char, dynamic);
+    typedef pack<T, W> packed;
+    packed *cache = reinterpret_cast<packed *>(dynamic);
+    const int64_t r = blockIdx.x;
+    const int32_t target = a.target[r];
+    const T *logits = (const T *)a.logits + r * a.Vp;
+    double *losses = (double *)a.scratch;
+    struct gradient g;
+    struct softmax s;
+    float target_logit;
+
+    if (target < 0 || target >= a.V) {
+        if (threadIdx.x == 0)
+            losses[r] = -INFINITY; /* masked ones are not looked at */
+        if (a.dlogits)
+            zero_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp));
+        return;
+    }
+    target_logit = to_float(logits[target]);
+    s = softmax_row<T, W>(row<const T, W>(logits, a.V), cache, kept, shared);
+    if (threadIdx.x == 0)
+        losses[r] = log((double)s.sum) + ((double)s.max - (double)target_logit);
+    if (!a.dlogits)
+        return;
+    g.max = s.max;
+    g.factor = a.block->loss_scale / s.sum;
+    g.target_less = a.block->loss_scale;
+    g.target = target;
+    g.V = a.V;
+    gradient_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp), row<const T, W>(logits, a.V),
+                       cache, kept, g);
+}
+
+template <typename T, int W>
+static enum hd_status cross_entropy_launch(struct hd_cuda_stream *s,
+                                           const struct hd_cross_entropy_args *a)
+{
+    const int64_t packs = divide_up(a->V, W) + 1; /* wherever the row begins in its first one */
+    const int64_t room = cache_bytes_max(&s->cuda->traits) / (int64_t)sizeof(pack<T, W>);
+    const int64_t kept = !a->dlogits ? 0 : packs < room ? packs : room;
+
+    return HD_LAUNCH(s, (cross_entropy_rows<T, W>), dim3((unsigned)a->R), row_threads(packs),
+                     (size_t)kept * sizeof(pack<T, W>), *a, kept);
+}
+
+extern "C" enum hd_status hd_cuda_cross_entropy(struct hd_cuda_stream *s,
+                                                const struct hd_cross_entropy_args *a)
+{
+    enum hd_status st;
+
+    if (a->R == 0)
+        return HD_OK;
+    HD_CUDA_FLOATS(a->dtype, T,
+                   HD_PACK_WIDTH((rows_are_packs<T>(a->logits, a->dlogits)), T, W,
+                                 st = cross_entropy_launch<T, W>(s, a)));
+    if (!st)
+        st = add_losses_launch(s, a->block, a->scratch, a->target, a->R);
+    return st;
+}
+
+/* ---- Several ranks share the logits ---- */
+
+template <typename T, int W>
+static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
+    stats_rows(struct hd_cross_entropy_stats_args a)
+{
+    HD_SHARED(float, shared, BLOCK_WARPS);
+    const int64_t r = blockIdx.x, target = a.target[r] - a.first;
+    const T *logits = (const T *)a.logits + r * a.Vp;
+    const struct softmax s =
+        softmax_row<T, W>(row<const T, W>(logits, a.V), (pack<T, W> *)nullptr, 0, shared);
+    float *stats = a.stats + r * HD_CROSS_ENTROPY_STATS;
+
+    if (threadIdx.x > 0)
+        return;
+    stats[0] = s.max;
+    stats[1] = s.sum;
+    stats[2] = target >= 0 && target < a.V ? to_float(logits[target]) : 0;
+    stats[3] = target >= 0 && target < a.V ? 1 : 0;
+}
+
+extern "C" enum hd_status hd_cuda_cross_entropy_stats(struct hd_cuda_stream *s,
+                                                      const struct hd_cross_entropy_stats_args *a)
+{
+    if (a->R == 0)
+        return HD_OK;
+    HD_CUDA_FLOATS(a->dtype, T, {
+        constexpr int W = pack_wide<T>;
+
+        return HD_LAUNCH(s, (stats_rows<T, W>), dim3((unsigned)a->R),
+                         row_threads(divide_up(a->V, W) + 1), 0, *a);
+    });
+}
+
+/* Every thread joins the few numbers of the ranks by itself. */
+template <typename T, int W>
+static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
+    shared_rows(struct hd_cross_entropy_shared_args a)
+{
+    const int64_t r = blockIdx.x, target = a.target[r] - a.first;
+    const T *logits = (const T *)a.logits + r * a.Vp;
+    double *losses = (double *)a.scratch, sum = 0, target_logit = 0;
+    float max = -INFINITY, owners = 0;
+    struct gradient g;
+
+    for (int64_t p = 0; p < a.P && a.target[r] >= 0; p++) {
+        const float *stats = a.stats + (p * a.R + r) * HD_CROSS_ENTROPY_STATS;
+
+        max = fmaxf(max, stats[0]);
+        owners += stats[3];
+    }
+    if (owners == 0) {
+        if (threadIdx.x == 0)
+            losses[r] = -INFINITY;
+        if (a.dlogits)
+            zero_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp));
+        return;
+    }
+    for (int64_t p = 0; p < a.P; p++) {
+        const float *stats = a.stats + (p * a.R + r) * HD_CROSS_ENTROPY_STATS;
+
+        sum += (double)stats[1] * exp((double)stats[0] - (double)max);
+        target_logit += (double)stats[2];
+    }
+    if (threadIdx.x == 0)
+        losses[r] = log(sum) + ((double)max - target_logit);
+    if (!a.dlogits)
+        return;
+    g.max = max;
+    g.factor = (float)((double)a.block->loss_scale / sum);
+    g.target_less = a.block->loss_scale;
+    g.target = target;
+    g.V = a.V;
+    gradient_row<T, W>(row<T, W>((T *)a.dlogits + r * a.Vp, a.Vp), row<const T, W>(logits, a.V),
+                       (const pack<T, W> *)nullptr, 0, g);
+}
+
+extern "C" enum hd_status hd_cuda_cross_entropy_shared(struct hd_cuda_stream *s,
+                                                       const struct hd_cross_entropy_shared_args *a)
+{
+    enum hd_status st;
+
+    if (a->R == 0)
+        return HD_OK;
+    HD_CUDA_FLOATS(a->dtype, T,
+                   HD_PACK_WIDTH((rows_are_packs<T>(a->logits, a->dlogits)), T, W,
+                                 st = HD_LAUNCH(s, (shared_rows<T, W>), dim3((unsigned)a->R),
+                                                row_threads(divide_up(a->Vp, W) + 1), 0, *a)));
+    if (!st)
+        st = add_losses_launch(s, a->block, a->scratch, a->target, a->R);
+    return st;
+}

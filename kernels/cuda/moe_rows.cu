@@ -1,0 +1,466 @@
+/* moe_rows: rows of a mixture of experts on their ways: into expert order, back with their gates,
+ * and between the orders in which ranks send and experts compute.
+ *
+ * Bytes: permute reads R rows and writes one per slot, or the other way round; combine likewise,
+ * backward reads a row's gradient once per choice, of which all but the first come from the cache;
+ * regroup moves T rows. Rows go in units of 16 bytes where addresses and widths allow, four of a
+ * lane in flight: 64 bytes times 1024 threads of a multiprocessor, 3.5 times what 3.3 TB/s at 700
+ * ns of latency need. A warp takes a row, so that the slot is looked up once. assign reads the
+ * choices twice, some hundred kilobytes: one block per run, bound by its 2 x R K / (Q 1024) rounds.
+ *
+ * Orders: slots ascend in (expert, r, k) by construction: every warp counts the experts of its
+ * stretch of a run, the counts are summed in the order of the warps, and each warp numbers its
+ * stretch, lanes in order. Sums over k ascend; those over C go lane by lane, then in a butterfly.
+ * The step block is written by one thread of one launch.
+ *
+ * Not measured on a GPU yet. */
+#include "kernels/cuda/block.cuh"
+#include "kernels/cuda/pack.cuh"
+
+extern "C" {
+#include "kernels/dry/dry.h"
+}
+
+enum { ROWS_THREADS = 256, ROWS_WARPS = ROWS_THREADS / 32, ROWS_RESIDENT = 4, ROWS_UNROLL = 4 };
+
+static dim3 rows_grid(const struct hd_cuda_stream *s, int64_t rows)
+{
+    return dim3(grid_of(s, divide_up(rows, ROWS_WARPS), ROWS_RESIDENT));
+}
+
+static __host__ __device__ __forceinline__ int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- Rows as bytes: for what only moves them ---- */
+
+/* Runs the statements with U, the widest unit that rows of so many bytes from a and b consist of.
+ */
+#define HD_ROW_UNITS(bytes, a, b, U, ...)                                           \
+    do {                                                                            \
+        const uint64_t bound = (uint64_t)(bytes) | (uintptr_t)(a) | (uintptr_t)(b); \
+                                                                                    \
+        if (bound % 16 == 0) {                                                      \
+            typedef uint4 U;                                                        \
+            __VA_ARGS__;                                                            \
+        } else if (bound % 4 == 0) {                                                \
+            typedef uint32_t U;                                                     \
+            __VA_ARGS__;                                                            \
+        } else if (bound % 2 == 0) {                                                \
+            typedef uint16_t U;                                                     \
+            __VA_ARGS__;                                                            \
+        } else {                                                                    \
+            typedef uint8_t U;                                                      \
+            __VA_ARGS__;                                                            \
+        }                                                                           \
+    } while (0)
+
+/* A warp writes a row of so many units to the rows of `out` that slot[0 .. K) names. */
+template <typename U>
+static __device__ __forceinline__ void copy_row(U *out, const U *row, const int32_t *slot,
+                                                int64_t K, int64_t units)
+{
+    for (int64_t i = threadIdx.x % 32; i < units; i += 32 * ROWS_UNROLL) {
+        U x[ROWS_UNROLL];
+
+#pragma unroll
+        for (int u = 0; u < ROWS_UNROLL; u++)
+            if (i + u * 32 < units)
+                x[u] = row[i + u * 32];
+        for (int64_t k = 0; k < K; k++) {
+            const int64_t to = slot[k];
+
+            if (to < 0)
+                continue;
+#pragma unroll
+            for (int u = 0; u < ROWS_UNROLL; u++)
+                if (i + u * 32 < units)
+                    out[to * units + i + u * 32] = x[u];
+        }
+    }
+}
+
+/* ---- assign ---- */
+
+enum { ASSIGN_THREADS = 1024, ASSIGN_SHARED_BYTES = 96 * 1024 };
+
+/* What run q has left of expert e's rows: the next one's slot, and where they end. */
+struct span {
+    int64_t next, end;
+};
+
+/* Choices of run q that its sequence's capacity has room for. */
+static __device__ __forceinline__ int64_t kept_of(const struct hd_assign_args &a, int64_t at)
+{
+    const int64_t count = a.run_counts[at], room = a.capacity - (a.taken ? a.taken[at] : 0);
+
+    return a.capacity <= 0 ? count : room <= 0 ? 0 : at_most(count, room);
+}
+
+/* One block: the spans in the order (expert, run), and what follows from them. */
+static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_spans(struct hd_assign_args a)
+{
+    HD_SHARED(int64_t, shared, BLOCK_WARPS);
+    struct span *spans = (struct span *)a.scratch;
+    int64_t place = 0;
+
+    for (int64_t base = 0; base < a.E * a.Q; base += ASSIGN_THREADS) {
+        const int64_t n = base + threadIdx.x, e = n / a.Q, at = n % a.Q * a.E + e;
+        const int64_t kept = n < a.E * a.Q ? kept_of(a, at) : 0;
+        int64_t all;
+        const int64_t next = place + block_scan(kept, shared, &all);
+
+        if (n < a.E * a.Q) {
+            spans[at].next = next;
+            spans[at].end = next + kept;
+        }
+        place += all;
+    }
+    __syncthreads();
+    for (int64_t e = threadIdx.x; e < a.E; e += ASSIGN_THREADS) {
+        const int64_t begin = a.Q > 0 ? spans[e].next : 0;
+        const int64_t end = a.Q > 0 ? spans[(a.Q - 1) * a.E + e].end : 0;
+
+        a.counts[e] = (int32_t)(at_most(end, a.T) - at_most(begin, a.T));
+    }
+    __syncthreads();
+    for (int64_t p = threadIdx.x; p < a.P; p += ASSIGN_THREADS) {
+        int32_t sent = 0;
+
+        for (int64_t e = p * (a.E / a.P); e < (p + 1) * (a.E / a.P); e++)
+            sent += a.counts[e];
+        a.sent[p] = sent;
+    }
+    if (threadIdx.x == 0 && place > a.T)
+        a.block->overflow = 1;
+}
+
+/* Lanes whose `e` equals this one's, among those that take part. */
+static __device__ __forceinline__ unsigned equal_lanes(bool takes_part, int e, int bits)
+{
+    unsigned lanes = __ballot_sync(0xffffffffu, takes_part);
+
+    for (int bit = 0; bit < bits; bit++) {
+        const unsigned ones = __ballot_sync(0xffffffffu, e >> bit & 1);
+
+        lanes &= e >> bit & 1 ? ones : ~ones;
+    }
+    return lanes;
+}
+
+/* A block numbers a run. counted[w, e]: choices of e in the stretch of warp w, then how many stand
+ * before what is left of it. */
+static __global__ void __launch_bounds__(ASSIGN_THREADS)
+    assign_run(struct hd_assign_args a, int bits)
+{
+    HD_SHARED_DYNAMIC(int, counted);
+    const int64_t choices = a.R / a.Q * a.K, E = a.E;
+    const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
+    const int lane = (int)threadIdx.x % 32;
+    const int64_t stretch = (choices + warps * 32 - 1) / (warps * 32) * 32;
+    const int64_t begin = warp * stretch, end = at_most(begin + stretch, choices);
+    const int32_t *chosen = a.chosen + blockIdx.x * choices;
+    const struct span *spans = (const struct span *)a.scratch + blockIdx.x * E;
+    int32_t *slot = a.slot + blockIdx.x * choices;
+    int *own = counted + warp * E;
+
+    for (int64_t i = threadIdx.x; i < warps * E; i += blockDim.x)
+        counted[i] = 0;
+    __syncthreads();
+#pragma unroll 4
+    for (int64_t i = begin + lane; i < end; i += 32)
+        (void)atomicAdd(&own[chosen[i]], 1);
+    __syncthreads();
+    for (int64_t e = threadIdx.x; e < E; e += blockDim.x) {
+        int before = 0;
+
+        for (int w = 0; w < warps; w++) {
+            const int count = counted[w * E + e];
+
+            counted[w * E + e] = before;
+            before += count;
+        }
+    }
+    __syncthreads();
+    for (int64_t i = begin + lane; i - lane < end; i += 32) {
+        const bool is_one = i < end;
+        const int e = is_one ? chosen[i] : 0;
+        const unsigned equals = equal_lanes(is_one, e, bits);
+        const int before = is_one ? own[e] + __popc(equals & ((1u << lane) - 1)) : 0;
+
+        __syncwarp();
+        if (is_one) {
+            const int64_t place = spans[e].next + before;
+
+            slot[i] = place < at_most(spans[e].end, a.T) ? (int32_t)place : -1;
+            if (equals >> lane == 1) /* the last of them */
+                own[e] = before + 1;
+        }
+        __syncwarp();
+    }
+}
+
+extern "C" enum hd_status hd_cuda_assign(struct hd_cuda_stream *s, const struct hd_assign_args *a)
+{
+    int64_t warps = ASSIGN_THREADS / 32;
+    enum hd_status st;
+    int bits = 0;
+
+    if (a->P < 1 || a->E % a->P)
+        return hd_err(HD_INVALID, "assign: %lld ranks cannot hold equal shares of %lld experts",
+                      (long long)a->P, (long long)a->E);
+    while ((1ll << bits) < a->E)
+        bits++;
+    while (warps > 1 && warps * a->E * (int64_t)sizeof(int) > ASSIGN_SHARED_BYTES)
+        warps /= 2;
+    if (warps * a->E * (int64_t)sizeof(int) > ASSIGN_SHARED_BYTES)
+        return hd_err(HD_UNSUPPORTED, "assign: %lld experts are more than cuda can count",
+                      (long long)a->E);
+    st = HD_LAUNCH(s, assign_spans, dim3(1), dim3(ASSIGN_THREADS), 0, *a);
+    if (!st && a->R * a->K > 0)
+        st = HD_LAUNCH(s, assign_run, dim3((unsigned)a->Q), dim3((unsigned)(warps * 32)),
+                       (size_t)(warps * a->E) * sizeof(int), *a, bits);
+    return st;
+}
+
+/* ---- permute ---- */
+
+template <typename U>
+static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
+    permute_rows(U *out, const U *inp, const int32_t *slot, int64_t R, int64_t K, int64_t units)
+{
+    const int64_t warps = (int64_t)gridDim.x * ROWS_WARPS;
+
+    for (int64_t r = (int64_t)blockIdx.x * ROWS_WARPS + threadIdx.x / 32; r < R; r += warps)
+        copy_row(out, inp + r * units, slot + r * K, K, units);
+}
+
+extern "C" enum hd_status hd_cuda_permute_forward(struct hd_cuda_stream *s,
+                                                  const struct hd_permute_forward_args *a)
+{
+    const int64_t bytes = a->C * (int64_t)hd_dtype_size(a->dtype);
+
+    if (a->R == 0 || bytes == 0)
+        return HD_OK;
+    HD_ROW_UNITS(bytes, a->out, a->inp, U,
+                 return HD_LAUNCH(s, permute_rows<U>, rows_grid(s, a->R), dim3(ROWS_THREADS), 0,
+                                  (U *)a->out, (const U *)a->inp, a->slot, a->R, a->K,
+                                  bytes / (int64_t)sizeof(U)));
+}
+
+/* out[r] = sum over k of factor[r,k] * rows[slot[r,k]]; factor NULL: ones. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
+    sum_slots(T *out, const T *rows, const int32_t *slot, const float *factor, int64_t R, int64_t K,
+              int64_t C)
+{
+    const int64_t warps = (int64_t)gridDim.x * ROWS_WARPS;
+
+    for (int64_t r = (int64_t)blockIdx.x * ROWS_WARPS + threadIdx.x / 32; r < R; r += warps)
+        for (int64_t c = threadIdx.x % 32 * V; c < C; c += 32 * V) {
+            float sum[V] = {};
+            pack<T, V> y;
+
+#pragma unroll 4
+            for (int64_t k = 0; k < K; k++) {
+                const int64_t from = slot[r * K + k];
+                const float f = factor ? factor[r * K + k] : 1.0f;
+
+                if (from >= 0) {
+                    const pack<T, V> x = pack_load<V>(rows + from * C + c);
+
+#pragma unroll
+                    for (int j = 0; j < V; j++)
+                        sum[j] += to_float(x.at[j]) * f;
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < V; j++)
+                y.at[j] = from_float<T>(sum[j]);
+            pack_store(out + r * C + c, y);
+        }
+}
+
+static enum hd_status sum_slots_launch(struct hd_cuda_stream *s, void *out, const void *rows,
+                                       const int32_t *slot, const float *factor, int64_t R,
+                                       int64_t K, int64_t C, enum hd_dtype dtype)
+{
+    if (R == 0 || C == 0)
+        return HD_OK;
+    HD_CUDA_FLOATS(
+        dtype, T,
+        HD_PACK_WIDTH((pack_fits_wide<T>(C, out, rows)), T, V,
+                      return HD_LAUNCH(s, (sum_slots<T, V>), rows_grid(s, R), dim3(ROWS_THREADS), 0,
+                                       (T *)out, (const T *)rows, slot, factor, R, K, C)));
+}
+
+extern "C" enum hd_status hd_cuda_permute_backward(struct hd_cuda_stream *s,
+                                                   const struct hd_permute_backward_args *a)
+{
+    return sum_slots_launch(s, a->dinp, a->dout, a->slot, NULL, a->R, a->K, a->C, a->dtype);
+}
+
+/* ---- combine ---- */
+
+extern "C" enum hd_status hd_cuda_combine_forward(struct hd_cuda_stream *s,
+                                                  const struct hd_combine_forward_args *a)
+{
+    return sum_slots_launch(s, a->out, a->inp, a->slot, a->gate, a->R, a->K, a->C, a->dtype);
+}
+
+/* A warp takes a choice. A lane reads a place of inp before it writes that of dinp: they may be the
+ * same. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
+    combine_gradients(struct hd_combine_backward_args a)
+{
+    enum { UNROLL = 2 };
+    const int64_t warps = (int64_t)gridDim.x * ROWS_WARPS;
+
+    for (int64_t i = (int64_t)blockIdx.x * ROWS_WARPS + threadIdx.x / 32; i < a.R * a.K;
+         i += warps) {
+        const int64_t slot = a.slot[i];
+        const float gate = a.gate[i];
+        const T *dout = (const T *)a.dout + i / a.K * a.C, *inp = (const T *)a.inp + slot * a.C;
+        T *dinp = (T *)a.dinp + slot * a.C;
+        float dot = 0;
+
+        for (int64_t c = threadIdx.x % 32 * V; slot >= 0 && c < a.C; c += UNROLL * 32 * V) {
+            pack<T, V> x[UNROLL], dy[UNROLL];
+
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                if (c + u * 32 * V < a.C) {
+                    dy[u] = pack_load<V>(dout + c + u * 32 * V);
+                    x[u] = pack_load<V>(inp + c + u * 32 * V);
+                }
+#pragma unroll
+            for (int u = 0; u < UNROLL; u++)
+                if (c + u * 32 * V < a.C) {
+                    pack<T, V> dx;
+
+#pragma unroll
+                    for (int j = 0; j < V; j++) {
+                        dot += to_float(dy[u].at[j]) * to_float(x[u].at[j]);
+                        dx.at[j] = from_float<T>(to_float(dy[u].at[j]) * gate);
+                    }
+                    pack_store(dinp + c + u * 32 * V, dx);
+                }
+        }
+        dot = warp_add(dot);
+        if (threadIdx.x % 32 == 0)
+            a.dgate[i] = dot;
+    }
+}
+
+extern "C" enum hd_status hd_cuda_combine_backward(struct hd_cuda_stream *s,
+                                                   const struct hd_combine_backward_args *a)
+{
+    if (a->R * a->K == 0)
+        return HD_OK;
+    HD_CUDA_FLOATS(
+        a->dtype, T,
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp)), T, V,
+                      return HD_LAUNCH(s, (combine_gradients<T, V>), rows_grid(s, a->R * a->K),
+                                       dim3(ROWS_THREADS), 0, *a)));
+}
+
+/* ---- regroup ---- */
+
+enum { REGROUP_THREADS = 1024, REGROUP_STRETCH = 8 };
+
+/* One block: where rank p's rows of expert e arrive, in the order (p, e), and their places, in the
+ * order (e, p). Behind the last arrival stands the number of all rows. */
+static __global__ void __launch_bounds__(REGROUP_THREADS)
+    regroup_places(struct hd_regroup_args a, int64_t *places, int64_t *arrivals)
+{
+    HD_SHARED(int64_t, shared, BLOCK_WARPS);
+    const int64_t count = a.P * a.E;
+    int64_t place = 0, arrived = 0;
+
+    for (int64_t base = 0; base < count; base += REGROUP_THREADS) {
+        const int64_t n = base + threadIdx.x, at = n % a.P * a.E + n / a.P;
+        int64_t all, all_arrived;
+        const int64_t next =
+            place + block_scan(n < count ? (int64_t)a.all_counts[at] : 0, shared, &all);
+        const int64_t arrival =
+            arrived + block_scan(n < count ? (int64_t)a.all_counts[n] : 0, shared, &all_arrived);
+
+        if (n < count) {
+            places[at] = next;
+            arrivals[n] = arrival;
+        }
+        place += all;
+        arrived += all_arrived;
+    }
+    if (threadIdx.x == 0) {
+        arrivals[count] = arrived;
+        if (place > a.T && a.block)
+            a.block->overflow = 1;
+    }
+    __syncthreads();
+    for (int64_t e = threadIdx.x; a.counts && e < a.E; e += REGROUP_THREADS) {
+        const int64_t end = e + 1 < a.E ? places[e + 1] : place;
+
+        a.counts[e] = (int32_t)(at_most(end, a.T) - at_most(places[e], a.T));
+    }
+}
+
+/* A warp moves REGROUP_STRETCH rows that arrive one after the other: it looks up whose the first is
+ * and walks on from there. */
+template <typename U>
+static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
+    regroup_rows(U *out, const U *inp, const int64_t *places, const int64_t *arrivals,
+                 int64_t count, int64_t T, int64_t units, bool inverse)
+{
+    const int64_t warp = (int64_t)blockIdx.x * ROWS_WARPS + threadIdx.x / 32;
+    const int64_t all = at_most(arrivals[count], T), begin = warp * REGROUP_STRETCH;
+    const int64_t end = at_most(begin + REGROUP_STRETCH, all);
+    int64_t low = 0, high = count - 1; /* the last that arrives at `begin` or before */
+
+    if (begin >= all)
+        return;
+    while (low < high) {
+        const int64_t middle = high - (high - low) / 2;
+
+        if (arrivals[middle] <= begin)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    for (int64_t r = begin; r < end; r++) {
+        int32_t place;
+
+        while (arrivals[low + 1] <= r)
+            low++;
+        place = (int32_t)at_most(places[low] + r - arrivals[low], INT32_MAX);
+        if (place >= T)
+            continue;
+        if (inverse) {
+            const int32_t to = (int32_t)r;
+
+            copy_row(out, inp + place * units, &to, 1, units);
+        } else {
+            copy_row(out, inp + r * units, &place, 1, units);
+        }
+    }
+}
+
+extern "C" enum hd_status hd_cuda_regroup(struct hd_cuda_stream *s, const struct hd_regroup_args *a)
+{
+    const int64_t bytes = a->C * (int64_t)hd_dtype_size(a->dtype), count = a->P * a->E;
+    const struct hd_dry_regroup_layout layout = hd_dry_regroup_layout(a);
+    int64_t *places = (int64_t *)((char *)a->scratch + layout.places);
+    int64_t *arrivals = (int64_t *)((char *)a->scratch + layout.arrivals);
+    const dim3 blocks((unsigned)divide_up(a->T, REGROUP_STRETCH * ROWS_WARPS));
+    const enum hd_status st =
+        HD_LAUNCH(s, regroup_places, dim3(1), dim3(REGROUP_THREADS), 0, *a, places, arrivals);
+
+    if (st || count == 0 || bytes == 0 || a->T == 0)
+        return st;
+    HD_ROW_UNITS(bytes, a->out, a->inp, U,
+                 return HD_LAUNCH(s, regroup_rows<U>, blocks, dim3(ROWS_THREADS), 0, (U *)a->out,
+                                  (const U *)a->inp, places, arrivals, count, a->T,
+                                  bytes / (int64_t)sizeof(U), a->inverse));
+}

@@ -1,0 +1,79 @@
+/* pack: elements of a row that lie next to each other, read and written at once.
+ *
+ * The kernels that are bound by bytes come in two widths: V elements of 16 bytes together, which is
+ * what a thread moves in one instruction, where rows and addresses allow; else V = 1. A pack stays
+ * in its encoding until it is computed with, so that many of them fit into registers.
+ *
+ * Used by: the kernels of kernels/cuda that are bound by bytes.   Uses: device.
+ * Threads: pure functions.
+ */
+#ifndef HD_KERNELS_CUDA_PACK_CUH
+#define HD_KERNELS_CUDA_PACK_CUH
+
+#include "kernels/cuda/device.cuh"
+
+template <typename T, int V>
+struct alignas(sizeof(T) * V) pack {
+    T at[V];
+};
+
+template <typename T>
+constexpr int pack_wide = 16 / (int)sizeof(T);
+
+template <int V, typename T>
+static __device__ __forceinline__ pack<T, V> pack_load(const T *from)
+{
+    return *reinterpret_cast<const pack<T, V> *>(from);
+}
+
+template <typename T, int V>
+static __device__ __forceinline__ void pack_store(T *to, const pack<T, V> &p)
+{
+    *reinterpret_cast<pack<T, V> *>(to) = p;
+}
+
+/* Whether packs of V elements can be read at an address and, at distances of `ld`, behind it. NULL
+ * can. */
+template <typename T, int V>
+static inline bool pack_fits(const void *address, int64_t ld)
+{
+    return (uintptr_t)address % (sizeof(T) * V) == 0 && ld % V == 0;
+}
+
+/* The same in all the encodings of a tensor. */
+template <typename T>
+static inline bool pack_fits_wide(int64_t N, const void *a, const void *b = 0, const void *c = 0,
+                                  const void *d = 0, const void *e = 0, const void *f = 0)
+{
+    constexpr int V = pack_wide<T>;
+
+    return pack_fits<T, V>(a, N) && pack_fits<T, V>(b, N) && pack_fits<T, V>(c, N) &&
+           pack_fits<T, V>(d, N) && pack_fits<T, V>(e, N) && pack_fits<T, V>(f, N);
+}
+
+/* Runs the statements with V, a constant: as many elements as 16 bytes hold if `wide`, else 1. */
+#define HD_PACK_WIDTH(wide, T, V, ...)      \
+    do {                                    \
+        if (wide) {                         \
+            constexpr int V = pack_wide<T>; \
+            __VA_ARGS__;                    \
+        } else {                            \
+            constexpr int V = 1;            \
+            __VA_ARGS__;                    \
+        }                                   \
+    } while (0)
+
+static inline int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Blocks that fill the device once, `resident` on each of its multiprocessors, or fewer. */
+static inline unsigned grid_of(const struct hd_cuda_stream *s, int64_t blocks, int resident)
+{
+    const int64_t most = (int64_t)s->cuda->traits.multiprocessors * resident;
+
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* step: the step block, the chunk sums of the gradient norm, and the exchange that ends a step.
+ *
+ * Bytes: square_sums reads 4 N in packs of 16, four of each thread in flight, and is the only one
+ * of these that takes time; one block reads and adds a chunk. A double addition and a conversion
+ * per element are a quarter of what a multiprocessor with full double rate does in the time that
+ * the bytes take. The others are single blocks over a few kilobytes.
+ *
+ * Orders: of a chunk, thread t adds the fours 4t, 4 (t + 256), ... in four sums by place in the
+ * four, whatever the alignment; the four are added in pairs, threads as block.cuh says. A record
+ * adds the chunk sums t, t + 1024, ... per thread, then the threads. Same shape, same bits.
+ *
+ * The block is written by one thread of a launch, or by equal values in atomic operations.
+ *
+ * Not measured on a GPU yet. */
+#include "kernels/cuda/block.cuh"
+
+enum { SQUARE_THREADS = 256, SQUARE_UNROLL = 4, RECORD_THREADS = 1024 };
+
+static __global__ void step_begin(struct hd_step_block *block)
+{
+    block->loss_sum = 0;
+    block->target_count = 0;
+    block->overflow = 0;
+    block->too_many_rows = 0;
+}
+
+extern "C" enum hd_status hd_cuda_step_begin(struct hd_cuda_stream *s,
+                                             const struct hd_step_begin_args *a)
+{
+    return HD_LAUNCH(s, step_begin, dim3(1), dim3(1), 0, a->block);
+}
+
+template <bool WIDE>
+static __device__ __forceinline__ float4 load_four(const float *grad, int64_t i, int64_t end)
+{
+    if (WIDE && i + 4 <= end)
+        return __ldg(reinterpret_cast<const float4 *>(grad + i));
+    return make_float4(i < end ? grad[i] : 0, i + 1 < end ? grad[i + 1] : 0,
+                       i + 2 < end ? grad[i + 2] : 0, i + 3 < end ? grad[i + 3] : 0);
+}
+
+/* WIDE: grad begins on a bound of 16 bytes. */
+template <bool WIDE>
+static __global__ void __launch_bounds__(SQUARE_THREADS)
+    square_chunk(double *sums, struct hd_step_block *block, const float *grad, int64_t N)
+{
+    HD_SHARED(double, shared, BLOCK_WARPS);
+    constexpr int STEP = SQUARE_THREADS * 4;
+    const int64_t begin = (int64_t)blockIdx.x * HD_GRAD_CHUNK;
+    const int64_t end = begin + HD_GRAD_CHUNK < N ? begin + HD_GRAD_CHUNK : N;
+    double x = 0, y = 0, z = 0, w = 0, sum;
+
+    for (int64_t i = begin + threadIdx.x * 4; i < end; i += SQUARE_UNROLL * STEP) {
+        float4 four[SQUARE_UNROLL];
+
+#pragma unroll
+        for (int u = 0; u < SQUARE_UNROLL; u++)
+            four[u] = load_four<WIDE>(grad, i + u * STEP, end);
+#pragma unroll
+        for (int u = 0; u < SQUARE_UNROLL; u++) {
+            x += (double)four[u].x * (double)four[u].x;
+            y += (double)four[u].y * (double)four[u].y;
+            z += (double)four[u].z * (double)four[u].z;
+            w += (double)four[u].w * (double)four[u].w;
+        }
+    }
+    sum = block_add((x + y) + (z + w), shared);
+    if (threadIdx.x > 0)
+        return;
+    sums[blockIdx.x] = sum;
+    if (!isfinite(sum)) /* squares of floats cannot overflow a double */
+        (void)atomicExch(reinterpret_cast<unsigned long long *>(&block->overflow), 1ull);
+}
+
+extern "C" enum hd_status hd_cuda_square_sums(struct hd_cuda_stream *s,
+                                              const struct hd_square_sums_args *a)
+{
+    const dim3 chunks((unsigned)((a->N + HD_GRAD_CHUNK - 1) / HD_GRAD_CHUNK));
+
+    if (a->N == 0)
+        return HD_OK;
+    if ((uintptr_t)a->grad % 16 == 0)
+        return HD_LAUNCH(s, square_chunk<true>, chunks, dim3(SQUARE_THREADS), 0, a->sums, a->block,
+                         a->grad, a->N);
+    return HD_LAUNCH(s, square_chunk<false>, chunks, dim3(SQUARE_THREADS), 0, a->sums, a->block,
+                     a->grad, a->N);
+}
+
+static __global__ void __launch_bounds__(RECORD_THREADS)
+    step_record(double *record, const struct hd_step_block *block, const double *sums,
+                int64_t chunks, bool counts_loss)
+{
+    HD_SHARED(double, shared, BLOCK_WARPS);
+    double squares = 0;
+
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < chunks; i += RECORD_THREADS)
+        squares += sums[i];
+    squares = block_add(squares, shared);
+    if (threadIdx.x > 0)
+        return;
+    record[HD_EXCHANGE_LOSS] = counts_loss ? block->loss_sum : 0;
+    record[HD_EXCHANGE_TARGETS] = counts_loss ? (double)block->target_count : 0;
+    record[HD_EXCHANGE_OVERFLOW] =
+        (block->overflow ? 1 : 0) + (block->too_many_rows ? HD_EXCHANGE_TOO_MANY_ROWS : 0);
+    record[HD_EXCHANGE_REQUEST] = (double)block->request; /* exact below 2^53 */
+    record[HD_EXCHANGE_SQUARES] = squares;
+}
+
+extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
+                                              const struct hd_step_record_args *a)
+{
+    return HD_LAUNCH(s, step_record, dim3(1), dim3(RECORD_THREADS), 0, a->record, a->block, a->sums,
+                     a->chunks, a->counts_loss);
+}
+
+/* One thread, in rank order, operation by operation as the CPU has it: every rank gets the same. */
+static __global__ void step_finish(struct hd_step_block *block, const double *records,
+                                   int64_t ranks)
+{
+    double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
+
+    for (int64_t r = 0; r < ranks; r++) {
+        const double *record = records + r * HD_EXCHANGE_WORDS;
+
+        loss += record[HD_EXCHANGE_LOSS];
+        targets += record[HD_EXCHANGE_TARGETS];
+        overflow += record[HD_EXCHANGE_OVERFLOW];
+        squares += record[HD_EXCHANGE_SQUARES];
+    }
+    scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
+    norm = sqrt(squares) * scale;
+    block->total_targets = targets;
+    block->mean_loss = targets > 0 ? loss / targets : 0;
+    block->grad_norm = norm;
+    if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
+        scale *= (double)block->max_grad_norm / norm;
+    block->grad_factor = (float)scale;
+    block->skip_update = overflow != 0 || !(targets > 0) || !isfinite(norm);
+}
+
+extern "C" enum hd_status hd_cuda_step_finish(struct hd_cuda_stream *s,
+                                              const struct hd_step_finish_args *a)
+{
+    return HD_LAUNCH(s, step_finish, dim3(1), dim3(1), 0, a->block, a->records, a->ranks);
+}
