@@ -37,7 +37,7 @@ struct hd_plugin_host {
 struct hd_plugin_gpu {
     char name[96];
     char uuid[48]; /* "GPU-8c1f..", as NVML and CUDA_VISIBLE_DEVICES spell it */
-    char bus[20];  /* "0000:3b:00.0" */
+    char bus[20];  /* "0000:3B:00.0" */
     int64_t memory_bytes;
     int capability; /* 90: major * 10 + minor */
 };

@@ -15,6 +15,7 @@
 #include "base/notify.h"
 #include "daemon/agent/ask.h"
 #include "daemon/agent/device.h"
+#include "daemon/agent/doctor.h"
 #include "daemon/agent/reconcile.h"
 #include "rpc/find.h"
 #include "spec/spec.h"
@@ -327,7 +328,7 @@ static void on_signal(uv_signal_t *handle, int number)
 
 /* ---- opening ---- */
 
-static enum hd_status find_programs(struct agent *agent)
+static enum hd_status find_self(struct agent *agent)
 {
     char self[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -339,6 +340,15 @@ static enum hd_status find_programs(struct agent *agent)
                    "%s/heddle-supervisor", dirname(self));
     if (agent->options.worker && !realpath(agent->options.worker, agent->locals.worker))
         return hd_err(HD_INVALID, "--worker %s: %s", agent->options.worker, strerror(errno));
+    return HD_OK;
+}
+
+static enum hd_status find_programs(struct agent *agent)
+{
+    enum hd_status st = find_self(agent);
+
+    if (st)
+        return st;
     if (access(agent->locals.supervisor, X_OK) < 0)
         return hd_err(HD_NOT_FOUND, "%s: %s; it belongs beside heddled", agent->locals.supervisor,
                       strerror(errno));
@@ -500,6 +510,35 @@ enum hd_status agent_open(struct agent *agent)
     open_handles(agent);
     st = locals_open(&agent->locals);
     return st ? st : open_client(agent);
+}
+
+enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
+{
+    struct doctor_options options = {.controller = agent->options.controller,
+                                     .supervisor = agent->locals.supervisor,
+                                     .state_dir = agent->options.state_dir,
+                                     .jobs_dir = agent->options.jobs_dir,
+                                     .data_address = agent->options.data_address};
+    struct doctor *doctor = doctor_new();
+    struct hd_text text = {0};
+    char worker[PATH_MAX + 16];
+    enum hd_status st =
+        doctor ? find_self(agent) : hd_err(HD_NO_MEMORY, "no memory to look around");
+
+    if (!st) {
+        worker_path(agent, worker, sizeof worker);
+        options.worker = worker;
+        doctor_look(doctor, &options);
+        doctor_print(doctor, agent->options.json, &text);
+        *ret_exit_code = doctor->problems ? EXIT_FAILURE : EXIT_SUCCESS;
+        if (text.failed)
+            st = hd_err(HD_NO_MEMORY, "no memory for what was found");
+        else if (fputs(text.data, stdout) < 0 || fflush(stdout) < 0)
+            st = hd_err(HD_IO, "cannot write what was found: %s", strerror(errno));
+    }
+    hd_text_free(&text);
+    free(doctor);
+    return st;
 }
 
 int agent_run(struct agent *agent)

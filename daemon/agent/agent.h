@@ -34,6 +34,8 @@ enum {
 struct agent_options {
     const char *controller; /* NULL: found as rpc/find.h says */
     const char *state_dir, *node_name, *devices, *data_address, *token_file, *worker;
+    bool doctor, json;
+    const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;
     bool has_tls, ephemeral;
 };
@@ -100,8 +102,10 @@ struct agent {
 /* ---- agent.c ---- */
 
 enum hd_status agent_open(struct agent *agent); /* from options */
-int agent_run(struct agent *agent);             /* returns the exit status */
-void agent_soon(struct agent *agent);           /* something changed: look at it in this turn */
+/* Instead of opening: --doctor. Prints, and sets 0 (nothing is wrong) or 1. */
+enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code);
+int agent_run(struct agent *agent);   /* returns the exit status */
+void agent_soon(struct agent *agent); /* something changed: look at it in this turn */
 void agent_end(struct agent *agent, int exit_code);
 void agent_take_desired(struct agent *agent, Heddle__V1__ControllerMessage *message); /* owns it */
 void agent_forget_desired(struct agent *agent);

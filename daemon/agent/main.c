@@ -32,6 +32,10 @@ static const char usage[] =
     "  --tls-cert FILE, --tls-key FILE\n"
     "                      this node's own certificate, if the controller asks for one\n"
     "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
+    "  --doctor [-o json]  instead of all this: look at what this node needs (programs, GPUs,\n"
+    "                      memory, and the options given here), say what is wrong and what helps;\n"
+    "                      ends with 0 when nothing is wrong, else with 1\n"
+    "  --jobs-dir DIR      with --doctor: the controller's, to be looked at from here\n"
     "  --help, --version\n"
     "\n"
     "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral.\n"
@@ -52,6 +56,8 @@ enum option_key {
     OPT_TLS_CERT,
     OPT_TLS_KEY,
     OPT_WORKER,
+    OPT_DOCTOR,
+    OPT_JOBS_DIR,
 };
 
 static enum hd_status take_option(int key, const char *value, struct agent_options *options)
@@ -71,7 +77,7 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
         return HD_OK;
     case OPT_DATA_ADDRESS:
         options->data_address = value;
-        return agent_address_check(value);
+        return HD_OK;
     case OPT_EPHEMERAL:
         options->ephemeral = true;
         return HD_OK;
@@ -93,6 +99,17 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
     case OPT_WORKER:
         options->worker = value;
         return HD_OK;
+    case OPT_DOCTOR:
+        options->doctor = true;
+        return HD_OK;
+    case OPT_JOBS_DIR:
+        options->jobs_dir = value;
+        return HD_OK;
+    case 'o':
+        options->json = strcmp(value, "json") == 0;
+        if (!options->json && strcmp(value, "table") != 0)
+            return hd_err(HD_INVALID, "-o %s: say table or json", value);
+        return HD_OK;
     default:
         return hd_err(HD_INVALID, "see heddled --help");
     }
@@ -112,16 +129,23 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
         {"worker", required_argument, NULL, OPT_WORKER},
+        {"doctor", no_argument, NULL, OPT_DOCTOR},
+        {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
+        {"output", required_argument, NULL, 'o'},
         {NULL, 0, NULL, 0},
     };
     enum hd_status st = HD_OK;
     int key;
 
-    while (!st && (key = getopt_long(argc, argv, "", longs, NULL)) != -1)
+    while (!st && (key = getopt_long(argc, argv, "o:", longs, NULL)) != -1)
         st = take_option(key, optarg, ret_options);
     if (!st && optind != argc)
         st = hd_err(HD_INVALID, "\"%s\" is one word too many; see heddled --help", argv[optind]);
-    if (!st && !ret_options->state_dir)
+    if (!st && !ret_options->doctor && (ret_options->jobs_dir || ret_options->json))
+        st = hd_err(HD_INVALID, "--jobs-dir and -o belong to --doctor; see heddled --help");
+    if (!st && !ret_options->doctor && ret_options->data_address)
+        st = agent_address_check(ret_options->data_address);
+    if (!st && !ret_options->doctor && !ret_options->state_dir)
         st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddled --help");
     return st;
 }
@@ -147,6 +171,14 @@ int main(int argc, char **argv)
     if (st) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
         return EXIT_USAGE;
+    }
+    if (agent.options.doctor) {
+        int exit_code = EXIT_FAILURE;
+
+        st = agent_doctor(&agent, &exit_code);
+        if (st)
+            hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        return st ? exit_code_of(st) : exit_code;
     }
     st = agent_open(&agent);
     if (st) {

@@ -1,5 +1,6 @@
 /* gpus: what this machine's GPUs are and how they fare. A process of its own, because the driver's
  * libraries may hang: heddled runs it with a deadline (daemon/gpu/gpu.h). */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,8 @@ static void add_seen(const struct hd_plugin_gpu *seen, struct hd_gpu_list *list)
     hd_gpu_init(gpu);
     (void)snprintf(gpu->name, sizeof gpu->name, "%s", seen->name);
     (void)snprintf(gpu->uuid, sizeof gpu->uuid, "%s", seen->uuid);
-    (void)snprintf(gpu->bus, sizeof gpu->bus, "%s", seen->bus);
+    for (size_t i = 0; seen->bus[i]; i++)
+        gpu->bus[i] = (char)tolower((unsigned char)seen->bus[i]);
     gpu->memory_bytes = seen->memory_bytes;
     gpu->capability = seen->capability;
 }

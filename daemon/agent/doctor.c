@@ -1,0 +1,302 @@
+#include "daemon/agent/doctor.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "daemon/agent/address.h"
+#include "daemon/agent/ask.h"
+#include "daemon/agent/device.h"
+#include "daemon/agent/devices.h"
+#include "rpc/address.h"
+#include "rpc/find.h"
+
+enum { FILES_NEEDED = 512, PROBE_BYTES = 64 << 20, SMALL_FILE_MAX = 4096, CONNECT_MS = 5000 };
+#define NCCL_SHM_BYTES (INT64_C(256) << 20) /* what a few GPUs' communicators take of /dev/shm */
+
+static const char *const level_names[] = {"ok", "note", "problem"};
+
+struct doctor *doctor_new(void)
+{
+    struct doctor *doctor = calloc(1, sizeof *doctor);
+
+    if (doctor)
+        hd_gpu_list_init(&doctor->gpus);
+    return doctor;
+}
+
+void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area, const char *hint,
+                const char *fmt, ...)
+{
+    struct doctor_finding *f = &doctor->findings[doctor->count];
+    va_list ap;
+
+    doctor->problems += level == DOCTOR_PROBLEM;
+    if (doctor->count == DOCTOR_FINDINGS_MAX) /* counted, if not shown */
+        return;
+    doctor->count++;
+    f->level = level;
+    (void)snprintf(f->area, sizeof f->area, "%s", area);
+    (void)snprintf(f->hint, sizeof f->hint, "%s", hint);
+    va_start(ap, fmt);
+    (void)vsnprintf(f->text, sizeof f->text, fmt, ap);
+    va_end(ap);
+}
+
+/* ---- programs ---- */
+
+static void look_at_programs(struct doctor *doctor, const struct doctor_options *options)
+{
+    struct agent_device device;
+
+    if (access(options->supervisor, X_OK) < 0)
+        doctor_add(doctor, DOCTOR_PROBLEM, "programs", "install it beside heddled", "%s: %s",
+                   options->supervisor, strerror(errno));
+    if (agent_device_ask(options->worker, agent_devices_cores(), &device))
+        doctor_add(doctor, DOCTOR_PROBLEM, "programs",
+                   "install it beside heddled, of the same build, or name it with --worker", "%s",
+                   hd_err_message());
+    else
+        doctor_add(doctor, DOCTOR_OK, "cpu", "", "%d usable cores, %s, %s, bf16 %s; %s",
+                   agent_devices_cores(), device.isa, device.library,
+                   device.bf16 ? "native" : "slower than fp32",
+                   device.gloo ? "ranks may work with those of other nodes (gloo)"
+                               : "built without gloo: jobs stay on this node");
+}
+
+/* ---- the system ---- */
+
+static void look_at_memory(struct doctor *doctor)
+{
+    const int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    int fd = memfd_create("heddle-doctor", MFD_CLOEXEC);
+    char text[32];
+    void *p = MAP_FAILED;
+
+    hd_text_format_bytes(all, text);
+    if (fd >= 0 && ftruncate(fd, PROBE_BYTES) == 0)
+        p = mmap(NULL, PROBE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        doctor_add(doctor, DOCTOR_PROBLEM, "memory",
+                   "ranks share memory through memfd_create; allow it (seccomp, ulimit -v)",
+                   "shared memory cannot be made: %s", strerror(errno));
+    else
+        doctor_add(doctor, DOCTOR_OK, "memory", "", "%s; ranks can share memory", text);
+    if (p != MAP_FAILED)
+        (void)munmap(p, PROBE_BYTES);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static void look_at_huge_pages(struct doctor *doctor)
+{
+    static const char path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
+    struct hd_text text = {0};
+
+    if (hd_file_read(path, SMALL_FILE_MAX, &text))
+        doctor_add(doctor, DOCTOR_NOTE, "huge pages", "", "this kernel has none");
+    else if (strstr(text.data, "[never]"))
+        doctor_add(doctor, DOCTOR_NOTE, "huge pages",
+                   "echo madvise > /sys/kernel/mm/"
+                   "transparent_hugepage/enabled",
+                   "they are switched off; CPU ranks are slower");
+    else
+        doctor_add(doctor, DOCTOR_OK, "huge pages", "", "%s",
+                   strstr(text.data, "[always]") ? "always" : "where a rank asks for them");
+    hd_text_free(&text);
+}
+
+/* NCCL lays its buffers there for the GPUs of one node. */
+static void look_at_shm(struct doctor *doctor)
+{
+    struct statvfs fs;
+    char text[32];
+    int64_t left;
+
+    if (doctor->gpus.count < 2)
+        return;
+    if (statvfs("/dev/shm", &fs) < 0) {
+        doctor_add(doctor, DOCTOR_PROBLEM, "/dev/shm", "mount a tmpfs there",
+                   "GPUs of this node exchange through it: %s", strerror(errno));
+        return;
+    }
+    left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    hd_text_format_bytes(left, text);
+    if (left < NCCL_SHM_BYTES)
+        doctor_add(doctor, DOCTOR_PROBLEM, "/dev/shm", "make it larger (docker: --shm-size=1g)",
+                   "%s are free; NCCL may need more", text);
+    else
+        doctor_add(doctor, DOCTOR_OK, "/dev/shm", "", "%s free", text);
+}
+
+static void look_at_limits(struct doctor *doctor)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_max < FILES_NEEDED)
+        doctor_add(doctor, DOCTOR_PROBLEM, "files",
+                   "raise it: ulimit -Hn, LimitNOFILE=", "at most %llu may be open, %d are needed",
+                   (unsigned long long)files.rlim_max, FILES_NEEDED);
+}
+
+/* ---- places and doors ---- */
+
+/* A folder that is not there yet will be made: what counts is the nearest one that is there. */
+static void look_at_folder(struct doctor *doctor, const char *area, const char *given, bool needed)
+{
+    char path[PATH_MAX];
+    struct statvfs fs;
+    char text[32];
+
+    if (!given)
+        return;
+    (void)snprintf(path, sizeof path, "%s", given);
+    while (!needed && !hd_file_exists(path) && strrchr(path, '/') > path)
+        *strrchr(path, '/') = '\0';
+    if (!strchr(path, '/') && !hd_file_exists(path))
+        (void)snprintf(path, sizeof path, ".");
+    if (access(path, R_OK | W_OK | X_OK) < 0 || statvfs(path, &fs) < 0) {
+        doctor_add(doctor, DOCTOR_PROBLEM, area,
+                   needed ? "mount it at the same path as on the controller's machine, writable"
+                          : "give a folder that this user may write",
+                   "%s: %s", path, strerror(errno));
+        return;
+    }
+    hd_text_format_bytes((int64_t)fs.f_bavail * (int64_t)fs.f_frsize, text);
+    doctor_add(doctor, DOCTOR_OK, area, "", "%s, %s free", given, text);
+}
+
+static enum hd_status try_to_connect(const char *text)
+{
+    struct hd_rpc_address address;
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof(struct sockaddr_un);
+    enum hd_status st = hd_rpc_parse_address(text, &address);
+    const struct timeval limit = {.tv_sec = CONNECT_MS / 1000};
+    int fd;
+
+    if (!st && address.is_unix) {
+        struct sockaddr_un *un = (struct sockaddr_un *)(void *)&peer;
+
+        *un = (struct sockaddr_un){.sun_family = AF_UNIX};
+        (void)snprintf(un->sun_path, sizeof un->sun_path, "%s", address.path);
+    } else if (!st) {
+        st = hd_rpc_resolve(&address, &peer, &size);
+    }
+    if (st)
+        return st;
+    fd = socket(peer.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* of connect, too */
+    if (fd < 0 || connect(fd, (struct sockaddr *)&peer, size) < 0)
+        st = hd_err(HD_UNAVAILABLE, "nobody answers at %s: %s", text, strerror(errno));
+    if (fd >= 0)
+        (void)close(fd);
+    return st;
+}
+
+static void look_at_controller(struct doctor *doctor, const char *given)
+{
+    struct hd_text address = {0};
+    const bool named = given || getenv(HD_RPC_CONTROLLER_ENV);
+    enum hd_status st = hd_rpc_find_controller(given, &address);
+
+    if (!st)
+        st = try_to_connect(address.data);
+    if (!st)
+        doctor_add(doctor, DOCTOR_OK, "controller", "", "answers at %s", address.data);
+    else
+        doctor_add(doctor, named ? DOCTOR_PROBLEM : DOCTOR_NOTE, "controller",
+                   named ? "start heddle-controller there, open its port, or name another with "
+                           "--controller"
+                         : "",
+                   "%s", hd_err_message());
+    hd_text_free(&address);
+}
+
+static void look_at_data_address(struct doctor *doctor, const char *given)
+{
+    if (given && agent_address_check(given))
+        doctor_add(doctor, DOCTOR_PROBLEM, "data address", "ip addr shows this machine's", "%s",
+                   hd_err_message());
+    else if (given)
+        doctor_add(doctor, DOCTOR_OK, "data address", "",
+                   "ranks can listen at %s, on ports that the system chooses", given);
+}
+
+/* ---- all ---- */
+
+void doctor_look(struct doctor *doctor, const struct doctor_options *options)
+{
+    look_at_programs(doctor, options);
+    if (agent_gpus_ask(options->worker, AGENT_ASK_MS, &doctor->gpus)) {
+        hd_gpu_list_init(&doctor->gpus);
+        doctor_add(doctor, DOCTOR_PROBLEM, "gpus", "a driver that hangs needs a reboot; see dmesg",
+                   "%s", hd_err_message());
+    } else {
+        doctor_look_at_gpus(doctor, doctor_count_on_bus("/sys/bus/pci/devices"));
+    }
+    look_at_memory(doctor);
+    look_at_huge_pages(doctor);
+    look_at_shm(doctor);
+    look_at_limits(doctor);
+    look_at_folder(doctor, "state dir", options->state_dir, false);
+    look_at_folder(doctor, "jobs dir", options->jobs_dir, true);
+    look_at_controller(doctor, options->controller);
+    look_at_data_address(doctor, options->data_address);
+}
+
+static void print_json(const struct doctor *doctor, struct hd_text *text)
+{
+    struct hd_json_writer w = {.out = text};
+
+    hd_json_begin(&w, NULL, '{');
+    hd_json_add_string(&w, "api_version", "heddle/v1");
+    hd_json_add_string(&w, "kind", "Doctor");
+    hd_json_add_int64(&w, "problems", doctor->problems);
+    hd_json_begin(&w, "items", '[');
+    for (int i = 0; i < doctor->count; i++) {
+        const struct doctor_finding *f = &doctor->findings[i];
+
+        hd_json_add_line(&w);
+        hd_json_begin(&w, NULL, '{');
+        hd_json_add_string(&w, "area", f->area);
+        hd_json_add_string(&w, "level", level_names[f->level]);
+        hd_json_add_string(&w, "text", f->text);
+        if (f->hint[0])
+            hd_json_add_string(&w, "hint", f->hint);
+        hd_json_end(&w, '}');
+    }
+    hd_json_end(&w, ']');
+    hd_json_end(&w, '}');
+    hd_text_add(text, "\n");
+}
+
+void doctor_print(const struct doctor *doctor, bool json, struct hd_text *ret_text)
+{
+    if (json) {
+        print_json(doctor, ret_text);
+        return;
+    }
+    for (int i = 0; i < doctor->count; i++) {
+        const struct doctor_finding *f = &doctor->findings[i];
+
+        hd_text_add(ret_text, "%-12s  %-7s  %s\n", f->area, level_names[f->level], f->text);
+        if (f->hint[0])
+            hd_text_add(ret_text, "%-12s  %-7s  -> %s\n", "", "", f->hint);
+    }
+    if (doctor->problems)
+        hd_text_add(ret_text, "%d problem%s\n", doctor->problems, doctor->problems == 1 ? "" : "s");
+    else
+        hd_text_add(ret_text, "nothing is wrong\n");
+}

@@ -1,0 +1,53 @@
+/* doctor: heddled --doctor looks at what a node needs, says what it finds and what is wrong.
+ *
+ * It changes nothing, claims no state directory and may run beside a heddled. A finding is `ok`, a
+ * `note` (something is not there that some would want, or is slower than it could be) or a
+ * `problem`, which has a hint what to do about it.
+ *
+ * Used by: agent.   Uses: base, rpc, daemon/gpu.   Threads: one.
+ */
+#ifndef HD_DAEMON_AGENT_DOCTOR_H
+#define HD_DAEMON_AGENT_DOCTOR_H
+
+#include <stdbool.h>
+
+#include "base/text.h"
+#include "daemon/gpu/gpu.h"
+
+enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_PROBLEM };
+
+enum { DOCTOR_FINDINGS_MAX = 256 };
+
+struct doctor_finding {
+    char area[16]; /* "driver", "gpu 0", "memory" .. */
+    enum doctor_level level;
+    char text[HD_ERR_MAX], hint[HD_ERR_MAX]; /* hint "": none */
+};
+
+struct doctor {
+    int count, problems;
+    struct doctor_finding findings[DOCTOR_FINDINGS_MAX];
+    struct hd_gpu_list gpus;
+};
+
+struct doctor_options {
+    const char *worker; /* path of the heddle-worker */
+    const char *supervisor;
+    const char *controller, *state_dir, *data_address, *jobs_dir; /* NULL: not given */
+};
+
+/* ---- doctor.c ---- */
+
+struct doctor *doctor_new(void); /* NULL: no memory. free() it */
+void doctor_look(struct doctor *doctor, const struct doctor_options *options);
+void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area, const char *hint,
+                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void doctor_print(const struct doctor *doctor, bool json, struct hd_text *ret_text);
+
+/* ---- doctor_gpu.c: from the list, and how many NVIDIA GPUs are on the PCI bus ---- */
+
+void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus);
+/* `devices`: /sys/bus/pci/devices. -1: it cannot be read. */
+int doctor_count_on_bus(const char *devices);
+
+#endif
