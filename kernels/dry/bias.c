@@ -15,8 +15,7 @@ void hd_dry_cost_bias_forward(struct hd_costs *costs, const struct hd_bias_forwa
 int64_t hd_dry_scratch_bias_backward(const struct hd_bias_backward_args *args,
                                      const struct hd_traits *traits)
 {
-    (void)traits;
-    return hd_dry_row_chunks(args->R).count * args->N * (int64_t)sizeof(float);
+    return hd_dry_row_chunks_on(traits, args->R).count * args->N * (int64_t)sizeof(float);
 }
 
 void hd_dry_cost_bias_backward(struct hd_costs *costs, const struct hd_bias_backward_args *a)

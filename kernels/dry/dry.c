@@ -56,16 +56,30 @@ void hd_kernel_cost_add_rows(struct hd_costs *costs, enum hd_kernel kernel, cons
     }
 }
 
-struct hd_dry_chunks hd_dry_row_chunks(int64_t R)
+static struct hd_dry_chunks chunks_of(int64_t R, int64_t rows_min, int64_t count_max)
 {
-    enum { ROWS_MIN = 64, COUNT_MAX = 64 };
     struct hd_dry_chunks chunks;
 
-    chunks.rows = (R + COUNT_MAX - 1) / COUNT_MAX;
-    if (chunks.rows < ROWS_MIN)
-        chunks.rows = ROWS_MIN;
+    chunks.rows = (R + count_max - 1) / count_max;
+    if (chunks.rows < rows_min)
+        chunks.rows = rows_min;
     chunks.count = (R + chunks.rows - 1) / chunks.rows;
     return chunks;
+}
+
+struct hd_dry_chunks hd_dry_row_chunks(int64_t R)
+{
+    return chunks_of(R, 64, 64);
+}
+
+struct hd_dry_chunks hd_dry_device_row_chunks(int64_t R)
+{
+    return chunks_of(R, 32, 256);
+}
+
+struct hd_dry_chunks hd_dry_row_chunks_on(const struct hd_traits *traits, int64_t R)
+{
+    return hd_traits_is_cuda(traits) ? hd_dry_device_row_chunks(R) : hd_dry_row_chunks(R);
 }
 
 int64_t hd_dry_align(int64_t size_bytes)

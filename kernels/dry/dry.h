@@ -7,7 +7,8 @@
  * Costs count floating point operations by shape (a multiply and an add are two, an exponential is
  * one) and every tensor once: what a perfect cache would still have to move.
  *
- * Used by: kernels/dry, kernels/cpu.   Uses: base, kernels.h.   Threads: pure functions.
+ * Used by: kernels/dry, kernels/cpu, kernels/cuda.   Uses: base, kernels.h.
+ * Threads: pure functions.
  */
 #ifndef HD_KERNELS_DRY_DRY_H
 #define HD_KERNELS_DRY_DRY_H
@@ -37,6 +38,23 @@ struct hd_dry_chunks {
     int64_t rows, count;
 };
 struct hd_dry_chunks hd_dry_row_chunks(int64_t R);
+/* The same for a GPU, which needs more chunks to keep busy. */
+struct hd_dry_chunks hd_dry_device_row_chunks(int64_t R);
+/* Either, by the device. */
+struct hd_dry_chunks hd_dry_row_chunks_on(const struct hd_traits *traits, int64_t R);
+
+/* The gradient of an embedding on a GPU: the rows are sorted by the index they name; an index that
+ * more than PIECE rows name is summed piece by piece. Offsets in bytes. */
+enum { HD_DRY_EMBEDDING_PIECE = 64 };
+struct hd_dry_embedding_layout {
+    int64_t begin;  /* [V + 1] int32: where the rows of an index begin */
+    int64_t rows;   /* [R] int32, sorted */
+    int64_t found;  /* [R] int32, sorted by ranges of indices */
+    int64_t pieces; /* [2 * ceil(R / PIECE), C] fp32 */
+    int64_t scratch_bytes;
+};
+struct hd_dry_embedding_layout
+hd_dry_embedding_layout(const struct hd_embedding_backward_args *args);
 
 int64_t hd_dry_align(int64_t size_bytes); /* up to the next multiple of HD_TENSOR_ALIGN */
 

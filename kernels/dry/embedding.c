@@ -14,11 +14,26 @@ void hd_dry_cost_embedding_forward(struct hd_costs *costs,
     costs->write_bytes += a->R * row_bytes;
 }
 
+struct hd_dry_embedding_layout
+hd_dry_embedding_layout(const struct hd_embedding_backward_args *args)
+{
+    const int64_t word = (int64_t)sizeof(int32_t);
+    const int64_t windows = (args->R + HD_DRY_EMBEDDING_PIECE - 1) / HD_DRY_EMBEDDING_PIECE;
+    struct hd_dry_embedding_layout layout = {0};
+
+    layout.rows = layout.begin + hd_dry_align((args->V + 1) * word);
+    layout.found = layout.rows + hd_dry_align(args->R * word);
+    layout.pieces = layout.found + hd_dry_align(args->R * word);
+    layout.scratch_bytes = layout.pieces + 2 * windows * args->C * (int64_t)sizeof(float);
+    return layout;
+}
+
 /* A counting sort of the rows by index: where each index begins, and the rows in order. */
 int64_t hd_dry_scratch_embedding_backward(const struct hd_embedding_backward_args *args,
                                           const struct hd_traits *traits)
 {
-    (void)traits;
+    if (hd_traits_is_cuda(traits))
+        return hd_dry_embedding_layout(args).scratch_bytes;
     return (args->V + 1 + args->R) * (int64_t)sizeof(int64_t);
 }
 

@@ -27,12 +27,16 @@ void hd_dry_cost_head_norm_backward(struct hd_costs *costs,
     costs->write_bytes += (heads * a->D + values) * e;
 }
 
-/* Two partial rows per chunk of rows: for queries and for keys. */
+/* Two partial rows per chunk of rows: for queries and for keys. A GPU takes each head for a row,
+ * the queries' and then the keys'. */
 int64_t
 hd_dry_scratch_head_norm_backward_weight(const struct hd_head_norm_backward_weight_args *args,
                                          const struct hd_traits *traits)
 {
-    (void)traits;
+    if (hd_traits_is_cuda(traits))
+        return (hd_dry_device_row_chunks(args->R * args->H).count +
+                hd_dry_device_row_chunks(args->R * args->G).count) *
+               args->D * (int64_t)sizeof(float);
     return hd_dry_row_chunks(args->R).count * 2 * args->D * (int64_t)sizeof(float);
 }
 

@@ -29,8 +29,7 @@ void hd_dry_cost_rmsnorm_backward(struct hd_costs *costs, const struct hd_rmsnor
 int64_t hd_dry_scratch_rmsnorm_backward_weight(const struct hd_rmsnorm_backward_weight_args *args,
                                                const struct hd_traits *traits)
 {
-    (void)traits;
-    return hd_dry_row_chunks(args->R).count * args->C * (int64_t)sizeof(float);
+    return hd_dry_row_chunks_on(traits, args->R).count * args->C * (int64_t)sizeof(float);
 }
 
 void hd_dry_cost_rmsnorm_backward_weight(struct hd_costs *costs,
@@ -70,8 +69,7 @@ int64_t
 hd_dry_scratch_layernorm_backward_weight(const struct hd_layernorm_backward_weight_args *args,
                                          const struct hd_traits *traits)
 {
-    (void)traits;
-    return hd_dry_row_chunks(args->R).count * 2 * args->C * (int64_t)sizeof(float);
+    return hd_dry_row_chunks_on(traits, args->R).count * 2 * args->C * (int64_t)sizeof(float);
 }
 
 void hd_dry_cost_layernorm_backward_weight(struct hd_costs *costs,

@@ -60,16 +60,18 @@ static double *wanted(const struct problem *p)
 static void what_stays_is_the_contract(void **state)
 {
     static const int64_t cases[][2] = {{1, 0}, {5, 2}, {40, 0}, {255, 3}, {257, 1}, {600, 252}};
+    enum { CASES = sizeof cases / sizeof cases[0], PROBABILITIES = 4 };
     static const float probabilities[] = {0, 0.1f, 0.5f, 0.97f};
 
     (void)state;
-    for (int i = 0; i < 6 * 4 * 2; i++) {
+    for (int i = 0; i < CASES * PROBABILITIES * float_type_count; i++) {
+        const int64_t *size = cases[i / float_type_count / PROBABILITIES];
         struct tensor *first = NULL;
         struct problem p;
         double *want;
 
-        make(&p, 9, cases[i / 8][0], cases[i / 8][1], probabilities[i / 2 % 4],
-             i % 2 ? HD_BF16 : HD_F32);
+        make(&p, 9, size[0], size[1], probabilities[i / float_type_count % PROBABILITIES],
+             float_types[i % float_type_count]);
         want = wanted(&p);
         for (int setting = 0; setting < setting_count; setting++) {
             struct device device = device_open(&settings[setting]);

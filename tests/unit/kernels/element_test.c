@@ -13,15 +13,16 @@ static void everywhere(check_one *check)
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
-        for (int kind = 0; kind < 4; kind++) {
-            check(&device, kind & 1 ? HD_BF16 : HD_F32, kind & 2);
+        for (int kind = 0; kind < 2 * float_type_count; kind++) {
+            check(&device, float_types[kind / 2], kind & 1);
             tensors_free();
         }
         device_close(&device);
     }
 }
 
-enum { ROWS = 67, WIDTH = 531 }; /* some pieces of work; no multiple of any vector */
+/* Some pieces of work; rows are no multiple of any vector, or one of all. */
+enum { ROWS = 67, WIDTH = 531, WHOLE = 136 };
 
 /* From small values to where the sigmoid is 0 and 1 in fp32. */
 static struct tensor *activations(int64_t count, enum hd_dtype dtype)
@@ -34,28 +35,34 @@ static struct tensor *activations(int64_t count, enum hd_dtype dtype)
     return t;
 }
 
-static void check_swiglu(struct device *device, enum hd_dtype dtype, bool in_place)
+static void check_swiglu_of(struct device *device, int64_t F, enum hd_dtype dtype, bool in_place)
 {
-    struct tensor *inp = activations(ROWS * 2 * WIDTH, dtype);
-    const struct tensor *dout = tensor_random(ROWS * WIDTH, dtype, 1, 32);
-    struct tensor *out = tensor_new(ROWS * WIDTH, dtype);
+    struct tensor *inp = activations(ROWS * 2 * F, dtype);
+    const struct tensor *dout = tensor_random(ROWS * F, dtype, 1, 32);
+    struct tensor *out = tensor_new(ROWS * F, dtype);
     struct tensor *dinp = in_place ? inp : tensor_new(inp->count, dtype);
     double *want = doubles(out->count), *want_dinp = doubles(inp->count);
     struct hd_swiglu_forward_args f = {
-        .out = out->data, .inp = inp->data, .R = ROWS, .F = WIDTH, .dtype = dtype};
+        .out = out->data, .inp = inp->data, .R = ROWS, .F = F, .dtype = dtype};
     struct hd_swiglu_backward_args b = {.dinp = dinp->data,
                                         .dout = dout->data,
                                         .inp = inp->data,
                                         .R = ROWS,
-                                        .F = WIDTH,
+                                        .F = F,
                                         .dtype = dtype};
 
-    ref_swiglu(want, inp->values, ROWS, WIDTH);
-    ref_swiglu_backward(want_dinp, dout->values, inp->values, ROWS, WIDTH);
+    ref_swiglu(want, inp->values, ROWS, F);
+    ref_swiglu_backward(want_dinp, dout->values, inp->values, ROWS, F);
     device_launch(device, HD_K_swiglu_forward, &f);
     device_launch(device, HD_K_swiglu_backward, &b);
     assert_close("out", out, want, 8);
     assert_close("dinp", dinp, want_dinp, 8);
+}
+
+static void check_swiglu(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    check_swiglu_of(device, WIDTH, dtype, in_place);
+    check_swiglu_of(device, WHOLE, dtype, in_place);
 }
 
 static void swiglu_is_the_reference(void **state)
@@ -120,11 +127,9 @@ static void add_adds(void **state)
     everywhere(check_add);
 }
 
-/* Goal: casts round to nearest even, keep infinities and NaN, and fill exactly N. Method: bit
- * patterns around ties and the ends of the range, against the scalar conversions of base. */
-static void check_bias(struct device *device, enum hd_dtype dtype, bool in_place)
+static void check_bias_of(struct device *device, int64_t N, enum hd_dtype dtype, bool in_place)
 {
-    enum { R = 7, N = 37 };
+    enum { R = 7 };
     struct tensor *inp = tensor_random(R * N, dtype, 2, 1), *bias = tensor_random(N, dtype, 2, 2);
     struct tensor *out = in_place ? inp : tensor_new(R * N, dtype);
     double *want = doubles(R * N);
@@ -141,20 +146,30 @@ static void check_bias(struct device *device, enum hd_dtype dtype, bool in_place
     assert_close("out", out, want, 1);
 }
 
+static void check_bias(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    check_bias_of(device, 37, dtype, in_place);
+    check_bias_of(device, 40, dtype, in_place);
+    check_bias_of(device, 4104, dtype, in_place);
+}
+
 static void bias_is_added_to_every_row(void **state)
 {
     (void)state;
     everywhere(check_bias);
 }
 
-static void check_cast(struct device *device, enum hd_dtype out_dtype, bool bf16_inp)
+/* Goal: casts round to nearest even, keep infinities and NaN, and fill exactly N. Method: bit
+ * patterns around ties and the ends of the range, against the scalar conversions of base. */
+static void check_cast(struct device *device, enum hd_dtype out_dtype, enum hd_dtype inp_dtype)
 {
     static const uint32_t patterns[] = {0x3f800000, 0x3f808000, 0x3f808001, 0x3f818000, 0x3f817fff,
                                         0x7f7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001,
-                                        0x00000001, 0x80000000, 0x00008000, 0x33333333};
+                                        0x00000001, 0x80000000, 0x00008000, 0x33333333, 0x3f801000,
+                                        0x3f803000, 0x477ff000, 0x387fe000, 0x33000000, 0xffc12000};
     enum { N = 20011, PATTERNS = sizeof patterns / sizeof patterns[0] };
-    const enum hd_dtype inp_dtype = bf16_inp ? HD_BF16 : HD_F32;
     struct tensor *inp = tensor_random(N, inp_dtype, 1e3, 1), *out = tensor_new(N, out_dtype);
+    struct tensor *want = tensor_new(N, out_dtype);
     struct hd_cast_args a = {
         .out = out->data, .inp = inp->data, .N = N, .out_dtype = out_dtype, .inp_dtype = inp_dtype};
 
@@ -162,35 +177,58 @@ static void check_cast(struct device *device, enum hd_dtype out_dtype, bool bf16
         float value;
 
         memcpy(&value, &patterns[i], sizeof value);
-        if (bf16_inp)
-            ((uint16_t *)inp->data)[i * 7] = hd_f32_to_bf16(value);
-        else
+        if (inp_dtype == HD_F32)
             memcpy((float *)inp->data + i * 7, &value, sizeof value);
+        else
+            ((uint16_t *)inp->data)[i * 7] =
+                inp_dtype == HD_BF16 ? hd_f32_to_bf16(value) : hd_f32_to_f16(value);
+    }
+    for (int i = 0; i < N; i++) {
+        const uint16_t *halves = inp->data;
+        const float x = inp_dtype == HD_F32    ? ((const float *)inp->data)[i]
+                        : inp_dtype == HD_BF16 ? hd_bf16_to_f32(halves[i])
+                                               : hd_f16_to_f32(halves[i]);
+
+        if (out_dtype == HD_F32)
+            memcpy((float *)want->data + i, &x, sizeof x);
+        else
+            ((uint16_t *)want->data)[i] =
+                out_dtype == HD_BF16 ? hd_f32_to_bf16(x) : hd_f32_to_f16(x);
     }
     device_launch(device, HD_K_cast, &a);
-    for (int i = 0; i < N; i++) {
-        const float x =
-            bf16_inp ? hd_bf16_to_f32(((uint16_t *)inp->data)[i]) : ((const float *)inp->data)[i];
+    assert_same_bits("out", out, want);
 
-        if (out_dtype == HD_BF16)
-            assert_int_equal(((uint16_t *)out->data)[i], hd_f32_to_bf16(x));
-        else
-            assert_memory_equal((float *)out->data + i, &x, sizeof x);
-    }
+    a.out = (char *)out->data + hd_dtype_size(out_dtype); /* off any vector's bound */
+    a.inp = (char *)inp->data + hd_dtype_size(inp_dtype);
+    a.N = N - 1;
+    tensor_poison(out);
+    memcpy(out->data, want->data, hd_dtype_size(out_dtype));
+    device_launch(device, HD_K_cast, &a);
+    assert_same_bits("out", out, want);
 }
 
 static void cast_rounds_to_nearest_even(void **state)
 {
     (void)state;
-    everywhere(check_cast);
+    for (int setting = 0; setting < setting_count; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (int pair = 0; pair < float_type_count * float_type_count; pair++) {
+            check_cast(&device, float_types[pair / float_type_count],
+                       float_types[pair % float_type_count]);
+            tensors_free();
+        }
+        device_close(&device);
+    }
 }
 
 /* Columns of wider rows, from one encoding to another, bit for bit; what lies between them stays.
  */
-static void check_copy_columns(struct device *device, enum hd_dtype dtype, bool to_bf16)
+static void check_copy_columns_of(struct device *device, enum hd_dtype dtype,
+                                  enum hd_dtype out_dtype, bool whole)
 {
-    enum { R = 5, N = 37, LDI = 50, LDO = 61 };
-    const enum hd_dtype out_dtype = to_bf16 ? HD_BF16 : HD_F32;
+    enum { R = 5 };
+    const int64_t N = whole ? 40 : 37, LDI = whole ? 48 : 50, LDO = whole ? 64 : 61;
     const struct tensor *inp = tensor_random(R * LDI, dtype, 2, 1);
     struct tensor *out = tensor_random(R * LDO, out_dtype, 2, 2), *want = tensor_copy(out);
 
@@ -206,6 +244,12 @@ static void check_copy_columns(struct device *device, enum hd_dtype dtype, bool 
                                                  .out_dtype = out_dtype,
                                                  .inp_dtype = dtype});
     assert_same_bits("out", out, want);
+}
+
+static void check_copy_columns(struct device *device, enum hd_dtype dtype, bool whole)
+{
+    for (int i = 0; i < float_type_count; i++)
+        check_copy_columns_of(device, dtype, float_types[i], whole);
 }
 
 static void columns_are_copied_and_nothing_beside_them(void **state)
@@ -225,6 +269,12 @@ static void zero_stores_exactly_its_bytes(void **state)
         device_launch(&device, HD_K_zero, &a);
         for (int64_t i = 0; i < t->count; i++)
             assert_int_equal(((unsigned char *)t->data)[i], 0);
+        tensor_poison(t); /* from within a vector to within another */
+        a.out = (char *)t->data + 3;
+        a.size_bytes = 1000;
+        device_launch(&device, HD_K_zero, &a);
+        for (int64_t i = 0; i < t->count; i++)
+            assert_int_equal(((unsigned char *)t->data)[i], i >= 3 && i < 1003 ? 0 : 0xff);
         tensors_free();
         device_close(&device);
     }
@@ -234,7 +284,7 @@ static void zero_stores_exactly_its_bytes(void **state)
 static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
 {
     enum { R = 37, P = 50 };
-    const int64_t D = wide ? 64 : 10, H = wide ? 3 : 5, ldx = H * D + 7;
+    const int64_t D = wide ? 64 : 10, H = wide ? 11 : 5, ldx = H * D + (wide ? 8 : 7);
     const struct tensor *dense = tensor_random(R * H * D, dtype, 1, 1);
     const struct tensor *position = tensor_random_int32(R, 0, P, 2);
     struct tensor *table = tensor_new(P * D, HD_F32), *x = tensor_new(R * ldx, dtype);
@@ -267,12 +317,16 @@ static void check_rope(struct device *device, enum hd_dtype dtype, bool wide)
         tensor_put(turned, i, tensor_get(x, i / (H * D) * ldx + i % (H * D)));
     assert_close("x", turned, want, 8);
 
-    /* A bf16 pair was rounded once: turned back, up to 2^-8 of each of its members is wrong. */
+    /* A bf16 pair was rounded once: turned back, up to 2^-8 of each of its members is wrong; of an
+     * f16 pair 2^-11. */
     a.inverse = true;
     device_launch(device, HD_K_rope, &a);
     for (int64_t i = 0; i < dense->count; i++)
         tensor_put(turned, i, tensor_get(x, i / (H * D) * ldx + i % (H * D)));
-    assert_close("x", turned, dense->values, 16 + (dtype == HD_BF16 ? 2 * 0x1p16 : 0));
+    assert_close("x", turned, dense->values,
+                 16 + (dtype == HD_BF16  ? 2 * 0x1p16
+                       : dtype == HD_F16 ? 2 * 0x1p13
+                                         : 0));
 }
 
 static void rope_turns_and_turns_back(void **state)
@@ -281,9 +335,10 @@ static void rope_turns_and_turns_back(void **state)
     everywhere(check_rope);
 }
 
-static void check_embedding(struct device *device, enum hd_dtype dtype, bool two_tables)
+static void check_embedding_of(struct device *device, int64_t C, enum hd_dtype dtype,
+                               bool two_tables)
 {
-    enum { R = 130, C = 45, V = 40, V2 = 70 };
+    enum { R = 130, V = 40, V2 = 70 };
     const struct tensor *weight = tensor_random(V * C, dtype, 1, 1);
     const struct tensor *weight2 = tensor_random(V2 * C, dtype, 1, 2);
     struct tensor *index = tensor_random_int32(R, 0, V, 3);
@@ -315,6 +370,12 @@ static void check_embedding(struct device *device, enum hd_dtype dtype, bool two
     assert_close("out", out, want, 1);
 }
 
+static void check_embedding(struct device *device, enum hd_dtype dtype, bool two_tables)
+{
+    check_embedding_of(device, 45, dtype, two_tables);
+    check_embedding_of(device, 48, dtype, two_tables);
+}
+
 static void embedding_reads_the_named_rows(void **state)
 {
     (void)state;
@@ -331,10 +392,11 @@ static const int32_t *indices_of(const struct tensor *index, int64_t first)
     return out->data;
 }
 
-static void check_embedding_backward(struct device *device, enum hd_dtype dtype, bool accumulate)
+/* Of a table's V rows `named` are named, some of them by many. */
+static void check_embedding_backward_of(struct device *device, int64_t R, int64_t C, int64_t V,
+                                        int64_t named, enum hd_dtype dtype, bool accumulate)
 {
-    enum { R = 130, C = 45, V = 40 };
-    struct tensor *index = tensor_random_int32(R, 0, V - 7, 3); /* some rows are never named */
+    struct tensor *index = tensor_random_int32(R, 0, named, 3);
     const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
     struct tensor *dweight =
         accumulate ? tensor_random(V * C, HD_F32, 1, 5) : tensor_new(V * C, HD_F32);
@@ -354,7 +416,7 @@ static void check_embedding_backward(struct device *device, enum hd_dtype dtype,
     for (int64_t i = 0; accumulate && i < V * C; i++)
         want[i] += dweight->values[i];
     device_launch(device, HD_K_embedding_backward, &a);
-    assert_close("dweight", dweight, want, 8);
+    assert_close("dweight", dweight, want, FP32_UNITS);
 
     for (int64_t r = 0; r < R; r++)
         tensor_put(index, r, index->values[r] + 1000);
@@ -362,7 +424,19 @@ static void check_embedding_backward(struct device *device, enum hd_dtype dtype,
     a.accumulate = false;
     ref_embedding_backward(want, indices_of(index, 1000), dout->values, R, C, V);
     device_launch(device, HD_K_embedding_backward, &a);
-    assert_close("dweight", dweight, want, 8);
+    assert_close("dweight", dweight, want, FP32_UNITS);
+}
+
+/* An index that few rows name, and one that no row names; ones that a GPU sums in pieces, which end
+ * and begin in each other's neighbourhood; a table of more rows than a block of its has warps. */
+static void check_embedding_backward(struct device *device, enum hd_dtype dtype, bool accumulate)
+{
+    check_embedding_backward_of(device, 130, 45, 40, 33, dtype, accumulate);
+    check_embedding_backward_of(device, 700, 48, 7, 5, dtype, accumulate);
+    if (!accumulate)
+        check_embedding_backward_of(device, 321, 5, 300, 3, dtype, false);
+    if (dtype == HD_F32)
+        check_embedding_backward_of(device, 700, 16, 2600, 2600, dtype, accumulate);
 }
 
 static void embedding_gradient_gathers_the_named_rows(void **state)
@@ -373,9 +447,10 @@ static void embedding_gradient_gathers_the_named_rows(void **state)
 
 /* Goal: rows land behind the filled ones of each sequence, with both row distances; what does not
  * fit is dropped and said. */
-static void check_cache(struct device *device, enum hd_dtype dtype, bool too_long)
+static void check_cache_of(struct device *device, bool whole, enum hd_dtype dtype, bool too_long)
 {
-    enum { B = 3, ROWS_MAX = 20, NEW = 6, N = 11, LDI = 13, LDC = 17 };
+    enum { B = 3, ROWS_MAX = 20, NEW = 6 };
+    const int64_t N = whole ? 16 : 11, LDI = whole ? 24 : 13, LDC = whole ? 32 : 17;
     const int32_t filled = too_long ? ROWS_MAX - 2 : 4;
     const struct tensor *inp = tensor_random(B * NEW * LDI, dtype, 1, 1);
     struct tensor *cache = tensor_new(B * ROWS_MAX * LDC, dtype);
@@ -404,10 +479,51 @@ static void check_cache(struct device *device, enum hd_dtype dtype, bool too_lon
     }
 }
 
+static void check_cache(struct device *device, enum hd_dtype dtype, bool too_long)
+{
+    check_cache_of(device, false, dtype, too_long);
+    check_cache_of(device, true, dtype, too_long);
+}
+
 static void cache_append_writes_behind_the_filled_rows(void **state)
 {
     (void)state;
     everywhere(check_cache);
+}
+
+/* Goal: nothing is nothing. Method: no elements and no rows, at addresses that may not be touched.
+ */
+static void nothing_is_done_with_no_elements(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    struct hd_add_args add = {.dtype = HD_F32};
+    struct hd_cast_args cast = {.out_dtype = HD_BF16, .inp_dtype = HD_F32};
+    struct hd_copy_columns_args copy = {.N = 8, .out_dtype = HD_F32, .inp_dtype = HD_F32};
+    struct hd_zero_args zero = {0};
+    struct hd_swiglu_forward_args swiglu = {.F = 8, .dtype = HD_F32};
+    struct hd_gelu_backward_args gelu = {.dtype = HD_F32};
+    struct hd_bias_forward_args bias = {.N = 8, .dtype = HD_F32};
+    struct hd_rope_args rope = {.H = 2, .D = 8, .ldx = 16, .dtype = HD_F32};
+    struct hd_embedding_forward_args embedding = {.C = 8, .V = 3, .dtype = HD_F32};
+    struct tensor *dweight = tensor_new(24, HD_F32);
+    struct hd_embedding_backward_args b = {
+        .dweight = dweight->data, .C = 8, .V = 3, .dtype = HD_F32};
+
+    (void)state;
+    device_launch(&device, HD_K_add, &add);
+    device_launch(&device, HD_K_cast, &cast);
+    device_launch(&device, HD_K_copy_columns, &copy);
+    device_launch(&device, HD_K_zero, &zero);
+    device_launch(&device, HD_K_swiglu_forward, &swiglu);
+    device_launch(&device, HD_K_gelu_backward, &gelu);
+    device_launch(&device, HD_K_bias_forward, &bias);
+    device_launch(&device, HD_K_rope, &rope);
+    device_launch(&device, HD_K_embedding_forward, &embedding);
+    device_launch(&device, HD_K_embedding_backward, &b); /* but the table is stored whole */
+    for (int64_t i = 0; i < dweight->count; i++)
+        assert_true(tensor_get(dweight, i) == 0);
+    device_close(&device);
+    tensors_free();
 }
 
 static void an_encoding_that_is_not_computed_with_is_refused(void **state)
@@ -437,6 +553,7 @@ int main(void)
         cmocka_unit_test(embedding_reads_the_named_rows),
         cmocka_unit_test(embedding_gradient_gathers_the_named_rows),
         cmocka_unit_test(cache_append_writes_behind_the_filled_rows),
+        cmocka_unit_test(nothing_is_done_with_no_elements),
         cmocka_unit_test(an_encoding_that_is_not_computed_with_is_refused),
     };
 

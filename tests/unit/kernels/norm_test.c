@@ -5,11 +5,26 @@
 #include "tests/unit/kernels/harness.h"
 
 static const int64_t sizes[][2] = {{1, 1}, {3, 7}, {5, 64}, {130, 33}, {200, 129}};
-enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
+/* Rows that a GPU shares among lanes, warps and blocks, with and without whole vectors; too long
+ * for registers; more of them than it takes at a time. Each in one setting. */
+static const int64_t wide_sizes[][2] = {{1, 768},   {3, 1023},  {2, 1024},  {2, 4104},
+                                        {2, 12296}, {1, 20008}, {1, 16385}, {4099, 5}};
+enum {
+    SIZE_COUNT = sizeof sizes / sizeof sizes[0],
+    WIDE_COUNT = sizeof wide_sizes / sizeof wide_sizes[0]
+};
 
 /* Calls `check` in every setting, size and encoding, with and without `option`. */
 typedef void check_norm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
                         bool option);
+
+static void of_every_kind(check_norm *check, struct device *device, const int64_t size[2])
+{
+    for (int kind = 0; kind < 2 * float_type_count; kind++) {
+        check(device, size[0], size[1], float_types[kind / 2], kind & 1);
+        tensors_free();
+    }
+}
 
 static void everywhere(check_norm *check)
 {
@@ -17,12 +32,17 @@ static void everywhere(check_norm *check)
         struct device device = device_open(&settings[setting]);
 
         for (int i = 0; i < SIZE_COUNT; i++)
-            for (int kind = 0; kind < 4; kind++) {
-                check(&device, sizes[i][0], sizes[i][1], kind & 1 ? HD_BF16 : HD_F32, kind & 2);
-                tensors_free();
-            }
+            of_every_kind(check, &device, sizes[i]);
+        for (int i = setting; i < WIDE_COUNT; i += setting_count)
+            of_every_kind(check, &device, wide_sizes[i]);
         device_close(&device);
     }
+}
+
+/* Sums of many thousand terms in a row may err by more than the standard tolerance. */
+static double units(int64_t C)
+{
+    return FP32_UNITS + (double)C / 64;
 }
 
 /* The sum is compared exactly rounded, then the norm with that of the stored sum. */
@@ -42,7 +62,7 @@ static struct tensor *check_sum(const struct tensor *inp, const struct tensor *a
 static void check_rmsnorm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
                           bool with_add)
 {
-    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
+    const struct tensor *inp = tensor_random(R * C, dtype, 2, 1), *inp_given = inp;
     const struct tensor *add = tensor_random(R * C, dtype, 2, 2);
     const struct tensor *weight = tensor_random(C, dtype, 1, 3);
     struct tensor *out = tensor_new(R * C, dtype), *sum = tensor_new(R * C, dtype);
@@ -63,8 +83,20 @@ static void check_rmsnorm(struct device *device, int64_t R, int64_t C, enum hd_d
     if (with_add)
         inp = check_sum(inp, add, sum);
     ref_rmsnorm(want, want_rstd, inp->values, weight->values, R, C, (double)a.eps);
-    assert_close("out", out, want, FP32_UNITS);
-    assert_close("rstd", rstd, want_rstd, FP32_UNITS);
+    assert_close("out", out, want, units(C));
+    assert_close("rstd", rstd, want_rstd, units(C));
+    for (int alias = 0; with_add && alias < 2; alias++) { /* the sum in place of inp, or of add */
+        struct tensor *place = tensor_copy(alias ? add : inp_given),
+                      *again = tensor_new(R * C, dtype);
+
+        a.out = again->data;
+        a.sum = place->data;
+        a.inp = alias ? inp_given->data : place->data;
+        a.add = alias ? place->data : add->data;
+        device_launch(device, HD_K_rmsnorm_forward, &a);
+        assert_same_bits("sum in place", place, sum);
+        assert_same_bits("out", again, out);
+    }
 }
 
 static void rmsnorm_is_the_reference(void **state)
@@ -112,7 +144,7 @@ static void check_rmsnorm_backward(struct device *device, int64_t R, int64_t C, 
     for (int64_t i = 0; with_add && i < R * C; i++)
         want[i] += add->values[i];
     device_launch(device, HD_K_rmsnorm_backward, &a);
-    assert_close_terms("dinp", dinp, want, FP32_UNITS, largest_term(rstd, weight, dout));
+    assert_close_terms("dinp", dinp, want, units(C), largest_term(rstd, weight, dout));
 
     /* in place of dout, then of add */
     a.dinp = tensor_copy(dout)->data;
@@ -132,6 +164,85 @@ static void rmsnorm_backward_is_the_reference(void **state)
 {
     (void)state;
     everywhere(check_rmsnorm_backward);
+}
+
+/* Goal: rows may begin at any element. Method: the same operands one element further on in memory,
+ * with rows that would be whole vectors; results as close as ever. */
+static void check_odd_addresses(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype)
+{
+    const size_t e = hd_dtype_size(dtype);
+    const struct tensor *inp = tensor_random(R * C + 1, dtype, 2, 1);
+    const struct tensor *weight = tensor_random(C + 1, dtype, 1, 3);
+    struct tensor *out = tensor_new(R * C + 1, dtype), *rstd = tensor_new(R, HD_F32);
+    double *want = doubles(R * C + 1), *want_rstd = doubles(R);
+    struct hd_rmsnorm_forward_args a = {.out = (char *)out->data + e,
+                                        .rstd = rstd->data,
+                                        .inp = (char *)inp->data + e,
+                                        .weight = (char *)weight->data + e,
+                                        .R = R,
+                                        .C = C,
+                                        .eps = 1e-3f,
+                                        .dtype = dtype};
+    struct hd_rmsnorm_backward_args b = {.dinp = a.out,
+                                         .dout = a.inp,
+                                         .inp = a.inp,
+                                         .rstd = rstd->data,
+                                         .weight = a.weight,
+                                         .R = R,
+                                         .C = C,
+                                         .dtype = dtype};
+
+    tensor_put(out, 0, 1);
+    want[0] = 1; /* what lies before is nobody's */
+    ref_rmsnorm(want + 1, want_rstd, inp->values + 1, weight->values + 1, R, C, (double)a.eps);
+    device_launch(device, HD_K_rmsnorm_forward, &a);
+    assert_close("out", out, want, units(C));
+    ref_rmsnorm_backward(want + 1, NULL, inp->values + 1, inp->values + 1, weight->values + 1, R, C,
+                         (double)a.eps);
+    device_launch(device, HD_K_rmsnorm_backward, &b);
+    assert_close("dinp", out, want, units(C));
+}
+
+static void rows_may_begin_at_any_element(void **state)
+{
+    (void)state;
+    for (int setting = 0; setting < setting_count; setting++) {
+        struct device device = device_open(&settings[setting]);
+
+        for (int type = 0; type < float_type_count; type++) {
+            check_odd_addresses(&device, 5, 64, float_types[type]);
+            check_odd_addresses(&device, 2, 2056, float_types[type]);
+            tensors_free();
+        }
+        device_close(&device);
+    }
+}
+
+/* Goal: nothing is nothing. Method: no rows; a sum over them is zero, or what was there. */
+static void no_rows_store_zeros_into_gradients_and_nothing_else(void **state)
+{
+    enum { C = 40 };
+
+    (void)state;
+    for (int setting = 0; setting < setting_count; setting++) {
+        struct device device = device_open(&settings[setting]);
+        struct tensor *dbias = tensor_new(C, HD_F32), *other = tensor_new(C, HD_F32);
+        struct hd_rmsnorm_forward_args f = {.out = other->data, .C = C, .dtype = HD_F32};
+        struct hd_rmsnorm_backward_args b = {.dinp = other->data, .C = C, .dtype = HD_F32};
+        struct hd_bias_backward_args s = {.dbias = dbias->data, .N = C, .ldd = C, .dtype = HD_F32};
+
+        device_launch(&device, HD_K_rmsnorm_forward, &f);
+        device_launch(&device, HD_K_rmsnorm_backward, &b);
+        device_launch(&device, HD_K_bias_backward, &s);
+        s.accumulate = true;
+        device_launch(&device, HD_K_bias_backward, &s);
+        for (int64_t c = 0; c < C; c++) {
+            assert_true(tensor_get(dbias, c) == 0);
+            assert_true(isnan(tensor_get(other, c)));
+        }
+        tensors_free();
+        device_close(&device);
+    }
 }
 
 /* An old value to add to, or NaN that must be stored over. */
@@ -207,9 +318,9 @@ static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd
         inp = check_sum(inp, add, sum);
     ref_layernorm(want, want_mean, want_rstd, inp->values, weight->values, bias->values, R, C,
                   (double)a.eps);
-    assert_close("out", out, want, FP32_UNITS);
-    assert_close("mean", mean, want_mean, FP32_UNITS);
-    assert_close("rstd", rstd, want_rstd, FP32_UNITS);
+    assert_close("out", out, want, units(C));
+    assert_close("mean", mean, want_mean, units(C));
+    assert_close("rstd", rstd, want_rstd, units(C));
 }
 
 static void layernorm_is_the_reference(void **state)
@@ -257,7 +368,7 @@ static void check_layernorm_backward(struct device *device, int64_t R, int64_t C
     for (int64_t i = 0; with_add && i < R * C; i++)
         want[i] += add->values[i];
     device_launch(device, HD_K_layernorm_backward, &a);
-    assert_close_terms("dinp", dinp, want, FP32_UNITS, largest_term(rstd, weight, dout));
+    assert_close_terms("dinp", dinp, want, units(C), largest_term(rstd, weight, dout));
 
     a.dinp = tensor_copy(dout)->data;
     a.dout = a.dinp;
@@ -363,10 +474,14 @@ static void check_head_norm(struct device *device, int64_t R, int64_t C, enum hd
                                              dout->values[at + d]));
         }
     device_launch(device, HD_K_head_norm_forward, &f);
-    assert_close("out", out, want, FP32_UNITS);
-    assert_close("rstd", rstd, want_rstd, FP32_UNITS);
+    assert_close("out", out, want, units(D));
+    assert_close("rstd", rstd, want_rstd, units(D));
     device_launch(device, HD_K_head_norm_backward, &b);
-    assert_close_terms("dinp", dinp, want_dinp, FP32_UNITS, largest);
+    assert_close_terms("dinp", dinp, want_dinp, units(D), largest);
+    b.dinp = tensor_copy(dout)->data;
+    b.dout = b.dinp;
+    device_launch(device, HD_K_head_norm_backward, &b);
+    assert_memory_equal(b.dinp, dinp->data, (size_t)dinp->count * hd_dtype_size(dtype));
     device_launch(device, HD_K_head_norm_backward_weight, &w);
     check_gradient("dq_weight", dweight[0], want_dweight[0], accumulate);
     check_gradient("dk_weight", dweight[1], want_dweight[1], accumulate);
@@ -443,6 +558,8 @@ int main(void)
         cmocka_unit_test(layernorm_is_the_reference),
         cmocka_unit_test(layernorm_backward_is_the_reference),
         cmocka_unit_test(layernorm_weight_gradients_are_the_reference),
+        cmocka_unit_test(rows_may_begin_at_any_element),
+        cmocka_unit_test(no_rows_store_zeros_into_gradients_and_nothing_else),
         cmocka_unit_test(head_norm_is_the_reference_head_by_head),
         cmocka_unit_test(bias_gradient_is_the_sum_of_rows),
         cmocka_unit_test(threads_do_not_change_a_bit_of_a_sum_over_rows),

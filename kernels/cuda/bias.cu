@@ -1,0 +1,92 @@
+/* bias: added to rows, and its gradient, a sum over rows.
+ *
+ * Bytes: 2 R N e forward, R N e backward and the partial sums (row_sums.cuh). Not measured on a GPU
+ * yet. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/map.cuh"
+#include "kernels/cuda/row_sums.cuh"
+
+template <typename T>
+struct bias_forward {
+    static constexpr int UNROLL = 4;
+    template <int V>
+    struct in {
+        pack<T, V> x;
+    };
+    T *out;
+    const T *inp, *bias;
+    int64_t R, N;
+
+    __device__ int64_t rows() const
+    {
+        return R;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        x.x = pack_load<V>(inp + r * N + c);
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t r, int64_t c) const
+    {
+        const pack<T, V> b = pack_load<V>(bias + c); /* from the first-level cache */
+        pack<T, V> y;
+
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            y.at[j] = from_float<T>(to_float(x.x.at[j]) + to_float(b.at[j]));
+        pack_store(out + r * N + c, y);
+    }
+};
+
+extern "C" enum hd_status hd_cuda_bias_forward(struct hd_cuda_stream *s,
+                                               const struct hd_bias_forward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct bias_forward<T> op = {
+            (T *)a->out, (const T *)a->inp, (const T *)a->bias, a->R, a->N
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->N, a->out, a->inp, a->bias)), T, V,
+                      return map_launch_rows<V>(s, op, a->R, a->N));
+    });
+}
+
+template <typename T>
+struct bias_terms {
+    static constexpr int OUTPUTS = 1;
+    template <int V>
+    struct in {
+        pack<T, V> dout;
+    };
+    const T *dout;
+    int64_t ldd;
+
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        x.dout = pack_load<V>(dout + r * ldd + c);
+    }
+    template <int V>
+    __device__ void add(float (&sums)[1][V], const in<V> &x) const
+    {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            sums[0][j] += to_float(x.dout.at[j]);
+    }
+};
+
+extern "C" enum hd_status hd_cuda_bias_backward(struct hd_cuda_stream *s,
+                                                const struct hd_bias_backward_args *a)
+{
+    const struct row_sums sums = {{a->dbias}, (float *)a->scratch, a->R, a->N, a->accumulate};
+
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct bias_terms<T> terms = {
+            (const T *)a->dout, a->ldd
+        };
+        const bool wide = a->N % pack_wide<T> == 0 && pack_fits_wide<T>(a->ldd, a->dout);
+
+        HD_PACK_WIDTH(wide, T, V, return row_sums_launch<V>(s, terms, sums));
+    });
+}

@@ -1,0 +1,75 @@
+/* cache: new rows behind those that are filled.
+ *
+ * Bytes: 2 B new_rows N e. The filled length is read on the device. Not measured on a GPU yet. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/map.cuh"
+
+/* Row r of all new ones is row r % new_rows of sequence r / new_rows. Elements of E bytes are
+ * copied as they are, an E for each encoding's size. */
+template <typename E>
+struct append {
+    static constexpr int UNROLL = 4;
+    template <int V>
+    struct in {
+        pack<E, V> x;
+    };
+    E *cache;
+    const E *inp;
+    const int32_t *filled;
+    int64_t *overflow;
+    int64_t B, cache_rows, new_rows, ldi, ldc;
+
+    /* Rows that are filled; a length that nothing can be right with counts as full. */
+    __device__ int64_t begin() const
+    {
+        const int64_t n = *filled;
+
+        return n < 0 || n > cache_rows ? cache_rows : n;
+    }
+    __device__ int64_t rows() const
+    {
+        if (blockIdx.x == 0 && threadIdx.x == 0 && begin() + new_rows > cache_rows)
+            *overflow = 1;
+        return B * new_rows;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        x.x = pack_load<V>(inp + r * ldi + c);
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t r, int64_t c) const
+    {
+        const int64_t b = r / new_rows, row = begin() + r - b * new_rows;
+
+        if (row < cache_rows)
+            pack_store(cache + (b * cache_rows + row) * ldc + c, x.x);
+    }
+};
+
+template <typename E>
+static enum hd_status append_as(struct hd_cuda_stream *s, const struct hd_cache_append_args *a)
+{
+    const struct append<E> op = {
+        (E *)a->cache,
+            (const E *)a->inp, a->filled, a->overflow, a->B, a->rows, a->new_rows, a->ldi, a->ldc
+    };
+    const bool wide = a->N % pack_wide<E> == 0 && pack_fits_wide<E>(a->ldi, a->inp) &&
+                      pack_fits_wide<E>(a->ldc, a->cache);
+
+    HD_PACK_WIDTH(wide, E, V, return map_launch_rows<V>(s, op, a->B * a->new_rows, a->N));
+}
+
+extern "C" enum hd_status hd_cuda_cache_append(struct hd_cuda_stream *s,
+                                               const struct hd_cache_append_args *a)
+{
+    switch (hd_dtype_size(a->dtype)) {
+    case 2:
+        return append_as<uint16_t>(s, a);
+    case 4:
+        return append_as<uint32_t>(s, a);
+    default:
+        return hd_err(HD_UNSUPPORTED, "cache_append: cuda has no kernel for %s",
+                      hd_dtype_name(a->dtype));
+    }
+}

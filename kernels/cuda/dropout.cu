@@ -1,0 +1,84 @@
+/* dropout: zeros in the places that the contract of kernels.h names.
+ *
+ * Bytes: 2 R C e. A call of the generator (random.cuh), some 80 instructions, serves four channels:
+ * 20 a channel, beside the 39 that an H100 has for the 4 bytes of a bf16 value. Channels that do
+ * not begin with a call, or rows that are no whole number of packs, make a call per channel. Not
+ * measured on a GPU yet. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/map.cuh"
+#include "kernels/cuda/random.cuh"
+
+template <typename T>
+struct dropout {
+    static constexpr int UNROLL = 2;
+    template <int V>
+    struct in {
+        pack<T, V> x;
+        uint32_t sample, index;
+    };
+    T *out;
+    const T *inp;
+    const int32_t *sample, *index;
+    int64_t R, C, first_channel;
+    struct drop drop;
+
+    __device__ int64_t rows() const
+    {
+        return R;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        x.x = pack_load<V>(inp + r * C + c);
+        x.sample = (uint32_t)sample[r];
+        x.index = (uint32_t)index[r];
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t r, int64_t c) const
+    {
+        const uint64_t key = drop_step_key(drop);
+        const int64_t channel = first_channel + c;
+        pack<T, V> y;
+
+        if (V == 1) {
+            const uint4 words = drop_words(key, (uint32_t)(channel / 4), x.index, 0, x.sample);
+            const float factor = drop_factor(drop, philox_word(words, (uint32_t)(channel % 4)));
+
+            y.at[0] = kept(x.x.at[0], factor);
+        } else {
+#pragma unroll
+            for (int j = 0; j < V; j += 4) {
+                const uint4 words =
+                    drop_words(key, (uint32_t)((channel + j) / 4), x.index, 0, x.sample);
+
+                y.at[j % V] = kept(x.x.at[j % V], drop_factor(drop, words.x));
+                y.at[(j + 1) % V] = kept(x.x.at[(j + 1) % V], drop_factor(drop, words.y));
+                y.at[(j + 2) % V] = kept(x.x.at[(j + 2) % V], drop_factor(drop, words.z));
+                y.at[(j + 3) % V] = kept(x.x.at[(j + 3) % V], drop_factor(drop, words.w));
+            }
+        }
+        pack_store(out + r * C + c, y);
+    }
+    /* What is dropped is 0 whatever it was. */
+    static __device__ T kept(T x, float factor)
+    {
+        return from_float<T>(factor == 0.0f ? 0.0f : to_float(x) * factor);
+    }
+};
+
+extern "C" enum hd_status hd_cuda_dropout(struct hd_cuda_stream *s, const struct hd_dropout_args *a)
+{
+    struct drop drop = {};
+    const enum hd_status st = drop_of("dropout", a->key, a->block, a->p, &drop);
+
+    if (st)
+        return st;
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct dropout<T> op = {
+            (T *)a->out, (const T *)a->inp, a->sample, a->index, a->R, a->C, a->first_channel, drop
+        };
+
+        HD_PACK_WIDTH((a->first_channel % 4 == 0 && pack_fits_wide<T>(a->C, a->out, a->inp)), T, V,
+                      return map_launch_rows<V>(s, op, a->R, a->C));
+    });
+}

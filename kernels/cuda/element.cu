@@ -1,0 +1,229 @@
+/* element: add, cast and zero over flat tensors, copies of columns.
+ *
+ * Bytes: every element that is named crosses memory once, in packs of 16 bytes where addresses and
+ * distances allow: add 3 N e, cast N (e + e'), copy_columns R N (e + e'), zero its size. There is
+ * next to no arithmetic. Not measured on a GPU yet. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/map.cuh"
+
+template <typename T>
+struct add {
+    static constexpr int UNROLL = 2;
+    template <int V>
+    struct in {
+        pack<T, V> a, b;
+    };
+    T *out;
+    const T *a, *b;
+    int64_t N;
+
+    __device__ int64_t rows() const
+    {
+        return N;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t, int64_t i) const
+    {
+        x.a = pack_load<V>(a + i);
+        x.b = pack_load<V>(b + i);
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t, int64_t i) const
+    {
+        pack<T, V> y;
+
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            y.at[j] = from_float<T>(to_float(x.a.at[j]) + to_float(x.b.at[j]));
+        pack_store(out + i, y);
+    }
+};
+
+extern "C" enum hd_status hd_cuda_add(struct hd_cuda_stream *s, const struct hd_add_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct add<T> op = {
+            (T *)a->out, (const T *)a->a, (const T *)a->b, a->N
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(0, a->out, a->a, a->b)), T, V,
+                      return map_launch_flat<V>(s, op, a->N));
+    });
+}
+
+/* An element in another encoding, bit for bit as base/dtype.h has it: a NaN stays one and keeps its
+ * sign and the upper bits of its payload, which the conversions of the hardware do not promise. */
+template <typename To, typename From>
+struct recoded {
+    static __device__ __forceinline__ To of(From x)
+    {
+        return from_float<To>(to_float(x));
+    }
+};
+
+template <typename T>
+struct recoded<T, T> {
+    static __device__ __forceinline__ T of(T x)
+    {
+        return x;
+    }
+};
+
+static __device__ __forceinline__ uint32_t half_of_nan(float x, bf16)
+{
+    return __float_as_uint(x) >> 16 | 0x40;
+}
+
+static __device__ __forceinline__ uint32_t half_of_nan(float x, f16)
+{
+    const uint32_t bits = __float_as_uint(x);
+
+    return (bits >> 16 & 0x8000) | 0x7e00 | (bits >> 13 & 0x3ff);
+}
+
+template <typename To>
+struct recoded<To, float> {
+    static __device__ __forceinline__ To of(float x)
+    {
+        To y = from_float<To>(x);
+
+        if (x != x) {
+            const uint16_t bits = (uint16_t)half_of_nan(x, y);
+
+            memcpy(&y, &bits, sizeof y);
+        }
+        return y;
+    }
+};
+
+template <>
+struct recoded<float, float> {
+    static __device__ __forceinline__ float of(float x)
+    {
+        return x;
+    }
+};
+
+template <>
+struct recoded<float, f16> {
+    static __device__ __forceinline__ float of(f16 x)
+    {
+        const float y = to_float(x);
+        uint16_t bits;
+
+        if (y == y)
+            return y;
+        memcpy(&bits, &x, sizeof bits);
+        return __uint_as_float((uint32_t)(bits & 0x8000) << 16 | 0x7f800000u |
+                               (uint32_t)(bits & 0x3ff) << 13);
+    }
+};
+
+/* N columns from rows of one distance to rows of another. A flat tensor is one row. */
+template <typename To, typename From>
+struct copy {
+    static constexpr int UNROLL = sizeof(To) + sizeof(From) > 4 ? 2 : 4;
+    template <int V>
+    struct in {
+        pack<From, V> x;
+    };
+    To *out;
+    const From *inp;
+    int64_t R, ldo, ldi;
+
+    __device__ int64_t rows() const
+    {
+        return R;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        x.x = pack_load<V>(inp + r * ldi + c);
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t r, int64_t c) const
+    {
+        pack<To, V> y;
+
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            y.at[j] = recoded<To, From>::of(x.x.at[j]);
+        pack_store(out + r * ldo + c, y);
+    }
+};
+
+/* Of two encodings the shorter one fills 16 bytes. */
+template <typename To, typename From>
+constexpr int copy_wide = pack_wide<To> > pack_wide<From> ? pack_wide<To> : pack_wide<From>;
+
+template <typename To, typename From>
+static enum hd_status cast_to(struct hd_cuda_stream *s, const struct hd_cast_args *a)
+{
+    constexpr int V = copy_wide<To, From>;
+    const struct copy<To, From> op = {
+        (To *)a->out, (const From *)a->inp, a->N, 0, 0
+    };
+
+    if (pack_fits<To, V>(a->out, 0) && pack_fits<From, V>(a->inp, 0))
+        return map_launch_flat<V>(s, op, a->N);
+    return map_launch_flat<1>(s, op, a->N);
+}
+
+extern "C" enum hd_status hd_cuda_cast(struct hd_cuda_stream *s, const struct hd_cast_args *a)
+{
+    HD_CUDA_FLOATS(a->out_dtype, To,
+                   HD_CUDA_FLOATS(a->inp_dtype, From, return cast_to<To, From>(s, a)));
+}
+
+template <typename To, typename From>
+static enum hd_status copy_to(struct hd_cuda_stream *s, const struct hd_copy_columns_args *a)
+{
+    constexpr int V = copy_wide<To, From>;
+    const struct copy<To, From> op = {
+        (To *)a->out, (const From *)a->inp, a->R, a->ldo, a->ldi
+    };
+
+    if (pack_fits<To, V>(a->out, a->ldo) && pack_fits<From, V>(a->inp, a->ldi) && a->N % V == 0)
+        return map_launch_rows<V>(s, op, a->R, a->N);
+    return map_launch_rows<1>(s, op, a->R, a->N);
+}
+
+extern "C" enum hd_status hd_cuda_copy_columns(struct hd_cuda_stream *s,
+                                               const struct hd_copy_columns_args *a)
+{
+    HD_CUDA_FLOATS(a->out_dtype, To,
+                   HD_CUDA_FLOATS(a->inp_dtype, From, return copy_to<To, From>(s, a)));
+}
+
+struct zero {
+    static constexpr int UNROLL = 4;
+    template <int V>
+    struct in {
+    };
+    unsigned char *out;
+    int64_t size_bytes;
+
+    __device__ int64_t rows() const
+    {
+        return size_bytes;
+    }
+    template <int V>
+    __device__ void load(in<V> &, int64_t, int64_t) const
+    {
+    }
+    template <int V>
+    __device__ void store(const in<V> &, int64_t, int64_t i) const
+    {
+        const pack<unsigned char, V> zeros = {};
+
+        pack_store(out + i, zeros);
+    }
+};
+
+extern "C" enum hd_status hd_cuda_zero(struct hd_cuda_stream *s, const struct hd_zero_args *a)
+{
+    const struct zero op = {(unsigned char *)a->out, a->size_bytes};
+
+    HD_PACK_WIDTH((pack_fits_wide<unsigned char>(0, a->out)), unsigned char, V,
+                  return map_launch_flat<V>(s, op, a->size_bytes));
+}

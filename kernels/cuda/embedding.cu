@@ -1,0 +1,395 @@
+/* embedding: rows of tables by index, and their gradient.
+ *
+ * Forward, bytes: 2 R C e and R C e more for a second table.
+ *
+ * Backward: the rows are sorted by the index they name, ascending within an index, without atomics
+ * on floats and without the host; then every row of the table is summed by one warp per 32 packs of
+ * columns. Three launches:
+ *   sort_rows     a block for a range of V / 128 rows of the table (1024 at most) reads all R
+ * indices twice from the second-level cache: how many are below its range, which is where its rows
+ * begin; then it collects its own, in order, and places each behind the earlier ones of its index,
+ * a warp for every 16th row of the table. add_rows      adds up the rows of an index, and stores
+ * zeros where there are none; an index that more than PIECE rows name is cut into pieces, whose
+ * sums go to the scratch. add_pieces    adds the pieces of an index in order. Bytes: R C e read, V
+ * C 4 written (accumulating: twice the named rows); besides 128 x 2 R 4 of indices from the
+ * second-level cache (33 MB at R = 32k, a few microseconds beside the 204 MB of V = 50k, C = 768 in
+ * bf16), the pieces, R C / 16 x 4 at most both ways, and the sorted rows. Not measured on a GPU
+ * yet. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/map.cuh"
+
+extern "C" {
+#include "kernels/dry/dry.h"
+}
+
+static __device__ __forceinline__ bool in_table(int64_t index, int64_t V)
+{
+    return index >= 0 && index < V;
+}
+
+template <typename T>
+struct embedding_forward {
+    static constexpr int UNROLL = 4;
+    template <int V>
+    struct in {
+        pack<T, V> x;
+    };
+    T *out;
+    const T *weight, *weight2;
+    const int32_t *index, *index2;
+    int64_t R, C, V1, V2, first;
+
+    __device__ int64_t rows() const
+    {
+        return R;
+    }
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        const int64_t v = index[r] - first, v2 = index2 ? index2[r] : -1;
+
+        x.x = {};
+        if (in_table(v, V1))
+            x.x = pack_load<V>(weight + v * C + c);
+        if (in_table(v2, V2)) {
+            const pack<T, V> y = pack_load<V>(weight2 + v2 * C + c);
+
+#pragma unroll
+            for (int j = 0; j < V; j++)
+                x.x.at[j] = from_float<T>(to_float(x.x.at[j]) + to_float(y.at[j]));
+        }
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t r, int64_t c) const
+    {
+        pack_store(out + r * C + c, x.x);
+    }
+};
+
+extern "C" enum hd_status hd_cuda_embedding_forward(struct hd_cuda_stream *s,
+                                                    const struct hd_embedding_forward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct embedding_forward<T> op = {
+            (T *)a->out, (const T *)a->weight,
+                (const T *)a->weight2, a->index, a->index2, a->R, a->C, a->V, a->V2, a->first
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->weight, a->weight2)), T, V,
+                      return map_launch_rows<V>(s, op, a->R, a->C));
+    });
+}
+
+/* ---- Backward ---- */
+
+enum {
+    SORT_THREADS = 512,
+    SORT_WARPS = SORT_THREADS / 32,
+    RANGE_MAX = 1024, /* rows of the table that a block sorts for */
+    RANGES = 128,
+    PIECE = HD_DRY_EMBEDDING_PIECE,
+    ADD_THREADS = 256,
+    ADD_WARPS = ADD_THREADS / 32,
+    ADD_RESIDENT = 2,
+    ADD_UNROLL = 4
+};
+
+struct sorted {
+    const int32_t *index;
+    int32_t *begin; /* [V + 1]: rows[begin[v] .. begin[v + 1]) name row v of the table */
+    int32_t *rows;  /* [R] */
+    int32_t *found; /* [R]: a range's rows before they are sorted */
+    float *pieces;  /* [2 * ceil(R / PIECE), C] */
+    int64_t R, C, V, first, range;
+};
+
+/* The sum over the block of what its threads have, to all of them. */
+static __device__ __forceinline__ int block_count(int x, int *shared)
+{
+    int sum = 0;
+
+    for (int distance = 16; distance > 0; distance /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, distance);
+    if (threadIdx.x % 32 == 0)
+        shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (int w = 0; w < SORT_WARPS; w++)
+        sum += shared[w];
+    __syncthreads();
+    return sum;
+}
+
+/* The sum of what the threads before this one have; *total is that of all. */
+static __device__ __forceinline__ int block_before(int x, int *shared, int *total)
+{
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int inclusive = x, before = 0;
+
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int y = __shfl_up_sync(0xffffffffu, inclusive, (unsigned)distance);
+
+        if (lane >= distance)
+            inclusive += y;
+    }
+    if (lane == 31)
+        shared[warp] = inclusive;
+    __syncthreads();
+    *total = 0;
+    for (int w = 0; w < SORT_WARPS; w++) {
+        if (w < warp)
+            before += shared[w];
+        *total += shared[w];
+    }
+    __syncthreads();
+    return before + inclusive - x;
+}
+
+static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s)
+{
+    HD_SHARED(int, shared, SORT_WARPS);
+    HD_SHARED(int, place, RANGE_MAX); /* counts, then where the next row of an index goes */
+    const int64_t low = (int64_t)blockIdx.x * s.range;
+    const int64_t high = low + s.range < s.V ? low + s.range : s.V;
+    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int range = (int)(high - low);
+    int below = 0, found = 0, next, total;
+
+    for (int i = thread; i < range; i += SORT_THREADS)
+        place[i] = 0;
+    for (int64_t r = thread; r < s.R; r += SORT_THREADS) {
+        const int64_t v = s.index[r] - s.first;
+
+        below += v >= 0 && v < low;
+    }
+    below = block_count(below, shared);
+
+    /* its rows, in order */
+    for (int64_t r0 = 0; r0 < s.R; r0 += SORT_THREADS) {
+        const int64_t r = r0 + thread, v = r < s.R ? s.index[r] - s.first : -1;
+        const bool mine = v >= low && v < high;
+        const int before = block_before(mine, shared, &total);
+
+        if (mine) {
+            s.found[below + found + before] = (int32_t)r;
+            atomicAdd(&place[v - low], 1);
+        }
+        found += total;
+    }
+    __syncthreads();
+
+    /* where each index begins */
+    next = below;
+    for (int i0 = 0; i0 < range; i0 += SORT_THREADS) {
+        const int i = i0 + thread, count = i < range ? place[i] : 0;
+        const int begin = next + block_before(count, shared, &total);
+
+        if (i < range) {
+            place[i] = begin;
+            s.begin[low + i] = begin;
+        }
+        next += total;
+    }
+    if (high == s.V && thread == 0)
+        s.begin[s.V] = next;
+    __syncthreads();
+
+    /* a warp places the rows of its own indices, in order: no other touches their places */
+    for (int i0 = 0; i0 < found; i0 += 32) {
+        const int r = i0 + lane < found ? s.found[below + i0 + lane] : 0;
+        const int v = i0 + lane < found ? (int)(s.index[r] - s.first - low) : -1;
+        unsigned left = __ballot_sync(0xffffffffu, v >= 0 && v % SORT_WARPS == warp);
+
+        while (left) {
+            const int one = __shfl_sync(0xffffffffu, v, __ffs((int)left) - 1);
+            const unsigned same = __ballot_sync(0xffffffffu, v == one);
+            const int begin = place[one];
+
+            if (v == one)
+                s.rows[begin + __popc(same & ((1u << lane) - 1))] = r;
+            __syncwarp(0xffffffffu);
+            if (lane == 0)
+                place[one] = begin + __popc(same);
+            __syncwarp(0xffffffffu);
+            left &= ~same;
+        }
+    }
+}
+
+/* The piece of an index with more than PIECE rows that begins in window w, the positions [w *
+ * PIECE, (w + 1) * PIECE) of the sorted rows: an index's first piece (`first`), of which there is
+ * at most one, since it fills the window's end; or a later one, whose index has rows on both sides
+ * of the window's begin. */
+struct piece {
+    int64_t v, begin, end; /* rows of the index; v < 0: there is none */
+    int64_t at;            /* where the piece begins */
+};
+
+static __device__ __forceinline__ struct piece piece_of(const struct sorted &s, int64_t w,
+                                                        bool first)
+{
+    const int64_t left = w * PIECE, probe = first ? left + PIECE : left;
+    struct piece p = {-1, 0, 0, 0};
+
+    if (probe >= s.begin[s.V])
+        return p;
+    p.v = s.index[s.rows[probe]] - s.first;
+    p.begin = s.begin[p.v];
+    p.end = s.begin[p.v + 1];
+    p.at = first ? p.begin : p.begin + (left - p.begin + PIECE - 1) / PIECE * PIECE;
+    if (p.end - p.begin <= PIECE || p.at < left || p.at >= left + PIECE || p.at >= p.end ||
+        (p.at == p.begin) != first)
+        p.v = -1;
+    return p;
+}
+
+static __device__ __forceinline__ float *piece_sum(const struct sorted &s, const struct piece &p,
+                                                   int64_t at)
+{
+    return s.pieces + (at / PIECE * 2 + (at == p.begin)) * s.C;
+}
+
+/* sums += dout of the sorted rows [begin, end), V columns from c on, in order. */
+template <int V, typename T>
+static __device__ __forceinline__ void add_sorted(float (&sums)[V], const struct sorted &s,
+                                                  const T *dout, int64_t begin, int64_t end,
+                                                  int64_t c)
+{
+    for (int64_t i = begin; i < end; i += ADD_UNROLL) {
+        pack<T, V> x[ADD_UNROLL];
+
+#pragma unroll
+        for (int u = 0; u < ADD_UNROLL; u++)
+            if (i + u < end)
+                x[u] = pack_load<V>(dout + s.rows[i + u] * s.C + c);
+#pragma unroll
+        for (int u = 0; u < ADD_UNROLL; u++)
+            if (i + u < end) {
+#pragma unroll
+                for (int j = 0; j < V; j++)
+                    sums[j] += to_float(x[u].at[j]);
+            }
+    }
+}
+
+/* out[j] (+)= sums[j] */
+template <int V>
+static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[V], bool accumulate)
+{
+    pack<float, V> y = {};
+
+    if (accumulate)
+        y = pack_load<V>(out);
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        y.at[j] = accumulate ? y.at[j] + sums[j] : sums[j];
+    pack_store(out, y);
+}
+
+/* Items of a warp: 32 packs of columns of a row of the table, then those of the pieces. */
+template <typename T, int V>
+static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
+    add_rows(struct sorted s, float *dweight, const T *dout, bool accumulate)
+{
+    const int64_t tiles = (s.C + 32 * V - 1) / (32 * V), pieces = (s.R + PIECE - 1) / PIECE * 2;
+    const int64_t items = (s.V + pieces) * tiles;
+
+    for (int64_t n = (int64_t)blockIdx.x * ADD_WARPS + threadIdx.x / 32; n < items;
+         n += (int64_t)gridDim.x * ADD_WARPS) {
+        const int64_t item = n / tiles, c = (n - item * tiles) * 32 * V + threadIdx.x % 32 * V;
+        float sums[V] = {};
+
+        if (c >= s.C)
+            continue;
+        if (item < s.V) {
+            const int64_t begin = s.begin[item], end = s.begin[item + 1];
+
+            if (end - begin > PIECE || (accumulate && begin == end))
+                continue;
+            add_sorted(sums, s, dout, begin, end, c);
+            put_sums(dweight + item * s.C + c, sums, accumulate);
+        } else {
+            const struct piece p = piece_of(s, (item - s.V) / 2, (item - s.V) % 2);
+
+            if (p.v < 0)
+                continue;
+            add_sorted(sums, s, dout, p.at, p.at + PIECE < p.end ? p.at + PIECE : p.end, c);
+            put_sums(piece_sum(s, p, p.at) + c, sums, false);
+        }
+    }
+}
+
+template <int V>
+static __global__ void __launch_bounds__(ADD_THREADS)
+    add_pieces(struct sorted s, float *dweight, bool accumulate)
+{
+    const int64_t tiles = (s.C + 32 * V - 1) / (32 * V);
+    const int64_t items = (s.R + PIECE - 1) / PIECE * tiles;
+
+    for (int64_t n = (int64_t)blockIdx.x * ADD_WARPS + threadIdx.x / 32; n < items;
+         n += (int64_t)gridDim.x * ADD_WARPS) {
+        const int64_t w = n / tiles, c = (n - w * tiles) * 32 * V + threadIdx.x % 32 * V;
+        const struct piece p = piece_of(s, w, true);
+        float sums[V] = {};
+
+        if (c >= s.C || p.v < 0)
+            continue;
+#pragma unroll 4
+        for (int64_t at = p.begin; at < p.end; at += PIECE) {
+            const pack<float, V> x = pack_load<V>(piece_sum(s, p, at) + c);
+
+#pragma unroll
+            for (int j = 0; j < V; j++)
+                sums[j] += x.at[j];
+        }
+        put_sums(dweight + p.v * s.C + c, sums, accumulate);
+    }
+}
+
+template <int V, typename T>
+static enum hd_status embedding_backward(struct hd_cuda_stream *s,
+                                         const struct hd_embedding_backward_args *a,
+                                         const struct sorted &sorted)
+{
+    const int64_t tiles = divide_up(a->C, 32 * V), pieces = divide_up(a->R, PIECE);
+    enum hd_status st = HD_LAUNCH(s, (sort_rows), dim3((unsigned)divide_up(a->V, sorted.range)),
+                                  dim3(SORT_THREADS), 0, sorted);
+
+    if (!st)
+        st = HD_LAUNCH(
+            s, (add_rows<T, V>),
+            dim3(grid_of(s, divide_up((a->V + 2 * pieces) * tiles, ADD_WARPS), ADD_RESIDENT)),
+            dim3(ADD_THREADS), 0, sorted, a->dweight, (const T *)a->dout, a->accumulate);
+    if (!st && a->R > PIECE)
+        st = HD_LAUNCH(s, (add_pieces<V>),
+                       dim3(grid_of(s, divide_up(pieces * tiles, ADD_WARPS), ADD_RESIDENT)),
+                       dim3(ADD_THREADS), 0, sorted, a->dweight, a->accumulate);
+    return st;
+}
+
+extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
+                                                     const struct hd_embedding_backward_args *a)
+{
+    const struct hd_dry_embedding_layout layout = hd_dry_embedding_layout(a);
+    char *scratch = (char *)a->scratch;
+    const int64_t range = divide_up(a->V, RANGES);
+    const struct sorted sorted = {a->index,
+                                  (int32_t *)(scratch + layout.begin),
+                                  (int32_t *)(scratch + layout.rows),
+                                  (int32_t *)(scratch + layout.found),
+                                  (float *)(scratch + layout.pieces),
+                                  a->R,
+                                  a->C,
+                                  a->V,
+                                  a->first,
+                                  range < RANGE_MAX ? range : (int64_t)RANGE_MAX};
+
+    if (a->V == 0 || a->C == 0)
+        return HD_OK;
+    HD_CUDA_FLOATS(a->dtype, T, {
+        constexpr int wide = pack_wide<T>;
+
+        if (pack_fits<T, wide>(a->dout, a->C) && pack_fits<float, wide>(a->dweight, a->C))
+            return embedding_backward<wide, T>(s, a, sorted);
+        return embedding_backward<1, T>(s, a, sorted);
+    });
+}

@@ -1,0 +1,252 @@
+/* head_norm: RMSNorm over the channels of each query and key head. A row is [q: H*D | k: G*D | v:
+ * G*D]; values pass through.
+ *
+ * Bytes: forward 2 R (H+2G) D e; backward reads dout and, but for values, inp, and writes dinp;
+ * weights read dout and inp of queries and keys. A head is a row of norm.cu's narrow kind: as many
+ * lanes as it takes, each with four packs of 16 bytes, so that a warp has eight heads of 128 bf16
+ * values with four loads in flight, and no barrier. Longer heads than 128 packs are read twice, the
+ * second time from the first-level cache. Not measured on a GPU yet. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/lanes.cuh"
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/row_sums.cuh"
+
+enum { HEAD_THREADS = 128, HEAD_PACKS = 4, HEAD_RESIDENT = 4 };
+
+template <typename T>
+struct heads {
+    T *out;      /* backward: dinp */
+    float *rstd; /* written forward, read backward */
+    const T *inp, *dout, *q_weight, *k_weight;
+    int64_t R, H, G, D;
+    float eps;
+};
+
+/* Head number i of all, [R, H+2G]: where its weight is, NULL for one of v; and its rstd's place. */
+template <typename T>
+static __device__ __forceinline__ const T *weight_of(const struct heads<T> &a, int64_t i,
+                                                     int64_t *ret_normed)
+{
+    const int64_t r = i / (a.H + 2 * a.G), h = i - r * (a.H + 2 * a.G);
+
+    *ret_normed = r * (a.H + a.G) + h;
+    if (h >= a.H + a.G)
+        return NULL;
+    return h < a.H ? a.q_weight : a.k_weight;
+}
+
+/* What is summed over a head: squares, or weight * dout * inp. */
+template <bool BACKWARD, typename T, int V>
+static __device__ __forceinline__ float head_sum(float sum, const pack<T, V> &x,
+                                                 const pack<T, V> &dout, const pack<T, V> &weight)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        const float v = to_float(x.at[j]);
+
+        sum += BACKWARD ? to_float(weight.at[j]) * to_float(dout.at[j]) * v : v * v;
+    }
+    return sum;
+}
+
+/* out = x * rstd * weight, or dinp = (weight * dout - x * rstd * mean) * rstd */
+template <bool BACKWARD, typename T, int V>
+static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, const pack<T, V> &dout,
+                                                       const pack<T, V> &weight, float mean,
+                                                       float rstd)
+{
+    pack<T, V> y;
+
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        const float xhat = to_float(x.at[j]) * rstd, w = to_float(weight.at[j]);
+
+        y.at[j] =
+            from_float<T>(BACKWARD ? (w * to_float(dout.at[j]) - xhat * mean) * rstd : xhat * w);
+    }
+    return y;
+}
+
+/* FITS: the lanes of a head hold it. dinp may alias dout: who writes an element has read it. */
+template <typename T, int V, bool BACKWARD, bool FITS>
+static __global__ void __launch_bounds__(HEAD_THREADS, HEAD_RESIDENT)
+    norm_heads(struct heads<T> a, int lanes)
+{
+    const int group = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % lanes;
+    const int64_t groups = HEAD_THREADS / lanes, count = a.R * (a.H + 2 * a.G);
+    const T *copied = BACKWARD ? a.dout : a.inp;
+
+    for (int64_t first = blockIdx.x * groups; first < count; first += gridDim.x * groups) {
+        const int64_t i = first + group, at = i * a.D;
+        int64_t normed = 0;
+        const T *weight = i < count ? weight_of(a, i, &normed) : NULL;
+        const bool norm = i < count && weight, copy = i < count && !weight;
+        pack<T, V> x[HEAD_PACKS], dout[HEAD_PACKS], w;
+        float sum = 0, mean = 0, rstd = 0;
+
+        if (FITS) {
+#pragma unroll
+            for (int k = 0; k < HEAD_PACKS; k++) {
+                const int64_t c = (int64_t)(lane + k * lanes) * V;
+
+                if (norm && c < a.D) {
+                    x[k] = pack_load<V>(a.inp + at + c);
+                    if (BACKWARD)
+                        dout[k] = pack_load<V>(a.dout + at + c);
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < HEAD_PACKS; k++) {
+                const int64_t c = (int64_t)(lane + k * lanes) * V;
+
+                if (norm && c < a.D) {
+                    if (BACKWARD)
+                        w = pack_load<V>(weight + c);
+                    sum = head_sum<BACKWARD>(sum, x[k], dout[k], w);
+                }
+            }
+        } else if (norm) {
+            for (int64_t c = (int64_t)lane * V; c < a.D; c += lanes * V) {
+                if (BACKWARD) {
+                    w = pack_load<V>(weight + c);
+                    dout[0] = pack_load<V>(a.dout + at + c);
+                }
+                sum = head_sum<BACKWARD>(sum, pack_load<V>(a.inp + at + c), dout[0], w);
+            }
+        }
+        sum = lanes_sum(sum, lanes);
+        if (BACKWARD && norm) {
+            rstd = a.rstd[normed];
+            mean = sum * rstd / (float)a.D;
+        } else if (norm) {
+            rstd = 1.0f / sqrtf(sum / (float)a.D + a.eps);
+            if (lane == 0)
+                a.rstd[normed] = rstd;
+        }
+        if (FITS) {
+#pragma unroll
+            for (int k = 0; k < HEAD_PACKS; k++) {
+                const int64_t c = (int64_t)(lane + k * lanes) * V;
+
+                if (norm && c < a.D) {
+                    w = pack_load<V>(weight + c);
+                    pack_store(a.out + at + c, head_pack<BACKWARD>(x[k], dout[k], w, mean, rstd));
+                }
+            }
+        } else if (norm) {
+            for (int64_t c = (int64_t)lane * V; c < a.D; c += lanes * V) {
+                w = pack_load<V>(weight + c);
+                if (BACKWARD)
+                    dout[0] = pack_load<V>(a.dout + at + c);
+                pack_store(a.out + at + c, head_pack<BACKWARD>(pack_load<V>(a.inp + at + c),
+                                                               dout[0], w, mean, rstd));
+            }
+        }
+        if (copy)
+            for (int64_t c = (int64_t)lane * V; c < a.D; c += lanes * V)
+                pack_store(a.out + at + c, pack_load<V>(copied + at + c));
+    }
+}
+
+template <bool BACKWARD, int V, typename T>
+static enum hd_status heads_launch(struct hd_cuda_stream *s, const struct heads<T> &a)
+{
+    const int64_t count = a.R * (a.H + 2 * a.G);
+    int lanes = 1;
+    unsigned grid;
+
+    if (count == 0)
+        return HD_OK;
+    while (lanes < 32 && lanes * HEAD_PACKS * V < a.D)
+        lanes *= 2;
+    grid = grid_of(s, divide_up(count, HEAD_THREADS / lanes), HEAD_RESIDENT);
+    if (a.D <= lanes * HEAD_PACKS * V)
+        return HD_LAUNCH(s, (norm_heads<T, V, BACKWARD, true>), dim3(grid), dim3(HEAD_THREADS), 0,
+                         a, lanes);
+    return HD_LAUNCH(s, (norm_heads<T, V, BACKWARD, false>), dim3(grid), dim3(HEAD_THREADS), 0, a,
+                     lanes);
+}
+
+extern "C" enum hd_status hd_cuda_head_norm_forward(struct hd_cuda_stream *s,
+                                                    const struct hd_head_norm_forward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct heads<T> h = {
+            (T *)a->out, a->rstd, (const T *)a->inp, NULL, (const T *)a->q_weight,
+                (const T *)a->k_weight, a->R, a->H, a->G, a->D, a->eps
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->D, a->out, a->inp, a->q_weight, a->k_weight)), T, V,
+                      return heads_launch<false, V>(s, h));
+    });
+}
+
+extern "C" enum hd_status hd_cuda_head_norm_backward(struct hd_cuda_stream *s,
+                                                     const struct hd_head_norm_backward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct heads<T> h = {
+            (T *)a->dinp, (float *)a->rstd, (const T *)a->inp, (const T *)a->dout,
+                (const T *)a->q_weight, (const T *)a->k_weight, a->R, a->H, a->G, a->D, 0
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->D, a->dinp, a->dout, a->inp, a->q_weight, a->k_weight)),
+                      T, V, return heads_launch<true, V>(s, h));
+    });
+}
+
+/* Rows of the sum: heads [first, first + count) of every row of the batch. */
+template <typename T>
+struct head_terms {
+    static constexpr int OUTPUTS = 1;
+    template <int V>
+    struct in {
+        pack<T, V> dout, inp;
+        float rstd;
+    };
+    const T *dout, *inp;
+    const float *rstd;
+    int64_t first, count, normed, heads, D; /* of a row: with a norm, all */
+
+    template <int V>
+    __device__ void load(in<V> &x, int64_t i, int64_t c) const
+    {
+        const int64_t r = i / count, h = first + i - r * count, at = (r * heads + h) * D + c;
+
+        x.dout = pack_load<V>(dout + at);
+        x.inp = pack_load<V>(inp + at);
+        x.rstd = rstd[r * normed + h];
+    }
+    template <int V>
+    __device__ void add(float (&sums)[1][V], const in<V> &x) const
+    {
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            sums[0][j] += to_float(x.dout.at[j]) * (to_float(x.inp.at[j]) * x.rstd);
+    }
+};
+
+extern "C" enum hd_status
+hd_cuda_head_norm_backward_weight(struct hd_cuda_stream *s,
+                                  const struct hd_head_norm_backward_weight_args *a)
+{
+    const int64_t normed = a->H + a->G, rows[2] = {a->R * a->H, a->R * a->G};
+    float *const partial[2] = {
+        (float *)a->scratch, (float *)a->scratch + hd_dry_device_row_chunks(rows[0]).count * a->D};
+    enum hd_status st = HD_OK;
+
+    HD_CUDA_FLOATS(a->dtype, T, {
+        for (int k = 0; !st && k < 2; k++) {
+            const struct row_sums sums = {
+                {k ? a->dk_weight : a->dq_weight}, partial[k], rows[k], a->D, a->accumulate};
+            const struct head_terms<T> terms = {
+                (const T *)a->dout, (const T *)a->inp, a->rstd, k ? a->H : 0, k ? a->G : a->H,
+                    normed, normed + a->G, a->D
+            };
+
+            HD_PACK_WIDTH((pack_fits_wide<T>(a->D, a->dout, a->inp)), T, V,
+                          st = row_sums_launch<V>(s, terms, sums));
+        }
+    });
+    return st;
+}

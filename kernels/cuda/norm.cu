@@ -1,0 +1,546 @@
+/* norm: RMSNorm and LayerNorm with the sum of the residual, their gradients.
+ *
+ * Bytes: forward reads inp and add and writes sum and out, 4 R C e (2 R C e without add); backward
+ * reads dout, inp and add and writes dinp, 4 R C e; the gradients of weights read dout and inp,
+ * 2 R C e. Each kernel passes over its rows once: a thread keeps the up to four packs of 16 bytes
+ * of each tensor that are its part of a row in registers between the sums over the row and what is
+ * computed with them. Lanes that share a row: as many as it takes,
+ *     up to 2 KB    a power of two up to a warp: a block of 128 threads has 4 rows or more, and no
+ *                   barrier
+ *     up to 32 KB   a block of up to 1024 threads, two packs each; backward up to 24 KB and 768
+ *     longer ones   a block that passes over the row again for each sum and for the result: from
+ * the second time on it comes from the second-level cache Blocks fill the device once and take rows
+ * in turn. Forward a multiprocessor has 512 or 1024 threads with 2 to 8 loads of 16 bytes in
+ * flight, backward 384 or 768 with 4 to 12: 32 KB and more, where 3.3 TB/s at 700 ns of latency
+ * need some 18 KB. Weights come from the first-level cache, row after row. Rows that are no whole
+ * number of packs, or lie at odd addresses, are read element by element. Not measured on a GPU yet.
+ *
+ * The variance is that of deviations from the mean, as in kernels/cpu/norm.c. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/lanes.cuh"
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/row_sums.cuh"
+
+/* How a row is shared; its threads, packs of a thread, and blocks that a multiprocessor holds. */
+enum shape { NARROW, WIDE, LONG };
+constexpr int NARROW_THREADS = 128, NARROW_PACKS = 4, NARROW_FORWARD = 4, NARROW_BACKWARD = 3;
+constexpr int WIDE_FORWARD = 1024, WIDE_BACKWARD = 768, WIDE_PACKS = 2;
+constexpr int LONG_THREADS = 512, LONG_RESIDENT = 2;
+
+template <enum shape SHAPE>
+constexpr int packs_of = SHAPE == NARROW ? NARROW_PACKS : WIDE_PACKS;
+
+/* mean and bias: of LayerNorm. */
+template <typename T>
+struct forward {
+    T *out, *sum;
+    float *mean, *rstd;
+    const T *inp, *add, *weight, *bias;
+    int64_t R, C;
+    float eps;
+};
+
+template <typename T>
+struct backward {
+    T *dinp;
+    const T *dout, *inp;
+    const float *mean, *rstd;
+    const T *weight, *add;
+    int64_t R, C;
+};
+
+/* A thread's place: its row among those that the block has at a time, its lane among those that
+ * share the row. */
+struct place {
+    int rows, row, width, lane;
+};
+
+template <enum shape SHAPE>
+static __device__ __forceinline__ struct place place_of(int lanes)
+{
+    if (SHAPE == NARROW)
+        return {NARROW_THREADS / lanes, (int)threadIdx.x / lanes, lanes, (int)threadIdx.x % lanes};
+    return {1, 0, (int)blockDim.x, (int)threadIdx.x};
+}
+
+template <enum shape SHAPE>
+static __device__ __forceinline__ float row_sum(float x, const struct place &p, float *shared)
+{
+    return SHAPE == NARROW ? lanes_sum(x, p.width) : block_sum(x, shared);
+}
+
+/* inp + add, rounded: what follows uses the stored values, as backward will. */
+template <typename T, int V>
+static __device__ __forceinline__ void add_pack(pack<T, V> &x, const pack<T, V> &y)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        x.at[j] = from_float<T>(to_float(x.at[j]) + to_float(y.at[j]));
+}
+
+/* Terms of the sums over a row. */
+template <typename T, int V>
+static __device__ __forceinline__ float pack_sum(float sum, const pack<T, V> &x)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++)
+        sum += to_float(x.at[j]);
+    return sum;
+}
+
+template <typename T, int V>
+static __device__ __forceinline__ float pack_squares(float sum, const pack<T, V> &x, float mean)
+{
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        const float d = to_float(x.at[j]) - mean;
+
+        sum += d * d;
+    }
+    return sum;
+}
+
+/* out = (x - mean) * rstd * weight (+ bias) from column c on */
+template <bool MEAN, typename T, int V>
+static __device__ __forceinline__ void store_norm(const struct forward<T> &a, const pack<T, V> &x,
+                                                  int64_t at, int64_t c, float mean, float rstd)
+{
+    const pack<T, V> weight = pack_load<V>(a.weight + c);
+    pack<T, V> bias = {}, out;
+
+    if (MEAN)
+        bias = pack_load<V>(a.bias + c);
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+        const float d = MEAN ? to_float(x.at[j]) - mean : to_float(x.at[j]);
+        const float y = d * rstd * to_float(weight.at[j]);
+
+        out.at[j] = from_float<T>(MEAN ? y + to_float(bias.at[j]) : y);
+    }
+    pack_store(a.out + at + c, out);
+}
+
+template <typename T, int V, bool MEAN, enum shape SHAPE>
+static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_FORWARD,
+                                         SHAPE == NARROW ? NARROW_FORWARD : 1)
+    norm_forward(struct forward<T> a, int lanes)
+{
+    HD_SHARED(float, shared, LANES_WARPS_MAX);
+    constexpr int PACKS = packs_of<SHAPE>;
+    const struct place p = place_of<SHAPE>(lanes);
+    const int C = (int)a.C;
+
+    for (int64_t first = (int64_t)blockIdx.x * p.rows; first < a.R;
+         first += (int64_t)gridDim.x * p.rows) {
+        const int64_t r = first + p.row, at = r * C;
+        const bool mine = r < a.R;
+        pack<T, V> x[PACKS], y[PACKS];
+        float sum = 0, mean = 0, rstd;
+
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            const int c = (p.lane + k * p.width) * V;
+
+            if (mine && c < C) {
+                x[k] = pack_load<V>(a.inp + at + c);
+                if (a.add)
+                    y[k] = pack_load<V>(a.add + at + c);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            const int c = (p.lane + k * p.width) * V;
+
+            if (mine && c < C) {
+                if (a.add) {
+                    add_pack(x[k], y[k]);
+                    pack_store(a.sum + at + c, x[k]);
+                }
+                sum = MEAN ? pack_sum(sum, x[k]) : pack_squares(sum, x[k], 0.0f);
+            }
+        }
+        sum = row_sum<SHAPE>(sum, p, shared) / (float)C;
+        if (MEAN) {
+            mean = sum;
+            sum = 0;
+#pragma unroll
+            for (int k = 0; k < PACKS; k++)
+                if (mine && (p.lane + k * p.width) * V < C)
+                    sum = pack_squares(sum, x[k], mean);
+            sum = row_sum<SHAPE>(sum, p, shared) / (float)C;
+        }
+        rstd = 1.0f / sqrtf(sum + a.eps);
+        if (mine && p.lane == 0) {
+            a.rstd[r] = rstd;
+            if (MEAN)
+                a.mean[r] = mean;
+        }
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            const int c = (p.lane + k * p.width) * V;
+
+            if (mine && c < C)
+                store_norm<MEAN>(a, x[k], at, c, mean, rstd);
+        }
+    }
+}
+
+/* Each thread reads again what it wrote itself. */
+template <typename T, int V, bool MEAN>
+static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
+    norm_forward_long(struct forward<T> a)
+{
+    HD_SHARED(float, shared, LANES_WARPS_MAX);
+    const int64_t begin = (int64_t)threadIdx.x * V, step = LONG_THREADS * V;
+
+    for (int64_t r = blockIdx.x; r < a.R; r += gridDim.x) {
+        const T *from = (a.add ? a.sum : a.inp) + r * a.C;
+        float sum = 0, mean = 0, rstd;
+
+        for (int64_t c = begin; c < a.C; c += step) {
+            pack<T, V> x = pack_load<V>(a.inp + r * a.C + c);
+
+            if (a.add) {
+                add_pack(x, pack_load<V>(a.add + r * a.C + c));
+                pack_store(a.sum + r * a.C + c, x);
+            }
+            sum = MEAN ? pack_sum(sum, x) : pack_squares(sum, x, 0.0f);
+        }
+        sum = block_sum(sum, shared) / (float)a.C;
+        if (MEAN) {
+            mean = sum;
+            sum = 0;
+            for (int64_t c = begin; c < a.C; c += step)
+                sum = pack_squares(sum, pack_load<V>(from + c), mean);
+            sum = block_sum(sum, shared) / (float)a.C;
+        }
+        rstd = 1.0f / sqrtf(sum + a.eps);
+        if (threadIdx.x == 0) {
+            a.rstd[r] = rstd;
+            if (MEAN)
+                a.mean[r] = mean;
+        }
+        for (int64_t c = begin; c < a.C; c += step)
+            store_norm<MEAN>(a, pack_load<V>(from + c), r * a.C, c, mean, rstd);
+    }
+}
+
+/* The shape for rows of C elements in packs of V, and the threads that share a row. */
+template <int V>
+static enum shape shape_of(int64_t C, int wide_threads, int *ret_lanes)
+{
+    *ret_lanes = 1;
+    if (C > (int64_t)wide_threads * WIDE_PACKS * V)
+        return LONG;
+    if (C > 32 * NARROW_PACKS * V) {
+        *ret_lanes = (int)divide_up(C, 32 * WIDE_PACKS * V) * 32;
+        return WIDE;
+    }
+    while (*ret_lanes * NARROW_PACKS * V < C)
+        *ret_lanes *= 2;
+    return NARROW;
+}
+
+template <bool MEAN, int V, typename T>
+static enum hd_status forward_launch(struct hd_cuda_stream *s, const struct forward<T> &a)
+{
+    int lanes;
+
+    if (a.R == 0)
+        return HD_OK;
+    switch (shape_of<V>(a.C, WIDE_FORWARD, &lanes)) {
+    case NARROW:
+        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, NARROW>),
+                         dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_FORWARD)),
+                         dim3(NARROW_THREADS), 0, a, lanes);
+    case WIDE:
+        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, WIDE>),
+                         dim3(grid_of(s, a.R, WIDE_FORWARD / lanes)), dim3((unsigned)lanes), 0, a,
+                         lanes);
+    case LONG:
+        break;
+    }
+    return HD_LAUNCH(s, (norm_forward_long<T, V, MEAN>), dim3(grid_of(s, a.R, LONG_RESIDENT)),
+                     dim3(LONG_THREADS), 0, a);
+}
+
+extern "C" enum hd_status hd_cuda_rmsnorm_forward(struct hd_cuda_stream *s,
+                                                  const struct hd_rmsnorm_forward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct forward<T> f = {
+            (T *)a->out, (T *)a->sum, NULL, a->rstd, (const T *)a->inp, (const T *)a->add,
+                (const T *)a->weight, NULL, a->R, a->C, a->eps
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight)), T, V,
+                      return forward_launch<false, V>(s, f));
+    });
+}
+
+extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
+                                                    const struct hd_layernorm_forward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct forward<T> f = {
+            (T *)a->out, (T *)a->sum, a->mean, a->rstd, (const T *)a->inp, (const T *)a->add,
+                (const T *)a->weight, (const T *)a->bias, a->R, a->C, a->eps
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight) &&
+                       pack_fits_wide<T>(a->C, a->bias)),
+                      T, V, return forward_launch<true, V>(s, f));
+    });
+}
+
+/* g = weight * dout and xhat = (inp - mean) * rstd, element j of a pack. */
+template <bool MEAN, typename T, int V>
+struct terms {
+    pack<T, V> dout, inp, weight;
+
+    __device__ __forceinline__ float g(int j) const
+    {
+        return to_float(weight.at[j]) * to_float(dout.at[j]);
+    }
+    __device__ __forceinline__ float xhat(int j, float mean, float rstd) const
+    {
+        return (MEAN ? to_float(inp.at[j]) - mean : to_float(inp.at[j])) * rstd;
+    }
+    /* the two sums over a row */
+    __device__ __forceinline__ void add(float &sum, float &products, float mean, float rstd) const
+    {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            sum += g(j);
+            products += g(j) * xhat(j, mean, rstd);
+        }
+    }
+    __device__ __forceinline__ pack<T, V> dinp(bool with_add, const pack<T, V> &add, float mean,
+                                               float rstd, float mean_g, float mean_gx) const
+    {
+        pack<T, V> out;
+
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            const float centred = MEAN ? g(j) - mean_g : g(j);
+            float d = (centred - xhat(j, mean, rstd) * mean_gx) * rstd;
+
+            if (with_add)
+                d += to_float(add.at[j]);
+            out.at[j] = from_float<T>(d);
+        }
+        return out;
+    }
+};
+
+/* Every element is read before it is written, by the same thread: dinp may alias dout and add. */
+template <typename T, int V, bool MEAN, enum shape SHAPE>
+static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_BACKWARD,
+                                         SHAPE == NARROW ? NARROW_BACKWARD : 1)
+    norm_backward(struct backward<T> a, int lanes)
+{
+    HD_SHARED(float, shared, LANES_WARPS_MAX);
+    constexpr int PACKS = packs_of<SHAPE>;
+    const struct place p = place_of<SHAPE>(lanes);
+    const int C = (int)a.C;
+
+    for (int64_t first = (int64_t)blockIdx.x * p.rows; first < a.R;
+         first += (int64_t)gridDim.x * p.rows) {
+        const int64_t r = first + p.row, at = r * C;
+        const bool mine = r < a.R;
+        const float rstd = mine ? a.rstd[r] : 0.0f, mean = MEAN && mine ? a.mean[r] : 0.0f;
+        struct terms<MEAN, T, V> t[PACKS];
+        pack<T, V> add[PACKS];
+        float sum = 0, products = 0;
+
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            const int c = (p.lane + k * p.width) * V;
+
+            if (mine && c < C) {
+                t[k].dout = pack_load<V>(a.dout + at + c);
+                t[k].inp = pack_load<V>(a.inp + at + c);
+                if (a.add)
+                    add[k] = pack_load<V>(a.add + at + c);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            const int c = (p.lane + k * p.width) * V;
+
+            if (mine && c < C) {
+                t[k].weight = pack_load<V>(a.weight + c);
+                t[k].add(sum, products, mean, rstd);
+            }
+        }
+        if (MEAN)
+            sum = row_sum<SHAPE>(sum, p, shared) / (float)C;
+        products = row_sum<SHAPE>(products, p, shared) / (float)C;
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            const int c = (p.lane + k * p.width) * V;
+
+            if (mine && c < C) {
+                t[k].weight = pack_load<V>(a.weight + c);
+                pack_store(a.dinp + at + c, t[k].dinp(a.add, add[k], mean, rstd, sum, products));
+            }
+        }
+    }
+}
+
+template <typename T, int V, bool MEAN>
+static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
+    norm_backward_long(struct backward<T> a)
+{
+    HD_SHARED(float, shared, LANES_WARPS_MAX);
+    const int64_t begin = (int64_t)threadIdx.x * V, step = LONG_THREADS * V;
+
+    for (int64_t r = blockIdx.x; r < a.R; r += gridDim.x) {
+        const float rstd = a.rstd[r], mean = MEAN ? a.mean[r] : 0.0f;
+        float sum = 0, products = 0;
+
+#pragma unroll 2
+        for (int64_t c = begin; c < a.C; c += step) {
+            const struct terms<MEAN, T, V> t = {
+                pack_load<V>(a.dout + r * a.C + c), pack_load<V>(a.inp + r * a.C + c),
+                    pack_load<V>(a.weight + c)
+            };
+
+            t.add(sum, products, mean, rstd);
+        }
+        if (MEAN)
+            sum = block_sum(sum, shared) / (float)a.C;
+        products = block_sum(products, shared) / (float)a.C;
+#pragma unroll 2
+        for (int64_t c = begin; c < a.C; c += step) {
+            const struct terms<MEAN, T, V> t = {
+                pack_load<V>(a.dout + r * a.C + c), pack_load<V>(a.inp + r * a.C + c),
+                    pack_load<V>(a.weight + c)
+            };
+            pack<T, V> add;
+
+            if (a.add)
+                add = pack_load<V>(a.add + r * a.C + c);
+            pack_store(a.dinp + r * a.C + c, t.dinp(a.add, add, mean, rstd, sum, products));
+        }
+    }
+}
+
+template <bool MEAN, int V, typename T>
+static enum hd_status backward_launch(struct hd_cuda_stream *s, const struct backward<T> &a)
+{
+    int lanes;
+
+    if (a.R == 0)
+        return HD_OK;
+    switch (shape_of<V>(a.C, WIDE_BACKWARD, &lanes)) {
+    case NARROW:
+        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, NARROW>),
+                         dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_BACKWARD)),
+                         dim3(NARROW_THREADS), 0, a, lanes);
+    case WIDE:
+        return HD_LAUNCH(s, (norm_backward<T, V, MEAN, WIDE>),
+                         dim3(grid_of(s, a.R, WIDE_BACKWARD / lanes)), dim3((unsigned)lanes), 0, a,
+                         lanes);
+    case LONG:
+        break;
+    }
+    return HD_LAUNCH(s, (norm_backward_long<T, V, MEAN>), dim3(grid_of(s, a.R, LONG_RESIDENT)),
+                     dim3(LONG_THREADS), 0, a);
+}
+
+extern "C" enum hd_status hd_cuda_rmsnorm_backward(struct hd_cuda_stream *s,
+                                                   const struct hd_rmsnorm_backward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct backward<T> b = {
+            (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, NULL, a->rstd,
+                (const T *)a->weight, (const T *)a->add, a->R, a->C
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add)), T, V,
+                      return backward_launch<false, V>(s, b));
+    });
+}
+
+extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
+                                                     const struct hd_layernorm_backward_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct backward<T> b = {
+            (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, a->mean, a->rstd,
+                (const T *)a->weight, (const T *)a->add, a->R, a->C
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add)), T, V,
+                      return backward_launch<true, V>(s, b));
+    });
+}
+
+/* dout * xhat, and for LayerNorm dout. */
+template <typename T, bool MEAN>
+struct weight_terms {
+    static constexpr int OUTPUTS = MEAN ? 2 : 1;
+    template <int V>
+    struct in {
+        pack<T, V> dout, inp;
+        float mean, rstd;
+    };
+    const T *dout, *inp;
+    const float *mean, *rstd;
+    int64_t C;
+
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        x.dout = pack_load<V>(dout + r * C + c);
+        x.inp = pack_load<V>(inp + r * C + c);
+        x.mean = MEAN ? mean[r] : 0.0f;
+        x.rstd = rstd[r];
+    }
+    template <int V>
+    __device__ void add(float (&sums)[OUTPUTS][V], const in<V> &x) const
+    {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            const float d = to_float(x.dout.at[j]);
+
+            sums[0][j] += d * ((to_float(x.inp.at[j]) - x.mean) * x.rstd);
+            if (MEAN)
+                sums[OUTPUTS - 1][j] += d;
+        }
+    }
+};
+
+extern "C" enum hd_status
+hd_cuda_rmsnorm_backward_weight(struct hd_cuda_stream *s,
+                                const struct hd_rmsnorm_backward_weight_args *a)
+{
+    const struct row_sums sums = {{a->dweight}, (float *)a->scratch, a->R, a->C, a->accumulate};
+
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct weight_terms<T, false> terms = {
+            (const T *)a->dout, (const T *)a->inp, NULL, a->rstd, a->C
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->dout, a->inp)), T, V,
+                      return row_sums_launch<V>(s, terms, sums));
+    });
+}
+
+extern "C" enum hd_status
+hd_cuda_layernorm_backward_weight(struct hd_cuda_stream *s,
+                                  const struct hd_layernorm_backward_weight_args *a)
+{
+    const struct row_sums sums = {
+        {a->dweight, a->dbias}, (float *)a->scratch, a->R, a->C, a->accumulate};
+
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct weight_terms<T, true> terms = {
+            (const T *)a->dout, (const T *)a->inp, a->mean, a->rstd, a->C
+        };
+
+        HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->dout, a->inp)), T, V,
+                      return row_sums_launch<V>(s, terms, sums));
+    });
+}
