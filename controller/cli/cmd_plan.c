@@ -53,6 +53,22 @@ static int read_devices(const char *text, struct asked *a, struct cli_list *over
     return CLI_CONTINUE;
 }
 
+/* What --devices says is the CPU's; else the job decides, and auto is GPUs where this machine has
+ * some. */
+static const char *device_of(const struct asked *a)
+{
+    if (a->override[0])
+        return "cpu";
+    switch (a->spec->resources->device) {
+    case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU:
+        return "cpu";
+    case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA:
+        return "cuda";
+    default:
+        return "auto";
+    }
+}
+
 /* Else the most that the job asks for, sharing the usable cores as heddled does. */
 static void fill_devices(struct asked *a)
 {
@@ -75,12 +91,15 @@ static enum hd_status ask_worker(struct asked *a)
     (void)snprintf(number, sizeof number, "%lld", (long long)a->threads);
     (void)snprintf(ranks, sizeof ranks, "%lld", (long long)a->devices);
     if (!st) {
-        const char *const argv[] = {program.data, "device", "--threads", number,
-                                    "--world",    ranks,    NULL};
+        const char *const argv[] = {program.data, "device",   "--threads",  number, "--world",
+                                    ranks,        "--device", device_of(a), NULL};
 
         st = process_ask(argv, NULL, &answer, &status);
     }
-    if (!st && status)
+    if (!st && status && strcmp(device_of(a), "cuda") == 0)
+        st = hd_err(HD_UNSUPPORTED, "resources.device: cuda: no GPU of this machine can be used; "
+                                    "plan where there is one, or give --devices cpu:N");
+    else if (!st && status)
         st = hd_err(HD_IO, "%s device failed", program.data);
     if (!st) {
         word = answer.data ? strstr(answer.data, "\ngloo_bytes ") : NULL;
@@ -94,6 +113,8 @@ static enum hd_status ask_worker(struct asked *a)
         if (st)
             st = hd_err_prefix(st, "%s", program.data);
     }
+    if (!st && hd_traits_is_cuda(&a->traits))
+        a->between_bytes = 0; /* a job's GPUs are on one node */
     hd_text_free(&program);
     hd_text_free(&answer);
     return st;
@@ -127,7 +148,8 @@ static enum hd_status resolve(struct asked *a)
     plan.sequence = a->sizes.sequence;
     plan.cp_exchange = (Heddle__V1__CpExchange)a->sizes.cp_exchange;
     plan.n_ranks = (size_t)a->devices;
-    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
+    plan.device = hd_traits_is_cuda(&a->traits) ? HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA
+                                                : HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
     plan.precision = spec->train->precision;
     if (!plan.precision)
         plan.precision = a->traits.bf16_fast ? HEDDLE__V1__PRECISION__PRECISION_BF16
@@ -298,9 +320,11 @@ static void print_people(const struct cli *cli, const struct asked *a, struct hd
 
     cli_format_count((double)p->parameters, count);
     (void)snprintf(precision, sizeof precision, "%.20s", a->job.precision);
-    hd_text_add(out, "%s: %s parameters; %d rank%s on cpu (%s), %lld thread%s each; ", a->job.name,
-                count, p->world, p->world == 1 ? "" : "s", a->traits.isa, (long long)a->threads,
-                a->threads == 1 ? "" : "s");
+    hd_text_add(out, "%s: %s parameters; %d rank%s on %s (%s)", a->job.name, count, p->world,
+                p->world == 1 ? "" : "s", a->job.device, a->traits.isa);
+    if (!hd_traits_is_cuda(&a->traits))
+        hd_text_add(out, ", %lld thread%s each", (long long)a->threads, a->threads == 1 ? "" : "s");
+    hd_text_add(out, "; ");
     cli_add_layout(&a->sizes, out);
     hd_text_add(out, ", %lld micro-batch%s of %lld, %s\n", (long long)p->micro_batches,
                 p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision);
@@ -312,8 +336,10 @@ static void print_people(const struct cli *cli, const struct asked *a, struct hd
         print_step(&p->ranks[r].step, p->world, out);
     }
     hd_text_format_bytes(all, all_text);
-    hd_text_format_bytes(machine, machine_text);
-    hd_text_add(out, "\nall ranks: %s; this machine has %s\n", all_text, machine_text);
+    hd_text_format_bytes(hd_traits_is_cuda(&a->traits) ? a->traits.memory_bytes : machine,
+                         machine_text);
+    hd_text_add(out, "\nall ranks: %s; %s has %s\n", all_text,
+                hd_traits_is_cuda(&a->traits) ? "a GPU" : "this machine", machine_text);
     if (a->between_bytes) {
         hd_text_format_bytes(a->between_bytes, all_text);
         hd_text_add(out, "on several nodes each takes %s more, for messages between them\n",

@@ -132,7 +132,7 @@ int hd_worker_device(int argc, char **argv)
 {
     struct hd_flag f[] = {{"--threads", false, false, NULL},
                           {"--world", false, false, NULL},
-                          {"--cuda", false, true, NULL}};
+                          {"--device", false, false, NULL}};
     const struct hd_backend_table *backend = hd_backend_cpu();
     char word[HD_TRAITS_TEXT_MAX];
     struct hd_traits traits;
@@ -143,8 +143,12 @@ int hd_worker_device(int argc, char **argv)
         st = hd_flag_int(&f[0], 1, 4096, 1, &threads);
     if (!st)
         st = hd_flag_int(&f[1], 1, HD_COMM_WORLD_MAX, 1, &world);
-    if (!st && f[2].value)
+    if (!st && f[2].value && strcmp(f[2].value, "auto") == 0)
+        (void)hd_plugin_cuda(&backend); /* what it cannot be stays the processor */
+    else if (!st && f[2].value && strcmp(f[2].value, "cuda") == 0)
         st = hd_plugin_cuda(&backend);
+    else if (!st && f[2].value && strcmp(f[2].value, "cpu") != 0)
+        st = hd_err(HD_INVALID, "--device %s: say cpu, cuda or auto", f[2].value);
     if (!st) {
         backend->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
         hd_traits_write(&traits, word);

@@ -33,7 +33,7 @@ static const struct verb {
      hd_worker_memory},
     {"program", "--job FILE [--rank R]", "the compiled programs of a rank, as text",
      hd_worker_program},
-    {"device", "[--threads N] [--world N] [--cuda]",
+    {"device", "[--threads N] [--world N] [--device cpu|cuda|auto]",
      "what this machine's processor, or its first GPU, can do", hd_worker_device},
     {"gpus", "", "this machine's GPUs and what is wrong with them, as JSON", hd_worker_gpus},
 };

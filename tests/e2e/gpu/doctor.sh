@@ -42,6 +42,10 @@ check_equal one_line_says_why 1 "$(grep -c 'no GPU can be used: .*; heddled --do
 check auto_takes_the_cpu_then heddle local "$file" --set train.steps=2 --state-dir "$work/auto"
 check_equal one_line_says_that 1 "$(cat "$work"/auto/*/heddled.log | grep -c 'no GPU can be used: .*; the CPU serves')"
 
+look a_plan_for_gpus_needs_one 2 heddle plan "$file" --set resources.device=cuda
+check_equal that_is_said_too 1 "$(grep -c 'no GPU of this machine can be used' "$work/seen.err")"
+check a_plan_for_whatever_there_is_does_not heddle plan "$file"
+
 export HEDDLE_CONTROLLER=unix:$work/c.sock
 start_controller && start_node n1 cpu:2
 job=$(submit "$file" --set resources.device=cuda)

@@ -121,6 +121,32 @@ static void a_cuda_job_stays_on_one_node(void **state)
     sim_free(large);
 }
 
+/* A driver that died, and a heddled that was started again and took the cores in the GPU's place.
+ */
+static void a_gpu_in_use_is_not_replaced_by_something_else(void **state)
+{
+    const int one[] = {1};
+    struct sim *sim = sim_with_gpus(one, 1);
+    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 100);
+    struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
+    struct hd_core_event hello = {.kind = HD_CORE_HELLO,
+                                  .hello = {.uuid = "uuid-1",
+                                            .name = "n1",
+                                            .boot_id = "boot-1",
+                                            .stream = 1000,
+                                            .devices = &device,
+                                            .device_count = 1}};
+
+    (void)state;
+    (void)sim_submitted(sim, &cuda);
+    assert_int_equal(sim_event(sim, &hello), HD_CONFLICT);
+    device = (struct hd_device_record){.kind = HD_DEVICE_KIND_CUDA, .uuid = "GPU-1"};
+    assert_int_equal(sim_event(sim, &hello), HD_CONFLICT); /* another one */
+    device.uuid = "GPU-0";
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +154,7 @@ int main(void)
         cmocka_unit_test(auto_is_gpus_where_there_are_some),
         cmocka_unit_test(a_reason_names_the_kinds_that_there_are),
         cmocka_unit_test(a_cuda_job_stays_on_one_node),
+        cmocka_unit_test(a_gpu_in_use_is_not_replaced_by_something_else),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
