@@ -49,6 +49,11 @@ extern const struct hd_device_table hd_cuda_device_table;
 enum hd_status hd_cuda_staging_new(struct hd_cuda_staging **ret_staging);
 void hd_cuda_staging_free(struct hd_cuda_staging *staging);
 
+/* cuda/comm.cu: slots of the table above. */
+enum hd_status hd_cuda_comm_combine(struct hd_stream *stream, const struct hd_combine_args *args);
+enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
+                                          const struct hd_exchange_rows_args *args);
+
 /* cuda/gemm.c: the one owner of cublasLt.h. */
 void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes); /* with its version */
 enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_gemm **ret_gemm);

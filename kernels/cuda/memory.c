@@ -288,4 +288,6 @@ const struct hd_device_table hd_cuda_device_table = {
     .event_done = event_done,
     .event_finish = event_finish,
     .event_elapsed = event_elapsed,
+    .combine = hd_cuda_comm_combine,
+    .exchange_rows = hd_cuda_comm_exchange_rows,
 };

@@ -369,6 +369,8 @@ static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_com
     enum hd_status st = make_room(stream);
     struct hd_comm_op *place;
 
+    if (!st && stream->comm->side)
+        st = hd_comm_side_need(stream);
     if (st)
         return st;
     place = hd_comm_op_at(stream, stream->launched);

@@ -17,9 +17,7 @@ enum hd_status hd_comm_side_open(const struct hd_comm_device *device,
         return hd_err(HD_NO_MEMORY, "comm: no memory for an endpoint");
     side->device = *device;
     for (int s = 0; s < HD_COMM_STREAM_COUNT && !st; s++) {
-        st = device->table->stream_open(device->backend, &side->streams[s]);
-        if (!st)
-            st = calls->event_new(device->backend, false, &side->followed[s]);
+        st = calls->event_new(device->backend, false, &side->followed[s]);
         for (int e = 0; e < SIDE_EVENTS && !st; e++)
             st = calls->event_new(device->backend, false, &side->ended[s][e]);
     }
@@ -52,6 +50,15 @@ void hd_comm_side_close(struct hd_comm_side *side)
     free(side);
 }
 
+enum hd_status hd_comm_side_need(const struct hd_comm_stream *stream)
+{
+    struct hd_comm_side *side = stream->comm->side;
+
+    return side->streams[stream->name] ? HD_OK
+                                       : side->device.table->stream_open(
+                                             side->device.backend, &side->streams[stream->name]);
+}
+
 static struct hd_event *ended(const struct hd_comm_stream *stream, uint64_t ticket)
 {
     return stream->comm->side->ended[stream->name][ticket % SIDE_EVENTS];
@@ -62,8 +69,10 @@ enum hd_status hd_comm_side_follow(struct hd_comm_stream *stream, struct hd_stre
 {
     const struct hd_comm_side *side = stream->comm->side;
     struct hd_event *event = side->followed[stream->name];
-    const enum hd_status st = hd_comm_side_calls(side)->event_record(event, compute);
+    enum hd_status st = hd_comm_side_need(stream);
 
+    if (!st)
+        st = hd_comm_side_calls(side)->event_record(event, compute);
     return st ? st : hd_comm_side_calls(side)->event_wait(side->streams[stream->name], event);
 }
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "late_device.h"
+#include "device.h"
 #include "ranks.h"
 
 /* ---- inputs and expectations, from nothing but (rank, index) ---- */
@@ -569,7 +569,7 @@ int main(void)
     };
 
     if (RANKS_ON_DEVICE)
-        late_device_seed(20);
+        ranks_device_seed(20);
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "late_device.h"
+#include "device.h"
 #include "ranks.h"
 
 static const int32_t everybody[] = {0, 1, 2, 3};
@@ -709,7 +709,7 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "--rank") == 0)
         return be_a_worker(argv[2][0] - '0');
     if (RANKS_ON_DEVICE)
-        late_device_seed(10);
+        ranks_device_seed(10);
     if (RANKS_ENGINE != ENGINE_SHM)
         return cmocka_run_group_tests(on_any, NULL, NULL);
     return cmocka_run_group_tests(on_shm, NULL, NULL);

@@ -14,7 +14,7 @@
 
 #include "base/random.h"
 #include "base/text.h"
-#include "late_device.h"
+#include "device.h"
 #include "ranks.h"
 
 static const int32_t everybody[] = {0, 1, 2, 3};
@@ -815,7 +815,7 @@ int main(void)
     };
 
     if (RANKS_ON_DEVICE)
-        late_device_seed(30);
+        ranks_device_seed(30);
     if (RANKS_ENGINE != ENGINE_SHM)
         return cmocka_run_group_tests(on_any, NULL, NULL);
     return cmocka_run_group_tests(on_shm, NULL, NULL);

@@ -1,4 +1,4 @@
-#include "late_device.h"
+#include "device.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -337,7 +337,7 @@ static enum hd_status stream_open(struct hd_backend *backend, struct hd_stream *
     (void)backend;
     if (!stream)
         return hd_err(HD_NO_MEMORY, "no memory for a stream");
-    stream->stream.table = late_device();
+    stream->stream.table = ranks_device();
     stream->tail = &stream->head;
     lock();
     stream->next = device.streams;
@@ -360,7 +360,7 @@ static void stream_close(struct hd_stream *stream)
     free(stream);
 }
 
-const struct hd_backend_table *late_device(void)
+const struct hd_backend_table *ranks_device(void)
 {
     static const struct hd_device_table calls = {
         .reserve = reserve,
@@ -390,7 +390,7 @@ const struct hd_backend_table *late_device(void)
     return &table;
 }
 
-void late_device_seed(uint64_t seed)
+void ranks_device_seed(uint64_t seed)
 {
     lock();
     device.seed = seed;

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "comm/gloo.h"
 #include "comm/local.h"
-#include "late_device.h"
+#include "device.h"
 
 void rank_failed(struct rank *self, const char *file, int line, const char *what)
 {
@@ -81,7 +81,7 @@ static enum hd_status attach_device(const struct meeting *meeting, struct rank *
                                     int64_t deadline_ms, struct hd_comm **ret_comm)
 {
     const struct hd_backend_options options = {.threads = 1};
-    struct hd_comm_device device = {.table = late_device(), .host_reachable = true};
+    struct hd_comm_device device = {.table = ranks_device(), .host_reachable = true};
     enum hd_status st = device.table->open(&options, &device.backend);
 
     self->table = device.table;

@@ -1,0 +1,276 @@
+/* comm: what collectives between ranks on one device are made of, and the sums of those between
+ * devices (kernels.h, hd_combine_args and hd_exchange_rows_args).
+ *
+ * combine reads every input and writes every output once: (ins + outs) * count elements. Where all
+ * of them lie on bounds of 16 bytes a thread moves 16 bytes at a time and has the loads of four
+ * inputs in flight; the sum of an element is one thread's, so the order of the inputs is the order
+ * of the additions, whatever the grid, and an output may be an input. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/vec.cuh"
+
+enum { THREADS = 256, BLOCKS_PER_MULTIPROCESSOR = 8 };
+
+struct operands {
+    void *out[HD_COMBINE_MAX];
+    const void *in[HD_COMBINE_MAX];
+    int outs, ins;
+};
+
+/* How elements of a type are added: in `wide`. */
+template <typename T>
+struct lane { /* the short floats, and fp32 */
+    using wide = float;
+    static __device__ __forceinline__ wide load(T x)
+    {
+        return to_float(x);
+    }
+    static __device__ __forceinline__ T store(wide x)
+    {
+        return from_float<T>(x);
+    }
+    static __device__ __forceinline__ wide add(wide a, wide b)
+    {
+        return __fadd_rn(a, b);
+    }
+};
+
+template <typename T, typename Modular>
+struct exact_lane {
+    using wide = T;
+    static __device__ __forceinline__ wide load(T x)
+    {
+        return x;
+    }
+    static __device__ __forceinline__ T store(wide x)
+    {
+        return x;
+    }
+    static __device__ __forceinline__ wide add(wide a, wide b)
+    {
+        return static_cast<T>(static_cast<Modular>(a) + static_cast<Modular>(b));
+    }
+};
+
+template <>
+struct lane<double> : exact_lane<double, double> {
+};
+template <>
+struct lane<int32_t> : exact_lane<int32_t, uint32_t> {
+};
+template <>
+struct lane<int64_t> : exact_lane<int64_t, uint64_t> {
+};
+template <>
+struct lane<uint8_t> : exact_lane<uint8_t, uint8_t> {
+};
+
+template <typename T, bool MAX>
+__device__ __forceinline__ typename lane<T>::wide join(typename lane<T>::wide a,
+                                                       typename lane<T>::wide b)
+{
+    if (MAX)
+        return b > a || b != b ? b : a; /* once NaN, no b is larger: it stays */
+    return lane<T>::add(a, b);
+}
+
+template <typename T, bool MAX>
+__global__ void combine_kernel(struct operands p, int64_t count)
+{
+    const int64_t stride = (int64_t)gridDim.x * blockDim.x;
+
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < count; i += stride) {
+        typename lane<T>::wide sum = lane<T>::load(static_cast<const T *>(p.in[0])[i]);
+
+#pragma unroll 4
+        for (int m = 1; m < p.ins; m++)
+            sum = join<T, MAX>(sum, lane<T>::load(static_cast<const T *>(p.in[m])[i]));
+        for (int o = 0; o < p.outs; o++)
+            static_cast<T *>(p.out[o])[i] = lane<T>::store(sum);
+    }
+}
+
+/* Of floats, 16 bytes a time; count is a multiple of them. */
+template <typename T, bool MAX>
+__global__ void combine_vec_kernel(struct operands p, int64_t count)
+{
+    constexpr int N = vec_width<T>();
+    const int64_t stride = (int64_t)gridDim.x * blockDim.x * N;
+
+    for (int64_t i = (blockIdx.x * (int64_t)blockDim.x + threadIdx.x) * N; i < count; i += stride) {
+        float sum[N], x[N];
+
+        load_vec(sum, static_cast<const T *>(p.in[0]) + i);
+#pragma unroll 4
+        for (int m = 1; m < p.ins; m++) {
+            load_vec(x, static_cast<const T *>(p.in[m]) + i);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                sum[k] = join<T, MAX>(sum[k], x[k]);
+        }
+        for (int o = 0; o < p.outs; o++)
+            store_vec(static_cast<T *>(p.out[o]) + i, sum);
+    }
+}
+
+static dim3 grid_for(const struct hd_cuda_stream *s, int64_t items)
+{
+    const int64_t blocks = (items + THREADS - 1) / THREADS;
+    const int64_t most = (int64_t)s->cuda->traits.multiprocessors * BLOCKS_PER_MULTIPROCESSOR;
+
+    return dim3(static_cast<unsigned>(blocks < most ? blocks : most > 0 ? most : 1));
+}
+
+static bool all_on_bounds(const struct operands *p)
+{
+    uintptr_t bits = 0;
+
+    for (int m = 0; m < p->ins; m++)
+        bits |= reinterpret_cast<uintptr_t>(p->in[m]);
+    for (int o = 0; o < p->outs; o++)
+        bits |= reinterpret_cast<uintptr_t>(p->out[o]);
+    return bits % 16 == 0;
+}
+
+/* The rest of an operand behind `done` elements of T. */
+template <typename T>
+static struct operands behind(struct operands p, int64_t done)
+{
+    for (int m = 0; m < p.ins; m++)
+        p.in[m] = static_cast<const T *>(p.in[m]) + done;
+    for (int o = 0; o < p.outs; o++)
+        p.out[o] = static_cast<T *>(p.out[o]) + done;
+    return p;
+}
+
+template <typename T, bool MAX>
+static enum hd_status combine_one_by_one(struct hd_cuda_stream *s, const struct operands &p,
+                                         int64_t count)
+{
+    if (count == 0)
+        return HD_OK;
+    return HD_LAUNCH(s, (combine_kernel<T, MAX>), grid_for(s, count), dim3(THREADS), 0, p, count);
+}
+
+template <typename T, bool MAX>
+static enum hd_status combine_floats(struct hd_cuda_stream *s, const struct operands &p,
+                                     int64_t count)
+{
+    const int64_t whole = all_on_bounds(&p) ? count / vec_width<T>() * vec_width<T>() : 0;
+    enum hd_status st = HD_OK;
+
+    if (whole)
+        st = HD_LAUNCH(s, (combine_vec_kernel<T, MAX>), grid_for(s, whole / vec_width<T>()),
+                       dim3(THREADS), 0, p, whole);
+    return st ? st : combine_one_by_one<T, MAX>(s, behind<T>(p, whole), count - whole);
+}
+
+template <bool MAX>
+static enum hd_status combine(struct hd_cuda_stream *s, const struct operands &p, int64_t count,
+                              enum hd_dtype dtype)
+{
+    switch (dtype) {
+    case HD_F64:
+        return combine_one_by_one<double, MAX>(s, p, count);
+    case HD_I32:
+        return combine_one_by_one<int32_t, MAX>(s, p, count);
+    case HD_I64:
+        return combine_one_by_one<int64_t, MAX>(s, p, count);
+    case HD_U8:
+        return combine_one_by_one<uint8_t, MAX>(s, p, count);
+    default:
+        break;
+    }
+    HD_CUDA_FLOATS(dtype, T, return combine_floats<T, MAX>(s, p, count));
+    return HD_OK; /* every dtype has returned */
+}
+
+extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
+                                               const struct hd_combine_args *args)
+{
+    struct hd_cuda_stream *s = reinterpret_cast<struct hd_cuda_stream *>(stream);
+    struct operands p;
+
+    p.outs = args->outs;
+    p.ins = args->ins;
+    for (int i = 0; i < HD_COMBINE_MAX; i++) {
+        p.out[i] = i < p.outs ? args->out[i] : nullptr;
+        p.in[i] = i < p.ins ? args->in[i] : nullptr;
+    }
+    return args->max ? combine<true>(s, p, args->count, args->dtype)
+                     : combine<false>(s, p, args->count, args->dtype);
+}
+
+/* ---- rows by counts that are on the device ---- */
+
+/* Every block works out the same bounds and places from the counts, members^2 of them; then all
+ * threads copy units of 1, 4 or 16 bytes: each row is read and written once. */
+template <typename U>
+__global__ void exchange_rows_kernel(struct hd_exchange_rows_args a)
+{
+    const int P = a.members, t = static_cast<int>(threadIdx.x);
+    const int64_t units = a.row_bytes / static_cast<int64_t>(sizeof(U));
+    const int64_t stride = (int64_t)gridDim.x * blockDim.x;
+    HD_SHARED(int32_t, counts, HD_COMBINE_MAX * HD_COMBINE_MAX);
+    HD_SHARED(int64_t, from_row, HD_COMBINE_MAX);
+    HD_SHARED(int64_t, to_row, HD_COMBINE_MAX + 1);
+    bool bad = false;
+    int m = 0; /* where the row of this thread comes from; rows grow */
+
+    for (int i = t; i < P * P; i += static_cast<int>(blockDim.x)) {
+        counts[i] = a.send_counts[i / P][i % P];
+        bad = bad || counts[i] < 0;
+    }
+    __syncthreads();
+    if (t < P) {
+        int64_t sent = 0, received = 0, from = 0, to = 0;
+
+        for (int o = 0; o < P; o++) {
+            if (o == a.index)
+                from = sent;
+            sent += counts[t * P + o];
+            received += counts[o * P + t];
+            to += o < t ? counts[o * P + a.index] : 0;
+        }
+        from_row[t] = from;
+        to_row[t] = to;
+        if (t == P - 1)
+            to_row[P] = to + counts[t * P + a.index];
+        bad = bad || sent > a.send_rows_max[t] || received > a.recv_rows_max[t];
+    }
+    bad = __syncthreads_or(bad);
+    if (blockIdx.x == 0 && t < P && a.recv_counts)
+        a.recv_counts[t] = bad ? 0 : counts[t * P + a.index];
+    if (blockIdx.x == 0 && t == 0 && bad)
+        *a.overflow = 1;
+    if (bad)
+        return;
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + t; i < to_row[P] * units; i += stride) {
+        const int64_t row = i / units;
+
+        while (row >= to_row[m + 1])
+            m++;
+        static_cast<U *>(a.out)[i] =
+            static_cast<const U *>(a.send[m])[(from_row[m] + row - to_row[m]) * units + i % units];
+    }
+}
+
+extern "C" enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
+                                                     const struct hd_exchange_rows_args *args)
+{
+    struct hd_cuda_stream *s = reinterpret_cast<struct hd_cuda_stream *>(stream);
+    uintptr_t bits =
+        reinterpret_cast<uintptr_t>(args->out) | static_cast<uintptr_t>(args->row_bytes);
+    int64_t bytes = args->recv_rows_max[args->index] * args->row_bytes;
+
+    for (int m = 0; m < args->members; m++)
+        bits |= reinterpret_cast<uintptr_t>(args->send[m]);
+    if (bytes == 0)
+        bytes = 1; /* the counts are looked at in any case */
+    if (bits % 16 == 0)
+        return HD_LAUNCH(s, exchange_rows_kernel<uint4>, grid_for(s, (bytes + 15) / 16),
+                         dim3(THREADS), 0, *args);
+    if (bits % 4 == 0)
+        return HD_LAUNCH(s, exchange_rows_kernel<uint32_t>, grid_for(s, (bytes + 3) / 4),
+                         dim3(THREADS), 0, *args);
+    return HD_LAUNCH(s, exchange_rows_kernel<uint8_t>, grid_for(s, bytes), dim3(THREADS), 0, *args);
+}

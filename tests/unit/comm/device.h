@@ -1,0 +1,22 @@
+/* device: the device on which the ranks of ENGINE_LOCAL stand. Two have it:
+ *
+ *   late_device.c  memory of the host that tests may look into; runs nothing when it is launched,
+ *                  but whenever somebody asks whether an event is done a few launches, from streams
+ *                  taken at random, each stream in its order and behind the events it waits for
+ *   emulated.c     the plug-in for GPUs, on the emulator of tests/cudasim, as late
+ *
+ * What an engine forgot to order shows as a wrong result.
+ *
+ * Threads: any number of backends and streams, each of one thread.
+ */
+#ifndef HD_TESTS_COMM_DEVICE_H
+#define HD_TESTS_COMM_DEVICE_H
+
+#include "kernels/kernels.h"
+
+const struct hd_backend_table *ranks_device(void);
+
+/* The order in which streams are taken from now on. */
+void ranks_device_seed(uint64_t seed);
+
+#endif
