@@ -298,11 +298,18 @@ void assert_close_at(const char *what, int64_t i, double got, double want, doubl
              (long long)i, got, want, fabs(got - want), bound);
 }
 
+double rounding_of(enum hd_dtype dtype, double x)
+{
+    const double half_least = 0x1p-25; /* of f16's smallest number */
+
+    return dtype == HD_BF16  ? 0x1p-8 * fabs(x)
+           : dtype == HD_F16 ? 0x1p-11 * fabs(x) + half_least
+                             : 0;
+}
+
 void assert_close_terms(const char *what, const struct tensor *got, const double *want,
                         double fp32_units, double terms)
 {
-    const double u = got->dtype == HD_BF16 ? 0x1p-8 : got->dtype == HD_F16 ? 0x1p-11 : 0;
-    const double least = got->dtype == HD_F16 ? 0x1p-25 : 0; /* half its smallest number */
     double magnitude = terms;
 
     for (int64_t i = 0; i < got->count; i++)
@@ -310,7 +317,7 @@ void assert_close_terms(const char *what, const struct tensor *got, const double
             magnitude = fmax(magnitude, fabs(want[i]));
     for (int64_t i = 0; i < got->count; i++)
         assert_close_at(what, i, tensor_get(got, i), want[i],
-                        u * fabs(want[i]) + least + fp32_units * 0x1p-24 * magnitude);
+                        rounding_of(got->dtype, want[i]) + fp32_units * 0x1p-24 * magnitude);
 }
 
 void assert_close(const char *what, const struct tensor *got, const double *want, double fp32_units)

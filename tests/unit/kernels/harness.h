@@ -39,6 +39,9 @@ extern const int float_type_count;
 
 /* The table; where there is none, skips the test that runs and says why. */
 const struct hd_backend_table *on_backend(void);
+/* Whether setting number s takes case number `number` of many: all of them on the CPU; a device
+ * takes one in `of` by setting, so that its settings share the cases (an emulated one is slow). */
+bool on_takes(int s, int64_t number, int64_t of);
 /* What a setting means beside the options. */
 void on_open(struct hd_backend *backend, const struct setting *setting);
 /* Memory at a bound of 64 bytes that the host and the device reach. */
@@ -116,6 +119,10 @@ double dropout_factor(const struct dropping *d, int64_t sample, int64_t index, i
 /* Of every weight [B, H, q_len, kv_len]; sample[B*q_len]. */
 double *dropout_factors(const struct dropping *d, const struct ref_attention *a,
                         const int32_t *sample, int64_t first_head);
+
+/* Half the distance of neighbours of the encoding at x: what one rounding to nearest may err; 0 for
+ * fp32, which is reckoned in units. */
+double rounding_of(enum hd_dtype dtype, double x);
 
 /* Bit for bit. */
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b);

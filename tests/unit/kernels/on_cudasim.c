@@ -22,6 +22,11 @@ const struct hd_backend_table *on_backend(void)
     return hd_backend_cuda();
 }
 
+bool on_takes(int s, int64_t number, int64_t of)
+{
+    return number % of == s % of;
+}
+
 void on_open(struct hd_backend *backend, const struct setting *setting)
 {
     (void)backend;

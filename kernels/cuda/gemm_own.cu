@@ -1,0 +1,92 @@
+/* gemm_own: products without a library: those that cuBLASLt does not take (odd distances, unaligned
+ * addresses, types it does not mix, a depth of nothing) and all where it is not wanted.
+ *
+ * Bytes: a tile reads its rows of a and its columns of b once, so a crosses memory N / 64 times and
+ * b M / 64 times but for what L2 keeps; tiles of neighbouring blocks share a's rows. It is built to
+ * be right everywhere, not to reach the library. */
+#include "kernels/cuda/device.cuh"
+
+#include "kernels/cuda/tile.cuh"
+
+enum { SIZE = 64, GRID_MAX = 65535 };
+
+/* Tiles by number, columns fastest: blocks that run at a time share rows of a. */
+template <typename T, bool A_INNER, bool B_INNER>
+__global__ void __launch_bounds__(mma_shape<SIZE>::THREADS)
+    gemm_mma_kernel(factor<T> a, factor<T> b, struct target c, int64_t columns)
+{
+    HD_SHARED_DYNAMIC(T, shared);
+    const int64_t tile = blockIdx.y * static_cast<int64_t>(gridDim.x) + blockIdx.x;
+
+    if (tile / columns * SIZE < c.rows)
+        mma_tile<T, SIZE, A_INNER, B_INNER>(shared, a, b, c, tile / columns * SIZE,
+                                            tile % columns * SIZE);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(PLAIN_THREADS)
+    gemm_plain_kernel(factor<T> a, bool a_inner, factor<T> b, bool b_inner, struct target c,
+                      int64_t columns)
+{
+    HD_SHARED(float, shared, PLAIN_FLOATS);
+    const int64_t tile = blockIdx.y * static_cast<int64_t>(gridDim.x) + blockIdx.x;
+
+    if (tile / columns * PLAIN_SIZE < c.rows)
+        plain_tile(shared, a, a_inner, b, b_inner, c, tile / columns * PLAIN_SIZE,
+                   tile % columns * PLAIN_SIZE);
+}
+
+static int64_t divide_up(int64_t x, int64_t by)
+{
+    return (x + by - 1) / by;
+}
+
+static dim3 grid_of(int64_t tiles)
+{
+    const int64_t y = divide_up(tiles, GRID_MAX);
+
+    return dim3(static_cast<unsigned>(divide_up(tiles, y)), static_cast<unsigned>(y));
+}
+
+template <typename T>
+static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
+                             const struct target &c, bool on_mma)
+{
+    const int64_t K = args->K > 0 ? args->K : 0;
+    const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->M, K};
+    const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, K};
+    const int64_t columns = divide_up(args->N, SIZE);
+    const dim3 grid = grid_of(divide_up(args->M, SIZE) * columns);
+    static_assert((int)SIZE == (int)PLAIN_SIZE, "both ways have one grid");
+
+    if constexpr (sizeof(T) == 2) {
+        const size_t bytes = mma_shape<SIZE>::SHARED_BYTES;
+        const dim3 block(mma_shape<SIZE>::THREADS);
+
+        if (on_mma && args->trans_a)
+            return args->trans_b ? HD_LAUNCH(stream, (gemm_mma_kernel<T, false, true>), grid, block,
+                                             bytes, a, b, c, columns)
+                                 : HD_LAUNCH(stream, (gemm_mma_kernel<T, false, false>), grid,
+                                             block, bytes, a, b, c, columns);
+        if (on_mma)
+            return args->trans_b ? HD_LAUNCH(stream, (gemm_mma_kernel<T, true, true>), grid, block,
+                                             bytes, a, b, c, columns)
+                                 : HD_LAUNCH(stream, (gemm_mma_kernel<T, true, false>), grid, block,
+                                             bytes, a, b, c, columns);
+    }
+    return HD_LAUNCH(stream, gemm_plain_kernel<T>, grid, dim3(PLAIN_THREADS), 0, a, !args->trans_a,
+                     b, args->trans_b, c, columns);
+}
+
+extern "C" enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *stream,
+                                           const struct hd_gemm_args *args)
+{
+    const struct target c = {args->c, args->bias,    args->ldc,      args->M,
+                             args->N, args->c_dtype, args->ab_dtype, args->accumulate};
+    const bool on_mma = !stream->cuda->options.force_plain &&
+                        is_mma_factor(args->a, args->lda, args->ab_dtype) &&
+                        is_mma_factor(args->b, args->ldb, args->ab_dtype);
+
+    HD_CUDA_FLOATS(args->ab_dtype, T, return launch<T>(stream, args, c, on_mma));
+    return HD_OK;
+}

@@ -1,0 +1,244 @@
+/* moe_gemm: products of experts. Rows of all experts stand one behind the other; how many each has
+ * is in device memory, so the host, which never looks, launches blocks for the bound, and each
+ * block counts the tiles of all experts for itself and takes every n-th of them.
+ *
+ * Bytes: per tile its rows and its expert's columns. Tiles of one expert and one range of columns
+ * follow each other, so that what they share of the expert's matrix, which is what these products
+ * are bound by when experts have few rows, comes from L2. */
+#include "kernels/cuda/device.cuh"
+
+#include "kernels/cuda/tile.cuh"
+
+enum { BIG = 128, SMALL = 64, BLOCKS_PER_MULTIPROCESSOR = 4 };
+
+/* Where each expert's rows begin, [E + 1], cut to the bound T; all threads, with a barrier behind.
+ */
+__device__ __forceinline__ void count_rows(int32_t *begins, const int32_t *counts, int64_t E,
+                                           int64_t T)
+{
+    for (int64_t e = threadIdx.x; e < E; e += blockDim.x)
+        begins[e + 1] = counts[e];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int64_t end = 0;
+
+        begins[0] = 0;
+        for (int64_t e = 0; e < E; e++) {
+            end += begins[e + 1] > 0 ? begins[e + 1] : 0;
+            end = end < T ? end : T;
+            begins[e + 1] = static_cast<int32_t>(end);
+        }
+    }
+    __syncthreads();
+}
+
+/* The expert whose tiles contain `tile`, from the one that had the last; makes tile its number
+ * among the expert's. False: there are no more. */
+__device__ __forceinline__ bool find_expert(const int32_t *begins, int64_t E, int64_t per_rows,
+                                            int size, int64_t tile, int64_t *e, int64_t *first)
+{
+    for (; *e < E; ++*e) {
+        const int64_t rows = begins[*e + 1] - begins[*e];
+        const int64_t tiles = (rows + size - 1) / size * per_rows;
+
+        if (tile < *first + tiles)
+            return true;
+        *first += tiles;
+    }
+    return false;
+}
+
+struct grouped {
+    struct target c; /* rows: all of them */
+    const int32_t *counts;
+    int64_t E, T, stride; /* of the experts' matrices */
+};
+
+/* WAY: 64 or 128 on the tensor cores, 0 by multiply-add. */
+template <typename T, int WAY, bool B_INNER>
+__device__ __forceinline__ void grouped_tiles(T *shared, int32_t *begins, const factor<T> &a,
+                                              const factor<T> &b, const struct grouped &g)
+{
+    constexpr int SIZE = WAY ? WAY : static_cast<int>(PLAIN_SIZE);
+    const int64_t columns = (g.c.columns + SIZE - 1) / SIZE;
+    const int64_t element = g.c.dtype == HD_F32 ? 4 : 2;
+    int64_t e = 0, first = 0;
+
+    count_rows(begins, g.counts, g.E, g.T);
+    for (int64_t tile = blockIdx.x; find_expert(begins, g.E, columns, SIZE, tile, &e, &first);
+         tile += gridDim.x) {
+        const int64_t begin = begins[e], rows = begins[e + 1] - begin;
+        const int64_t lines = (rows + SIZE - 1) / SIZE, number = tile - first;
+        const factor<T> mine = {a.data + begin * a.ld, a.ld, rows, a.depth};
+        const factor<T> expert = {b.data + e * g.stride, b.ld, b.outer, b.depth};
+        struct target c = g.c;
+
+        c.data = static_cast<char *>(g.c.data) + begin * g.c.ld * element;
+        c.rows = rows;
+        if constexpr (WAY != 0)
+            mma_tile<T, SIZE, true, B_INNER>(shared, mine, expert, c, number % lines * SIZE,
+                                             number / lines * SIZE);
+        else
+            plain_tile(reinterpret_cast<float *>(shared), mine, true, expert, B_INNER, c,
+                       number % lines * SIZE, number / lines * SIZE);
+    }
+}
+
+template <typename T, int WAY, bool B_INNER>
+__global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS))
+    grouped_gemm_kernel(factor<T> a, factor<T> b, struct grouped g, size_t begins_at)
+{
+    HD_SHARED_DYNAMIC(char, shared);
+
+    grouped_tiles<T, WAY, B_INNER>(reinterpret_cast<T *>(shared),
+                                   reinterpret_cast<int32_t *>(shared + begins_at), a, b, g);
+}
+
+/* Here c.rows and c.columns are a gradient's, depth the rows of an expert. */
+template <typename T, int WAY>
+__global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS))
+    grouped_gemm_weight_kernel(factor<T> a, factor<T> b, struct grouped g, size_t begins_at)
+{
+    HD_SHARED_DYNAMIC(char, shared);
+    constexpr int SIZE = WAY ? WAY : static_cast<int>(PLAIN_SIZE);
+    int32_t *begins = reinterpret_cast<int32_t *>(shared + begins_at);
+    const int64_t columns = (g.c.columns + SIZE - 1) / SIZE;
+    const int64_t lines = (g.c.rows + SIZE - 1) / SIZE;
+
+    count_rows(begins, g.counts, g.E, g.T);
+    for (int64_t tile = blockIdx.x; tile < g.E * lines * columns; tile += gridDim.x) {
+        const int64_t e = tile / (lines * columns), number = tile % (lines * columns);
+        const int64_t begin = begins[e], rows = begins[e + 1] - begin;
+        const factor<T> mine_a = {a.data + begin * a.ld, a.ld, a.outer, rows};
+        const factor<T> mine_b = {b.data + begin * b.ld, b.ld, b.outer, rows};
+        struct target c = g.c;
+
+        if (rows == 0 && c.accumulate)
+            continue; /* what was there stays */
+        c.data = static_cast<float *>(g.c.data) + e * g.stride;
+        if constexpr (WAY != 0)
+            mma_tile<T, SIZE, false, false>(reinterpret_cast<T *>(shared), mine_a, mine_b, c,
+                                            number / columns * SIZE, number % columns * SIZE);
+        else
+            plain_tile(reinterpret_cast<float *>(shared), mine_a, false, mine_b, false, c,
+                       number / columns * SIZE, number % columns * SIZE);
+    }
+}
+
+static int64_t divide_up(int64_t x, int64_t by)
+{
+    return (x + by - 1) / by;
+}
+
+/* Shared memory of a way, without the begins behind it. */
+static size_t shared_of(int way)
+{
+    return way == BIG     ? mma_shape<BIG>::SHARED_BYTES
+           : way == SMALL ? mma_shape<SMALL>::SHARED_BYTES
+                          : PLAIN_FLOATS * sizeof(float);
+}
+
+static size_t begins_bytes(int64_t E)
+{
+    return static_cast<size_t>(E + 1) * sizeof(int32_t);
+}
+
+static dim3 grid_of(const struct hd_cuda_stream *stream, int64_t tiles)
+{
+    const int64_t most =
+        static_cast<int64_t>(stream->cuda->traits.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
+
+    return dim3(static_cast<unsigned>(tiles < most ? tiles : most));
+}
+
+/* By shapes alone: never by how many rows an expert has. */
+static int choose(const struct hd_cuda_stream *stream, bool takes_mma, bool many)
+{
+    return stream->cuda->options.force_plain || !takes_mma ? 0 : many ? BIG : SMALL;
+}
+
+template <typename T>
+static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grouped_gemm_args *args,
+                             int way)
+{
+    const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->T, args->K};
+    const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, args->K};
+    const struct target c = {args->c, nullptr,       args->ldc,      args->T,
+                             args->N, args->c_dtype, args->ab_dtype, args->accumulate};
+    const struct grouped g = {c, args->counts, args->E, args->T, args->stride_b};
+    const int size = way ? way : static_cast<int>(PLAIN_SIZE);
+    const int64_t lines = args->T / size + (args->E < args->T ? args->E : args->T);
+    const dim3 grid = grid_of(stream, lines * divide_up(args->N, size));
+    const dim3 block(way ? 2 * way : static_cast<int>(PLAIN_THREADS));
+    const size_t at = shared_of(way), bytes = at + begins_bytes(args->E);
+
+#define WAY(way, inner) \
+    HD_LAUNCH(stream, (grouped_gemm_kernel<T, way, inner>), grid, block, bytes, a, b, g, at)
+    if constexpr (sizeof(T) == 2) {
+        if (way == BIG)
+            return args->trans_b ? WAY(BIG, true) : WAY(BIG, false);
+        if (way == SMALL)
+            return args->trans_b ? WAY(SMALL, true) : WAY(SMALL, false);
+    }
+    return args->trans_b ? WAY(0, true) : WAY(0, false);
+#undef WAY
+}
+
+extern "C" enum hd_status hd_cuda_grouped_gemm(struct hd_cuda_stream *stream,
+                                               const struct hd_grouped_gemm_args *args)
+{
+    const int64_t element = static_cast<int64_t>(hd_dtype_size(args->ab_dtype));
+    const bool takes_mma = is_mma_factor(args->a, args->lda, args->ab_dtype) &&
+                           is_mma_factor(args->b, args->ldb, args->ab_dtype) &&
+                           args->stride_b * element % 16 == 0;
+
+    if (args->T <= 0 || args->N <= 0 || args->E <= 0)
+        return HD_OK;
+    HD_CUDA_FLOATS(
+        args->ab_dtype, T,
+        return launch<T>(stream, args, choose(stream, takes_mma, args->T >= args->E * BIG)));
+    return HD_OK;
+}
+
+template <typename T>
+static enum hd_status launch_weight(struct hd_cuda_stream *stream,
+                                    const struct hd_grouped_gemm_weight_args *args, int way)
+{
+    const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->M, args->T};
+    const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, args->T};
+    const struct target c = {args->c, nullptr, args->ldc,      args->M,
+                             args->N, HD_F32,  args->ab_dtype, args->accumulate};
+    const struct grouped g = {c, args->counts, args->E, args->T, args->stride_c};
+    const int size = way ? way : static_cast<int>(PLAIN_SIZE);
+    const dim3 grid =
+        grid_of(stream, args->E * divide_up(args->M, size) * divide_up(args->N, size));
+    const dim3 block(way ? 2 * way : static_cast<int>(PLAIN_THREADS));
+    const size_t at = shared_of(way), bytes = at + begins_bytes(args->E);
+
+#define WAY(way) \
+    HD_LAUNCH(stream, (grouped_gemm_weight_kernel<T, way>), grid, block, bytes, a, b, g, at)
+    if constexpr (sizeof(T) == 2) {
+        if (way == BIG)
+            return WAY(BIG);
+        if (way == SMALL)
+            return WAY(SMALL);
+    }
+    return WAY(0);
+#undef WAY
+}
+
+extern "C" enum hd_status
+hd_cuda_grouped_gemm_weight(struct hd_cuda_stream *stream,
+                            const struct hd_grouped_gemm_weight_args *args)
+{
+    const bool takes_mma = is_mma_factor(args->a, args->lda, args->ab_dtype) &&
+                           is_mma_factor(args->b, args->ldb, args->ab_dtype);
+
+    if (args->M <= 0 || args->N <= 0 || args->E <= 0)
+        return HD_OK;
+    HD_CUDA_FLOATS(
+        args->ab_dtype, T,
+        return launch_weight<T>(
+            stream, args, choose(stream, takes_mma, args->M >= 2 * BIG && args->N >= 2 * BIG)));
+    return HD_OK;
+}

@@ -1,0 +1,384 @@
+/* cublaslt: the emulated library of matrix products: layouts in columns, types, beta, a bias, the
+ * workspace and its budget, in plain loops on the stream's order.
+ *
+ * It refuses what NVIDIA's refuses as far as that is documented or known (combinations of types, ld
+ * less than rows, a bias of another type than d) and, as kernels of the short floats do, distances
+ * and addresses that are not multiples of 4 bytes. An algorithm that was chosen for more alignment
+ * than a pointer has fails at the launch. It dirties the whole workspace that it asked for, so that
+ * nobody counts on what was there.
+ */
+#include <cublasLt.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/dtype.h"
+#include "tests/cudasim/internal.h"
+
+struct cublasLtContext {
+    int open;
+};
+
+struct hd_cudasim_matmul {
+    cublasComputeType_t compute;
+    int32_t trans_a, trans_b, bias_type; /* bias_type -1: d's */
+    uint32_t epilogue;
+    const void *bias;
+};
+
+struct hd_cudasim_layout {
+    cudaDataType type;
+    int64_t rows, columns, ld;
+};
+
+struct hd_cudasim_preference {
+    uint64_t workspace_bytes;
+    uint32_t reduction, align[4]; /* a, b, c, d */
+};
+
+/* What an algorithm is: kept in the bytes that callers copy. */
+struct choice {
+    uint64_t magic, workspace_bytes;
+    uint32_t align[4];
+    uint32_t splits;
+};
+_Static_assert(sizeof(struct choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice fits");
+enum { MAGIC = 0x6c74, SPLIT_BYTES = 4096 };
+
+size_t cublasLtGetVersion(void)
+{
+    return 130100;
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+        return "the emulated cuBLASLt succeeded";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+        return "the emulated cuBLASLt found no memory";
+    case CUBLAS_STATUS_INVALID_VALUE:
+        return "the emulated cuBLASLt was given an invalid value";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "the emulated cuBLASLt could not launch";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+        return "the emulated cuBLASLt does not support this";
+    }
+    return "unknown";
+}
+
+static cublasStatus_t make(void *ret_object, size_t size_bytes)
+{
+    void *made = calloc(1, size_bytes);
+
+    if (!made)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    memcpy(ret_object, &made, sizeof made);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t unmake(void *object)
+{
+    if (!object)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    free(object);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    return make(handle, sizeof **handle);
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    return unmake(handle);
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    cublasStatus_t failed;
+
+    if (scale != CUDA_R_32F)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    failed = make(desc, sizeof **desc);
+    if (!failed) {
+        (*desc)->compute = compute;
+        (*desc)->bias_type = -1;
+        (*desc)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    }
+    return failed;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    return unmake(desc);
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t size_bytes)
+{
+    void *member = attribute == CUBLASLT_MATMUL_DESC_TRANSA           ? (void *)&desc->trans_a
+                   : attribute == CUBLASLT_MATMUL_DESC_TRANSB         ? (void *)&desc->trans_b
+                   : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE       ? (void *)&desc->epilogue
+                   : attribute == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? (void *)&desc->bias_type
+                   : attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER   ? (void *)&desc->bias
+                                                                      : NULL;
+
+    if (!member || size_bytes != (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *)
+                                                                                 : sizeof(int32_t)))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(member, value, size_bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t ld)
+{
+    const cublasStatus_t failed = make(layout, sizeof **layout);
+
+    if (!failed)
+        **layout = (struct hd_cudasim_layout){type, (int64_t)rows, (int64_t)columns, ld};
+    return failed;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    return unmake(layout);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    const cublasStatus_t failed = make(preference, sizeof **preference);
+
+    if (!failed)
+        **preference = (struct hd_cudasim_preference){.reduction = CUBLASLT_REDUCTION_SCHEME_MASK,
+                                                      .align = {256, 256, 256, 256}};
+    return failed;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    return unmake(preference);
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t size_bytes)
+{
+    void *member = &preference->workspace_bytes;
+    size_t size = sizeof(uint64_t);
+
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+        member = &preference->reduction, size = sizeof(uint32_t);
+    else if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+             attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+        member = &preference->align[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
+        size = sizeof(uint32_t);
+    else if (attribute != CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (size_bytes != size)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(member, value, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static int64_t size_of(cudaDataType type)
+{
+    return type == CUDA_R_32F ? 4 : 2;
+}
+
+static bool is_laid_out(const struct hd_cudasim_layout *l)
+{
+    return l->rows > 0 && l->columns > 0 && l->ld >= l->rows;
+}
+
+/* The products that the documentation's table has for 32-bit sums. */
+static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_cudasim_layout *a,
+                         const struct hd_cudasim_layout *b, const struct hd_cudasim_layout *c,
+                         const struct hd_cudasim_layout *d)
+{
+    if (a->type != b->type || c->type != d->type)
+        return false;
+    if (a->type != d->type && d->type != CUDA_R_32F)
+        return false;
+    if (desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a->type != CUDA_R_32F)
+        return false;
+    return !(desc->epilogue & CUBLASLT_EPILOGUE_BIAS) || desc->bias_type < 0 ||
+           desc->bias_type == (int32_t)d->type;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int *ret_count)
+{
+    const struct hd_cudasim_layout *all[] = {a, b, c, d};
+    const int64_t K = desc->trans_a ? a->rows : a->columns;
+    const int64_t K_of_b = desc->trans_b ? b->columns : b->rows;
+    const bool may_split = preference->reduction & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    int count = 0;
+
+    *ret_count = 0;
+    if (!handle || wanted < 1 || K != K_of_b || d->rows != (desc->trans_a ? a->columns : a->rows) ||
+        d->columns != (desc->trans_b ? b->rows : b->columns))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    for (int i = 0; i < 4; i++)
+        if (!is_laid_out(all[i]))
+            return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_supported(desc, a, b, c, d))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < 4; i++)
+        if (preference->align[i] % 4 != 0 || all[i]->ld * size_of(all[i]->type) % 4 != 0)
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+    /* The depth split in two where that is allowed and worth it, then in one piece. */
+    for (int i = 0; i < 2 && count < wanted; i++) {
+        const uint32_t splits = i == 0 && may_split && K >= 256 ? 2 : 1;
+        struct choice choice = {.magic = MAGIC, .splits = splits};
+
+        choice.workspace_bytes = splits > 1 ? SPLIT_BYTES : 0;
+        if (choice.workspace_bytes > preference->workspace_bytes || (i == 0 && splits == 1))
+            continue;
+        memcpy(choice.align, preference->align, sizeof choice.align);
+        memset(&results[count], 0, sizeof results[count]);
+        memcpy(&results[count].algo, &choice, sizeof choice);
+        results[count].workspaceSize = choice.workspace_bytes;
+        results[count++].state = CUBLAS_STATUS_SUCCESS;
+    }
+    *ret_count = count;
+    return count ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+struct product {
+    struct hd_cudasim_matmul desc;
+    struct hd_cudasim_layout a, b, c, d;
+    struct choice choice;
+    const void *data_a, *data_b, *data_c;
+    void *data_d, *workspace;
+    float alpha, beta;
+};
+
+static float get(const void *data, int64_t i, cudaDataType type)
+{
+    return type == CUDA_R_32F    ? ((const float *)data)[i]
+           : type == CUDA_R_16BF ? hd_bf16_to_f32(((const uint16_t *)data)[i])
+                                 : hd_f16_to_f32(((const uint16_t *)data)[i]);
+}
+
+static void put(void *data, int64_t i, cudaDataType type, float value)
+{
+    if (type == CUDA_R_32F)
+        ((float *)data)[i] = value;
+    else
+        ((uint16_t *)data)[i] = type == CUDA_R_16BF ? hd_f32_to_bf16(value) : hd_f32_to_f16(value);
+}
+
+/* fp32 with 10 bits of mantissa, to the nearest. */
+static float to_tf32(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0xfff + (bits >> 13 & 1)) & ~UINT32_C(0x1fff);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static float *dense(const void *data, const struct hd_cudasim_layout *l, bool transposed, bool tf32)
+{
+    float *out = malloc((size_t)(l->rows * l->columns) * sizeof *out); /* [outer][depth] */
+
+    if (!out)
+        abort();
+    for (int64_t j = 0; j < l->columns; j++)
+        for (int64_t i = 0; i < l->rows; i++) {
+            const float x = get(data, j * l->ld + i, l->type);
+
+            out[transposed ? j * l->rows + i : i * l->columns + j] = tf32 ? to_tf32(x) : x;
+        }
+    return out;
+}
+
+static void multiply(void *context)
+{
+    const struct product *p = context;
+    const bool tf32 = p->desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    const int64_t K = p->desc.trans_a ? p->a.rows : p->a.columns;
+    const int64_t split = (K + (int64_t)p->choice.splits - 1) / (int64_t)p->choice.splits;
+    float *a = dense(p->data_a, &p->a, p->desc.trans_a, tf32);
+    float *b = dense(p->data_b, &p->b, !p->desc.trans_b, tf32);
+
+    if (p->choice.workspace_bytes)
+        memset(p->workspace, 0xff, p->choice.workspace_bytes);
+    for (int64_t j = 0; j < p->d.columns; j++)
+        for (int64_t i = 0; i < p->d.rows; i++) {
+            float sum = 0;
+
+            for (int64_t begin = 0; begin < K; begin += split) {
+                float part = 0;
+
+                for (int64_t k = begin; k < begin + split && k < K; k++)
+                    part += a[i * K + k] * b[j * K + k];
+                sum += part;
+            }
+            sum *= p->alpha;
+            if (p->beta != 0) /* else c is not read */
+                sum += p->beta * get(p->data_c, j * p->c.ld + i, p->c.type);
+            if (p->desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
+                sum += get(p->desc.bias, i, p->d.type);
+            put(p->data_d, j * p->d.ld + i, p->d.type, sum);
+        }
+    free(a);
+    free(b);
+}
+
+static bool is_aligned(const void *data, uint32_t bytes)
+{
+    return (uintptr_t)data % bytes == 0;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
+                              cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t layout_c, void *d,
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    struct product *p;
+    struct choice choice;
+
+    if (!handle || !desc || !alpha || !beta || !algo)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(&choice, algo, sizeof choice);
+    if (choice.magic != MAGIC || workspace_bytes < choice.workspace_bytes ||
+        (choice.workspace_bytes && (!workspace || !is_aligned(workspace, 16))))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_aligned(a, choice.align[0]) || !is_aligned(b, choice.align[1]) ||
+        !is_aligned(c, choice.align[2]) || !is_aligned(d, choice.align[3]))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (desc->epilogue & CUBLASLT_EPILOGUE_BIAS && !desc->bias)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    p = malloc(sizeof *p);
+    if (!p)
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    *p = (struct product){.desc = *desc,
+                          .a = *layout_a,
+                          .b = *layout_b,
+                          .c = *layout_c,
+                          .d = *layout_d,
+                          .choice = choice,
+                          .data_a = a,
+                          .data_b = b,
+                          .data_c = c,
+                          .data_d = d,
+                          .workspace = workspace};
+    memcpy(&p->alpha, alpha, sizeof p->alpha);
+    memcpy(&p->beta, beta, sizeof p->beta);
+    return hd_sim_enqueue(stream, multiply, free, p) == cudaSuccess
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_EXECUTION_FAILED;
+}
