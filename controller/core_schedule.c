@@ -309,7 +309,7 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
         hd_text_add(text, " (%d in whole groups)", core_whole_groups(ask, free_now));
     if (node->reserved_by)
         hd_text_add(text, " (kept for job %" PRIu64 ")", node->reserved_by);
-    if (all < ask->devices_min)
+    if (all < ask->devices_min && core_kind_spans_nodes(kinds[kind_count - 1]))
         core_gang_obstacle(core, node, text);
 }
 

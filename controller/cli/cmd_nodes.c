@@ -30,13 +30,35 @@ static void add_jobs(struct hd_text *out, const Heddle__V1__NodeStatus *n)
     }
 }
 
+/* "cpu", or of a node with several kinds "2 cuda, 4 cpu", in the order of devices. */
+static void add_kinds(struct hd_text *out, const Heddle__V1__NodeStatus *n)
+{
+    char word[CLI_WORD_MAX];
+
+    hd_text_add(out, "%s", "");
+    for (size_t i = 0, count; i < n->n_devices; i += count) {
+        for (count = 1; i + count < n->n_devices; count++)
+            if (n->devices[i + count]->kind != n->devices[i]->kind)
+                break;
+        if (count < n->n_devices)
+            hd_text_add(out, "%s%zu ", i ? ", " : "", count);
+        hd_text_add(out, "%s", cli_device_kind(n->devices[i]->kind, word));
+    }
+}
+
+/* Of the CPU devices, which stand last. */
+static int threads_of(const Heddle__V1__NodeStatus *n)
+{
+    return n->n_devices ? n->devices[n->n_devices - 1]->threads : 0;
+}
+
 static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
                          enum cli_format format)
 {
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
     bool ready = n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
     int64_t silent_ms = hd_clock_wall_ms() - n->seen_unix_ms;
-    struct hd_text jobs = {0};
+    struct hd_text jobs = {0}, kinds = {0};
     size_t free_devices = 0;
 
     for (size_t i = 0; i < n->n_devices; i++)
@@ -54,15 +76,16 @@ static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
     table_add(table, NULL, "%s", jobs.failed ? "?" : jobs.data);
     table_add(table, NULL, "%s", n->seen_unix_ms ? when : "");
     if (format == CLI_WIDE) {
-        table_add(table, NULL, "%s",
-                  n->n_devices ? cli_device_kind(n->devices[0]->kind, word) : "");
-        table_add(table, NULL, "%d", n->n_devices ? n->devices[0]->threads : 0);
+        add_kinds(&kinds, n);
+        table_add(table, NULL, "%s", kinds.failed ? "?" : kinds.data);
+        table_add(table, NULL, "%d", threads_of(n));
         table_add(table, NULL, "%s", n->node_uuid);
         table_add(table, NULL, "%s", n->build);
         table_add(table, NULL, "%s", n->data_address);
     }
     table_add(table, NULL, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
     hd_text_free(&jobs);
+    hd_text_free(&kinds);
 }
 
 static void print_table(struct cli *cli, const Heddle__V1__ListNodesResponse *response,

@@ -209,6 +209,7 @@ static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d
     hd_json_add_int64(w, "index", d->index);
     hd_json_add_string(w, "kind", cli_device_kind(d->kind, word));
     hd_json_add_string(w, "name", d->name);
+    add_text_or_null(w, "uuid", d->uuid);
     add_known(w, "memory_bytes", d->memory_bytes > 0, (double)d->memory_bytes);
     hd_json_add_int64(w, "threads", d->threads);
     if (d->job)
