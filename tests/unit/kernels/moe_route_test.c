@@ -22,6 +22,10 @@ static const struct shape shapes[] = {
     {.B = 2, .S = 9, .E = 37, .K = 1, .noisy = true},
     {.B = 2, .S = 150, .E = 64, .K = 8, .renormalize = true},
     {.B = 2, .S = 5, .E = 3, .K = 3},
+    {.B = 1, .S = 1, .E = 128, .K = 8},
+    {.B = 1, .S = 1200, .E = 2, .K = 1, .renormalize = true},
+    {.B = 2, .S = 3, .E = 130, .K = 6, .renormalize = true, .noisy = true},
+    {.B = 1, .S = 20, .E = 300, .K = 40},
 };
 
 /* A router's inputs and what the kernels make of them. */

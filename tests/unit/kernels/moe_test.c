@@ -133,8 +133,9 @@ static void check_plan(const struct plan *p)
 
 static void slots_are_a_stable_order_of_what_is_kept(void **state)
 {
-    static const int64_t sizes[][4] = {{60, 8, 2, 3},  {1, 4, 1, 1},   {7, 1, 1, 7},
-                                       {96, 37, 5, 4}, {500, 6, 6, 2}, {333, 64, 8, 1}};
+    static const int64_t sizes[][4] = {{60, 8, 2, 3},  {1, 4, 1, 1},     {7, 1, 1, 7},
+                                       {96, 37, 5, 4}, {500, 6, 6, 2},   {333, 64, 8, 1},
+                                       {1, 128, 8, 1}, {520, 128, 8, 2}, {9, 1000, 3, 1}};
 
     (void)state;
     for (int setting = 0; setting < setting_count; setting++) {
@@ -266,19 +267,26 @@ static void capacity_does_not_depend_on_who_holds_the_sequence(void **state)
 
 typedef void check_one(struct device *device, enum hd_dtype dtype, const struct plan *p, int64_t C);
 
-/* Every setting, both encodings, with and without capacity, and room behind the last row. */
+/* Every setting and encoding, with and without capacity, and room behind the last row. */
 static void everywhere(check_one *check)
 {
+    static const int64_t sizes[][5] = {/* R, E, K, Q, C */
+                                       {33, 4, 2, 3, 128},
+                                       {90, 7, 3, 2, 45},
+                                       {1, 9, 8, 1, 1096},
+                                       {300, 5, 1, 1, 6}};
+
     for (int setting = 0; setting < setting_count; setting++)
-        for (int kind = 0; kind < 4; kind++) {
+        for (int kind = 0; kind < 8; kind++) {
             struct device device = device_open(&settings[setting]);
-            struct plan p = kind & 1 ? make_plan(90, 7, 3, 2) : make_plan(33, 4, 2, 3);
+            const int64_t *size = sizes[kind / 2];
+            struct plan p = make_plan(size[0], size[1], size[2], size[3]);
 
             p.T += 9;
-            p.capacity = kind & 2 ? 6 : 0;
+            p.capacity = kind % 2 ? 6 : 0;
             assign(&device, &p);
-            for (int dtype = 0; dtype < 2; dtype++)
-                check(&device, dtype ? HD_BF16 : HD_F32, &p, kind & 1 ? 45 : 128);
+            for (int i = 0; i < float_type_count; i++)
+                check(&device, float_types[i], &p, size[4]);
             tensors_free();
             device_close(&device);
         }
@@ -500,6 +508,50 @@ static void more_rows_than_a_rank_has_room_for_overflow(void **state)
     device_close(&device);
 }
 
+/* Goal: neither so many pairs of a rank and an expert that they are counted in several rounds, nor
+ * experts without a row, displace anything. Method: rows that say whose they are. */
+static void many_ranks_and_experts_are_regrouped(void **state)
+{
+    enum { P = 40, E = 30, C = 2 };
+
+    (void)state;
+    for (int setting = 0; setting < setting_count; setting++) {
+        struct device device = device_open(&settings[setting]);
+        const struct tensor *all_counts = tensor_random_int32(P * E, 0, 3, 4);
+        struct tensor *counts = tensor_new(E, HD_I32), *inp, *out;
+        double *want_counts = doubles(E);
+        struct hd_regroup_args a = {
+            .counts = counts->data, .all_counts = all_counts->data, .P = P, .E = E, .C = C};
+        int64_t row = 0;
+
+        for (int64_t n = 0; n < P * E; n++) {
+            a.T += (int64_t)tensor_get(all_counts, n);
+            want_counts[n % E] += tensor_get(all_counts, n);
+        }
+        inp = tensor_new(a.T * C, HD_F32);
+        out = tensor_new(a.T * C, HD_F32);
+        for (int64_t n = 0; n < P * E; n++)
+            for (int64_t i = 0; i < (int64_t)tensor_get(all_counts, n); i++, row++) {
+                tensor_put(inp, row * C, (double)n);
+                tensor_put(inp, row * C + 1, (double)i);
+            }
+        a.out = out->data;
+        a.inp = inp->data;
+        device_launch(&device, HD_K_regroup, &a);
+        assert_close("counts", counts, want_counts, 0);
+        row = 0;
+        for (int64_t e = 0; e < E; e++)
+            for (int64_t p = 0; p < P; p++)
+                for (int64_t i = 0; i < (int64_t)tensor_get(all_counts, p * E + e); i++, row++) {
+                    assert_true(tensor_get(out, row * C) == (double)(p * E + e));
+                    assert_true(tensor_get(out, row * C + 1) == (double)i);
+                }
+        assert_int_equal(row, a.T);
+        tensors_free();
+        device_close(&device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -512,6 +564,7 @@ int main(void)
         cmocka_unit_test(combine_weighs_rows_by_their_gates),
         cmocka_unit_test(regrouped_rows_stand_by_expert),
         cmocka_unit_test(more_rows_than_a_rank_has_room_for_overflow),
+        cmocka_unit_test(many_ranks_and_experts_are_regrouped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,8 +12,8 @@ static void everywhere(check_one *check)
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
-        for (int kind = 0; kind < 4; kind++) {
-            check(&device, kind & 1 ? HD_BF16 : HD_F32, kind & 2);
+        for (int kind = 0; kind < 2 * float_type_count; kind++) {
+            check(&device, float_types[kind / 2], kind % 2);
             tensors_free();
         }
         device_close(&device);
