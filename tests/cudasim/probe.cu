@@ -233,7 +233,7 @@ enum hd_status probe_product(struct hd_cuda_stream *s, float *d, const void *a, 
 __global__ void atomics_kernel(struct probe_sums *sums)
 {
     const unsigned at = blockIdx.x * blockDim.x + threadIdx.x;
-    unsigned seen = sums->by_cas;
+    unsigned seen = atomicOr(&sums->by_cas, 0u);
 
     atomicAdd(&sums->ints, (int)at);
     atomicAdd(&sums->wides, (unsigned long long)at << 32);
