@@ -16,7 +16,7 @@
 #define PERMIT(memory, bytes) ((void)(memory), (void)(bytes))
 #endif
 
-enum { GUARD_BYTES = 64, TENSORS_MAX = 4096, GUARD = 0xa5 };
+enum { GUARD_BYTES = 64, TENSORS_MAX = 4096, GUARD = 0xff }; /* a NaN, should it be read */
 
 static struct tensor *live[TENSORS_MAX];
 static double *live_doubles[TENSORS_MAX];
