@@ -3,18 +3,17 @@
  * Forward, bytes: 2 R C e and R C e more for a second table.
  *
  * Backward: the rows are sorted by the index they name, ascending within an index, without atomics
- * on floats and without the host; then every row of the table is summed by one warp per 32 packs of
- * columns. Three launches:
- *   sort_rows     a block for a range of V / 128 rows of the table (1024 at most) reads all R
- * indices twice from the second-level cache: how many are below its range, which is where its rows
- * begin; then it collects its own, in order, and places each behind the earlier ones of its index,
- * a warp for every 16th row of the table. add_rows      adds up the rows of an index, and stores
- * zeros where there are none; an index that more than PIECE rows name is cut into pieces, whose
- * sums go to the scratch. add_pieces    adds the pieces of an index in order. Bytes: R C e read, V
- * C 4 written (accumulating: twice the named rows); besides 128 x 2 R 4 of indices from the
- * second-level cache (33 MB at R = 32k, a few microseconds beside the 204 MB of V = 50k, C = 768 in
- * bf16), the pieces, R C / 16 x 4 at most both ways, and the sorted rows. Not measured on a GPU
- * yet. */
+ * on floats and without the host; then warps add up the rows of each index, 32 packs of columns at
+ * a time. Three launches: sort_rows     a block for a range of V / 128 rows of the table (1024 at
+ * most) reads all R indices twice from the second-level cache: counting, which says where the rows
+ * of each of its indices begin; then it collects its own, in order, and places each behind the
+ *                 earlier ones of its index, a warp for every 16th row of the table.
+ *   add_rows      adds up the rows of an index, and stores zeros where there are none; an index
+ * that more than PIECE rows name is cut into pieces, whose sums go to the scratch. add_pieces adds
+ * the pieces of an index in order. Bytes: R C e read, V C 4 written (accumulating: twice the named
+ * rows); besides 128 x 2 R 4 of indices from the second-level cache (33 MB at R = 32k, some
+ * microseconds beside the 204 MB of V = 50k, C = 768 in bf16), the pieces, R C / 32 x 4 at most
+ * both ways, and the sorted rows. Not measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
 
@@ -85,22 +84,24 @@ extern "C" enum hd_status hd_cuda_embedding_forward(struct hd_cuda_stream *s,
 enum {
     SORT_THREADS = 512,
     SORT_WARPS = SORT_THREADS / 32,
+    SORT_EACH = 8, /* indices of a thread at a time, next to each other */
+    SORT_TILE = SORT_THREADS * SORT_EACH,
     RANGE_MAX = 1024, /* rows of the table that a block sorts for */
     RANGES = 128,
     PIECE = HD_DRY_EMBEDDING_PIECE,
     ADD_THREADS = 256,
     ADD_WARPS = ADD_THREADS / 32,
-    ADD_RESIDENT = 2,
-    ADD_UNROLL = 4
+    ADD_RESIDENT = 3,
+    ADD_UNROLL = 2,
+    GROUP_MAX = 8 /* indices that a warp takes at a time */
 };
 
 struct sorted {
     const int32_t *index;
     int32_t *begin; /* [V + 1]: rows[begin[v] .. begin[v + 1]) name row v of the table */
     int32_t *rows;  /* [R] */
-    int32_t *found; /* [R]: a range's rows before they are sorted */
     float *pieces;  /* [2 * ceil(R / PIECE), C] */
-    int64_t R, C, V, first, range;
+    int64_t R, C, V, first, range, group;
 };
 
 /* The sum over the block of what its threads have, to all of them. */
@@ -144,41 +145,70 @@ static __device__ __forceinline__ int block_before(int x, int *shared, int *tota
     return before + inclusive - x;
 }
 
+/* A thread's indices of the tile from r0 on, from the range's first one on; -1 for those of others.
+ */
+static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const struct sorted &s,
+                                                 int64_t r0, int64_t low, int range)
+{
+#pragma unroll
+    for (int j = 0; j < SORT_EACH; j++) {
+        const int64_t r = r0 + threadIdx.x * SORT_EACH + j;
+        const int64_t v = r < s.R ? s.index[r] - s.first - low : -1;
+
+        own[j] = v >= 0 && v < range ? (int)v : -1;
+    }
+}
+
+/* Places `count` rows of indices v, as they stand: a warp those of its own indices, so that no
+ * other touches their places. */
+static __device__ __forceinline__ void place_rows(int32_t *rows, int *place, const int *found,
+                                                  const int *found_v, int count)
+{
+    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+
+    for (int i0 = 0; i0 < count; i0 += 32) {
+        const int v = i0 + lane < count ? found_v[i0 + lane] : -1;
+        unsigned left = __ballot_sync(0xffffffffu, v >= 0 && v % SORT_WARPS == warp);
+
+        while (left) {
+            const int one = __shfl_sync(0xffffffffu, v, __ffs((int)left) - 1);
+            const unsigned same = __ballot_sync(0xffffffffu, v == one);
+            const int begin = place[one];
+
+            if (v == one)
+                rows[begin + __popc(same & ((1u << lane) - 1))] = found[i0 + lane];
+            __syncwarp(0xffffffffu);
+            if (lane == 0)
+                place[one] = begin + __popc(same);
+            __syncwarp(0xffffffffu);
+            left &= ~same;
+        }
+    }
+}
+
 static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s)
 {
     HD_SHARED(int, shared, SORT_WARPS);
     HD_SHARED(int, place, RANGE_MAX); /* counts, then where the next row of an index goes */
+    HD_SHARED(int, found, SORT_TILE); /* the range's rows in a tile, in order */
+    HD_SHARED(int, found_v, SORT_TILE);
     const int64_t low = (int64_t)blockIdx.x * s.range;
     const int64_t high = low + s.range < s.V ? low + s.range : s.V;
-    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
-    const int range = (int)(high - low);
-    int below = 0, found = 0, next, total;
+    const int thread = (int)threadIdx.x, range = (int)(high - low);
+    int own[SORT_EACH], below = 0, next, total;
 
     for (int i = thread; i < range; i += SORT_THREADS)
         place[i] = 0;
+    __syncthreads();
+#pragma unroll 8
     for (int64_t r = thread; r < s.R; r += SORT_THREADS) {
         const int64_t v = s.index[r] - s.first;
 
         below += v >= 0 && v < low;
-    }
-    below = block_count(below, shared);
-
-    /* its rows, in order */
-    for (int64_t r0 = 0; r0 < s.R; r0 += SORT_THREADS) {
-        const int64_t r = r0 + thread, v = r < s.R ? s.index[r] - s.first : -1;
-        const bool mine = v >= low && v < high;
-        const int before = block_before(mine, shared, &total);
-
-        if (mine) {
-            s.found[below + found + before] = (int32_t)r;
+        if (v >= low && v < high)
             atomicAdd(&place[v - low], 1);
-        }
-        found += total;
     }
-    __syncthreads();
-
-    /* where each index begins */
-    next = below;
+    next = block_count(below, shared);
     for (int i0 = 0; i0 < range; i0 += SORT_THREADS) {
         const int i = i0 + thread, count = i < range ? place[i] : 0;
         const int begin = next + block_before(count, shared, &total);
@@ -191,27 +221,27 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s
     }
     if (high == s.V && thread == 0)
         s.begin[s.V] = next;
-    __syncthreads();
 
-    /* a warp places the rows of its own indices, in order: no other touches their places */
-    for (int i0 = 0; i0 < found; i0 += 32) {
-        const int r = i0 + lane < found ? s.found[below + i0 + lane] : 0;
-        const int v = i0 + lane < found ? (int)(s.index[r] - s.first - low) : -1;
-        unsigned left = __ballot_sync(0xffffffffu, v >= 0 && v % SORT_WARPS == warp);
+    load_tile(own, s, 0, low, range);
+    for (int64_t r0 = 0; r0 < s.R; r0 += SORT_TILE) {
+        int mine[SORT_EACH], count = 0, at;
 
-        while (left) {
-            const int one = __shfl_sync(0xffffffffu, v, __ffs((int)left) - 1);
-            const unsigned same = __ballot_sync(0xffffffffu, v == one);
-            const int begin = place[one];
-
-            if (v == one)
-                s.rows[begin + __popc(same & ((1u << lane) - 1))] = r;
-            __syncwarp(0xffffffffu);
-            if (lane == 0)
-                place[one] = begin + __popc(same);
-            __syncwarp(0xffffffffu);
-            left &= ~same;
+#pragma unroll
+        for (int j = 0; j < SORT_EACH; j++) {
+            mine[j] = own[j];
+            count += mine[j] >= 0;
         }
+        load_tile(own, s, r0 + SORT_TILE, low, range); /* on its way while these are placed */
+        at = block_before(count, shared, &total);
+#pragma unroll
+        for (int j = 0; j < SORT_EACH; j++)
+            if (mine[j] >= 0) {
+                found[at] = (int)(r0 + thread * SORT_EACH + j);
+                found_v[at++] = mine[j];
+            }
+        __syncthreads();
+        place_rows(s.rows, place, found, found_v, total);
+        __syncthreads();
     }
 }
 
@@ -285,30 +315,36 @@ static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[
     pack_store(out, y);
 }
 
-/* Items of a warp: 32 packs of columns of a row of the table, then those of the pieces. */
+/* Items of a warp: 32 packs of columns of a group of rows of the table, then those of a piece. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
     add_rows(struct sorted s, float *dweight, const T *dout, bool accumulate)
 {
     const int64_t tiles = (s.C + 32 * V - 1) / (32 * V), pieces = (s.R + PIECE - 1) / PIECE * 2;
-    const int64_t items = (s.V + pieces) * tiles;
+    const int64_t groups = (s.V + s.group - 1) / s.group, items = (groups + pieces) * tiles;
+    const int lane = (int)threadIdx.x % 32;
 
     for (int64_t n = (int64_t)blockIdx.x * ADD_WARPS + threadIdx.x / 32; n < items;
          n += (int64_t)gridDim.x * ADD_WARPS) {
-        const int64_t item = n / tiles, c = (n - item * tiles) * 32 * V + threadIdx.x % 32 * V;
-        float sums[V] = {};
+        const int64_t item = n / tiles, c = (n - item * tiles) * 32 * V + lane * V;
 
-        if (c >= s.C)
-            continue;
-        if (item < s.V) {
-            const int64_t begin = s.begin[item], end = s.begin[item + 1];
+        if (item < groups) {
+            const int64_t v0 = item * s.group;
+            const int begins = lane <= s.group && v0 + lane <= s.V ? s.begin[v0 + lane] : 0;
 
-            if (end - begin > PIECE || (accumulate && begin == end))
-                continue;
-            add_sorted(sums, s, dout, begin, end, c);
-            put_sums(dweight + item * s.C + c, sums, accumulate);
-        } else {
-            const struct piece p = piece_of(s, (item - s.V) / 2, (item - s.V) % 2);
+            for (int k = 0; k < s.group && v0 + k < s.V; k++) {
+                const int begin = __shfl_sync(0xffffffffu, begins, k);
+                const int end = __shfl_sync(0xffffffffu, begins, k + 1);
+                float sums[V] = {};
+
+                if (c >= s.C || end - begin > PIECE || (accumulate && begin == end))
+                    continue;
+                add_sorted(sums, s, dout, begin, end, c);
+                put_sums(dweight + (v0 + k) * s.C + c, sums, accumulate);
+            }
+        } else if (c < s.C) {
+            const struct piece p = piece_of(s, (item - groups) / 2, (item - groups) % 2);
+            float sums[V] = {};
 
             if (p.v < 0)
                 continue;
@@ -357,7 +393,9 @@ static enum hd_status embedding_backward(struct hd_cuda_stream *s,
     if (!st)
         st = HD_LAUNCH(
             s, (add_rows<T, V>),
-            dim3(grid_of(s, divide_up((a->V + 2 * pieces) * tiles, ADD_WARPS), ADD_RESIDENT)),
+            dim3(grid_of(s,
+                         divide_up((divide_up(a->V, sorted.group) + 2 * pieces) * tiles, ADD_WARPS),
+                         ADD_RESIDENT)),
             dim3(ADD_THREADS), 0, sorted, a->dweight, (const T *)a->dout, a->accumulate);
     if (!st && a->R > PIECE)
         st = HD_LAUNCH(s, (add_pieces<V>),
@@ -372,16 +410,18 @@ extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
     const struct hd_dry_embedding_layout layout = hd_dry_embedding_layout(a);
     char *scratch = (char *)a->scratch;
     const int64_t range = divide_up(a->V, RANGES);
+    /* many rows at a time where there are many: then most of them are zeros to be stored */
+    const int64_t group = a->V < 4096 ? 1 : a->V < 32768 ? a->V / 4096 : (int64_t)GROUP_MAX;
     const struct sorted sorted = {a->index,
                                   (int32_t *)(scratch + layout.begin),
                                   (int32_t *)(scratch + layout.rows),
-                                  (int32_t *)(scratch + layout.found),
                                   (float *)(scratch + layout.pieces),
                                   a->R,
                                   a->C,
                                   a->V,
                                   a->first,
-                                  range < RANGE_MAX ? range : (int64_t)RANGE_MAX};
+                                  range < RANGE_MAX ? range : (int64_t)RANGE_MAX,
+                                  group};
 
     if (a->V == 0 || a->C == 0)
         return HD_OK;

@@ -49,7 +49,6 @@ enum { HD_DRY_EMBEDDING_PIECE = 64 };
 struct hd_dry_embedding_layout {
     int64_t begin;  /* [V + 1] int32: where the rows of an index begin */
     int64_t rows;   /* [R] int32, sorted */
-    int64_t found;  /* [R] int32, sorted by ranges of indices */
     int64_t pieces; /* [2 * ceil(R / PIECE), C] fp32 */
     int64_t scratch_bytes;
 };

@@ -22,8 +22,7 @@ hd_dry_embedding_layout(const struct hd_embedding_backward_args *args)
     struct hd_dry_embedding_layout layout = {0};
 
     layout.rows = layout.begin + hd_dry_align((args->V + 1) * word);
-    layout.found = layout.rows + hd_dry_align(args->R * word);
-    layout.pieces = layout.found + hd_dry_align(args->R * word);
+    layout.pieces = layout.rows + hd_dry_align(args->R * word);
     layout.scratch_bytes = layout.pieces + 2 * windows * args->C * (int64_t)sizeof(float);
     return layout;
 }
