@@ -1,5 +1,6 @@
-/* Layouts as processes, over shm and over gloo, give the bits of the same ranks as threads: sums
- * are added in the order of ranks by every engine. GRID_RUN says how the ranks run.
+/* Layouts as processes, over shm and over gloo, and as logical ranks on a device that runs late,
+ * give the bits of the same ranks as threads: sums are added in the order of ranks by every engine,
+ * and what is launched late comes out as if it had run at once. GRID_RUN says how the ranks run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +47,7 @@ static void check_same_bits(const struct run *mine, const struct run *threads, c
 }
 
 /* The processes first: the parent must not have had threads when it forks. */
-static void processes_give_the_bits_of_threads(void **state)
+static void every_engine_gives_the_bits_of_threads(void **state)
 {
     struct grid_bench benches[GRID_BENCHES_MAX] = {0};
     struct grid_pick picks[NAMES];
@@ -83,7 +84,7 @@ static void processes_give_the_bits_of_threads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(processes_give_the_bits_of_threads)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_engine_gives_the_bits_of_threads)};
 
     return cmocka_run_group_tests_name("engines", tests, NULL, NULL);
 }

@@ -145,6 +145,7 @@ static enum hd_status one_step(struct harness_rank *r)
 {
     struct attempt *a = r->context;
     const struct hd_trainer_options options = {.backend = harness_backend(),
+                                               .instance = r->instance,
                                                .comm = r->comm,
                                                .rank = r->rank,
                                                .private_bytes = a->private_bytes};

@@ -41,7 +41,7 @@ static enum hd_status take_steps(struct harness_rank *r)
 {
     struct steps *s = r->context;
     const struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank};
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
     struct hd_step_result result = {0};
     struct hd_trainer *t;
     double loss;
@@ -208,7 +208,7 @@ static enum hd_status validate(struct harness_rank *r)
 {
     double *loss = r->context;
     const struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank};
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
     struct hd_trainer *t;
     double mine = 0;
     int64_t targets = 0;

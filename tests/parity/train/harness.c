@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "comm/gloo.h"
+#include "comm/local.h"
 #include "comm/shm_control.h"
 
 enum { DEADLINE_MS = 60000 };
@@ -128,7 +129,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
     const struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank};
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
     enum hd_status st = hd_trainer_new(r->job, &options, ret_trainer);
 
     return st ? st : hd_trainer_init(*ret_trainer);
@@ -186,18 +187,35 @@ void harness_clear_gradients(struct hd_trainer *t)
     }
 }
 
+static const struct hd_backend_table *used;
+
+void harness_use(const struct hd_backend_table *backend)
+{
+    used = backend;
+}
+
+const struct hd_backend_table *harness_backend(void)
+{
+    return used ? used : on_backend();
+}
+
 /* ---- ranks
  * ------------------------------------------------------------------------------------------ */
 
-/* How the ranks come together: by shm, or by gloo where the doors are open. */
+/* How the ranks come together: by shm, on one device, or by gloo where the doors are open. */
 struct meeting {
     struct hd_shm_control *ctl;
+    struct hd_comm_hub *hub; /* of a device */
     struct hd_gloo_door *doors[HARNESS_WORLD_MAX];
     struct hd_gloo_card cards[HARNESS_WORLD_MAX];
 };
 
 static enum hd_status attach(const struct meeting *m, struct harness_rank *r)
 {
+    const struct hd_comm_device device = {.table = harness_backend(), .backend = r->instance};
+
+    if (m->hub)
+        return hd_comm_open_local(m->hub, r->rank, &device, DEADLINE_MS, &r->comm);
     if (m->doors[r->rank])
         return hd_comm_open_gloo(m->doors[r->rank], m->cards, r->rank, r->world, DEADLINE_MS,
                                  &r->comm);
@@ -208,13 +226,18 @@ static enum hd_status attach(const struct meeting *m, struct harness_rank *r)
 static enum hd_status run_rank(struct harness_rank *r, const struct meeting *m,
                                enum hd_status (*body)(struct harness_rank *r))
 {
-    enum hd_status st = attach(m, r);
+    const struct hd_backend_options options = {.threads = (int)r->job->threads};
+    enum hd_status st = m->hub ? harness_backend()->open(&options, &r->instance) : HD_OK;
 
+    if (!st)
+        st = attach(m, r);
     if (!st)
         st = body(r);
     if (st && r->comm)
         hd_comm_abort(r->comm, hd_err_message());
     hd_comm_free(r->comm);
+    if (r->instance)
+        harness_backend()->close(r->instance);
     return st;
 }
 
@@ -236,30 +259,38 @@ static void *thread_main(void *argument)
     return NULL;
 }
 
-enum hd_status harness_threads(const struct hd_job *job, int world, void *context,
-                               enum hd_status (*body)(struct harness_rank *r))
+static enum hd_status run_threads(const struct harness_rank *like,
+                                  enum hd_status (*body)(struct harness_rank *r))
 {
+    const int world = like->world;
     struct thread threads[HARNESS_WORLD_MAX] = {0};
     struct meeting meeting = {0};
-    enum hd_status st = hd_shm_control_new(world, &meeting.ctl);
+    enum hd_status st = harness_backend()->device ? hd_comm_hub_new(world, &meeting.hub)
+                                                  : hd_shm_control_new(world, &meeting.ctl);
 
     if (st)
         return st;
     for (int i = 0; i < world; i++) {
-        threads[i] =
-            (struct thread){.rank = {.rank = i, .world = world, .job = job, .context = context},
-                            .meeting = &meeting,
-                            .body = body};
+        threads[i] = (struct thread){.rank = *like, .meeting = &meeting, .body = body};
+        threads[i].rank.rank = i;
         if (pthread_create(&threads[i].id, NULL, thread_main, &threads[i]))
             abort();
     }
     for (int i = 0; i < world; i++)
         (void)pthread_join(threads[i].id, NULL);
     hd_shm_control_free(meeting.ctl);
+    hd_comm_hub_free(meeting.hub);
     for (int i = 0; i < world; i++)
         if (threads[i].error.status)
             return hd_err_restore(&threads[i].error);
     return HD_OK;
+}
+
+enum hd_status harness_threads(const struct hd_job *job, int world, void *context,
+                               enum hd_status (*body)(struct harness_rank *r))
+{
+    return run_threads(&(struct harness_rank){.world = world, .job = job, .context = context},
+                       body);
 }
 
 /* Starts the ranks and waits for all, in the order in which they end, as a supervisor would. */
@@ -305,8 +336,12 @@ enum hd_status harness_processes(const struct hd_job *job, int world, void *shar
                                  enum hd_status (*body)(struct harness_rank *r))
 {
     struct meeting meeting = {0};
-    enum hd_status st = hd_shm_control_new(world, &meeting.ctl);
+    enum hd_status st;
 
+    if (harness_backend()->device)
+        return run_threads(&(struct harness_rank){.world = world, .job = job, .shared = shared},
+                           body);
+    st = hd_shm_control_new(world, &meeting.ctl);
     if (!st)
         st = run_processes(job, world, shared, &meeting, body);
     hd_shm_control_free(meeting.ctl);

@@ -16,8 +16,11 @@ struct harness {
 void harness_setup(struct harness *h, int64_t corpus_bytes);
 void harness_teardown(struct harness *h);
 
-/* What the ranks of this test run on: on_*.c, whichever the test is built with. */
+/* What the ranks of this test run on: of on_*.c the one that the test is built with, unless it
+ * takes another (NULL: back to that one). */
 const struct hd_backend_table *harness_backend(void);
+void harness_use(const struct hd_backend_table *backend);
+const struct hd_backend_table *on_backend(void); /* of on_*.c */
 
 /* A small job: 2 layers, C = 32, 4 heads of 8, F = 48, context 16, global batch 8, fp32, 20 steps.
  */
@@ -26,6 +29,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp);
 struct harness_rank {
     int rank, world;
     struct hd_comm *comm;
+    struct hd_backend *instance; /* of a device, that comm uses too; NULL on the cpu */
     const struct hd_job *job;
     void *context; /* shared by all ranks (threads only) */
     void *shared;  /* memory that processes share as well */
@@ -34,7 +38,8 @@ struct harness_rank {
 /* Runs `body` once per rank; the first failed status of all, with its story. */
 enum hd_status harness_threads(const struct hd_job *job, int world, void *context,
                                enum hd_status (*body)(struct harness_rank *r));
-/* The same in processes of their own; `shared` points to memory that all may write. */
+/* The same in processes of their own (of a device's ranks, which are logical, still in threads);
+ * `shared` points to memory that all may write. */
 enum hd_status harness_processes(const struct hd_job *job, int world, void *shared,
                                  enum hd_status (*body)(struct harness_rank *r));
 /* The same, connected by gloo over the loopback; HD_UNSUPPORTED in a build without it. */

@@ -208,7 +208,7 @@ static enum hd_status look_at_the_process(struct harness_rank *r)
 {
     struct seen *seen = (struct seen *)r->shared + r->rank;
     const struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank};
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
     const struct hd_reservation *given;
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);

@@ -1,7 +1,7 @@
 /* The ranks of a test run on the cpu. */
 #include "harness.h"
 
-const struct hd_backend_table *harness_backend(void)
+const struct hd_backend_table *on_backend(void)
 {
     return hd_backend_cpu();
 }

@@ -2,7 +2,7 @@
 #include "harness.h"
 #include "lazy_device.h"
 
-const struct hd_backend_table *harness_backend(void)
+const struct hd_backend_table *on_backend(void)
 {
     return lazy_device();
 }

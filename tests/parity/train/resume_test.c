@@ -85,7 +85,7 @@ static enum hd_status go(struct harness_rank *r)
 {
     struct way *w = r->context;
     const struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank};
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
     struct hd_trainer *t;
     int64_t targets;
     double validation;

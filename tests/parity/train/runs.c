@@ -205,6 +205,7 @@ static enum hd_status body(struct harness_rank *r)
     struct run *run = r->shared ? r->shared : r->context;
     const struct hd_trainer_options options = {.backend =
                                                    run->backend ? run->backend : harness_backend(),
+                                               .instance = r->instance,
                                                .comm = r->comm,
                                                .rank = r->rank,
                                                .layout = run->layout};

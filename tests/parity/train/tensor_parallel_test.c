@@ -160,7 +160,7 @@ static enum hd_status cross(struct harness_rank *r)
 {
     struct crossing *c = r->context;
     const struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank};
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
     struct hd_step_result result;
     struct hd_saved saved;
     struct hd_trainer *t;

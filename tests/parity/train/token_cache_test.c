@@ -224,7 +224,7 @@ static enum hd_status fill_rank(struct harness_rank *r)
     const struct hd_token_cache_watch watch = {
         .rank = r->rank, .world = r->world, .alive = count_calls, .context = &c->calls};
     struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank};
+        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
     struct hd_token_cache cache;
     struct hd_trainer *t = NULL;
     struct hd_step_result result;

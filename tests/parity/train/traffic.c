@@ -96,8 +96,11 @@ static void fold_step(const struct hd_layout *l, struct hd_dry *ret_dry)
 static enum hd_status count_traffic(struct harness_rank *r)
 {
     struct traffic *traffic = r->shared ? r->shared : r->context;
-    const struct hd_trainer_options options = {
-        .backend = &watched, .comm = r->comm, .rank = r->rank, .layout = traffic->layout};
+    const struct hd_trainer_options options = {.backend = &watched,
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank,
+                                               .layout = traffic->layout};
     struct hd_step_result result;
     struct hd_trainer *t;
     double loss;

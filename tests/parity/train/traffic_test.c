@@ -128,8 +128,11 @@ static void note_launch(void *context, const struct hd_launch_event *event)
 static enum hd_status watch_step(struct harness_rank *r)
 {
     struct order *order = r->context;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank, .layout = order->layout};
+    const struct hd_trainer_options options = {.backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank,
+                                               .layout = order->layout};
     struct hd_step_result result;
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);

@@ -106,6 +106,7 @@ static enum hd_status train_in_cut(struct harness_rank *r)
     const struct hd_memory m = witness_predict(r->job, &cut->layout, r->rank);
     const struct hd_trainer_options options = {
         .backend = harness_backend(),
+        .instance = r->instance,
         .comm = r->comm,
         .rank = r->rank,
         .layout = cut->layout,
@@ -160,8 +161,11 @@ static void count_product(void *context, const struct hd_launch_event *event)
 static enum hd_status count_allocations(struct harness_rank *r)
 {
     struct quiet *q = r->shared;
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .comm = r->comm, .rank = r->rank, .layout = q->layout};
+    const struct hd_trainer_options options = {.backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank,
+                                               .layout = q->layout};
     struct hd_step_result result;
     struct hd_trainer *t;
     enum hd_status st = hd_trainer_new(r->job, &options, &t);

@@ -1,0 +1,12 @@
+#include "lazy_device.h"
+#include "runs.h"
+
+enum hd_status run_on_lazy_device(const struct hd_job *job, struct run *run)
+{
+    enum hd_status st;
+
+    harness_use(lazy_device());
+    st = run_on_threads(job, run);
+    harness_use(NULL);
+    return st;
+}
