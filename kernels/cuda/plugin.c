@@ -2,6 +2,7 @@
 #include "kernels/plugin.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
@@ -27,6 +28,10 @@ enum hd_status hd_cuda_plugin(const struct hd_plugin_host *host,
     if (host->abi != HD_PLUGIN_ABI) /* and the program's story cannot be reached */
         return HD_UNSUPPORTED;
     hd_err_share(host->error_place);
+    /* Kernels are loaded now, not when they are first launched: loading may wait for all streams,
+     * and so for a collective that waits for a peer that loads, too. Who set it otherwise is
+     * obeyed. */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     st = count_devices(&count);
     if (!st)
         *ret_table = hd_backend_cuda();

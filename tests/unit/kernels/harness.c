@@ -16,7 +16,12 @@
 #define PERMIT(memory, bytes) ((void)(memory), (void)(bytes))
 #endif
 
-enum { GUARD_BYTES = 64, TENSORS_MAX = 4096, GUARD = 0xff }; /* a NaN, should it be read */
+enum {
+    GUARD_BYTES = 64,
+    TENSORS_MAX = 4096,
+    GUARD = 0xff, /* a NaN, should it be read */
+    POISON_MAX = 1024 * 1024
+};
 
 static struct tensor *live[TENSORS_MAX];
 static double *live_doubles[TENSORS_MAX];
@@ -46,18 +51,23 @@ void device_close(struct device *device)
     on_backend()->close(device->backend);
 }
 
+/* Of a library's tens of megabytes the ends are poisoned. */
 static char *guarded(size_t bytes, char **ret_memory)
 {
     const size_t whole = (bytes + 3 * (size_t)GUARD_BYTES) / 64 * 64 + GUARD_BYTES;
-    char *memory = on_memory(whole);
+    const size_t first = bytes < POISON_MAX ? bytes : POISON_MAX;
+    const size_t last = bytes - first < POISON_MAX ? bytes - first : POISON_MAX;
+    char *memory = on_memory(whole), *data = memory + GUARD_BYTES;
 
     assert_non_null(memory);
-    memset(memory, GUARD, whole);
-    memset(memory + GUARD_BYTES, 0xff, bytes); /* NaN in every float encoding */
+    memset(memory, GUARD, GUARD_BYTES);
+    memset(data, 0xff, first); /* NaN in every float encoding */
+    memset(data + (bytes - last), 0xff, last);
+    memset(data + bytes, GUARD, whole - GUARD_BYTES - bytes);
     FORBID(memory, GUARD_BYTES); /* a guard shows stores; AddressSanitizer sees loads, too */
     FORBID(memory + GUARD_BYTES + bytes, whole - GUARD_BYTES - bytes);
     *ret_memory = memory;
-    return memory + GUARD_BYTES;
+    return data;
 }
 
 static void check_guard(const char *memory, size_t bytes)

@@ -1,0 +1,324 @@
+/* host: the CUDA plug-in's host code on an emulated device: traits, memory, bytes in and out,
+ * events, who multiplies, and what a rate is quoted against. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cuda/cuda.h"
+#include "tests/cudasim/cudasim.h"
+
+enum { PIECE = 512 * 1024, PIECES_MANY = 40 }; /* more than there are slots */
+
+struct opened {
+    const struct hd_backend_table *table;
+    struct hd_backend *backend;
+    struct hd_stream *stream, *other;
+};
+
+static struct opened open_all(const struct hd_backend_options *options)
+{
+    struct opened o = {.table = hd_backend_cuda()};
+
+    assert_int_equal(hd_backend_check(o.table), HD_OK);
+    assert_int_equal(o.table->open(options, &o.backend), HD_OK);
+    assert_int_equal(o.table->stream_open(o.backend, &o.stream), HD_OK);
+    assert_int_equal(o.table->stream_open(o.backend, &o.other), HD_OK);
+    return o;
+}
+
+static void close_all(struct opened *o)
+{
+    o->table->stream_close(o->other);
+    o->table->stream_close(o->stream);
+    o->table->close(o->backend);
+    assert_int_equal(hd_cudasim_leaks(), 0);
+}
+
+static const struct hd_backend_options plain_options = {.threads = 1};
+
+static void traits_are_the_devices(void **state)
+{
+    struct hd_traits t;
+
+    (void)state;
+    hd_backend_cuda()->describe(&plain_options, &t);
+    assert_string_equal(t.backend, "cuda");
+    assert_true(hd_traits_is_cuda(&t));
+    assert_true(t.capability >= 80 && t.memory_bytes > 0 && t.page_bytes > 0);
+    assert_non_null(strstr(t.library, "cuBLASLt"));
+    assert_true(t.gemm_scratch_bytes > 0);
+
+    hd_backend_cuda()->describe(
+        &(struct hd_backend_options){.threads = 1, .gemm_by = HD_GEMM_BY_OWN}, &t);
+    assert_string_equal(t.library, "own");
+    assert_int_equal(t.gemm_scratch_bytes, 0);
+}
+
+static void a_device_that_is_not_there_is_refused_by_number(void **state)
+{
+    const struct hd_backend_options options = {.threads = 1, .device = 77};
+    struct hd_backend *backend = NULL;
+    struct hd_traits t;
+
+    (void)state;
+    hd_backend_cuda()->describe(&options, &t);
+    assert_false(hd_traits_is_cuda(&t));
+    assert_int_equal(hd_backend_cuda()->open(&options, &backend), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "device 77"));
+    assert_null(backend);
+}
+
+static void a_reservation_is_zeros_and_comes_back(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    const size_t before = hd_cudasim_allocated();
+    const int64_t size = 3 * PIECE + 5;
+    void *base = NULL;
+
+    (void)state;
+    for (int reachable = 0; reachable < 2; reachable++) {
+        char *host = malloc((size_t)size);
+
+        assert_non_null(host);
+        memset(host, 1, (size_t)size);
+        assert_int_equal(o.table->device->reserve(o.backend, size, reachable, &base), HD_OK);
+        assert_int_equal((uintptr_t)base % 256, 0);
+        assert_true(hd_cudasim_allocated() >= before + (size_t)size);
+        assert_int_equal(o.table->device->read(o.stream, host, base, size), HD_OK);
+        for (int64_t i = 0; i < size; i++)
+            assert_int_equal(host[i], 0);
+        o.table->device->release(o.backend, base);
+        assert_int_equal(hd_cudasim_allocated(), before);
+        free(host);
+    }
+    close_all(&o);
+}
+
+static void too_much_is_told_with_what_there_is(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    void *base = NULL;
+
+    (void)state;
+    hd_cudasim_memory((size_t)1 << 30);
+    assert_int_equal(o.table->device->reserve(o.backend, (int64_t)3 << 29, false, &base),
+                     HD_NO_MEMORY);
+    assert_null(base);
+    assert_non_null(strstr(hd_err_message(), "has 1.00 GiB"));
+    assert_non_null(strstr(hd_err_message(), "1.50 GiB are needed"));
+    hd_cudasim_memory((size_t)8 << 30);
+    close_all(&o);
+}
+
+/* Goal: `host` may change when write returns, and read sees what was launched before it. Method:
+ * streams that run late; more pieces than there are slots, of an odd size; the host's bytes are
+ * spoilt at once. */
+static void bytes_go_in_and_out_in_order(void **state)
+{
+    const int64_t size = (int64_t)PIECES_MANY * PIECE + 77;
+
+    (void)state;
+    for (int lazy = 0; lazy < 2; lazy++) {
+        struct opened o = open_all(&plain_options);
+        unsigned char *host = malloc((size_t)size);
+        char *base;
+        void *memory = NULL;
+
+        hd_cudasim_lazy(lazy, 7);
+        assert_non_null(host);
+        assert_int_equal(o.table->device->reserve(o.backend, 2 * size, false, &memory), HD_OK);
+        base = memory;
+        for (int64_t i = 0; i < size; i++)
+            host[i] = (unsigned char)(i * 31 + i / PIECE);
+        assert_int_equal(o.table->device->write(o.stream, base, host, size), HD_OK);
+        memset(host, 0xee, (size_t)size);
+        assert_int_equal(o.table->device->copy(o.stream, base + size, base, size), HD_OK);
+        assert_int_equal(o.table->device->read(o.stream, host, base + size, size), HD_OK);
+        for (int64_t i = 0; i < size; i++)
+            if (host[i] != (unsigned char)(i * 31 + i / PIECE))
+                fail_msg("byte %lld is %d", (long long)i, host[i]);
+        o.table->device->release(o.backend, memory);
+        free(host);
+        hd_cudasim_lazy(false, 0);
+        close_all(&o);
+    }
+}
+
+/* Goal: an event orders two streams, and tells when it is done. Method: late streams; bytes written
+ * on one are copied on the other behind an event, many times. Without the wait the copy would be
+ * drawn first in some of them. */
+static void an_event_orders_two_streams(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    const struct hd_device_table *d = o.table->device;
+    struct hd_event *event = NULL;
+    void *memory = NULL;
+    bool done = false;
+    int32_t *words;
+
+    (void)state;
+    assert_int_equal(d->reserve(o.backend, 4096, false, &memory), HD_OK);
+    words = memory;
+    assert_int_equal(d->event_new(o.backend, false, &event), HD_OK);
+    assert_int_equal(d->event_done(event, &done), HD_OK);
+    assert_true(done); /* never recorded */
+    hd_cudasim_lazy(true, 3);
+    for (int32_t i = 1; i <= 20; i++) {
+        int32_t got = -1;
+
+        assert_int_equal(d->write(o.stream, words, &i, sizeof i), HD_OK);
+        assert_int_equal(d->event_record(event, o.stream), HD_OK);
+        assert_int_equal(d->event_wait(o.other, event), HD_OK);
+        assert_int_equal(d->copy(o.other, words + 16, words, sizeof i), HD_OK);
+        assert_int_equal(d->read(o.other, &got, words + 16, sizeof got), HD_OK);
+        assert_int_equal(got, i);
+        assert_int_equal(d->event_finish(event), HD_OK);
+        assert_int_equal(d->event_done(event, &done), HD_OK);
+        assert_true(done);
+    }
+    hd_cudasim_lazy(false, 0);
+    d->event_free(event);
+    d->release(o.backend, memory);
+    close_all(&o);
+}
+
+static void timed_events_tell_a_time(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    const struct hd_device_table *d = o.table->device;
+    struct hd_event *begin = NULL, *end = NULL;
+    double seconds = -1;
+
+    (void)state;
+    assert_int_equal(d->event_new(o.backend, true, &begin), HD_OK);
+    assert_int_equal(d->event_new(o.backend, true, &end), HD_OK);
+    assert_int_equal(d->event_record(begin, o.stream), HD_OK);
+    assert_int_equal(d->event_record(end, o.stream), HD_OK);
+    assert_int_equal(d->event_finish(end), HD_OK);
+    assert_int_equal(d->event_elapsed(begin, end, &seconds), HD_OK);
+    assert_true(seconds >= 0);
+    d->event_free(begin);
+    d->event_free(end);
+    close_all(&o);
+}
+
+/* ---- Who multiplies ---- */
+
+/* How many kernels of ours a product of [8, 8] x [8, 8] in bf16 launches, with this much added to
+ * the distance of rows and to the addresses, in elements. The library's are not counted. */
+static uint64_t own_launches(const struct hd_backend_options *options, int64_t ld_more,
+                             int64_t begin, enum hd_dtype c_dtype)
+{
+    struct opened o = open_all(options);
+    uint64_t launches;
+    void *memory = NULL;
+    struct hd_gemm_args a = {.M = 8,
+                             .N = 8,
+                             .K = 8,
+                             .lda = 8 + ld_more,
+                             .ldb = 8 + ld_more,
+                             .ldc = 8,
+                             .trans_b = true,
+                             .ab_dtype = HD_BF16,
+                             .c_dtype = c_dtype};
+
+    assert_int_equal(o.table->device->reserve(o.backend, (int64_t)64 << 20, true, &memory), HD_OK);
+    a.a = (uint16_t *)memory + begin;
+    a.b = (uint16_t *)memory + 1024 + begin;
+    a.c = (uint16_t *)memory + 2048;
+    a.scratch = (char *)memory + 65536;
+    launches = hd_cudasim_launches();
+    assert_int_equal(o.table->prepare(o.backend, HD_K_gemm, &a), HD_OK);
+    assert_int_equal(hd_cudasim_launches(), launches);
+    assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_OK);
+    launches = hd_cudasim_launches() - launches;
+    assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+    o.table->device->release(o.backend, memory);
+    close_all(&o);
+    return launches;
+}
+
+static void the_library_multiplies_what_it_takes_and_own_code_the_rest(void **state)
+{
+    const struct hd_backend_options own = {.threads = 1, .gemm_by = HD_GEMM_BY_OWN};
+
+    (void)state;
+    assert_int_equal(own_launches(&plain_options, 0, 0, HD_BF16), 0);
+    assert_int_equal(own_launches(&plain_options, 0, 0, HD_F32), 0);
+    assert_int_equal(own_launches(&plain_options, 2, 2, HD_BF16), 0);
+    assert_int_equal(own_launches(&plain_options, 1, 0, HD_BF16), 1); /* an odd distance */
+    assert_int_equal(own_launches(&plain_options, 0, 1, HD_BF16), 1); /* an odd address */
+    assert_int_equal(own_launches(&own, 0, 0, HD_BF16), 1);
+}
+
+/* One column of a, one row of b: the product is theirs rounded. TF32 keeps 10 bits: 1 + 2^-11 is a
+ * tie between 1 and 1 + 2^-10 and goes to the even one. */
+static void tf32_rounds_factors_only_where_it_is_asked_for(void **state)
+{
+    (void)state;
+    for (int tf32 = 0; tf32 < 2; tf32++) {
+        const struct hd_backend_options options = {.threads = 1, .tf32 = tf32};
+        struct opened o = open_all(&options);
+        void *memory = NULL;
+        float *x;
+        struct hd_gemm_args a = {
+            .M = 1, .N = 1, .K = 1, .lda = 1, .ldb = 1, .ldc = 1, .ab_dtype = HD_F32};
+
+        assert_int_equal(o.table->device->reserve(o.backend, (int64_t)64 << 20, true, &memory),
+                         HD_OK);
+        x = memory;
+        a.a = x;
+        a.b = x + 16;
+        a.c = x + 32;
+        a.scratch = x + 64;
+        x[0] = 1 + 0x1p-11f;
+        x[16] = 1;
+        assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_OK);
+        assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+        assert_true(x[32] == (tf32 ? 1 : 1 + 0x1p-11f));
+        o.table->device->release(o.backend, memory);
+        close_all(&o);
+    }
+}
+
+/* ---- The peak ---- */
+
+/* A name that is known has its maker's number, whatever clock is told; others are reckoned:
+ * 100 multiprocessors of sm_90 at 1 GHz do 4096 operations of bf16 a cycle, half that in TF32, and
+ * 256 in fp32. */
+static void the_peak_is_what_is_sold_or_what_is_reckoned(void **state)
+{
+    (void)state;
+    assert_true(hd_cuda_peak("NVIDIA H100 80GB HBM3", 90, 132, 1e9, HD_BF16, false) == 989.4e12);
+    assert_true(hd_cuda_peak("NVIDIA H200", 90, 132, 1e9, HD_F16, false) == 989.4e12);
+    assert_true(hd_cuda_peak("NVIDIA H100 PCIe", 90, 114, 1e9, HD_BF16, false) == 756e12);
+    assert_true(hd_cuda_peak("NVIDIA A100-SXM4-80GB", 80, 108, 1e9, HD_F32, true) == 156e12);
+    assert_true(hd_cuda_peak("NVIDIA A100-SXM4-80GB", 80, 108, 1e9, HD_F32, false) == 19.5e12);
+    assert_true(hd_cuda_peak("NVIDIA RTX A1000", 90, 100, 1e9, HD_BF16, false) == 100e9 * 4096);
+    assert_true(hd_cuda_peak("GPU of tomorrow", 90, 100, 1e9, HD_BF16, false) == 100e9 * 4096);
+    assert_true(hd_cuda_peak("GPU of tomorrow", 90, 100, 1e9, HD_F32, true) == 100e9 * 2048);
+    assert_true(hd_cuda_peak("GPU of tomorrow", 90, 100, 1e9, HD_F32, false) == 100e9 * 256);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(traits_are_the_devices),
+        cmocka_unit_test(a_device_that_is_not_there_is_refused_by_number),
+        cmocka_unit_test(a_reservation_is_zeros_and_comes_back),
+        cmocka_unit_test(too_much_is_told_with_what_there_is),
+        cmocka_unit_test(bytes_go_in_and_out_in_order),
+        cmocka_unit_test(an_event_orders_two_streams),
+        cmocka_unit_test(timed_events_tell_a_time),
+        cmocka_unit_test(the_library_multiplies_what_it_takes_and_own_code_the_rest),
+        cmocka_unit_test(tf32_rounds_factors_only_where_it_is_asked_for),
+        cmocka_unit_test(the_peak_is_what_is_sold_or_what_is_reckoned),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

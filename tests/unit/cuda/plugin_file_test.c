@@ -1,0 +1,203 @@
+/* plugin_file: what can be known of libheddle_cuda.so without a GPU: what it is linked against,
+ * what it says where there is no driver, and what the assembler reported of its kernels. */
+#include <elf.h>
+#include <errno.h>
+#include <glob.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "kernels/plugin.h"
+
+/* ---- Its sections ---- */
+
+struct image {
+    char *bytes;
+    size_t size_bytes;
+};
+
+static struct image read_image(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    struct image image = {0};
+    long size;
+
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    size = ftell(file);
+    assert_true(size > (long)sizeof(Elf64_Ehdr));
+    image.size_bytes = (size_t)size;
+    image.bytes = malloc(image.size_bytes);
+    assert_non_null(image.bytes);
+    rewind(file);
+    assert_true(fread(image.bytes, 1, image.size_bytes, file) == image.size_bytes);
+    (void)fclose(file);
+    return image;
+}
+
+static const Elf64_Shdr *find_section(const struct image *image, uint32_t type)
+{
+    const Elf64_Ehdr *header = (const Elf64_Ehdr *)image->bytes;
+    const Elf64_Shdr *sections = (const Elf64_Shdr *)(image->bytes + header->e_shoff);
+
+    for (int i = 0; i < header->e_shnum; i++)
+        if (sections[i].sh_type == type)
+            return &sections[i];
+    fail_msg("the file has no section of type %u", type);
+    return NULL;
+}
+
+static const char *text_of(const struct image *image, const Elf64_Shdr *section)
+{
+    const Elf64_Ehdr *header = (const Elf64_Ehdr *)image->bytes;
+    const Elf64_Shdr *sections = (const Elf64_Shdr *)(image->bytes + header->e_shoff);
+
+    return image->bytes + sections[section->sh_link].sh_offset;
+}
+
+static int count_needed(const struct image *image, const char *begin)
+{
+    const Elf64_Shdr *section = find_section(image, SHT_DYNAMIC);
+    const Elf64_Dyn *all = (const Elf64_Dyn *)(image->bytes + section->sh_offset);
+    int count = 0;
+
+    for (size_t i = 0; i < section->sh_size / sizeof *all; i++)
+        if (all[i].d_tag == DT_NEEDED) {
+            const char *name = text_of(image, section) + all[i].d_un.d_val;
+
+            count += strncmp(name, begin, strlen(begin)) == 0;
+        }
+    return count;
+}
+
+/* Goal: it loads where there is no driver, and where no CUDA runtime is. Method: the names it
+ * needs: cuBLASLt's is there (so names are read at all), the driver's and the runtime's are not. */
+static void neither_the_driver_nor_the_runtime_is_needed(void **state)
+{
+    struct image image = read_image(CUDA_PLUGIN);
+
+    (void)state;
+    assert_int_equal(count_needed(&image, "libcublasLt.so"), 1);
+    assert_int_equal(count_needed(&image, "libcuda.so"), 0);
+    assert_int_equal(count_needed(&image, "libnvidia-ml.so"), 0);
+    assert_int_equal(count_needed(&image, "libcudart.so"), 0);
+    free(image.bytes);
+}
+
+/* Goal: nothing of it meets a symbol of another program. Method: what it defines for others. */
+static void only_the_getters_are_exported(void **state)
+{
+    struct image image = read_image(CUDA_PLUGIN);
+    const Elf64_Shdr *section = find_section(&image, SHT_DYNSYM);
+    const Elf64_Sym *all = (const Elf64_Sym *)(image.bytes + section->sh_offset);
+    int getters = 0;
+
+    (void)state;
+    for (size_t i = 0; i < section->sh_size / sizeof *all; i++) {
+        const char *name = text_of(&image, section) + all[i].st_name;
+
+        if (all[i].st_shndx == SHN_UNDEF)
+            continue;
+        if (strncmp(name, "hd_cuda_plugin", strlen("hd_cuda_plugin")) != 0)
+            fail_msg("%s is visible to others", name);
+        getters++;
+    }
+    assert_true(getters >= 2);
+    free(image.bytes);
+}
+
+/* ---- Where it is loaded ---- */
+
+/* Goal: a machine without a driver learns it in one line and goes on; one with a GPU gets the
+ * table. Either is a result; which one is right is what the system says. */
+static void it_loads_and_says_what_is_missing(void **state)
+{
+    const bool has_driver = access("/dev/nvidiactl", F_OK) == 0;
+    const struct hd_backend_table *table = NULL;
+    enum hd_status st;
+
+    (void)state;
+    assert_int_equal(setenv(HD_PLUGIN_ENV, CUDA_PLUGIN, 1), 0);
+    st = hd_plugin_cuda(&table);
+    if (has_driver && !st) {
+        assert_string_equal(table->name, "cuda");
+        assert_non_null(table->device);
+        return;
+    }
+    assert_int_equal(st, HD_UNSUPPORTED);
+    assert_null(table);
+    assert_null(strchr(hd_err_message(), '\n'));
+    if (!has_driver)
+        assert_non_null(strstr(hd_err_message(), "driver"));
+}
+
+/* ---- What the assembler reported ---- */
+
+/* The kernels of a report and how many of them spill registers. */
+static void read_report(const char *path, int *kernels, int *spilling)
+{
+    FILE *file = fopen(path, "r");
+    char line[4096];
+
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        const char *at = strstr(line, "bytes stack frame, ");
+        int stores, loads;
+
+        if (!at)
+            continue;
+        assert_int_equal(
+            sscanf(at, "bytes stack frame, %d bytes spill stores, %d", &stores, &loads), 2);
+        ++*kernels;
+        *spilling += stores > 0 || loads > 0;
+    }
+    (void)fclose(file);
+}
+
+/* Goal: kernels that hold their sums in registers do. Method: the reports that compile.sh left
+ * beside the objects of attention, norms and products. */
+static void no_kernel_that_counts_spills_registers(void **state)
+{
+    static const char *const stems[] = {"norm", "head_norm", "gemm_own", "moe_gemm"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof stems / sizeof stems[0]; i++) {
+        glob_t found;
+        char pattern[1024];
+
+        (void)snprintf(pattern, sizeof pattern, CUDA_REPORTS "/%s*.ptxas", stems[i]);
+        if (glob(pattern, 0, NULL, &found)) {
+            fail_msg("there is no report %s", pattern);
+            continue;
+        }
+        for (size_t n = 0; n < found.gl_pathc; n++) {
+            int kernels = 0, spilling = 0;
+
+            read_report(found.gl_pathv[n], &kernels, &spilling);
+            if (spilling || !kernels)
+                fail_msg("%s: %d of %d kernels spill registers", found.gl_pathv[n], spilling,
+                         kernels);
+        }
+        globfree(&found);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neither_the_driver_nor_the_runtime_is_needed),
+        cmocka_unit_test(only_the_getters_are_exported),
+        cmocka_unit_test(it_loads_and_says_what_is_missing),
+        cmocka_unit_test(no_kernel_that_counts_spills_registers),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
