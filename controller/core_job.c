@@ -334,9 +334,10 @@ static void announce_start(struct hd_core *core, struct core_job *job,
     if (plan->ep > 1)
         (void)snprintf(experts, sizeof experts, ", ep %d", plan->ep);
     core_event(core, job, "starting", record->attempt, -1, record->plan.ranks[0].node_name,
-               "attempt %d on %s: %d %s devices, %s%s, micro-batch %d, %s", record->attempt,
+               "attempt %d on %s: %d %s device%s, %s%s, micro-batch %d, %s", record->attempt,
                nodes.failed ? "" : nodes.data, plan->rank_count,
-               hd_device_kind_name((int)plan->device), layout, experts, plan->micro_batch, from);
+               hd_device_kind_name((int)plan->device), plan->rank_count == 1 ? "" : "s", layout,
+               experts, plan->micro_batch, from);
     hd_text_free(&nodes);
 }
 

@@ -48,6 +48,9 @@ static enum hd_status find(char ret_path[PATH_MAX])
                     "there is no %s; it is built where nvcc is found, and " HD_PLUGIN_ENV
                     " may name one elsewhere",
                     ret_path);
+    /* without a driver there is no need to load it, and what it needs: hundreds of megabytes */
+    if (!st && !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
+        st = hd_err(HD_UNSUPPORTED, "no NVIDIA driver: libcuda.so.1 is not there");
     return st;
 }
 

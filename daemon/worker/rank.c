@@ -40,6 +40,7 @@ struct rank {
     int link_fd;
     struct hd_shm_fds fds;
     const struct hd_backend_table *backend;
+    struct hd_worker_device device;  /* where backend has memory of its own */
     const char *node, *data_address; /* with ranks on other nodes, else NULL */
     struct hd_link *link;
     struct hd_comm *comm;
@@ -161,6 +162,8 @@ static enum hd_status connect(struct rank *r, const char *job_path)
         st = hd_worker_backend(&r->job, &r->backend);
     if (st)
         return st;
+    if (r->backend->device)
+        return hd_worker_device_open(r->backend, &r->job, r->world, &r->device, &r->comm);
     return r->data_address ? meet_at_doors(r) : meet_here(r);
 }
 
@@ -259,12 +262,13 @@ static enum hd_status set_up(struct rank *r)
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
     struct hd_token_cache tokens;
     const struct hd_trainer_options options = {.backend = r->backend,
+                                               .instance = r->device.instance,
                                                .comm = r->comm,
                                                .rank = (int)r->rank,
                                                .tokenizer = &tokenizer,
                                                .tokens = &tokens};
     enum hd_status st = make_tokens(r, &tokenizer, &tokens);
-    char text[160], bytes[32], huge[32];
+    char text[160], bytes[32], huge[32], where[64];
     const struct hd_reservation *m;
     struct hd_text data = {0};
 
@@ -275,10 +279,13 @@ static enum hd_status set_up(struct rank *r)
         return st;
     m = hd_trainer_reservation(r->trainer);
     hd_text_format_bytes(m->private_bytes + m->visible_bytes, bytes);
+    (void)snprintf(where, sizeof where, "on the GPU");
     hd_text_format_bytes(m->private_huge + m->visible_huge, huge);
-    (void)snprintf(
-        text, sizeof text, "%lld parameters, %s reserved per rank, %s of it on huge pages",
-        (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry), bytes, huge);
+    if (!r->backend->device)
+        (void)snprintf(where, sizeof where, "%s of it on huge pages", huge);
+    (void)snprintf(text, sizeof text, "%lld parameters, %s reserved per rank, %s",
+                   (long long)hd_registry_global_count(&hd_trainer_layout(r->trainer)->registry),
+                   bytes, where);
     say(r, HD_LINK_LEVEL_INFO, text);
     if (r->data_address) {
         hd_text_format_bytes((int64_t)hd_gloo_memory_bytes((int)r->world), bytes);
@@ -620,6 +627,7 @@ int hd_worker_rank(int argc, char **argv)
     hd_tensorboard_close(r.board);
     hd_trainer_free(r.trainer);
     hd_comm_free(r.comm);
+    hd_worker_device_close(&r.device);
     hd_link_close(r.link);
     hd_arena_done(&r.arena);
     return exit_status(&r, st);

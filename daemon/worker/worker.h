@@ -8,6 +8,8 @@
 #ifndef HD_WORKER_WORKER_H
 #define HD_WORKER_WORKER_H
 
+#include <stdint.h>
+
 #include "base/status.h"
 
 /* Each takes the arguments behind the verb and returns the exit status. */
@@ -29,6 +31,19 @@ struct hd_backend_table;
 struct hd_job;
 enum hd_status hd_worker_backend(const struct hd_job *job,
                                  const struct hd_backend_table **ret_table);
+
+/* The endpoint of a rank whose memory lies on a device, and the instance that it shares with the
+ * trainer. */
+struct hd_comm;
+struct hd_worker_device {
+    const struct hd_backend_table *table;
+    struct hd_backend *instance;
+    struct hd_comm_hub *hub;
+};
+enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const struct hd_job *job,
+                                     int64_t world, struct hd_worker_device *ret_device,
+                                     struct hd_comm **ret_comm);
+void hd_worker_device_close(struct hd_worker_device *device); /* behind comm and trainer */
 
 /* Exit statuses of the verbs for people, those of the heddle command (rank has those of link.h). */
 enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER_FAILED = 6 };
