@@ -1,0 +1,34 @@
+/* train_gpu: what its files share: the driver, which reads the command line and starts PyTorch; and
+ * our run, which trains and says where the time went.
+ */
+#ifndef HD_TESTS_BENCH_TRAIN_GPU_H
+#define HD_TESTS_BENCH_TRAIN_GPU_H
+
+#include <stdio.h>
+
+#include "kernels/kernels.h"
+
+/* What is trained: a model's shape, and how many sequences a step has. */
+struct gpu_case {
+    const char *name, *what, *family;
+    int64_t layers, hidden, heads, kv_heads, head_width, ffn_hidden, vocab, context;
+    int64_t micro_batch, global_batch;
+    int64_t probe_bytes; /* of each array by which the bandwidth is measured */
+};
+const struct gpu_case *gpu_case_find(const char *name); /* NULL: none of this name */
+const struct gpu_case *gpu_case_at(int i);              /* NULL behind the last */
+
+struct gpu_run {
+    const struct hd_backend_table *table; /* of a device */
+    const char *precision;
+    int warm_up, steps; /* steps that are not timed, and that are */
+};
+
+/* Trains, prints the report to `out`; ret_ms: the median step. */
+enum hd_status train_gpu_ours(const struct gpu_case *c, const struct gpu_run *run, FILE *out,
+                              double *ret_ms);
+
+double train_gpu_median(const double *values, int count);
+enum { TRAIN_GPU_STEPS_MAX = 1000 };
+
+#endif

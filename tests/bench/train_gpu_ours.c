@@ -1,0 +1,492 @@
+/* Our run of train_gpu: one rank that trains on a device, its step time, and the device's time by
+ * class of kernel beside the floor of each launch. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/random.h"
+#include "comm/local.h"
+#include "data/token_writer.h"
+#include "program/dry.h"
+#include "tests/bench/train_gpu.h"
+#include "train/train.h"
+
+static const struct gpu_case cases[] = {
+    {"124m", "GPT-2 124M, T 1024", "gpt2", 12, 768, 12, 12, 64, 3072, 50257, 1024, 32, 128,
+     256 << 20},
+    {"1558m", "GPT-2 1558M, T 1024", "gpt2", 48, 1600, 25, 25, 64, 6400, 50257, 1024, 8, 32,
+     256 << 20},
+    {"qwen", "Qwen2.5-1.5B, T 1024", "qwen2", 28, 1536, 12, 2, 128, 8960, 151936, 1024, 8, 32,
+     256 << 20},
+    {"llama", "Llama type, 1.2B, T 4096", "llama", 16, 2048, 32, 8, 64, 8192, 128256, 4096, 2, 8,
+     256 << 20},
+    {"toy", "2 layers, for the emulator", "gpt2", 2, 64, 1, 1, 64, 128, 67, 16, 1, 2, 1 << 14},
+};
+
+const struct gpu_case *gpu_case_at(int i)
+{
+    return i >= 0 && (size_t)i < sizeof cases / sizeof cases[0] ? &cases[i] : NULL;
+}
+
+const struct gpu_case *gpu_case_find(const char *name)
+{
+    for (int i = 0; gpu_case_at(i); i++)
+        if (!strcmp(cases[i].name, name))
+            return &cases[i];
+    return NULL;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double train_gpu_median(const double *values, int count)
+{
+    double sorted[TRAIN_GPU_STEPS_MAX];
+
+    memcpy(sorted, values, (size_t)count * sizeof *values);
+    qsort(sorted, (size_t)count, sizeof *sorted, by_size);
+    return count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+}
+
+/* ---- the job ---- */
+
+static void word(char *ret_word, const char *text)
+{
+    (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
+}
+
+static struct hd_job job_of(const struct gpu_case *c, const struct gpu_run *run,
+                            struct hd_job_file *file)
+{
+    const bool gpt2 = !strcmp(c->family, "gpt2");
+    struct hd_job j = {.layers = c->layers,
+                       .hidden = c->hidden,
+                       .heads = c->heads,
+                       .kv_heads = c->kv_heads,
+                       .head_width = c->head_width,
+                       .qkv_bias = strcmp(c->family, "llama") != 0,
+                       .out_bias = gpt2,
+                       .mlp_bias = gpt2,
+                       .rope_factor = 1,
+                       .ffn_hidden = c->ffn_hidden,
+                       .vocab = c->vocab,
+                       .context = c->context,
+                       .rope_theta = 1e6,
+                       .norm_eps = 1e-5,
+                       .tie_embeddings = true,
+                       .steps = 1000000,
+                       .global_batch = c->global_batch,
+                       .lr_peak = 6e-4,
+                       .lr_min = 6e-4,
+                       .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .adam_eps = 1e-8,
+                       .weight_decay = 0.1,
+                       .clip = 1,
+                       .seed = 1,
+                       .threads = 1,
+                       .pp = 1,
+                       .dp = 1,
+                       .cp = 1,
+                       .tp = 1,
+                       .ep = 1,
+                       .micro_batch = c->micro_batch,
+                       .job_id = 1,
+                       .attempt = 1,
+                       .train = file,
+                       .train_count = 1};
+
+    word(j.name, "bench");
+    word(j.family, c->family);
+    word(j.rope_scaling, "none");
+    word(j.positions, gpt2 ? "learned" : "rope");
+    word(j.cp_exchange, "ring");
+    word(j.tokenizer, "none");
+    word(j.order, "sequential");
+    word(j.documents, "joined");
+    word(j.lr_decay, "constant");
+    word(j.precision, run->precision);
+    word(j.device, "cuda");
+    word(j.base_manifest_hash, "-");
+    return j;
+}
+
+/* Random tokens of the whole vocabulary, for a few steps: they are read over and over. */
+static enum hd_status write_tokens(const struct gpu_case *c, const char *path, int64_t *ret_bytes)
+{
+    const int64_t count = 4 * c->global_batch * (c->context + 1);
+    struct hd_token_writer *writer;
+    enum hd_status st = hd_token_writer_open(path, HD_TOKEN_FORMAT_NPY, 4, &writer);
+    FILE *file;
+
+    if (st)
+        return st;
+    for (int64_t i = 0; !st && i < count; i++) {
+        const int32_t id = (int32_t)(hd_random_u64(1, (uint64_t)i) % (uint64_t)c->vocab);
+
+        st = hd_token_writer_add(writer, &id, 1);
+    }
+    if (st) {
+        hd_token_writer_drop(writer);
+        return st;
+    }
+    st = hd_token_writer_finish(writer);
+    if (st)
+        return st;
+    file = fopen(path, "rbe");
+    if (!file || fseek(file, 0, SEEK_END))
+        st = hd_err(HD_IO, "cannot look at %s", path);
+    else
+        *ret_bytes = ftell(file);
+    if (file)
+        (void)fclose(file);
+    return st;
+}
+
+/* ---- what the device can do ---- */
+
+struct limits {
+    double peak, bandwidth; /* operations, and bytes read and written, per second */
+};
+
+/* out = a + b over three arrays, best of a few. */
+static enum hd_status time_adds(const struct hd_backend_table *table, struct hd_stream *stream,
+                                struct hd_event *events[2], char *pool, int64_t bytes,
+                                double *ret_seconds)
+{
+    const struct hd_add_args args = {.out = pool,
+                                     .a = pool + bytes,
+                                     .b = pool + 2 * bytes,
+                                     .N = bytes / (int64_t)sizeof(float),
+                                     .dtype = HD_F32};
+    enum hd_status st = HD_OK;
+
+    *ret_seconds = 1e30;
+    for (int i = 0; !st && i < 6; i++) {
+        double seconds = 0;
+
+        st = table->device->event_record(events[0], stream);
+        if (!st)
+            st = hd_launch(stream, HD_K_add, &args);
+        if (!st)
+            st = table->device->event_record(events[1], stream);
+        if (!st)
+            st = table->device->event_finish(events[1]);
+        if (!st)
+            st = table->device->event_elapsed(events[0], events[1], &seconds);
+        if (!st && i > 0 && seconds < *ret_seconds)
+            *ret_seconds = seconds;
+    }
+    return st;
+}
+
+static enum hd_status measure(const struct gpu_case *c, const struct gpu_run *run,
+                              struct hd_backend *backend, struct limits *ret_limits)
+{
+    const struct hd_backend_table *table = run->table;
+    struct hd_event *events[2] = {NULL, NULL};
+    struct hd_stream *stream = NULL;
+    void *pool = NULL;
+    double seconds = 1;
+    enum hd_status st = table->stream_open(backend, &stream);
+
+    for (int i = 0; !st && i < 2; i++)
+        st = table->device->event_new(backend, true, &events[i]);
+    if (!st)
+        st = table->device->reserve(backend, 3 * c->probe_bytes, false, &pool);
+    if (!st)
+        st = time_adds(table, stream, events, pool, c->probe_bytes, &seconds);
+    if (pool)
+        table->device->release(backend, pool);
+    for (int i = 0; i < 2; i++)
+        if (events[i])
+            table->device->event_free(events[i]);
+    if (stream)
+        table->stream_close(stream);
+    ret_limits->bandwidth = 3 * (double)c->probe_bytes / (seconds > 1e-9 ? seconds : 1e-9);
+    ret_limits->peak =
+        table->measure_peak(backend, strcmp(run->precision, "fp32") ? HD_BF16 : HD_F32);
+    return st;
+}
+
+/* ---- where the time goes ---- */
+
+#define CLASSES(X)             \
+    X(PRODUCTS, "products")    \
+    X(ATTENTION, "attention")  \
+    X(NORMS, "norms")          \
+    X(ELEMENTS, "elements")    \
+    X(EMBEDDING, "embeddings") \
+    X(LOSS, "loss")            \
+    X(UPDATE, "update")        \
+    X(EXPERTS, "experts' rows")
+
+enum class {
+#define X(name, text) CLASS_##name,
+    CLASSES(X)
+#undef X
+        CLASS_COUNT
+};
+
+static enum class class_of(enum hd_kernel kernel) {
+    static const struct {const char * begin; enum class class;}
+names[] = {
+    {"gemm", CLASS_PRODUCTS},       {"grouped_gemm", CLASS_PRODUCTS},
+    {"attention", CLASS_ATTENTION}, {"rmsnorm", CLASS_NORMS},
+    {"layernorm", CLASS_NORMS},     {"head_norm", CLASS_NORMS},
+    {"embedding", CLASS_EMBEDDING}, {"cross_entropy", CLASS_LOSS},
+    {"step_", CLASS_UPDATE},        {"square_sums", CLASS_UPDATE},
+    {"adamw", CLASS_UPDATE},        {"route_", CLASS_EXPERTS},
+    {"assign", CLASS_EXPERTS},      {"permute", CLASS_EXPERTS},
+    {"combine", CLASS_EXPERTS},     {"regroup", CLASS_EXPERTS},
+};
+const char *name = hd_kernel_info(kernel)->name;
+
+for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (!strncmp(name, names[i].begin, strlen(names[i].begin)))
+        return names[i].class;
+return CLASS_ELEMENTS;
+}
+
+/* Launches of one step, each between two events. */
+enum { LAUNCHES_MAX = 1 << 16 };
+struct launches {
+    const struct hd_device_table *device;
+    struct hd_backend *backend;
+    struct hd_stream *stream;
+    struct hd_event *events[2 * LAUNCHES_MAX];
+    const struct hd_node *nodes[LAUNCHES_MAX];
+    int count, made; /* of this step; events */
+    bool left_out;   /* more launches than there is room for */
+    enum hd_status failed;
+};
+
+static void record(struct launches *l, int event)
+{
+    while (!l->failed && l->made <= event) {
+        l->failed = l->device->event_new(l->backend, true, &l->events[l->made]);
+        l->made += !l->failed;
+    }
+    if (!l->failed)
+        l->failed = l->device->event_record(l->events[event], l->stream);
+}
+
+static bool is_kernel(struct launches *l, enum hd_span_kind kind, const struct hd_node *node)
+{
+    if (kind != HD_SPAN_LAUNCH || node->is_comm)
+        return false;
+    l->left_out |= l->count == LAUNCHES_MAX;
+    return l->count < LAUNCHES_MAX;
+}
+
+static void on_begin(void *context, enum hd_span_kind kind, const struct hd_node *node)
+{
+    struct launches *l = context;
+
+    if (is_kernel(l, kind, node))
+        record(l, 2 * l->count);
+}
+
+static void on_span(void *context, const struct hd_span *span)
+{
+    struct launches *l = context;
+
+    if (!is_kernel(l, span->kind, span->node))
+        return;
+    record(l, 2 * l->count + 1);
+    l->nodes[l->count++] = span->node;
+}
+
+struct class_time {
+    double seconds, floor;
+    int launches;
+};
+
+/* A product or attention can do no better than the peak or the bandwidth, the others than the
+ * latter. */
+static double floor_of(const struct hd_node *node, const struct limits *limits)
+{
+    const enum class class = class_of(node->kernel);
+    struct hd_costs costs = {0};
+    double by_bytes, by_flops;
+
+    hd_dry_node_costs(&costs, node);
+    by_bytes = (double)(costs.read_bytes + costs.write_bytes) / limits->bandwidth;
+    by_flops = class == CLASS_PRODUCTS || class == CLASS_ATTENTION ? costs.flops / limits->peak : 0;
+    return by_bytes > by_flops ? by_bytes : by_flops;
+}
+
+static enum hd_status add_up(const struct launches *l, const struct limits *limits,
+                             struct class_time ret_classes[CLASS_COUNT])
+{
+    for (int i = 0; i < l->count; i++) {
+        struct class_time *class = &ret_classes[class_of(l->nodes[i]->kernel)];
+        double seconds;
+        const enum hd_status st =
+            l->device->event_elapsed(l->events[2 * i], l->events[2 * i + 1], &seconds);
+
+        if (st)
+            return st;
+        class->seconds += seconds;
+        class->floor += floor_of(l->nodes[i], limits);
+        class->launches++;
+    }
+    return HD_OK;
+}
+
+static void print_classes(const struct class_time *classes, double step_ms, FILE *out)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        CLASSES(X)
+#undef X
+    };
+    double sum = 0, floor = 0;
+
+    fprintf(out, "  %-14s %8s %10s %7s %10s %7s\n", "class", "launches", "ms", "share", "floor ms",
+            "floor");
+    for (int i = 0; i < CLASS_COUNT; i++) {
+        const struct class_time *class = &classes[i];
+
+        if (!class->launches)
+            continue;
+        sum += class->seconds * 1e3;
+        floor += class->floor * 1e3;
+        fprintf(out, "  %-14s %8d %10.3f %6.1f%% %10.3f %6.1f%%\n", names[i], class->launches,
+                class->seconds * 1e3, 100 * class->seconds * 1e3 / step_ms, class->floor * 1e3,
+                100 * class->floor / class->seconds);
+    }
+    fprintf(out, "  %-14s %8s %10.3f %6.1f%% %10.3f\n", "all", "", sum, 100 * sum / step_ms, floor);
+}
+
+/* Two steps under events: the first makes them. */
+static enum hd_status show_classes(struct hd_trainer *t, const struct gpu_run *run,
+                                   struct hd_backend *backend, const struct limits *limits,
+                                   FILE *out)
+{
+    struct launches *l = calloc(1, sizeof *l);
+    struct class_time classes[CLASS_COUNT] = {{0, 0, 0}};
+    struct hd_step_result result = {0};
+    enum hd_status st = HD_OK;
+
+    if (!l)
+        return hd_err(HD_NO_MEMORY, "no memory for the launches of a step");
+    l->device = run->table->device;
+    l->backend = backend;
+    l->stream = hd_runner_stream(hd_trainer_runner(t));
+    hd_runner_profile(hd_trainer_runner(t), &(struct hd_profiler){on_begin, on_span, l});
+    for (int i = 0; !st && i < 2; i++) {
+        l->count = 0;
+        st = hd_trainer_step(t, 0, &result);
+    }
+    hd_runner_profile(hd_trainer_runner(t), NULL);
+    if (!st)
+        st = l->failed;
+    if (!st && l->left_out)
+        st = hd_err(HD_LIMIT, "a step has more than %d launches", LAUNCHES_MAX);
+    if (!st)
+        st = add_up(l, limits, classes);
+    if (!st)
+        print_classes(classes, result.step_ms, out);
+    for (int i = 0; i < l->made; i++)
+        l->device->event_free(l->events[i]);
+    free(l);
+    return st;
+}
+
+/* ---- the run ---- */
+
+static enum hd_status time_steps(struct hd_trainer *t, const struct gpu_case *c,
+                                 const struct gpu_run *run, const struct limits *limits, FILE *out,
+                                 double *ret_ms)
+{
+    const double tokens = (double)(c->global_batch * c->context);
+    const double flops = hd_model_flops_per_token(&hd_trainer_layout(t)->model.config);
+    const struct hd_memory *memory = &hd_trainer_layout(t)->memory;
+    double ms[TRAIN_GPU_STEPS_MAX], least = 1e30, most = 0, median;
+    struct hd_step_result result = {0};
+
+    for (int i = 0; i < run->warm_up + run->steps; i++) {
+        const enum hd_status st = hd_trainer_step(t, 0, &result);
+
+        if (st)
+            return st;
+        if (i < run->warm_up)
+            continue;
+        ms[i - run->warm_up] = result.step_ms;
+        least = result.step_ms < least ? result.step_ms : least;
+        most = result.step_ms > most ? result.step_ms : most;
+    }
+    median = train_gpu_median(ms, run->steps);
+    fprintf(out,
+            "  ours           %9.2f ms a step (%.2f .. %.2f) %9.0f tokens/s  MFU %.1f%%  "
+            "memory %.0f MiB\n",
+            median, least, most, tokens / median * 1e3,
+            100 * flops * tokens / median * 1e3 / limits->peak,
+            (double)(memory->private_bytes + memory->visible_bytes) / 1048576);
+    fprintf(out,
+            "  MFU = %.4g GFLOP per token (6 per weight that multiplies, and causal attention) x "
+            "tokens/s / %.4g TFLOP/s; bandwidth %.4g TB/s; loss %.4f\n",
+            flops * 1e-9, limits->peak * 1e-12, limits->bandwidth * 1e-12, result.loss);
+    *ret_ms = median;
+    return HD_OK;
+}
+
+static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run, const char *tokens,
+                            FILE *out, double *ret_ms)
+{
+    struct hd_job_file file = {.path = tokens};
+    struct hd_trainer_options options = {.backend = run->table};
+    struct limits limits = {0, 0};
+    struct hd_comm_hub *hub = NULL;
+    struct hd_trainer *t = NULL;
+    struct hd_job job;
+    enum hd_status st = write_tokens(c, tokens, &file.size_bytes);
+
+    job = job_of(c, run, &file);
+    if (!st)
+        st = run->table->open(&(struct hd_backend_options){.threads = 1}, &options.instance);
+    if (!st)
+        st = measure(c, run, options.instance, &limits);
+    if (!st)
+        st = hd_comm_hub_new(1, &hub);
+    if (!st)
+        st = hd_comm_open_local(
+            hub, 0, &(struct hd_comm_device){.table = run->table, .backend = options.instance},
+            HD_STEP_DEADLINE_MS, &options.comm);
+    if (!st)
+        st = hd_trainer_new(&job, &options, &t);
+    if (!st)
+        st = hd_trainer_init(t);
+    if (!st)
+        st = time_steps(t, c, run, &limits, out, ret_ms);
+    if (!st)
+        st = show_classes(t, run, options.instance, &limits, out);
+    hd_trainer_free(t);
+    if (options.comm)
+        hd_comm_free(options.comm);
+    if (hub)
+        hd_comm_hub_free(hub);
+    if (options.instance)
+        run->table->close(options.instance);
+    return st;
+}
+
+enum hd_status train_gpu_ours(const struct gpu_case *c, const struct gpu_run *run, FILE *out,
+                              double *ret_ms)
+{
+    char dir[] = "/tmp/train_gpu.XXXXXX", tokens[sizeof dir + sizeof "/tokens.npy"];
+    enum hd_status st;
+
+    if (!mkdtemp(dir))
+        return hd_err(HD_IO, "cannot make a folder in /tmp");
+    (void)snprintf(tokens, sizeof tokens, "%s/tokens.npy", dir);
+    st = train(c, run, tokens, out, ret_ms);
+    (void)unlink(tokens);
+    (void)rmdir(dir);
+    return st;
+}
