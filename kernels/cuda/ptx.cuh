@@ -1,4 +1,5 @@
-/* ptx: the instructions that CUDA C++ has no name for: matrix loads, asynchronous copies, mma.
+/* ptx: the instructions that CUDA C++ has no name for: matrix loads, asynchronous copies, mma,
+ * exp2.
  *
  * Fragments are the PTX ISA's: with g = lane / 4 and t = lane % 4 * 2,
  *     a[0] a[1] a[2] a[3]   rows g, g + 8, g, g + 8; columns t, t + 1 (a[0], a[1]), t + 8, t + 9
@@ -66,7 +67,22 @@ inline void mma_m16n8k16<f16>(float d[4], const uint32_t a[4], const uint32_t b[
     hd_cudasim_mma(d, a, b, false, HD_CUDASIM_SITE);
 }
 
+static inline float exp2_approx(float x)
+{
+    return exp2f(x);
+}
+
 #else
+
+/* 2^x within 2 units in the last place, by one instruction; what is below the normal numbers is 0.
+ */
+__device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 __device__ __forceinline__ uint32_t hd_shared_address(const void *smem)
 {

@@ -135,6 +135,44 @@ hd_dry_attention_backward_panels(const struct hd_attention_backward_args *a)
     return l;
 }
 
+/* ---- on a GPU ---- */
+
+static int64_t take_sights(struct hd_dry_attention_sights *sights, int64_t bytes)
+{
+    const int64_t offset = sights->bytes;
+
+    sights->bytes += round_up(bytes, HD_TENSOR_ALIGN);
+    return offset;
+}
+
+static struct hd_dry_attention_sights sights_of(int64_t B, int64_t q_len, int64_t kv_len)
+{
+    const int64_t granule = HD_DRY_ATTENTION_GRANULE, word = (int64_t)sizeof(int32_t);
+    struct hd_dry_attention_sights s = {.q_pad = round_up(q_len, HD_DRY_ATTENTION_PAD),
+                                        .kv_pad = round_up(kv_len, HD_DRY_ATTENTION_PAD)};
+
+    s.keys = take_sights(&s, B * s.kv_pad * word);
+    s.key_extents = take_sights(&s, B * s.kv_pad / granule * 2 * word);
+    s.queries = take_sights(&s, B * s.q_pad * 2 * word);
+    s.query_extents = take_sights(&s, B * s.q_pad / granule * 4 * word);
+    return s;
+}
+
+struct hd_dry_attention_sights
+hd_dry_attention_forward_sights(const struct hd_attention_forward_args *a)
+{
+    return sights_of(a->B, a->q_len, a->kv_len);
+}
+
+struct hd_dry_attention_sights
+hd_dry_attention_backward_sights(const struct hd_attention_backward_args *a)
+{
+    struct hd_dry_attention_sights s = sights_of(a->B, a->q_len, a->kv_len);
+
+    s.stats = take_sights(&s, a->B * a->H * s.q_pad * 2 * (int64_t)sizeof(float));
+    return s;
+}
+
 bool hd_dry_attention_is_on_panels(enum hd_dtype dtype, int64_t group_rows,
                                    const struct hd_traits *traits)
 {
@@ -145,6 +183,8 @@ bool hd_dry_attention_is_on_panels(enum hd_dtype dtype, int64_t group_rows,
 int64_t hd_dry_scratch_attention_forward(const struct hd_attention_forward_args *args,
                                          const struct hd_traits *traits)
 {
+    if (hd_traits_is_cuda(traits))
+        return hd_dry_attention_forward_sights(args).bytes;
     if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
         return hd_dry_attention_forward_panels(args).thread_bytes * traits->threads;
     return hd_dry_attention_forward_layout(args).thread_floats * traits->threads *
@@ -154,6 +194,8 @@ int64_t hd_dry_scratch_attention_forward(const struct hd_attention_forward_args 
 int64_t hd_dry_scratch_attention_backward(const struct hd_attention_backward_args *args,
                                           const struct hd_traits *traits)
 {
+    if (hd_traits_is_cuda(traits))
+        return hd_dry_attention_backward_sights(args).bytes;
     if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
         return hd_dry_attention_backward_panels(args).thread_bytes * traits->threads;
     return hd_dry_attention_backward_layout(args).thread_floats * traits->threads *

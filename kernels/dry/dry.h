@@ -185,4 +185,25 @@ hd_dry_attention_forward_panels(const struct hd_attention_forward_args *args);
 struct hd_dry_attention_panels
 hd_dry_attention_backward_panels(const struct hd_attention_backward_args *args);
 
+/* Attention on a GPU: a pass of its own writes down, once for all heads, which keys every query
+ * sees, as a range of indices, and the extremes over granules of both, by which tiles are left out.
+ * Offsets in bytes; lengths padded so that a tile never ends between two sequences. */
+enum {
+    HD_DRY_ATTENTION_GRANULE = 32, /* queries, keys */
+    HD_DRY_ATTENTION_PAD = 128     /* the largest tile of either */
+};
+struct hd_dry_attention_sights {
+    int64_t q_pad, kv_pad; /* q_len, kv_len rounded up to PAD */
+    int64_t keys;          /* [B, kv_pad] int32: the key's index */
+    int64_t key_extents;   /* [B, kv_pad/GRANULE, 2] int32 */
+    int64_t queries;       /* [B, q_pad, 2] int32: the least and the largest index that it sees */
+    int64_t query_extents; /* [B, q_pad/GRANULE, 4] int32 */
+    int64_t stats;         /* backward: [B, H, q_pad, 2] float, log-sum-exp and delta */
+    int64_t bytes;
+};
+struct hd_dry_attention_sights
+hd_dry_attention_forward_sights(const struct hd_attention_forward_args *args);
+struct hd_dry_attention_sights
+hd_dry_attention_backward_sights(const struct hd_attention_backward_args *args);
+
 #endif

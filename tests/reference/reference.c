@@ -161,18 +161,20 @@ static bool is_visible(const struct ref_attention *a, int64_t b, int64_t i, int6
     return a->kv_filled < 0 || j < a->kv_filled;
 }
 
-/* To the nearest of 8 significant bits: bf16, whose range is that of the values here. */
-static double round_to_bf16(double x)
+/* To the nearest of so many significant bits, in an encoding whose range is that of the values
+ * here.
+ */
+static double round_to_bits(double x, int bits)
 {
     int exponent;
     const double fraction = frexp(x, &exponent);
 
-    return isfinite(x) ? ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8) : x;
+    return isfinite(x) ? ldexp(nearbyint(ldexp(fraction, bits)), exponent - bits) : x;
 }
 
 static double result_of(const struct ref_attention *a, double x)
 {
-    return a->is_naive ? round_to_bf16(x) : x;
+    return a->is_naive ? round_to_bits(x, a->naive_bits ? a->naive_bits : 8) : x;
 }
 
 static double score_of(const struct ref_attention *a, const double *q, const double *k, int64_t b,

@@ -47,7 +47,8 @@ struct ref_attention {
     int64_t kv_filled;                           /* -1: all */
     double scale;
     bool causal;
-    bool is_naive; /* every operation's result is rounded to bf16; sums are not while they grow */
+    bool is_naive;  /* every operation's result is rounded; sums are not while they grow */
+    int naive_bits; /* significant ones, to which it is: 11 of f16; 0: 8, of bf16 */
 };
 void ref_attention(const struct ref_attention *a, double *out, double *lse, const double *q,
                    const double *k, const double *v);

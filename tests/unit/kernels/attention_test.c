@@ -175,6 +175,100 @@ static const struct shape shapes[] = {
      .causal = true,
      .bound = true,
      .slopes = true},
+    /* tiles of tensor cores, 128 queries and 64 or 128 keys: left out, masked and whole ones; rows
+     * on bounds of 16 bytes, as those kernels take them */
+    {.B = 1,
+     .q_len = 300,
+     .kv_len = 300,
+     .kv_stride = 300,
+     .H = 4,
+     .G = 2,
+     .D = 64,
+     .kv_filled = -1,
+     .causal = true},
+    {.B = 1,
+     .q_len = 128,
+     .kv_len = 256,
+     .kv_stride = 256,
+     .H = 1,
+     .G = 1,
+     .D = 64,
+     .kv_filled = -1,
+     .pad = 8},
+    {.B = 1,
+     .q_len = 261,
+     .kv_len = 275,
+     .kv_stride = 280,
+     .H = 2,
+     .G = 1,
+     .D = 128,
+     .kv_filled = -1,
+     .window = 90,
+     .pad = 8,
+     .causal = true},
+    {.B = 2,
+     .q_len = 130,
+     .kv_len = 130,
+     .kv_stride = 130,
+     .H = 4,
+     .G = 1,
+     .D = 96,
+     .kv_filled = -1,
+     .pad = 8,
+     .causal = true,
+     .bound = true},
+    {.B = 1,
+     .q_len = 40,
+     .kv_len = 200,
+     .kv_stride = 200,
+     .H = 2,
+     .G = 1,
+     .D = 64,
+     .kv_filled = -1,
+     .slopes = true},
+    {.B = 1,
+     .q_len = 200,
+     .kv_len = 230,
+     .kv_stride = 230,
+     .H = 2,
+     .G = 2,
+     .D = 128,
+     .kv_filled = -1,
+     .window = 90,
+     .causal = true,
+     .bound = true,
+     .slopes = true},
+    {.B = 1,
+     .q_len = 150,
+     .kv_len = 150,
+     .kv_stride = 150,
+     .H = 1,
+     .G = 1,
+     .D = 96,
+     .kv_filled = -1,
+     .window = 40,
+     .causal = true,
+     .slopes = true},
+    {.B = 3,
+     .q_len = 1,
+     .kv_len = 150,
+     .kv_stride = 160,
+     .H = 8,
+     .G = 2,
+     .D = 64,
+     .kv_filled = 77,
+     .causal = true},
+    {.B = 1, .q_len = 9, .kv_len = 150, .kv_stride = 150, .H = 2, .G = 1, .D = 96, .kv_filled = 0},
+    {.B = 1,
+     .q_len = 40,
+     .kv_len = 20,
+     .kv_stride = 20,
+     .H = 8,
+     .G = 1,
+     .D = 128,
+     .kv_filled = -1,
+     .causal = true,
+     .bound = true},
 };
 enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
 
@@ -269,6 +363,21 @@ static struct problem make(const struct shape *s, enum hd_dtype dtype)
     return p;
 }
 
+/* Rows of keys or values as the kernel has them: those of a cache that are not filled, and those
+ * past kv_len, hold NaN. */
+static void *cache_rows(const struct problem *p, const struct tensor *dense)
+{
+    const struct shape *s = p->s;
+    const int64_t width = s->G * s->D;
+    const int64_t filled = s->kv_filled >= 0 && s->kv_filled < s->kv_len ? s->kv_filled : s->kv_len;
+    struct tensor *t = tensor_new(dense->count / width * p->ldkv, dense->dtype);
+
+    for (int64_t i = 0; i < dense->count; i++)
+        if (i / width % s->kv_stride < filled)
+            tensor_put(t, i / width * p->ldkv + i % width, dense->values[i]);
+    return t->data;
+}
+
 static struct hd_attention_forward_args forward_args(const struct problem *p, struct tensor *out,
                                                      struct tensor *lse)
 {
@@ -277,8 +386,8 @@ static struct hd_attention_forward_args forward_args(const struct problem *p, st
     return (struct hd_attention_forward_args){.out = out->data,
                                               .lse = lse->data,
                                               .q = spread_rows(p->q, s->H * s->D, p->ldq)->data,
-                                              .k = spread_rows(p->k, s->G * s->D, p->ldkv)->data,
-                                              .v = spread_rows(p->v, s->G * s->D, p->ldkv)->data,
+                                              .k = cache_rows(p, p->k),
+                                              .v = cache_rows(p, p->v),
                                               .q_index = p->q_index->data,
                                               .kv_index = p->kv_index->data,
                                               .q_bound = s->bound ? p->q_bound->data : NULL,
@@ -302,13 +411,30 @@ static struct hd_attention_forward_args forward_args(const struct problem *p, st
                                               .dtype = p->dtype};
 }
 
-/* On panels weights are rounded to bf16 before they multiply: the rule for low precision. Elsewhere
- * the result alone is rounded. */
+/* On panels, and on a GPU, weights are rounded before they multiply: the rule for low precision.
+ * Elsewhere the result alone is rounded. */
+static bool rounds_weights(const struct device *device, const struct problem *p)
+{
+    if (hd_traits_is_cuda(&device->traits))
+        return p->dtype != HD_F32;
+    return hd_dry_attention_is_on_panels(p->dtype, p->s->H / p->s->G * p->s->q_len,
+                                         &device->traits);
+}
+
+static struct ref_attention naive_of(const struct problem *p)
+{
+    struct ref_attention naive = p->ref;
+
+    naive.is_naive = true;
+    naive.naive_bits = p->dtype == HD_F16 ? 11 : 8;
+    return naive;
+}
+
 static void check_values(const char *what, const struct device *device, const struct problem *p,
                          const struct tensor *got, const double *want, const double *naive,
                          double fp32_units)
 {
-    if (hd_dry_attention_is_on_panels(p->dtype, p->s->H / p->s->G * p->s->q_len, &device->traits))
+    if (rounds_weights(device, p))
         assert_close_as_naive(what, got, want, naive);
     else
         assert_close(what, got, want, fp32_units);
@@ -318,21 +444,24 @@ static void check_values(const char *what, const struct device *device, const st
 static void forward_is_the_reference(void **state)
 {
     (void)state;
-    for (int i = 0; i < SHAPE_COUNT * 2; i++) {
-        const struct problem p = make(&shapes[i / 2], i % 2 ? HD_BF16 : HD_F32);
+    for (int i = 0; i < SHAPE_COUNT * float_type_count; i++) {
+        const struct problem p =
+            make(&shapes[i / float_type_count], float_types[i % float_type_count]);
         const int64_t rows = p.s->B * p.s->q_len, width = p.s->H * p.s->D;
         struct tensor *out = tensor_new(rows * p.ldq, p.dtype);
         struct tensor *lse = tensor_new(p.s->H * rows, HD_F32);
         struct hd_attention_forward_args args = forward_args(&p, out, lse);
-        struct ref_attention naive = p.ref;
+        const struct ref_attention naive = naive_of(&p);
         double *naive_out = doubles(rows * width);
 
-        naive.is_naive = true;
         ref_attention(&naive, naive_out, doubles(p.s->H * rows), p.q->values, p.k->values,
                       p.v->values);
         for (int setting = 0; setting < gemm_setting_count; setting++) {
-            struct device device = device_open(&settings[setting]);
+            struct device device;
 
+            if (!setting_is_in_turn(setting, i))
+                continue;
+            device = device_open(&settings[setting]);
             tensor_poison(out);
             tensor_poison(lse);
             device_launch(&device, HD_K_attention_forward, &args);
@@ -368,8 +497,8 @@ static struct hd_attention_backward_args backward_args(const struct problem *p)
     return (struct hd_attention_backward_args){
         .dout = spread_rows(p->dout, s->H * s->D, p->ldq)->data,
         .q = spread_rows(p->q, s->H * s->D, p->ldq)->data,
-        .k = spread_rows(p->k, s->G * s->D, p->ldkv)->data,
-        .v = spread_rows(p->v, s->G * s->D, p->ldkv)->data,
+        .k = cache_rows(p, p->k),
+        .v = cache_rows(p, p->v),
         .out = spread_rows(p->out_dense, s->H * s->D, p->ldq)->data,
         .lse = p->lse->data,
         .q_index = p->q_index->data,
@@ -415,7 +544,7 @@ static void add_old(struct gradient *g)
 static void make_gradients(const struct problem *p, enum hd_dtype dtype, bool accumulate,
                            struct gradient g[3])
 {
-    struct ref_attention naive = p->ref;
+    const struct ref_attention naive = naive_of(p);
 
     for (int i = 0; i < 3; i++) {
         const int64_t count = (i ? p->k : p->q)->count;
@@ -426,7 +555,6 @@ static void make_gradients(const struct problem *p, enum hd_dtype dtype, bool ac
     }
     ref_attention_backward(&p->ref, g[0].want, g[1].want, g[2].want, p->dout->values, p->q->values,
                            p->k->values, p->v->values, p->out_dense->values, p->lse->values);
-    naive.is_naive = true;
     ref_attention_backward(&naive, g[0].naive, g[1].naive, g[2].naive, p->dout->values,
                            p->q->values, p->k->values, p->v->values, p->out_dense->values,
                            p->lse->values);
@@ -473,24 +601,79 @@ static void check_backward(const struct setting *setting, const struct problem *
     device_close(&device);
 }
 
+static bool has_f16(void)
+{
+    return float_type_count > 2;
+}
+
+/* An encoding, its gradients' and whether they are added. */
+static const struct kind {
+    enum hd_dtype dtype, grad_dtype;
+    bool accumulate;
+} kinds[] = {{HD_F32, HD_F32, false},  {HD_F32, HD_F32, true},  {HD_BF16, HD_BF16, false},
+             {HD_BF16, HD_F32, false}, {HD_BF16, HD_F32, true}, {HD_F16, HD_F16, false},
+             {HD_F16, HD_F32, true}};
+enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
+
 static void backward_is_the_reference(void **state)
 {
     (void)state;
-    for (int i = 0; i < SHAPE_COUNT; i++)
-        for (int kind = 0; kind < 5; kind++) { /* encoding, gradients' encoding, accumulate */
-            const enum hd_dtype grad_dtype = kind == 2 ? HD_BF16 : HD_F32;
-            const bool accumulate = kind == 1 || kind == 4;
-            struct gradient gradients[3];
-            struct problem p;
+    for (int i = 0; i < SHAPE_COUNT * KIND_COUNT; i++) {
+        const struct kind *kind = &kinds[i % KIND_COUNT];
+        const struct shape *shape = &shapes[i / KIND_COUNT];
+        struct gradient gradients[3];
+        struct problem p;
 
-            if (shapes[i].kv_filled >= 0)
-                continue; /* backward has no cache */
-            p = make(&shapes[i], kind < 2 ? HD_F32 : HD_BF16);
-            make_gradients(&p, grad_dtype, accumulate, gradients);
-            for (int setting = 0; setting < gemm_setting_count; setting++)
-                check_backward(&settings[setting], &p, grad_dtype, accumulate, gradients);
-            tensors_free();
-        }
+        if (shape->kv_filled >= 0 || (kind->dtype == HD_F16 && !has_f16()))
+            continue; /* backward has no cache */
+        p = make(shape, kind->dtype);
+        make_gradients(&p, kind->grad_dtype, kind->accumulate, gradients);
+        for (int setting = 0; setting < gemm_setting_count; setting++)
+            if (setting_is_in_turn(setting, i))
+                check_backward(&settings[setting], &p, kind->grad_dtype, kind->accumulate,
+                               gradients);
+        tensors_free();
+    }
+}
+
+/* Goal: no length is special. Method: all up to half a tile of tensor cores and those around a
+ * whole one, each of one width, encoding and number of heads that share keys. */
+static void every_length_is_right(void **state)
+{
+    static const int64_t widths[] = {64, 96, 128}, shared[] = {1, 4, 8};
+
+    (void)state;
+    for (int64_t i = 0; i < 69; i++) {
+        const int64_t length = i < 65 ? i + 1 : i + 62; /* 1 .. 65, 127 .. 130 */
+        const struct shape shape = {.B = 1,
+                                    .q_len = length,
+                                    .kv_len = length,
+                                    .kv_stride = length,
+                                    .H = shared[i / 3 % 3],
+                                    .G = 1,
+                                    .D = widths[i % 3],
+                                    .kv_filled = -1,
+                                    .causal = true};
+        const struct problem p = make(&shape, has_f16() && i % 2 ? HD_F16 : HD_BF16);
+        const struct ref_attention naive = naive_of(&p);
+        const struct setting *setting = &settings[i % setting_count];
+        struct tensor *out = tensor_new(p.q->count, p.dtype);
+        struct tensor *lse = tensor_new(p.lse->count, HD_F32);
+        struct hd_attention_forward_args args = forward_args(&p, out, lse);
+        double *naive_out = doubles(p.q->count);
+        struct device device = device_open(setting);
+        struct gradient gradients[3];
+
+        ref_attention(&naive, naive_out, doubles(p.lse->count), p.q->values, p.k->values,
+                      p.v->values);
+        device_launch(&device, HD_K_attention_forward, &args);
+        check_values("out", &device, &p, out, p.out, naive_out, FP32_UNITS);
+        assert_close("lse", lse, p.lse_exact, FP32_UNITS);
+        device_close(&device);
+        make_gradients(&p, p.dtype, false, gradients);
+        check_backward(setting, &p, p.dtype, false, gradients);
+        tensors_free();
+    }
 }
 
 /* Goal: results do not depend on the number of threads. Method: 1, 2 and 3 threads, bit for bit. */
@@ -565,6 +748,7 @@ int main(void)
         cmocka_unit_test(forward_is_the_reference),
         cmocka_unit_test(some_queries_see_no_key),
         cmocka_unit_test(backward_is_the_reference),
+        cmocka_unit_test(every_length_is_right),
         cmocka_unit_test(threads_do_not_change_a_bit),
         cmocka_unit_test(a_head_width_that_does_not_fit_is_refused),
     };

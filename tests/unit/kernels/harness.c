@@ -27,6 +27,11 @@ static struct tensor *live[TENSORS_MAX];
 static double *live_doubles[TENSORS_MAX];
 static int live_count, live_doubles_count;
 
+bool setting_is_in_turn(int setting, int number)
+{
+    return settings[1].order == 0 || setting == number % setting_count;
+}
+
 struct device device_open(const struct setting *setting)
 {
     const struct hd_backend_options options = {.threads = setting->threads,

@@ -34,7 +34,10 @@ struct setting {
 
 extern const struct setting settings[];
 extern const int setting_count, gemm_setting_count; /* the last ones differ in products only */
-extern const enum hd_dtype float_types[];           /* that the backend computes with */
+/* For long tests: orders of emulated threads take turns, so that every case runs in one and every
+ * order has many. What else settings choose between, every case runs by. */
+bool setting_is_in_turn(int setting, int number);
+extern const enum hd_dtype float_types[]; /* that the backend computes with */
 extern const int float_type_count;
 
 /* The table; where there is none, skips the test that runs and says why. */

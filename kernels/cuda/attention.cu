@@ -1,0 +1,181 @@
+/* attention: forward, and the pass before both directions that writes down who sees whom. */
+#include "kernels/cuda/attention.cuh"
+
+enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
+                               int64_t D, int64_t blocks)
+{
+    if (dtype != HD_F32 && dtype != HD_BF16 && dtype != HD_F16)
+        return hd_err(HD_UNSUPPORTED, "%s: the cuda backend has no kernel for %s", kernel,
+                      hd_dtype_name(dtype));
+    if (D < 8 || D % 8 || D > HD_DRY_ATTENTION_D_MAX)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s: the head width is %lld; the cuda backend takes multiples of 8 up to %d",
+                      kernel, (long long)D, HD_DRY_ATTENTION_D_MAX);
+    if (G < 1 || H % G)
+        return hd_err(HD_INVALID, "%s: %lld key/value heads do not divide %lld query heads", kernel,
+                      (long long)G, (long long)H);
+    if (blocks > INT32_MAX)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s: %lld blocks of rows are more than a grid has; use a smaller micro-batch",
+                      kernel, (long long)blocks);
+    return HD_OK;
+}
+
+/* ---- Who sees whom: reads the indices and bounds once, writes 12 bytes per pair of a query and a
+ * key of the same number; some microseconds, most of them the launch ---- */
+
+enum { SIGHTS_WARPS = 4 };
+
+struct sights_task {
+    struct attention_sights sights;
+    const int32_t *q_index, *kv_index, *q_bound, *kv_filled;
+    int64_t kv_stride;
+    int32_t B, q_len, kv_len, window; /* window: 0: none */
+    bool causal;
+};
+
+static __device__ __forceinline__ int32_t warp_least(int32_t x)
+{
+    for (int distance = 16; distance > 0; distance /= 2) {
+        const int32_t other = __shfl_xor_sync(0xffffffffu, x, distance);
+
+        x = other < x ? other : x;
+    }
+    return x;
+}
+
+static __device__ __forceinline__ int32_t warp_most(int32_t x)
+{
+    return ~warp_least(~x);
+}
+
+static __device__ void write_keys(const struct sights_task *t, int b, int granule, int lane)
+{
+    const struct attention_sights *s = &t->sights;
+    const int key = granule * ATTENTION_GRANULE + lane;
+    int32_t count = t->kv_len, index = ATTENTION_NO_KEY;
+    int2 extent;
+
+    if (t->kv_filled && *t->kv_filled < count)
+        count = *t->kv_filled;
+    if (key < count)
+        index = t->kv_index[b * t->kv_stride + key];
+    s->keys[(int64_t)b * s->kv_pad + key] = index;
+    extent.x = warp_least(index);
+    extent.y = warp_most(index);
+    if (lane == 0)
+        s->key_extents[(int64_t)b * (s->kv_pad / ATTENTION_GRANULE) + granule] = extent;
+}
+
+static __device__ void write_queries(const struct sights_task *t, int b, int granule, int lane)
+{
+    const struct attention_sights *s = &t->sights;
+    const int query = granule * ATTENTION_GRANULE + lane;
+    const bool is_there = query < t->q_len;
+    int2 sees = make_int2(INT32_MAX, INT32_MIN); /* nothing */
+    int4 extent;
+
+    if (is_there) {
+        const int64_t row = (int64_t)b * t->q_len + query;
+        const int32_t index = t->q_index[row];
+
+        sees.x = t->q_bound ? t->q_bound[row] : INT32_MIN;
+        if (t->window > 0 && index - t->window + 1 > sees.x)
+            sees.x = index - t->window + 1;
+        sees.y = t->causal ? index : ATTENTION_ALL_KEYS;
+    }
+    s->queries[(int64_t)b * s->q_pad + query] = sees;
+    /* those that are not there do not widen what their neighbours see */
+    extent.x = warp_least(is_there ? sees.x : INT32_MAX);
+    extent.y = warp_most(is_there ? sees.x : INT32_MIN);
+    extent.z = warp_least(is_there ? sees.y : INT32_MAX);
+    extent.w = warp_most(is_there ? sees.y : INT32_MIN);
+    if (lane == 0)
+        s->query_extents[(int64_t)b * (s->q_pad / ATTENTION_GRANULE) + granule] = extent;
+}
+
+/* A warp per granule: those of a sequence's keys, then those of its queries. */
+static __global__ void sights_kernel(struct sights_task t)
+{
+    const int key_granules = t.sights.kv_pad / ATTENTION_GRANULE;
+    const int granules = key_granules + t.sights.q_pad / ATTENTION_GRANULE;
+    const int64_t mine = (int64_t)blockIdx.x * SIGHTS_WARPS + threadIdx.x / ATTENTION_WARP;
+    const int b = (int)(mine / granules), granule = (int)(mine % granules);
+    const int lane = (int)threadIdx.x % ATTENTION_WARP;
+
+    if (b >= t.B)
+        return;
+    if (granule < key_granules)
+        write_keys(&t, b, granule, lane);
+    else
+        write_queries(&t, b, granule - key_granules, lane);
+}
+
+enum hd_status attention_launch_sights(struct hd_cuda_stream *stream,
+                                       const struct attention_sights *sights,
+                                       const int32_t *q_index, const int32_t *kv_index,
+                                       const int32_t *q_bound, const int32_t *kv_filled, int64_t B,
+                                       int64_t q_len, int64_t kv_len, int64_t kv_stride,
+                                       int64_t window, bool causal)
+{
+    const int64_t granules = B * ((sights->q_pad + sights->kv_pad) / ATTENTION_GRANULE);
+    struct sights_task t = {};
+
+    t.sights = *sights;
+    t.q_index = q_index;
+    t.kv_index = kv_index;
+    t.q_bound = q_bound;
+    t.kv_filled = kv_filled;
+    t.kv_stride = kv_stride;
+    t.B = (int32_t)B;
+    t.q_len = (int32_t)q_len;
+    t.kv_len = (int32_t)kv_len;
+    t.window = window <= 0 ? 0 : window < INT32_MAX ? (int32_t)window : INT32_MAX;
+    t.causal = causal;
+    return HD_LAUNCH(stream, sights_kernel,
+                     dim3((unsigned)((granules + SIGHTS_WARPS - 1) / SIGHTS_WARPS)),
+                     dim3(SIGHTS_WARPS * ATTENTION_WARP), 0, t);
+}
+
+/* ---- Forward ---- */
+
+static bool forward_is_tiled(const struct hd_attention_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+
+    return attention_width_is_tiled(a->dtype, a->D) &&
+           attention_rows_are_aligned(a->out, a->ldo, e) &&
+           attention_rows_are_aligned(a->q, a->ldq, e) &&
+           attention_rows_are_aligned(a->k, a->ldk, e) &&
+           attention_rows_are_aligned(a->v, a->ldv, e);
+}
+
+extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
+                                                    const struct hd_attention_forward_args *args)
+{
+    const struct hd_dry_attention_sights sights = hd_dry_attention_forward_sights(args);
+    struct attention_forward f = {};
+    enum hd_status st =
+        attention_check("attention_forward", args->dtype, args->H, args->G, args->D,
+                        args->B * args->H * ((args->q_len + args->kv_len) / ATTENTION_GRANULE + 8));
+
+    if (!st && args->dropout != 0)
+        st = attention_dropout("attention_forward", args->dropout, args->dropout_key, args->block,
+                               args->sample, args->first_head, &f.a);
+    if (st || args->B * args->H * args->q_len == 0)
+        return st;
+    attention_set(&f.a, args, &sights);
+    f.out = args->out;
+    f.lse = args->lse;
+    f.ldo = args->ldo;
+    f.a.kv_filled = args->kv_filled;
+    st = attention_launch_sights(cuda, &f.a.sights, args->q_index, args->kv_index, args->q_bound,
+                                 args->kv_filled, args->B, args->q_len, args->kv_len,
+                                 args->kv_stride, args->window, args->causal);
+    if (st)
+        return st;
+    if (!forward_is_tiled(args))
+        return attention_forward_plain(cuda, &f);
+    return args->dtype == HD_BF16 ? attention_forward_tiled_bf16(cuda, &f)
+                                  : attention_forward_tiled_f16(cuda, &f);
+}

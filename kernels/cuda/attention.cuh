@@ -1,0 +1,362 @@
+/* attention: what its kernels share: the arguments, who sees whom, and the walk over tiles.
+ *
+ * What a query sees (causal order, window, document bounds) is a range of key indices, [least,
+ * most]. A pass of its own, attention_sights, writes the ranges down once for all heads, beside a
+ * copy of the keys' indices in which a key that is not there (past kv_len, past *kv_filled) has one
+ * that nobody sees, and the extremes of both over granules of 32. The kernels know no other rule: a
+ * tile is left out, taken whole or masked by comparing extremes, so indices may come in any runs
+ * (documents, the zig-zag pieces of context parallelism) and nothing is assumed to be contiguous.
+ *
+ * Used by: attention*.cu.   Uses: device, random, dry (the layout of scratch).
+ */
+#ifndef HD_KERNELS_CUDA_ATTENTION_CUH
+#define HD_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/random.cuh"
+
+extern "C" {
+#include "kernels/dry/dry.h"
+}
+
+enum {
+    ATTENTION_GRANULE = HD_DRY_ATTENTION_GRANULE,
+    ATTENTION_PAD = HD_DRY_ATTENTION_PAD,
+    ATTENTION_NO_KEY = INT32_MAX,       /* index of a key that is not there */
+    ATTENTION_ALL_KEYS = INT32_MAX - 1, /* `most` of a query that sees every key */
+    ATTENTION_WARP = 32
+};
+
+static const float ATTENTION_LOG2E = 1.4426950408889634f, ATTENTION_LN2 = 0.6931471805599453f;
+
+/* Scratch, of one launch. */
+struct attention_sights {
+    int32_t *keys;       /* [B, kv_pad] */
+    int2 *key_extents;   /* [B, kv_pad/GRANULE]: least, most */
+    int2 *queries;       /* [B, q_pad]: least, most index that it sees */
+    int4 *query_extents; /* [B, q_pad/GRANULE]: extremes of `least`, of `most` */
+    int32_t q_pad, kv_pad;
+};
+
+/* What kernels of both directions are given, by value. */
+struct attention {
+    const void *q, *k, *v;
+    const int32_t *q_index, *sample; /* sample: NULL: no dropout */
+    const float *slopes;             /* or NULL */
+    const int32_t *kv_filled;        /* or NULL; rows past it may hold anything and are not read */
+    struct attention_sights sights;
+    struct drop drop;
+    int64_t ldq, ldk, ldv, kv_stride;
+    int32_t B, q_len, kv_len, H, G, D, first_head;
+    float scale;
+    enum hd_dtype dtype;
+};
+
+struct attention_forward {
+    struct attention a;
+    void *out;
+    float *lse; /* [H, B*q_len] */
+    int64_t ldo;
+};
+
+struct attention_backward {
+    struct attention a;
+    void *dq, *dk, *dv;
+    const void *dout;
+    const float2
+        *stats; /* [B, H, q_pad]: lse, by powers of two or e as the kernels like it; delta */
+    int64_t lddo, lddq, lddk, lddv;
+    enum hd_dtype grad_dtype;
+    bool accumulate;
+};
+
+/* ---- Host: checks and the pass that writes the sights ---- */
+
+/* HD_UNSUPPORTED, HD_INVALID. blocks: no grid of the launch has more. */
+enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
+                               int64_t D, int64_t blocks);
+enum hd_status attention_launch_sights(struct hd_cuda_stream *stream,
+                                       const struct attention_sights *sights,
+                                       const int32_t *q_index, const int32_t *kv_index,
+                                       const int32_t *q_bound, const int32_t *kv_filled, int64_t B,
+                                       int64_t q_len, int64_t kv_len, int64_t kv_stride,
+                                       int64_t window, bool causal);
+
+/* Tensor cores take bf16 and fp16 of head widths 64, 96 and 128 whose rows all start on 16 bytes;
+ * everything else is taken by plain code in fp32. */
+static inline bool attention_width_is_tiled(enum hd_dtype dtype, int64_t D)
+{
+    return (dtype == HD_BF16 || dtype == HD_F16) && (D == 64 || D == 96 || D == 128);
+}
+
+static inline bool attention_rows_are_aligned(const void *base, int64_t ld, int64_t element_bytes)
+{
+    return ((uintptr_t)base | (uintptr_t)(ld * element_bytes)) % 16 == 0;
+}
+
+static inline int64_t attention_tiles(int64_t length, int64_t tile)
+{
+    return (length + tile - 1) / tile;
+}
+
+/* The launchers of one encoding, so that their templates are compiled side by side. */
+#define ATTENTION_TILED(encoding)                                                         \
+    enum hd_status attention_forward_tiled_##encoding(struct hd_cuda_stream *stream,      \
+                                                      const struct attention_forward *f); \
+    enum hd_status attention_backward_tiled_##encoding(struct hd_cuda_stream *stream,     \
+                                                       const struct attention_backward *f);
+ATTENTION_TILED(bf16)
+ATTENTION_TILED(f16)
+#undef ATTENTION_TILED
+enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
+                                       const struct attention_forward *f);
+enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
+                                        const struct attention_backward *f);
+
+/* What both directions' arguments have, whose members are named alike; dropout stands apart. */
+template <typename ARGS>
+static inline void attention_set(struct attention *a, const ARGS *args,
+                                 const struct hd_dry_attention_sights *sights)
+{
+    char *base = (char *)args->scratch;
+
+    a->q = args->q;
+    a->k = args->k;
+    a->v = args->v;
+    a->q_index = args->q_index;
+    a->slopes = args->slopes;
+    a->sights.keys = (int32_t *)(base + sights->keys);
+    a->sights.key_extents = (int2 *)(base + sights->key_extents);
+    a->sights.queries = (int2 *)(base + sights->queries);
+    a->sights.query_extents = (int4 *)(base + sights->query_extents);
+    a->sights.q_pad = (int32_t)sights->q_pad;
+    a->sights.kv_pad = (int32_t)sights->kv_pad;
+    a->ldq = args->ldq;
+    a->ldk = args->ldk;
+    a->ldv = args->ldv;
+    a->kv_stride = args->kv_stride;
+    a->B = (int32_t)args->B;
+    a->q_len = (int32_t)args->q_len;
+    a->kv_len = (int32_t)args->kv_len;
+    a->H = (int32_t)args->H;
+    a->G = (int32_t)args->G;
+    a->D = (int32_t)args->D;
+    a->scale = args->scale;
+    a->dtype = args->dtype;
+}
+
+/* HD_INVALID without samples or a step block, or for a p outside [0, 1). */
+static inline enum hd_status attention_dropout(const char *kernel, float p, uint64_t key,
+                                               const struct hd_step_block *block,
+                                               const int32_t *sample, int64_t first_head,
+                                               struct attention *a)
+{
+    if (!block || !sample)
+        return hd_err(HD_INVALID, "%s: dropout needs the samples of the rows and the step block",
+                      kernel);
+    a->sample = sample;
+    a->first_head = (int32_t)first_head;
+    return drop_of(kernel, key, block, p, &a->drop);
+}
+
+/* Keys that are there. */
+static __device__ __forceinline__ int attention_key_count(const struct attention *a)
+{
+    if (!a->kv_filled || *a->kv_filled >= a->kv_len)
+        return a->kv_len;
+    return *a->kv_filled > 0 ? *a->kv_filled : 0;
+}
+
+/* Slopes, dropout and a scale that turns the order of scores around make a kernel's second form. */
+static inline bool attention_has_extras(const struct attention *a)
+{
+    return a->slopes || a->sample || !(a->scale > 0);
+}
+
+/* ---- Device: extremes and the walk over tiles ---- */
+
+enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL }; /* of a tile is seen */
+
+static __device__ __forceinline__ enum attention_cover attention_cover_of(int4 queries, int2 keys)
+{
+    if (keys.x > queries.w || keys.y < queries.x)
+        return ATTENTION_NOTHING;
+    return keys.y <= queries.z && keys.x >= queries.y ? ATTENTION_ALL : ATTENTION_SOME;
+}
+
+template <int TILE>
+static __device__ __forceinline__ int2 attention_key_extent(const int2 *extents, int tile)
+{
+    int2 e = extents[tile * (TILE / ATTENTION_GRANULE)];
+
+#pragma unroll
+    for (int i = 1; i < TILE / ATTENTION_GRANULE; i++) {
+        const int2 next = extents[tile * (TILE / ATTENTION_GRANULE) + i];
+
+        e.x = next.x < e.x ? next.x : e.x;
+        e.y = next.y > e.y ? next.y : e.y;
+    }
+    return e;
+}
+
+template <int TILE>
+static __device__ __forceinline__ int4 attention_query_extent(const int4 *extents, int tile)
+{
+    int4 e = extents[tile * (TILE / ATTENTION_GRANULE)];
+
+#pragma unroll
+    for (int i = 1; i < TILE / ATTENTION_GRANULE; i++) {
+        const int4 next = extents[tile * (TILE / ATTENTION_GRANULE) + i];
+
+        e.x = next.x < e.x ? next.x : e.x;
+        e.y = next.y > e.y ? next.y : e.y;
+        e.z = next.z < e.z ? next.z : e.z;
+        e.w = next.w > e.w ? next.w : e.w;
+    }
+    return e;
+}
+
+/* The tiles of one side of which some row is seen by, or sees, the block's own rows of the other
+ * side, in order; 32 are looked at at a time, one by each lane, and every warp of a block finds the
+ * same. The extremes of the block's own rows wait in shared memory: between two looks the walk
+ * holds no more than a few registers. */
+struct attention_walk {
+    int base;
+    uint32_t seen, whole; /* of the tiles from base on: not yet taken, nothing to be masked */
+};
+
+static __device__ __forceinline__ struct attention_walk attention_walk_begin(void)
+{
+    struct attention_walk walk;
+
+    walk.base = -ATTENTION_WARP;
+    walk.seen = walk.whole = 0;
+    return walk;
+}
+
+static __device__ __forceinline__ void attention_walk_look(struct attention_walk *walk,
+                                                           enum attention_cover cover)
+{
+    walk->seen = __ballot_sync(0xffffffffu, cover != ATTENTION_NOTHING);
+    walk->whole = __ballot_sync(0xffffffffu, cover == ATTENTION_ALL);
+}
+
+/* A step of the walk is one number: the tile twice, and 1 when no pair of it is to be masked. */
+static __device__ __forceinline__ int attention_walk_take(struct attention_walk *walk)
+{
+    const int bit = __ffs((int)walk->seen) - 1;
+
+    walk->seen &= walk->seen - 1;
+    return (walk->base + bit) * 2 + (int)(walk->whole >> bit & 1);
+}
+
+static __device__ __forceinline__ int attention_step_tile(int step)
+{
+    return step / 2;
+}
+
+static __device__ __forceinline__ bool attention_step_is_whole(int step)
+{
+    return step % 2;
+}
+
+/* The step to the next tile of sequence b's keys that the queries of these extremes see; -1 when
+ * there is none. */
+template <int TILE>
+static __device__ __forceinline__ int attention_next_keys(struct attention_walk *walk,
+                                                          const struct attention *a, int b,
+                                                          const int4 *queries)
+{
+    const int tiles = (a->kv_len + TILE - 1) / TILE;
+
+    while (!walk->seen) {
+        enum attention_cover cover = ATTENTION_NOTHING;
+        int mine;
+
+        walk->base += ATTENTION_WARP;
+        if (walk->base >= tiles)
+            return -1;
+        mine = walk->base + (int)(threadIdx.x % ATTENTION_WARP);
+        if (mine < tiles)
+            cover = attention_cover_of(
+                *queries,
+                attention_key_extent<TILE>(a->sights.key_extents +
+                                               (int64_t)b * (a->sights.kv_pad / ATTENTION_GRANULE),
+                                           mine));
+        attention_walk_look(walk, cover);
+    }
+    return attention_walk_take(walk);
+}
+
+/* The step to the next tile of sequence b's queries that see the keys of these extremes, once for
+ * each head up to `last_head`. */
+template <int TILE>
+static __device__ __forceinline__ int
+attention_next_queries(struct attention_walk *walk, const struct attention *a, int b,
+                       const int2 *keys, int *head, int last_head)
+{
+    const int tiles = (a->q_len + TILE - 1) / TILE;
+
+    while (!walk->seen) {
+        enum attention_cover cover = ATTENTION_NOTHING;
+        int mine;
+
+        walk->base += ATTENTION_WARP;
+        if (walk->base >= tiles) {
+            if (*head == last_head)
+                return -1;
+            (*head)++;
+            walk->base = 0;
+        }
+        mine = walk->base + (int)(threadIdx.x % ATTENTION_WARP);
+        if (mine < tiles)
+            cover = attention_cover_of(
+                attention_query_extent<TILE>(a->sights.query_extents +
+                                                 (int64_t)b * (a->sights.q_pad / ATTENTION_GRANULE),
+                                             mine),
+                *keys);
+        attention_walk_look(walk, cover);
+    }
+    return attention_walk_take(walk);
+}
+
+/* Tile, sequence and head of a block. Tiles change fastest, so that the blocks that run together
+ * share keys and values in L2; the last queries, which see most under a causal order, come first,
+ * so that the short ones fill the gaps at the end. */
+struct attention_block {
+    int tile, head, b;
+};
+static __device__ __forceinline__ struct attention_block attention_block_of(int tiles, int heads)
+{
+    struct attention_block block;
+
+    block.tile = tiles - 1 - (int)(blockIdx.x % (unsigned)tiles);
+    block.head = (int)(blockIdx.x / (unsigned)tiles % (unsigned)heads);
+    block.b = (int)(blockIdx.x / (unsigned)tiles / (unsigned)heads);
+    return block;
+}
+
+/* A difference of indices as ALiBi counts it. */
+static __device__ __forceinline__ float attention_distance(int32_t query, int32_t key)
+{
+    return (float)(query - key);
+}
+
+static __device__ __forceinline__ bool attention_sees(int2 query, int32_t key)
+{
+    return key >= query.x && key <= query.y;
+}
+
+/* What a weight is multiplied by. */
+static __device__ __forceinline__ float attention_stays(const struct drop &drop, uint64_t step_key,
+                                                        int32_t key, int32_t index, int head,
+                                                        int32_t sample)
+{
+    const uint4 words =
+        drop_words(step_key, (uint32_t)key / 4, (uint32_t)index, (uint32_t)head, (uint32_t)sample);
+
+    return drop_factor(drop, philox_word(words, (uint32_t)key % 4));
+}
+
+#endif

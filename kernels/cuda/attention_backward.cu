@@ -1,0 +1,160 @@
+/* attention_backward: from the merged result's log-sum-exp, delta anew. Always deterministic: see
+ * attention_backward_tiled.cuh. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/vec.cuh"
+
+/* ---- delta = rowsum(dout * out), beside the log-sum-exp ----
+ *
+ * Eight lanes share a head of a query, 8 channels each at a time: a head of 64 is 128 bytes in a
+ * row. Bytes: dout and out once, 12 per head and query: the time of a read. */
+
+enum { STATS_LANES = 8, STATS_THREADS = 256, STATS_WIDTH = 8 };
+
+struct stats_task {
+    float2 *stats; /* [B, H, q_pad] */
+    const void *dout, *out;
+    const float *lse;
+    int64_t ldo, lddo, rows; /* rows: B * q_pad */
+    int32_t B, q_len, q_pad, H, D;
+    float lse_factor;
+};
+
+template <typename T, bool IS_VEC>
+static __device__ __forceinline__ float channels_product(const T *a, const T *b)
+{
+    float x[STATS_WIDTH], y[STATS_WIDTH], sum = 0;
+
+    if (IS_VEC) {
+        load_vec(x, a);
+        load_vec(y, b);
+    } else {
+        for (int i = 0; i < STATS_WIDTH; i++) {
+            x[i] = to_float(a[i]);
+            y[i] = to_float(b[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < STATS_WIDTH; i++)
+        sum += x[i] * y[i];
+    return sum;
+}
+
+/* A row that sees no key has lse = -inf, as have rows that pad a tile; +inf in its place makes
+ * every p zero. */
+template <typename T, bool IS_VEC>
+static __global__ void __launch_bounds__(STATS_THREADS) stats_kernel(struct stats_task t)
+{
+    const int64_t at = ((int64_t)blockIdx.x * STATS_THREADS + threadIdx.x) / STATS_LANES;
+    const int lane = (int)threadIdx.x % STATS_LANES, head = (int)(at % t.H);
+    const int64_t row = at / t.H;
+    const int b = (int)(row / t.q_pad), query = (int)(row % t.q_pad);
+    const bool is_there = row < t.rows && query < t.q_len;
+    float delta = 0, lse = -INFINITY;
+
+    if (is_there) {
+        const int64_t place = (int64_t)b * t.q_len + query;
+        const T *dout = (const T *)t.dout + place * t.lddo + head * t.D;
+        const T *out = (const T *)t.out + place * t.ldo + head * t.D;
+
+        for (int d = lane * STATS_WIDTH; d < t.D; d += STATS_LANES * STATS_WIDTH)
+            delta += channels_product<T, IS_VEC>(dout + d, out + d);
+        lse = t.lse[(int64_t)head * t.B * t.q_len + place];
+    }
+    for (int distance = STATS_LANES / 2; distance > 0; distance /= 2)
+        delta += __shfl_xor_sync(0xffffffffu, delta, distance);
+    if (lane == 0 && row < t.rows)
+        t.stats[((int64_t)b * t.H + head) * t.q_pad + query] =
+            make_float2(lse == -INFINITY ? INFINITY : lse * t.lse_factor, delta);
+}
+
+template <typename T>
+static enum hd_status launch_stats(struct hd_cuda_stream *stream, const struct stats_task *t)
+{
+    const int64_t threads = t->rows * t->H * STATS_LANES;
+    const dim3 grid((unsigned)((threads + STATS_THREADS - 1) / STATS_THREADS));
+
+    if (is_vec((const T *)t->dout, t->lddo) && is_vec((const T *)t->out, t->ldo) &&
+        t->D % vec_width<T>() == 0)
+        return HD_LAUNCH(stream, (stats_kernel<T, true>), grid, dim3(STATS_THREADS), 0, *t);
+    return HD_LAUNCH(stream, (stats_kernel<T, false>), grid, dim3(STATS_THREADS), 0, *t);
+}
+
+/* ---- Launching ---- */
+
+static bool backward_is_tiled(const struct hd_attention_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), g = (int64_t)hd_dtype_size(a->grad_dtype);
+
+    return attention_width_is_tiled(a->dtype, a->D) &&
+           attention_rows_are_aligned(a->dout, a->lddo, e) &&
+           attention_rows_are_aligned(a->q, a->ldq, e) &&
+           attention_rows_are_aligned(a->k, a->ldk, e) &&
+           attention_rows_are_aligned(a->v, a->ldv, e) &&
+           attention_rows_are_aligned(a->dq, a->lddq, g) &&
+           attention_rows_are_aligned(a->dk, a->lddk, g) &&
+           attention_rows_are_aligned(a->dv, a->lddv, g);
+}
+
+static enum hd_status check(const struct hd_attention_backward_args *a)
+{
+    const int64_t granules = (a->q_len + a->kv_len) / ATTENTION_GRANULE + 8;
+    enum hd_status st =
+        attention_check("attention_backward", a->dtype, a->H, a->G, a->D, a->B * a->H * granules);
+
+    if (!st && a->grad_dtype != a->dtype && a->grad_dtype != HD_F32)
+        st = hd_err(HD_UNSUPPORTED, "attention_backward: gradients of %s are %s or f32, not %s",
+                    hd_dtype_name(a->dtype), hd_dtype_name(a->dtype), hd_dtype_name(a->grad_dtype));
+    return st;
+}
+
+extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda,
+                                                     const struct hd_attention_backward_args *args)
+{
+    const struct hd_dry_attention_sights sights = hd_dry_attention_backward_sights(args);
+    const bool is_tiled = backward_is_tiled(args);
+    struct attention_backward f = {};
+    struct stats_task t = {};
+    enum hd_status st = check(args);
+
+    if (!st && args->dropout != 0)
+        st = attention_dropout("attention_backward", args->dropout, args->dropout_key, args->block,
+                               args->sample, args->first_head, &f.a);
+    if (st || args->B * args->H * (args->q_len + args->kv_len) == 0)
+        return st;
+    attention_set(&f.a, args, &sights);
+    f.dq = args->dq;
+    f.dk = args->dk;
+    f.dv = args->dv;
+    f.dout = args->dout;
+    f.lddo = args->lddo;
+    f.lddq = args->lddq;
+    f.lddk = args->lddk;
+    f.lddv = args->lddv;
+    f.grad_dtype = args->grad_dtype;
+    f.accumulate = args->accumulate;
+    t.stats = (float2 *)((char *)args->scratch + sights.stats);
+    f.stats = t.stats;
+    t.dout = args->dout;
+    t.out = args->out;
+    t.lse = args->lse;
+    t.ldo = args->ldo;
+    t.lddo = args->lddo;
+    t.rows = args->B * sights.q_pad;
+    t.B = f.a.B;
+    t.q_len = f.a.q_len;
+    t.q_pad = f.a.sights.q_pad;
+    t.H = f.a.H;
+    t.D = f.a.D;
+    t.lse_factor = is_tiled ? ATTENTION_LOG2E : 1;
+    st = attention_launch_sights(cuda, &f.a.sights, args->q_index, args->kv_index, args->q_bound,
+                                 NULL, args->B, args->q_len, args->kv_len, args->kv_stride,
+                                 args->window, args->causal);
+    if (!st && t.rows > 0)
+        HD_CUDA_FLOATS(args->dtype, T, st = launch_stats<T>(cuda, &t));
+    if (st)
+        return st;
+    if (!is_tiled)
+        return attention_backward_plain(cuda, &f);
+    return args->dtype == HD_BF16 ? attention_backward_tiled_bf16(cuda, &f)
+                                  : attention_backward_tiled_f16(cuda, &f);
+}

@@ -1,0 +1,563 @@
+/* attention_backward_tiled: the gradients on tensor cores, as two kernels that both form the scores
+ * again: one per tile of keys for dk and dv, one per tile of queries for dq. That is 7 products of
+ * D multiply-adds per pair instead of 5, and buys that every sum is formed by one warp in one
+ * order: no atomics, no fp32 buffer for dq, the same bits every time. A kernel with fp32 atomics
+ * for dq would do with 5/7 of the products and move dq once per tile of keys instead.
+ *
+ * Scores are taken transposed for dk and dv, keys as rows: then p and ds leave their products as
+ * left factors of the next ones (attention_tiles.cuh) in both kernels, and nothing but q, k, v and
+ * dout is ever in shared memory. All heads that share a key head are summed in order within its
+ * block. What is copied is one stage ahead of what is multiplied.
+ *
+ *   dk, dv  D    warps  keys x queries   shared memory   sums + p, ds (registers)   blocks per SM
+ *           64   4      128 x 32         49 KiB          128 + 64                   2
+ *           96   8      128 x 64         97 KiB          96 + 64                    1
+ *           128  8      128 x 64         129 KiB         128 + 64                   1
+ *   dq      64   4      32 x 128         49 KiB          64 + 64                    2
+ *           96   4      32 x 128         73 KiB          96 + 64                    2
+ *           128  4      32 x 128         97 KiB          128 + 64                   2 (1 in 164
+ * KiB)
+ *
+ * FLOPs: 14 D per visible pair done, 10 D asked for. Bytes: q and dout once per 128 keys of every
+ * head, k and v once per 128 queries, from L2 as neighbouring blocks share them. Shared memory
+ * reads some 0.05 to 0.07 bytes per FLOP, which is what bounds the products before the tensor cores
+ * do. Not yet measured on a GPU.
+ *
+ * Used by: attention_backward_{bf16,f16}.cu.   Uses: attention_tiles.
+ */
+#ifndef HD_KERNELS_CUDA_ATTENTION_BACKWARD_TILED_CUH
+#define HD_KERNELS_CUDA_ATTENTION_BACKWARD_TILED_CUH
+
+#include "kernels/cuda/attention_tiles.cuh"
+
+/* What all threads of a block know alike waits in shared memory, not in everybody's registers. */
+struct backward_place {
+    struct attention_block block; /* head: of keys in the one kernel, of queries in the other */
+    int2 key_extent;              /* of the block's rows, */
+    int4 query_extent;            /* whichever they are */
+    const int32_t *keys;          /* indices */
+    const int2 *queries;
+    uint64_t step_key;
+    const void *k, *v; /* of the sequence and key head; for dq */
+};
+
+/* Two neighbours at element `at`, which is even. */
+template <typename T>
+static __device__ __forceinline__ void backward_store(const struct attention_backward *f, void *to,
+                                                      int64_t at, float low, float high)
+{
+    if (f->grad_dtype == HD_F32) {
+        float2 *pair = (float2 *)((float *)to + at);
+        const float2 old = f->accumulate ? *pair : make_float2(0, 0);
+
+        *pair = make_float2(old.x + low, old.y + high);
+    } else {
+        store_pair<T>(to, at, low, high);
+    }
+}
+
+static __device__ __forceinline__ int64_t backward_query(const struct attention *a, int b, int row)
+{
+    return (int64_t)b * a->q_len + (row < a->q_len ? row : a->q_len - 1);
+}
+
+/* ---- dk, dv: a block per 128 keys of a key head ---- */
+
+enum { BACKWARD_KEYS = 128 };
+
+template <int D, bool EXTRAS>
+struct backward_keys_tile {
+    enum {
+        WARPS = D == 64 && !EXTRAS ? 4 : 8,
+        MT = BACKWARD_KEYS / WARPS / 16,
+        THREADS = WARPS * 32,
+        QUERIES = D == 96 || (D == 128 && !EXTRAS) ? 64 : 32, /* of a stage */
+        NT = QUERIES / 8,
+        STAGE = 2 * QUERIES * D /* elements: q, dout */
+    };
+    static size_t shared_bytes(size_t element_bytes)
+    {
+        return (2 * BACKWARD_KEYS * D + 2 * STAGE) * element_bytes + 2 * QUERIES * sizeof(float2);
+    }
+};
+
+template <typename T, int D, bool EXTRAS>
+static __device__ __forceinline__ void backward_load_queries(const struct attention_backward *f,
+                                                             int b, int head, int tile, T *stage,
+                                                             float2 *stats)
+{
+    using tile_of = backward_keys_tile<D, EXTRAS>;
+    enum { QUERIES = tile_of::QUERIES, THREADS = tile_of::THREADS };
+    const struct attention *a = &f->a;
+    const int first = tile * QUERIES;
+    const int64_t row = (int64_t)b * a->q_len + first;
+
+    load_tile<T, D, QUERIES, THREADS>(stage, (const T *)a->q + row * a->ldq + head * D, a->ldq,
+                                      a->q_len - first);
+    load_tile<T, D, QUERIES, THREADS>(stage + QUERIES * D,
+                                      (const T *)f->dout + row * f->lddo + head * D, f->lddo,
+                                      a->q_len - first);
+    if (threadIdx.x < QUERIES / 2)
+        cp_async_16(stats + 2 * threadIdx.x,
+                    f->stats + ((int64_t)b * a->H + head) * a->sights.q_pad + first +
+                        2 * threadIdx.x,
+                    true);
+}
+
+/* Scores to weights p, by the keys as rows. */
+template <int MT, int NT, bool EXTRAS>
+static __device__ __forceinline__ void
+backward_soften_keys(const struct attention *a, const struct backward_place *place,
+                     float score[MT][NT][4], const float2 *stats, int head, int first_key,
+                     int first_query, bool is_whole)
+{
+    const float scale = a->scale * ATTENTION_LOG2E;
+    const float slope = EXTRAS && a->slopes ? a->slopes[head] * ATTENTION_LOG2E : 0;
+    int32_t key[MT][2];
+
+    if (EXTRAS || !is_whole)
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                key[m][half] = place->keys[first_key + fragment_row<MT>(m, half)];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const float4 stat = *(const float4 *)(stats + fragment_column(n));
+        const int query = first_query + fragment_column(n);
+        int4 sees = {};
+        int32_t index[2] = {};
+
+        if (!is_whole)
+            sees = *(const int4 *)(place->queries + query);
+        if (EXTRAS && a->slopes) {
+            index[0] = a->q_index[backward_query(a, place->block.b, query)];
+            index[1] = a->q_index[backward_query(a, place->block.b, query + 1)];
+        }
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float s = fmaf(score[m][n][i], scale, i % 2 ? -stat.z : -stat.x), p;
+
+                if (EXTRAS && a->slopes)
+                    s -= slope * attention_distance(index[i % 2], key[m][i / 2]);
+                p = exp2_approx(s);
+                if (!is_whole &&
+                    !attention_sees(i % 2 ? make_int2(sees.z, sees.w) : make_int2(sees.x, sees.y),
+                                    key[m][i / 2]))
+                    p = 0;
+                score[m][n][i] = p;
+            }
+    }
+}
+
+/* dweight, now dout v^T, becomes ds = p * (dweight - delta); with dropout both are of the weights
+ * that stayed. */
+template <int MT, int NT, bool EXTRAS>
+static __device__ __forceinline__ void
+backward_differentiate_keys(const struct attention *a, const struct backward_place *place,
+                            float weight[MT][NT][4], float dweight[MT][NT][4], const float2 *stats,
+                            int head, int first_key, int first_query)
+{
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const float4 stat = *(const float4 *)(stats + fragment_column(n));
+
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float *p = &weight[m][n][i], *d = &dweight[m][n][i], stays = 1;
+
+                if (EXTRAS && a->sample) {
+                    const int64_t query =
+                        backward_query(a, place->block.b, first_query + fragment_column(n) + i % 2);
+
+                    stays =
+                        attention_stays(a->drop, place->step_key,
+                                        place->keys[first_key + fragment_row<MT>(m, i / 2)],
+                                        a->q_index[query], a->first_head + head, a->sample[query]);
+                }
+                *d = *p * (*d * stays - (i % 2 ? stat.w : stat.y));
+                *p *= stays;
+            }
+    }
+}
+
+template <typename T, int D, bool EXTRAS>
+static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS>::THREADS,
+                                         256 / backward_keys_tile<D, EXTRAS>::THREADS)
+    backward_keys_kernel(struct attention_backward f)
+{
+    using tile_of = backward_keys_tile<D, EXTRAS>;
+    enum {
+        MT = tile_of::MT,
+        NT = tile_of::NT,
+        THREADS = tile_of::THREADS,
+        QUERIES = tile_of::QUERIES,
+        STAGE = tile_of::STAGE
+    };
+    HD_SHARED(struct backward_place, place, 1);
+    HD_SHARED_DYNAMIC(T, shared);
+    T *const k_tile = shared, *const v_tile = k_tile + BACKWARD_KEYS * D;
+    T *const stages = v_tile + BACKWARD_KEYS * D;
+    float2 *const stats = (float2 *)(stages + 2 * STAGE);
+    const struct attention *a = &f.a;
+    struct attention_walk walk = attention_walk_begin();
+    float dk[MT][D / 8][4], dv[MT][D / 8][4];
+    int head, step, stage = 0;
+
+    clear(dk);
+    clear(dv);
+    if (threadIdx.x == 0) {
+        const int tiles = (a->kv_len + BACKWARD_KEYS - 1) / BACKWARD_KEYS;
+        struct attention_block block = attention_block_of(tiles, a->G);
+
+        block.tile = tiles - 1 - block.tile; /* the first keys are seen most */
+        place->block = block;
+        place->key_extent = attention_key_extent<BACKWARD_KEYS>(
+            a->sights.key_extents + (int64_t)block.b * (a->sights.kv_pad / ATTENTION_GRANULE),
+            block.tile);
+        place->step_key = EXTRAS && a->sample ? drop_step_key(a->drop) : 0;
+        place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
+        place->queries = a->sights.queries + (int64_t)block.b * a->sights.q_pad;
+    }
+    __syncthreads();
+    head = place->block.head * (a->H / a->G);
+    step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
+                                           (place->block.head + 1) * (a->H / a->G) - 1);
+    if (step < 0 && f.accumulate)
+        return; /* nothing to add */
+    if (step >= 0) {
+        const int first_key = place->block.tile * BACKWARD_KEYS;
+        const int64_t row = place->block.b * a->kv_stride + first_key;
+
+        load_tile<T, D, BACKWARD_KEYS, THREADS>(
+            k_tile, (const T *)a->k + row * a->ldk + place->block.head * D, a->ldk,
+            a->kv_len - first_key);
+        load_tile<T, D, BACKWARD_KEYS, THREADS>(
+            v_tile, (const T *)a->v + row * a->ldv + place->block.head * D, a->ldv,
+            a->kv_len - first_key);
+        backward_load_queries<T, D, EXTRAS>(&f, place->block.b, head, attention_step_tile(step),
+                                            stages, stats);
+        cp_async_commit();
+    }
+    while (step >= 0) {
+        const int now_head = head, first_query = attention_step_tile(step) * QUERIES;
+        const bool is_whole = attention_step_is_whole(step);
+        const T *q_tile = stages + stage * STAGE, *dout_tile = q_tile + QUERIES * D;
+        float weight[MT][NT][4], dweight[MT][NT][4];
+
+        step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
+                                               (place->block.head + 1) * (a->H / a->G) - 1);
+        cp_async_wait<0>();
+        __syncthreads(); /* this stage is there; nobody reads the other any more */
+        if (step >= 0)
+            backward_load_queries<T, D, EXTRAS>(&f, place->block.b, head, attention_step_tile(step),
+                                                stages + (stage ^ 1) * STAGE,
+                                                stats + (stage ^ 1) * QUERIES);
+        cp_async_commit();
+        clear(weight);
+        multiply_rows<T, D, MT, NT>(weight, k_tile, q_tile);
+        backward_soften_keys<MT, NT, EXTRAS>(a, place, weight, stats + stage * QUERIES, now_head,
+                                             place->block.tile * BACKWARD_KEYS, first_query,
+                                             is_whole);
+        clear(dweight);
+        multiply_rows<T, D, MT, NT>(dweight, v_tile, dout_tile);
+        backward_differentiate_keys<MT, NT, EXTRAS>(a, place, weight, dweight,
+                                                    stats + stage * QUERIES, now_head,
+                                                    place->block.tile * BACKWARD_KEYS, first_query);
+        multiply_weights<T, D, MT, NT>(dv, weight, dout_tile);
+        multiply_weights<T, D, MT, NT>(dk, dweight, q_tile);
+        stage ^= 1;
+    }
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int key = place->block.tile * BACKWARD_KEYS + fragment_row<MT>(m, half);
+            const int64_t row = place->block.b * a->kv_stride + key;
+
+            if (key >= a->kv_len)
+                continue;
+#pragma unroll
+            for (int d = 0; d < D / 8; d++) {
+                const int column = place->block.head * D + fragment_column(d);
+
+                backward_store<T>(&f, f.dk, row * f.lddk + column, dk[m][d][2 * half] * a->scale,
+                                  dk[m][d][2 * half + 1] * a->scale);
+                backward_store<T>(&f, f.dv, row * f.lddv + column, dv[m][d][2 * half],
+                                  dv[m][d][2 * half + 1]);
+            }
+        }
+}
+
+/* ---- dq: a block per 128 queries of a head ---- */
+
+enum { BACKWARD_QUERIES = 128 };
+
+template <int D, bool EXTRAS>
+struct backward_queries_tile {
+    enum {
+        WARPS = EXTRAS ? 8 : 4,
+        MT = BACKWARD_QUERIES / WARPS / 16,
+        THREADS = WARPS * 32,
+        KEYS = EXTRAS ? 64 : 32, /* of a stage */
+        NT = KEYS / 8,
+        STAGE = 2 * KEYS * D /* elements: k, v */
+    };
+    static size_t shared_bytes(size_t element_bytes)
+    {
+        return (2 * BACKWARD_QUERIES * D + 2 * STAGE) * element_bytes +
+               BACKWARD_QUERIES * sizeof(float2);
+    }
+};
+
+template <typename T, int D, int KEYS, int THREADS>
+static __device__ __forceinline__ void backward_load_keys(const struct attention *a,
+                                                          const struct backward_place *place,
+                                                          int tile, T *stage)
+{
+    const int first = tile * KEYS;
+
+    load_tile<T, D, KEYS, THREADS>(stage, (const T *)place->k + first * a->ldk, a->ldk,
+                                   a->kv_len - first);
+    load_tile<T, D, KEYS, THREADS>(stage + KEYS * D, (const T *)place->v + first * a->ldv, a->ldv,
+                                   a->kv_len - first);
+}
+
+/* Scores to weights p, by the queries as rows. */
+template <int MT, int NT, bool EXTRAS>
+static __device__ __forceinline__ void
+backward_soften_queries(const struct attention *a, const struct backward_place *place,
+                        float score[MT][NT][4], const float2 *stats, int first_key, bool is_whole)
+{
+    const struct attention_block *block = &place->block;
+    const float scale = a->scale * ATTENTION_LOG2E;
+
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = fragment_row<MT>(m, half);
+            const float lse = stats[row].x;
+
+            if (!is_whole) {
+                const int2 sees = place->queries[block->tile * BACKWARD_QUERIES + row];
+
+#pragma unroll
+                for (int n = 0; n < NT; n++) {
+                    const int2 keys = *(const int2 *)(place->keys + first_key + fragment_column(n));
+
+                    if (!attention_sees(sees, keys.x))
+                        score[m][n][2 * half] = -INFINITY;
+                    if (!attention_sees(sees, keys.y))
+                        score[m][n][2 * half + 1] = -INFINITY;
+                }
+            }
+            if (EXTRAS) { /* the scale may be of any sign: what is hidden stays -inf */
+                const float slope = a->slopes ? a->slopes[block->head] * ATTENTION_LOG2E : 0;
+                const int32_t index =
+                    a->q_index[backward_query(a, block->b, block->tile * BACKWARD_QUERIES + row)];
+
+#pragma unroll
+                for (int n = 0; n < NT; n++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        const int32_t key = place->keys[first_key + fragment_column(n) + i];
+                        float *s = &score[m][n][2 * half + i];
+
+                        if (*s != -INFINITY)
+                            *s = *s * scale - slope * attention_distance(index, key);
+                        *s = exp2_approx(*s - lse);
+                    }
+            } else {
+#pragma unroll
+                for (int n = 0; n < NT; n++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++)
+                        score[m][n][2 * half + i] =
+                            exp2_approx(fmaf(score[m][n][2 * half + i], scale, -lse));
+            }
+        }
+}
+
+/* dweight, now dout v^T, becomes ds. */
+template <int MT, int NT, bool EXTRAS>
+static __device__ __forceinline__ void
+backward_differentiate_queries(const struct attention *a, const struct backward_place *place,
+                               const float weight[MT][NT][4], float dweight[MT][NT][4],
+                               const float2 *stats, int first_key)
+{
+    const struct attention_block *block = &place->block;
+
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = fragment_row<MT>(m, half);
+            const float delta = stats[row].y;
+            int32_t index = 0, sample = 0;
+
+            if (EXTRAS && a->sample) {
+                const int64_t query =
+                    backward_query(a, block->b, block->tile * BACKWARD_QUERIES + row);
+
+                index = a->q_index[query];
+                sample = a->sample[query];
+            }
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float *d = &dweight[m][n][2 * half + i];
+
+                    if (EXTRAS && a->sample)
+                        *d *= attention_stays(a->drop, place->step_key,
+                                              place->keys[first_key + fragment_column(n) + i],
+                                              index, a->first_head + block->head, sample);
+                    *d = weight[m][n][2 * half + i] * (*d - delta);
+                }
+        }
+}
+
+template <typename T, int D, bool EXTRAS>
+static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS>::THREADS,
+                                         256 / backward_queries_tile<D, EXTRAS>::THREADS)
+    backward_queries_kernel(struct attention_backward f)
+{
+    using tile_of = backward_queries_tile<D, EXTRAS>;
+    enum {
+        MT = tile_of::MT,
+        NT = tile_of::NT,
+        THREADS = tile_of::THREADS,
+        KEYS = tile_of::KEYS,
+        STAGE = tile_of::STAGE
+    };
+    HD_SHARED(struct backward_place, place, 1);
+    HD_SHARED_DYNAMIC(T, shared);
+    T *const q_tile = shared, *const dout_tile = q_tile + BACKWARD_QUERIES * D;
+    T *const stages = dout_tile + BACKWARD_QUERIES * D;
+    float2 *const stats = (float2 *)(stages + 2 * STAGE);
+    const struct attention *a = &f.a;
+    struct attention_walk walk = attention_walk_begin();
+    float dq[MT][D / 8][4];
+    int step, stage = 0;
+
+    clear(dq);
+    if (threadIdx.x == 0) {
+        const int tiles = (a->q_len + BACKWARD_QUERIES - 1) / BACKWARD_QUERIES;
+        const struct attention_block block = attention_block_of(tiles, a->H);
+        const int group = block.head / (a->H / a->G);
+
+        place->block = block;
+        place->query_extent = attention_query_extent<BACKWARD_QUERIES>(
+            a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
+            block.tile);
+        place->step_key = EXTRAS && a->sample ? drop_step_key(a->drop) : 0;
+        place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
+        place->queries = a->sights.queries + (int64_t)block.b * a->sights.q_pad;
+        place->k = (const T *)a->k + block.b * a->kv_stride * a->ldk + group * D;
+        place->v = (const T *)a->v + block.b * a->kv_stride * a->ldv + group * D;
+    }
+    __syncthreads();
+    step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->query_extent);
+    if (step < 0 && f.accumulate)
+        return; /* nothing to add */
+    if (step >= 0) {
+        const int first = place->block.tile * BACKWARD_QUERIES;
+        const int64_t row = (int64_t)place->block.b * a->q_len + first;
+
+        load_tile<T, D, BACKWARD_QUERIES, THREADS>(
+            q_tile, (const T *)a->q + row * a->ldq + place->block.head * D, a->ldq,
+            a->q_len - first);
+        load_tile<T, D, BACKWARD_QUERIES, THREADS>(
+            dout_tile, (const T *)f.dout + row * f.lddo + place->block.head * D, f.lddo,
+            a->q_len - first);
+        if (threadIdx.x < BACKWARD_QUERIES / 2)
+            cp_async_16(stats + 2 * threadIdx.x,
+                        f.stats +
+                            ((int64_t)place->block.b * a->H + place->block.head) * a->sights.q_pad +
+                            first + 2 * threadIdx.x,
+                        true);
+        backward_load_keys<T, D, KEYS, THREADS>(a, place, attention_step_tile(step), stages);
+        cp_async_commit();
+    }
+    while (step >= 0) {
+        const int first_key = attention_step_tile(step) * KEYS;
+        const bool is_whole = attention_step_is_whole(step);
+        const T *k_tile = stages + stage * STAGE, *v_tile = k_tile + KEYS * D;
+        float weight[MT][NT][4], dweight[MT][NT][4];
+
+        step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->query_extent);
+        cp_async_wait<0>();
+        __syncthreads(); /* this stage is there; nobody reads the other any more */
+        if (step >= 0)
+            backward_load_keys<T, D, KEYS, THREADS>(a, place, attention_step_tile(step),
+                                                    stages + (stage ^ 1) * STAGE);
+        cp_async_commit();
+        clear(weight);
+        multiply_rows<T, D, MT, NT>(weight, q_tile, k_tile);
+        backward_soften_queries<MT, NT, EXTRAS>(a, place, weight, stats, first_key, is_whole);
+        clear(dweight);
+        multiply_rows<T, D, MT, NT>(dweight, dout_tile, v_tile);
+        backward_differentiate_queries<MT, NT, EXTRAS>(a, place, weight, dweight, stats, first_key);
+        multiply_weights<T, D, MT, NT>(dq, dweight, k_tile);
+        stage ^= 1;
+    }
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int query = place->block.tile * BACKWARD_QUERIES + fragment_row<MT>(m, half);
+            const int64_t row = (int64_t)place->block.b * a->q_len + query;
+
+            if (query >= a->q_len)
+                continue;
+#pragma unroll
+            for (int d = 0; d < D / 8; d++)
+                backward_store<T>(&f, f.dq,
+                                  row * f.lddq + place->block.head * D + fragment_column(d),
+                                  dq[m][d][2 * half] * a->scale, dq[m][d][2 * half + 1] * a->scale);
+        }
+}
+
+/* ---- Launching ---- */
+
+template <typename T, int D, bool EXTRAS>
+static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,
+                                            const struct attention_backward *f)
+{
+    using keys = backward_keys_tile<D, EXTRAS>;
+    using queries = backward_queries_tile<D, EXTRAS>;
+    const struct attention *a = &f->a;
+    const int64_t key_blocks = attention_tiles(a->kv_len, BACKWARD_KEYS) * a->B * a->G;
+    const int64_t query_blocks = attention_tiles(a->q_len, BACKWARD_QUERIES) * a->B * a->H;
+    enum hd_status st = HD_OK;
+
+    if (key_blocks > 0)
+        st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, EXTRAS>), dim3((unsigned)key_blocks),
+                       dim3(keys::THREADS), keys::shared_bytes(sizeof(T)), *f);
+    if (!st && query_blocks > 0)
+        st =
+            HD_LAUNCH(stream, (backward_queries_kernel<T, D, EXTRAS>), dim3((unsigned)query_blocks),
+                      dim3(queries::THREADS), queries::shared_bytes(sizeof(T)), *f);
+    return st;
+}
+
+template <typename T, bool EXTRAS>
+static enum hd_status backward_launch(struct hd_cuda_stream *stream,
+                                      const struct attention_backward *f)
+{
+    switch (f->a.D) {
+    case 64:
+        return backward_launch_width<T, 64, EXTRAS>(stream, f);
+    case 96:
+        return backward_launch_width<T, 96, EXTRAS>(stream, f);
+    default:
+        return backward_launch_width<T, 128, EXTRAS>(stream, f);
+    }
+}
+
+#endif

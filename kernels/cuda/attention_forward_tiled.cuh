@@ -1,0 +1,338 @@
+/* attention_forward_tiled: forward on tensor cores (mma.sync m16n8k16), after FlashAttention-2 (Dao
+ * 2023): each warp keeps its queries' maxima, sums and results in registers over all keys.
+ *
+ * A block of 4 warps has 128 queries of one head, 32 rows a warp, so that every fragment of k and v
+ * that is read from shared memory serves two products. It has one buffer each for k and v: the copy
+ * of v runs under the scores, the copy of the next k under the sums of values, which is two stages
+ * in the room of one and lets two blocks share a multiprocessor; what one waits for, the other
+ * hides.
+ *
+ *   D    keys   shared memory   sums + scores (registers of a thread)   blocks per SM
+ *   64   128    48 KiB          64 + 128                                2
+ *   96   64     48 KiB          96 + 64                                 2
+ *   128  64     64 KiB          128 + 64                                2 (also in 164 KiB)
+ *
+ * FLOPs: 4 D per visible pair, and up to a tile's edge of masked ones. Bytes: q and out once, k and
+ * v once per 128 queries of every head, from L2 as neighbouring blocks share them: 4 B / (4 * 128)
+ * FLOP, far above the ridge. Exponentials are powers of two with log2 e folded into the scale: one
+ * multiply-add and one MUFU per pair. Not yet measured on a GPU.
+ *
+ * Used by: attention_forward_{bf16,f16}.cu.   Uses: attention_tiles.
+ */
+#ifndef HD_KERNELS_CUDA_ATTENTION_FORWARD_TILED_CUH
+#define HD_KERNELS_CUDA_ATTENTION_FORWARD_TILED_CUH
+
+#include "kernels/cuda/attention_tiles.cuh"
+
+enum { FORWARD_WARPS = 4, FORWARD_THREADS = FORWARD_WARPS * 32, FORWARD_QUERIES = 128 };
+enum { FORWARD_MT = FORWARD_QUERIES / FORWARD_WARPS / 16 };
+
+/* Keys of a tile; half of them where slopes and dropout need registers, too. */
+template <int D, bool EXTRAS>
+struct forward_tile {
+    enum { KEYS = (D == 64 ? 128 : 64) / (EXTRAS ? 2 : 1) };
+};
+
+/* What all threads of a block know alike waits in shared memory, not in everybody's registers. */
+struct forward_place {
+    struct attention_block block;
+    int4 extent; /* of its queries */
+    const void *k, *v;
+    int key_count;
+    const int32_t *keys; /* indices */
+    const int2 *queries;
+};
+
+/* What the extras need of this thread's rows. */
+struct forward_extras {
+    float slope; /* by powers of two */
+    uint64_t step_key;
+    int head;
+};
+
+/* Rows past the last read the last one's: they are not stored. */
+static __device__ __forceinline__ int64_t forward_query(const struct attention *a, int b, int row)
+{
+    return (int64_t)b * a->q_len + (row < a->q_len ? row : a->q_len - 1);
+}
+
+template <int NT>
+static __device__ __forceinline__ void
+forward_scale(const struct attention *a, float score[FORWARD_MT][NT][4], float scale,
+              const struct forward_extras *x, const int32_t *keys, int b, int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < FORWARD_MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = first_query + fragment_row<FORWARD_MT>(m, half);
+            const int32_t index = a->q_index[forward_query(a, b, row)];
+
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                const int2 key = *(const int2 *)(keys + fragment_column(n));
+                float *s = score[m][n] + 2 * half;
+
+                s[0] = s[0] * scale - x->slope * attention_distance(index, key.x);
+                s[1] = s[1] * scale - x->slope * attention_distance(index, key.y);
+            }
+        }
+}
+
+template <int NT>
+static __device__ __forceinline__ void forward_mask(float score[FORWARD_MT][NT][4],
+                                                    const int32_t *keys, const int2 *queries)
+{
+#pragma unroll
+    for (int m = 0; m < FORWARD_MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int2 query = queries[fragment_row<FORWARD_MT>(m, half)];
+
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                const int2 key = *(const int2 *)(keys + fragment_column(n));
+                float *s = score[m][n] + 2 * half;
+
+                s[0] = attention_sees(query, key.x) ? s[0] : -INFINITY;
+                s[1] = attention_sees(query, key.y) ? s[1] : -INFINITY;
+            }
+        }
+}
+
+/* What is dropped becomes 0; the factor of what stays is left for the end. */
+template <int NT>
+static __device__ __forceinline__ void
+forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],
+             const struct forward_extras *x, const int32_t *keys, int b, int first_query)
+{
+#pragma unroll
+    for (int m = 0; m < FORWARD_MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = first_query + fragment_row<FORWARD_MT>(m, half);
+            const int64_t query = forward_query(a, b, row);
+            const uint32_t index = (uint32_t)a->q_index[query], sample = (uint32_t)a->sample[query];
+
+#pragma unroll 1
+            for (int n = 0; n < NT; n++) {
+                const int2 key = *(const int2 *)(keys + fragment_column(n));
+                uint4 words = drop_words(x->step_key, (uint32_t)key.x / 4, index,
+                                         (uint32_t)(a->first_head + x->head), sample);
+                bool drops[2];
+
+                drops[0] = philox_word(words, (uint32_t)key.x % 4) < a->drop.threshold;
+                if (key.x / 4 != key.y / 4) /* not the usual two of one call */
+                    words = drop_words(x->step_key, (uint32_t)key.y / 4, index,
+                                       (uint32_t)(a->first_head + x->head), sample);
+                drops[1] = philox_word(words, (uint32_t)key.y % 4) < a->drop.threshold;
+#pragma unroll
+                for (int same = 0; same < NT; same++) /* a constant index for the registers */
+                    if (same == n) {
+                        weight[m][same][2 * half] = drops[0] ? 0 : weight[m][same][2 * half];
+                        weight[m][same][2 * half + 1] =
+                            drops[1] ? 0 : weight[m][same][2 * half + 1];
+                    }
+            }
+        }
+}
+
+/* Scores become exp2(factor * (score - the row's new maximum)); what the row summed is rescaled. */
+template <int NT, int DT>
+static __device__ __forceinline__ void
+forward_soften(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
+               float max[FORWARD_MT][2], float sum[FORWARD_MT][2], float factor)
+{
+#pragma unroll
+    for (int m = 0; m < FORWARD_MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float top = max[m][half], base, rescale, total = 0;
+
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+                top = fmaxf(top, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+            base = top == -INFINITY ? 0 : top * factor; /* nothing seen yet: all become zero */
+            rescale = exp2_approx(max[m][half] * factor - base);
+            max[m][half] = top;
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float *s = &score[m][n][2 * half + i];
+
+                    *s = exp2_approx(fmaf(*s, factor, -base));
+                    total += *s;
+                }
+            sum[m][half] = sum[m][half] * rescale + total;
+#pragma unroll
+            for (int d = 0; d < DT; d++) {
+                out[m][d][2 * half] *= rescale;
+                out[m][d][2 * half + 1] *= rescale;
+            }
+        }
+}
+
+template <typename T, int D>
+static __device__ __forceinline__ void
+forward_store(const struct attention_forward *f, const struct attention_block *block,
+              float out[FORWARD_MT][D / 8][4], const float max[FORWARD_MT][2],
+              const float sum[FORWARD_MT][2], float lse_factor)
+{
+    const struct attention *a = &f->a;
+
+#pragma unroll
+    for (int m = 0; m < FORWARD_MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = block->tile * FORWARD_QUERIES + fragment_row<FORWARD_MT>(m, half);
+            const int64_t query = (int64_t)block->b * a->q_len + row;
+            float total = sum[m][half], factor;
+
+            total += __shfl_xor_sync(0xffffffffu, total, 1);
+            total += __shfl_xor_sync(0xffffffffu, total, 2);
+            factor = total != 0 ? 1 / total : 0;
+            if (a->sample)
+                factor *= a->drop.scale;
+            if (row >= a->q_len)
+                continue;
+#pragma unroll
+            for (int d = 0; d < D / 8; d++)
+                store_pair<T>(f->out, query * f->ldo + block->head * D + fragment_column(d),
+                              out[m][d][2 * half] * factor, out[m][d][2 * half + 1] * factor);
+            if (threadIdx.x % 4 == 0)
+                f->lse[(int64_t)block->head * a->B * a->q_len + query] =
+                    max[m][half] * lse_factor + logf(total);
+        }
+}
+
+template <typename T, int D, bool EXTRAS>
+static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
+    forward_kernel(struct attention_forward f)
+{
+    enum { KEYS = forward_tile<D, EXTRAS>::KEYS, NT = KEYS / 8 };
+    HD_SHARED(struct forward_place, place, 1);
+    HD_SHARED_DYNAMIC(T, shared);
+    T *const q_tile = shared, *const k_tile = q_tile + FORWARD_QUERIES * D;
+    T *const v_tile = k_tile + KEYS * D;
+    const struct attention *a = &f.a;
+    const float scale = a->scale * ATTENTION_LOG2E, factor = EXTRAS ? 1 : scale;
+    struct attention_walk walk = attention_walk_begin();
+    struct forward_extras extras = {};
+    float out[FORWARD_MT][D / 8][4], max[FORWARD_MT][2], sum[FORWARD_MT][2];
+    int step;
+
+    clear(out);
+#pragma unroll
+    for (int m = 0; m < FORWARD_MT; m++)
+        for (int half = 0; half < 2; half++) {
+            max[m][half] = -INFINITY;
+            sum[m][half] = 0;
+        }
+    if (threadIdx.x == 0) {
+        const int tiles = (a->q_len + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
+        const struct attention_block block = attention_block_of(tiles, a->H);
+        const int group = block.head / (a->H / a->G);
+
+        place->block = block;
+        place->extent = attention_query_extent<FORWARD_QUERIES>(
+            a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
+            block.tile);
+        place->k = (const T *)a->k + block.b * a->kv_stride * a->ldk + group * D;
+        place->v = (const T *)a->v + block.b * a->kv_stride * a->ldv + group * D;
+        place->key_count = attention_key_count(a);
+        place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
+        place->queries =
+            a->sights.queries + (int64_t)block.b * a->sights.q_pad + block.tile * FORWARD_QUERIES;
+    }
+    __syncthreads();
+    if (EXTRAS) {
+        extras.slope = a->slopes ? a->slopes[place->block.head] * ATTENTION_LOG2E : 0;
+        extras.step_key = a->sample ? drop_step_key(a->drop) : 0;
+        extras.head = place->block.head;
+    }
+    step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->extent);
+    if (step >= 0) {
+        load_tile<T, D, FORWARD_QUERIES, FORWARD_THREADS>(
+            q_tile,
+            (const T *)a->q +
+                ((int64_t)place->block.b * a->q_len + place->block.tile * FORWARD_QUERIES) *
+                    a->ldq +
+                place->block.head * D,
+            a->ldq, a->q_len - place->block.tile * FORWARD_QUERIES);
+        load_tile<T, D, KEYS, FORWARD_THREADS>(
+            k_tile, (const T *)place->k + (int64_t)attention_step_tile(step) * KEYS * a->ldk,
+            a->ldk, place->key_count - attention_step_tile(step) * KEYS);
+        cp_async_commit();
+    }
+    while (step >= 0) {
+        const int first_key = attention_step_tile(step) * KEYS;
+        const bool is_whole = attention_step_is_whole(step);
+        float score[FORWARD_MT][NT][4];
+
+        cp_async_wait<0>();
+        __syncthreads(); /* k is there; nobody reads v any more */
+        load_tile<T, D, KEYS, FORWARD_THREADS>(v_tile, (const T *)place->v + first_key * a->ldv,
+                                               a->ldv, place->key_count - first_key);
+        cp_async_commit();
+        clear(score);
+        multiply_rows<T, D, FORWARD_MT, NT>(score, q_tile, k_tile);
+        if (EXTRAS)
+            forward_scale<NT>(a, score, scale, &extras, place->keys + first_key, place->block.b,
+                              place->block.tile * FORWARD_QUERIES);
+        if (!is_whole)
+            forward_mask<NT>(score, place->keys + first_key, place->queries);
+        forward_soften<NT, D / 8>(score, out, max, sum, factor);
+        if (EXTRAS && a->sample)
+            forward_drop<NT>(a, score, &extras, place->keys + first_key, place->block.b,
+                             place->block.tile * FORWARD_QUERIES);
+        step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->extent);
+        cp_async_wait<0>();
+        __syncthreads(); /* v is there; nobody reads k any more */
+        if (step >= 0)
+            load_tile<T, D, KEYS, FORWARD_THREADS>(
+                k_tile, (const T *)place->k + (int64_t)attention_step_tile(step) * KEYS * a->ldk,
+                a->ldk, place->key_count - attention_step_tile(step) * KEYS);
+        cp_async_commit();
+        multiply_weights<T, D, FORWARD_MT, NT>(out, score, v_tile);
+    }
+    forward_store<T, D>(&f, &place->block, out, max, sum, EXTRAS ? ATTENTION_LN2 : a->scale);
+}
+
+template <typename T, int D, bool EXTRAS>
+static enum hd_status forward_launch_kernel(struct hd_cuda_stream *stream,
+                                            const struct attention_forward *f)
+{
+    const int64_t tiles = attention_tiles(f->a.q_len, FORWARD_QUERIES);
+    const int rows = FORWARD_QUERIES + 2 * forward_tile<D, EXTRAS>::KEYS;
+
+    return HD_LAUNCH(stream, (forward_kernel<T, D, EXTRAS>),
+                     dim3((unsigned)(tiles * f->a.B * f->a.H)), dim3(FORWARD_THREADS),
+                     (size_t)(rows * D) * sizeof(T), *f);
+}
+
+template <typename T, int D>
+static enum hd_status forward_launch_width(struct hd_cuda_stream *stream,
+                                           const struct attention_forward *f)
+{
+    return attention_has_extras(&f->a) ? forward_launch_kernel<T, D, true>(stream, f)
+                                       : forward_launch_kernel<T, D, false>(stream, f);
+}
+
+template <typename T>
+static enum hd_status forward_launch(struct hd_cuda_stream *stream,
+                                     const struct attention_forward *f)
+{
+    switch (f->a.D) {
+    case 64:
+        return forward_launch_width<T, 64>(stream, f);
+    case 96:
+        return forward_launch_width<T, 96>(stream, f);
+    default:
+        return forward_launch_width<T, 128>(stream, f);
+    }
+}
+
+#endif

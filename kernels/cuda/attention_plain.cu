@@ -1,0 +1,474 @@
+/* attention_plain: any encoding, head width and row distance, multiplied in fp32 without tensor
+ * cores: attention of fp32 programs, and of the shapes that the tiled kernels do not take.
+ *
+ * 256 threads, 16 x 16: a thread has some rows of a tile and every 16th column, of the scores as of
+ * the results, which stay in registers. Tiles are widened to fp32 as they are loaded; rows of
+ * shared memory are 4 floats longer than the head, so that neighbours read different banks. Loads
+ * are not overlapped with products.
+ *
+ *   forward   64 queries x 32 keys, 24 KiB (D 32) to 107 KiB (D 256) of shared memory
+ *   dk, dv    32 keys x 32 queries, 26 to 139 KiB
+ *   dq        32 queries x 32 keys, 26 to 139 KiB
+ *
+ * FLOPs as in the tiled kernels, at what shared memory feeds to fp32 units: about 0.75 bytes per
+ * FLOP of the scores, a fifth of their peak. Not yet measured on a GPU. */
+#include "kernels/cuda/attention.cuh"
+
+enum { SIDE = 16, THREADS = SIDE * SIDE, ROW_PAD = 4, KEYS = 32 };
+
+static __device__ __forceinline__ float element(const void *x, int64_t at, enum hd_dtype dtype)
+{
+    switch (dtype) {
+    case HD_BF16:
+        return to_float(((const bf16 *)x)[at]);
+    case HD_F16:
+        return to_float(((const f16 *)x)[at]);
+    default:
+        return ((const float *)x)[at];
+    }
+}
+
+static __device__ __forceinline__ void put_element(void *x, int64_t at, float value,
+                                                   enum hd_dtype dtype)
+{
+    switch (dtype) {
+    case HD_BF16:
+        ((bf16 *)x)[at] = from_float<bf16>(value);
+        break;
+    case HD_F16:
+        ((f16 *)x)[at] = from_float<f16>(value);
+        break;
+    default:
+        ((float *)x)[at] = value;
+    }
+}
+
+/* tile[r, :] = rows `first` + r of distance ld, from element `at` on; zeros from row `count` on. */
+template <int ROWS>
+static __device__ __forceinline__ void load_rows(float *tile, const void *x, int64_t at, int64_t ld,
+                                                 int count, int D, enum hd_dtype dtype)
+{
+    for (int i = (int)threadIdx.x; i < ROWS * D; i += THREADS) {
+        const int row = i / D, d = i % D;
+
+        tile[row * (D + ROW_PAD) + d] = row < count ? element(x, at + row * ld + d, dtype) : 0;
+    }
+}
+
+/* score[i][j] = a[a_row + i, :] . b[column + 16 j, :] */
+template <int M, int N>
+static __device__ __forceinline__ void dot_rows(float score[M][N], const float *a, const float *b,
+                                                int a_row, int D)
+{
+    const int ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
+
+#pragma unroll
+    for (int i = 0; i < M; i++)
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            score[i][j] = 0;
+    for (int d = 0; d < D; d += 4) {
+        float4 x[M];
+
+#pragma unroll
+        for (int i = 0; i < M; i++)
+            x[i] = *(const float4 *)(a + (a_row + i) * ld + d);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const float4 y = *(const float4 *)(b + (column + SIDE * j) * ld + d);
+
+#pragma unroll
+            for (int i = 0; i < M; i++)
+                score[i][j] += x[i].x * y.x + x[i].y * y.y + x[i].z * y.z + x[i].w * y.w;
+        }
+    }
+}
+
+/* out[i][c] += sum_k weight(i, k) * tile[k, column + 16 c], weights at weight[i * row_step + k *
+ * key_step] */
+template <int M, int WIDTH>
+static __device__ __forceinline__ void add_rows(float out[M][WIDTH / SIDE], const float *weight,
+                                                int row_step, int key_step, const float *tile,
+                                                int count, int D)
+{
+    const int ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
+
+    for (int k = 0; k < count; k++) {
+        float w[M];
+
+#pragma unroll
+        for (int i = 0; i < M; i++)
+            w[i] = weight[i * row_step + k * key_step];
+#pragma unroll
+        for (int c = 0; c < WIDTH / SIDE; c++)
+            if (column + SIDE * c < D) {
+                const float x = tile[k * ld + column + SIDE * c];
+
+#pragma unroll
+                for (int i = 0; i < M; i++)
+                    out[i][c] += w[i] * x;
+            }
+    }
+}
+
+/* What the score of a pair is, and whether it is seen. query: row of the sequence. */
+struct pairs {
+    const struct attention *a;
+    const int32_t *keys;
+    const int2 *queries;
+    uint64_t step_key;
+    float slope;
+    int b, head;
+};
+
+static __device__ __forceinline__ struct pairs pairs_of(const struct attention *a, int b, int head)
+{
+    struct pairs p;
+
+    p.a = a;
+    p.keys = a->sights.keys + (int64_t)b * a->sights.kv_pad;
+    p.queries = a->sights.queries + (int64_t)b * a->sights.q_pad;
+    p.step_key = a->sample ? drop_step_key(a->drop) : 0;
+    p.slope = a->slopes ? a->slopes[head] : 0;
+    p.b = b;
+    p.head = head;
+    return p;
+}
+
+/* -inf for a pair that is not seen. Rows that are only padding see nothing. */
+static __device__ __forceinline__ float score_of(const struct pairs *p, float product, int query,
+                                                 int key)
+{
+    const int32_t index = p->keys[key];
+
+    if (!attention_sees(p->queries[query], index))
+        return -INFINITY;
+    product *= p->a->scale;
+    if (p->a->slopes)
+        product -= p->slope *
+                   attention_distance(p->a->q_index[(int64_t)p->b * p->a->q_len + query], index);
+    return product;
+}
+
+/* What the weight of a pair is multiplied by; `query` is a row that is there. */
+static __device__ __forceinline__ float stays(const struct pairs *p, int query, int key)
+{
+    const int64_t row = (int64_t)p->b * p->a->q_len + query;
+
+    if (!p->a->sample || query >= p->a->q_len)
+        return 1;
+    return attention_stays(p->a->drop, p->step_key, p->keys[key], p->a->q_index[row],
+                           p->a->first_head + p->head, p->a->sample[row]);
+}
+
+static __device__ __forceinline__ int64_t query_row(const struct attention *a, int b, int query)
+{
+    return (int64_t)b * a->q_len + query;
+}
+
+static __device__ __forceinline__ int64_t key_row(const struct attention *a, int b, int key)
+{
+    return b * a->kv_stride + key;
+}
+
+/* ---- Forward ---- */
+
+enum { FORWARD_ROWS = 64, FORWARD_M = FORWARD_ROWS / SIDE, N = KEYS / SIDE, WEIGHTS_LD = KEYS + 1 };
+
+/* Scores become weights, in shared memory; what the rows summed so far is rescaled. */
+template <int WIDTH>
+static __device__ __forceinline__ void soften(const struct pairs *p, float score[FORWARD_M][N],
+                                              float *weights, float out[FORWARD_M][WIDTH / SIDE],
+                                              float max[FORWARD_M], float sum[FORWARD_M],
+                                              int first_query, int first_key)
+{
+    const int column = (int)threadIdx.x % SIDE, row = (int)threadIdx.x / SIDE * FORWARD_M;
+
+#pragma unroll
+    for (int i = 0; i < FORWARD_M; i++) {
+        float top = max[i], rescale;
+
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            score[i][j] =
+                score_of(p, score[i][j], first_query + row + i, first_key + column + SIDE * j);
+            top = fmaxf(top, score[i][j]);
+        }
+        for (int distance = SIDE / 2; distance > 0; distance /= 2)
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
+        rescale = max[i] == top ? 1 : expf(max[i] - top);
+        max[i] = top;
+        sum[i] *= rescale;
+#pragma unroll
+        for (int c = 0; c < WIDTH / SIDE; c++)
+            out[i][c] *= rescale;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const int key = first_key + column + SIDE * j;
+            float w = top == -INFINITY ? 0 : expf(score[i][j] - top);
+
+            sum[i] += w;
+            if (p->a->sample && w != 0)
+                w *= stays(p, first_query + row + i, key);
+            weights[(row + i) * WEIGHTS_LD + column + SIDE * j] = w;
+        }
+    }
+}
+
+template <int WIDTH>
+static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct attention_forward f)
+{
+    HD_SHARED_DYNAMIC(float, shared);
+    const struct attention *a = &f.a;
+    const int D = a->D, ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
+    const int row = (int)threadIdx.x / SIDE * FORWARD_M;
+    float *q_tile = shared, *tile = q_tile + FORWARD_ROWS * ld, *weights = tile + KEYS * ld;
+    const struct attention_block block =
+        attention_block_of((a->q_len + FORWARD_ROWS - 1) / FORWARD_ROWS, a->H);
+    const int first_query = block.tile * FORWARD_ROWS, group = block.head / (a->H / a->G);
+    const int key_count = attention_key_count(a);
+    const struct pairs pairs = pairs_of(a, block.b, block.head);
+    const int4 extent = attention_query_extent<FORWARD_ROWS>(
+        a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
+        block.tile);
+    struct attention_walk walk = attention_walk_begin();
+    float out[FORWARD_M][WIDTH / SIDE] = {}, max[FORWARD_M], sum[FORWARD_M] = {};
+
+    for (int i = 0; i < FORWARD_M; i++)
+        max[i] = -INFINITY;
+    load_rows<FORWARD_ROWS>(q_tile, a->q,
+                            query_row(a, block.b, first_query) * a->ldq + block.head * D, a->ldq,
+                            a->q_len - first_query, D, a->dtype);
+    for (int step = attention_next_keys<KEYS>(&walk, a, block.b, &extent); step >= 0;
+         step = attention_next_keys<KEYS>(&walk, a, block.b, &extent)) {
+        const int first_key = attention_step_tile(step) * KEYS;
+        const int count = key_count - first_key < KEYS ? key_count - first_key : KEYS;
+        float score[FORWARD_M][N];
+
+        __syncthreads(); /* nobody reads the last v any more */
+        load_rows<KEYS>(tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D, a->ldk,
+                        count, D, a->dtype);
+        __syncthreads();
+        dot_rows<FORWARD_M, N>(score, q_tile, tile, row, D);
+        soften<WIDTH>(&pairs, score, weights, out, max, sum, first_query, first_key);
+        __syncthreads(); /* nobody reads k any more */
+        load_rows<KEYS>(tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D, a->ldv,
+                        count, D, a->dtype);
+        __syncthreads();
+        add_rows<FORWARD_M, WIDTH>(out, weights + row * WEIGHTS_LD, WEIGHTS_LD, 1, tile, count, D);
+    }
+#pragma unroll
+    for (int i = 0; i < FORWARD_M; i++) {
+        const int query = first_query + row + i;
+        const int64_t at = query_row(a, block.b, query);
+        float total = sum[i], factor;
+
+        for (int distance = SIDE / 2; distance > 0; distance /= 2)
+            total += __shfl_xor_sync(0xffffffffu, total, distance);
+        factor = total != 0 ? 1 / total : 0;
+        if (query >= a->q_len)
+            continue;
+#pragma unroll
+        for (int c = 0; c < WIDTH / SIDE; c++)
+            if (column + SIDE * c < D)
+                put_element(f.out, at * f.ldo + block.head * D + column + SIDE * c,
+                            out[i][c] * factor, a->dtype);
+        if (column == 0)
+            f.lse[(int64_t)block.head * a->B * a->q_len + at] = max[i] + logf(total);
+    }
+}
+
+/* ---- Backward ---- */
+
+enum { ROWS = 32, M = ROWS / SIDE };
+
+static __device__ __forceinline__ void put_gradient(const struct attention_backward *f, void *to,
+                                                    int64_t at, float value)
+{
+    if (f->accumulate)
+        value += ((const float *)to)[at];
+    put_element(to, at, value, f->grad_dtype);
+}
+
+/* weights[query, key] = p (of dv), dweights = ds, for a tile of each; the query's tiles and the
+ * key's lie in shared memory. */
+static __device__ __forceinline__ void differentiate(const struct pairs *p, const float *q_tile,
+                                                     const float *dout_tile, const float *k_tile,
+                                                     const float *v_tile, const float2 *stats,
+                                                     float *weights, float *dweights,
+                                                     int first_query, int first_key)
+{
+    const int row = (int)threadIdx.x / SIDE * M, column = (int)threadIdx.x % SIDE, D = p->a->D;
+    float weight[M][N], dweight[M][N];
+
+    dot_rows<M, N>(weight, q_tile, k_tile, row, D);
+    dot_rows<M, N>(dweight, dout_tile, v_tile, row, D);
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+        const float2 stat = stats[first_query + row + i];
+
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const int query = first_query + row + i, key = first_key + column + SIDE * j;
+            const int at = (row + i) * WEIGHTS_LD + column + SIDE * j;
+            const float w = expf(score_of(p, weight[i][j], query, key) - stat.x);
+            const float factor = stays(p, query, key);
+
+            weights[at] = w * factor;
+            dweights[at] = w * (dweight[i][j] * factor - stat.y);
+        }
+    }
+}
+
+template <int WIDTH>
+static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attention_backward f)
+{
+    HD_SHARED_DYNAMIC(float, shared);
+    const struct attention *a = &f.a;
+    const int D = a->D, ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
+    const int row = (int)threadIdx.x / SIDE * N, tiles = (a->kv_len + KEYS - 1) / KEYS;
+    float *k_tile = shared, *v_tile = k_tile + KEYS * ld, *q_tile = v_tile + KEYS * ld;
+    float *dout_tile = q_tile + ROWS * ld, *weights = dout_tile + ROWS * ld;
+    float *dweights = weights + ROWS * WEIGHTS_LD;
+    const struct attention_block block = attention_block_of(tiles, a->G);
+    const int tile = tiles - 1 - block.tile, first_key = tile * KEYS; /* the first are seen most */
+    const int heads = a->H / a->G;
+    const int count = a->kv_len - first_key < KEYS ? a->kv_len - first_key : KEYS;
+    const int2 extent = attention_key_extent<KEYS>(
+        a->sights.key_extents + (int64_t)block.b * (a->sights.kv_pad / ATTENTION_GRANULE), tile);
+    struct attention_walk walk = attention_walk_begin();
+    float dk[N][WIDTH / SIDE] = {}, dv[N][WIDTH / SIDE] = {};
+    int head = block.head * heads;
+    int step = attention_next_queries<ROWS>(&walk, a, block.b, &extent, &head,
+                                            (block.head + 1) * heads - 1);
+
+    if (step < 0 && f.accumulate)
+        return; /* nothing to add */
+    load_rows<KEYS>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + block.head * D, a->ldk,
+                    count, D, a->dtype);
+    load_rows<KEYS>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + block.head * D, a->ldv,
+                    count, D, a->dtype);
+    while (step >= 0) {
+        const int first = attention_step_tile(step) * ROWS;
+        const int64_t at = query_row(a, block.b, first);
+        const int queries = a->q_len - first < ROWS ? a->q_len - first : ROWS;
+        const struct pairs pairs = pairs_of(a, block.b, head);
+        const int64_t stats = ((int64_t)block.b * a->H + head) * a->sights.q_pad;
+        const int64_t q_at = at * a->ldq + head * D, dout_at = at * f.lddo + head * D;
+
+        step = attention_next_queries<ROWS>(&walk, a, block.b, &extent, &head,
+                                            (block.head + 1) * heads - 1);
+        __syncthreads(); /* nobody reads the last tiles any more */
+        load_rows<ROWS>(q_tile, a->q, q_at, a->ldq, queries, D, a->dtype);
+        load_rows<ROWS>(dout_tile, f.dout, dout_at, f.lddo, queries, D, a->dtype);
+        __syncthreads();
+        differentiate(&pairs, q_tile, dout_tile, k_tile, v_tile, f.stats + stats, weights, dweights,
+                      first, first_key);
+        __syncthreads();
+        add_rows<N, WIDTH>(dv, weights + row, 1, WEIGHTS_LD, dout_tile, queries, D);
+        add_rows<N, WIDTH>(dk, dweights + row, 1, WEIGHTS_LD, q_tile, queries, D);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const int64_t at = key_row(a, block.b, first_key + row + i);
+
+        if (row + i >= count)
+            continue;
+#pragma unroll
+        for (int c = 0; c < WIDTH / SIDE; c++)
+            if (column + SIDE * c < D) {
+                const int64_t channel = block.head * D + column + SIDE * c;
+
+                put_gradient(&f, f.dk, at * f.lddk + channel, dk[i][c] * a->scale);
+                put_gradient(&f, f.dv, at * f.lddv + channel, dv[i][c]);
+            }
+    }
+}
+
+template <int WIDTH>
+static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct attention_backward f)
+{
+    HD_SHARED_DYNAMIC(float, shared);
+    const struct attention *a = &f.a;
+    const int D = a->D, ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
+    const int row = (int)threadIdx.x / SIDE * M;
+    float *q_tile = shared, *dout_tile = q_tile + ROWS * ld, *k_tile = dout_tile + ROWS * ld;
+    float *v_tile = k_tile + KEYS * ld, *weights = v_tile + KEYS * ld;
+    float *dweights = weights + ROWS * WEIGHTS_LD;
+    const struct attention_block block = attention_block_of((a->q_len + ROWS - 1) / ROWS, a->H);
+    const int first = block.tile * ROWS, group = block.head / (a->H / a->G);
+    const int queries = a->q_len - first < ROWS ? a->q_len - first : ROWS;
+    const int64_t at = query_row(a, block.b, first);
+    const struct pairs pairs = pairs_of(a, block.b, block.head);
+    const int4 extent = attention_query_extent<ROWS>(
+        a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
+        block.tile);
+    struct attention_walk walk = attention_walk_begin();
+    float dq[M][WIDTH / SIDE] = {};
+    int step = attention_next_keys<KEYS>(&walk, a, block.b, &extent);
+
+    if (step < 0 && f.accumulate)
+        return; /* nothing to add */
+    load_rows<ROWS>(q_tile, a->q, at * a->ldq + block.head * D, a->ldq, queries, D, a->dtype);
+    load_rows<ROWS>(dout_tile, f.dout, at * f.lddo + block.head * D, f.lddo, queries, D, a->dtype);
+    while (step >= 0) {
+        const int first_key = attention_step_tile(step) * KEYS;
+        const int count = a->kv_len - first_key < KEYS ? a->kv_len - first_key : KEYS;
+
+        step = attention_next_keys<KEYS>(&walk, a, block.b, &extent);
+        __syncthreads(); /* nobody reads the last tiles any more */
+        load_rows<KEYS>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D, a->ldk,
+                        count, D, a->dtype);
+        load_rows<KEYS>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D, a->ldv,
+                        count, D, a->dtype);
+        __syncthreads();
+        differentiate(&pairs, q_tile, dout_tile, k_tile, v_tile,
+                      f.stats + ((int64_t)block.b * a->H + block.head) * a->sights.q_pad, weights,
+                      dweights, first, first_key);
+        __syncthreads();
+        add_rows<M, WIDTH>(dq, dweights + row * WEIGHTS_LD, WEIGHTS_LD, 1, k_tile, count, D);
+    }
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+        if (row + i >= queries)
+            continue;
+#pragma unroll
+        for (int c = 0; c < WIDTH / SIDE; c++)
+            if (column + SIDE * c < D)
+                put_gradient(&f, f.dq, (at + row + i) * f.lddq + block.head * D + column + SIDE * c,
+                             dq[i][c] * a->scale);
+    }
+}
+
+/* ---- Launching ---- */
+
+#define FOR_WIDTH(D, call) ((D) <= 64 ? call<64> : (D) <= 128 ? call<128> : call<256>)
+
+enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
+                                       const struct attention_forward *f)
+{
+    const struct attention *a = &f->a;
+    const int64_t blocks = attention_tiles(a->q_len, FORWARD_ROWS) * a->B * a->H;
+    const int floats = (FORWARD_ROWS + KEYS) * (a->D + ROW_PAD) + FORWARD_ROWS * WEIGHTS_LD;
+
+    return HD_LAUNCH(stream, FOR_WIDTH(a->D, forward_kernel), dim3((unsigned)blocks), dim3(THREADS),
+                     (size_t)floats * sizeof(float), *f);
+}
+
+enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
+                                        const struct attention_backward *f)
+{
+    const struct attention *a = &f->a;
+    const int64_t key_blocks = attention_tiles(a->kv_len, KEYS) * a->B * a->G;
+    const int64_t query_blocks = attention_tiles(a->q_len, ROWS) * a->B * a->H;
+    const int floats = 2 * (KEYS + ROWS) * (a->D + ROW_PAD) + 2 * ROWS * WEIGHTS_LD;
+    enum hd_status st = HD_OK;
+
+    if (key_blocks > 0)
+        st = HD_LAUNCH(stream, FOR_WIDTH(a->D, keys_kernel), dim3((unsigned)key_blocks),
+                       dim3(THREADS), (size_t)floats * sizeof(float), *f);
+    if (!st && query_blocks > 0)
+        st = HD_LAUNCH(stream, FOR_WIDTH(a->D, queries_kernel), dim3((unsigned)query_blocks),
+                       dim3(THREADS), (size_t)floats * sizeof(float), *f);
+    return st;
+}
