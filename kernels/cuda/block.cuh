@@ -4,7 +4,7 @@
  * Lanes of a warp are joined in a butterfly, warps then in ascending order by every thread itself,
  * so that all threads get the same bits and two launches get them, too.
  *
- * Used by: cross_entropy, moe_route, moe_rows, step.   Uses: device.
+ * Used by: cross_entropy, embedding, head_norm, moe_route, moe_rows, norm, step.   Uses: device.
  * Threads: every thread of a block calls, whole warps at a time; `shared` has room for BLOCK_WARPS
  * values and may be used again at once.
  */
@@ -20,6 +20,14 @@ static __device__ __forceinline__ T warp_add(T x)
 {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, distance);
+    return x;
+}
+
+/* Over `lanes` neighbours in a warp, a power of two. */
+static __device__ __forceinline__ float lanes_add(float x, int lanes)
+{
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
         x += __shfl_xor_sync(0xffffffffu, x, distance);
     return x;
 }

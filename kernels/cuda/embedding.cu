@@ -14,6 +14,7 @@
  * rows); besides 128 x 2 R 4 of indices from the second-level cache (33 MB at R = 32k, some
  * microseconds beside the 204 MB of V = 50k, C = 768 in bf16), the pieces, R C / 32 x 4 at most
  * both ways, and the sorted rows. Not measured on a GPU yet. */
+#include "kernels/cuda/block.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
 
@@ -104,47 +105,6 @@ struct sorted {
     int64_t R, C, V, first, range, group;
 };
 
-/* The sum over the block of what its threads have, to all of them. */
-static __device__ __forceinline__ int block_count(int x, int *shared)
-{
-    int sum = 0;
-
-    for (int distance = 16; distance > 0; distance /= 2)
-        x += __shfl_xor_sync(0xffffffffu, x, distance);
-    if (threadIdx.x % 32 == 0)
-        shared[threadIdx.x / 32] = x;
-    __syncthreads();
-    for (int w = 0; w < SORT_WARPS; w++)
-        sum += shared[w];
-    __syncthreads();
-    return sum;
-}
-
-/* The sum of what the threads before this one have; *total is that of all. */
-static __device__ __forceinline__ int block_before(int x, int *shared, int *total)
-{
-    const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    int inclusive = x, before = 0;
-
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const int y = __shfl_up_sync(0xffffffffu, inclusive, (unsigned)distance);
-
-        if (lane >= distance)
-            inclusive += y;
-    }
-    if (lane == 31)
-        shared[warp] = inclusive;
-    __syncthreads();
-    *total = 0;
-    for (int w = 0; w < SORT_WARPS; w++) {
-        if (w < warp)
-            before += shared[w];
-        *total += shared[w];
-    }
-    __syncthreads();
-    return before + inclusive - x;
-}
-
 /* A thread's indices of the tile from r0 on, from the range's first one on; -1 for those of others.
  */
 static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const struct sorted &s,
@@ -188,14 +148,15 @@ static __device__ __forceinline__ void place_rows(int32_t *rows, int *place, con
 
 static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s)
 {
-    HD_SHARED(int, shared, SORT_WARPS);
+    HD_SHARED(int64_t, shared, BLOCK_WARPS);
     HD_SHARED(int, place, RANGE_MAX); /* counts, then where the next row of an index goes */
     HD_SHARED(int, found, SORT_TILE); /* the range's rows in a tile, in order */
     HD_SHARED(int, found_v, SORT_TILE);
     const int64_t low = (int64_t)blockIdx.x * s.range;
     const int64_t high = low + s.range < s.V ? low + s.range : s.V;
     const int thread = (int)threadIdx.x, range = (int)(high - low);
-    int own[SORT_EACH], below = 0, next, total;
+    int64_t below = 0, next, total;
+    int own[SORT_EACH];
 
     for (int i = thread; i < range; i += SORT_THREADS)
         place[i] = 0;
@@ -208,10 +169,10 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s
         if (v >= low && v < high)
             atomicAdd(&place[v - low], 1);
     }
-    next = block_count(below, shared);
+    next = block_add(below, shared);
     for (int i0 = 0; i0 < range; i0 += SORT_THREADS) {
         const int i = i0 + thread, count = i < range ? place[i] : 0;
-        const int begin = next + block_before(count, shared, &total);
+        const int begin = (int)(next + block_scan(count, shared, &total));
 
         if (i < range) {
             place[i] = begin;
@@ -220,7 +181,7 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s
         next += total;
     }
     if (high == s.V && thread == 0)
-        s.begin[s.V] = next;
+        s.begin[s.V] = (int32_t)next;
 
     load_tile(own, s, 0, low, range);
     for (int64_t r0 = 0; r0 < s.R; r0 += SORT_TILE) {
@@ -232,7 +193,7 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s
             count += mine[j] >= 0;
         }
         load_tile(own, s, r0 + SORT_TILE, low, range); /* on its way while these are placed */
-        at = block_before(count, shared, &total);
+        at = (int)block_scan(count, shared, &total);
 #pragma unroll
         for (int j = 0; j < SORT_EACH; j++)
             if (mine[j] >= 0) {
@@ -240,8 +201,8 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s
                 found_v[at++] = mine[j];
             }
         __syncthreads();
-        place_rows(s.rows, place, found, found_v, total);
-        __syncthreads();
+        place_rows(s.rows, place, found, found_v, (int)total);
+        /* the next tile goes into `found` behind the barriers of its block_scan */
     }
 }
 

@@ -7,7 +7,8 @@
  * values with four loads in flight, and no barrier. Longer heads than 128 packs are read twice, the
  * second time from the first-level cache. Not measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/lanes.cuh"
+
+#include "kernels/cuda/block.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
@@ -114,7 +115,7 @@ static __global__ void __launch_bounds__(HEAD_THREADS, HEAD_RESIDENT)
                 sum = head_sum<BACKWARD>(sum, pack_load<V>(a.inp + at + c), dout[0], w);
             }
         }
-        sum = lanes_sum(sum, lanes);
+        sum = lanes_add(sum, lanes);
         if (BACKWARD && norm) {
             rstd = a.rstd[normed];
             mean = sum * rstd / (float)a.D;

@@ -17,7 +17,8 @@
  *
  * The variance is that of deviations from the mean, as in kernels/cpu/norm.c. */
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/lanes.cuh"
+
+#include "kernels/cuda/block.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
@@ -66,7 +67,7 @@ static __device__ __forceinline__ struct place place_of(int lanes)
 template <enum shape SHAPE>
 static __device__ __forceinline__ float row_sum(float x, const struct place &p, float *shared)
 {
-    return SHAPE == NARROW ? lanes_sum(x, p.width) : block_sum(x, shared);
+    return SHAPE == NARROW ? lanes_add(x, p.width) : block_add(x, shared);
 }
 
 /* inp + add, rounded: what follows uses the stored values, as backward will. */
@@ -125,7 +126,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
                                          SHAPE == NARROW ? NARROW_FORWARD : 1)
     norm_forward(struct forward<T> a, int lanes)
 {
-    HD_SHARED(float, shared, LANES_WARPS_MAX);
+    HD_SHARED(float, shared, BLOCK_WARPS);
     constexpr int PACKS = packs_of<SHAPE>;
     const struct place p = place_of<SHAPE>(lanes);
     const int C = (int)a.C;
@@ -190,7 +191,7 @@ template <typename T, int V, bool MEAN>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     norm_forward_long(struct forward<T> a)
 {
-    HD_SHARED(float, shared, LANES_WARPS_MAX);
+    HD_SHARED(float, shared, BLOCK_WARPS);
     const int64_t begin = (int64_t)threadIdx.x * V, step = LONG_THREADS * V;
 
     for (int64_t r = blockIdx.x; r < a.R; r += gridDim.x) {
@@ -206,13 +207,13 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
             }
             sum = MEAN ? pack_sum(sum, x) : pack_squares(sum, x, 0.0f);
         }
-        sum = block_sum(sum, shared) / (float)a.C;
+        sum = block_add(sum, shared) / (float)a.C;
         if (MEAN) {
             mean = sum;
             sum = 0;
             for (int64_t c = begin; c < a.C; c += step)
                 sum = pack_squares(sum, pack_load<V>(from + c), mean);
-            sum = block_sum(sum, shared) / (float)a.C;
+            sum = block_add(sum, shared) / (float)a.C;
         }
         rstd = 1.0f / sqrtf(sum + a.eps);
         if (threadIdx.x == 0) {
@@ -339,7 +340,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
                                          SHAPE == NARROW ? NARROW_BACKWARD : 1)
     norm_backward(struct backward<T> a, int lanes)
 {
-    HD_SHARED(float, shared, LANES_WARPS_MAX);
+    HD_SHARED(float, shared, BLOCK_WARPS);
     constexpr int PACKS = packs_of<SHAPE>;
     const struct place p = place_of<SHAPE>(lanes);
     const int C = (int)a.C;
@@ -392,7 +393,7 @@ template <typename T, int V, bool MEAN>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
     norm_backward_long(struct backward<T> a)
 {
-    HD_SHARED(float, shared, LANES_WARPS_MAX);
+    HD_SHARED(float, shared, BLOCK_WARPS);
     const int64_t begin = (int64_t)threadIdx.x * V, step = LONG_THREADS * V;
 
     for (int64_t r = blockIdx.x; r < a.R; r += gridDim.x) {
@@ -409,8 +410,8 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
             t.add(sum, products, mean, rstd);
         }
         if (MEAN)
-            sum = block_sum(sum, shared) / (float)a.C;
-        products = block_sum(products, shared) / (float)a.C;
+            sum = block_add(sum, shared) / (float)a.C;
+        products = block_add(products, shared) / (float)a.C;
 #pragma unroll 2
         for (int64_t c = begin; c < a.C; c += step) {
             const struct terms<MEAN, T, V> t = {
