@@ -1,0 +1,75 @@
+#!/bin/bash
+# A job for a GPU goes the whole way, from the job file to a checkpoint, on the GPU's emulator
+# (tests/cudasim): its plug-in is loaded in place of the real one. What it learns is what a CPU learns.
+. "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
+
+plugin=$HEDDLE_BUILD_DIR/lib/libheddle_cudasim.so
+emulated() { HEDDLE_CUDA_PLUGIN=$plugin "$@"; }
+unset HEDDLE_CONTROLLER
+cat >"$work/job.yaml" <<END
+name: small
+model: {family: llama, layers: 2, hidden: 32, heads: 2, kv_heads: 1, ffn_hidden: 64, context: 32}
+data: {train: [corpus.txt], split: 0.1}
+train: {steps: 6, global_batch: 4, lr: 3e-3, precision: fp32}
+parallel: {micro_batch: 2}
+validate: {every: 6, batches: 1}
+resources: {device: cuda}
+checkpoint: {every: 3, keep: 0}
+END
+cp "$HEDDLE_SOURCE_DIR/LICENSE" "$work/corpus.txt"
+# losses FILE: "train 1 5.5" and "validation 0 5.6" lines of a run's jsonl
+losses() {
+    sed -nE 's/^\{"type":"step",.*"step":([0-9]+),.*"loss":([0-9.e+-]+).*/train \1 \2/p;
+        s/^\{"type":"validation",.*"step":([0-9]+),.*"loss":([0-9.e+-]+).*/validation \1 \2/p' "$1" | sort
+}
+# compare NAME BOUND A B: as many losses, the same steps, relative differences up to the bound
+compare() {
+    paste -d' ' <(losses "$3") <(losses "$4") | awk -v bound="$2" '
+        NF != 6 || $1 != $4 || $2 != $5 { bad = 1; next }
+        { d = ($3 - $6) / $6; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
+        END { printf "%d losses, worst %.2g", n, worst; exit !(n == 8 && !bad && worst <= bound) }' >"$work/compared"
+    if [ $? = 0 ]; then ok "$1"; else not_ok "$1" "$(cat "$work/compared"): $(losses "$3" | tr '\n' ' ')"; fi
+}
+run() { # NAME ARG...
+    local name=$1
+    shift
+    heddle local "$work/job.yaml" --state-dir "$work/$name" -o jsonl "$@" >"$work/$name.jsonl" 2>"$work/$name.err"
+}
+
+emulated run gpu
+check_equal a_job_for_a_gpu_ends_well 0 $?
+run cpu --set resources.device=cpu
+check_equal and_one_for_cores 0 $?
+compare they_learn_the_same 1e-5 "$work/gpu.jsonl" "$work/cpu.jsonl"
+check people_see_where_it_was grep -q 'on local: 1 cuda device, ' "$work/gpu.jsonl"
+check and_so_does_the_rank grep -q 'reserved per rank, on the GPU' "$work/gpu.jsonl"
+
+# the memory of the plan is the memory: what the command says beforehand is what the rank reserved
+run_dir=$(find "$work/gpu" -mindepth 1 -maxdepth 1)
+resolved=$(find "$run_dir" -path '*/nodes/*/job')
+check_equal its_resolved_job_has_the_device "plan.device cuda" "$(grep '^plan.device' "$resolved")"
+check_equal a_plan_beforehand_has_its_bytes \
+    "$(emulated "$HEDDLE_BIN/heddle-worker" memory --job "$resolved" | sed -nE 's/ *([0-9]+)  total.*/\1/p')" \
+    "$(emulated heddle plan "$work/job.yaml" -o jsonl | sed -nE 's/.*"total_bytes":([0-9]+).*/\1/p')"
+
+# a checkpoint is one: cores go on from it and write with it
+check it_writes heddle generate "$run_dir" --prompt 'The ' --max-tokens 4 --greedy
+step=$(find "$run_dir" -type d -name 'step-*3')
+run onwards --set resources.device=cpu --set "train.init_from=$step" --set train.steps=1
+check_equal cores_start_from_its_weights 0 $?
+
+# auto: the device computes bf16, so that is what it gets; the same within its 8 bits
+emulated run auto --set resources.device=auto --set train.precision=auto
+check_equal auto_takes_the_gpu 0 $?
+check in_bf16 grep -qx 'train.precision bf16' "$(find "$work/auto" -path '*/nodes/*/job')"
+compare which_learns_nearly_the_same 1e-2 "$work/auto.jsonl" "$work/cpu.jsonl"
+
+# the doctor: NVML and the runtime speak of one GPU by its UUID
+uuid=$(emulated "$HEDDLE_BIN/heddle-worker" gpus | member uuid)
+LD_LIBRARY_PATH=$HEDDLE_BUILD_DIR/tests/nvml/whole STANDIN_NVML_UUID=$uuid emulated "$HEDDLE_BIN/heddled" --doctor \
+    >"$work/doctor"
+check the_plugin_works grep -q '^plug-in  *ok' "$work/doctor"
+check_equal the_gpu_is_seen_by_both "gpu 0 ok Stand-in H100, $uuid" \
+    "$(grep '^gpu . *ok' "$work/doctor" | sed -E 's/  +/ /g; s/^(.* ok [^,]*, [^,]*),.*/\1/')"
+check_equal and_can_be_used 0 "$(grep -c 'does not see it' "$work/doctor")"
+finish
