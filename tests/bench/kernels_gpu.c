@@ -1,0 +1,68 @@
+/* kernels_gpu: how near each kernel of a GPU comes to what it can do.
+ *
+ *   kernels_gpu bytes|gemm|attention [--dtype bf16|f16|f32] [--rows 32768] [--channels 2048]
+ *               [--rounds 20] [--only NAME]
+ *
+ * Each launch is timed by events around it, the fastest of some rounds counts. Bytes and operations
+ * are those of kernels/dry, every tensor once. They stand beside a copy by the device itself (bytes
+ * read and written) and the peak that MFU is quoted against. Values are random: a GPU that
+ * multiplies zeros draws less power and is faster. Where there is no GPU it says why, and has
+ * nothing to do. Run by hand.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/plugin.h"
+#include "tests/bench/kernels_gpu.h"
+
+static _Noreturn void die(const char *what, const char *why)
+{
+    fprintf(stderr, "kernels_gpu: %s: %s\n", what, why);
+    exit(1);
+}
+
+static int64_t number(const char *option, const char *text, int64_t least)
+{
+    char *end;
+    const long value = strtol(text, &end, 10);
+
+    if (*end || end == text || value < least || value > 1 << 24)
+        die(option, "is not a number that it can be");
+    return value;
+}
+
+int main(int argc, char **argv)
+{
+    struct kernels_run run = {.dtype = HD_BF16, .rows = 32768, .channels = 2048, .rounds = 20};
+    struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
+    int count;
+
+    if (argc < 2)
+        die("usage", "kernels_gpu bytes|gemm|attention; see the first comment of kernels_gpu.c");
+    for (int i = 2; i < argc; i += 2) {
+        const char *option = argv[i], *value = argv[i + 1];
+
+        if (!value)
+            die(option, "wants a value");
+        if (!strcmp(option, "--dtype") && hd_dtype_from_name(value, &run.dtype))
+            continue;
+        if (!strcmp(option, "--rows"))
+            run.rows = number(option, value, 128);
+        else if (!strcmp(option, "--channels"))
+            run.channels = number(option, value, 128) / 128 * 128;
+        else if (!strcmp(option, "--rounds"))
+            run.rounds = (int)number(option, value, 1);
+        else if (!strcmp(option, "--only"))
+            run.only = value;
+        else
+            die(option, "is not known; see the first comment of kernels_gpu.c");
+    }
+    if (hd_plugin_cuda(&run.table) || hd_plugin_cuda_gpus(gpus, &count)) {
+        printf("SKIPPED: %s\n", hd_err_message());
+        return 0;
+    }
+    printf("%s, capability %d\n", gpus[0].name, gpus[0].capability);
+    if (kernels_gpu(argv[1], &run, stdout))
+        die(argv[1], hd_err_message());
+    return 0;
+}
