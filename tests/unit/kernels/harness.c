@@ -167,12 +167,6 @@ void device_launch(struct device *device, enum hd_kernel kernel, void *args)
 {
     const enum hd_status st = device_try(device, kernel, args);
 
-    if (st == HD_UNSUPPORTED && strstr(hd_err_message(), "the cuda backend has no")) {
-        print_message("%s\n", hd_err_message());
-        device_close(device);
-        tensors_free();
-        skip();
-    }
     if (st)
         fail_msg("%s: %s", hd_kernel_info(kernel)->name, hd_err_message());
 }
