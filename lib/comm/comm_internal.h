@@ -108,7 +108,7 @@ struct hd_comm_flight {
     struct hd_comm_flight_slot slots[HD_FLIGHT_MAX];
 };
 
-/* What an engine is. Every slot is filled. */
+/* What an engine is. Every slot is filled that does not say otherwise. */
 struct hd_comm_engine {
     const char *name;
     enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
@@ -126,7 +126,10 @@ struct hd_comm_engine {
     void (*latest)(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
     /* collectives of the group that a member has entered, as far as this rank can know */
     uint64_t (*entered)(struct hd_comm_group *group, int member);
+    /* NULL: the flight record of another rank cannot be seen from here */
+    const struct hd_comm_flight *(*flight_of)(const struct hd_comm *comm, int rank);
     enum hd_status (*failure)(struct hd_comm *comm);
+    bool (*has_failed)(const struct hd_comm *comm);                             /* any thread */
     void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* any thread */
     void (*close)(struct hd_comm *comm, bool clean); /* frees the engine's part, not comm */
 };
@@ -135,7 +138,7 @@ struct hd_comm {
     const struct hd_comm_engine *engine;
     void *engine_state;
     int rank, world;
-    int64_t deadline_ms;
+    _Atomic int64_t deadline_ms; /* a watchdog looks at it */
     char *visible;
     size_t visible_bytes;
     uint64_t launches;
@@ -185,7 +188,13 @@ void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_o
 int hd_comm_flight_read(const struct hd_comm_flight *flight,
                         struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
 
-/* Moves an op on, also in its flight record. */
+/* What a device had to run of a launch has run. Any thread. */
+void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch);
+
+/* Collectives of a group that the record shows as entered. */
+uint64_t hd_comm_flight_entered(const struct hd_comm_flight *flight, const char *group);
+
+/* Moves an op on, also in its flight record; there it is complete when a device has run it, too. */
 void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state);
 
 /* "rank 3 is behind: entered 41 operations of group dp, the others 43; the latest of rank 3 is ..."

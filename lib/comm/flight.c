@@ -50,10 +50,23 @@ void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
     op->state = state;
     if (atomic_load_explicit(&slot->launch, memory_order_relaxed) == op->launch) {
         atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_relaxed);
-        atomic_store_explicit(&slot->state, (uint32_t)state, memory_order_release);
+        if (state == HD_COMM_COMPLETE && op->group->comm->side)
+            atomic_store_explicit(&slot->state, HD_COMM_MOVING, memory_order_release);
+        else
+            atomic_store_explicit(&slot->state, (uint32_t)state, memory_order_release);
     }
     if (state == HD_COMM_COMPLETE)
         op->group->counts[op->kind].calls++;
+}
+
+void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
+{
+    struct hd_comm_flight_slot *slot = slot_of(flight, launch);
+
+    if (launch == 0 || atomic_load(&slot->launch) != launch)
+        return;
+    atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_relaxed);
+    atomic_store_explicit(&slot->state, HD_COMM_COMPLETE, memory_order_release);
 }
 
 /* ---- reading ---- */
@@ -93,6 +106,22 @@ int hd_comm_flight_read(const struct hd_comm_flight *flight,
             count++;
     }
     return count;
+}
+
+uint64_t hd_comm_flight_entered(const struct hd_comm_flight *flight, const char *group)
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_comm_flight_read(flight, records);
+    uint64_t most = 0;
+
+    for (int i = 0; i < count; i++) {
+        const struct hd_flight_record *r = &records[i];
+
+        if (strcmp(r->group, group) == 0 && r->state != HD_FLIGHT_QUEUED &&
+            strcmp(r->kind, "send") != 0 && strcmp(r->kind, "recv") != 0 && r->seq > most)
+            most = r->seq;
+    }
+    return most;
 }
 
 /* ---- for people ---- */

@@ -210,6 +210,12 @@ static enum hd_status check_failure(struct hd_comm *comm)
     return hd_comm_keep_failure(comm, st);
 }
 
+/* What this rank has been told; a peer's word is looked at by the thread that owns the endpoint. */
+static bool has_failed(const struct hd_comm *comm)
+{
+    return atomic_load(&gloo_of(comm)->noticing) == 2;
+}
+
 static bool has_left(const struct hd_comm *comm, int rank)
 {
     return gloo_peer_of(comm, rank)->left;
@@ -366,6 +372,7 @@ static const struct hd_comm_engine gloo_engine = {
     .latest = describe_latest,
     .entered = entered,
     .failure = check_failure,
+    .has_failed = has_failed,
     .abort = engine_abort,
     .close = engine_close,
 };

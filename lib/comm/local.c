@@ -398,7 +398,9 @@ static const struct hd_comm_engine local_engine = {
     .has_left = shm_has_left,
     .latest = shm_describe_latest,
     .entered = shm_entered,
+    .flight_of = shm_flight_of,
     .failure = shm_check_failure,
+    .has_failed = shm_has_failed,
     .abort = shm_abort,
     .close = local_close,
 };

@@ -377,6 +377,22 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
     }
 }
 
+static enum hd_status fail_on_device(struct hd_comm_stream *stream, uint64_t ticket,
+                                     int64_t waited_ms)
+{
+    const struct hd_comm_op *op = hd_comm_op_at(stream, ticket - 1);
+    char standing[STANDING_MAX] = "";
+
+    if (op->group)
+        hd_comm_describe_behind(op->group, standing, sizeof standing);
+    return hd_comm_fail(stream->comm, HD_TIMEOUT,
+                        "the device has not run %s #%llu that rank %d launched on stream %s for "
+                        "%lld ms%s%s",
+                        hd_comm_op_name(op), (unsigned long long)op->seq, stream->comm->rank,
+                        hd_comm_stream_text(stream->name), (long long)waited_ms,
+                        standing[0] ? "; " : "", standing);
+}
+
 /* The device rings no bell: the host looks, often at first. Peers may need this rank meanwhile. */
 enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket)
 {
@@ -389,17 +405,15 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
 
         if (st)
             return hd_comm_fail(comm, st, "%s", hd_err_message());
-        if (done)
+        if (done) {
+            hd_comm_side_tell(stream, ticket);
             return HD_OK;
+        }
         st = progress(comm, &moved);
         if (st)
             return st;
         if (hd_clock_now_ms() - begin_ms >= comm->deadline_ms)
-            return hd_comm_fail(comm, HD_TIMEOUT,
-                                "the device has not run what rank %d launched on stream %s for "
-                                "%lld ms",
-                                comm->rank, hd_comm_stream_text(stream->name),
-                                (long long)(hd_clock_now_ms() - begin_ms));
+            return fail_on_device(stream, ticket, hd_clock_now_ms() - begin_ms);
         if (looks < comm->spin_max)
             give_way(comm);
         else

@@ -56,6 +56,16 @@ enum hd_status shm_check_failure(struct hd_comm *comm)
     return hd_comm_keep_failure(comm, st);
 }
 
+bool shm_has_failed(const struct hd_comm *comm)
+{
+    return atomic_load(&shm_of(comm)->block->failure) != 0;
+}
+
+const struct hd_comm_flight *shm_flight_of(const struct hd_comm *comm, int rank)
+{
+    return &shm_area_of(comm, rank)->flight;
+}
+
 void shm_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
 {
     shm_fail(shm_of(comm)->block, SHM_REASON_OWN + comm->rank, st, reason);
@@ -179,7 +189,9 @@ static const struct hd_comm_engine shm_engine = {
     .has_left = shm_has_left,
     .latest = shm_describe_latest,
     .entered = shm_entered,
+    .flight_of = shm_flight_of,
     .failure = shm_check_failure,
+    .has_failed = shm_has_failed,
     .abort = shm_abort,
     .close = shm_close,
 };
@@ -197,7 +209,9 @@ static const struct hd_comm_engine self_engine = {
     .has_left = shm_has_left,
     .latest = shm_describe_latest,
     .entered = shm_entered,
+    .flight_of = shm_flight_of,
     .failure = shm_check_failure,
+    .has_failed = shm_has_failed,
     .abort = shm_abort,
     .close = shm_close,
 };

@@ -69,6 +69,8 @@ enum hd_status shm_join(const struct hd_comm_engine *engine, int control_fd, con
 void shm_close(struct hd_comm *comm, bool clean);
 enum hd_status shm_check_failure(struct hd_comm *comm);
 void shm_abort(struct hd_comm *comm, enum hd_status st, const char *reason);
+bool shm_has_failed(const struct hd_comm *comm);
+const struct hd_comm_flight *shm_flight_of(const struct hd_comm *comm, int rank);
 bool shm_has_left(const struct hd_comm *comm, int rank);
 void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
 struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member);

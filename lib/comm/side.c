@@ -90,8 +90,24 @@ enum hd_status hd_comm_side_done(const struct hd_comm_stream *stream, uint64_t t
 
 enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t ticket)
 {
-    const struct hd_comm_side *side = stream->comm->side;
+    struct hd_comm_side *side = stream->comm->side;
+    const enum hd_status st =
+        hd_comm_side_calls(side)->event_record(ended(stream, ticket), side->streams[stream->name]);
 
-    return hd_comm_side_calls(side)->event_record(ended(stream, ticket),
-                                                  side->streams[stream->name]);
+    atomic_store(&side->launches[stream->name][ticket % SIDE_EVENTS],
+                 hd_comm_op_at(stream, ticket - 1)->launch);
+    atomic_store(&side->newest[stream->name], ticket);
+    return st;
+}
+
+void hd_comm_side_tell(struct hd_comm_stream *stream, uint64_t ticket)
+{
+    struct hd_comm_side *side = stream->comm->side;
+    uint64_t *told = &side->told[stream->name];
+
+    if (ticket > SIDE_EVENTS && *told < ticket - SIDE_EVENTS)
+        *told = ticket - SIDE_EVENTS;
+    for (; *told < ticket; (*told)++)
+        hd_comm_flight_ended(stream->comm->flight,
+                             side->launches[stream->name][(*told + 1) % SIDE_EVENTS]);
 }

@@ -20,6 +20,10 @@ struct hd_comm_side {
     struct hd_stream *streams[HD_COMM_STREAM_COUNT];
     struct hd_event *ended[HD_COMM_STREAM_COUNT][SIDE_EVENTS]; /* of ticket t at t % SIDE_EVENTS */
     struct hd_event *followed[HD_COMM_STREAM_COUNT];
+    /* for who watches from another thread: by ticket as `ended`, and the newest that has ended for
+     * the host */
+    _Atomic uint64_t launches[HD_COMM_STREAM_COUNT][SIDE_EVENTS], newest[HD_COMM_STREAM_COUNT];
+    uint64_t told[HD_COMM_STREAM_COUNT]; /* the flight record knows that these have run */
 };
 
 enum hd_status hd_comm_side_open(const struct hd_comm_device *device,
@@ -48,5 +52,7 @@ enum hd_status hd_comm_side_wait_on(const struct hd_comm_stream *stream, uint64_
 enum hd_status hd_comm_side_done(const struct hd_comm_stream *stream, uint64_t ticket,
                                  bool *ret_done);
 enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t ticket);
+/* The device has run everything up to `ticket`: so says the flight record from now on. */
+void hd_comm_side_tell(struct hd_comm_stream *stream, uint64_t ticket);
 
 #endif

@@ -708,8 +708,17 @@ int main(int argc, char **argv)
 
     if (argc == 3 && strcmp(argv[1], "--rank") == 0)
         return be_a_worker(argv[2][0] - '0');
+    const struct CMUnitTest on_nccl[] = {
+        /* whose own failures are in comm_nccl_test.c */
+        cmocka_unit_test(an_abort_wakes_everybody_with_its_reason),
+        cmocka_unit_test(a_bound_exceeded_fails_with_the_bound),
+        cmocka_unit_test(a_bound_exceeded_raises_the_flag_and_moves_nothing),
+    };
+
     if (RANKS_ON_DEVICE)
         ranks_device_seed(10);
+    if (RANKS_ENGINE == ENGINE_NCCL)
+        return cmocka_run_group_tests(on_nccl, NULL, NULL);
     if (RANKS_ENGINE != ENGINE_SHM)
         return cmocka_run_group_tests(on_any, NULL, NULL);
     return cmocka_run_group_tests(on_shm, NULL, NULL);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "comm/gloo.h"
 #include "comm/local.h"
+#include "comm/nccl.h"
 #include "device.h"
 
 void rank_failed(struct rank *self, const char *file, int line, const char *what)
@@ -36,7 +37,8 @@ uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
 /* How the ranks come together. */
 struct meeting {
     enum ranks_engine engine;
-    struct hd_shm_control *ctl;            /* shm, local */
+    bool native;                           /* nccl */
+    struct hd_shm_control *ctl;            /* shm, nccl, local */
     struct hd_comm_hub *hub;               /* local */
     struct hd_gloo_door *doors[RANKS_MAX]; /* gloo: opened before the ranks start */
     struct hd_gloo_card cards[RANKS_MAX];
@@ -52,7 +54,7 @@ struct start {
 static void prepare(struct meeting *meeting, enum ranks_engine engine, int world)
 {
     *meeting = (struct meeting){.engine = engine};
-    if (engine == ENGINE_SHM) {
+    if (engine == ENGINE_SHM || engine == ENGINE_NCCL) {
         assert_int_equal(hd_shm_control_new(world, &meeting->ctl), HD_OK);
         return;
     }
@@ -86,13 +88,23 @@ static enum hd_status attach_device(const struct meeting *meeting, struct rank *
 
     self->table = device.table;
     self->backend = device.backend;
+    if (!st && meeting->engine == ENGINE_NCCL) {
+        const struct hd_comm_nccl_options nccl = {.native = meeting->native,
+                                                  .deadline_ms = deadline_ms};
+        struct hd_comm *host;
+
+        st =
+            hd_comm_open_shm(hd_shm_control_fd(meeting->ctl), hd_shm_control_rank_fds(meeting->ctl),
+                             self->rank, self->world, deadline_ms, &host);
+        return st ? st : hd_comm_open_nccl(host, &device, &nccl, ret_comm);
+    }
     return st ? st : hd_comm_open_local(meeting->hub, self->rank, &device, deadline_ms, ret_comm);
 }
 
 static enum hd_status attach(const struct meeting *meeting, struct rank *self, int64_t deadline_ms,
                              struct hd_comm **ret_comm)
 {
-    if (meeting->engine == ENGINE_LOCAL)
+    if (meeting->engine >= ENGINE_LOCAL)
         return attach_device(meeting, self, deadline_ms, ret_comm);
     if (meeting->engine == ENGINE_GLOO)
         return hd_comm_open_gloo(meeting->doors[self->rank], meeting->cards, self->rank,
@@ -172,9 +184,10 @@ struct report *ranks_run_on(enum ranks_engine engine, const struct ranks *ranks,
                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(reports != MAP_FAILED);
     prepare(&meeting, engine, ranks->world);
+    meeting.native = ranks->native;
     for (int r = 0; r < ranks->world; r++)
         starts[r] = (struct start){ranks, &meeting, r, &reports[r]};
-    if (ranks->as == AS_THREADS || engine == ENGINE_LOCAL)
+    if (ranks->as == AS_THREADS || engine >= ENGINE_LOCAL)
         run_threads(starts, ranks, reports);
     else
         run_processes(starts, ranks, reports);

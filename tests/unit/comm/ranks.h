@@ -18,11 +18,11 @@
 enum ranks_as { AS_THREADS, AS_PROCESSES };
 
 /* Which engine connects the ranks. The same cases are built once for each. */
-enum ranks_engine { ENGINE_SHM, ENGINE_GLOO, ENGINE_LOCAL };
+enum ranks_engine { ENGINE_SHM, ENGINE_GLOO, ENGINE_LOCAL, ENGINE_NCCL };
 #ifndef RANKS_ENGINE
 #define RANKS_ENGINE ENGINE_SHM
 #endif
-#define RANKS_ON_DEVICE (RANKS_ENGINE == ENGINE_LOCAL)
+#define RANKS_ON_DEVICE (RANKS_ENGINE >= ENGINE_LOCAL)
 
 enum { RANKS_MAX = 8, NUMBERS_MAX = 64 };
 
@@ -58,6 +58,7 @@ struct ranks {
     int64_t deadline_ms;
     void (*body)(struct rank *self);
     const void *arg;
+    bool native; /* nccl: sums in its own order */
     /* called in the parent while the ranks run; may be NULL. ctl: NULL on gloo, which has none;
      * pids: NULL of threads */
     void (*parent)(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports);

@@ -1,0 +1,262 @@
+/* nccl: NCCL behind kernels/nccl.h. Its library is loaded when it is first asked for, so that a
+ * program with one GPU does not need it. HEDDLE_NCCL (a path) says which. */
+#if __has_include(<nccl.h>) /* else the plug-in has no NCCL */
+#include <nccl.h>
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/nccl.h"
+
+_Static_assert(sizeof(ncclUniqueId) == HD_NCCL_ID_BYTES, "an id travels as these bytes");
+
+#define CALL_LIST(X)          \
+    X(ncclGetVersion)         \
+    X(ncclGetUniqueId)        \
+    X(ncclCommInitRankConfig) \
+    X(ncclCommSplit)          \
+    X(ncclCommGetAsyncError)  \
+    X(ncclCommAbort)          \
+    X(ncclCommFinalize)       \
+    X(ncclCommDestroy)        \
+    X(ncclGetErrorString)     \
+    X(ncclGetLastError)       \
+    X(ncclGroupStart)         \
+    X(ncclGroupEnd)           \
+    X(ncclSend)               \
+    X(ncclRecv)               \
+    X(ncclAllGather)          \
+    X(ncclBroadcast)          \
+    X(ncclAllReduce)          \
+    X(ncclReduceScatter)
+
+static struct {
+#define X(name) __typeof__(&name) name;
+    CALL_LIST(X)
+#undef X
+} nccl;
+
+/* ---- loading ---- */
+
+static char load_error[256];
+static int loaded_version;
+
+/* 2.18 has ncclCommSplit, and a configuration that later ones read. */
+enum { VERSION_MIN = 21800 };
+
+static void load(void)
+{
+#ifdef HD_CUDASIM
+#define X(name) nccl.name = name;
+    CALL_LIST(X)
+#undef X
+#else
+    const char *named = getenv("HEDDLE_NCCL");
+    void *library = dlopen(named ? named : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+
+    if (!library) {
+        (void)snprintf(load_error, sizeof load_error, "%s", dlerror());
+        return;
+    }
+#define X(name)                                                                      \
+    *(void **)&nccl.name = dlsym(library, #name);                                    \
+    if (!nccl.name) {                                                                \
+        (void)snprintf(load_error, sizeof load_error, "libnccl.so.2 has no " #name); \
+        return;                                                                      \
+    }
+    CALL_LIST(X)
+#undef X
+#endif
+    if (nccl.ncclGetVersion(&loaded_version) != ncclSuccess || loaded_version < VERSION_MIN)
+        (void)snprintf(load_error, sizeof load_error,
+                       "NCCL has version %d; %d (2.18) or later is needed", loaded_version,
+                       (int)VERSION_MIN);
+}
+
+/* ---- errors ---- */
+
+/* A call on a communicator that does not block is under way when it returns ncclInProgress. */
+static enum hd_status check(ncclResult_t result, ncclComm_t comm, const char *what)
+{
+    if (result == ncclSuccess || result == ncclInProgress)
+        return HD_OK;
+    return hd_err(
+        result == ncclInvalidArgument || result == ncclInvalidUsage ? HD_INVALID : HD_ABORTED,
+        "NCCL: %s: %s (%s)", what, nccl.ncclGetErrorString(result), nccl.ncclGetLastError(comm));
+}
+
+static ncclComm_t of(struct hd_nccl_comm *comm)
+{
+    return (ncclComm_t)comm;
+}
+
+static cudaStream_t handle(struct hd_stream *stream)
+{
+    return ((struct hd_cuda_stream *)stream)->handle;
+}
+
+/* ---- the table ---- */
+
+static enum hd_status unique_id(struct hd_nccl_id *ret_id)
+{
+    ncclUniqueId id;
+    const enum hd_status st = check(nccl.ncclGetUniqueId(&id), NULL, "cannot make an identity");
+
+    if (!st)
+        memcpy(ret_id->bytes, &id, sizeof id);
+    return st;
+}
+
+static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
+                           struct hd_nccl_comm **ret_comm)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId own;
+
+    config.blocking = 0;
+    memcpy(&own, id->bytes, sizeof own);
+    return check(nccl.ncclCommInitRankConfig((ncclComm_t *)ret_comm, world, own, rank, &config),
+                 NULL, "cannot start a communicator");
+}
+
+/* A child keeps its parent's configuration: it does not block either. Nothing is shared with it:
+ * groups work side by side. */
+static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
+                            struct hd_nccl_comm **ret_comm)
+{
+    return check(nccl.ncclCommSplit(of(parent), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                                    (ncclComm_t *)ret_comm, NULL),
+                 of(parent), "cannot split a communicator");
+}
+
+static enum hd_status poll_comm(struct hd_nccl_comm *comm, bool *ret_busy)
+{
+    ncclResult_t state = ncclSuccess;
+    enum hd_status st = check(nccl.ncclCommGetAsyncError(of(comm), &state), of(comm),
+                              "cannot ask a communicator how it is");
+
+    if (!st)
+        st = check(state, of(comm), "a communicator failed");
+    if (!st)
+        *ret_busy = state == ncclInProgress;
+    return st;
+}
+
+static void abort_comm(struct hd_nccl_comm *comm)
+{
+    (void)nccl.ncclCommAbort(of(comm));
+}
+
+static void destroy(struct hd_nccl_comm *comm)
+{
+    ncclResult_t state = nccl.ncclCommFinalize(of(comm));
+
+    while (state == ncclInProgress && nccl.ncclCommGetAsyncError(of(comm), &state) == ncclSuccess)
+        ;
+    if (state == ncclSuccess)
+        (void)nccl.ncclCommDestroy(of(comm));
+    else
+        (void)nccl.ncclCommAbort(of(comm));
+}
+
+static enum hd_status group_begin(void)
+{
+    return check(nccl.ncclGroupStart(), NULL, "cannot begin a group of calls");
+}
+
+static enum hd_status group_end(void)
+{
+    return check(nccl.ncclGroupEnd(), NULL, "cannot end a group of calls");
+}
+
+static enum hd_status send_bytes(struct hd_nccl_comm *comm, struct hd_stream *stream,
+                                 const void *buf, int64_t bytes, int peer)
+{
+    return check(nccl.ncclSend(buf, (size_t)bytes, ncclUint8, peer, of(comm), handle(stream)),
+                 of(comm), "cannot send");
+}
+
+static enum hd_status recv_bytes(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
+                                 int64_t bytes, int peer)
+{
+    return check(nccl.ncclRecv(buf, (size_t)bytes, ncclUint8, peer, of(comm), handle(stream)),
+                 of(comm), "cannot receive");
+}
+
+static enum hd_status all_gather(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
+                                 const void *own, int64_t bytes)
+{
+    return check(nccl.ncclAllGather(own, out, (size_t)bytes, ncclUint8, of(comm), handle(stream)),
+                 of(comm), "cannot gather");
+}
+
+static enum hd_status broadcast(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
+                                int64_t bytes, int root)
+{
+    return check(
+        nccl.ncclBroadcast(buf, buf, (size_t)bytes, ncclUint8, root, of(comm), handle(stream)),
+        of(comm), "cannot broadcast");
+}
+
+static ncclDataType_t type_of(enum hd_dtype dtype)
+{
+    static const ncclDataType_t types[] = {
+        [HD_F32] = ncclFloat32, [HD_BF16] = ncclBfloat16, [HD_F16] = ncclFloat16,
+        [HD_F64] = ncclFloat64, [HD_I32] = ncclInt32,     [HD_I64] = ncclInt64,
+        [HD_U8] = ncclUint8,
+    };
+
+    return types[dtype];
+}
+
+static enum hd_status all_reduce(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
+                                 const void *inp, int64_t count, enum hd_dtype dtype, bool max)
+{
+    return check(nccl.ncclAllReduce(inp, out, (size_t)count, type_of(dtype),
+                                    max ? ncclMax : ncclSum, of(comm), handle(stream)),
+                 of(comm), "cannot reduce");
+}
+
+static enum hd_status reduce_scatter(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
+                                     const void *inp, int64_t count, enum hd_dtype dtype, bool max)
+{
+    return check(nccl.ncclReduceScatter(inp, out, (size_t)count, type_of(dtype),
+                                        max ? ncclMax : ncclSum, of(comm), handle(stream)),
+                 of(comm), "cannot reduce");
+}
+
+enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static struct hd_nccl_table table = {
+        .unique_id = unique_id,
+        .init = init,
+        .split = split,
+        .poll = poll_comm,
+        .abort = abort_comm,
+        .destroy = destroy,
+        .group_begin = group_begin,
+        .group_end = group_end,
+        .send = send_bytes,
+        .recv = recv_bytes,
+        .all_gather = all_gather,
+        .broadcast = broadcast,
+        .all_reduce = all_reduce,
+        .reduce_scatter = reduce_scatter,
+    };
+
+    (void)pthread_once(&once, load);
+    if (load_error[0])
+        return hd_err(HD_UNSUPPORTED,
+                      "several GPUs need NCCL: %s; install it, or name it in HEDDLE_NCCL",
+                      load_error);
+    table.version = loaded_version;
+    *ret_table = &table;
+    return HD_OK;
+}
+
+#endif

@@ -1,0 +1,599 @@
+/* The engine nccl: opening, communicators, and how it ends when something fails. Communicators
+ * never block. Whoever finds a failure tells the host endpoint, which tells all ranks; each aborts
+ * all its communicators, and what was under way on its device ends. */
+#include "comm/nccl.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "comm/nccl_internal.h"
+
+enum { SETTLE_LOOKS = 2000, SETTLE_LOOK_US = 50 };
+
+int64_t hd_comm_nccl_memory_bytes(void)
+{
+    return (int64_t)HD_COMM_STREAM_COUNT * (NCCL_STAGE + NCCL_SCRATCH);
+}
+
+/* ---- failing ---- */
+
+enum hd_status nccl_enter(struct nccl_state *nccl)
+{
+    (void)pthread_mutex_lock(&nccl->lock);
+    if (!nccl->aborted)
+        return HD_OK;
+    (void)pthread_mutex_unlock(&nccl->lock);
+    return hd_err(HD_ABORTED, "nccl: the communicators of this rank were aborted");
+}
+
+void nccl_leave(struct nccl_state *nccl)
+{
+    (void)pthread_mutex_unlock(&nccl->lock);
+}
+
+/* Any thread. What is on the device's streams ends; nothing more is put there. */
+static void abort_all(struct nccl_state *nccl)
+{
+    (void)pthread_mutex_lock(&nccl->lock);
+    for (int i = 0; i < nccl->joined_count && !nccl->aborted; i++) {
+        if (nccl->joined[i].comm)
+            nccl->calls->abort(nccl->joined[i].comm);
+    }
+    nccl->aborted = true;
+    (void)pthread_mutex_unlock(&nccl->lock);
+}
+
+static void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+
+    nccl->host->engine->abort(nccl->host, st, reason);
+    abort_all(nccl);
+}
+
+/* HD_OK or the failure that the host endpoint knows; composes its story once. */
+static enum hd_status nccl_failure(struct hd_comm *comm)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    enum hd_status st;
+
+    if (comm->failure.status)
+        return hd_err_restore(&comm->failure);
+    st = nccl->host->engine->failure(nccl->host);
+    if (!st)
+        return HD_OK;
+    abort_all(nccl);
+    (void)nccl->host->engine->failure(nccl->host); /* the story, for this thread */
+    return hd_comm_keep_failure(comm, st);
+}
+
+static bool nccl_has_failed(const struct hd_comm *comm)
+{
+    return nccl_of(comm)->host->engine->has_failed(nccl_of(comm)->host);
+}
+
+enum hd_status nccl_settle(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm, const char *about)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    const int64_t begin_ms = hd_clock_now_ms();
+
+    for (int looks = 0;; looks++) {
+        bool busy = false;
+        enum hd_status st = nccl_enter(nccl);
+
+        if (!st) {
+            st = nccl->calls->poll(nccl_comm, &busy);
+            nccl_leave(nccl);
+        }
+        if (st) {
+            char story[HD_COMM_REASON_MAX];
+
+            (void)snprintf(story, sizeof story, "%s", hd_err_message());
+            if (nccl_has_failed(comm) && nccl_failure(comm))
+                return nccl_failure(comm); /* which is why */
+            return hd_comm_fail(comm, st, "%s: %s", about, story);
+        }
+        if (!busy)
+            return HD_OK;
+        st = nccl_failure(comm);
+        if (st)
+            return st;
+        if (hd_clock_now_ms() - begin_ms >= comm->deadline_ms)
+            return hd_comm_fail(comm, HD_TIMEOUT, "%s: NCCL has not come through for %lld ms",
+                                about, (long long)(hd_clock_now_ms() - begin_ms));
+        if (looks < SETTLE_LOOKS)
+            (void)sched_yield();
+        else
+            (void)usleep(SETTLE_LOOK_US);
+    }
+}
+
+/* ---- the watchdog ---- */
+
+/* Of one stream: the ticket that has run last, and when that was seen or there was nothing to run.
+ */
+struct watched {
+    uint64_t run;
+    int64_t since_ms;
+};
+
+/* Looks how far the device has come. False: the oldest operation is late. */
+static bool look_at_stream(struct hd_comm *comm, int s, struct watched *watched, int64_t now_ms)
+{
+    struct hd_comm_side *side = comm->side;
+    const uint64_t newest = atomic_load(&side->newest[s]);
+
+    if (newest > SIDE_EVENTS && watched->run < newest - SIDE_EVENTS)
+        watched->run = newest - SIDE_EVENTS;
+    while (watched->run < newest) {
+        const uint64_t place = (watched->run + 1) % SIDE_EVENTS;
+        bool done = false;
+
+        if (hd_comm_side_calls(side)->event_done(side->ended[s][place], &done) || !done)
+            break;
+        hd_comm_flight_ended(comm->flight, atomic_load(&side->launches[s][place]));
+        watched->run++;
+        watched->since_ms = now_ms;
+    }
+    if (watched->run == newest)
+        watched->since_ms = now_ms;
+    return now_ms - watched->since_ms < atomic_load(&comm->deadline_ms);
+}
+
+/* HD_OK, or what a communicator has met. */
+static enum hd_status look_at_comms(struct nccl_state *nccl)
+{
+    enum hd_status st = HD_OK;
+    bool busy;
+
+    (void)pthread_mutex_lock(&nccl->lock);
+    for (int i = 0; i < nccl->joined_count && !nccl->aborted && !st; i++) {
+        if (nccl->joined[i].comm)
+            st = nccl->calls->poll(nccl->joined[i].comm, &busy);
+    }
+    (void)pthread_mutex_unlock(&nccl->lock);
+    return st;
+}
+
+/* False: there is a failure, and everything is aborted. */
+static bool look(struct hd_comm *comm, struct watched watched[HD_COMM_STREAM_COUNT])
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (nccl_has_failed(comm)) {
+        abort_all(nccl);
+        return false;
+    }
+    if (look_at_comms(nccl)) {
+        nccl_abort(comm, HD_ABORTED, hd_err_message());
+        return false;
+    }
+    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
+        char text[128];
+
+        if (look_at_stream(comm, s, &watched[s], now_ms))
+            continue;
+        (void)snprintf(text, sizeof text,
+                       "the device has not run what rank %d launched on stream %s for %lld ms",
+                       comm->rank, hd_comm_stream_text((enum hd_comm_stream_name)s),
+                       (long long)(now_ms - watched[s].since_ms));
+        nccl_abort(comm, HD_TIMEOUT, text);
+        return false;
+    }
+    return true;
+}
+
+static bool wait_a_look(struct nccl_state *nccl)
+{
+    struct timespec until;
+    bool stop;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)NCCL_LOOK_MS * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_mutex_lock(&nccl->stop_lock);
+    while (!nccl->stop &&
+           pthread_cond_timedwait(&nccl->stop_cond, &nccl->stop_lock, &until) != ETIMEDOUT)
+        ;
+    stop = nccl->stop;
+    (void)pthread_mutex_unlock(&nccl->stop_lock);
+    return !stop;
+}
+
+static void *watch(void *arg)
+{
+    struct hd_comm *comm = arg;
+    struct watched watched[HD_COMM_STREAM_COUNT];
+
+    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++)
+        watched[s] = (struct watched){0, hd_clock_now_ms()};
+    while (wait_a_look(nccl_of(comm)) && look(comm, watched))
+        ;
+    return NULL;
+}
+
+static enum hd_status start_watchdog(struct hd_comm *comm)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    const int error = pthread_create(&nccl->watchdog, NULL, watch, comm);
+
+    if (error)
+        return hd_err(HD_LIMIT, "nccl: cannot start the watchdog: %s", strerror(error));
+    nccl->watching = true;
+    return HD_OK;
+}
+
+static void stop_watchdog(struct nccl_state *nccl)
+{
+    if (!nccl->watching)
+        return;
+    (void)pthread_mutex_lock(&nccl->stop_lock);
+    nccl->stop = true;
+    (void)pthread_cond_signal(&nccl->stop_cond);
+    (void)pthread_mutex_unlock(&nccl->stop_lock);
+    (void)pthread_join(nccl->watchdog, NULL);
+    nccl->watching = false;
+}
+
+/* ---- communicators ---- */
+
+/* A place for one more communicator. */
+static enum hd_status add_joined(struct nccl_state *nccl, const int32_t *members, int size,
+                                 struct nccl_joined **ret_joined)
+{
+    struct nccl_joined *joined;
+
+    if (nccl->joined_count == NCCL_COMMS_MAX)
+        return hd_err(HD_LIMIT, "nccl: more than %d communicators", (int)NCCL_COMMS_MAX);
+    joined = &nccl->joined[nccl->joined_count];
+    joined->size = size;
+    memcpy(joined->members, members, (size_t)size * sizeof members[0]);
+    *ret_joined = joined;
+    return HD_OK;
+}
+
+/* Of the members of `group`, a group of the host endpoint: the first makes an identity and the host
+ * brings it to all. */
+static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_group *group)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    struct hd_comm_stream *stream = hd_comm_stream(nccl->host, HD_COMM_STREAM_GATHER);
+    struct hd_nccl_id *id = (struct hd_nccl_id *)nccl->host_memory;
+    struct nccl_joined *joined = NULL;
+    enum hd_status st = add_joined(nccl, group->members, group->size, &joined);
+
+    if (!st && group->index == 0)
+        st = nccl->calls->unique_id(id);
+    if (!st)
+        st = hd_comm_broadcast(group, stream,
+                               &(struct hd_comm_broadcast_args){id, sizeof *id, HD_U8, 0});
+    if (!st)
+        st = hd_comm_wait(stream, hd_comm_record(stream));
+    if (st)
+        return st;
+    st = nccl_enter(nccl);
+    if (st)
+        return st;
+    st = nccl->calls->init(id, group->size, group->index, &joined->comm);
+    if (joined->comm)
+        nccl->joined_count++;
+    nccl_leave(nccl);
+    return st ? st : nccl_settle(comm, joined->comm, "a communicator comes up");
+}
+
+static bool same_members(const struct nccl_joined *joined, const struct hd_comm_group *group)
+{
+    return joined->comm && joined->size == group->size &&
+           memcmp(joined->members, group->members, (size_t)group->size * sizeof(int32_t)) == 0;
+}
+
+enum hd_status nccl_need(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm)
+{
+    struct hd_comm *comm = group->comm;
+    struct nccl_state *nccl = nccl_of(comm);
+    struct hd_comm_group *met;
+    enum hd_status st;
+
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < nccl->joined_count; i++) {
+            if (same_members(&nccl->joined[i], group)) {
+                *ret_comm = nccl->joined[i].comm;
+                return HD_OK;
+            }
+        }
+        st = hd_comm_group(nccl->host, group->name, group->members, group->size, &met);
+        if (!st)
+            st = join_by_identity(comm, met);
+        if (st)
+            return st;
+    }
+    return hd_err(HD_INTERNAL, "nccl: group %s has no communicator", group->name);
+}
+
+/* Whether two names divide the ranks alike; all ranks come to the same answer. */
+static bool divides_alike(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b)
+{
+    for (int32_t r = 0; r < mesh->world; r++) {
+        const struct hd_mesh_group one = hd_mesh_find_group(mesh, a, r),
+                                   other = hd_mesh_find_group(mesh, b, r);
+
+        if (one.size != other.size)
+            return false;
+        for (int32_t m = 0; m < one.size; m++) {
+            if (hd_mesh_member(&one, m) != hd_mesh_member(&other, m))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* One split for each way in which the groups of the mesh divide the world: every rank calls the
+ * same splits in the same order, members or not. */
+static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mesh)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    enum hd_status st = HD_OK;
+
+    for (int g = 0; g < HD_GROUP_COUNT && !st; g++) {
+        const struct hd_mesh_group where =
+            hd_mesh_find_group(mesh, (enum hd_group_name)g, comm->rank);
+        int32_t members[HD_COMM_WORLD_MAX], largest = 0;
+        struct nccl_joined *joined = NULL;
+        bool again = false;
+
+        for (int32_t r = 0; r < mesh->world; r++) {
+            const struct hd_mesh_group one = hd_mesh_find_group(mesh, (enum hd_group_name)g, r);
+
+            largest = one.size > largest ? one.size : largest;
+        }
+        for (int h = 0; h < g && !again; h++)
+            again = divides_alike(mesh, (enum hd_group_name)g, (enum hd_group_name)h);
+        if (again || largest == 1 || largest == mesh->world)
+            continue; /* there already, never needed, or the world */
+        for (int32_t m = 0; m < where.size; m++)
+            members[m] = hd_mesh_member(&where, m);
+        st = add_joined(nccl, members, where.size, &joined);
+        if (!st)
+            st = nccl_enter(nccl);
+        if (st)
+            return st;
+        st = nccl->calls->split(nccl->joined[0].comm, where.size > 1 ? (int)members[0] : -1,
+                                comm->rank, &joined->comm);
+        nccl_leave(nccl);
+        if (!st)
+            st = nccl_settle(comm, nccl->joined[0].comm, "a group is split off the world");
+        if (!st && joined->comm) {
+            (void)pthread_mutex_lock(&nccl->lock);
+            nccl->joined_count++;
+            (void)pthread_mutex_unlock(&nccl->lock);
+            st = nccl_settle(comm, joined->comm, "a group comes up");
+        }
+    }
+    return st;
+}
+
+/* ---- what the common part asks ---- */
+
+static enum hd_status nccl_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+{
+    const struct hd_comm_device *device = &comm->side->device;
+
+    return device->table->device->reserve(device->backend, (int64_t)size_bytes,
+                                          device->host_reachable, ret_base);
+}
+
+static enum hd_status nccl_group_open(struct hd_comm_group *group)
+{
+    (void)group; /* its communicator comes with its first operation: nobody is asked here */
+    return HD_OK;
+}
+
+static uint64_t nccl_entered(struct hd_comm_group *group, int member)
+{
+    const struct hd_comm *host = nccl_of(group->comm)->host;
+    const struct hd_comm_flight *flight =
+        host->engine->flight_of ? host->engine->flight_of(host, group->members[member])
+                                : group->comm->flight; /* unknown: as far as this rank */
+
+    return hd_comm_flight_entered(flight, group->name);
+}
+
+static int nccl_missing(struct hd_comm_op *op, const char **ret_what)
+{
+    *ret_what = "has not launched it";
+    for (int m = 0; m < op->group->size; m++) {
+        if (op->kind != HD_COMM_SEND && op->kind != HD_COMM_RECV &&
+            nccl_entered(op->group, m) < op->seq)
+            return op->group->members[m];
+    }
+    return -1;
+}
+
+static const struct hd_comm_offer *nccl_offer(const struct hd_comm_op *op, int member)
+{
+    (void)op, (void)member; /* members do not compare what they bring: see nccl.h */
+    return NULL;
+}
+
+static bool nccl_has_left(const struct hd_comm *comm, int rank)
+{
+    return nccl_of(comm)->host->engine->has_left(nccl_of(comm)->host, rank);
+}
+
+static void nccl_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
+{
+    nccl_of(comm)->host->engine->latest(nccl_of(comm)->host, rank, ret_text, size_bytes);
+}
+
+static const struct hd_comm_flight *nccl_flight_of(const struct hd_comm *comm, int rank)
+{
+    const struct hd_comm *host = nccl_of(comm)->host;
+
+    return host->engine->flight_of ? host->engine->flight_of(host, rank) : NULL;
+}
+
+/* ---- opening and closing ---- */
+
+static void free_state(struct hd_comm *comm)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+
+    hd_comm_free(nccl->host);
+    (void)pthread_cond_destroy(&nccl->stop_cond);
+    (void)pthread_mutex_destroy(&nccl->stop_lock);
+    (void)pthread_mutex_destroy(&nccl->lock);
+    free(nccl);
+    comm->engine_state = NULL;
+}
+
+static void nccl_close(struct hd_comm *comm, bool clean)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    struct hd_comm_side *side = comm->side;
+    const struct hd_comm_device device = side->device;
+
+    if (!clean && !nccl_has_failed(comm))
+        nccl_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
+    stop_watchdog(nccl);
+    if (nccl_has_failed(comm))
+        abort_all(nccl);
+    hd_comm_side_close(side);
+    for (int i = nccl->joined_count - 1; i >= 0 && !nccl->aborted; i--)
+        nccl->calls->destroy(nccl->joined[i].comm); /* children before the world */
+    if (comm->visible)
+        device.table->device->release(device.backend, comm->visible);
+    if (nccl->room)
+        device.table->device->release(device.backend, nccl->room);
+    comm->visible = NULL;
+    comm->side = NULL;
+    free_state(comm);
+}
+
+static const struct hd_comm_engine nccl_engine = {
+    .name = "nccl",
+    .visible = nccl_visible,
+    .group_open = nccl_group_open,
+    .collective_step = nccl_collective_step,
+    .send_step = nccl_pair_step,
+    .recv_step = nccl_pair_step,
+    .collective_missing = nccl_missing,
+    .pair_missing = nccl_missing,
+    .offer = nccl_offer,
+    .has_left = nccl_has_left,
+    .latest = nccl_latest,
+    .entered = nccl_entered,
+    .flight_of = nccl_flight_of,
+    .failure = nccl_failure,
+    .has_failed = nccl_has_failed,
+    .abort = nccl_abort,
+    .close = nccl_close,
+};
+
+/* The endpoint with its state around `host`, which is freed here when that fails. */
+static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
+                                   struct hd_comm **ret_comm)
+{
+    struct nccl_state *nccl = calloc(1, sizeof *nccl);
+    pthread_condattr_t monotonic;
+    struct hd_comm *comm = NULL;
+    enum hd_status st = nccl
+                            ? hd_comm_new(&nccl_engine, host->rank, host->world, deadline_ms, &comm)
+                            : hd_err(HD_NO_MEMORY, "nccl: no memory for an endpoint");
+
+    if (st) {
+        free(nccl);
+        hd_comm_free(host);
+        return st;
+    }
+    (void)pthread_mutex_init(&nccl->lock, NULL);
+    (void)pthread_mutex_init(&nccl->stop_lock, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&nccl->stop_cond, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    nccl->host = host;
+    comm->engine_state = nccl;
+    comm->bell = host->bell;
+    comm->flight = host->flight;
+    comm->spin_max = host->spin_max;
+    comm->yielding = host->yielding;
+    hd_comm_set_deadline(host, deadline_ms);
+    *ret_comm = comm;
+    return HD_OK;
+}
+
+static enum hd_status join_world(struct hd_comm *comm)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    int32_t everybody[HD_COMM_WORLD_MAX];
+    struct hd_comm_group *world;
+    enum hd_status st;
+
+    for (int32_t r = 0; r < comm->world; r++)
+        everybody[r] = r;
+    st = hd_comm_group(nccl->host, "nccl", everybody, comm->world, &world);
+    return st ? st : join_by_identity(comm, world);
+}
+
+enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_device *device,
+                                 const struct hd_comm_nccl_options *options,
+                                 struct hd_comm **ret_comm)
+{
+    const struct hd_device_table *calls = device->table->device;
+    struct nccl_state *nccl;
+    struct hd_comm *comm;
+    void *memory;
+    enum hd_status st = new_endpoint(host, options->deadline_ms, &comm);
+
+    if (st)
+        return st;
+    nccl = nccl_of(comm);
+    nccl->native = options->native;
+    st = calls && calls->nccl
+             ? calls->nccl(&nccl->calls)
+             : hd_err(HD_UNSUPPORTED,
+                      "nccl: backend %s was built without NCCL; one device per job "
+                      "is what it can do",
+                      device->table->name);
+    if (!st)
+        st = hd_comm_side_open(device, &comm->side);
+    if (!st)
+        st = calls->reserve(device->backend, hd_comm_nccl_memory_bytes(), device->host_reachable,
+                            &memory);
+    if (!st) {
+        nccl->room = memory;
+        st = hd_comm_visible(host, sizeof(struct hd_nccl_id), &memory);
+    }
+    if (!st) {
+        nccl->host_memory = memory;
+        st = join_world(comm);
+    }
+    if (!st && options->mesh)
+        st = split_mesh(comm, options->mesh);
+    if (!st)
+        st = start_watchdog(comm);
+    if (!st) {
+        *ret_comm = comm;
+        return HD_OK;
+    }
+    if (comm->side) {
+        struct hd_error story;
+
+        hd_err_save(st, &story);
+        nccl_abort(comm, st, story.message); /* nobody waits for this rank */
+        nccl_close(comm, true);
+        st = hd_err_restore(&story);
+    } else {
+        free_state(comm);
+    }
+    hd_comm_delete(comm);
+    return st;
+}

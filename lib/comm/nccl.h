@@ -1,0 +1,49 @@
+/* nccl: collectives between GPUs, by NCCL.
+ *
+ * Ranks first meet on the host, by shm or gloo. That endpoint stays below: it brings NCCL's
+ * identity to all ranks, tells the others when one fails or dies, and holds the flight record.
+ *
+ *     hd_comm_open_shm(..., &host)  or  hd_comm_open_gloo(..., &host);
+ *     hd_comm_open_nccl(host, &device, &options, &comm);   // takes host over, also when it fails
+ *     ... comm.h; hd_comm_visible gives memory of the device ...
+ *
+ * Sums are ordered, as on every engine: an all-to-all, then each rank adds its share in rank order
+ * in fp32 and rounds once, so results are the bits of shm. `native` leaves sums to NCCL, which adds
+ * bf16 in bf16, hop by hop.
+ *
+ * Differences from the other engines:
+ *  - A send waits on the device for its receive, and what is launched behind it waits, too. Sends
+ *    and receives that cross belong between hd_comm_begin and hd_comm_end.
+ *  - Members that launch different operations are not told so: they wait until the deadline, and
+ *    the flight records show it.
+ *  - Of all_to_all_v counts and flag are device memory; the host reads the counts, so a launch of
+ * it waits for what is before it on its stream. (A bound instead of the counts would move more.)
+ *  - On the host an operation has ended when it is on the device's stream. A watchdog looks every
+ *    100 ms at NCCL's own errors, at the deadline of the oldest operation that has not run, and at
+ *    the other ranks; on any of these it aborts every communicator, so that nothing hangs on the
+ *    device.
+ *
+ * Used by: worker, tests.   Uses: kernels.
+ * Threads: as comm.h; the watchdog is a thread of the endpoint.
+ */
+#ifndef HD_COMM_NCCL_H
+#define HD_COMM_NCCL_H
+
+#include "comm/comm.h"
+#include "comm/device.h"
+
+struct hd_comm_nccl_options {
+    const struct hd_mesh *mesh; /* its groups are split off the world at once; NULL: no mesh yet */
+    bool native;                /* sums in NCCL's order */
+    int64_t deadline_ms;        /* also for communicators to come up */
+};
+
+enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_device *device,
+                                 const struct hd_comm_nccl_options *options,
+                                 struct hd_comm **ret_comm);
+
+/* Device memory that an endpoint takes beside its visible memory: what arrives to be summed. NCCL's
+ * own buffers come on top, per communicator: NCCL_BUFFSIZE (4 MiB) per channel and peer. */
+int64_t hd_comm_nccl_memory_bytes(void);
+
+#endif

@@ -1,0 +1,608 @@
+/* nccl: a stand-in for NCCL on the emulator, for the host code around it. Everything is made of
+ * sends and receives. A pair that meets is put on the streams of both: the receiver's copies behind
+ * the sender's event, the sender's goes on behind the receiver's. So it has NCCL's order on the
+ * device; it has none of its speed, transports, or ways to hang inside a kernel. */
+#include <nccl.h>
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+#include "nccl_stand_in.h"
+
+enum { RANKS_MAX = 64, LOOKS_IN_PROGRESS = 3, SPLITS_MAX = 64 };
+
+/* What happens when everything of one call has met. */
+struct call {
+    int left;
+    bool combines;
+    struct hd_combine_args combine;
+    cudaStream_t stream;
+};
+
+struct post {
+    bool sends;
+    int peer;
+    char *buf;
+    size_t bytes;
+    cudaStream_t stream;
+    cudaEvent_t came;
+    struct call *call;
+    struct post *next;
+};
+
+struct kept { /* until the communicator goes */
+    cudaEvent_t event;
+    void *memory;
+    struct call *call;
+    struct kept *next;
+};
+
+struct split {
+    int arrived, color[RANKS_MAX], key[RANKS_MAX];
+    ncclComm_t *place[RANKS_MAX];
+};
+
+struct joined {
+    ncclUniqueId id;
+    int size, arrived, gone;
+    int world_rank[RANKS_MAX];
+    ncclComm_t ranks[RANKS_MAX];
+    struct split splits[SPLITS_MAX];
+    struct joined *next;
+};
+
+struct ncclComm {
+    struct joined *joined;
+    int rank, looks, splits;
+    int splitting; /* splits that are not through */
+    struct post *posts;
+    struct kept *kept;
+    ncclResult_t error;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct joined *all;
+static int ids, splits_done, aborts, open_comms;
+static enum hd_nccl_defect defects[RANKS_MAX];
+
+/* Calls between ncclGroupStart and ncclGroupEnd, of this thread. */
+static _Thread_local int depth;
+static _Thread_local struct grouped {
+    ncclComm_t comm;
+    struct post *post;
+    struct grouped *next;
+} * grouped;
+
+/* ---- communicators ---- */
+
+static ncclComm_t add_rank(struct joined *joined, int rank, int world_rank)
+{
+    ncclComm_t comm = calloc(1, sizeof *comm);
+
+    if (!comm)
+        abort();
+    comm->joined = joined;
+    comm->rank = rank;
+    joined->ranks[rank] = comm;
+    joined->world_rank[rank] = world_rank;
+    joined->arrived++;
+    open_comms++;
+    return comm;
+}
+
+static struct joined *add_joined(int size)
+{
+    struct joined *joined = calloc(1, sizeof *joined);
+
+    if (!joined)
+        abort();
+    joined->size = size;
+    joined->next = all;
+    all = joined;
+    return joined;
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = 22809;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    pthread_mutex_lock(&lock);
+    memset(id, 0, sizeof *id);
+    (void)snprintf(id->internal, sizeof id->internal, "stand-in %d", ++ids);
+    pthread_mutex_unlock(&lock);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    struct joined *joined;
+
+    if (config->blocking || rank < 0 || rank >= nranks || nranks > RANKS_MAX)
+        return ncclInvalidArgument;
+    pthread_mutex_lock(&lock);
+    for (joined = all; joined && memcmp(&joined->id, &id, sizeof id) != 0; joined = joined->next)
+        ;
+    if (!joined) {
+        joined = add_joined(nranks);
+        joined->id = id;
+    }
+    *comm = add_rank(joined, rank, rank);
+    pthread_mutex_unlock(&lock);
+    return ncclInProgress;
+}
+
+/* The last has come: every color is a communicator, its ranks in the order of keys. */
+static void make_children(struct joined *parent, const struct split *split)
+{
+    for (int r = 0; r < parent->size; r++) {
+        struct joined *child;
+        int members = 0, first = r;
+
+        for (int o = 0; o < parent->size; o++) {
+            members += split->color[o] == split->color[r];
+            first = split->color[o] == split->color[r] && o < first ? o : first;
+        }
+        if (split->color[r] == NCCL_SPLIT_NOCOLOR || first != r)
+            continue;
+        child = add_joined(members);
+        for (int o = 0; o < parent->size; o++) {
+            int before = 0;
+
+            if (split->color[o] != split->color[r])
+                continue;
+            for (int p = 0; p < parent->size; p++)
+                before +=
+                    split->color[p] == split->color[o] &&
+                    (split->key[p] < split->key[o] || (split->key[p] == split->key[o] && p < o));
+            *split->place[o] = add_rank(child, before, parent->world_rank[o]);
+        }
+    }
+    for (int r = 0; r < parent->size; r++)
+        if (parent->ranks[r])
+            parent->ranks[r]->splitting--;
+    splits_done++;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm,
+                           ncclConfig_t *config)
+{
+    struct split *split;
+
+    if (config)
+        return ncclInvalidArgument;
+    pthread_mutex_lock(&lock);
+    split = &comm->joined->splits[comm->splits++ % SPLITS_MAX];
+    *newcomm = NULL;
+    split->color[comm->rank] = color;
+    split->key[comm->rank] = key;
+    split->place[comm->rank] = newcomm;
+    comm->splitting++;
+    if (++split->arrived == comm->joined->size)
+        make_children(comm->joined, split);
+    pthread_mutex_unlock(&lock);
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
+{
+    pthread_mutex_lock(&lock);
+    if (defects[comm->joined->world_rank[comm->rank]] == HD_NCCL_BROKEN)
+        comm->error = ncclRemoteError;
+    if (comm->joined->arrived == comm->joined->size && comm->looks < LOOKS_IN_PROGRESS)
+        comm->looks++;
+    *error = comm->error                                                         ? comm->error
+             : comm->looks < LOOKS_IN_PROGRESS || comm->splitting || comm->posts ? ncclInProgress
+                                                                                 : ncclSuccess;
+    pthread_mutex_unlock(&lock);
+    return ncclSuccess;
+}
+
+/* Under the lock. */
+static void forget(ncclComm_t comm)
+{
+    struct joined *joined = comm->joined, **at = &all;
+
+    while (comm->posts) {
+        struct post *post = comm->posts;
+
+        comm->posts = post->next;
+        (void)cudaEventDestroy(post->came);
+        free(post);
+    }
+    while (comm->kept) {
+        struct kept *kept = comm->kept;
+
+        comm->kept = kept->next;
+        if (kept->event)
+            (void)cudaEventDestroy(kept->event);
+        if (kept->memory)
+            (void)cudaFree(kept->memory);
+        free(kept->call);
+        free(kept);
+    }
+    joined->ranks[comm->rank] = NULL;
+    open_comms--;
+    free(comm);
+    if (++joined->gone < joined->size)
+        return;
+    while (*at != joined)
+        at = &(*at)->next;
+    *at = joined->next;
+    free(joined);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    pthread_mutex_lock(&lock);
+    aborts++;
+    forget(comm);
+    pthread_mutex_unlock(&lock);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    return comm->posts ? ncclInvalidUsage : ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    pthread_mutex_lock(&lock);
+    forget(comm);
+    pthread_mutex_unlock(&lock);
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                     : "an error of the stand-in";
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    (void)comm;
+    return "the stand-in knows no more";
+}
+
+/* ---- posting; under the lock ---- */
+
+static struct kept *keep(ncclComm_t comm)
+{
+    struct kept *kept = calloc(1, sizeof *kept);
+
+    if (!kept)
+        abort();
+    kept->next = comm->kept;
+    comm->kept = kept;
+    return kept;
+}
+
+static void end_call(struct call *call)
+{
+    static struct hd_backend backend = {.traits.multiprocessors = 2};
+    struct hd_cuda_stream stream = {.cuda = &backend, .handle = call->stream};
+
+    if (--call->left == 0 && call->combines)
+        (void)hd_cuda_comm_combine(&stream.stream, &call->combine);
+}
+
+static struct post **find(ncclComm_t comm, bool sends, int peer)
+{
+    struct post **at = &comm->posts;
+
+    while (*at && ((*at)->sends != sends || (*at)->peer != peer))
+        at = &(*at)->next;
+    return *at ? at : NULL;
+}
+
+static void take_away(ncclComm_t comm, struct post **at)
+{
+    struct post *post = *at;
+
+    *at = post->next;
+    keep(comm)->event = post->came;
+    end_call(post->call);
+    free(post);
+}
+
+/* The oldest send from `from` to `to` and the oldest receive, if both are there. */
+static bool meet(ncclComm_t from, ncclComm_t to)
+{
+    struct post **send = find(from, true, to->rank), **recv = find(to, false, from->rank);
+    cudaEvent_t went;
+
+    if (!send || !recv)
+        return false;
+    if ((*send)->bytes != (*recv)->bytes) /* NCCL would hang or overwrite something */
+        from->error = to->error = ncclInvalidUsage;
+    if (from->error || to->error)
+        return false;
+    (void)cudaEventCreateWithFlags(&went, cudaEventDisableTiming);
+    keep(to)->event = went;
+    (void)cudaStreamWaitEvent((*recv)->stream, (*send)->came, 0);
+    (void)cudaMemcpyAsync((*recv)->buf, (*send)->buf, (*recv)->bytes, cudaMemcpyDeviceToDevice,
+                          (*recv)->stream);
+    (void)cudaEventRecord(went, (*recv)->stream);
+    (void)cudaStreamWaitEvent((*send)->stream, went, 0);
+    take_away(from, send);
+    take_away(to, find(to, false, from->rank)); /* a send to itself was in the same list */
+    return true;
+}
+
+static bool is_stuck(const struct ncclComm *comm)
+{
+    return defects[comm->joined->world_rank[comm->rank]] == HD_NCCL_STUCK;
+}
+
+static void meet_all(struct joined *joined)
+{
+    for (int from = 0; from < joined->size; from++) {
+        for (int to = 0; to < joined->size; to++) {
+            ncclComm_t a = joined->ranks[from], b = joined->ranks[to];
+
+            while (a && b && !is_stuck(a) && !is_stuck(b) && meet(a, b))
+                ;
+        }
+    }
+}
+
+/* ---- groups of calls ---- */
+
+ncclResult_t ncclGroupStart(void)
+{
+    depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    if (depth == 0)
+        return ncclInvalidUsage;
+    if (--depth)
+        return ncclSuccess;
+    pthread_mutex_lock(&lock);
+    for (struct grouped *g = grouped; g; g = g->next) { /* all are posted before any meets */
+        struct post **at = &g->comm->posts;
+
+        while (*at)
+            at = &(*at)->next;
+        *at = g->post;
+    }
+    while (grouped) {
+        struct grouped *g = grouped;
+
+        grouped = g->next;
+        if (!grouped || grouped->comm != g->comm)
+            meet_all(g->comm->joined);
+        free(g);
+    }
+    pthread_mutex_unlock(&lock);
+    return ncclInProgress;
+}
+
+static struct call *new_call(ncclComm_t comm, cudaStream_t stream)
+{
+    struct call *call = calloc(1, sizeof *call);
+
+    if (!call)
+        abort();
+    call->stream = stream;
+    pthread_mutex_lock(&lock);
+    keep(comm)->call = call;
+    pthread_mutex_unlock(&lock);
+    return call;
+}
+
+/* Inside a group. */
+static ncclResult_t post(ncclComm_t comm, struct call *call, bool sends, const void *buf,
+                         size_t bytes, int peer)
+{
+    struct post *p = calloc(1, sizeof *p);
+    struct grouped *g = calloc(1, sizeof *g), **tail = &grouped;
+
+    if (!p || !g)
+        abort();
+    *p = (struct post){.sends = sends,
+                       .peer = peer,
+                       .buf = (char *)(uintptr_t)buf,
+                       .bytes = bytes,
+                       .stream = call->stream,
+                       .call = call};
+    (void)cudaEventCreateWithFlags(&p->came, cudaEventDisableTiming);
+    (void)cudaEventRecord(p->came, call->stream);
+    call->left++;
+    *g = (struct grouped){.comm = comm, .post = p};
+    while (*tail)
+        tail = &(*tail)->next;
+    *tail = g;
+    return ncclSuccess;
+}
+
+static ncclResult_t post_one(ncclComm_t comm, bool sends, const void *buf, size_t bytes, int peer,
+                             cudaStream_t stream)
+{
+    if (peer < 0 || peer >= comm->joined->size)
+        return ncclInvalidArgument;
+    (void)ncclGroupStart();
+    (void)post(comm, new_call(comm, stream), sends, buf, bytes, peer);
+    return ncclGroupEnd();
+}
+
+/* ---- operations ---- */
+
+static size_t size_of(ncclDataType_t type)
+{
+    return type == ncclUint8                             ? 1
+           : type == ncclFloat16 || type == ncclBfloat16 ? 2
+           : type == ncclInt32 || type == ncclFloat32    ? 4
+                                                         : 8;
+}
+
+static enum hd_dtype dtype_of(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclUint8:
+        return HD_U8;
+    case ncclFloat16:
+        return HD_F16;
+    case ncclBfloat16:
+        return HD_BF16;
+    case ncclInt32:
+        return HD_I32;
+    case ncclFloat32:
+        return HD_F32;
+    case ncclFloat64:
+        return HD_F64;
+    default:
+        return HD_I64;
+    }
+}
+
+ncclResult_t ncclSend(const void *buf, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return post_one(comm, true, buf, count * size_of(type), peer, stream);
+}
+
+ncclResult_t ncclRecv(void *buf, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return post_one(comm, false, buf, count * size_of(type), peer, stream);
+}
+
+static void copy_own(void *to, const void *from, size_t bytes, cudaStream_t stream)
+{
+    if (to != from)
+        (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t bytes = count * size_of(type);
+    struct call *call = new_call(comm, stream);
+    char *out = recv;
+
+    (void)ncclGroupStart();
+    for (int m = 0; m < comm->joined->size; m++) {
+        if (m == comm->rank)
+            continue;
+        (void)post(comm, call, true, send, bytes, m);
+        (void)post(comm, call, false, out + (size_t)m * bytes, bytes, m);
+    }
+    copy_own(out + (size_t)comm->rank * bytes, send, bytes, stream);
+    return ncclGroupEnd();
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t bytes = count * size_of(type);
+    struct call *call = new_call(comm, stream);
+
+    (void)ncclGroupStart();
+    for (int m = 0; m < comm->joined->size && comm->rank == root; m++)
+        if (m != root)
+            (void)post(comm, call, true, send, bytes, m);
+    if (comm->rank != root)
+        (void)post(comm, call, false, recv, bytes, root);
+    else
+        copy_own(recv, send, bytes, stream);
+    return ncclGroupEnd();
+}
+
+/* The sum of what all members send of this member's block (or of the whole), from own memory. */
+static ncclResult_t reduce(const char *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, bool scatter)
+{
+    const int size = comm->joined->size;
+    const size_t bytes = count * size_of(type);
+    struct call *call = new_call(comm, stream);
+    void *room = NULL;
+    char *all_in;
+
+    if (cudaMalloc(&room, (size_t)size * bytes + 1) != cudaSuccess)
+        return ncclUnhandledCudaError;
+    all_in = room;
+    pthread_mutex_lock(&lock);
+    keep(comm)->memory = room;
+    pthread_mutex_unlock(&lock);
+    call->combines = true;
+    call->combine = (struct hd_combine_args){.outs = 1,
+                                             .ins = size,
+                                             .count = (int64_t)count,
+                                             .dtype = dtype_of(type),
+                                             .max = op == ncclMax};
+    call->combine.out[0] = recv;
+    (void)ncclGroupStart();
+    for (int m = 0; m < size; m++) {
+        const char *part = send + (scatter ? (size_t)m * bytes : 0);
+        char *place = all_in + (size_t)m * bytes;
+
+        call->combine.in[m] = place;
+        if (m == comm->rank) {
+            copy_own(place, part, bytes, stream);
+            continue;
+        }
+        (void)post(comm, call, true, part, bytes, m);
+        (void)post(comm, call, false, place, bytes, m);
+    }
+    return ncclGroupEnd();
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return reduce(send, recv, count, type, op, comm, stream, false);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    return reduce(send, recv, count, type, op, comm, stream, true);
+}
+
+/* ---- what tests ask ---- */
+
+void hd_nccl_stand_in_defect(int rank, enum hd_nccl_defect defect)
+{
+    pthread_mutex_lock(&lock);
+    defects[rank] = defect;
+    pthread_mutex_unlock(&lock);
+}
+
+static int ask(const int *number)
+{
+    int answer;
+
+    pthread_mutex_lock(&lock);
+    answer = *number;
+    pthread_mutex_unlock(&lock);
+    return answer;
+}
+
+int hd_nccl_stand_in_splits(void)
+{
+    return ask(&splits_done);
+}
+
+int hd_nccl_stand_in_aborts(void)
+{
+    return ask(&aborts);
+}
+
+int hd_nccl_stand_in_open(void)
+{
+    return ask(&open_comms);
+}

@@ -1,0 +1,305 @@
+/* comm: what the engine nccl does around NCCL, over the stand-in of tests/cudasim: communicators of
+ * a mesh, sums in NCCL's own order, and every way in which a call does not come through. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "comm/nccl.h"
+#include "device.h"
+#include "ranks.h"
+#include "tests/cudasim/nccl_stand_in.h"
+
+static const int32_t everybody[] = {0, 1, 2, 3};
+
+enum { SOON_MS = 30000 }; /* half the deadline */
+
+static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group, int32_t value,
+                               int32_t *ret_sum)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    int32_t *x = (int32_t *)self->base;
+    enum hd_status st;
+
+    x[0] = value;
+    st = hd_comm_all_reduce(group, stream,
+                            &(struct hd_comm_all_reduce_args){x, x, 1, HD_I32, HD_COMM_SUM});
+    if (!st)
+        st = hd_comm_wait(stream, hd_comm_record(stream));
+    *ret_sum = x[0];
+    return st;
+}
+
+static void note_end(struct rank *self, enum hd_status st, int64_t since_ms)
+{
+    self->report->took_ms = hd_clock_now_ms() - since_ms;
+    self->report->status = st;
+    (void)snprintf(self->report->message, HD_ERR_MAX, "%s", st ? hd_err_message() : "");
+}
+
+static void assert_says(const struct report *report, const char *text)
+{
+    if (!strstr(report->message, text))
+        print_error("\"%s\" is not in \"%s\"\n", text, report->message);
+    assert_non_null(strstr(report->message, text));
+}
+
+/* ---- the groups of a mesh ---- */
+
+/* In a mesh of dp 2 x tp 2 each rank sums over both of its groups and over all. */
+static void sum_over_the_mesh(struct rank *self, struct hd_comm *comm, const struct hd_mesh *mesh)
+{
+    static const enum hd_group_name names[] = {HD_GROUP_TP, HD_GROUP_DP, HD_GROUP_DP_CP,
+                                               HD_GROUP_WORLD};
+    /* ranks 2 d + t hold 2 d + t + 1: rows have 3 or 7, columns 4 or 6, all 10 */
+    const int32_t row = self->rank / 2 ? 3 + 4 : 1 + 2, column = self->rank % 2 ? 2 + 4 : 1 + 3;
+    const int32_t wanted[] = {row, column, column, 1 + 2 + 3 + 4};
+
+    for (int n = 0; n < 4; n++) {
+        struct hd_comm_group *group;
+        int32_t sum;
+
+        CHECK_OK(self, hd_comm_mesh_group(comm, mesh, names[n], &group));
+        CHECK_OK(self, sum_once(self, group, self->rank + 1, &sum));
+        CHECK(self, sum == wanted[n]);
+    }
+}
+
+/* Its own endpoint, beside the one of ranks.c, over a second set of shared memory. */
+static struct hd_shm_control *second_control;
+
+static void open_with_a_mesh(struct rank *self)
+{
+    const struct hd_mesh_sizes sizes = {.dp = 2, .tp = 2};
+    const struct hd_comm_device device = {self->table, self->backend, true};
+    struct hd_comm *host, *comm, *outer = self->comm;
+    char *outer_base = self->base;
+    struct hd_mesh mesh;
+    void *base;
+
+    CHECK_OK(self, hd_mesh_init(&mesh, &sizes));
+    CHECK_OK(self, hd_comm_open_shm(hd_shm_control_fd(second_control),
+                                    hd_shm_control_rank_fds(second_control), self->rank, 4, 60000,
+                                    &host));
+    CHECK_OK(self, hd_comm_open_nccl(
+                       host, &device,
+                       &(struct hd_comm_nccl_options){.mesh = &mesh, .deadline_ms = 60000}, &comm));
+    CHECK_OK(self, hd_comm_visible(comm, 4096, &base));
+    self->comm = comm;
+    self->base = base;
+    sum_over_the_mesh(self, comm, &mesh);
+    self->report->numbers[0] = (uint64_t)hd_nccl_stand_in_splits();
+    hd_comm_free(comm);
+    self->comm = outer;
+    self->base = outer_base;
+}
+
+static void groups_of_a_mesh_are_split_off_once(void **state)
+{
+    const struct ranks ranks = {.world = 4, .body = open_with_a_mesh};
+    const int before = hd_nccl_stand_in_splits(), aborted = hd_nccl_stand_in_aborts();
+    struct report *reports;
+
+    (void)state;
+    assert_int_equal(hd_shm_control_new(4, &second_control), HD_OK);
+    reports = ranks_run(&ranks, false);
+    /* rows are tp; columns are dp and whatever else divides the ranks like dp: two ways in all,
+     * and the world is one already */
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(reports[r].numbers[0] - (uint64_t)before, 2);
+    assert_int_equal(hd_nccl_stand_in_open(), 0);
+    assert_int_equal(hd_nccl_stand_in_aborts(), aborted);
+    ranks_free(reports);
+    hd_shm_control_free(second_control);
+}
+
+/* ---- NCCL's own sums ---- */
+
+static void sum_and_scatter(struct rank *self)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    int32_t *x = (int32_t *)self->base, *y = x + 64;
+    struct hd_comm_group *group;
+    int32_t sum;
+
+    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
+    CHECK_OK(self, sum_once(self, group, self->rank + 1, &sum));
+    CHECK(self, sum == 1 + 2 + 3);
+    for (int i = 0; i < 3; i++)
+        x[i] = 10 * self->rank + i;
+    CHECK_OK(self, hd_comm_reduce_scatter(
+                       group, stream,
+                       &(struct hd_comm_reduce_scatter_args){x, y, 1, HD_I32, HD_COMM_SUM}));
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+    CHECK(self, y[0] == 10 * (0 + 1 + 2) + 3 * self->rank);
+}
+
+static void sums_may_be_left_to_nccl(void **state)
+{
+    const struct ranks ranks = {.world = 3, .native = true, .body = sum_and_scatter};
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+}
+
+/* ---- what does not come through ---- */
+
+enum { VICTIM = 1 };
+
+static void sum_until_failure(struct rank *self)
+{
+    struct hd_comm_group *group;
+    enum hd_status st = HD_OK;
+    int64_t begin_ms = hd_clock_now_ms();
+    int32_t sum;
+
+    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &group));
+    while (!st) {
+        begin_ms = hd_clock_now_ms();
+        st = sum_once(self, group, 1, &sum);
+        atomic_store(&self->report->mark, 1);
+    }
+    note_end(self, st, begin_ms);
+    CHECK(self, sum_once(self, group, 1, &sum) == st); /* it sticks */
+}
+
+static void wait_for_marks(struct report *reports, int world)
+{
+    for (int r = 0; r < world; r++)
+        while (!atomic_load(&reports[r].mark))
+            (void)usleep(500);
+}
+
+static void break_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
+{
+    (void)ctl, (void)pids;
+    wait_for_marks(reports, 3);
+    hd_nccl_stand_in_defect(VICTIM, HD_NCCL_BROKEN);
+}
+
+static void a_broken_communicator_ends_all_ranks(void **state)
+{
+    const struct ranks ranks = {.world = 3, .body = sum_until_failure, .parent = break_the_victim};
+    const int aborted = hd_nccl_stand_in_aborts();
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    hd_nccl_stand_in_defect(VICTIM, HD_NCCL_WELL);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(reports[r].status, HD_ABORTED);
+        assert_true(reports[r].took_ms < SOON_MS);
+        assert_says(&reports[r], "rank 1 failed first: ");
+        assert_says(&reports[r], "remote process exited or there was a network error");
+    }
+    /* each rank had the communicator of the world alone, and aborted it */
+    assert_int_equal(hd_nccl_stand_in_aborts() - aborted, 3);
+    assert_int_equal(hd_nccl_stand_in_open(), 0);
+    ranks_free(reports);
+}
+
+static void mark_the_victim_dead(struct hd_shm_control *ctl, const pid_t *pids,
+                                 struct report *reports)
+{
+    (void)pids;
+    wait_for_marks(reports, 3);
+    hd_nccl_stand_in_defect(VICTIM, HD_NCCL_STUCK); /* what the dead post nobody gets */
+    (void)usleep(20000);
+    hd_shm_control_mark_dead(ctl, VICTIM, "killed by signal 9");
+}
+
+static void the_death_of_a_rank_ends_the_others(void **state)
+{
+    const struct ranks ranks = {
+        .world = 3, .body = sum_until_failure, .parent = mark_the_victim_dead};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    hd_nccl_stand_in_defect(VICTIM, HD_NCCL_WELL);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(reports[r].status, HD_ABORTED);
+        assert_true(reports[r].took_ms < SOON_MS);
+        assert_says(&reports[r], "rank 1 died first: killed by signal 9");
+    }
+    assert_int_equal(hd_nccl_stand_in_open(), 0);
+    ranks_free(reports);
+}
+
+static void all_but_the_last_sum(struct rank *self)
+{
+    struct hd_comm_group *group;
+    int32_t sum;
+
+    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
+    CHECK_OK(self, sum_once(self, group, 1, &sum));
+    atomic_store(&self->report->mark, 1);
+    hd_comm_set_deadline(self->comm, 300);
+    if (self->rank < 2) {
+        note_end(self, sum_once(self, group, 1, &sum), hd_clock_now_ms());
+        return;
+    }
+    while (hd_comm_failure(self->comm) == HD_OK)
+        (void)usleep(1000);
+}
+
+static void a_rank_that_never_launches_is_behind_at_the_deadline(void **state)
+{
+    const struct ranks ranks = {.world = 3, .body = all_but_the_last_sum};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(reports[r].status, HD_TIMEOUT);
+        assert_says(&reports[r], "NCCL has not come through for ");
+        assert_says(&reports[r], "of group world");
+    }
+    /* who fails first may be alone in the second sum; both know who has not launched it */
+    assert_true(strstr(reports[0].message, "2 is behind: entered 1 operations") ||
+                strstr(reports[1].message, "2 is behind: entered 1 operations") ||
+                strstr(reports[0].message, "2 are behind: entered 1 operations") ||
+                strstr(reports[1].message, "2 are behind: entered 1 operations"));
+    assert_int_equal(hd_nccl_stand_in_open(), 0);
+    ranks_free(reports);
+}
+
+/* Rank 0 of two opens; rank 1 never comes. */
+static void a_communicator_that_never_comes_up_is_given_up(void **state)
+{
+    const struct hd_backend_options options = {.threads = 1};
+    struct hd_comm_device device = {.table = ranks_device(), .host_reachable = true};
+    struct hd_shm_control *ctl;
+    struct hd_comm *host, *comm;
+
+    (void)state;
+    assert_int_equal(hd_shm_control_new(2, &ctl), HD_OK);
+    assert_int_equal(device.table->open(&options, &device.backend), HD_OK);
+    assert_int_equal(
+        hd_comm_open_shm(hd_shm_control_fd(ctl), hd_shm_control_rank_fds(ctl), 0, 2, 60000, &host),
+        HD_OK);
+    assert_int_equal(
+        hd_comm_open_nccl(host, &device, &(struct hd_comm_nccl_options){.deadline_ms = 300}, &comm),
+        HD_TIMEOUT);
+    assert_non_null(strstr(hd_err_message(), "rank 1 has not entered"));
+    device.table->close(device.backend);
+    hd_shm_control_free(ctl);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_of_a_mesh_are_split_off_once),
+        cmocka_unit_test(sums_may_be_left_to_nccl),
+        cmocka_unit_test(a_broken_communicator_ends_all_ranks),
+        cmocka_unit_test(the_death_of_a_rank_ends_the_others),
+        cmocka_unit_test(a_rank_that_never_launches_is_behind_at_the_deadline),
+        cmocka_unit_test(a_communicator_that_never_comes_up_is_given_up),
+    };
+
+    ranks_device_seed(40);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
