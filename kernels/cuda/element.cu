@@ -57,7 +57,7 @@ template <typename To, typename From>
 struct recoded {
     static __device__ __forceinline__ To of(From x)
     {
-        return from_float<To>(to_float(x));
+        return recoded<To, float>::of(recoded<float, From>::of(x));
     }
 };
 
@@ -101,6 +101,14 @@ struct recoded<float, float> {
     static __device__ __forceinline__ float of(float x)
     {
         return x;
+    }
+};
+
+template <>
+struct recoded<float, bf16> {
+    static __device__ __forceinline__ float of(bf16 x)
+    {
+        return to_float(x);
     }
 };
 
