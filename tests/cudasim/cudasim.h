@@ -22,8 +22,9 @@ extern "C" {
 #endif
 
 enum hd_cudasim_order {
-    HD_CUDASIM_FORWARD, /* thread 0 runs until it must wait, then thread 1, ..; blocks upward */
-    HD_CUDASIM_REVERSE, /* the last thread first; blocks downward */
+    HD_CUDASIM_FORWARD, /* thread 0 runs until it must wait, then thread 1, ..; a warp goes as far
+                           as it can before the next; blocks upward */
+    HD_CUDASIM_REVERSE, /* the last thread, warp, block first */
     HD_CUDASIM_RANDOM   /* another order in every round, by seed; atomics may hand over */
 };
 

@@ -398,14 +398,16 @@ static void report_deadlock(struct hd_sim_engine *e)
         stuck->index, hd_sim_op_name(stuck->op), stuck->mask, missing);
 }
 
-static void shuffle_order(struct hd_sim_engine *e)
+/* 0 .. count - 1 in the order that is set. */
+static void put_in_order(struct hd_sim_engine *e, unsigned *order, unsigned count)
 {
-    for (unsigned i = e->thread_count - 1; i > 0; i--) {
-        const unsigned j = (unsigned)(hd_sim_random(&e->random) % (i + 1));
-        const unsigned kept = e->order[i];
+    for (unsigned i = 0; i < count; i++)
+        order[i] = e->schedule == HD_CUDASIM_REVERSE ? count - 1 - i : i;
+    for (unsigned i = count; i > 1 && e->schedule == HD_CUDASIM_RANDOM; i--) {
+        const unsigned j = (unsigned)(hd_sim_random(&e->random) % i), kept = order[i - 1];
 
-        e->order[i] = e->order[j];
-        e->order[j] = kept;
+        order[i - 1] = order[j];
+        order[j] = kept;
     }
 }
 
@@ -433,37 +435,55 @@ static void begin_block(struct hd_sim_engine *e, struct uint3 block, struct dim3
         t->group = 0;
         e->warps[t->warp].live |= 1u << t->lane;
         hd_fiber_prepare(&t->fiber, thread_main);
-        e->order[i] = e->schedule == HD_CUDASIM_REVERSE ? n - 1 - i : i;
     }
     e->live = n;
     e->at_barrier = 0;
     poison_shared(e);
 }
 
+/* Runs the lanes of a warp that are ready, once each; returns whether one was. In random order some
+ * are held back, so that others get ahead. */
+static bool run_lanes(struct hd_sim_engine *e, unsigned warp)
+{
+    const unsigned first = warp * HD_CUDASIM_WARP, left = e->thread_count - first;
+    const unsigned count = left < HD_CUDASIM_WARP ? left : (unsigned)HD_CUDASIM_WARP;
+    unsigned order[HD_CUDASIM_WARP];
+    bool found = false;
+
+    put_in_order(e, order, count);
+    for (unsigned i = 0; i < count; i++) {
+        struct hd_sim_thread *t = &e->threads[first + order[i]];
+
+        if (t->state != HD_SIM_READY)
+            continue;
+        found = true;
+        if (e->schedule == HD_CUDASIM_RANDOM && hd_sim_random(&e->random) % 8 == 0)
+            continue;
+        e->running = t;
+        hd_cudasim_self = &t->built_in;
+        hd_fiber_switch(&e->home, &t->fiber);
+    }
+    return found;
+}
+
+/* A warp goes on for as long as one of its lanes can, so that it is as far ahead of the others as a
+ * barrier allows; in random order it is now and then another's turn before. */
 static void run_block(struct hd_sim_engine *e)
 {
-    const bool random = e->schedule == HD_CUDASIM_RANDOM;
+    const unsigned warps = (e->thread_count + HD_CUDASIM_WARP - 1) / HD_CUDASIM_WARP;
+    unsigned order[HD_SIM_WARPS_MAX];
 
     while (e->live) {
-        bool moved = false, held_back = false;
+        bool found = false;
 
-        if (random)
-            shuffle_order(e);
-        for (unsigned i = 0; i < e->thread_count; i++) {
-            struct hd_sim_thread *t = &e->threads[e->order[i]];
-
-            if (t->state != HD_SIM_READY)
-                continue;
-            if (random && hd_sim_random(&e->random) % 8 == 0) {
-                held_back = true; /* so that others of its warp or block get ahead */
-                continue;
+        put_in_order(e, order, warps);
+        for (unsigned i = 0; i < warps; i++)
+            while (run_lanes(e, order[i])) {
+                found = true;
+                if (e->schedule == HD_CUDASIM_RANDOM && hd_sim_random(&e->random) % 4 == 0)
+                    break;
             }
-            e->running = t;
-            hd_cudasim_self = &t->built_in;
-            hd_fiber_switch(&e->home, &t->fiber);
-            moved = true;
-        }
-        if (!moved && !held_back)
+        if (!found)
             report_deadlock(e);
     }
     e->running = NULL;

@@ -73,7 +73,6 @@ struct hd_sim_engine {
     unsigned ready_count;          /* threads that have a stack */
     struct hd_sim_thread *running;
     struct hd_sim_warp warps[HD_SIM_WARPS_MAX];
-    unsigned order[HD_SIM_THREADS_MAX];
     /* the launch */
     const char *kernel;
     void (*run)(void *);

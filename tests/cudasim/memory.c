@@ -145,7 +145,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         .maxGridSize = {2147483647, 65535, 65535},
         .totalConstMem = 65536,
         .major = 9,
-        .multiProcessorCount = 4, /* few, so that loops over a grid go round */
+        .multiProcessorCount = 2, /* so that loops over a grid go round at small sizes */
         .canMapHostMemory = 1,
         .concurrentKernels = 1,
         .pciBusID = device + 1,
