@@ -27,8 +27,8 @@ enum { BUCKETS = 64, CHOICES = 4, ALIGN_MAX = 16 };
 /* What is chosen for. Compared by bytes, so it is zeroed before it is filled. */
 struct shape {
     int64_t M, N, K, lda, ldb, ldc;
-    int32_t trans_a, trans_b, accumulate, bias, ab_dtype, c_dtype;
-    int32_t align_a, align_b, align_c; /* bytes; 16 stands for more */
+    int32_t trans_a, trans_b, accumulate, ab_dtype, c_dtype;
+    int32_t align_a, align_b, align_c, align_bias; /* bytes; 16 stands for more; 0: no bias */
 };
 
 struct product {
@@ -134,12 +134,12 @@ static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
     s->trans_a = args->trans_a;
     s->trans_b = args->trans_b;
     s->accumulate = args->accumulate;
-    s->bias = args->bias != NULL;
     s->ab_dtype = (int32_t)args->ab_dtype;
     s->c_dtype = (int32_t)args->c_dtype;
     s->align_a = align_of(args->a);
     s->align_b = align_of(args->b);
     s->align_c = align_of(args->c);
+    s->align_bias = args->bias ? align_of(args->bias) : 0;
 }
 
 static unsigned bucket_of(const struct shape *shape)
@@ -180,9 +180,9 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct product 
     if (!failed)
         failed =
             set(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (!failed && s->bias)
+    if (!failed && s->align_bias)
         failed = set(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    if (!failed && s->bias)
+    if (!failed && s->align_bias)
         failed = set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)ab);
     if (!failed)
         failed = cublasLtMatrixLayoutCreate(&p->a, ab, (uint64_t)(s->trans_b ? s->K : s->N),
@@ -206,7 +206,7 @@ static void choose(const struct hd_backend *cuda, struct product *p, const void 
     int count = 0;
     cublasStatus_t failed = make_matmul(cuda, p);
 
-    if (!failed && s->bias)
+    if (!failed && s->align_bias)
         failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
                                                 sizeof(void *));
     if (!failed)

@@ -4,8 +4,8 @@
  * It refuses what NVIDIA's refuses as far as that is documented or known (combinations of types, ld
  * less than rows, a bias of another type than d) and, as kernels of the short floats do, distances
  * and addresses that are not multiples of 4 bytes. An algorithm that was chosen for more alignment
- * than a pointer has fails at the launch. It dirties the whole workspace that it asked for, so that
- * nobody counts on what was there.
+ * than a pointer (that of the bias as it was then) has fails at the launch. It dirties the whole
+ * workspace that it asked for, so that nobody counts on what was there.
  */
 #include <cublasLt.h>
 #include <stdbool.h>
@@ -39,7 +39,7 @@ struct hd_cudasim_preference {
 /* What an algorithm is: kept in the bytes that callers copy. */
 struct choice {
     uint64_t magic, workspace_bytes;
-    uint32_t align[4];
+    uint32_t align[4], align_bias;
     uint32_t splits;
 };
 _Static_assert(sizeof(struct choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice fits");
@@ -210,6 +210,13 @@ static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_c
            desc->bias_type == (int32_t)d->type;
 }
 
+static uint32_t align_of(const void *data) /* 16 stands for more */
+{
+    const uintptr_t bits = (uintptr_t)data | 16;
+
+    return (uint32_t)(bits & -bits);
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -244,6 +251,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         if (choice.workspace_bytes > preference->workspace_bytes || (i == 0 && splits == 1))
             continue;
         memcpy(choice.align, preference->align, sizeof choice.align);
+        choice.align_bias = align_of(desc->bias);
         memset(&results[count], 0, sizeof results[count]);
         memcpy(&results[count].algo, &choice, sizeof choice);
         results[count].workspaceSize = choice.workspace_bytes;
@@ -360,7 +368,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (!is_aligned(a, choice.align[0]) || !is_aligned(b, choice.align[1]) ||
         !is_aligned(c, choice.align[2]) || !is_aligned(d, choice.align[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (desc->epilogue & CUBLASLT_EPILOGUE_BIAS && !desc->bias)
+    if (desc->epilogue & CUBLASLT_EPILOGUE_BIAS &&
+        (!desc->bias || !is_aligned(desc->bias, choice.align_bias)))
         return CUBLAS_STATUS_INVALID_VALUE;
     p = malloc(sizeof *p);
     if (!p)

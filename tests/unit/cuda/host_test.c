@@ -286,6 +286,38 @@ static void tf32_rounds_factors_only_where_it_is_asked_for(void **state)
     }
 }
 
+/* Goal: what was chosen for one bias is not taken for one at a worse bound. Method: the same
+ * product with a bias on a bound of 64 bytes, then of 4; a and b are zeros, so c is the bias. */
+static void a_choice_minds_where_the_bias_is(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    void *memory = NULL;
+    float *x;
+    struct hd_gemm_args a = {
+        .M = 4, .N = 4, .K = 4, .lda = 4, .ldb = 4, .ldc = 4, .ab_dtype = HD_F32};
+
+    (void)state;
+    assert_int_equal(o.table->device->reserve(o.backend, (int64_t)64 << 20, true, &memory), HD_OK);
+    x = memory;
+    a.a = x;
+    a.b = x + 16;
+    a.c = x + 32;
+    a.scratch = x + 1024;
+    for (int begin = 0; begin < 3; begin++) {
+        float *bias = x + 64 + begin;
+
+        for (int j = 0; j < 4; j++)
+            bias[j] = (float)(10 * begin + j);
+        a.bias = bias;
+        assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_OK);
+        assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+        for (int i = 0; i < 16; i++)
+            assert_true(x[32 + i] == (float)(10 * begin + i % 4));
+    }
+    o.table->device->release(o.backend, memory);
+    close_all(&o);
+}
+
 /* ---- The peak ---- */
 
 /* A name that is known has its maker's number, whatever clock is told; others are reckoned:
@@ -317,6 +349,7 @@ int main(void)
         cmocka_unit_test(timed_events_tell_a_time),
         cmocka_unit_test(the_library_multiplies_what_it_takes_and_own_code_the_rest),
         cmocka_unit_test(tf32_rounds_factors_only_where_it_is_asked_for),
+        cmocka_unit_test(a_choice_minds_where_the_bias_is),
         cmocka_unit_test(the_peak_is_what_is_sold_or_what_is_reckoned),
     };
 
