@@ -261,7 +261,7 @@ static enum hd_status ask(const struct grid_model *model, const struct harness *
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    harness_backend()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
     st = hd_layout_build(&job, 0, &traits, &options, &arena, &built);
     hd_arena_done(&arena);
     return st;

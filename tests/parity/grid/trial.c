@@ -89,9 +89,9 @@ enum hd_status grid_try(const struct grid_bench *bench, const struct grid_layout
     *ret_worst = 0;
     traffic->layout = options;
     st = compare_layout(&job, &options, bench->reference, ret_worst);
-    if (!st)
+    if (!st && !harness_backend()->device) /* which counts its bytes, but not those of rows */
         st = traffic_try(&job, traffic);
-    if (!st)
+    if (!st && !harness_backend()->device)
         st = traffic_compare_dry(traffic, &job);
     free(traffic);
     return st;

@@ -31,8 +31,9 @@ int grid_pick(const char *const *names, int count, struct grid_bench benches[GRI
               struct grid_pick *ret_picks);
 void grid_benches_close(struct grid_bench benches[GRID_BENCHES_MAX]);
 
-/* Trains on threads over shm: gradients, losses and weights as compare.h says, every rank like its
- * copies, and the bytes that were moved as dry says. ret_worst: the largest distance of gradients.
+/* Trains on threads: gradients, losses and weights as compare.h says, every rank like its copies,
+ * and, over shm, the bytes that were moved as dry says. ret_worst: the largest distance of
+ * gradients.
  */
 enum hd_status grid_try(const struct grid_bench *bench, const struct grid_layout *layout,
                         double *ret_worst);

@@ -36,6 +36,7 @@ void harness_setup(struct harness *h, int64_t corpus_bytes)
 {
     const char *const place = getenv("TMPDIR");
 
+    (void)harness_backend(); /* skips where there is none, before anything is made */
     (void)snprintf(h->dir, sizeof h->dir, "%s/heddle-train-XXXXXX",
                    place && strlen(place) < sizeof h->dir - 32 ? place : "/tmp");
     if (!mkdtemp(h->dir))
