@@ -25,7 +25,7 @@ enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const
                                      int64_t world, struct hd_worker_device *ret_device,
                                      struct hd_comm **ret_comm)
 {
-    const struct hd_backend_options options = {.threads = (int)job->threads};
+    const struct hd_backend_options options = hd_trainer_backend_options(job);
     struct hd_comm_device device = {.table = table};
     enum hd_status st;
 

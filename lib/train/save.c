@@ -183,6 +183,16 @@ static void number_text(int64_t value, char ret_text[24])
     (void)snprintf(ret_text, 24, "%lld", (long long)value);
 }
 
+/* TF32 is another precision of products, of a GPU alone. */
+static const char *precision_fact(const struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->layout.job;
+
+    return job->tf32 && hd_traits_is_cuda(&t->traits) && strcmp(job->precision, "fp32") == 0
+               ? "tf32"
+               : job->precision;
+}
+
 static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct outcome *all,
                              struct hd_arena *arena, uint64_t *ret_hash)
 {
@@ -203,7 +213,7 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
                                                {"isa", t->traits.isa},
                                                {"library", t->traits.library},
                                                {"threads", threads},
-                                               {"precision", job->precision}};
+                                               {"precision", precision_fact(t)}};
     const struct hd_ckpt_counter counters[] = {{"step", t->steps_done},
                                                {"adam_step", t->steps_done}};
     struct hd_ckpt_manifest m = {.job = job->name,
@@ -333,7 +343,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_fact(ckpt, "isa", t->traits.isa, ret_note);
     compare_fact(ckpt, "library", t->traits.library, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
-    compare_fact(ckpt, "precision", t->layout.job.precision, ret_note);
+    compare_fact(ckpt, "precision", precision_fact(t), ret_note);
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
     compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
     compare_size(ckpt, "cp", t->layout.job.cp, ret_note);

@@ -241,15 +241,21 @@ static enum hd_status make_copies(struct hd_trainer *t)
 
 /* ---- life ---- */
 
+struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job)
+{
+    return (struct hd_backend_options){
+        .threads = (int)job->threads, .tf32 = job->tf32, .deterministic = job->deterministic};
+}
+
 static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
                              const struct hd_trainer_options *options)
 {
-    const struct hd_backend_options backend = {.threads = (int)job->threads,
-                                               .force_plain = options->force_plain};
+    struct hd_backend_options backend = hd_trainer_backend_options(job);
     enum hd_status st = hd_backend_check(t->table);
 
     if (st)
         return st;
+    backend.force_plain = options->force_plain;
     t->table->describe(&backend, &t->traits);
     st = hd_layout_build(job, options->rank, &t->traits, &options->layout, &t->arena, &t->layout);
     if (!st)

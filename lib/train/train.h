@@ -52,6 +52,9 @@ struct hd_trainer_options {
     int64_t private_bytes, visible_bytes;
 };
 
+/* How a job wants its backend: for who opens an instance. */
+struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job);
+
 /* Reserves memory, compiles, binds, opens the data. The job is copied except for its file lists,
  * which must outlive the trainer. Weights are not set: hd_trainer_init or hd_trainer_load follows.
  */

@@ -227,7 +227,7 @@ static enum hd_status attach(const struct meeting *m, struct harness_rank *r)
 static enum hd_status run_rank(struct harness_rank *r, const struct meeting *m,
                                enum hd_status (*body)(struct harness_rank *r))
 {
-    const struct hd_backend_options options = {.threads = (int)r->job->threads};
+    const struct hd_backend_options options = hd_trainer_backend_options(r->job);
     enum hd_status st = m->hub ? harness_backend()->open(&options, &r->instance) : HD_OK;
 
     if (!st)
