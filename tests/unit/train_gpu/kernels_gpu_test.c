@@ -9,7 +9,7 @@
  * arguments. Method: small tensors; a line for every kernel, with a time. */
 static void every_launch_is_taken(void **state)
 {
-    static const char *const kinds[] = {"bytes", "gemm"};
+    static const char *const kinds[] = {"bytes", "gemm", "attention"};
     static const char *const names[][28] = {{"add",
                                              "cast",
                                              "zero",
@@ -38,12 +38,13 @@ static void every_launch_is_taken(void **state)
                                              "permute_forward",
                                              "combine_backward",
                                              "route_forward"},
-                                            {"gemm"}};
+                                            {"gemm"},
+                                            {"attention_forward", "attention_backward"}};
     const struct hd_backend_table *table = on_backend();
 
     (void)state;
     for (int type = 0; type < float_type_count; type++)
-        for (int kind = 0; kind < 2; kind++) {
+        for (int kind = 0; kind < 3; kind++) {
             const struct kernels_run run = {.table = table,
                                             .dtype = float_types[type],
                                             .rows = 160,
