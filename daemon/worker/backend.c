@@ -1,8 +1,10 @@
 #include <string.h>
 
 #include "comm/local.h"
+#include "comm/nccl.h"
 #include "kernels/plugin.h"
 #include "link/job.h"
+#include "model/model.h"
 #include "train/train.h"
 #include "worker/worker.h"
 
@@ -21,24 +23,49 @@ enum hd_status hd_worker_backend(const struct hd_job *job,
     return st ? hd_err_prefix(st, "device cuda") : HD_OK;
 }
 
+/* Over the endpoint on which the ranks met: GPUs move what GPUs hold. */
+static enum hd_status open_nccl(const struct hd_comm_device *device, const struct hd_job *job,
+                                struct hd_comm *host, struct hd_comm **ret_comm)
+{
+    struct hd_mesh mesh;
+    struct hd_comm_nccl_options options = {.mesh = &mesh, .deadline_ms = HD_STEP_DEADLINE_MS};
+    struct hd_model_config config;
+    enum hd_status st = hd_model_config_from_job(job, &config);
+
+    if (!st)
+        st = hd_mesh_init(
+            &mesh, &(struct hd_mesh_sizes){.pp = (int32_t)job->pp,
+                                           .dp = (int32_t)job->dp,
+                                           .cp = (int32_t)job->cp,
+                                           .tp = (int32_t)job->tp,
+                                           .ep = (int32_t)job->ep,
+                                           .kv_replica = hd_model_kv_replica(&config, job->tp)});
+    if (st) {
+        hd_comm_free(host);
+        return st;
+    }
+    return hd_comm_open_nccl(host, device, &options, ret_comm);
+}
+
 enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const struct hd_job *job,
-                                     int64_t world, struct hd_worker_device *ret_device,
+                                     struct hd_comm *host, struct hd_worker_device *ret_device,
                                      struct hd_comm **ret_comm)
 {
     const struct hd_backend_options options = hd_trainer_backend_options(job);
     struct hd_comm_device device = {.table = table};
     enum hd_status st;
 
+    *ret_comm = NULL;
     *ret_device = (struct hd_worker_device){.table = table};
-    if (world > 1)
-        return hd_err(HD_UNSUPPORTED,
-                      "a job on %lld GPUs is not supported yet; use "
-                      "resources.devices: 1, or device: cpu",
-                      (long long)world);
     st = table->open(&options, &ret_device->instance);
+    if (st) {
+        hd_comm_free(host);
+        return st;
+    }
     device.backend = ret_device->instance;
-    if (!st)
-        st = hd_comm_hub_new(1, &ret_device->hub);
+    if (host)
+        return open_nccl(&device, job, host, ret_comm);
+    st = hd_comm_hub_new(1, &ret_device->hub);
     if (!st)
         st = hd_comm_open_local(ret_device->hub, 0, &device, HD_STEP_DEADLINE_MS, ret_comm);
     return st;

@@ -162,9 +162,11 @@ static enum hd_status connect(struct rank *r, const char *job_path)
         st = hd_worker_backend(&r->job, &r->backend);
     if (st)
         return st;
-    if (r->backend->device)
-        return hd_worker_device_open(r->backend, &r->job, r->world, &r->device, &r->comm);
-    return r->data_address ? meet_at_doors(r) : meet_here(r);
+    if (!r->backend->device || r->world > 1)
+        st = r->data_address ? meet_at_doors(r) : meet_here(r);
+    if (!st && r->backend->device)
+        st = hd_worker_device_open(r->backend, &r->job, r->comm, &r->device, &r->comm);
+    return st;
 }
 
 static void say(struct rank *r, enum hd_link_level level, const char *text)

@@ -33,7 +33,8 @@ enum hd_status hd_worker_backend(const struct hd_job *job,
                                  const struct hd_backend_table **ret_table);
 
 /* The endpoint of a rank whose memory lies on a device, and the instance that it shares with the
- * trainer. */
+ * trainer. Several ranks have met on the host: that endpoint stays below and is taken over, also
+ * when this fails; `host` NULL: the world is one rank. */
 struct hd_comm;
 struct hd_worker_device {
     const struct hd_backend_table *table;
@@ -41,7 +42,7 @@ struct hd_worker_device {
     struct hd_comm_hub *hub;
 };
 enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const struct hd_job *job,
-                                     int64_t world, struct hd_worker_device *ret_device,
+                                     struct hd_comm *host, struct hd_worker_device *ret_device,
                                      struct hd_comm **ret_comm);
 void hd_worker_device_close(struct hd_worker_device *device); /* behind comm and trainer */
 
