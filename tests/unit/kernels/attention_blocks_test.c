@@ -270,7 +270,7 @@ static void merged_blocks_are_the_whole(void **state)
 
     (void)state;
     for (int i = 0; i < SHAPE_COUNT * float_type_count; i++)
-        for (int setting = 0; setting < gemm_setting_count; setting++) {
+        for (int setting = 0; setting < attention_setting_count; setting++) {
             struct rank ranks[4];
             struct tensor *out, *lse;
             struct device device;
@@ -329,7 +329,7 @@ static void gradients_of_blocks_add_up(void **state)
                                p.lse_rounded->values);
         for (int64_t r = 0; r < p.s->ranks; r++)
             ranks[r] = rank_of(&p, r);
-        for (int setting = 0; setting < gemm_setting_count; setting++) {
+        for (int setting = 0; setting < attention_setting_count; setting++) {
             struct device device;
 
             if (!setting_is_in_turn(setting, i))

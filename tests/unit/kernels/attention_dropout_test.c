@@ -247,7 +247,7 @@ static void forward_drops_the_contracts_weights(void **state)
         make(&p, &shapes[i / float_type_count], float_types[i % float_type_count]);
         out = tensor_new(p.q->count, p.dtype);
         lse = tensor_new(p.lse_rounded->count, HD_F32);
-        for (int setting = 0; setting < gemm_setting_count; setting++) {
+        for (int setting = 0; setting < attention_setting_count; setting++) {
             struct hd_attention_forward_args args = forward_args(&p, out, lse);
             struct device device;
 
@@ -289,7 +289,7 @@ static void backward_drops_the_same(void **state)
         ref_attention_backward(&p.naive, naive[0], naive[1], naive[2], p.dout->values, p.q->values,
                                p.k->values, p.v->values, p.out_rounded->values,
                                p.lse_rounded->values);
-        for (int setting = 0; setting < gemm_setting_count; setting++) {
+        for (int setting = 0; setting < attention_setting_count; setting++) {
             struct hd_attention_backward_args args = backward_args(&p, got);
             struct device device;
 

@@ -456,7 +456,7 @@ static void forward_is_the_reference(void **state)
 
         ref_attention(&naive, naive_out, doubles(p.s->H * rows), p.q->values, p.k->values,
                       p.v->values);
-        for (int setting = 0; setting < gemm_setting_count; setting++) {
+        for (int setting = 0; setting < attention_setting_count; setting++) {
             struct device device;
 
             if (!setting_is_in_turn(setting, i))
@@ -628,7 +628,7 @@ static void backward_is_the_reference(void **state)
             continue; /* backward has no cache */
         p = make(shape, kind->dtype);
         make_gradients(&p, kind->grad_dtype, kind->accumulate, gradients);
-        for (int setting = 0; setting < gemm_setting_count; setting++)
+        for (int setting = 0; setting < attention_setting_count; setting++)
             if (setting_is_in_turn(setting, i))
                 check_backward(&settings[setting], &p, kind->grad_dtype, kind->accumulate,
                                gradients);

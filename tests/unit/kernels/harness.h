@@ -34,6 +34,7 @@ struct setting {
 
 extern const struct setting settings[];
 extern const int setting_count, gemm_setting_count; /* the last ones differ in products only */
+extern const int attention_setting_count; /* all, or fewer: if it knows no such products */
 /* For long tests: orders of emulated threads take turns, so that every case runs in one and every
  * order has many. What else settings choose between, every case runs by. */
 bool setting_is_in_turn(int setting, int number);

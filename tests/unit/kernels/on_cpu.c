@@ -18,6 +18,7 @@ const struct setting settings[] = {
     {.threads = 2, .gemm_by = HD_GEMM_BY_LIBRARY},
 };
 const int setting_count = 8, gemm_setting_count = sizeof settings / sizeof settings[0];
+const int attention_setting_count = sizeof settings / sizeof settings[0];
 const enum hd_dtype float_types[] = {HD_F32, HD_BF16};
 const int float_type_count = 2;
 

@@ -13,6 +13,7 @@ const struct setting settings[] = {
     {.force_plain = true}, {.gemm_by = HD_GEMM_BY_OWN},
 };
 const int setting_count = 4, gemm_setting_count = sizeof settings / sizeof settings[0];
+const int attention_setting_count = 4;
 const enum hd_dtype float_types[] = {HD_F32, HD_BF16, HD_F16};
 const int float_type_count = 3;
 
