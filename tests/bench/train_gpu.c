@@ -133,7 +133,7 @@ int main(int argc, char **argv)
     bool peer = false;
     int count;
 
-    for (int i = 1; i < argc; i++) {
+    for (int i = 1; i < argc; i += 2) {
         const char *option = argv[i], *value = argv[i + 1];
 
         if (!value)
@@ -156,7 +156,6 @@ int main(int argc, char **argv)
             python = value;
         else
             die(option, "is not known; see the first comment of train_gpu.c");
-        i++;
     }
     if (name && !gpu_case_find(name))
         die(name, "there is no such case");
