@@ -10,7 +10,8 @@
  * is the fragment of a left factor, so they never pass through shared memory.
  *
  * A warp owns 16 * MT rows of the left factor. A fragment of the right one that is loaded once
- * serves MT products.
+ * serves MT products. The loop over the channels stays rolled: unrolled, so many fragments are
+ * loaded ahead that sums are spilled (128 of d 128 and 64 scores leave 63 registers for the rest).
  *
  * Used by: attention_forward_tiled.cuh, attention_backward_tiled.cuh.   Uses: ptx.
  */
