@@ -95,7 +95,7 @@ void hd_runner_observe(struct hd_runner *runner,
 
 void hd_runner_profile(struct hd_runner *runner, const struct hd_profiler *profiler)
 {
-    runner->profiler = profiler ? *profiler : (struct hd_profiler){NULL};
+    runner->profiler = profiler ? *profiler : (struct hd_profiler){0};
 }
 
 /* ---- binding ---- */
