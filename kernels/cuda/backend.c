@@ -49,6 +49,28 @@ enum hd_status hd_cuda_check(cudaError_t error, const char *what)
                   hint ? "; " : "", hint ? hint : "");
 }
 
+cudaError_t hd_cuda_widen(struct hd_backend *cuda, const void *kernel)
+{
+    struct cudaFuncAttributes attributes;
+    int device = 0, most = 0;
+    cudaError_t error;
+
+    for (int i = 0; cuda && i < cuda->wide_count; i++)
+        if (cuda->wide[i] == kernel)
+            return cudaSuccess;
+    error = cudaGetDevice(&device);
+    if (!error)
+        error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (!error)
+        error = cudaFuncGetAttributes(&attributes, kernel);
+    if (!error)
+        error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     most - (int)attributes.sharedSizeBytes);
+    if (!error && cuda && cuda->wide_count < HD_CUDA_WIDE_MAX)
+        cuda->wide[cuda->wide_count++] = kernel;
+    return error;
+}
+
 static bool has_library(const struct hd_backend_options *options)
 {
     return !options->force_plain &&

@@ -23,13 +23,21 @@ extern "C" {
 struct hd_cuda_gemm;    /* cuda/gemm.c */
 struct hd_cuda_staging; /* cuda/memory.c */
 
+enum {
+    HD_CUDA_SHARED_ANYWAY = 16 * 1024, /* dynamic shared memory that every kernel may have, beside
+                                          its static arrays: the default is 48 KB for both */
+    HD_CUDA_WIDE_MAX = 256             /* kernels of one backend that want more */
+};
+
 struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     int device;
-    int streams;                     /* that are open */
-    struct hd_cuda_gemm *gemm;       /* cuBLASLt: handle and choices by shape; NULL: own code */
-    struct hd_cuda_staging *staging; /* pinned memory that write and read go through */
+    int streams;                        /* that are open */
+    struct hd_cuda_gemm *gemm;          /* cuBLASLt: handle and choices by shape; NULL: own code */
+    struct hd_cuda_staging *staging;    /* pinned memory that write and read go through */
+    const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has seen */
+    int wide_count;
 };
 
 struct hd_cuda_stream {
@@ -43,6 +51,11 @@ const struct hd_backend_table *hd_backend_cuda(void);
 
 /* HD_OK, or the runtime's error as a status, its story `what`: ... */
 enum hd_status hd_cuda_check(cudaError_t error, const char *what);
+
+/* From now on `kernel` may have all the dynamic shared memory that a block can have. Asked once per
+ * backend and kernel; every backend asks for the same, so that none takes from another on the same
+ * device what it was given. cuda: NULL is fine (tests), nothing is remembered then. */
+cudaError_t hd_cuda_widen(struct hd_backend *cuda, const void *kernel);
 
 /* cuda/memory.c: memory, bytes in and out, events. */
 extern const struct hd_device_table hd_cuda_device_table;

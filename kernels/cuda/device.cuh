@@ -63,8 +63,8 @@ using f16 = __half;
 
 /* enum hd_status HD_LAUNCH(stream, kernel, grid, block, shared_bytes, args...): runs
  * kernel(args...) on grid x block threads, in order on the stream; arguments convert as in a call.
- * A kernel whose name has a comma stands in parentheses. More than 48 KB of dynamic shared memory
- * is asked for here. A grid without blocks is an error. */
+ * A kernel whose name has a comma stands in parentheses. Much dynamic shared memory is asked
+ * for here. A grid without blocks is an error. */
 #define HD_LAUNCH(stream, kernel, grid, block, shared_bytes, ...) \
     hd_cuda_launch((stream), #kernel, kernel, (grid), (block), (shared_bytes), ##__VA_ARGS__)
 
@@ -93,17 +93,15 @@ static enum hd_status hd_cuda_launch(struct hd_cuda_stream *stream, const char *
 {
     cudaError_t error = cudaSuccess;
 
-    if (shared_bytes > 48 * 1024)
-        error = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     static_cast<int>(shared_bytes));
+    if (shared_bytes > HD_CUDA_SHARED_ANYWAY)
+        error = hd_cuda_widen(stream->cuda, reinterpret_cast<const void *>(kernel));
 #ifdef HD_CUDASIM
     if (error == cudaSuccess) {
         auto call = [=] { kernel(args...); };
 
-        error = hd_cudasim_launch(stream->handle, name, grid, block, shared_bytes,
-                                  hd_cuda_call<decltype(call)>, hd_cuda_forget<decltype(call)>,
-                                  new decltype(call)(call));
+        error = hd_cudasim_launch(stream->handle, reinterpret_cast<const void *>(kernel), name,
+                                  grid, block, shared_bytes, hd_cuda_call<decltype(call)>,
+                                  hd_cuda_forget<decltype(call)>, new decltype(call)(call));
     }
 #else
     if (error == cudaSuccess) {

@@ -295,9 +295,11 @@ void *hd_cudasim_shared(struct hd_cudasim_shared_site *site, size_t size_bytes)
     if (sum > HD_SIM_SHARED_DEFAULT)
         hd_cudasim_fail(here, "static shared arrays take %zu bytes; a block has 48 KB of them",
                         sum);
-    if (all > HD_SIM_SHARED_MAX)
-        hd_cudasim_fail(here, "static and dynamic shared memory take %zu bytes; a block has 227 KB",
-                        all);
+    if (all > e->shared_limit)
+        hd_cudasim_fail(here,
+                        "static and dynamic shared memory take %zu bytes; a block of this kernel "
+                        "has %zu",
+                        all, e->shared_limit);
     return add_shared(e, site, size_bytes)->base;
 }
 
@@ -503,7 +505,7 @@ static uint64_t common_divisor(uint64_t a, uint64_t b)
 }
 
 void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, size_t shared_bytes,
-                     void (*run)(void *), void *context)
+                     size_t shared_limit, void (*run)(void *), void *context)
 {
     const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     const unsigned threads = block.x * block.y * block.z;
@@ -522,6 +524,7 @@ void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, si
             step = 1 + hd_sim_random(&e->random) % blocks;
         while (common_divisor(step, blocks) != 1);
     }
+    e->shared_limit = shared_limit;
     (void)add_shared(e, NULL, shared_bytes);
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t at = e->schedule == HD_CUDASIM_REVERSE ? blocks - 1 - i : i;

@@ -82,13 +82,18 @@ struct hd_sim_engine {
     uint64_t random;
     struct hd_sim_shared shared[HD_SIM_SHARED_SITES_MAX];
     unsigned shared_count;
+    size_t shared_limit;
 };
 
 struct hd_sim_engine *hd_sim_engine(void); /* of a launch that runs on this OS thread */
 
+/* Shared memory of a block, static and dynamic: the default, or what cudaFuncSetAttribute gave this
+ * kernel leave for. */
+size_t hd_sim_shared_limit(const void *kernel);
+
 /* Runs one whole grid here and now. */
 void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, size_t shared_bytes,
-                     void (*run)(void *), void *context);
+                     size_t shared_limit, void (*run)(void *), void *context);
 
 uint64_t hd_sim_random(uint64_t *state);
 

@@ -270,13 +270,65 @@ cudaError_t cudaRuntimeGetVersion(int *runtimeVersion)
     return cudaSuccess;
 }
 
+/* Kernels that asked for more shared memory than the default. */
+enum { WIDE_MAX = 1024 };
+static struct wide {
+    const void *kernel;
+    size_t dynamic_bytes;
+} wide[WIDE_MAX + 1];
+static int wide_count;
+static pthread_mutex_t wide_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Its place, or the free one behind all. */
+static struct wide *find_wide(const void *kernel)
+{
+    int i = 0;
+
+    while (i < wide_count && wide[i].kernel != kernel)
+        i++;
+    return &wide[i];
+}
+
 cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value)
 {
+    struct wide *w;
+
     if (!func)
         return hd_sim_set_error(cudaErrorInvalidDeviceFunction);
-    if (attr == cudaFuncAttributeMaxDynamicSharedMemorySize &&
-        (value < 0 || value > HD_SIM_SHARED_MAX))
+    if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return cudaSuccess;
+    if (value < 0 || value > HD_SIM_SHARED_MAX)
         return hd_sim_set_error(cudaErrorInvalidValue);
+    (void)pthread_mutex_lock(&wide_lock);
+    w = find_wide(func);
+    if (w->kernel || wide_count < WIDE_MAX) {
+        wide_count += !w->kernel;
+        *w = (struct wide){func, (size_t)value};
+    }
+    (void)pthread_mutex_unlock(&wide_lock);
+    return w->kernel ? cudaSuccess : hd_sim_set_error(cudaErrorMemoryAllocation);
+}
+
+size_t hd_sim_shared_limit(const void *kernel)
+{
+    const struct wide *w;
+    size_t limit;
+
+    (void)pthread_mutex_lock(&wide_lock);
+    w = find_wide(kernel);
+    limit = w->kernel && w->dynamic_bytes > HD_SIM_SHARED_DEFAULT ? w->dynamic_bytes
+                                                                  : HD_SIM_SHARED_DEFAULT;
+    (void)pthread_mutex_unlock(&wide_lock);
+    return limit;
+}
+
+/* How many static arrays a kernel has shows when it runs (hd_cudasim_shared). */
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *func)
+{
+    if (!attr || !func)
+        return hd_sim_set_error(cudaErrorInvalidDeviceFunction);
+    *attr = (struct cudaFuncAttributes){.maxDynamicSharedSizeBytes = (int)hd_sim_shared_limit(func),
+                                        .maxThreadsPerBlock = HD_SIM_THREADS_MAX};
     return cudaSuccess;
 }
 

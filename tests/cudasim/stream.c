@@ -216,7 +216,7 @@ cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done
 struct launch {
     const char *name;
     struct dim3 grid, block;
-    size_t shared_bytes;
+    size_t shared_bytes, shared_limit;
     void (*run)(void *);
     void (*done)(void *);
     void *context;
@@ -226,7 +226,8 @@ static void run_launch(void *context)
 {
     const struct launch *l = context;
 
-    hd_sim_run_grid(l->name, l->grid, l->block, l->shared_bytes, l->run, l->context);
+    hd_sim_run_grid(l->name, l->grid, l->block, l->shared_bytes, l->shared_limit, l->run,
+                    l->context);
 }
 
 static void end_launch(void *context)
@@ -247,14 +248,14 @@ static cudaError_t check_launch(const struct launch *l)
         g.z > 65535 || b.x > 1024 || b.y > 1024 || b.z > 64 ||
         (uint64_t)b.x * b.y * b.z > HD_SIM_THREADS_MAX)
         return cudaErrorInvalidConfiguration;
-    if (l->shared_bytes > HD_SIM_SHARED_MAX)
+    if (l->shared_bytes > l->shared_limit)
         return cudaErrorInvalidValue;
     return cudaSuccess;
 }
 
-cudaError_t hd_cudasim_launch(cudaStream_t stream, const char *name, struct dim3 grid,
-                              struct dim3 block, size_t shared_bytes, void (*run)(void *),
-                              void (*done)(void *), void *context)
+cudaError_t hd_cudasim_launch(cudaStream_t stream, const void *kernel, const char *name,
+                              struct dim3 grid, struct dim3 block, size_t shared_bytes,
+                              void (*run)(void *), void (*done)(void *), void *context)
 {
     struct launch *launch = malloc(sizeof *launch);
     cudaError_t error;
@@ -263,7 +264,8 @@ cudaError_t hd_cudasim_launch(cudaStream_t stream, const char *name, struct dim3
         done(context);
         return hd_sim_set_error(cudaErrorMemoryAllocation);
     }
-    *launch = (struct launch){name, grid, block, shared_bytes, run, done, context};
+    *launch = (struct launch){name, grid, block,  shared_bytes, hd_sim_shared_limit(kernel),
+                              run,  done, context};
     error = check_launch(launch);
     if (error) {
         end_launch(launch);

@@ -32,10 +32,11 @@ extern __thread struct hd_cudasim_thread *hd_cudasim_self
     __attribute__((tls_model("initial-exec")));
 
 /* Launches `run(context)` on every thread, or enqueues that; done(context) is called once, also if
- * the launch is refused. `name` stays valid. */
-cudaError_t hd_cudasim_launch(cudaStream_t stream, const char *name, struct dim3 grid,
-                              struct dim3 block, size_t shared_bytes, void (*run)(void *),
-                              void (*done)(void *), void *context);
+ * the launch is refused. `name` stays valid; kernel is who
+ * cudaFuncSetAttribute knows. */
+cudaError_t hd_cudasim_launch(cudaStream_t stream, const void *kernel, const char *name,
+                              struct dim3 grid, struct dim3 block, size_t shared_bytes,
+                              void (*run)(void *), void (*done)(void *), void *context);
 
 /* A shared array: one per site and block. */
 struct hd_cudasim_shared_site {
