@@ -196,8 +196,9 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct product 
     return failed;
 }
 
-/* Marks p as taken, or leaves it when the library cannot compute this shape. */
-static void choose(const struct hd_backend *cuda, struct product *p, const void *bias)
+/* Marks p as taken, or leaves it when the library cannot compute this shape. Any other failure is
+ * one: products that quietly went over to own code would look like a slow GPU. */
+static enum hd_status choose(const struct hd_backend *cuda, struct product *p, const void *bias)
 {
     const struct shape *s = &p->shape;
     const uint64_t budget = (uint64_t)cuda->traits.gemm_scratch_bytes;
@@ -241,6 +242,12 @@ static void choose(const struct hd_backend *cuda, struct product *p, const void 
         }
     if (preference)
         (void)cublasLtMatmulPreferenceDestroy(preference);
+    if (!failed || failed == CUBLAS_STATUS_NOT_SUPPORTED || failed == CUBLAS_STATUS_INVALID_VALUE)
+        return HD_OK;
+    return hd_err(failed == CUBLAS_STATUS_ALLOC_FAILED ? HD_NO_MEMORY : HD_INTERNAL,
+                  "gemm: cuBLASLt cannot choose for a product [%lld,%lld] x [%lld,%lld]: %s",
+                  (long long)s->M, (long long)s->K, (long long)s->K, (long long)s->N,
+                  cublasLtGetStatusString(failed));
 }
 
 static enum hd_status find_product(const struct hd_backend *cuda, const struct hd_gemm_args *args,
@@ -248,6 +255,7 @@ static enum hd_status find_product(const struct hd_backend *cuda, const struct h
 {
     struct shape shape;
     struct product **bucket, *p;
+    enum hd_status st;
 
     shape_of(args, &shape);
     bucket = &cuda->gemm->products[bucket_of(&shape)];
@@ -259,7 +267,11 @@ static enum hd_status find_product(const struct hd_backend *cuda, const struct h
         if (!p)
             return hd_err(HD_NO_MEMORY, "gemm: no memory for what cuBLASLt chose");
         p->shape = shape;
-        choose(cuda, p, args->bias);
+        st = choose(cuda, p, args->bias);
+        if (st) {
+            free_product(p);
+            return st;
+        }
         p->next = *bucket;
         *bucket = p;
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/nccl.h"
@@ -151,12 +152,19 @@ static void abort_comm(struct hd_nccl_comm *comm)
     (void)nccl.ncclCommAbort(of(comm));
 }
 
+enum { DESTROY_LOOK_US = 1000, DESTROY_LOOKS_MAX = 5000 }; /* 5 s and a little */
+
+/* A peer that dies just now may keep the others waiting for it. */
 static void destroy(struct hd_nccl_comm *comm)
 {
     ncclResult_t state = nccl.ncclCommFinalize(of(comm));
 
-    while (state == ncclInProgress && nccl.ncclCommGetAsyncError(of(comm), &state) == ncclSuccess)
-        ;
+    for (int looks = 0; state == ncclInProgress && looks < DESTROY_LOOKS_MAX; looks++) {
+        if (nccl.ncclCommGetAsyncError(of(comm), &state) != ncclSuccess)
+            break;
+        if (state == ncclInProgress)
+            (void)usleep(DESTROY_LOOK_US);
+    }
     if (state == ncclSuccess)
         (void)nccl.ncclCommDestroy(of(comm));
     else
