@@ -214,6 +214,12 @@ static enum hd_status read_line(struct reader *r, char *line)
     return hd_err(HD_INVALID, "unknown key '%s'", line);
 }
 
+/* Keys that the jobs of older checkpoints do not have: those ran as with zero. */
+static bool came_later(const char *key)
+{
+    return strcmp(key, "train.tf32") == 0 || strcmp(key, "train.deterministic") == 0;
+}
+
 enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena *arena,
                            struct hd_job *ret_job)
 {
@@ -247,7 +253,7 @@ enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena 
     if (!ended)
         return hd_err(HD_INVALID, "the resolved job is cut short");
     for (int i = 0; i < FIELD_COUNT; i++)
-        if (!r.seen[i])
+        if (!r.seen[i] && !came_later(fields[i].key))
             return hd_err(HD_INVALID, "the resolved job lacks %s", fields[i].key);
     ret_job->train = r.train.items;
     ret_job->train_count = r.train.count;

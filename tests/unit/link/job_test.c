@@ -110,6 +110,41 @@ static void a_source_without_files_is_refused(void **state)
     expect_refusal("data.source 0\ndata.train 1 /a\n");
 }
 
+/* Goal: checkpoints outlive what jobs learn later. Method: the text without a later key, and
+ * without another. */
+static void jobs_of_older_checkpoints_are_read(void **state)
+{
+    static const struct {
+        const char *key;
+        enum hd_status status;
+    } cases[] = {
+        {"train.tf32 ", HD_OK}, {"train.deterministic ", HD_OK}, {"train.seed ", HD_INVALID}};
+    struct hd_job_file files[2];
+    struct hd_job job, back;
+
+    (void)state;
+    fill(&job, files);
+    job.tf32 = job.deterministic = true;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_text text = {0};
+        struct hd_arena arena;
+        char *line, *next;
+
+        hd_arena_init(&arena, 0);
+        assert_int_equal(hd_job_write(&job, &text), HD_OK);
+        line = strstr(text.data, cases[i].key);
+        assert_non_null(line);
+        next = strchr(line, '\n') + 1;
+        text.len_bytes -= (size_t)(next - line);
+        memmove(line, next, strlen(next) + 1);
+        assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), cases[i].status);
+        if (cases[i].status == HD_OK) /* what is there is taken, what is not there is off */
+            assert_true(back.tf32 == (i != 0) && back.deterministic == (i != 1));
+        hd_text_free(&text);
+        hd_arena_done(&arena);
+    }
+}
+
 /* Goal: a cut or edited file is never half understood. Method: every prefix and three edits. */
 static void anything_else_is_refused(void **state)
 {
@@ -149,6 +184,7 @@ int main(void)
         cmocka_unit_test(what_is_written_is_read_back),
         cmocka_unit_test(a_mixture_is_read_back),
         cmocka_unit_test(a_source_without_files_is_refused),
+        cmocka_unit_test(jobs_of_older_checkpoints_are_read),
         cmocka_unit_test(anything_else_is_refused),
     };
     return cmocka_run_group_tests_name("job", tests, NULL, NULL);
