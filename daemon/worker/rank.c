@@ -149,6 +149,15 @@ static enum hd_status meet_at_doors(struct rank *r)
     return st;
 }
 
+/* The node offered the device: that it cannot be opened is no fault of the job's, and another
+ * attempt may have another one. */
+static enum hd_status blame_the_node(enum hd_status st)
+{
+    return st == HD_UNSUPPORTED || st == HD_INVALID
+               ? hd_err(HD_UNAVAILABLE, "%s; see heddled --doctor on this node", hd_err_message())
+               : st;
+}
+
 /* The link comes first: whatever fails from then on is told to the supervisor in words. */
 static enum hd_status connect(struct rank *r, const char *job_path)
 {
@@ -159,13 +168,14 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = read_job(r, job_path);
     if (!st)
-        st = hd_worker_backend(&r->job, &r->backend);
+        st = blame_the_node(hd_worker_backend(&r->job, &r->backend));
     if (st)
         return st;
     if (!r->backend->device || r->world > 1)
         st = r->data_address ? meet_at_doors(r) : meet_here(r);
     if (!st && r->backend->device)
-        st = hd_worker_device_open(r->backend, &r->job, r->comm, &r->device, &r->comm);
+        st = blame_the_node(
+            hd_worker_device_open(r->backend, &r->job, r->comm, &r->device, &r->comm));
     return st;
 }
 

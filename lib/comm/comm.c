@@ -641,8 +641,10 @@ bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket)
 
     if (!hd_comm_has_ended(stream, ticket))
         return false;
-    return !stream->comm->side || ticket == 0 ||
-           (hd_comm_side_done(stream, ticket, &done) == HD_OK && done);
+    if (!stream->comm->side || ticket == 0)
+        return true;
+    return hd_comm_side_done(stream, ticket, &done) == HD_OK && done &&
+           !stream->comm->engine->has_failed(stream->comm); /* an abort ends kernels, too */
 }
 
 static enum hd_status wait_launched(struct hd_comm_stream *stream, uint64_t ticket)

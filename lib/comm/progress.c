@@ -406,6 +406,11 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
         if (st)
             return hd_comm_fail(comm, st, "%s", hd_err_message());
         if (done) {
+            /* Whoever aborts says so first, and only then makes its kernels leave: done behind a
+             * failure is not a result. */
+            st = comm->engine->failure(comm);
+            if (st)
+                return st;
             hd_comm_side_tell(stream, ticket);
             return HD_OK;
         }

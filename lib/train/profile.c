@@ -304,14 +304,14 @@ void hd_profile_step_begin(struct hd_profile *p, struct hd_runner *runner, int64
     }
 }
 
-void hd_profile_step_end(struct hd_profile *p, struct hd_runner *runner)
+void hd_profile_step_end(struct hd_profile *p, struct hd_runner *runner, bool failed)
 {
     if (!p || !p->active)
         return;
     if (p->open_step >= 0)
         p->records[p->open_step].end_ns = hd_clock_now_ns();
     hd_runner_profile(runner, NULL);
-    if (p->events.device)
+    if (p->events.device && !failed)
         read_events(p);
     p->active = false;
     p->open_step = -1;

@@ -30,7 +30,8 @@ void hd_profile_attach(struct hd_profile *profile, void *records);
 
 /* Around step `step`, on its runner; and what comes within. */
 void hd_profile_step_begin(struct hd_profile *profile, struct hd_runner *runner, int64_t step);
-void hd_profile_step_end(struct hd_profile *profile, struct hd_runner *runner);
+/* failed: the device may not have come to its events; they are not asked. */
+void hd_profile_step_end(struct hd_profile *profile, struct hd_runner *runner, bool failed);
 void hd_profile_program_begin(struct hd_profile *profile, const struct hd_instruction *in);
 void hd_profile_program_end(struct hd_profile *profile);
 void hd_profile_batch_done(struct hd_profile *profile); /* since program_begin: the input */

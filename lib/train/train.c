@@ -538,7 +538,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         return st;
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
     st = follow_plan(t);
-    hd_profile_step_end(t->profile, t->runner);
+    hd_profile_step_end(t->profile, t->runner, st != HD_OK);
     if (!st)
         st = read_results(t);
     if (st)
