@@ -1066,6 +1066,11 @@ struct hd_backend_table {
     /* Achievable multiply-add rate in operations per second, measured in about 50 ms on this
      * backend's threads, or what a GPU is sold with: the peak that MFU is quoted against. */
     double (*measure_peak)(struct hd_backend *backend, enum hd_dtype dtype);
+    /* Who computes such a launch: traits.library or "own", for tests and measurements: own code
+     * that serves where a library refuses is right, and slow. Chooses as prepare does. NULL: this
+     * backend cannot tell. */
+    enum hd_status (*computed_by)(struct hd_backend *backend, enum hd_kernel kernel,
+                                  const void *args, const char **ret_by);
 };
 
 /* The embedded default. */

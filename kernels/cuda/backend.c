@@ -221,6 +221,17 @@ static enum hd_status prepare(struct hd_backend *cuda, enum hd_kernel kernel, co
     return kernel == HD_K_gemm ? hd_cuda_gemm_prepare(cuda, args) : HD_OK;
 }
 
+static enum hd_status computed_by(struct hd_backend *cuda, enum hd_kernel kernel, const void *args,
+                                  const char **ret_by)
+{
+    bool taken = false;
+    const enum hd_status st = kernel == HD_K_gemm ? hd_cuda_gemm_taken(cuda, args, &taken) : HD_OK;
+
+    if (!st)
+        *ret_by = taken ? cuda->traits.library : "own";
+    return st;
+}
+
 static double measure_peak(struct hd_backend *cuda, enum hd_dtype dtype)
 {
     struct cudaDeviceProp device;
@@ -247,6 +258,7 @@ static struct hd_backend_table table = {
     .synchronize = synchronize,
     .prepare = prepare,
     .measure_peak = measure_peak,
+    .computed_by = computed_by,
 };
 
 static void hash_table(void) /* the one field that is not a constant expression */

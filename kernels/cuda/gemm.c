@@ -303,6 +303,19 @@ enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gem
     return find_product(cuda, args, &p);
 }
 
+enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
+                                  bool *ret_taken)
+{
+    struct product *p = NULL;
+    enum hd_status st = check(args);
+
+    if (!st && args->M > 0 && args->N > 0 && !hd_dry_gemm_is_own(args, &cuda->traits))
+        st = find_product(cuda, args, &p);
+    if (!st)
+        *ret_taken = p && p->taken;
+    return st;
+}
+
 static enum hd_status multiply(struct hd_cuda_stream *stream, const struct product *p,
                                const struct hd_gemm_args *args)
 {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "kernels/kernels.h"
+#include "link/job.h"
 
 /* What is trained: a model's shape, and how many sequences a step has. */
 struct gpu_case {
@@ -17,6 +18,10 @@ struct gpu_case {
 };
 const struct gpu_case *gpu_case_find(const char *name); /* NULL: none of this name */
 const struct gpu_case *gpu_case_at(int i);              /* NULL behind the last */
+
+/* What it asks of a trainer, which reads tokens from `file`. */
+struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
+                           struct hd_job_file *file);
 
 struct gpu_run {
     const struct hd_backend_table *table; /* of a device */

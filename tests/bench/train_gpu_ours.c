@@ -59,8 +59,8 @@ static void word(char *ret_word, const char *text)
     (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
 }
 
-static struct hd_job job_of(const struct gpu_case *c, const struct gpu_run *run,
-                            struct hd_job_file *file)
+struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
+                           struct hd_job_file *file)
 {
     const bool gpt2 = !strcmp(c->family, "gpt2");
     struct hd_job j = {.layers = c->layers,
@@ -109,7 +109,7 @@ static struct hd_job job_of(const struct gpu_case *c, const struct gpu_run *run,
     word(j.order, "sequential");
     word(j.documents, "joined");
     word(j.lr_decay, "constant");
-    word(j.precision, run->precision);
+    word(j.precision, precision);
     word(j.device, "cuda");
     word(j.base_manifest_hash, "-");
     return j;
@@ -447,7 +447,7 @@ static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run,
     struct hd_job job;
     enum hd_status st = write_tokens(c, tokens, &file.size_bytes);
 
-    job = job_of(c, run, &file);
+    job = gpu_case_job(c, run->precision, &file);
     if (!st)
         st = run->table->open(&(struct hd_backend_options){.threads = 1}, &options.instance);
     if (!st)

@@ -216,6 +216,7 @@ static uint64_t own_launches(const struct hd_backend_options *options, int64_t l
 {
     struct opened o = open_all(options);
     uint64_t launches;
+    const char *by = NULL;
     void *memory = NULL;
     struct hd_gemm_args a = {.M = 8,
                              .N = 8,
@@ -235,8 +236,10 @@ static uint64_t own_launches(const struct hd_backend_options *options, int64_t l
     launches = hd_cudasim_launches();
     assert_int_equal(o.table->prepare(o.backend, HD_K_gemm, &a), HD_OK);
     assert_int_equal(hd_cudasim_launches(), launches);
+    assert_int_equal(o.table->computed_by(o.backend, HD_K_gemm, &a, &by), HD_OK);
     assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_OK);
     launches = hd_cudasim_launches() - launches;
+    assert_int_equal(!strcmp(by, "own"), launches > 0); /* as it says beforehand */
     assert_int_equal(o.table->synchronize(o.stream), HD_OK);
     o.table->device->release(o.backend, memory);
     close_all(&o);
