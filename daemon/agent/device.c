@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/agent/ask.h"
-
 enum { ANSWER_MAX = 4096, GPUS_ANSWER_MAX = 1 << 20 };
 
 /* "key value" lines; what is not known here is passed over, so that a worker may say more. */
@@ -40,33 +38,49 @@ static enum hd_status understand(char *answer, struct agent_device *ret_device)
 
 enum hd_status agent_device_ask(const char *worker, int threads, struct agent_device *ret_device)
 {
-    struct hd_text answer = {0};
+    struct agent_ask ask = {.pid = 0};
     char number[16];
     char *argv[] = {(char *)worker, (char *)"device", (char *)"--threads", number, NULL};
     enum hd_status st;
 
     (void)snprintf(number, sizeof number, "%d", threads);
-    st = agent_ask(argv, ANSWER_MAX, AGENT_ASK_MS, &answer);
+    st = agent_ask_begin(&ask, argv, ANSWER_MAX, AGENT_ASK_MS);
+    if (!st)
+        st = agent_ask_wait(&ask);
     if (!st) {
-        st = understand(answer.data ? answer.data : (char[]){""}, ret_device);
+        st = understand(ask.answer.data ? ask.answer.data : (char[]){""}, ret_device);
         if (st)
             st = hd_err_prefix(st, "%s device", worker);
     }
-    hd_text_free(&answer);
+    agent_ask_done(&ask);
     return st;
+}
+
+enum hd_status agent_gpus_begin(const char *worker, int timeout_ms, struct agent_ask *ask)
+{
+    char *argv[] = {(char *)worker, (char *)"gpus", NULL};
+
+    return agent_ask_begin(ask, argv, GPUS_ANSWER_MAX, timeout_ms);
+}
+
+enum hd_status agent_gpus_understand(const struct agent_ask *ask, struct hd_gpu_list *ret_list)
+{
+    const struct hd_text *answer = &ask->answer;
+    enum hd_status st =
+        hd_gpu_list_read(answer->data ? answer->data : "", answer->len_bytes, ret_list);
+
+    return st ? hd_err_prefix(st, "%s", ask->program) : HD_OK;
 }
 
 enum hd_status agent_gpus_ask(const char *worker, int timeout_ms, struct hd_gpu_list *ret_list)
 {
-    struct hd_text answer = {0};
-    char *argv[] = {(char *)worker, (char *)"gpus", NULL};
-    enum hd_status st = agent_ask(argv, GPUS_ANSWER_MAX, timeout_ms, &answer);
+    struct agent_ask ask = {.pid = 0};
+    enum hd_status st = agent_gpus_begin(worker, timeout_ms, &ask);
 
-    if (!st) {
-        st = hd_gpu_list_read(answer.data ? answer.data : "", answer.len_bytes, ret_list);
-        if (st)
-            st = hd_err_prefix(st, "%s gpus", worker);
-    }
-    hd_text_free(&answer);
+    if (!st)
+        st = agent_ask_wait(&ask);
+    if (!st)
+        st = agent_gpus_understand(&ask, ret_list);
+    agent_ask_done(&ask);
     return st;
 }

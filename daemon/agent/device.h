@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "base/status.h"
+#include "daemon/agent/ask.h"
 #include "daemon/gpu/gpu.h"
 
 struct agent_device {
@@ -26,5 +27,8 @@ enum hd_status agent_device_ask(const char *worker, int threads, struct agent_de
 /* The same for GPUs. A failure is of the worker or of a driver that hangs, not of a GPU: those are
  * told in the list. */
 enum hd_status agent_gpus_ask(const char *worker, int timeout_ms, struct hd_gpu_list *ret_list);
+/* In two steps, for a loop that must not wait: agent_ask_step between them says when. */
+enum hd_status agent_gpus_begin(const char *worker, int timeout_ms, struct agent_ask *ask);
+enum hd_status agent_gpus_understand(const struct agent_ask *ask, struct hd_gpu_list *ret_list);
 
 #endif

@@ -234,7 +234,9 @@ enum hd_status agent_devices_choose(const struct agent_devices_wish *wish,
                       ret_devices->count + cpu_count, HD_ATTEMPT_RANKS_MAX);
     if (cpu_count && !threads)
         threads = cores / cpu_count > 1 ? cores / cpu_count : 1;
-    share_cores(cores, cpu_count * threads, ret_devices);
+    /* CPU devices that `auto` has beside it, and that nobody gave threads, are for jobs that want
+     * more devices than there are GPUs: they take nothing from the GPUs' ranks */
+    share_cores(cores, wish->gpus_if_any && !wish->threads ? 0 : cpu_count * threads, ret_devices);
     if (cpu_count)
         add_cpus(cpu_count, threads, ret_devices);
     return HD_OK;

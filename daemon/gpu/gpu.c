@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 
-enum { VALUES_MAX = 16384, DEPTH_MAX = 8 };
+enum { VALUES_MAX = 16384, DEPTH_MAX = 8, CHARACTER_MAX = 4 };
 
 void hd_gpu_init(struct hd_gpu *gpu)
 {
@@ -18,6 +18,29 @@ void hd_gpu_init(struct hd_gpu *gpu)
 void hd_gpu_list_init(struct hd_gpu_list *list)
 {
     *list = (struct hd_gpu_list){.driver_cuda = -1, .plugin_abi = -1};
+}
+
+/* Bytes of the character at `text`, NUL-terminated; 0: there is none. */
+static size_t character(const char *text)
+{
+    for (size_t n = 1; n <= CHARACTER_MAX && n <= strlen(text); n++)
+        if (hd_text_is_utf8(text, n))
+            return n;
+    return 0;
+}
+
+void hd_gpu_clean(char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+
+    while (*at) {
+        const size_t n = character((const char *)at);
+
+        /* also U+0080 to U+009F, which terminals obey as well */
+        if (!n || *at < ' ' || *at == 0x7f || (n == 2 && at[0] == 0xc2 && at[1] < 0xa0))
+            memset(text + ((const char *)at - text), '?', n ? n : 1);
+        at += n ? n : 1;
+    }
 }
 
 struct hd_gpu *hd_gpu_find(struct hd_gpu_list *list, const char *uuid)
@@ -102,9 +125,12 @@ static enum hd_status take_text(const struct hd_json *object, const char *key, c
     const char *text;
     enum hd_status st = hd_json_need_string(object, key, &text);
 
-    if (!st)
-        (void)snprintf(ret_text, size, "%s", text);
-    return st;
+    if (st)
+        return st;
+    (void)snprintf(ret_text, size, "%s", text);
+    for (size_t n = strlen(ret_text); n && !hd_text_is_utf8(ret_text, n);)
+        ret_text[--n] = '\0'; /* it was cut inside a character */
+    return HD_OK;
 }
 
 /* Not known when it is not there: a worker may say less. */
@@ -144,6 +170,10 @@ static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
         st = take_text(object, "bus", gpu->bus, sizeof gpu->bus);
     if (!st)
         st = take_text(object, "problem", gpu->problem, sizeof gpu->problem);
+    hd_gpu_clean(gpu->name);
+    hd_gpu_clean(gpu->uuid);
+    hd_gpu_clean(gpu->bus);
+    hd_gpu_clean(gpu->problem);
 #define X(name) \
     if (!st)    \
         st = take_number(object, #name, &gpu->name);

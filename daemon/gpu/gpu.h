@@ -79,11 +79,13 @@ struct hd_gpu_list {
 /* A GPU of which nothing is known. */
 void hd_gpu_init(struct hd_gpu *gpu);
 void hd_gpu_list_init(struct hd_gpu_list *list);
+/* For tables, JSON and messages: what is not UTF-8, and control characters, become '?'. */
+void hd_gpu_clean(char *text);
 /* NULL: none has it. */
 struct hd_gpu *hd_gpu_find(struct hd_gpu_list *list, const char *uuid);
 
 void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json);
-/* HD_CORRUPT: it is not such a list. */
+/* Texts are cut between characters, those of a GPU are clean. HD_CORRUPT: it is not such a list. */
 enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_gpu_list *ret_list);
 
 /* Sets the problem of each GPU that no rank can use, judging by its facts. `seen`: the CUDA runtime

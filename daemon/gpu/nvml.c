@@ -1,6 +1,5 @@
 #include "daemon/gpu/nvml.h"
 
-#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +18,13 @@ struct pci {
     char bus_id[32];
 };
 
-enum { SUCCESS = 0, NOT_SUPPORTED = 3, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, MISMATCH = 18 };
+enum {
+    SUCCESS = 0,
+    DRIVER_NOT_LOADED = 9,
+    GPU_IS_LOST = 15,
+    RESET_REQUIRED = 16,
+    MISMATCH = 18,
+};
 enum { LINKS_MAX = 18, TEXT_MAX = 96, VERSION_MAX = 80 };
 enum { CORRECTED = 0, UNCORRECTED = 1, SINCE_LOADED = 0, SENSOR_GPU = 0 };
 
@@ -101,28 +106,26 @@ struct query {
     struct hd_gpu *gpu;
 };
 
-/* Whether a question was answered. One that this GPU does not know is none to worry about; one that
- * fails is the GPU's problem, the first one stays. */
-static bool answered(struct query *q, const char *what, int result)
+/* Whether a question was answered. One without whose answer nothing can compute makes the GPU
+ * unusable (NEED), and so do the two errors that speak of the GPU itself, whatever was asked. The
+ * rest (not supported, not allowed in a container, given up by a newer driver) is not known (ASK).
+ * The first problem stays. */
+static bool answered(struct query *q, const char *what, bool needed, int result)
 {
     if (result == SUCCESS)
         return true;
-    if (result != NOT_SUPPORTED && !q->gpu->problem[0])
+    if ((needed || result == GPU_IS_LOST || result == RESET_REQUIRED) && !q->gpu->problem[0])
         (void)snprintf(q->gpu->problem, sizeof q->gpu->problem, "asked for its %s: error %d (%s)%s",
                        what, result, q->nvml->error_string ? q->nvml->error_string(result) : "?",
-                       result == GPU_IS_LOST ? "; it fell off the bus: see dmesg, reboot" : "");
+                       result == GPU_IS_LOST      ? "; it fell off the bus: see dmesg, reboot"
+                       : result == RESET_REQUIRED ? "; nvidia-smi -r resets it"
+                                                  : "");
     return false;
 }
+#define NEED(q, member, what, ...) \
+    answered(q, what, true, (q)->nvml->member((q)->handle, __VA_ARGS__))
 #define ASK(q, member, what, ...) \
-    ((q)->nvml->member && answered(q, what, (q)->nvml->member((q)->handle, __VA_ARGS__)))
-
-/* Printable ASCII: it goes into JSON and to terminals. */
-static void clean(char *text)
-{
-    for (; *text; text++)
-        if (!isprint((unsigned char)*text))
-            *text = '?';
-}
+    ((q)->nvml->member && answered(q, what, false, (q)->nvml->member((q)->handle, __VA_ARGS__)))
 
 static void format_bus(const struct pci *pci, char ret_bus[HD_GPU_BUS_MAX])
 {
@@ -137,15 +140,15 @@ static void ask_identity(struct query *q)
     struct memory memory;
     int major, minor;
 
-    if (ASK(q, name, "name", name, sizeof name))
+    if (NEED(q, name, "name", name, sizeof name))
         (void)snprintf(q->gpu->name, sizeof q->gpu->name, "%s", name);
-    if (ASK(q, uuid, "UUID", uuid, sizeof uuid))
+    if (NEED(q, uuid, "UUID", uuid, sizeof uuid))
         (void)snprintf(q->gpu->uuid, sizeof q->gpu->uuid, "%s", uuid);
-    clean(q->gpu->name);
-    clean(q->gpu->uuid);
+    hd_gpu_clean(q->gpu->name);
+    hd_gpu_clean(q->gpu->uuid);
     if (ASK(q, pci, "PCI address", &pci))
         format_bus(&pci, q->gpu->bus);
-    if (ASK(q, memory, "memory", &memory)) {
+    if (NEED(q, memory, "memory", &memory)) {
         q->gpu->memory_bytes = (int64_t)memory.total;
         q->gpu->used_bytes = (int64_t)memory.used;
     }
@@ -238,7 +241,7 @@ static enum hd_status read_gpus(const struct nvml *nvml, struct hd_gpu_list *lis
         struct query q = {.nvml = nvml, .gpu = &list->gpus[list->count++]};
 
         hd_gpu_init(q.gpu);
-        if (!answered(&q, "handle", nvml->handle(i, &q.handle))) {
+        if (!answered(&q, "handle", true, nvml->handle(i, &q.handle))) {
             (void)snprintf(q.gpu->name, sizeof q.gpu->name, "GPU %u", i);
             continue;
         }
@@ -261,7 +264,7 @@ enum hd_status hd_nvml_read(const char *library, struct hd_gpu_list *list)
         return st; /* the library stays: it may have threads */
     if (!nvml.driver || nvml.driver(list->driver, VERSION_MAX) != SUCCESS)
         list->driver[0] = '\0';
-    clean(list->driver);
+    hd_gpu_clean(list->driver);
     if (nvml.cuda && nvml.cuda(&cuda) == SUCCESS)
         list->driver_cuda = cuda;
     st = read_gpus(&nvml, list);

@@ -34,6 +34,8 @@ static void add_seen(const struct hd_plugin_gpu *seen, struct hd_gpu_list *list)
     (void)snprintf(gpu->uuid, sizeof gpu->uuid, "%s", seen->uuid);
     for (size_t i = 0; seen->bus[i]; i++)
         gpu->bus[i] = (char)tolower((unsigned char)seen->bus[i]);
+    hd_gpu_clean(gpu->name);
+    hd_gpu_clean(gpu->uuid);
     gpu->memory_bytes = seen->memory_bytes;
     gpu->capability = seen->capability;
 }

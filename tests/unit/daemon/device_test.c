@@ -1,12 +1,14 @@
 /* What heddled learns from `heddle-worker device`, and what it makes of a worker that answers
  * badly. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -48,6 +50,14 @@ static enum hd_status ask_gpus(const char *body, int timeout_ms, struct hd_gpu_l
     st = agent_gpus_ask(path, timeout_ms, ret_list);
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
     return st;
+}
+
+static volatile sig_atomic_t alarms;
+
+static void note_alarm(int number)
+{
+    (void)number;
+    alarms++;
 }
 
 static void an_answer_is_understood_whatever_else_it_says(void **state)
@@ -111,6 +121,53 @@ static void a_question_that_hangs_is_given_up(void **state)
     free(list);
 }
 
+/* The answer is there, and the process sits in the driver on its way out. */
+static void one_that_answers_and_does_not_end_is_left_behind(void **state)
+{
+    struct agent_device d;
+
+    (void)state;
+    /* it would be given up after 30 s, or waited for ten minutes, were its answer not enough */
+    assert_int_equal(ask("printf 'isa sse\\nbf16_fast 1\\n'; exec >&-; exec sleep 600", &d), HD_OK);
+    assert_true(d.bf16);
+}
+
+/* Goal: an interrupted wait is no answer. Method: an alarm every few milliseconds. */
+static void alarms_only_hurry_the_look(void **state)
+{
+    struct itimerval often = {.it_interval = {.tv_usec = 3000}, .it_value = {.tv_usec = 3000}};
+    const struct sigaction count = {.sa_handler = note_alarm}; /* without SA_RESTART */
+    struct agent_device d;
+
+    (void)state;
+    assert_int_equal(sigaction(SIGALRM, &count, NULL), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    assert_int_equal(ask("sleep 0.2; printf 'isa sse\\nbf16_fast 1\\n'", &d), HD_OK);
+    often = (struct itimerval){.it_value = {.tv_usec = 0}};
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    assert_true(alarms > 0);
+}
+
+/* A loop asks without waiting, and not again while the last one is still there. */
+static void a_question_can_be_asked_in_steps(void **state)
+{
+    struct agent_ask question = {.pid = 0};
+    char dir[256], path[288];
+    enum hd_status st = HD_OK;
+
+    (void)state;
+    make_worker("exec sleep 600", dir, path);
+    assert_int_equal(agent_gpus_begin(path, AGENT_ASK_MS, &question), HD_OK);
+    assert_false(agent_ask_step(&question, &st));
+    assert_int_equal(agent_gpus_begin(path, AGENT_ASK_MS, &question), HD_CONFLICT);
+    assert_true(agent_ask_is_left(&question));
+    agent_ask_done(&question);
+    assert_false(agent_ask_is_left(&question));
+    assert_int_equal(agent_gpus_begin(path, AGENT_ASK_MS, &question), HD_OK);
+    agent_ask_done(&question);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +175,9 @@ int main(void)
         cmocka_unit_test(a_worker_that_answers_badly_is_named),
         cmocka_unit_test(gpus_are_told_as_a_list),
         cmocka_unit_test(a_question_that_hangs_is_given_up),
+        cmocka_unit_test(one_that_answers_and_does_not_end_is_left_behind),
+        cmocka_unit_test(alarms_only_hurry_the_look),
+        cmocka_unit_test(a_question_can_be_asked_in_steps),
     };
     return cmocka_run_group_tests_name("device", tests, NULL, NULL);
 }

@@ -110,6 +110,11 @@ static void ranks_of_gpus_share_the_cores_that_are_left(void **state)
     assert_int_equal(devices.list[1].threads, 3); /* (12 - 6) / 2 */
     offers("cuda+cpu:1", "GPU-0 GPU-1 cpu:12");
     assert_int_equal(devices.list[1].threads, 1);
+    /* beside `auto` cores are for jobs that get no GPU, unless somebody gives them threads */
+    offers("auto+cpu:2", "GPU-0 GPU-1 cpu:6 cpu:6");
+    assert_int_equal(devices.list[0].threads, 6);
+    offers("auto+cpu:2:3", "GPU-0 GPU-1 cpu:3 cpu:3");
+    assert_int_equal(devices.list[0].threads, 3);
     have(1, -1);
     offers("cuda:0", "GPU-0");
     assert_int_equal(devices.list[0].threads, 12);

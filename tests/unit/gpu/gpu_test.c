@@ -106,6 +106,25 @@ static void what_a_gpu_does_not_know_is_no_problem(void **state)
     assert_true(g->pcie_width == -1 && g->ecc_uncorrected == -1 && g->nvlinks_up == -1);
 }
 
+/* Not allowed in a container, no such function any more, no data, deprecated, who knows. */
+static void what_a_gpu_does_not_tell_is_no_problem_unless_it_is_lost(void **state)
+{
+    static const char *const harmless[] = {"rare=4", "rare=13", "rare=22", "rare=26", "rare=999"};
+    const struct hd_gpu *g = &list.gpus[0];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) {
+        assert_int_equal(ask(NVML_whole, harmless[i]), HD_OK);
+        assert_string_equal(g->problem, "");
+        assert_int_equal(g->memory_bytes, INT64_C(80) << 30);
+        assert_true(g->temperature_c == -1 && g->ecc == -1 && g->mig == -1);
+    }
+    assert_int_equal(ask(NVML_whole, "rare=15"), HD_OK);
+    assert_says(g->problem, "asked for its temperature: error 15 (GPU is lost); it fell off");
+    assert_int_equal(ask(NVML_whole, "rare=16"), HD_OK);
+    assert_says(g->problem, "asked for its temperature: error 16 (Stand-in error); nvidia-smi -r");
+}
+
 static void a_driver_that_does_not_work_says_why(void **state)
 {
     (void)state;
@@ -216,6 +235,46 @@ static void a_list_reads_back_as_it_was(void **state)
     free(back);
 }
 
+static void assert_clean(const char *text, const char *expected)
+{
+    char copy[64];
+
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    hd_gpu_clean(copy);
+    assert_string_equal(copy, expected);
+}
+
+static void names_are_fit_for_tables_and_messages(void **state)
+{
+    char json[512], name[128];
+
+    (void)state;
+    assert_clean("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3");
+    assert_clean("G\xc3\xa9"
+                 "ant \xe2\x84\xa2",
+                 "G\xc3\xa9"
+                 "ant \xe2\x84\xa2");
+    assert_clean("a\x1b[2Jb\n\x7f", "a?[2Jb??");
+    assert_clean("a\xff\xc3", "a??"); /* no character, and a half one */
+    assert_clean("a\xc2\x9b"
+                 "2J",
+                 "a??2J"); /* U+009B begins a command to a terminal */
+    /* 94 letters and two characters of 2 bytes are 98 bytes; 95 fit, which cuts the first of them
+     */
+    memset(name, 'x', 94);
+    (void)snprintf(name + 94, sizeof name - 94, "\xc3\xa9\xc3\xa9");
+    (void)snprintf(json, sizeof json,
+                   "{\"driver\":\"\",\"nvml_problem\":\"\",\"plugin_problem\":\"\","
+                   "\"log_problem\":\"\",\"gpus\":[{\"name\":\"%s\",\"uuid\":\"GPU-\\u001b\","
+                   "\"bus\":\"\",\"peers\":[],\"problem\":\"\"}]}",
+                   name);
+    if (hd_gpu_list_read(json, strlen(json), &list))
+        fail_msg("%s", hd_err_message());
+    name[94] = '\0';
+    assert_string_equal(list.gpus[0].name, name);
+    assert_string_equal(list.gpus[0].uuid, "GPU-?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,11 +282,13 @@ int main(void)
         cmocka_unit_test(none_one_and_eight_are_counted),
         cmocka_unit_test(a_gpu_that_fails_is_in_the_list_with_its_problem),
         cmocka_unit_test(what_a_gpu_does_not_know_is_no_problem),
+        cmocka_unit_test(what_a_gpu_does_not_tell_is_no_problem_unless_it_is_lost),
         cmocka_unit_test(a_driver_that_does_not_work_says_why),
         cmocka_unit_test(the_newest_xid_of_each_gpu_is_found),
         cmocka_unit_test(without_a_log_nothing_is_known_of_xids),
         cmocka_unit_test(what_no_rank_can_use_has_a_problem),
         cmocka_unit_test(a_list_reads_back_as_it_was),
+        cmocka_unit_test(names_are_fit_for_tables_and_messages),
     };
     return cmocka_run_group_tests_name("gpu", tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  *   init=E     nvmlInit fails with that error      count=E    so does the number of GPUs
  *   lost=I     every question to GPU I fails with 15 (GPU is lost)
  *   deaf=I     GPU I knows no question but the first ones (3, not supported)
+ *   rare=E     every GPU answers those with error E
  *   mute=I     not even GPU I's handle can be had
  *   mig=I mode=I old=I ecc=I pending=I narrow=I    GPU I is in MIG mode, prohibited, of capability
  *              7.0, has 5 errors, a row to remap, 8 of its 16 lanes
@@ -55,6 +56,8 @@ static int fate(const void *handle)
 
 static int rare(const void *handle) /* what not every GPU can answer */
 {
+    if (asked("rare") > 0)
+        return asked("rare");
     return asked("deaf") == index_of(handle) ? NOT_SUPPORTED : fate(handle);
 }
 
