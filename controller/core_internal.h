@@ -188,6 +188,7 @@ struct core_node *core_find_node(const struct hd_core *core, const char *uuid);
 struct core_node *core_find_node_named(const struct hd_core *core, const char *name);
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record);
 void core_node_free(struct core_node *node);
+bool core_device_works(const struct core_node *node, int32_t place); /* place in rec.devices */
 enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_gone(struct hd_core *core, const struct hd_core_event *event);
@@ -214,6 +215,7 @@ int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int3
                         struct hd_plan_record *ret_plan);
 /* Of so many devices of a node those that hold whole tensor-parallel groups. */
 int32_t core_whole_groups(const struct hd_ask *ask, int32_t devices);
+/* Those that work. */
 int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only);
 bool core_node_may_come_back(const struct core_node *node);
 

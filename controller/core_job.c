@@ -349,7 +349,8 @@ static void hold_devices(struct hd_attempt_record *record, const struct core_pla
         int32_t left = place->members[m].count;
 
         for (int32_t d = 0; d < node->rec.device_count && left > 0; d++) {
-            if (node->rec.devices[d].kind != place->plan.device || node->holds[d].job)
+            if (node->rec.devices[d].kind != place->plan.device || node->holds[d].job ||
+                !core_device_works(node, d))
                 continue;
             node->holds[d] =
                 (struct hd_device_hold){.job = record->job, .attempt = record->attempt};

@@ -62,12 +62,20 @@ static void free_devices(struct core_node *node)
     for (int32_t i = 0; i < node->rec.device_count; i++) {
         core_unset(&node->rec.devices[i].name);
         core_unset(&node->rec.devices[i].uuid);
+        core_unset(&node->rec.devices[i].problem);
     }
     free(node->rec.devices);
     free(node->holds);
     node->rec.devices = NULL;
     node->holds = NULL;
     node->rec.device_count = 0;
+}
+
+bool core_device_works(const struct core_node *node, int32_t place)
+{
+    const char *problem = node->rec.devices[place].problem;
+
+    return !problem || !*problem;
 }
 
 static struct hd_device_hold find_hold(const struct core_node *node, int32_t index)
@@ -94,9 +102,10 @@ static void set_devices(struct hd_core *core, struct core_node *node,
     }
     for (int32_t i = 0; i < count; i++) {
         copy[i] = devices[i];
-        copy[i].name = copy[i].uuid = NULL;
+        copy[i].name = copy[i].uuid = copy[i].problem = NULL;
         core_set(core, &copy[i].name, devices[i].name);
         core_set(core, &copy[i].uuid, devices[i].uuid);
+        core_set(core, &copy[i].problem, devices[i].problem);
         holds[i] = find_hold(node, devices[i].index);
     }
     free_devices(node);
@@ -361,6 +370,26 @@ static void retire(struct hd_core *core, struct core_node *node)
                node->rec.name, node->rec.uuid);
 }
 
+/* Devices that jobs no longer get, or get again; whoever has one keeps it. */
+static void tell_of_devices(struct hd_core *core, const struct core_node *node,
+                            const struct hd_core_event *event)
+{
+    for (int32_t i = 0; i < event->hello.device_count; i++) {
+        const struct hd_device_record *now = &event->hello.devices[i];
+        const char *problem = now->problem ? now->problem : "", *before = "";
+
+        for (int32_t k = 0; k < node->rec.device_count; k++)
+            if (node->rec.devices[k].index == now->index && node->rec.devices[k].problem)
+                before = node->rec.devices[k].problem;
+        if (*problem && !*before)
+            core_event(core, NULL, "device_withdrawn", 0, -1, event->hello.name,
+                       "device %d of %s takes no jobs: %s", now->index, event->hello.name, problem);
+        else if (!*problem && *before)
+            core_event(core, NULL, "device_offered", 0, -1, event->hello.name,
+                       "device %d of %s takes jobs again", now->index, event->hello.name);
+    }
+}
+
 static void rename_node(struct hd_core *core, struct core_node *node, const char *name)
 {
     remove_node(core, node);
@@ -385,6 +414,7 @@ static void welcome_back(struct hd_core *core, struct core_node *node,
         rename_node(core, node, event->hello.name);
     core_set(core, &node->rec.boot_id, event->hello.boot_id);
     core_set(core, &node->rec.build, event->hello.build);
+    tell_of_devices(core, node, event);
     set_devices(core, node, event->hello.devices, event->hello.device_count);
     if (was_lost) {
         core_event(core, NULL, "returned", 0, -1, node->rec.name, "node %s is back",

@@ -84,7 +84,17 @@ int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kin
     int32_t count = 0;
 
     for (int32_t i = 0; i < node->rec.device_count; i++)
-        count += node->rec.devices[i].kind == kind && !(free_only && node->holds[i].job);
+        count += node->rec.devices[i].kind == kind && core_device_works(node, i) &&
+                 !(free_only && node->holds[i].job);
+    return count;
+}
+
+static int32_t count_broken(const struct core_node *node, enum hd_device_kind kind)
+{
+    int32_t count = 0;
+
+    for (int32_t i = 0; i < node->rec.device_count; i++)
+        count += node->rec.devices[i].kind == kind && !core_device_works(node, i);
     return count;
 }
 
@@ -242,11 +252,11 @@ void core_schedule(struct hd_core *core)
 
 /* ---- reasons ----------------------------------------------------------------------------------*/
 
-/* Whether any node that is known has such devices, free or not. */
+/* Whether any node that is known has such devices, free or not, in order or not. */
 static bool has_kind(const struct hd_core *core, enum hd_device_kind kind)
 {
     for (size_t i = 0; i < hd_core_node_count(core); i++)
-        if (core_count_devices(core->nodes[i], kind, false))
+        if (core_count_devices(core->nodes[i], kind, false) || count_broken(core->nodes[i], kind))
             return true;
     return false;
 }
@@ -290,7 +300,7 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(ask, kinds);
-    int32_t all = 0, free_now = 0;
+    int32_t all = 0, free_now = 0, broken = 0;
 
     hd_text_add(text, "%s ", node->rec.name);
     if (!core_node_usable(node)) {
@@ -300,11 +310,14 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
     for (size_t k = 0; k < kind_count; k++) {
         all += core_count_devices(node, kinds[k], false);
         free_now += core_count_devices(node, kinds[k], true);
+        broken += count_broken(node, kinds[k]);
     }
     if (free_now == all)
         hd_text_add(text, "has %d", all);
     else
         hd_text_add(text, "has %d of %d free", free_now, all);
+    if (broken)
+        hd_text_add(text, " (%d cannot be used)", broken);
     if (core_whole_groups(ask, free_now) != free_now)
         hd_text_add(text, " (%d in whole groups)", core_whole_groups(ask, free_now));
     if (node->reserved_by)

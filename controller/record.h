@@ -170,6 +170,7 @@ struct hd_device_record {
     int64_t memory_bytes;
     int32_t threads;
     uint32_t precisions; /* set of those that it computes natively */
+    const char *problem; /* why no job may start on it; "": one may. Not stored: daemons say it */
 };
 
 struct hd_node_record {

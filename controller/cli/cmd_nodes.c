@@ -30,26 +30,53 @@ static void add_jobs(struct hd_text *out, const Heddle__V1__NodeStatus *n)
     }
 }
 
-/* "cpu", or of a node with several kinds "2 cuda, 4 cpu", in the order of devices. */
+/* "cpu", or of a node with several kinds "2 cuda, 4 cpu", in the order of their first devices. */
 static void add_kinds(struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     char word[CLI_WORD_MAX];
 
     hd_text_add(out, "%s", "");
-    for (size_t i = 0, count; i < n->n_devices; i += count) {
-        for (count = 1; i + count < n->n_devices; count++)
-            if (n->devices[i + count]->kind != n->devices[i]->kind)
-                break;
+    for (size_t i = 0; i < n->n_devices; i++) {
+        size_t before = 0, count = 0;
+
+        for (size_t k = 0; k < n->n_devices; k++) {
+            before += k < i && n->devices[k]->kind == n->devices[i]->kind;
+            count += n->devices[k]->kind == n->devices[i]->kind;
+        }
+        if (before)
+            continue;
         if (count < n->n_devices)
             hd_text_add(out, "%s%zu ", i ? ", " : "", count);
         hd_text_add(out, "%s", cli_device_kind(n->devices[i]->kind, word));
     }
 }
 
-/* Of the CPU devices, which stand last. */
+/* Of the CPU devices: GPUs have none. */
 static int threads_of(const Heddle__V1__NodeStatus *n)
 {
-    return n->n_devices ? n->devices[n->n_devices - 1]->threads : 0;
+    int threads = 0;
+
+    for (size_t i = 0; i < n->n_devices && !threads; i++)
+        threads = n->devices[i]->threads;
+    return threads;
+}
+
+/* Why the node, or a part of it, takes no jobs. */
+static void add_reason(struct hd_text *out, const Heddle__V1__NodeStatus *n)
+{
+    const Heddle__V1__DeviceInfo *first = NULL;
+    size_t broken = 0;
+
+    for (size_t i = 0; i < n->n_devices; i++) {
+        first = first || !*n->devices[i]->problem ? first : n->devices[i];
+        broken += *n->devices[i]->problem != '\0';
+    }
+    hd_text_add(out, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
+    if (broken && out->data)
+        hd_text_add(out, "%sdevice %d: %s", out->len_bytes ? "; " : "", first->index,
+                    first->problem);
+    if (broken > 1)
+        hd_text_add(out, " (and %zu more)", broken - 1);
 }
 
 static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
@@ -58,11 +85,11 @@ static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
     bool ready = n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
     int64_t silent_ms = hd_clock_wall_ms() - n->seen_unix_ms;
-    struct hd_text jobs = {0}, kinds = {0};
+    struct hd_text jobs = {0}, kinds = {0}, reason = {0};
     size_t free_devices = 0;
 
     for (size_t i = 0; i < n->n_devices; i++)
-        free_devices += n->devices[i]->job == 0;
+        free_devices += n->devices[i]->job == 0 && !*n->devices[i]->problem;
     add_jobs(&jobs, n);
     if (format == CLI_WIDE)
         hd_clock_format_utc(n->seen_unix_ms, when);
@@ -83,7 +110,9 @@ static void add_node_row(struct table *table, const Heddle__V1__NodeStatus *n,
         table_add(table, NULL, "%s", n->build);
         table_add(table, NULL, "%s", n->data_address);
     }
-    table_add(table, NULL, "%s", *n->reason ? n->reason : n->jobs_dir_problem);
+    add_reason(&reason, n);
+    table_add(table, NULL, "%s", reason.failed ? "?" : reason.data);
+    hd_text_free(&reason);
     hd_text_free(&jobs);
     hd_text_free(&kinds);
 }

@@ -216,6 +216,7 @@ static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d
         hd_json_add_int64(w, "job", (int64_t)d->job);
     else
         hd_json_add_null(w, "job");
+    add_text_or_null(w, "problem", d->problem);
     hd_json_end(w, '}');
 }
 

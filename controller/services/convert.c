@@ -332,6 +332,7 @@ static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena,
     m->memory_bytes = device->memory_bytes;
     m->threads = device->threads;
     m->uuid = convert_text(device->uuid);
+    m->problem = convert_text(device->problem);
     m->native_precisions = hd_arena_array(arena, 32, sizeof *m->native_precisions);
     for (int p = 0; m->native_precisions && p < 32; p++) {
         if (device->precisions & (1u << p))

@@ -279,7 +279,8 @@ static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hell
                                                .uuid = d->uuid,
                                                .memory_bytes = d->memory_bytes,
                                                .threads = d->threads,
-                                               .precisions = precision_set(d)};
+                                               .precisions = precision_set(d),
+                                               .problem = d->problem};
         if (d->kind != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU &&
             d->kind != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA)
             st = hd_err(HD_INVALID, "device %d of %s has the unknown kind %d", d->index,

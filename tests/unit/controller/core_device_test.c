@@ -147,6 +147,58 @@ static void a_gpu_in_use_is_not_replaced_by_something_else(void **state)
     sim_free(sim);
 }
 
+/* A GPU that fails is out of the offer; what runs on it or beside it is not asked. */
+static void a_gpu_out_of_order_gets_no_jobs_until_it_works_again(void **state)
+{
+    const int two[] = {2};
+    struct sim *sim = sim_with_gpus(two, 1);
+    struct hd_ask one = ask_for(HD_DEVICE_KIND_CUDA, 1, 20);
+    struct hd_ask both = ask_for(HD_DEVICE_KIND_CUDA, 2, 5);
+    struct hd_ask any = ask_for(HD_DEVICE_KIND_ANY, 1, 20);
+    uint64_t on_first = sim_submitted(sim, &one), a, b, c;
+
+    (void)state;
+    assert_places(sim, on_first, "cuda n1:0");
+    sim->nodes[0].broken[0] = true;
+    sim_daemon_restart(sim, &sim->nodes[0]); /* a new hello */
+    sim_run(sim, 3);
+    assert_int_equal(sim_count_events(sim, 0, "device_withdrawn"), 1);
+    a = sim_submitted(sim, &both);
+    sim_assert_reason(sim, a, "needs 2 cuda devices on one node; n1 has 1 (1 cannot be used)");
+    b = sim_submitted(sim, &any); /* not behind it: it fits nowhere, as the cluster is */
+    c = sim_submitted(sim, &one);
+    assert_places(sim, b, "cuda n1:1");
+    sim_run_until_ended(sim, on_first, 60);
+    assert_int_equal(sim_job(sim, on_first)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_job(sim, on_first)->attempt_count, 1);
+    assert_int_equal(sim_job(sim, c)->state, HD_JOB_STATE_QUEUED); /* 0 is free, and broken */
+    sim_run_until_ended(sim, b, 60);
+    sim_run(sim, 3);
+    assert_places(sim, c, "cuda n1:1");
+    sim->nodes[0].broken[0] = false;
+    sim_daemon_restart(sim, &sim->nodes[0]);
+    sim_run_until_ended(sim, a, 120);
+    assert_places(sim, a, "cuda n1:0 n1:1");
+    assert_int_equal(sim_count_events(sim, 0, "device_offered"), 1);
+    sim_free(sim);
+}
+
+/* Nobody is told that there are no GPUs when there are only broken ones. */
+static void a_reason_names_nodes_whose_gpus_are_out_of_order(void **state)
+{
+    struct sim *sim = sim_new(1, 1);
+    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 10);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].gpus = 1;
+    sim->nodes[0].broken[0] = true;
+    sim_run(sim, 2);
+    job = sim_submitted(sim, &cuda);
+    sim_assert_reason(sim, job, "needs 1 cuda device; n1 has 0 (1 cannot be used)");
+    sim_free(sim);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +207,8 @@ int main(void)
         cmocka_unit_test(a_reason_names_the_kinds_that_there_are),
         cmocka_unit_test(a_cuda_job_stays_on_one_node),
         cmocka_unit_test(a_gpu_in_use_is_not_replaced_by_something_else),
+        cmocka_unit_test(a_gpu_out_of_order_gets_no_jobs_until_it_works_again),
+        cmocka_unit_test(a_reason_names_nodes_whose_gpus_are_out_of_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

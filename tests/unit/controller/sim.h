@@ -61,12 +61,13 @@ struct sim_attempt {
 struct sim_node {
     char uuid[16], name[8], boot_id[16];
     char data_address[16], compute[16];
-    int gpus;            /* so many of its devices, the first ones, are of the kind cuda */
-    bool blind;          /* it does not see the jobs directory */
-    bool cut;            /* the network is broken: nothing arrives, nothing is noticed */
-    uint64_t stream;     /* 0: not connected */
-    bool introduced;     /* an observed set went over it: reports may follow */
-    uint64_t generation; /* applied on this stream */
+    int gpus;                 /* so many of its devices, the first ones, are of the kind cuda */
+    bool broken[SIM_DEVICES]; /* it says so of them when it connects */
+    bool blind;               /* it does not see the jobs directory */
+    bool cut;                 /* the network is broken: nothing arrives, nothing is noticed */
+    uint64_t stream;          /* 0: not connected */
+    bool introduced;          /* an observed set went over it: reports may follow */
+    uint64_t generation;      /* applied on this stream */
     struct sim_attempt attempts[SIM_ATTEMPTS];
     struct sim_faults faults;
     bool changed; /* the observed set is to be sent */

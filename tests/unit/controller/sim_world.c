@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -21,6 +22,7 @@ static void break_something(struct sim *sim)
         node->cut = sim_draw(sim, 3) != 0; /* so that many silences last for minutes */
         break;
     case 3:
+        node->broken[sim_draw(sim, SIM_DEVICES)] = sim_draw(sim, 3) == 0;
         sim_daemon_restart(sim, node);
         break;
     case 4:
@@ -90,6 +92,8 @@ void sim_live_through(uint64_t seed, int node_count)
     for (int n = 0; n < sim->node_count; n++) {
         sim->nodes[n].cut = false;
         sim->nodes[n].faults = (struct sim_faults){0};
+        memset(sim->nodes[n].broken, 0, sizeof sim->nodes[n].broken);
+        sim_daemon_restart(sim, &sim->nodes[n]); /* it says so in a new hello */
     }
     for (size_t i = 0; i < count; i++) {
         const uint64_t job = jobs[i];
