@@ -102,9 +102,19 @@ struct hd_comm_flight_slot {
     _Atomic int32_t peer;
 };
 
+/* How far a rank has come in each group, however long ago. A rank's groups differ in their names.
+ * One writer; written so that others may look meanwhile: the name's first word comes last. */
+struct hd_comm_entered {
+    struct {
+        _Atomic uint64_t name[2]; /* of the group, as in a slot; 0: free, and so are all behind */
+        _Atomic uint64_t seq;     /* of the collective that was entered last */
+    } groups[HD_COMM_GROUPS_MAX + 1]; /* nccl: one for the world beside the caller's */
+};
+
 /* The flight recorder of a rank (flight.h). Lives where the engine wants it, as a bell does. */
 struct hd_comm_flight {
     _Atomic uint64_t newest; /* the launch that was noted last; 0: none */
+    struct hd_comm_entered entered;
     struct hd_comm_flight_slot slots[HD_FLIGHT_MAX];
 };
 
@@ -191,8 +201,13 @@ int hd_comm_flight_read(const struct hd_comm_flight *flight,
 /* What a device had to run of a launch has run. Any thread. */
 void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch);
 
-/* Collectives of a group that the record shows as entered. */
+/* Collectives of a group that the rank of the record has entered, ever. */
 uint64_t hd_comm_flight_entered(const struct hd_comm_flight *flight, const char *group);
+
+/* The same of a peer whose record lies elsewhere: what it says is noted here. `group` has the room
+ * of a name. */
+void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, uint64_t seq);
+uint64_t hd_comm_find_entered(const struct hd_comm_entered *entered, const char *group);
 
 /* Moves an op on, also in its flight record; there it is complete when a device has run it, too. */
 void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state);

@@ -18,6 +18,47 @@ static struct hd_comm_flight_slot *slot_of(struct hd_comm_flight *flight, uint64
     return &flight->slots[launch % HD_FLIGHT_MAX];
 }
 
+/* ---- how far in each group ---- */
+
+void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, uint64_t seq)
+{
+    uint64_t name[2] = {0};
+    int g = 0;
+
+    memcpy(name, group, strnlen(group, sizeof name - 1));
+    while (g <= HD_COMM_GROUPS_MAX && atomic_load(&entered->groups[g].name[0]) &&
+           (atomic_load(&entered->groups[g].name[0]) != name[0] ||
+            atomic_load(&entered->groups[g].name[1]) != name[1]))
+        g++;
+    if (g > HD_COMM_GROUPS_MAX)
+        return; /* a peer with more groups than it can have; nothing but a story hangs on it */
+    if (seq > atomic_load(&entered->groups[g].seq))
+        atomic_store(&entered->groups[g].seq, seq);
+    atomic_store(&entered->groups[g].name[1], name[1]);
+    atomic_store(&entered->groups[g].name[0], name[0]);
+}
+
+uint64_t hd_comm_find_entered(const struct hd_comm_entered *entered, const char *group)
+{
+    uint64_t name[2] = {0};
+
+    memcpy(name, group, strnlen(group, sizeof name - 1));
+    for (int g = 0; g <= HD_COMM_GROUPS_MAX; g++) {
+        const uint64_t first = atomic_load(&entered->groups[g].name[0]);
+
+        if (first == 0)
+            break;
+        if (first == name[0] && atomic_load(&entered->groups[g].name[1]) == name[1])
+            return atomic_load(&entered->groups[g].seq);
+    }
+    return 0;
+}
+
+uint64_t hd_comm_flight_entered(const struct hd_comm_flight *flight, const char *group)
+{
+    return hd_comm_find_entered(&flight->entered, group);
+}
+
 /* ---- writing ---- */
 
 void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_op *op,
@@ -45,9 +86,12 @@ void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_o
 
 void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
 {
-    struct hd_comm_flight_slot *slot = slot_of(op->group->comm->flight, op->launch);
+    struct hd_comm_flight *flight = op->group->comm->flight;
+    struct hd_comm_flight_slot *slot = slot_of(flight, op->launch);
 
     op->state = state;
+    if (state == HD_COMM_ENTERED && op->kind != HD_COMM_SEND && op->kind != HD_COMM_RECV)
+        hd_comm_note_entered(&flight->entered, op->group->name, op->seq);
     if (atomic_load_explicit(&slot->launch, memory_order_relaxed) == op->launch) {
         atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_relaxed);
         if (state == HD_COMM_COMPLETE && op->group->comm->side)
@@ -106,22 +150,6 @@ int hd_comm_flight_read(const struct hd_comm_flight *flight,
             count++;
     }
     return count;
-}
-
-uint64_t hd_comm_flight_entered(const struct hd_comm_flight *flight, const char *group)
-{
-    struct hd_flight_record records[HD_FLIGHT_MAX];
-    const int count = hd_comm_flight_read(flight, records);
-    uint64_t most = 0;
-
-    for (int i = 0; i < count; i++) {
-        const struct hd_flight_record *r = &records[i];
-
-        if (strcmp(r->group, group) == 0 && r->state != HD_FLIGHT_QUEUED &&
-            strcmp(r->kind, "send") != 0 && strcmp(r->kind, "recv") != 0 && r->seq > most)
-            most = r->seq;
-    }
-    return most;
 }
 
 /* ---- for people ---- */

@@ -1,5 +1,6 @@
 /* flight: the flight recorder, the last collectives of a rank: which, how far each has come, and
- * since when.
+ * since when; and how many it has entered in each group, ever, for in a busy group a record is
+ * overwritten while ranks of another wait.
  *
  * Every endpoint keeps one for its own rank; on shm it lies in the control block, where the parent
  * and the peers can read it, also after the death of the rank (shm_control.h). Whoever fails in a

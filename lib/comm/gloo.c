@@ -78,20 +78,6 @@ struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head 
     return NULL;
 }
 
-void gloo_note_entered(struct gloo_peer *peer, uint64_t group_id, uint64_t seq)
-{
-    int g = 0;
-
-    while (g < HD_COMM_GROUPS_MAX && peer->entered[g].group_id != group_id &&
-           peer->entered[g].group_id)
-        g++;
-    if (g == HD_COMM_GROUPS_MAX)
-        return; /* a peer with more groups than it can have; nothing but a story hangs on it */
-    peer->entered[g].group_id = group_id;
-    if (seq > peer->entered[g].seq)
-        peer->entered[g].seq = seq;
-}
-
 static void await_head(struct gloo_peer *peer, int rank, uint64_t place)
 {
     (void)hd_gloo_recv(peer->in_ticket[place], rank, GLOO_SLOT_HEAD,
@@ -110,7 +96,7 @@ static bool take_heads(struct gloo_peer *peer, int rank)
             return false;
         peer->latest = peer->in[place];
         if (peer->latest.offer.kind != HD_COMM_SEND)
-            gloo_note_entered(peer, peer->latest.group_id, peer->latest.seq);
+            hd_comm_note_entered(&peer->entered, peer->latest.group, peer->latest.seq);
         peer->in_next++;
         await_head(peer, rank, place);
     }
@@ -239,13 +225,10 @@ static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size
 
 static uint64_t entered(struct hd_comm_group *group, int member)
 {
-    const struct gloo_peer *peer = gloo_peer_of(group->comm, group->members[member]);
-
-    for (int g = 0; g < HD_COMM_GROUPS_MAX && peer->entered[g].group_id; g++) {
-        if (peer->entered[g].group_id == group->id)
-            return peer->entered[g].seq;
-    }
-    return 0;
+    return member == group->index
+               ? hd_comm_flight_entered(group->comm->flight, group->name)
+               : hd_comm_find_entered(&gloo_peer_of(group->comm, group->members[member])->entered,
+                                      group->name);
 }
 
 /* ---- operations ---- */

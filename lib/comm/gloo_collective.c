@@ -65,7 +65,6 @@ static enum hd_status enter(struct hd_comm_op *op)
         if (m != group->index)
             gloo_head_send(op, group->members[m], &run->slots[m]);
     }
-    gloo_note_entered(gloo_peer_of(group->comm, group->comm->rank), group->id, op->seq);
     op->member = 0;
     hd_comm_set_state(op, HD_COMM_ENTERED);
     return HD_OK;

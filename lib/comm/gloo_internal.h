@@ -96,11 +96,9 @@ struct gloo_peer {
     bool kept[GLOO_INBOX]; /* the inbox's place holds a head */
     struct hd_gloo_ticket *in_ticket[GLOO_HEADS_IN], *out_ticket[GLOO_HEADS_OUT];
     bool out_pending[GLOO_HEADS_OUT];
-    uint64_t in_next, out_next; /* heads ever taken, ever sent */
-    struct gloo_head latest;    /* of kind HD_COMM_KIND_COUNT while none came */
-    struct gloo_entered {       /* collectives by group, as its heads say; id 0: free */
-        uint64_t group_id, seq; /* the highest */
-    } entered[HD_COMM_GROUPS_MAX];
+    uint64_t in_next, out_next;     /* heads ever taken, ever sent */
+    struct gloo_head latest;        /* of kind HD_COMM_KIND_COUNT while none came */
+    struct hd_comm_entered entered; /* as its heads say */
     uint64_t slot_next;
     int sends; /* not received yet */
     struct gloo_notice notice;
@@ -156,9 +154,6 @@ struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint
                                  bool send);
 void gloo_head_drop(struct gloo_peer *peer, struct gloo_head *head);
 struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head *head);
-
-/* The rank has entered a collective of a group. This rank's own are noted, too. */
-void gloo_note_entered(struct gloo_peer *peer, uint64_t group_id, uint64_t seq);
 
 /* ---- gloo_flow.c ---- */
 

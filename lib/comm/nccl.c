@@ -428,9 +428,14 @@ static bool nccl_has_left(const struct hd_comm *comm, int rank)
     return nccl_of(comm)->host->engine->has_left(nccl_of(comm)->host, rank);
 }
 
+/* Only from its record: what a peer last launched on the host's endpoint is of no interest. */
 static void nccl_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
-    nccl_of(comm)->host->engine->latest(nccl_of(comm)->host, rank, ret_text, size_bytes);
+    const struct hd_comm *host = nccl_of(comm)->host;
+
+    ret_text[0] = '\0';
+    if (host->engine->flight_of)
+        host->engine->latest(nccl_of(comm)->host, rank, ret_text, size_bytes);
 }
 
 static const struct hd_comm_flight *nccl_flight_of(const struct hd_comm *comm, int rank)
@@ -543,6 +548,17 @@ static enum hd_status join_world(struct hd_comm *comm)
     return st ? st : join_by_identity(comm, world);
 }
 
+/* The host's endpoint has noted how the ranks met. From here on this endpoint writes that record,
+ * where the host's left off; what the host still brings together is part of an operation here, and
+ * its own notes of that are nobody's. */
+static void take_record(struct hd_comm *comm)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+
+    comm->launches = nccl->handed = nccl->host->launches;
+    nccl->host->flight = &nccl->host_flight;
+}
+
 enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_device *device,
                                  const struct hd_comm_nccl_options *options,
                                  struct hd_comm **ret_comm)
@@ -578,8 +594,10 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     }
     if (!st && options->mesh)
         st = split_mesh(comm, options->mesh);
-    if (!st)
+    if (!st) {
+        take_record(comm);
         st = start_watchdog(comm);
+    }
     if (!st) {
         *ret_comm = comm;
         return HD_OK;

@@ -106,18 +106,9 @@ int shm_collective_missing(struct hd_comm_op *op, const char **ret_what)
     return -1;
 }
 
-/* Stamps grow with every collective that is entered, and a ring holds the latest. */
 uint64_t shm_entered(struct hd_comm_group *group, int member)
 {
-    const struct shm_channel *channel = find_channel(group, member);
-    uint64_t most = 0;
-
-    for (int i = 0; channel && i < SHM_RING; i++) {
-        const uint64_t seq = atomic_load(&channel->ring[i].stamp) / 4;
-
-        most = seq > most ? seq : most;
-    }
-    return most;
+    return hd_comm_flight_entered(shm_flight_of(group->comm, group->members[member]), group->name);
 }
 
 /* ---- entering ---- */

@@ -267,6 +267,109 @@ static void a_rank_that_never_launches_is_behind_at_the_deadline(void **state)
     ranks_free(reports);
 }
 
+/* More than the records hold; of two groups, so that nobody waits for the last rank. */
+static void meet_elsewhere(struct rank *self)
+{
+    static const int32_t first_two[] = {0, 1}, last[] = {2};
+    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    struct hd_comm_group *elsewhere;
+
+    CHECK_OK(self,
+             hd_comm_group(self->comm, self->rank < 2 ? "pair" : "alone",
+                           self->rank < 2 ? first_two : last, self->rank < 2 ? 2 : 1, &elsewhere));
+    for (int i = 0; i < HD_FLIGHT_MAX + 10; i++) {
+        CHECK_OK(self, hd_comm_barrier(elsewhere, pipeline));
+        CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
+    }
+}
+
+static void all_but_the_last_sum_after_much_else(struct rank *self)
+{
+    struct hd_comm_group *group;
+    int32_t sum;
+
+    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
+    CHECK_OK(self, sum_once(self, group, 1, &sum));
+    CHECK_OK(self, sum_once(self, group, 1, &sum));
+    meet_elsewhere(self);
+    if (self->rank < 2) {
+        hd_comm_set_deadline(self->comm, 300);
+        note_end(self, sum_once(self, group, 1, &sum), hd_clock_now_ms());
+        return;
+    }
+    while (hd_comm_failure(self->comm) == HD_OK)
+        (void)usleep(1000);
+}
+
+static void who_is_behind_is_known_when_its_records_are_overwritten(void **state)
+{
+    const struct ranks ranks = {.world = 3, .body = all_but_the_last_sum_after_much_else};
+    struct report *reports = ranks_run(&ranks, false);
+    const char *one = reports[0].message, *other = reports[1].message;
+
+    (void)state;
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(reports[r].status, HD_TIMEOUT);
+    /* whoever failed first may have been alone in the third sum */
+    if (!strstr(one, "rank 2 is behind: entered 2 operations of group world, the others 3") &&
+        !strstr(one, "ranks 1, 2 are behind: entered 2 operations of group world, the others 3") &&
+        !strstr(other, "ranks 0, 2 are behind: entered 2 operations of group world, the others 3"))
+        fail_msg("neither \"%s\" nor \"%s\" says who is behind", one, other);
+    ranks_free(reports);
+}
+
+/* ---- the flight record ---- */
+
+/* The group of two brings its identity over the host's endpoint, within its first operation. */
+static void meet_in_two_groups(struct rank *self)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_group *world, *pair;
+    int32_t sum;
+
+    CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, self->world, &world));
+    CHECK_OK(self, sum_once(self, world, 1, &sum));
+    if (self->rank < 2) {
+        CHECK_OK(self, hd_comm_group(self->comm, "pair", everybody, 2, &pair));
+        CHECK_OK(self, hd_comm_barrier(pair, stream));
+    }
+    CHECK_OK(self, sum_once(self, world, 1, &sum));
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+    atomic_store(&self->report->mark, 1);
+}
+
+/* As the supervisor does. */
+static void read_the_record(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
+{
+    static const struct {
+        const char *kind, *group;
+        uint64_t seq;
+    } wanted[] = {{"broadcast", "nccl", 1},
+                  {"all_reduce", "world", 1},
+                  {"barrier", "pair", 1},
+                  {"all_reduce", "world", 2}};
+    struct hd_flight_record flight[HD_FLIGHT_MAX];
+
+    (void)pids;
+    wait_for_marks(reports, 1);
+    assert_int_equal(hd_shm_control_flight(ctl, 0, flight), 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(flight[i].launch, i + 1);
+        assert_string_equal(flight[i].kind, wanted[i].kind);
+        assert_string_equal(flight[i].group, wanted[i].group);
+        assert_int_equal(flight[i].seq, wanted[i].seq);
+        assert_string_equal(hd_flight_state_name(flight[i].state), "complete");
+    }
+}
+
+static void the_record_goes_on_where_the_meeting_on_the_host_ended(void **state)
+{
+    const struct ranks ranks = {.world = 3, .body = meet_in_two_groups, .parent = read_the_record};
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+}
+
 /* Rank 0 of two opens; rank 1 never comes. */
 static void a_communicator_that_never_comes_up_is_given_up(void **state)
 {
@@ -297,6 +400,8 @@ int main(void)
         cmocka_unit_test(a_broken_communicator_ends_all_ranks),
         cmocka_unit_test(the_death_of_a_rank_ends_the_others),
         cmocka_unit_test(a_rank_that_never_launches_is_behind_at_the_deadline),
+        cmocka_unit_test(who_is_behind_is_known_when_its_records_are_overwritten),
+        cmocka_unit_test(the_record_goes_on_where_the_meeting_on_the_host_ended),
         cmocka_unit_test(a_communicator_that_never_comes_up_is_given_up),
     };
 
