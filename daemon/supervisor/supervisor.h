@@ -138,7 +138,7 @@ void sup_reap(struct sup *sup); /* after SIGCHLD */
 void sup_signal_ranks(struct sup *sup, int signal);
 bool sup_all_exited(const struct sup *sup);
 /* The first collective on record of a rank that is not complete, else its last; false: there is
- * none (on several nodes ranks keep their records to themselves). */
+ * none (yet; and over gloo, on several nodes, ranks keep their records to themselves). */
 bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
                      struct hd_flight_record *ret_record);
 int sup_kill_descendants(void); /* returns how many children there are still */

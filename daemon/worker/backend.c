@@ -48,8 +48,8 @@ static enum hd_status open_nccl(const struct hd_comm_device *device, const struc
 }
 
 enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const struct hd_job *job,
-                                     struct hd_comm *host, struct hd_worker_device *ret_device,
-                                     struct hd_comm **ret_comm)
+                                     struct hd_comm *host, const struct hd_shm_fds *fds,
+                                     struct hd_worker_device *ret_device, struct hd_comm **ret_comm)
 {
     const struct hd_backend_options options = hd_trainer_backend_options(job);
     struct hd_comm_device device = {.table = table};
@@ -65,7 +65,7 @@ enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const
     device.backend = ret_device->instance;
     if (host)
         return open_nccl(&device, job, host, ret_comm);
-    st = hd_comm_hub_new(1, &ret_device->hub);
+    st = hd_comm_hub_on(fds, &ret_device->hub);
     if (!st)
         st = hd_comm_open_local(ret_device->hub, 0, &device, HD_STEP_DEADLINE_MS, ret_comm);
     return st;

@@ -175,7 +175,7 @@ static enum hd_status connect(struct rank *r, const char *job_path)
         st = r->data_address ? meet_at_doors(r) : meet_here(r);
     if (!st && r->backend->device)
         st = blame_the_node(
-            hd_worker_device_open(r->backend, &r->job, r->comm, &r->device, &r->comm));
+            hd_worker_device_open(r->backend, &r->job, r->comm, &r->fds, &r->device, &r->comm));
     return st;
 }
 

@@ -31,7 +31,8 @@ struct local_event {
 };
 
 struct hd_comm_hub {
-    struct hd_shm_control *ctl;
+    struct hd_shm_control *ctl; /* its own; NULL: a parent's, by its descriptors */
+    struct hd_shm_fds fds;
     pthread_mutex_t lock;
     struct local_event *events; /* all that its endpoints ever made */
 };
@@ -45,21 +46,34 @@ struct local {
 
 /* ---- the hub ---- */
 
-enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub)
+enum hd_status hd_comm_hub_on(const struct hd_shm_fds *fds, struct hd_comm_hub **ret_hub)
 {
     struct hd_comm_hub *hub = calloc(1, sizeof *hub);
-    enum hd_status st;
 
     if (!hub)
-        return hd_err(HD_NO_MEMORY, "comm: no memory for a hub of %d ranks", world);
-    st = hd_shm_control_new(world, &hub->ctl);
-    if (st) {
-        free(hub);
-        return st;
-    }
+        return hd_err(HD_NO_MEMORY, "comm: no memory for a hub of %d ranks", fds->world);
+    hub->fds = *fds;
     (void)pthread_mutex_init(&hub->lock, NULL);
     *ret_hub = hub;
     return HD_OK;
+}
+
+enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub)
+{
+    struct hd_shm_control *ctl;
+    struct hd_shm_fds fds = {.world = world};
+    enum hd_status st = hd_shm_control_new(world, &ctl);
+
+    if (st)
+        return st;
+    fds.control_fd = hd_shm_control_fd(ctl);
+    memcpy(fds.rank_fds, hd_shm_control_rank_fds(ctl), sizeof fds.rank_fds);
+    st = hd_comm_hub_on(&fds, ret_hub);
+    if (st)
+        hd_shm_control_free(ctl);
+    else
+        (*ret_hub)->ctl = ctl;
+    return st;
 }
 
 void hd_comm_hub_free(struct hd_comm_hub *hub)
@@ -416,8 +430,8 @@ enum hd_status hd_comm_open_local(struct hd_comm_hub *hub, int rank,
                               : hd_err(HD_NO_MEMORY, "local: no memory for an endpoint");
 
     if (!st)
-        st = shm_join(&local_engine, hd_shm_control_fd(hub->ctl), hd_shm_control_rank_fds(hub->ctl),
-                      rank, hd_shm_control_world(hub->ctl), deadline_ms, &comm);
+        st = shm_join(&local_engine, hub->fds.control_fd, hub->fds.rank_fds, rank, hub->fds.world,
+                      deadline_ms, &comm);
     if (st) {
         hd_comm_side_close(side);
         free(local);

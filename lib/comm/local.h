@@ -26,11 +26,15 @@
 
 struct hd_comm_hub;
 struct hd_shm_control;
+struct hd_shm_fds;
 
 enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub);
+/* The same on memory of a parent (shm_control.h), who so sees the flight records and may end the
+ * collectives; all its ranks are threads of this process. The descriptors stay the caller's. */
+enum hd_status hd_comm_hub_on(const struct hd_shm_fds *fds, struct hd_comm_hub **ret_hub);
 void hd_comm_hub_free(struct hd_comm_hub *hub); /* behind the last hd_comm_free */
 
-/* What plays the parent (shm_control.h): flight records, mark_dead, abort. */
+/* What plays the parent (shm_control.h): flight records, mark_dead, abort. NULL: a parent does. */
 struct hd_shm_control *hd_comm_hub_control(struct hd_comm_hub *hub);
 
 enum hd_status hd_comm_open_local(struct hd_comm_hub *hub, int rank,

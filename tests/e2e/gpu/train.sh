@@ -64,6 +64,17 @@ check_equal auto_takes_the_gpu 0 $?
 check in_bf16 grep -qx 'train.precision bf16' "$(find "$work/auto" -path '*/nodes/*/job')"
 compare which_learns_nearly_the_same 1e-2 "$work/auto.jsonl" "$work/cpu.jsonl"
 
+# a rank that dies without a word has left its collectives where its supervisor finds them
+emulated run killed --set train.steps=100000 --set restart.max=0 &
+local_pid=$!
+trained() { grep -q '"type":"step",.*"step":2,' "$work/killed.jsonl"; }
+await 60 trained
+kill -KILL $(ranks_below $local_pid)
+wait $local_pid
+check_equal a_killed_rank_fails_its_job 1 $?
+check its_end_tells_its_last_collective \
+    grep -q '"type":"end",.*signal 9.*its last collective was [a-z_]* #[0-9]* of group world' "$work/killed.jsonl"
+
 # the doctor: NVML and the runtime speak of one GPU by its UUID
 uuid=$(emulated "$HEDDLE_BIN/heddle-worker" gpus | member uuid)
 LD_LIBRARY_PATH=$HEDDLE_BUILD_DIR/tests/nvml/whole STANDIN_NVML_UUID=$uuid emulated "$HEDDLE_BIN/heddled" --doctor \
