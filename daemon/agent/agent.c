@@ -63,14 +63,16 @@ static enum hd_status own_ranks(const struct agent *agent, const Heddle__V1__Pla
     *ret_ranks = (struct local_ranks){.world = (int64_t)plan->n_ranks};
     for (size_t i = 0; i < plan->n_ranks && ret_ranks->count < HD_ATTEMPT_RANKS_MAX; i++) {
         const Heddle__V1__RankPlacement *rank = plan->ranks[i];
+        const struct agent_one_device *device = agent_devices_at(devices, rank->device);
 
         if (strcmp(rank->node_uuid, agent->identity.node_uuid) != 0)
             continue;
-        if (cuda && (rank->device < 0 || rank->device >= devices->gpu_count))
-            return hd_err(HD_INVALID, "the plan gives rank %d GPU %d, this node offers %d",
-                          rank->rank, rank->device, devices->gpu_count);
+        if (cuda && (!device || !device->cuda))
+            return hd_err(HD_INVALID,
+                          "the plan gives rank %d GPU %d, which this node does not offer",
+                          rank->rank, rank->device);
         ret_ranks->rank[ret_ranks->count] = rank->rank;
-        ret_ranks->gpu[ret_ranks->count++] = cuda ? devices->list[rank->device].uuid : NULL;
+        ret_ranks->gpu[ret_ranks->count++] = cuda ? device->uuid : NULL;
     }
     if (!ret_ranks->count)
         return hd_err(HD_INVALID, "the plan has no rank for this node");
@@ -450,25 +452,36 @@ static enum hd_status find_devices(struct agent *agent, const struct agent_devic
     struct agent_devices *devices = &agent->identity.devices;
     struct hd_gpu_list *gpus = NULL;
     char worker[PATH_MAX + 16];
+    bool answered = true;
     enum hd_status st = HD_OK;
 
+    if (agent_known_read(&agent->known, agent->identity.state_dir, agent->identity.boot_id))
+        hd_log(HD_LOG_WARN, "devices are numbered anew: %s", hd_err_message());
     worker_path(agent, worker, sizeof worker);
     if (agent_devices_wants_gpus(wish)) {
         gpus = calloc(1, sizeof *gpus);
         if (!gpus)
             return hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
-        if (agent_gpus_ask(worker, AGENT_ASK_MS, gpus)) { /* as good as none */
+        if (agent_gpus_ask(worker, AGENT_ASK_MS, gpus)) {
+            answered = false;
             hd_gpu_list_init(gpus);
             (void)snprintf(gpus->plugin_problem, sizeof gpus->plugin_problem, "%s",
                            hd_err_message());
         }
     }
-    st = agent_devices_choose(wish, gpus, agent_devices_cores(), devices);
+    st = agent_devices_choose(wish, gpus, answered, agent_devices_cores(), &agent->known, devices);
     free(gpus);
     if (st)
         return st;
+    if (agent_known_write(&agent->known))
+        hd_log(HD_LOG_WARN, "a restart may number devices otherwise: %s", hd_err_message());
     for (int i = 0; i < devices->gpu_count; i++)
-        hd_log(HD_LOG_INFO, "device %d is %s, %s", i, devices->list[i].name, devices->list[i].uuid);
+        hd_log(HD_LOG_INFO, "device %d is %s, %s", devices->list[i].number, devices->list[i].name,
+               devices->list[i].uuid);
+    for (int i = 0; i < devices->count; i++)
+        if (devices->list[i].problem[0])
+            hd_log(HD_LOG_WARN, "device %d takes no jobs: %s", devices->list[i].number,
+                   devices->list[i].problem);
     if (devices->note[0])
         hd_log(devices->gpu_count ? HD_LOG_WARN : HD_LOG_INFO, "%s%s", devices->note,
                devices->gpu_count ? "" : "; the CPU serves");

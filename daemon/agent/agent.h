@@ -68,6 +68,7 @@ struct agent {
     struct hd_rpc *rpc;
     struct hd_rpc_client *client;
     struct locals locals;
+    struct agent_known known;
     uv_timer_t tick, soon, retry;
     uv_signal_t sigterm, sigint;
 

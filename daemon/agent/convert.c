@@ -264,11 +264,15 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
         if (!device)
             return NULL;
         heddle__v1__device_info__init(device);
-        device->index = i;
+        device->index = d->number;
         device->kind = d->cuda ? HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA
                                : HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
         device->name = (char *)d->name;
         device->uuid = (char *)d->uuid;
+        device->problem = hd_arena_strdup(arena, d->problem);
+        if (!device->problem)
+            return NULL;
+        (void)mend(device->problem);
         device->memory_bytes = d->memory_bytes;
         device->threads = d->cuda ? 0 : d->threads;
         add_precisions(arena, d->bf16, device);

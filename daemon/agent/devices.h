@@ -6,6 +6,11 @@
  *                                cuda           all GPUs that can be used, at least one
  *                                cuda:0,2       these; by number or by UUID
  *
+ * A GPU that was offered since the machine was started (known.h) and cannot be used now is offered
+ * on, with its problem: it gets no jobs, and keeps those that it has. So a node whose GPUs fail, or
+ * are not heard of, does not become one of cores. While `auto` does not know yet whether there are
+ * GPUs, the cores have a problem as well.
+ *
  * Used by: agent.   Uses: base, daemon/attempt, daemon/gpu.   Threads: plain values.
  */
 #ifndef HD_DAEMON_AGENT_DEVICES_H
@@ -15,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "daemon/agent/known.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/gpu/gpu.h"
 
@@ -35,11 +41,13 @@ enum hd_status agent_devices_parse(const char *text, struct agent_devices_wish *
 bool agent_devices_wants_gpus(const struct agent_devices_wish *wish);
 
 struct agent_one_device {
+    int number; /* as the controller knows it */
     bool cuda, bf16;
     char uuid[HD_GPU_UUID_MAX]; /* of a GPU */
     char name[96];
     int threads; /* of a CPU device; of a GPU its rank's on the host */
     int64_t memory_bytes;
+    char problem[HD_GPU_STORY_MAX]; /* why no job may start on it; "": one may */
 };
 
 struct agent_devices {
@@ -48,11 +56,15 @@ struct agent_devices {
     char note[HD_ERR_MAX]; /* why `auto` found no GPU, or which ones are left out; "": nothing */
 };
 
-/* `gpus` NULL: they were not asked for. `cores`: usable ones. HD_UNSUPPORTED: GPUs that must be
- * there are not, or cannot be used; the line says why. */
+/* `gpus` NULL: they were not asked for. Not `answered`: they were, and gpus has only the story why
+ * nothing is known of them, as its plugin_problem. `cores`: usable ones. Devices that are new
+ * become known. HD_UNSUPPORTED: GPUs that must be there are not, or cannot be used; the line says
+ * why. */
 enum hd_status agent_devices_choose(const struct agent_devices_wish *wish,
-                                    const struct hd_gpu_list *gpus, int cores,
-                                    struct agent_devices *ret_devices);
+                                    const struct hd_gpu_list *gpus, bool answered, int cores,
+                                    struct agent_known *known, struct agent_devices *ret_devices);
+/* NULL: there is none of this number. */
+const struct agent_one_device *agent_devices_at(const struct agent_devices *devices, int number);
 int agent_devices_cores(void); /* usable by this process */
 
 #endif

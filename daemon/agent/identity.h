@@ -3,6 +3,7 @@
  *     STATE_DIR/lock          one heddled at a time
  *     STATE_DIR/node-uuid     made once
  *     STATE_DIR/cluster       whose attempts are on record here
+ *     STATE_DIR/devices       known.h
  *     STATE_DIR/attempts/     local.h
  *
  * Used by: agent.   Uses: base, daemon/attempt.   Threads: immutable once opened.

@@ -387,22 +387,26 @@ static void ranks_get_the_gpus_of_the_plan(void **state)
     assert_int_equal(stub.nodes[0].devices, 4);
     assert_int_equal(stub.nodes[0].gpus, 2);
     assert_int_equal(stub.nodes[0].threads, 0); /* the protocol: of CPU devices only */
-    assert_string_equal(stub.nodes[0].gpu_uuid, "GPU-a");
+    assert_string_equal(stub.nodes[0].uuids[0], "GPU-a");
+    /* by their places among all GPUs; cores stand behind them */
+    assert_int_equal(stub.nodes[0].numbers[1], 2);
+    assert_int_equal(stub.nodes[0].numbers[2], 3);
     stub_want(&stub, RUNNING, 2);
     stub_until(&stub, ended(0));
     assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
-    stub_ask_log(&stub, 0, 0, 0); /* rank 0 has device 1, which is the third GPU */
+    stub_ask_log(&stub, 0, 0, 0); /* rank 0 has the second of those offered */
     stub_until(&stub, stub.log_answered);
     assert_non_null(strstr(stub.log_text, "sees GPU-c, "));
     stub_close(&stub);
-    stub_open(&stub, 1); /* device 2 is a CPU device: no GPU plan may use it */
+    stub_open(&stub, 1); /* the third one is a CPU device: no GPU plan may use it */
     stub.cuda = true;
     stub_start_node(&stub, 0, "--devices", "cuda+cpu:2:3", NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
     stub_want(&stub, RUNNING, 3);
     stub_until(&stub, ended(0));
     assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
-    assert_non_null(strstr(stub.nodes[0].end_message, "rank 0 GPU 2, this node offers 2"));
+    assert_non_null(
+        strstr(stub.nodes[0].end_message, "rank 0 GPU 3, which this node does not offer"));
     stub_close(&stub);
     assert_int_equal(unsetenv("FAKE_GPUS"), 0);
 }

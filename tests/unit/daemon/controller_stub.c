@@ -110,10 +110,14 @@ static void take_hello(struct stub *stub, struct hd_rpc_call *call, const Heddle
     node->devices = (int)hello->n_devices;
     node->threads = hello->n_devices ? hello->devices[0]->threads : 0;
     node->gpus = 0;
-    for (size_t i = 0; i < hello->n_devices; i++)
-        node->gpus += hello->devices[i]->kind == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
-    (void)snprintf(node->gpu_uuid, sizeof node->gpu_uuid, "%s",
-                   hello->n_devices ? hello->devices[0]->uuid : "");
+    for (size_t i = 0; i < STUB_DEVICES_MAX; i++) {
+        const Heddle__V1__DeviceInfo *d = i < hello->n_devices ? hello->devices[i] : NULL;
+
+        node->gpus += d && d->kind == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
+        node->numbers[i] = d ? d->index : -1;
+        (void)snprintf(node->uuids[i], sizeof node->uuids[i], "%s", d ? d->uuid : "");
+        (void)snprintf(node->problems[i], sizeof node->problems[i], "%s", d ? d->problem : "");
+    }
     (void)snprintf(node->uuid, sizeof node->uuid, "%s", hello->node_uuid);
     (void)snprintf(node->instance_id, sizeof node->instance_id, "%s", hello->instance_id);
     (void)snprintf(node->boot_id, sizeof node->boot_id, "%s", hello->boot_id);
@@ -378,7 +382,8 @@ void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node)
     for (int rank = 0; rank < ranks_a_node * stub->node_count; rank++) {
         heddle__v1__rank_placement__init(&places[rank]);
         places[rank].rank = rank;
-        places[rank].device = ranks_a_node - 1 - rank % ranks_a_node;
+        places[rank].device =
+            stub->nodes[rank / ranks_a_node].numbers[ranks_a_node - 1 - rank % ranks_a_node];
         places[rank].node_uuid = stub->nodes[rank / ranks_a_node].uuid;
         pointers[plan.n_ranks++] = &places[rank];
     }

@@ -13,13 +13,21 @@
 #include "heddle/v1/fleet.pb-c.h"
 #include "rpc/rpc.h"
 
-enum { STUB_NODES_MAX = 2, STUB_RANKS_MAX = 4, STUB_SEQ_MAX = 4096, STUB_SLOW_MS = 60000 };
+enum {
+    STUB_NODES_MAX = 2,
+    STUB_RANKS_MAX = 4,
+    STUB_SEQ_MAX = 4096,
+    STUB_SLOW_MS = 60000,
+    STUB_DEVICES_MAX = 8
+};
 
 struct stub_node {
     pid_t daemon; /* heddled; 0: not running */
     char name[8], state_dir[96], uuid[40], instance_id[40], boot_id[40];
     int devices, threads, gpus;
-    char gpu_uuid[48]; /* of device 0, if it is one */
+    /* of the newest hello, in its order; without a place in it, -1 */
+    int numbers[STUB_DEVICES_MAX];
+    char uuids[STUB_DEVICES_MAX][48], problems[STUB_DEVICES_MAX][400];
     struct hd_rpc_call *stream, *logs;
     int hellos, observed_count;
     /* of job 7 attempt 1, in the newest observed set */
@@ -42,7 +50,7 @@ struct stub {
     struct hd_rpc_server *server;
     struct stub_node nodes[STUB_NODES_MAX];
     int node_count;
-    bool cuda; /* what is wanted is for GPUs: of a node's ranks the last one gets device 0 */
+    bool cuda; /* what is wanted is for GPUs: of a node's ranks the last one gets the first */
     bool hold_acks, refuse;
     uint64_t generation;
     /* reports, over all nodes */

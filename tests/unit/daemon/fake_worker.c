@@ -14,6 +14,10 @@
  *   stopped    ends with 10, though nobody told it to stop
  *   frozen     stops itself by SIGSTOP
  *   parent     starts a process of its own session that ignores SIGTERM, then as wait
+ *   broken     fails as a rank does whose GPU has gone
+ *
+ * FAKE_GPUS is what it says of GPUs: a list as JSON, or the file that has it, which may be another
+ * each time. "hang" is a driver that does not answer.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -96,6 +100,22 @@ static void start_runaway(void)
     }
 }
 
+static int tell_gpus(void)
+{
+    const char *told = getenv("FAKE_GPUS");
+    char text[8192] = "";
+    FILE *file = told && told[0] == '/' ? fopen(told, "re") : NULL;
+
+    if (file) {
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        (void)fclose(file);
+        told = text;
+    }
+    while (told && strncmp(told, "hang", 4) == 0)
+        (void)pause();
+    return puts(told ? told : "") < 0;
+}
+
 static int echo(struct hd_link *link)
 {
     char path[512];
@@ -121,6 +141,10 @@ static int behave(struct hd_link *link, const char *rank, const char *mode)
         return HD_LINK_EXIT_BAD_INPUT;
     if (strcmp(mode, "fail") == 0) {
         hd_link_report_failure(link, HD_IO, atoi(rank), "all_reduce", "the disk is full");
+        return HD_LINK_EXIT_FAILED;
+    }
+    if (strcmp(mode, "broken") == 0) {
+        hd_link_report_failure(link, HD_UNAVAILABLE, atoi(rank), "", "the GPU is gone");
         return HD_LINK_EXIT_FAILED;
     }
     if (strcmp(mode, "echo") == 0)
@@ -158,7 +182,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "device") == 0) /* what heddled asks first */
         return puts("isa none\nbf16_fast 0\ngloo 1") < 0;
     if (argc > 1 && strcmp(argv[1], "gpus") == 0) /* and of a machine with GPUs, this */
-        return puts(getenv("FAKE_GPUS") ? getenv("FAKE_GPUS") : "") < 0;
+        return tell_gpus();
     rank = flag(argc, argv, "--rank");
     (void)snprintf(name, sizeof name, "FAKE_%s", rank);
     mode = getenv(name);
