@@ -28,7 +28,8 @@
 #include "base/status.h"
 
 enum {
-    HD_KERNEL_ABI = 3,          /* raised when an argument struct changes its meaning */
+    HD_KERNEL_ABI = 4,          /* raised when an argument struct or a function of the table
+                                   changes its meaning */
     HD_TENSOR_ALIGN = 64,       /* every tensor starts on such a bound */
     HD_GRAD_CHUNK = 64 * 1024,  /* elements per term of the gradient norm (DESIGN: fixed chunks) */
     HD_EXCHANGE_WORDS = 5,      /* doubles per rank in the step's exchange: enum hd_exchange_word */
@@ -1003,7 +1004,8 @@ struct hd_exchange_rows_args {
 /* What a backend has whose tensors are not host memory and whose launches return before they have
  * run. Addresses of tensors mean nothing to the host then: bytes go in and out by write and read.
  * All functions but those of events and streams of different ranks belong to the thread of the
- * rank. */
+ * rank. Backends on several devices may be in one process: a function minds which device its
+ * backend, stream or event is of, whichever thread calls it and whatever it used before. */
 struct hd_event;      /* a point in the order of a stream */
 struct hd_nccl_table; /* kernels/nccl.h */
 struct hd_device_table {
@@ -1044,6 +1046,10 @@ struct hd_device_table {
     enum hd_status (*nccl)(const struct hd_nccl_table **ret_table);
 };
 
+/* What a stream is for. Where a device knows priorities, blocks of a stream that moves bytes for
+ * others go first: they are few, and peers wait for them, while a layer's are many. */
+enum hd_stream_purpose { HD_STREAM_FOR_COMPUTE, HD_STREAM_FOR_COMM };
+
 struct hd_backend_table {
     uint32_t abi, table_bytes;
     uint64_t kernel_list_hash;
@@ -1055,7 +1061,8 @@ struct hd_backend_table {
     enum hd_status (*open)(const struct hd_backend_options *options,
                            struct hd_backend **ret_backend);
     void (*close)(struct hd_backend *backend);
-    enum hd_status (*stream_open)(struct hd_backend *backend, struct hd_stream **ret_stream);
+    enum hd_status (*stream_open)(struct hd_backend *backend, enum hd_stream_purpose purpose,
+                                  struct hd_stream **ret_stream);
     void (*stream_close)(struct hd_stream *stream);
     /* Enqueues; on the CPU the compute stream runs at once. */
     enum hd_status (*launch)(struct hd_stream *stream, enum hd_kernel kernel, const void *args);

@@ -185,10 +185,12 @@ static enum hd_status open_cpu(const struct hd_backend_options *options,
     return HD_OK;
 }
 
-static enum hd_status stream_open(struct hd_backend *cpu, struct hd_stream **ret_stream)
+static enum hd_status stream_open(struct hd_backend *cpu, enum hd_stream_purpose purpose,
+                                  struct hd_stream **ret_stream)
 {
     struct cpu_stream *s = calloc(1, sizeof *s);
 
+    (void)purpose;
     if (!s)
         return hd_err(HD_NO_MEMORY, "no memory for a stream of the cpu backend");
     s->stream.table = hd_backend_cpu();

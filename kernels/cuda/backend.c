@@ -49,6 +49,16 @@ enum hd_status hd_cuda_check(cudaError_t error, const char *what)
                   hint ? "; " : "", hint ? hint : "");
 }
 
+enum hd_status hd_cuda_use(int device)
+{
+    int current = -1;
+    cudaError_t error = cudaGetDevice(&current);
+
+    if (!error && current != device)
+        error = cudaSetDevice(device);
+    return hd_cuda_check(error, "cannot use the device");
+}
+
 cudaError_t hd_cuda_widen(struct hd_backend *cuda, const void *kernel)
 {
     struct cudaFuncAttributes attributes;
@@ -118,7 +128,7 @@ static void close_cuda(struct hd_backend *cuda)
 {
     if (!cuda)
         return;
-    (void)cudaSetDevice(cuda->device);
+    (void)cudaSetDevice(cuda->device); /* and the story of what failed stays */
     hd_cuda_gemm_close(cuda->gemm);
     hd_cuda_staging_free(cuda->staging);
     free(cuda);
@@ -153,9 +163,8 @@ static enum hd_status open_cuda(const struct hd_backend_options *options,
     return HD_OK;
 }
 
-/* The first stream computes; those that follow move bytes for it, and what they enqueue goes first,
- * so that it is not behind a whole layer of blocks. */
-static enum hd_status stream_open(struct hd_backend *cuda, struct hd_stream **ret_stream)
+static enum hd_status stream_open(struct hd_backend *cuda, enum hd_stream_purpose purpose,
+                                  struct hd_stream **ret_stream)
 {
     struct hd_cuda_stream *s = calloc(1, sizeof *s);
     int least = 0, greatest = 0;
@@ -163,21 +172,21 @@ static enum hd_status stream_open(struct hd_backend *cuda, struct hd_stream **re
 
     if (!s)
         return hd_err(HD_NO_MEMORY, "no memory for a stream of the cuda backend");
-    st = hd_cuda_check(cudaSetDevice(cuda->device), "cannot use the device");
+    st = hd_cuda_use(cuda->device);
     if (!st)
         st = hd_cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                            "cannot ask for priorities");
     if (!st)
-        st = hd_cuda_check(cudaStreamCreateWithPriority(&s->handle, cudaStreamNonBlocking,
-                                                        cuda->streams ? greatest : least),
-                           "cannot open a stream");
+        st = hd_cuda_check(
+            cudaStreamCreateWithPriority(&s->handle, cudaStreamNonBlocking,
+                                         purpose == HD_STREAM_FOR_COMM ? greatest : least),
+            "cannot open a stream");
     if (st) {
         free(s);
         return st;
     }
     s->stream.table = hd_backend_cuda();
     s->cuda = cuda;
-    cuda->streams++;
     *ret_stream = &s->stream;
     return HD_OK;
 }
@@ -188,7 +197,6 @@ static void stream_close(struct hd_stream *stream)
 
     if (!s)
         return;
-    s->cuda->streams--;
     (void)cudaStreamDestroy(s->handle);
     free(s);
 }
@@ -196,7 +204,10 @@ static void stream_close(struct hd_stream *stream)
 static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, const void *args)
 {
     struct hd_cuda_stream *s = (struct hd_cuda_stream *)stream;
+    const enum hd_status st = hd_cuda_use(s->cuda->device);
 
+    if (st)
+        return st;
     switch (kernel) {
 #define K(name, operands) \
     case HD_K_##name:     \
@@ -212,21 +223,29 @@ static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, co
 
 static enum hd_status synchronize(struct hd_stream *stream)
 {
-    return hd_cuda_check(cudaStreamSynchronize(((struct hd_cuda_stream *)stream)->handle),
-                         "what was launched on the device failed");
+    struct hd_cuda_stream *s = (struct hd_cuda_stream *)stream;
+    const enum hd_status st = hd_cuda_use(s->cuda->device);
+
+    return st ? st
+              : hd_cuda_check(cudaStreamSynchronize(s->handle),
+                              "what was launched on the device failed");
 }
 
 static enum hd_status prepare(struct hd_backend *cuda, enum hd_kernel kernel, const void *args)
 {
-    return kernel == HD_K_gemm ? hd_cuda_gemm_prepare(cuda, args) : HD_OK;
+    const enum hd_status st = hd_cuda_use(cuda->device);
+
+    return !st && kernel == HD_K_gemm ? hd_cuda_gemm_prepare(cuda, args) : st;
 }
 
 static enum hd_status computed_by(struct hd_backend *cuda, enum hd_kernel kernel, const void *args,
                                   const char **ret_by)
 {
     bool taken = false;
-    const enum hd_status st = kernel == HD_K_gemm ? hd_cuda_gemm_taken(cuda, args, &taken) : HD_OK;
+    enum hd_status st = hd_cuda_use(cuda->device);
 
+    if (!st && kernel == HD_K_gemm)
+        st = hd_cuda_gemm_taken(cuda, args, &taken);
     if (!st)
         *ret_by = taken ? cuda->traits.library : "own";
     return st;

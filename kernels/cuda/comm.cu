@@ -188,8 +188,11 @@ extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
                                                const struct hd_combine_args *args)
 {
     struct hd_cuda_stream *s = reinterpret_cast<struct hd_cuda_stream *>(stream);
+    const enum hd_status st = hd_cuda_use(s->cuda->device);
     struct operands p;
 
+    if (st)
+        return st;
     p.outs = args->outs;
     p.ins = args->ins;
     for (int i = 0; i < HD_COMBINE_MAX; i++) {
@@ -261,7 +264,10 @@ extern "C" enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
     uintptr_t bits =
         reinterpret_cast<uintptr_t>(args->out) | static_cast<uintptr_t>(args->row_bytes);
     int64_t bytes = args->recv_rows_max[args->index] * args->row_bytes;
+    const enum hd_status st = hd_cuda_use(s->cuda->device);
 
+    if (st)
+        return st;
     for (int m = 0; m < args->members; m++)
         bits |= reinterpret_cast<uintptr_t>(args->send[m]);
     if (bytes == 0)

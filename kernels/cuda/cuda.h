@@ -33,7 +33,6 @@ struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     int device;
-    int streams;                        /* that are open */
     struct hd_cuda_gemm *gemm;          /* cuBLASLt: handle and choices by shape; NULL: own code */
     struct hd_cuda_staging *staging;    /* pinned memory that write and read go through */
     const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has seen */
@@ -51,6 +50,9 @@ const struct hd_backend_table *hd_backend_cuda(void);
 
 /* HD_OK, or the runtime's error as a status, its story `what`: ... */
 enum hd_status hd_cuda_check(cudaError_t error, const char *what);
+
+/* Makes `device` the calling thread's, where launches, new events and memory go. */
+enum hd_status hd_cuda_use(int device);
 
 /* From now on `kernel` may have all the dynamic shared memory that a block can have. Asked once per
  * backend and kernel; every backend asks for the same, so that none takes from another on the same

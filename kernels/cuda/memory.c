@@ -13,6 +13,7 @@ enum { SLOTS = 16, SLOT_BYTES = 512 * 1024 };
 
 struct hd_event {
     cudaEvent_t handle;
+    int device;
 };
 
 struct hd_cuda_staging {
@@ -72,7 +73,11 @@ static enum hd_status take_slot(struct hd_cuda_staging *s, int *ret_slot)
 static enum hd_status enqueue(struct hd_cuda_stream *stream, void *out, const void *inp,
                               int64_t size_bytes, enum cudaMemcpyKind kind, const char *what)
 {
-    return hd_cuda_check(cudaMemcpyAsync(out, inp, (size_t)size_bytes, kind, stream->handle), what);
+    const enum hd_status st = hd_cuda_use(stream->cuda->device);
+
+    return st ? st
+              : hd_cuda_check(cudaMemcpyAsync(out, inp, (size_t)size_bytes, kind, stream->handle),
+                              what);
 }
 
 static int64_t piece_at(int64_t at, int64_t size_bytes)
@@ -168,7 +173,7 @@ static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool 
     enum hd_status st;
     cudaError_t error;
 
-    st = hd_cuda_check(cudaSetDevice(cuda->device), "cannot use the device");
+    st = hd_cuda_use(cuda->device);
     if (!st)
         st = hd_cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes),
                            "cannot ask for the device's memory");
@@ -211,7 +216,7 @@ static enum hd_status event_new(struct hd_backend *cuda, bool timed, struct hd_e
 
     if (!e)
         return hd_err(HD_NO_MEMORY, "no memory for an event of the cuda backend");
-    st = hd_cuda_check(cudaSetDevice(cuda->device), "cannot use the device");
+    st = hd_cuda_use(cuda->device);
     if (!st)
         st = hd_cuda_check(
             cudaEventCreateWithFlags(&e->handle, timed ? cudaEventDefault : cudaEventDisableTiming),
@@ -220,6 +225,7 @@ static enum hd_status event_new(struct hd_backend *cuda, bool timed, struct hd_e
         free(e);
         return st;
     }
+    e->device = cuda->device;
     *ret_event = e;
     return HD_OK;
 }
@@ -234,21 +240,32 @@ static void event_free(struct hd_event *event)
 
 static enum hd_status event_record(struct hd_event *event, struct hd_stream *stream)
 {
-    return hd_cuda_check(cudaEventRecord(event->handle, ((struct hd_cuda_stream *)stream)->handle),
-                         "cannot record an event");
+    const enum hd_status st = hd_cuda_use(event->device);
+
+    return st ? st
+              : hd_cuda_check(
+                    cudaEventRecord(event->handle, ((struct hd_cuda_stream *)stream)->handle),
+                    "cannot record an event");
 }
 
 static enum hd_status event_wait(struct hd_stream *stream, struct hd_event *event)
 {
-    return hd_cuda_check(
-        cudaStreamWaitEvent(((struct hd_cuda_stream *)stream)->handle, event->handle, 0),
-        "cannot wait for an event");
+    struct hd_cuda_stream *s = (struct hd_cuda_stream *)stream;
+    const enum hd_status st = hd_cuda_use(s->cuda->device);
+
+    return st ? st
+              : hd_cuda_check(cudaStreamWaitEvent(s->handle, event->handle, 0),
+                              "cannot wait for an event");
 }
 
 static enum hd_status event_done(struct hd_event *event, bool *ret_done)
 {
-    const cudaError_t error = cudaEventQuery(event->handle);
+    const enum hd_status st = hd_cuda_use(event->device);
+    cudaError_t error;
 
+    if (st)
+        return st;
+    error = cudaEventQuery(event->handle);
     if (error != cudaSuccess && error != cudaErrorNotReady)
         return hd_cuda_check(error, "what was launched on the device failed");
     if (error == cudaErrorNotReady)
@@ -259,8 +276,11 @@ static enum hd_status event_done(struct hd_event *event, bool *ret_done)
 
 static enum hd_status event_finish(struct hd_event *event)
 {
-    return hd_cuda_check(cudaEventSynchronize(event->handle),
-                         "what was launched on the device failed");
+    const enum hd_status st = hd_cuda_use(event->device);
+
+    return st ? st
+              : hd_cuda_check(cudaEventSynchronize(event->handle),
+                              "what was launched on the device failed");
 }
 
 static enum hd_status event_elapsed(struct hd_event *begin, struct hd_event *end,

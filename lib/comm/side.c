@@ -54,9 +54,10 @@ enum hd_status hd_comm_side_need(const struct hd_comm_stream *stream)
 {
     struct hd_comm_side *side = stream->comm->side;
 
-    return side->streams[stream->name] ? HD_OK
-                                       : side->device.table->stream_open(
-                                             side->device.backend, &side->streams[stream->name]);
+    return side->streams[stream->name]
+               ? HD_OK
+               : side->device.table->stream_open(side->device.backend, HD_STREAM_FOR_COMM,
+                                                 &side->streams[stream->name]);
 }
 
 static struct hd_event *ended(const struct hd_comm_stream *stream, uint64_t ticket)

@@ -58,7 +58,7 @@ enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_bac
         return hd_err(HD_NO_MEMORY, "no memory for a runner");
     *runner = (struct hd_runner){
         .table = table, .backend = backend, .comm = comm, .mesh = mesh, .fail_in = -1};
-    st = table->stream_open(backend, &runner->compute);
+    st = table->stream_open(backend, HD_STREAM_FOR_COMPUTE, &runner->compute);
     if (st) {
         free(runner);
         return st;

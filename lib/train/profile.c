@@ -47,7 +47,7 @@ static enum hd_status time_triads(const struct hd_backend_table *table, struct h
         .out = pool, .a = pool + bytes, .b = pool + 2 * bytes, .N = TRIAD_FLOATS, .dtype = HD_F32};
     struct hd_stream *stream = NULL;
     int64_t best_ns = INT64_MAX;
-    enum hd_status st = table->stream_open(backend, &stream);
+    enum hd_status st = table->stream_open(backend, HD_STREAM_FOR_COMPUTE, &stream);
 
     if (!st)
         st = table->prepare(backend, HD_K_add, &args);

@@ -909,7 +909,8 @@ int main(int argc, char **argv)
             b.only = argv[i];
     }
     table->describe(&options, &b.traits);
-    if (table->open(&options, &b.backend) || table->stream_open(b.backend, &b.stream))
+    if (table->open(&options, &b.backend) ||
+        table->stream_open(b.backend, HD_STREAM_FOR_COMPUTE, &b.stream))
         die("open");
     b.pool = aligned_alloc(4096, POOL_BYTES);
     positions = indices(65536, 65536);

@@ -426,7 +426,7 @@ static enum hd_status begin(struct bench *b)
         return hd_err(HD_NO_MEMORY, "no memory for random values");
     st = table->open(&options, &b->backend);
     if (!st)
-        st = table->stream_open(b->backend, &b->stream);
+        st = table->stream_open(b->backend, HD_STREAM_FOR_COMPUTE, &b->stream);
     for (int i = 0; !st && i < 2; i++)
         st = table->device->event_new(b->backend, true, &b->events[i]);
     if (!st)

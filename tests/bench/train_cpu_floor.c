@@ -225,7 +225,8 @@ static bool set_up(struct floor *f, const struct hd_job *job)
         struct hd_traits traits;
 
         if (hd_backend_cpu()->open(&o, &f->engines[e].backend) ||
-            hd_backend_cpu()->stream_open(f->engines[e].backend, &f->engines[e].stream))
+            hd_backend_cpu()->stream_open(f->engines[e].backend, HD_STREAM_FOR_COMPUTE,
+                                          &f->engines[e].stream))
             return false;
         hd_backend_cpu()->describe(&o, &traits);
         for (int i = 0; i < f->shape_count; i++) {

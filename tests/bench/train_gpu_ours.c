@@ -192,7 +192,7 @@ static enum hd_status measure(const struct gpu_case *c, const struct gpu_run *ru
     struct hd_stream *stream = NULL;
     void *pool = NULL;
     double seconds = 1;
-    enum hd_status st = table->stream_open(backend, &stream);
+    enum hd_status st = table->stream_open(backend, HD_STREAM_FOR_COMPUTE, &stream);
 
     for (int i = 0; !st && i < 2; i++)
         st = table->device->event_new(backend, true, &events[i]);

@@ -39,6 +39,7 @@ struct CUevent_st {
     struct CUevent_st *next;
     struct record *record; /* the newest; NULL: never recorded */
     unsigned flags;
+    int device;
 };
 
 /* Held while an operation runs, too: lazy work of several OS threads runs one at a time. */
@@ -238,12 +239,20 @@ static void end_launch(void *context)
     free(l);
 }
 
-static cudaError_t check_launch(const struct launch *l)
+/* The legacy stream is that of the thread's device. */
+static int device_of(cudaStream_t stream)
+{
+    return is_legacy(stream) ? hd_sim_device() : stream->device;
+}
+
+static cudaError_t check_launch(cudaStream_t stream, const struct launch *l)
 {
     const struct dim3 g = l->grid, b = l->block;
 
     if (!hd_sim_device_count())
         return cudaErrorNoDevice;
+    if (device_of(stream) != hd_sim_device())
+        return cudaErrorInvalidResourceHandle;
     if (!g.x || !g.y || !g.z || !b.x || !b.y || !b.z || g.x > 2147483647u || g.y > 65535 ||
         g.z > 65535 || b.x > 1024 || b.y > 1024 || b.z > 64 ||
         (uint64_t)b.x * b.y * b.z > HD_SIM_THREADS_MAX)
@@ -266,7 +275,7 @@ cudaError_t hd_cudasim_launch(cudaStream_t stream, const void *kernel, const cha
     }
     *launch = (struct launch){name, grid, block,  shared_bytes, hd_sim_shared_limit(kernel),
                               run,  done, context};
-    error = check_launch(launch);
+    error = check_launch(stream, launch);
     if (error) {
         end_launch(launch);
         return hd_sim_set_error(error);
@@ -407,6 +416,12 @@ cudaError_t cudaStreamCreate(cudaStream_t *pStream)
     return cudaStreamCreateWithFlags(pStream, cudaStreamDefault);
 }
 
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
+{
+    *priority = is_legacy(stream) ? 0 : stream->priority;
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     if (is_legacy(stream))
@@ -464,6 +479,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     if (!made)
         return hd_sim_set_error(cudaErrorMemoryAllocation);
     made->flags = flags;
+    made->device = hd_sim_device();
     pthread_mutex_lock(&lock);
     made->next = events;
     events = made;
@@ -500,7 +516,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     struct record *record;
     cudaError_t error = cudaSuccess;
 
-    if (!event)
+    if (!event || event->device != device_of(stream))
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     record = calloc(1, sizeof *record);
     if (!record)

@@ -563,7 +563,7 @@ static enum hd_status open_backend(const struct hd_backend_options *options,
         return hd_err(HD_NO_MEMORY, "no memory for a backend");
     st = hd_backend_cpu()->open(options, &b->cpu);
     if (!st)
-        st = hd_backend_cpu()->stream_open(b->cpu, &b->cpu_stream);
+        st = hd_backend_cpu()->stream_open(b->cpu, HD_STREAM_FOR_COMPUTE, &b->cpu_stream);
     if (st)
         close_backend((struct hd_backend *)b);
     else
@@ -571,10 +571,12 @@ static enum hd_status open_backend(const struct hd_backend_options *options,
     return st;
 }
 
-static enum hd_status stream_open(struct hd_backend *backend, struct hd_stream **ret_stream)
+static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_purpose purpose,
+                                  struct hd_stream **ret_stream)
 {
     struct lazy_stream *s = calloc(1, sizeof *s);
 
+    (void)purpose;
     if (!s)
         return hd_err(HD_NO_MEMORY, "no memory for a stream");
     s->stream.table = lazy_device();

@@ -103,9 +103,10 @@ static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, co
     return st;
 }
 
-static enum hd_status stream_open(struct hd_backend *backend, struct hd_stream **ret_stream)
+static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_purpose purpose,
+                                  struct hd_stream **ret_stream)
 {
-    const enum hd_status st = hd_backend_cpu()->stream_open(backend, ret_stream);
+    const enum hd_status st = hd_backend_cpu()->stream_open(backend, purpose, ret_stream);
 
     if (!st)
         (*ret_stream)->table = &table;

@@ -194,7 +194,8 @@ static void be_a_rank(struct hd_shm_control *ctl, int rank, int world, struct se
         _exit(NO_GPU);
     }
     MUST(&self, self.table->open(&options, &self.backend) == HD_OK);
-    MUST(&self, self.table->stream_open(self.backend, &self.stream) == HD_OK);
+    MUST(&self,
+         self.table->stream_open(self.backend, HD_STREAM_FOR_COMPUTE, &self.stream) == HD_OK);
     MUST(&self, hd_comm_open_shm(hd_shm_control_fd(ctl), hd_shm_control_rank_fds(ctl), rank, world,
                                  DEADLINE_MS, &host) == HD_OK);
     device = (struct hd_comm_device){self.table, self.backend, false};

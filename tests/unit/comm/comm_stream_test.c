@@ -736,7 +736,7 @@ static void sum_behind_compute(struct rank *self)
 
     CHECK(self, group);
     if (device)
-        CHECK_OK(self, self->table->stream_open(self->backend, &compute));
+        CHECK_OK(self, self->table->stream_open(self->backend, HD_STREAM_FOR_COMPUTE, &compute));
     for (int32_t n = 0; n < 200; n++) {
         const int32_t input = n + self->rank;
         int32_t sum = 0;

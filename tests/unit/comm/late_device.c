@@ -330,11 +330,13 @@ static void close(struct hd_backend *backend)
     free(backend);
 }
 
-static enum hd_status stream_open(struct hd_backend *backend, struct hd_stream **ret_stream)
+static enum hd_status stream_open(struct hd_backend *backend, enum hd_stream_purpose purpose,
+                                  struct hd_stream **ret_stream)
 {
     struct late_stream *stream = calloc(1, sizeof *stream);
 
     (void)backend;
+    (void)purpose;
     if (!stream)
         return hd_err(HD_NO_MEMORY, "no memory for a stream");
     stream->stream.table = ranks_device();

@@ -1,9 +1,11 @@
 /* host: the CUDA plug-in's host code on an emulated device: traits, memory, bytes in and out,
  * events, who multiplies, and what a rate is quoted against. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +28,8 @@ static struct opened open_all(const struct hd_backend_options *options)
 
     assert_int_equal(hd_backend_check(o.table), HD_OK);
     assert_int_equal(o.table->open(options, &o.backend), HD_OK);
-    assert_int_equal(o.table->stream_open(o.backend, &o.stream), HD_OK);
-    assert_int_equal(o.table->stream_open(o.backend, &o.other), HD_OK);
+    assert_int_equal(o.table->stream_open(o.backend, HD_STREAM_FOR_COMPUTE, &o.stream), HD_OK);
+    assert_int_equal(o.table->stream_open(o.backend, HD_STREAM_FOR_COMM, &o.other), HD_OK);
     return o;
 }
 
@@ -207,6 +209,104 @@ static void timed_events_tell_a_time(void **state)
     close_all(&o);
 }
 
+/* Blocks of collectives go before a layer's, whichever stream was opened first. */
+static void streams_have_the_priority_of_what_they_are_for(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    struct hd_stream *compute = NULL;
+    int priority[3];
+
+    (void)state;
+    assert_int_equal(o.table->stream_open(o.backend, HD_STREAM_FOR_COMPUTE, &compute), HD_OK);
+    for (int i = 0; i < 3; i++) {
+        struct hd_stream *const streams[] = {o.stream, o.other, compute};
+
+        assert_int_equal(
+            cudaStreamGetPriority(((struct hd_cuda_stream *)streams[i])->handle, &priority[i]),
+            cudaSuccess);
+    }
+    assert_true(priority[1] < priority[0]); /* less is sooner */
+    assert_int_equal(priority[2], priority[0]);
+    o.table->stream_close(compute);
+    close_all(&o);
+}
+
+/* ---- Several devices ---- */
+
+struct visitor {
+    struct opened o;
+    struct hd_event *event;
+    int32_t *words; /* on the device */
+    bool done;
+    char failed[256]; /* why, or "" */
+};
+
+/* A thread that has not opened the backend and has never named a device. */
+static void *visit(void *arg)
+{
+    struct visitor *v = arg;
+    const struct hd_device_table *d = v->o.table->device;
+    const int32_t seven = 7;
+    const struct hd_add_args add = {
+        .out = v->words, .a = v->words + 16, .b = v->words + 16, .N = 1, .dtype = HD_F32};
+    const struct hd_combine_args combine = {.out = {v->words + 32},
+                                            .in = {v->words + 16},
+                                            .outs = 1,
+                                            .ins = 1,
+                                            .count = 1,
+                                            .dtype = HD_I32};
+    enum hd_status st;
+
+    st = d->event_done(v->event, &v->done);
+    if (!st)
+        st = d->write(v->o.stream, v->words + 16, &seven, sizeof seven);
+    if (!st)
+        st = hd_launch(v->o.stream, HD_K_add, &add);
+    if (!st)
+        st = d->combine(v->o.stream, &combine);
+    if (!st)
+        st = d->event_record(v->event, v->o.stream);
+    if (!st)
+        st = d->event_wait(v->o.other, v->event);
+    if (!st)
+        st = d->event_finish(v->event);
+    if (!st)
+        st = v->o.table->synchronize(v->o.stream);
+    if (st)
+        (void)snprintf(v->failed, sizeof v->failed, "%s", hd_err_message());
+    return NULL;
+}
+
+/* Goal: a backend works on its own device, whichever thread calls and whatever that thread's device
+ * is; a watchdog is such a thread. Method: two devices, a backend on the second, and a new thread,
+ * whose device is the first. Launches on a stream of another device than the thread's fail. */
+static void a_backend_minds_its_device_in_any_thread(void **state)
+{
+    const struct hd_backend_options options = {.threads = 1, .device = 1};
+    struct visitor v = {.failed = ""};
+    void *memory = NULL;
+    int32_t got = 0;
+    pthread_t thread;
+
+    (void)state;
+    hd_cudasim_devices(2);
+    v.o = open_all(&options);
+    assert_int_equal(v.o.table->device->reserve(v.o.backend, 4096, false, &memory), HD_OK);
+    assert_int_equal(v.o.table->device->event_new(v.o.backend, false, &v.event), HD_OK);
+    v.words = memory;
+    assert_int_equal(pthread_create(&thread, NULL, visit, &v), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(v.failed, "");
+    assert_true(v.done);
+    assert_int_equal(v.o.table->device->read(v.o.stream, &got, v.words + 32, sizeof got), HD_OK);
+    assert_int_equal(got, 7);
+    v.o.table->device->event_free(v.event);
+    v.o.table->device->release(v.o.backend, memory);
+    close_all(&v.o);
+    hd_cudasim_devices(1);
+    assert_int_equal(cudaSetDevice(0), cudaSuccess);
+}
+
 /* ---- Who multiplies ---- */
 
 /* How many kernels of ours a product of [8, 8] x [8, 8] in bf16 launches, with this much added to
@@ -350,6 +450,8 @@ int main(void)
         cmocka_unit_test(bytes_go_in_and_out_in_order),
         cmocka_unit_test(an_event_orders_two_streams),
         cmocka_unit_test(timed_events_tell_a_time),
+        cmocka_unit_test(streams_have_the_priority_of_what_they_are_for),
+        cmocka_unit_test(a_backend_minds_its_device_in_any_thread),
         cmocka_unit_test(the_library_multiplies_what_it_takes_and_own_code_the_rest),
         cmocka_unit_test(tf32_rounds_factors_only_where_it_is_asked_for),
         cmocka_unit_test(a_choice_minds_where_the_bias_is),

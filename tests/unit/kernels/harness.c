@@ -45,7 +45,8 @@ struct device device_open(const struct setting *setting)
     table->describe(&options, &device.traits);
     if (table->open(&options, &device.backend))
         fail_msg("%s", hd_err_message());
-    assert_int_equal(table->stream_open(device.backend, &device.stream), HD_OK);
+    assert_int_equal(table->stream_open(device.backend, HD_STREAM_FOR_COMPUTE, &device.stream),
+                     HD_OK);
     on_open(device.backend, setting);
     return device;
 }
