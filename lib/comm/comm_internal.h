@@ -121,6 +121,7 @@ struct hd_comm_flight {
 /* What an engine is. Every slot is filled that does not say otherwise. */
 struct hd_comm_engine {
     const char *name;
+    bool stands_on_device; /* an operation that is complete for the host waits for peers there */
     enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
     /* One step of an operation; *moved becomes true when anything changed. */
@@ -154,7 +155,7 @@ struct hd_comm {
     uint64_t launches;
     struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
     struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
-    int group_count;
+    _Atomic int group_count;       /* a watchdog looks at groups, too; they stay as they are */
     struct hd_error failure;       /* status HD_OK while nothing failed */
     struct hd_comm_bell *bell;     /* the engine's: rung when an operation of this rank may move */
     struct hd_comm_side *side;     /* side.h: visible memory is a device's; NULL: the host's */
@@ -183,6 +184,16 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
 
 /* How eagerly waits of this endpoint spin, with so many ranks on this node. */
 void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
+
+/* ---- standing.c: what a device has not run; any thread ---- */
+
+/* rank, ms, what hd_comm_describe_launch says */
+#define HD_COMM_LATE_FORMAT "the device of rank %d has run nothing for %lld ms; it is in %s"
+
+/* "all_reduce #7 of group dp (4 KiB), moving on stream reduce; rank 2 is behind: ..": an operation
+ * by its launch, as far as the flight record still has it. */
+void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_text,
+                             size_t size_bytes);
 
 /* Records that this rank failed, tells everybody, returns the failure that counts. */
 enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char *fmt, ...)

@@ -1,14 +1,11 @@
-/* The engine nccl: opening, communicators, and how it ends when something fails. Communicators
- * never block. Whoever finds a failure tells the host endpoint, which tells all ranks; each aborts
- * all its communicators, and what was under way on its device ends. */
+/* The engine nccl: opening, communicators, closing. Communicators never block: whoever starts
+ * something looks until it is through, or a failure is known. */
 #include "comm/nccl.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -23,42 +20,8 @@ int64_t hd_comm_nccl_memory_bytes(void)
 
 /* ---- failing ---- */
 
-enum hd_status nccl_enter(struct nccl_state *nccl)
-{
-    (void)pthread_mutex_lock(&nccl->lock);
-    if (!nccl->aborted)
-        return HD_OK;
-    (void)pthread_mutex_unlock(&nccl->lock);
-    return hd_err(HD_ABORTED, "nccl: the communicators of this rank were aborted");
-}
-
-void nccl_leave(struct nccl_state *nccl)
-{
-    (void)pthread_mutex_unlock(&nccl->lock);
-}
-
-/* Any thread. What is on the device's streams ends; nothing more is put there. */
-static void abort_all(struct nccl_state *nccl)
-{
-    (void)pthread_mutex_lock(&nccl->lock);
-    for (int i = 0; i < nccl->joined_count && !nccl->aborted; i++) {
-        if (nccl->joined[i].comm)
-            nccl->calls->abort(nccl->joined[i].comm);
-    }
-    nccl->aborted = true;
-    (void)pthread_mutex_unlock(&nccl->lock);
-}
-
-static void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
-{
-    struct nccl_state *nccl = nccl_of(comm);
-
-    nccl->host->engine->abort(nccl->host, st, reason);
-    abort_all(nccl);
-}
-
 /* HD_OK or the failure that the host endpoint knows; composes its story once. */
-static enum hd_status nccl_failure(struct hd_comm *comm)
+enum hd_status nccl_failure(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
     enum hd_status st;
@@ -68,12 +31,12 @@ static enum hd_status nccl_failure(struct hd_comm *comm)
     st = nccl->host->engine->failure(nccl->host);
     if (!st)
         return HD_OK;
-    abort_all(nccl);
+    nccl_abort_all(comm);
     (void)nccl->host->engine->failure(nccl->host); /* the story, for this thread */
     return hd_comm_keep_failure(comm, st);
 }
 
-static bool nccl_has_failed(const struct hd_comm *comm)
+bool nccl_has_failed(const struct hd_comm *comm)
 {
     return nccl_of(comm)->host->engine->has_failed(nccl_of(comm)->host);
 }
@@ -87,6 +50,7 @@ enum hd_status nccl_settle(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm,
         bool busy = false;
         enum hd_status st = nccl_enter(nccl);
 
+        nccl_note_life(nccl);
         if (!st) {
             st = nccl->calls->poll(nccl_comm, &busy);
             nccl_leave(nccl);
@@ -112,135 +76,6 @@ enum hd_status nccl_settle(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm,
         else
             (void)usleep(SETTLE_LOOK_US);
     }
-}
-
-/* ---- the watchdog ---- */
-
-/* Of one stream: the ticket that has run last, and when that was seen or there was nothing to run.
- */
-struct watched {
-    uint64_t run;
-    int64_t since_ms;
-};
-
-/* Looks how far the device has come. False: the oldest operation is late. */
-static bool look_at_stream(struct hd_comm *comm, int s, struct watched *watched, int64_t now_ms)
-{
-    struct hd_comm_side *side = comm->side;
-    const uint64_t newest = atomic_load(&side->newest[s]);
-
-    if (newest > SIDE_EVENTS && watched->run < newest - SIDE_EVENTS)
-        watched->run = newest - SIDE_EVENTS;
-    while (watched->run < newest) {
-        const uint64_t place = (watched->run + 1) % SIDE_EVENTS;
-        bool done = false;
-
-        if (hd_comm_side_calls(side)->event_done(side->ended[s][place], &done) || !done)
-            break;
-        hd_comm_flight_ended(comm->flight, atomic_load(&side->launches[s][place]));
-        watched->run++;
-        watched->since_ms = now_ms;
-    }
-    if (watched->run == newest)
-        watched->since_ms = now_ms;
-    return now_ms - watched->since_ms < atomic_load(&comm->deadline_ms);
-}
-
-/* HD_OK, or what a communicator has met. */
-static enum hd_status look_at_comms(struct nccl_state *nccl)
-{
-    enum hd_status st = HD_OK;
-    bool busy;
-
-    (void)pthread_mutex_lock(&nccl->lock);
-    for (int i = 0; i < nccl->joined_count && !nccl->aborted && !st; i++) {
-        if (nccl->joined[i].comm)
-            st = nccl->calls->poll(nccl->joined[i].comm, &busy);
-    }
-    (void)pthread_mutex_unlock(&nccl->lock);
-    return st;
-}
-
-/* False: there is a failure, and everything is aborted. */
-static bool look(struct hd_comm *comm, struct watched watched[HD_COMM_STREAM_COUNT])
-{
-    struct nccl_state *nccl = nccl_of(comm);
-    const int64_t now_ms = hd_clock_now_ms();
-
-    if (nccl_has_failed(comm)) {
-        abort_all(nccl);
-        return false;
-    }
-    if (look_at_comms(nccl)) {
-        nccl_abort(comm, HD_ABORTED, hd_err_message());
-        return false;
-    }
-    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
-        char text[128];
-
-        if (look_at_stream(comm, s, &watched[s], now_ms))
-            continue;
-        (void)snprintf(text, sizeof text,
-                       "the device has not run what rank %d launched on stream %s for %lld ms",
-                       comm->rank, hd_comm_stream_text((enum hd_comm_stream_name)s),
-                       (long long)(now_ms - watched[s].since_ms));
-        nccl_abort(comm, HD_TIMEOUT, text);
-        return false;
-    }
-    return true;
-}
-
-static bool wait_a_look(struct nccl_state *nccl)
-{
-    struct timespec until;
-    bool stop;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)NCCL_LOOK_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_mutex_lock(&nccl->stop_lock);
-    while (!nccl->stop &&
-           pthread_cond_timedwait(&nccl->stop_cond, &nccl->stop_lock, &until) != ETIMEDOUT)
-        ;
-    stop = nccl->stop;
-    (void)pthread_mutex_unlock(&nccl->stop_lock);
-    return !stop;
-}
-
-static void *watch(void *arg)
-{
-    struct hd_comm *comm = arg;
-    struct watched watched[HD_COMM_STREAM_COUNT];
-
-    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++)
-        watched[s] = (struct watched){0, hd_clock_now_ms()};
-    while (wait_a_look(nccl_of(comm)) && look(comm, watched))
-        ;
-    return NULL;
-}
-
-static enum hd_status start_watchdog(struct hd_comm *comm)
-{
-    struct nccl_state *nccl = nccl_of(comm);
-    const int error = pthread_create(&nccl->watchdog, NULL, watch, comm);
-
-    if (error)
-        return hd_err(HD_LIMIT, "nccl: cannot start the watchdog: %s", strerror(error));
-    nccl->watching = true;
-    return HD_OK;
-}
-
-static void stop_watchdog(struct nccl_state *nccl)
-{
-    if (!nccl->watching)
-        return;
-    (void)pthread_mutex_lock(&nccl->stop_lock);
-    nccl->stop = true;
-    (void)pthread_cond_signal(&nccl->stop_cond);
-    (void)pthread_mutex_unlock(&nccl->stop_lock);
-    (void)pthread_join(nccl->watchdog, NULL);
-    nccl->watching = false;
 }
 
 /* ---- communicators ---- */
@@ -459,6 +294,16 @@ static void free_state(struct hd_comm *comm)
     comm->engine_state = NULL;
 }
 
+/* What has ended for the host may still wait for its peers. With the deadline, and beside the
+ * watchdog: behind it nothing ends a wait for the device. A failure is on record then. */
+static void wait_for_device(struct hd_comm *comm)
+{
+    for (int s = 0; s < HD_COMM_STREAM_COUNT && !nccl_has_failed(comm); s++) {
+        if (comm->streams[s].completed)
+            (void)hd_comm_wait_device(&comm->streams[s], comm->streams[s].completed);
+    }
+}
+
 static void nccl_close(struct hd_comm *comm, bool clean)
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -467,11 +312,15 @@ static void nccl_close(struct hd_comm *comm, bool clean)
 
     if (!clean && !nccl_has_failed(comm))
         nccl_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
-    stop_watchdog(nccl);
+    else if (clean)
+        wait_for_device(comm);
+    nccl_stop_watchdog(nccl);
     if (nccl_has_failed(comm))
-        abort_all(nccl);
+        nccl_abort_all(comm);
     hd_comm_side_close(side);
-    for (int i = nccl->joined_count - 1; i >= 0 && !nccl->aborted; i--)
+    if (nccl->counted)
+        device.table->device->event_free(nccl->counted);
+    for (int i = nccl->joined_count - 1; i >= 0 && !atomic_load(&nccl->aborted); i--)
         nccl->calls->destroy(nccl->joined[i].comm); /* children before the world */
     if (comm->visible)
         device.table->device->release(device.backend, comm->visible);
@@ -484,6 +333,7 @@ static void nccl_close(struct hd_comm *comm, bool clean)
 
 static const struct hd_comm_engine nccl_engine = {
     .name = "nccl",
+    .stands_on_device = true,
     .visible = nccl_visible,
     .group_open = nccl_group_open,
     .collective_step = nccl_collective_step,
@@ -582,6 +432,8 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     if (!st)
         st = hd_comm_side_open(device, &comm->side);
     if (!st)
+        st = calls->event_new(device->backend, false, &nccl->counted);
+    if (!st)
         st = calls->reserve(device->backend, hd_comm_nccl_memory_bytes(), device->host_reachable,
                             &memory);
     if (!st) {
@@ -596,7 +448,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
         st = split_mesh(comm, options->mesh);
     if (!st) {
         take_record(comm);
-        st = start_watchdog(comm);
+        st = nccl_start_watchdog(comm);
     }
     if (!st) {
         *ret_comm = comm;

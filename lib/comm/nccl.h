@@ -14,14 +14,17 @@
  * Differences from the other engines:
  *  - A send waits on the device for its receive, and what is launched behind it waits, too. Sends
  *    and receives that cross belong between hd_comm_begin and hd_comm_end.
- *  - Members that launch different operations are not told so: they wait until the deadline, and
- *    the flight records show it.
+ *  - Members that launch different operations wait until the deadline; the failure then says who
+ *    launched what, if records of both can be seen.
  *  - Of all_to_all_v counts and flag are device memory; the host reads the counts, so a launch of
- * it waits for what is before it on its stream. (A bound instead of the counts would move more.)
+ *    it waits for what is before it on its stream. (A bound instead of the counts would move more.)
  *  - On the host an operation has ended when it is on the device's stream. A watchdog looks every
- *    100 ms at NCCL's own errors, at the deadline of the oldest operation that has not run, and at
- *    the other ranks; on any of these it aborts every communicator, so that nothing hangs on the
- *    device.
+ *    100 ms at NCCL's own errors, at the device's, at the deadline of the oldest operation that has
+ *    not run (while it waits for compute the clock stands), at a launch that does not return, and
+ *    at the other ranks; on any of these it tells them what stood where, and then aborts every
+ *    communicator, so that nothing hangs on the device. An operation that an abort ended is never
+ *    told as done.
+ *  - The end of an endpoint waits, with the deadline, for what the device has still to run.
  *
  * Used by: worker, tests.   Uses: kernels.
  * Threads: as comm.h; the watchdog is a thread of the endpoint.

@@ -1,7 +1,8 @@
 /* nccl_internal: what the files of the engine nccl share.
  *
- *   nccl.c         open and close, communicators, the watchdog, failing
+ *   nccl.c         open and close, communicators
  *   nccl_move.c    what an operation puts on its stream
+ *   nccl_watch.c   the watchdog, failing
  *
  * Operations are handed to NCCL in the order of their launches, over all streams: so every rank
  * hands them over in the same order, as NCCL asks of communicators that run side by side.
@@ -21,7 +22,9 @@ enum {
     NCCL_STAGE = 8 << 20,    /* bytes in which one stream collects what is to be summed */
     NCCL_SCRATCH = 64 << 10, /* bytes beside it: counts and bounds of all members */
     NCCL_COMMS_MAX = HD_COMM_GROUPS_MAX + HD_GROUP_COUNT + 1,
-    NCCL_LOOK_MS = 100, /* the watchdog's */
+    NCCL_LOOK_MS = 100,    /* the watchdog's */
+    NCCL_BLOCKED_MS = 500, /* so long a call of the owner may take while others wait to abort */
+    NCCL_GRACE_MS = 2000,  /* the owner's own deadlines come before the watchdog's of the owner */
 };
 
 /* A communicator and whom it joins. */
@@ -39,10 +42,16 @@ struct nccl_state {
     char *room;           /* device memory: for each stream a stage and a scratch */
     uint64_t handed;      /* the launch that was handed to NCCL last */
     bool grouping;        /* between group_begin and group_end */
-    pthread_mutex_t lock; /* around every call of NCCL but poll: the watchdog aborts under it */
-    bool aborted;         /* under the lock: communicators are gone */
-    struct nccl_joined joined[NCCL_COMMS_MAX]; /* under the lock; [0] the world */
-    int joined_count;
+    pthread_mutex_t lock; /* around every call of NCCL, and around a group of calls */
+    _Atomic bool aborted; /* communicators are gone, or going; set without the lock */
+    /* since when the owner is in a call that may not return while the device's queue is full; in
+     * what an operation puts there; 0: it is not. Whoever aborts does not wait for it. */
+    _Atomic int64_t calling_since_ms, handing_since_ms;
+    _Atomic int handing_on; /* of that operation: its stream, and its launch */
+    _Atomic uint64_t handing_launch;
+    struct hd_event *counted;                  /* the counts of an all_to_all_v are there */
+    struct nccl_joined joined[NCCL_COMMS_MAX]; /* grows under the lock; [0] the world */
+    _Atomic int joined_count;
     char *host_memory; /* visible memory of `host`: an identity on its way */
     pthread_t watchdog;
     bool watching;
@@ -67,12 +76,30 @@ static inline char *nccl_stage(const struct hd_comm_op *op)
 /* The communicator of a group of several, made when it is first needed. */
 enum hd_status nccl_need(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm);
 
-/* Takes the lock for a call; HD_ABORTED when communicators are gone, unlocked then. */
-enum hd_status nccl_enter(struct nccl_state *nccl);
-void nccl_leave(struct nccl_state *nccl);
+/* HD_OK or the failure that the host endpoint knows; composes its story once. */
+enum hd_status nccl_failure(struct hd_comm *comm);
+bool nccl_has_failed(const struct hd_comm *comm); /* any thread */
 
 /* Waits until no call on the communicator is under way any more. `about` is for the story. */
 enum hd_status nccl_settle(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm, const char *about);
+
+/* ---- nccl_watch.c ---- */
+
+/* Takes the lock for calls; HD_ABORTED when communicators are gone, unlocked then. */
+enum hd_status nccl_enter(struct nccl_state *nccl);
+void nccl_leave(struct nccl_state *nccl);
+/* Under the lock: the next call puts something on the device, and may wait for room there. */
+void nccl_may_block(struct nccl_state *nccl);
+
+/* The owner is alive in an operation that it hands over: the watchdog's patience begins anew. */
+void nccl_note_life(struct nccl_state *nccl);
+
+/* Any thread. What is on the device's streams ends; nothing more is put there. */
+void nccl_abort_all(struct hd_comm *comm);
+void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason);
+
+enum hd_status nccl_start_watchdog(struct hd_comm *comm);
+void nccl_stop_watchdog(struct nccl_state *nccl);
 
 /* ---- nccl_move.c ---- */
 

@@ -7,10 +7,15 @@
  * all-reduce may be in place: the parts are sent, and the own part is summed, before any sum comes
  * back, for one stream does one after the other. */
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "comm/nccl_internal.h"
+
+enum { COUNTS_LOOK_US = 20 };
 
 /* What a member tells the others before an all_to_all_v. */
 struct bounds {
@@ -69,6 +74,7 @@ static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
             st = nccl->calls->recv(comm, stream, parts[m].recv, parts[m].recv_bytes, m);
         group->counts[op->kind].moved_bytes += (uint64_t)parts[m].recv_bytes;
     }
+    nccl_may_block(nccl);
     end = nccl->calls->group_end();
     nccl_leave(nccl);
     if (!st)
@@ -162,7 +168,41 @@ static enum hd_status ordered_sum(struct hd_comm_op *op, struct hd_nccl_comm *co
 
 /* ---- all_to_all_v ---- */
 
-/* Brings the bounds of all members to the host: the one place where it waits for the device. */
+/* Until the stream has come to `counted`: with the deadline, and with an eye on the others, as all
+ * waits. */
+static enum hd_status wait_for_counts(struct hd_comm_op *op)
+{
+    struct hd_comm *comm = op->group->comm;
+    struct nccl_state *nccl = nccl_of(comm);
+    struct hd_comm_side_clock clock = {comm->side->told[op->stream->name], hd_clock_now_ms()};
+
+    for (int looks = 0;; looks++) {
+        const int64_t now_ms = hd_clock_now_ms();
+        bool done = false;
+        enum hd_status st = device_of(op)->event_done(nccl->counted, &done);
+
+        nccl_note_life(nccl);
+        if (!st && !done)
+            st = hd_comm_side_look(comm, op->stream->name, &clock, now_ms);
+        if (!st) /* also behind `done`: an abort ends kernels */
+            st = nccl_failure(comm);
+        if (st || done)
+            return st;
+        if (now_ms - clock.still_since_ms >= comm->deadline_ms) {
+            char text[HD_COMM_REASON_MAX];
+
+            hd_comm_describe_launch(comm, op->launch, text, sizeof text);
+            return hd_comm_fail(comm, HD_TIMEOUT, HD_COMM_LATE_FORMAT, comm->rank,
+                                (long long)(now_ms - clock.still_since_ms), text);
+        }
+        if (looks < comm->spin_max)
+            (void)sched_yield();
+        else
+            (void)usleep(COUNTS_LOOK_US);
+    }
+}
+
+/* Brings the bounds of all members to the host: here it waits for the device. */
 static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *comm,
                                   struct bounds *ret_bounds)
 {
@@ -181,10 +221,15 @@ static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *co
         st = nccl_enter(nccl);
     if (st)
         return st;
+    nccl_may_block(nccl);
     st = nccl->calls->all_gather(comm, stream, all, mine, sizeof own);
     nccl_leave(nccl);
     if (!st)
         st = nccl_settle(group->comm, comm, "the counts of an all_to_all_v");
+    if (!st)
+        st = device_of(op)->event_record(nccl->counted, stream);
+    if (!st)
+        st = wait_for_counts(op);
     return st ? st
               : device_of(op)->read(stream, ret_bounds, all,
                                     group->size * (int64_t)sizeof(struct bounds));
@@ -270,6 +315,7 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
     st = nccl_enter(nccl);
     if (st)
         return st;
+    nccl_may_block(nccl);
     switch (op->kind) {
     case HD_COMM_ALL_GATHER:
         st = calls->all_gather(comm, stream, op->recv, op->send, unit);
@@ -318,6 +364,21 @@ static enum hd_status alone(struct hd_comm_op *op)
                                        : copy(op, op->recv, op->send, hd_comm_unit_bytes(op));
 }
 
+/* From now on the watchdog sees to it that this ends. */
+static void begin_handing(const struct hd_comm_op *op)
+{
+    struct nccl_state *nccl = nccl_of(op->group->comm);
+
+    atomic_store(&nccl->handing_on, (int)op->stream->name);
+    atomic_store(&nccl->handing_launch, op->launch);
+    atomic_store(&nccl->handing_since_ms, hd_clock_now_ms());
+}
+
+static void end_handing(const struct hd_comm_op *op)
+{
+    atomic_store(&nccl_of(op->group->comm)->handing_since_ms, 0);
+}
+
 static enum hd_status hand_over(struct hd_comm_op *op)
 {
     struct hd_nccl_comm *comm;
@@ -328,6 +389,7 @@ static enum hd_status hand_over(struct hd_comm_op *op)
     st = nccl_need(op->group, &comm);
     if (st)
         return st;
+    begin_handing(op);
     if (op->kind == HD_COMM_ALL_TO_ALL_V)
         return exchange_rows(op, comm);
     if (op->kind == HD_COMM_ALL_TO_ALL)
@@ -365,6 +427,7 @@ enum hd_status nccl_collective_step(struct hd_comm_op *op, bool *moved)
         return HD_OK;
     hd_comm_set_state(op, HD_COMM_ENTERED);
     st = hand_over(op);
+    end_handing(op);
     if (st)
         return fail(op, st);
     nccl_of(op->group->comm)->handed = op->launch;
@@ -413,16 +476,20 @@ static enum hd_status hand_pair_over(struct hd_comm_op *op)
         st = nccl_enter(nccl);
     if (st)
         return st;
+    begin_handing(op);
     if (!nccl->grouping)
         st = nccl->calls->group_begin();
-    nccl->grouping = true;
+    nccl->grouping = !st;
     if (!st && bytes && op->kind == HD_COMM_SEND)
         st = nccl->calls->send(comm, stream, op->send, bytes, op->peer);
     else if (!st && bytes)
         st = nccl->calls->recv(comm, stream, op->recv, bytes, op->peer);
-    if (op->last) {
-        const enum hd_status end = nccl->calls->group_end();
+    if (nccl->grouping &&
+        (op->last || st)) { /* also behind a failure: nothing may stay open on this thread */
+        enum hd_status end;
 
+        nccl_may_block(nccl);
+        end = nccl->calls->group_end();
         nccl->grouping = false;
         st = st ? st : end;
     }
@@ -440,6 +507,7 @@ enum hd_status nccl_pair_step(struct hd_comm_op *op, bool *moved)
         return HD_OK;
     hd_comm_set_state(op, HD_COMM_ENTERED);
     st = hand_pair_over(op);
+    end_handing(op);
     if (st)
         return fail(op, st);
     nccl_of(op->group->comm)->handed = op->launch;

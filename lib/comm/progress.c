@@ -28,6 +28,21 @@ static int find_missing(struct hd_comm_op *op, const char **ret_what)
     return pair ? engine->pair_missing(op, ret_what) : engine->collective_missing(op, ret_what);
 }
 
+/* The operation that a device has to run next on a stream; NULL for none, and when its place in the
+ * queue is another's by now. */
+static struct hd_comm_op *find_on_device(const struct hd_comm_stream *stream)
+{
+    struct hd_comm *comm = stream->comm;
+    const uint64_t ticket =
+        comm->engine->stands_on_device ? hd_comm_side_standing(comm, stream->name) : 0;
+    struct hd_comm_op *op;
+
+    if (ticket == 0 || stream->launched >= ticket + HD_COMM_QUEUE_MAX)
+        return NULL;
+    op = hd_comm_op_at(stream, ticket - 1);
+    return op->kind == HD_COMM_AFTER ? NULL : op;
+}
+
 /* An operation that is under way, one that waits for another rank if there is one; else NULL.
  * *ret_rank is that other rank, -1 when it waits for none, *ret_what what it has not done. */
 static struct hd_comm_op *find_waiting(struct hd_comm *comm,
@@ -38,7 +53,20 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
 
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
         const struct hd_comm_stream *stream = &comm->streams[s];
+        struct hd_comm_op *on_device = find_on_device(stream);
 
+        if (on_device) {
+            const int rank = find_missing(on_device, ret_what);
+
+            if (!begun || rank >= 0) {
+                begun = on_device;
+                *ret_stream = stream;
+                *ret_rank = rank;
+            }
+            if (rank >= 0)
+                return on_device;
+            continue; /* what comes later stands behind it */
+        }
         for (uint64_t i = stream->completed; i < stream->sealed; i++) {
             struct hd_comm_op *op = hd_comm_op_at(stream, i);
             int rank;
@@ -378,31 +406,32 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
 }
 
 static enum hd_status fail_on_device(struct hd_comm_stream *stream, uint64_t ticket,
-                                     int64_t waited_ms)
+                                     int64_t still_ms)
 {
-    const struct hd_comm_op *op = hd_comm_op_at(stream, ticket - 1);
-    char standing[STANDING_MAX] = "";
+    struct hd_comm *comm = stream->comm;
+    char text[HD_COMM_REASON_MAX];
 
-    if (op->group)
-        hd_comm_describe_behind(op->group, standing, sizeof standing);
-    return hd_comm_fail(stream->comm, HD_TIMEOUT,
-                        "the device has not run %s #%llu that rank %d launched on stream %s for "
-                        "%lld ms%s%s",
-                        hd_comm_op_name(op), (unsigned long long)op->seq, stream->comm->rank,
-                        hd_comm_stream_text(stream->name), (long long)waited_ms,
-                        standing[0] ? "; " : "", standing);
+    hd_comm_describe_launch(comm, hd_comm_side_launch(comm->side, stream->name, ticket), text,
+                            sizeof text);
+    return hd_comm_fail(comm, HD_TIMEOUT, HD_COMM_LATE_FORMAT, comm->rank, (long long)still_ms,
+                        text);
 }
 
 /* The device rings no bell: the host looks, often at first. Peers may need this rank meanwhile. */
 enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm *comm = stream->comm;
-    const int64_t begin_ms = hd_clock_now_ms();
+    int64_t seen_ms = hd_clock_now_ms(), asked_ms = seen_ms;
+    struct hd_comm_side_clock clock = {comm->side->told[stream->name], seen_ms};
 
     for (int looks = 0;; looks++) {
+        const int64_t now_ms = hd_clock_now_ms();
         bool done = false, moved = false;
         enum hd_status st = hd_comm_side_done(stream, ticket, &done);
 
+        if (!st && !done && now_ms != seen_ms)
+            st = hd_comm_side_look(comm, stream->name, &clock, now_ms);
+        seen_ms = now_ms;
         if (st)
             return hd_comm_fail(comm, st, "%s", hd_err_message());
         if (done) {
@@ -415,10 +444,14 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
             return HD_OK;
         }
         st = progress(comm, &moved);
+        if (!st && now_ms - asked_ms >= SLEEP_SLICE_MS) {
+            asked_ms = now_ms;
+            st = check_absent(comm);
+        }
         if (st)
             return st;
-        if (hd_clock_now_ms() - begin_ms >= comm->deadline_ms)
-            return fail_on_device(stream, ticket, hd_clock_now_ms() - begin_ms);
+        if (now_ms - clock.still_since_ms >= comm->deadline_ms)
+            return fail_on_device(stream, clock.run + 1, now_ms - clock.still_since_ms);
         if (looks < comm->spin_max)
             give_way(comm);
         else

@@ -17,7 +17,8 @@ enum hd_status hd_comm_side_open(const struct hd_comm_device *device,
         return hd_err(HD_NO_MEMORY, "comm: no memory for an endpoint");
     side->device = *device;
     for (int s = 0; s < HD_COMM_STREAM_COUNT && !st; s++) {
-        st = calls->event_new(device->backend, false, &side->followed[s]);
+        for (int e = 0; e < SIDE_FOLLOWED && !st; e++)
+            st = calls->event_new(device->backend, false, &side->followed[s][e]);
         for (int e = 0; e < SIDE_EVENTS && !st; e++)
             st = calls->event_new(device->backend, false, &side->ended[s][e]);
     }
@@ -42,8 +43,10 @@ void hd_comm_side_close(struct hd_comm_side *side)
             if (side->ended[s][e])
                 hd_comm_side_calls(side)->event_free(side->ended[s][e]);
         }
-        if (side->followed[s])
-            hd_comm_side_calls(side)->event_free(side->followed[s]);
+        for (int e = 0; e < SIDE_FOLLOWED; e++) {
+            if (side->followed[s][e])
+                hd_comm_side_calls(side)->event_free(side->followed[s][e]);
+        }
         if (side->streams[s])
             side->device.table->stream_close(side->streams[s]);
     }
@@ -68,12 +71,15 @@ static struct hd_event *ended(const struct hd_comm_stream *stream, uint64_t tick
 /* An event that is recorded again keeps those waiting that waited for its last record. */
 enum hd_status hd_comm_side_follow(struct hd_comm_stream *stream, struct hd_stream *compute)
 {
-    const struct hd_comm_side *side = stream->comm->side;
-    struct hd_event *event = side->followed[stream->name];
+    struct hd_comm_side *side = stream->comm->side;
+    const uint64_t ticket = stream->launched + 1; /* of what comes behind */
+    struct hd_event *event = side->followed[stream->name][ticket % SIDE_FOLLOWED];
     enum hd_status st = hd_comm_side_need(stream);
 
     if (!st)
         st = hd_comm_side_calls(side)->event_record(event, compute);
+    if (!st)
+        atomic_store(&side->followed_by[stream->name][ticket % SIDE_FOLLOWED], ticket);
     return st ? st : hd_comm_side_calls(side)->event_wait(side->streams[stream->name], event);
 }
 
@@ -99,6 +105,77 @@ enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t tic
                  hd_comm_op_at(stream, ticket - 1)->launch);
     atomic_store(&side->newest[stream->name], ticket);
     return st;
+}
+
+/* ---- what has run ---- */
+
+/* The first ticket behind `run` that the device has not run; `newest` + 1 for none. */
+static enum hd_status find_next(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
+                                uint64_t run, uint64_t newest, uint64_t *ret_ticket)
+{
+    uint64_t ticket =
+        newest > SIDE_EVENTS && run < newest - SIDE_EVENTS ? newest - SIDE_EVENTS + 1 : run + 1;
+    enum hd_status st = HD_OK;
+
+    for (bool done = true; ticket <= newest; ticket++) {
+        st = hd_comm_side_calls(side)->event_done(side->ended[stream][ticket % SIDE_EVENTS], &done);
+        if (st || !done)
+            break;
+    }
+    *ret_ticket = ticket;
+    return st;
+}
+
+enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name stream,
+                                 struct hd_comm_side_clock *clock, int64_t now_ms)
+{
+    struct hd_comm_side *side = comm->side;
+    const uint64_t newest = atomic_load(&side->newest[stream]);
+    bool followed = true;
+    uint64_t next, place;
+    enum hd_status st = find_next(side, stream, clock->run, newest, &next);
+
+    if (newest > SIDE_EVENTS && clock->run < newest - SIDE_EVENTS)
+        clock->run = newest - SIDE_EVENTS;
+    for (; clock->run + 1 < next; clock->run++) {
+        hd_comm_flight_ended(comm->flight,
+                             atomic_load(&side->launches[stream][(clock->run + 1) % SIDE_EVENTS]));
+        clock->still_since_ms = now_ms;
+    }
+    place = next % SIDE_FOLLOWED;
+    if (!st && atomic_load(&side->followed_by[stream][place]) == next)
+        st = hd_comm_side_calls(side)->event_done(side->followed[stream][place], &followed);
+    if (!followed)
+        clock->still_since_ms = now_ms;
+    return st;
+}
+
+/* A device that fails stands, too; this thread's story may be of something else. */
+static uint64_t next_now(const struct hd_comm_side *side, enum hd_comm_stream_name stream)
+{
+    const uint64_t newest = atomic_load(&side->newest[stream]);
+    struct hd_error story;
+    uint64_t next;
+
+    hd_err_save(HD_OK, &story);
+    if (find_next(side, stream, 0, newest, &next))
+        (void)hd_err_restore(&story);
+    return next > newest ? 0 : next;
+}
+
+void hd_comm_side_stand(struct hd_comm *comm)
+{
+    struct hd_comm_side *side = comm->side;
+
+    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++)
+        side->stood[s] = next_now(side, (enum hd_comm_stream_name)s);
+    atomic_store(&side->ending, true);
+}
+
+uint64_t hd_comm_side_standing(struct hd_comm *comm, enum hd_comm_stream_name stream)
+{
+    return atomic_load(&comm->side->ending) ? comm->side->stood[stream]
+                                            : next_now(comm->side, stream);
 }
 
 void hd_comm_side_tell(struct hd_comm_stream *stream, uint64_t ticket)

@@ -14,16 +14,28 @@
 #include "comm/device.h"
 
 enum { SIDE_EVENTS = 64 }; /* ends remembered per stream; for an older one the next round stands */
+enum { SIDE_FOLLOWED = 128 }; /* of what may be remembered, and of what is launched next */
 
 struct hd_comm_side {
     struct hd_comm_device device;
     struct hd_stream *streams[HD_COMM_STREAM_COUNT];
     struct hd_event *ended[HD_COMM_STREAM_COUNT][SIDE_EVENTS]; /* of ticket t at t % SIDE_EVENTS */
-    struct hd_event *followed[HD_COMM_STREAM_COUNT];
+    /* what ticket t waits for of compute, at t % SIDE_FOLLOWED; for which t it is there */
+    struct hd_event *followed[HD_COMM_STREAM_COUNT][SIDE_FOLLOWED];
+    _Atomic uint64_t followed_by[HD_COMM_STREAM_COUNT][SIDE_FOLLOWED];
     /* for who watches from another thread: by ticket as `ended`, and the newest that has ended for
      * the host */
     _Atomic uint64_t launches[HD_COMM_STREAM_COUNT][SIDE_EVENTS], newest[HD_COMM_STREAM_COUNT];
     uint64_t told[HD_COMM_STREAM_COUNT]; /* the flight record knows that these have run */
+    /* where the streams stood when everything was made to end, by ticket; 0: nowhere */
+    uint64_t stood[HD_COMM_STREAM_COUNT];
+    _Atomic bool ending; /* `stood` is there */
+};
+
+/* How far one thread has seen a stream of the device come. */
+struct hd_comm_side_clock {
+    uint64_t run;           /* the ticket that has run last */
+    int64_t still_since_ms; /* nothing has moved, and what is next waits for no compute of ours */
 };
 
 enum hd_status hd_comm_side_open(const struct hd_comm_device *device,
@@ -42,6 +54,13 @@ static inline struct hd_stream *hd_comm_side_stream(const struct hd_comm_op *op)
     return op->stream->comm->side->streams[op->stream->name];
 }
 
+/* The launch of a ticket that has ended for the host; not older than SIDE_EVENTS. */
+static inline uint64_t hd_comm_side_launch(const struct hd_comm_side *side,
+                                           enum hd_comm_stream_name stream, uint64_t ticket)
+{
+    return atomic_load(&side->launches[stream][ticket % SIDE_EVENTS]);
+}
+
 /* What comm.c and progress.c ask when an endpoint has a side. Tickets are complete for the host.
  * A stream of the device is opened when its stream is first used: a backend's first stream is for
  * computing, and an endpoint is there before whoever computes. */
@@ -52,6 +71,16 @@ enum hd_status hd_comm_side_wait_on(const struct hd_comm_stream *stream, uint64_
 enum hd_status hd_comm_side_done(const struct hd_comm_stream *stream, uint64_t ticket,
                                  bool *ret_done);
 enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t ticket);
+/* Looks how far the device has come, and moves the clock on. An error is the device's. Any thread,
+ * each with a clock of its own. */
+enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name stream,
+                                 struct hd_comm_side_clock *clock, int64_t now_ms);
+/* What is to run next on each stream is noted: from then on that is where it stood, though what is
+ * aborted ends. Once, before the abort. Any thread. */
+void hd_comm_side_stand(struct hd_comm *comm);
+/* The ticket that the device has to run next; 0: none. Any thread. */
+uint64_t hd_comm_side_standing(struct hd_comm *comm, enum hd_comm_stream_name stream);
+
 /* The device has run everything up to `ticket`: so says the flight record from now on. */
 void hd_comm_side_tell(struct hd_comm_stream *stream, uint64_t ticket);
 

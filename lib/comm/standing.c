@@ -1,0 +1,96 @@
+/* standing: what a device has not run, in words. All of it is read from flight records, so that a
+ * watchdog may ask beside the thread that owns the endpoint. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/comm_internal.h"
+
+enum { WHAT_MAX = 160, WHO_MAX = 320 };
+
+/* The record of a launch, or of the operation at a place in the order of a group (launch 0). */
+static bool find_record(const struct hd_comm_flight *flight, uint64_t launch, const char *group,
+                        uint64_t seq, struct hd_flight_record *ret_record)
+{
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    const int count = hd_comm_flight_read(flight, records);
+
+    for (int i = 0; i < count; i++) {
+        const struct hd_flight_record *r = &records[i];
+
+        if (launch ? r->launch == launch
+                   : r->seq == seq && strcmp(r->group, group) == 0 &&
+                         strcmp(r->kind, "send") != 0 && strcmp(r->kind, "recv") != 0) {
+            *ret_record = *r;
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct hd_comm_group *find_group(struct hd_comm *comm, const char *name)
+{
+    const int count = atomic_load(&comm->group_count);
+
+    for (int g = 0; g < count; g++) {
+        if (strcmp(comm->groups[g]->name, name) == 0)
+            return comm->groups[g];
+    }
+    return NULL;
+}
+
+/* A member that launched something else at the same place; "" for none that can be seen. */
+static void describe_other(struct hd_comm_group *group, const struct hd_flight_record *mine,
+                           char *ret_text, size_t size_bytes)
+{
+    const struct hd_comm *comm = group->comm;
+
+    ret_text[0] = '\0';
+    for (int m = 0; m < group->size && comm->engine->flight_of && !ret_text[0]; m++) {
+        const int rank = group->members[m];
+        const struct hd_comm_flight *flight =
+            rank == comm->rank ? NULL : comm->engine->flight_of(comm, rank);
+        struct hd_flight_record theirs;
+        char what[WHAT_MAX];
+
+        if (!flight || !find_record(flight, 0, mine->group, mine->seq, &theirs) ||
+            (strcmp(theirs.kind, mine->kind) == 0 && theirs.bytes == mine->bytes))
+            continue;
+        hd_flight_describe(&theirs, what, sizeof what);
+        (void)snprintf(ret_text, size_bytes, "rank %d has launched %s in its place", rank, what);
+    }
+}
+
+/* What the peer of a send or receive has launched last. */
+static void describe_peer(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
+{
+    char latest[WHAT_MAX] = "";
+
+    if (comm->engine->flight_of && comm->engine->flight_of(comm, rank))
+        comm->engine->latest(comm, rank, latest, sizeof latest);
+    (void)snprintf(ret_text, size_bytes, "its peer is rank %d%s%s", rank, latest[0] ? "; " : "",
+                   latest);
+}
+
+void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_text,
+                             size_t size_bytes)
+{
+    struct hd_flight_record record;
+    struct hd_comm_group *group;
+    char what[WHAT_MAX], who[WHO_MAX] = "";
+
+    if (!find_record(comm->flight, launch, NULL, 0, &record)) {
+        (void)snprintf(ret_text, size_bytes, "launch %" PRIu64, launch);
+        return;
+    }
+    hd_flight_describe(&record, what, sizeof what);
+    group = find_group(comm, record.group);
+    if (strcmp(record.kind, "send") == 0 || strcmp(record.kind, "recv") == 0)
+        describe_peer(comm, record.peer, who, sizeof who);
+    else if (group)
+        hd_comm_describe_behind(group, who, sizeof who);
+    if (group && !who[0])
+        describe_other(group, &record, who, sizeof who);
+    (void)snprintf(ret_text, size_bytes, "%s on stream %s%s%s", what, record.stream,
+                   who[0] ? "; " : "", who);
+}
