@@ -129,7 +129,8 @@ size_t hd_sim_stream_leaks(void);
 int hd_sim_device(void); /* current device of this OS thread */
 int hd_sim_device_count(void);
 
-/* Runs what is pending on all streams of all devices. */
+/* Runs what is pending on all streams of all devices, as far as no gate is in the way: another
+ * rank's work, which would be another process's, never keeps a rank from its memory. */
 void hd_sim_drain_all(void);
 /* ... on streams that the legacy stream waits for. */
 void hd_sim_drain_blocking(void);
@@ -137,5 +138,20 @@ void hd_sim_drain_blocking(void);
 /* Enqueues run(context), then done(context); at once unless streams are lazy. */
 cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done)(void *),
                            void *context);
+
+bool hd_sim_is_lazy(void);
+
+/* Gates: what lazy streams wait for until somebody outside opens it. Operations run under the lock
+ * of the streams; gates are used under it, too. A gate that is closed again before its operation
+ * has run holds it anew. */
+struct hd_sim_record;
+void hd_sim_streams_lock(void);
+void hd_sim_streams_unlock(void);
+struct hd_sim_record *hd_sim_gate_new(void); /* closed; NULL: no memory */
+void hd_sim_gate_set(struct hd_sim_record *gate, bool open);
+void hd_sim_gate_release(struct hd_sim_record *gate);
+/* gate: NULL for none. Under the lock. */
+cudaError_t hd_sim_enqueue_behind(cudaStream_t stream, struct hd_sim_record *gate,
+                                  void (*run)(void *), void (*done)(void *), void *context);
 
 #endif

@@ -1,7 +1,13 @@
 /* nccl: a stand-in for NCCL on the emulator, for the host code around it. Everything is made of
- * sends and receives. A pair that meets is put on the streams of both: the receiver's copies behind
- * the sender's event, the sender's goes on behind the receiver's. So it has NCCL's order on the
- * device; it has none of its speed, transports, or ways to hang inside a kernel. */
+ * sends and receives, and waits in one of two ways (nccl_stand_in.h):
+ *
+ *   on the host     a call is in progress until all of its pairs have met. A pair that meets is put
+ *                   on the streams of both: the receiver's copies behind the sender's event, the
+ *                   sender's goes on behind the receiver's.
+ *   on the stream   a call is through at once, and each stream waits (nccl_wait.h). Pairs of
+ *                   different calls, or of different sizes, never meet.
+ *
+ * So it has NCCL's order on the device; it has none of its speed and transports. */
 #include <nccl.h>
 
 #include <pthread.h>
@@ -10,16 +16,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
 #include "nccl_stand_in.h"
+#include "nccl_wait.h"
+#include "tests/cudasim/internal.h"
 
-enum { RANKS_MAX = 64, LOOKS_IN_PROGRESS = 3, SPLITS_MAX = 64 };
+enum { RANKS_MAX = 64, LOOKS_IN_PROGRESS = 3, SPLITS_MAX = 64, BLOCKED_LOOK_US = 500 };
+
+enum kind { PAIR, GATHER, BROADCAST, REDUCE, SCATTER };
 
 /* What happens when everything of one call has met. */
 struct call {
+    enum kind kind;
     int left;
     bool combines;
+    void *room; /* in which a sum waits on its stream */
     struct hd_combine_args combine;
     cudaStream_t stream;
 };
@@ -32,7 +45,13 @@ struct post {
     cudaStream_t stream;
     cudaEvent_t came;
     struct call *call;
+    struct hd_sim_part *part; /* of one that waits on its stream; else NULL */
     struct post *next;
+};
+
+struct part_kept { /* until it has ended or is left */
+    struct hd_sim_part *part;
+    struct part_kept *next;
 };
 
 struct kept { /* until the communicator goes */
@@ -62,6 +81,8 @@ struct ncclComm {
     int splitting; /* splits that are not through */
     struct post *posts;
     struct kept *kept;
+    struct part_kept *parts;
+    bool finalizing;
     ncclResult_t error;
 };
 
@@ -69,6 +90,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct joined *all;
 static int ids, splits_done, aborts, open_comms;
 static enum hd_nccl_defect defects[RANKS_MAX];
+static int aborts_of[RANKS_MAX]; /* by rank of the world */
+static bool waits_on_host;
 
 /* Calls between ncclGroupStart and ncclGroupEnd, of this thread. */
 static _Thread_local int depth;
@@ -193,6 +216,15 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     return ncclInProgress;
 }
 
+static bool is_coming_through(const struct ncclComm *comm)
+{
+    const struct post *p = comm->posts;
+
+    while (p && p->part && !comm->finalizing)
+        p = p->next;
+    return p;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     pthread_mutex_lock(&lock);
@@ -200,9 +232,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
         comm->error = ncclRemoteError;
     if (comm->joined->arrived == comm->joined->size && comm->looks < LOOKS_IN_PROGRESS)
         comm->looks++;
-    *error = comm->error                                                         ? comm->error
-             : comm->looks < LOOKS_IN_PROGRESS || comm->splitting || comm->posts ? ncclInProgress
-                                                                                 : ncclSuccess;
+    *error = comm->error ? comm->error
+             : comm->looks < LOOKS_IN_PROGRESS || comm->splitting || is_coming_through(comm)
+                 ? ncclInProgress
+                 : ncclSuccess;
     pthread_mutex_unlock(&lock);
     return ncclSuccess;
 }
@@ -216,8 +249,19 @@ static void forget(ncclComm_t comm)
         struct post *post = comm->posts;
 
         comm->posts = post->next;
-        (void)cudaEventDestroy(post->came);
+        if (post->part)
+            hd_sim_part_release(post->part);
+        else
+            (void)cudaEventDestroy(post->came);
         free(post);
+    }
+    while (comm->parts) {
+        struct part_kept *kept = comm->parts;
+
+        comm->parts = kept->next;
+        hd_sim_part_leave(kept->part);
+        hd_sim_part_release(kept->part);
+        free(kept);
     }
     while (comm->kept) {
         struct kept *kept = comm->kept;
@@ -245,6 +289,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     pthread_mutex_lock(&lock);
     aborts++;
+    aborts_of[comm->joined->world_rank[comm->rank]]++;
     forget(comm);
     pthread_mutex_unlock(&lock);
     return ncclSuccess;
@@ -252,7 +297,13 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    return comm->posts ? ncclInvalidUsage : ncclSuccess;
+    ncclResult_t result;
+
+    pthread_mutex_lock(&lock);
+    comm->finalizing = true;
+    result = is_coming_through(comm) ? ncclInProgress : ncclSuccess;
+    pthread_mutex_unlock(&lock);
+    return result;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
@@ -288,13 +339,18 @@ static struct kept *keep(ncclComm_t comm)
     return kept;
 }
 
-static void end_call(struct call *call)
+static void combine(const struct call *call)
 {
     static struct hd_backend backend = {.traits.multiprocessors = 2};
     struct hd_cuda_stream stream = {.cuda = &backend, .handle = call->stream};
 
+    (void)hd_cuda_comm_combine(&stream.stream, &call->combine);
+}
+
+static void end_call(struct call *call)
+{
     if (--call->left == 0 && call->combines)
-        (void)hd_cuda_comm_combine(&stream.stream, &call->combine);
+        combine(call);
 }
 
 static struct post **find(ncclComm_t comm, bool sends, int peer)
@@ -311,8 +367,12 @@ static void take_away(ncclComm_t comm, struct post **at)
     struct post *post = *at;
 
     *at = post->next;
-    keep(comm)->event = post->came;
-    end_call(post->call);
+    if (post->part) {
+        hd_sim_part_release(post->part);
+    } else {
+        keep(comm)->event = post->came;
+        end_call(post->call);
+    }
     free(post);
 }
 
@@ -324,7 +384,16 @@ static bool meet(ncclComm_t from, ncclComm_t to)
 
     if (!send || !recv)
         return false;
-    if ((*send)->bytes != (*recv)->bytes) /* NCCL would hang or overwrite something */
+    if ((*send)->part && (*recv)->part) {
+        if ((*send)->bytes != (*recv)->bytes || (*send)->call->kind != (*recv)->call->kind)
+            return false;
+        hd_sim_parts_meet((*send)->part, (*recv)->part);
+        take_away(from, send);
+        take_away(to, find(to, false, from->rank));
+        return true;
+    }
+    if ((*send)->part || (*recv)->part ||
+        (*send)->bytes != (*recv)->bytes) /* NCCL would hang or overwrite something */
         from->error = to->error = ncclInvalidUsage;
     if (from->error || to->error)
         return false;
@@ -365,19 +434,116 @@ ncclResult_t ncclGroupStart(void)
     return ncclSuccess;
 }
 
+/* Eager streams cannot wait. */
+static bool waits_on_streams(void)
+{
+    return !waits_on_host && hd_sim_is_lazy();
+}
+
+static void keep_part(ncclComm_t comm, struct hd_sim_part *part)
+{
+    struct part_kept *kept = calloc(1, sizeof *kept), **at = &comm->parts;
+
+    if (!kept)
+        abort();
+    while (*at) { /* what is through by now is not kept */
+        struct part_kept *old = *at;
+
+        if (!hd_sim_part_has_ended(old->part)) {
+            at = &old->next;
+            continue;
+        }
+        *at = old->next;
+        hd_sim_part_release(old->part);
+        free(old);
+    }
+    *kept = (struct part_kept){.part = hd_sim_part_share(part)};
+    *at = kept;
+}
+
+/* The calls of the group from `first` on that have its stream wait there together. */
+static void put_on_stream(const struct grouped *first)
+{
+    struct hd_sim_part **parts;
+    int count = 0;
+
+    for (const struct grouped *g = first; g; g = g->next)
+        count++;
+    parts = malloc((size_t)count * sizeof(struct hd_sim_part *));
+    if (!parts)
+        abort();
+    count = 0;
+    for (const struct grouped *g = first; g; g = g->next) {
+        struct post *p = g->post;
+
+        if (p->part || p->stream != first->post->stream)
+            continue;
+        parts[count++] = p->part = hd_sim_part_new(p->sends, p->buf, p->bytes);
+        keep_part(g->comm, p->part);
+    }
+    hd_sim_parts_enqueue(first->post->stream, parts, count);
+    free(parts);
+}
+
+/* One that does not wait there: its peers' streams wait for this place. */
+static void note_place(struct post *post)
+{
+    (void)cudaEventCreateWithFlags(&post->came, cudaEventDisableTiming);
+    (void)cudaEventRecord(post->came, post->stream);
+}
+
+static void put_on_streams(void)
+{
+    for (const struct grouped *g = grouped; g; g = g->next) {
+        struct call *call = g->post->call;
+
+        if (!g->post->part)
+            put_on_stream(g);
+        if (!call->combines)
+            continue;
+        call->combines = false; /* all its parts are there */
+        combine(call);
+        (void)hd_sim_enqueue(call->stream, NULL, free, call->room);
+    }
+}
+
+/* As in a launch that finds the device's queue full: until another thread aborts. */
+static void stay_if_blocked(int world_rank, int aborts_before)
+{
+    for (bool blocked = true; blocked;) {
+        pthread_mutex_lock(&lock);
+        blocked = defects[world_rank] == HD_NCCL_BLOCKED && aborts_of[world_rank] == aborts_before;
+        pthread_mutex_unlock(&lock);
+        if (blocked)
+            (void)usleep(BLOCKED_LOOK_US);
+    }
+}
+
 ncclResult_t ncclGroupEnd(void)
 {
+    int world_rank = -1, aborts_before = 0;
+    bool wait_on_stream;
+
     if (depth == 0)
         return ncclInvalidUsage;
     if (--depth)
         return ncclSuccess;
     pthread_mutex_lock(&lock);
+    wait_on_stream = waits_on_streams();
+    if (grouped) {
+        world_rank = grouped->comm->joined->world_rank[grouped->comm->rank];
+        aborts_before = aborts_of[world_rank];
+    }
+    if (wait_on_stream)
+        put_on_streams();
     for (struct grouped *g = grouped; g; g = g->next) { /* all are posted before any meets */
         struct post **at = &g->comm->posts;
 
         while (*at)
             at = &(*at)->next;
         *at = g->post;
+        if (!wait_on_stream)
+            note_place(g->post);
     }
     while (grouped) {
         struct grouped *g = grouped;
@@ -388,15 +554,18 @@ ncclResult_t ncclGroupEnd(void)
         free(g);
     }
     pthread_mutex_unlock(&lock);
-    return ncclInProgress;
+    if (world_rank >= 0)
+        stay_if_blocked(world_rank, aborts_before);
+    return wait_on_stream ? ncclSuccess : ncclInProgress;
 }
 
-static struct call *new_call(ncclComm_t comm, cudaStream_t stream)
+static struct call *new_call(ncclComm_t comm, enum kind kind, cudaStream_t stream)
 {
     struct call *call = calloc(1, sizeof *call);
 
     if (!call)
         abort();
+    call->kind = kind;
     call->stream = stream;
     pthread_mutex_lock(&lock);
     keep(comm)->call = call;
@@ -419,8 +588,6 @@ static ncclResult_t post(ncclComm_t comm, struct call *call, bool sends, const v
                        .bytes = bytes,
                        .stream = call->stream,
                        .call = call};
-    (void)cudaEventCreateWithFlags(&p->came, cudaEventDisableTiming);
-    (void)cudaEventRecord(p->came, call->stream);
     call->left++;
     *g = (struct grouped){.comm = comm, .post = p};
     while (*tail)
@@ -435,7 +602,7 @@ static ncclResult_t post_one(ncclComm_t comm, bool sends, const void *buf, size_
     if (peer < 0 || peer >= comm->joined->size)
         return ncclInvalidArgument;
     (void)ncclGroupStart();
-    (void)post(comm, new_call(comm, stream), sends, buf, bytes, peer);
+    (void)post(comm, new_call(comm, PAIR, stream), sends, buf, bytes, peer);
     return ncclGroupEnd();
 }
 
@@ -491,7 +658,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
                            ncclComm_t comm, cudaStream_t stream)
 {
     const size_t bytes = count * size_of(type);
-    struct call *call = new_call(comm, stream);
+    struct call *call = new_call(comm, GATHER, stream);
     char *out = recv;
 
     (void)ncclGroupStart();
@@ -509,7 +676,7 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
                            int root, ncclComm_t comm, cudaStream_t stream)
 {
     const size_t bytes = count * size_of(type);
-    struct call *call = new_call(comm, stream);
+    struct call *call = new_call(comm, BROADCAST, stream);
 
     (void)ncclGroupStart();
     for (int m = 0; m < comm->joined->size && comm->rank == root; m++)
@@ -522,22 +689,31 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
     return ncclGroupEnd();
 }
 
+/* Where a sum collects. A stream gives it back that waits; else it goes with the communicator. */
+static char *take_room(ncclComm_t comm, struct call *call, size_t bytes)
+{
+    void *room = NULL;
+
+    pthread_mutex_lock(&lock);
+    if (waits_on_streams())
+        room = call->room = malloc(bytes);
+    else if (cudaMalloc(&room, bytes) == cudaSuccess)
+        keep(comm)->memory = room;
+    pthread_mutex_unlock(&lock);
+    return room;
+}
+
 /* The sum of what all members send of this member's block (or of the whole), from own memory. */
 static ncclResult_t reduce(const char *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, bool scatter)
 {
     const int size = comm->joined->size;
     const size_t bytes = count * size_of(type);
-    struct call *call = new_call(comm, stream);
-    void *room = NULL;
-    char *all_in;
+    struct call *call = new_call(comm, scatter ? SCATTER : REDUCE, stream);
+    char *all_in = take_room(comm, call, (size_t)size * bytes + 1);
 
-    if (cudaMalloc(&room, (size_t)size * bytes + 1) != cudaSuccess)
+    if (!all_in)
         return ncclUnhandledCudaError;
-    all_in = room;
-    pthread_mutex_lock(&lock);
-    keep(comm)->memory = room;
-    pthread_mutex_unlock(&lock);
     call->combines = true;
     call->combine = (struct hd_combine_args){.outs = 1,
                                              .ins = size,
@@ -550,11 +726,9 @@ static ncclResult_t reduce(const char *send, void *recv, size_t count, ncclDataT
         const char *part = send + (scatter ? (size_t)m * bytes : 0);
         char *place = all_in + (size_t)m * bytes;
 
-        call->combine.in[m] = place;
-        if (m == comm->rank) {
-            copy_own(place, part, bytes, stream);
+        call->combine.in[m] = m == comm->rank ? part : place;
+        if (m == comm->rank)
             continue;
-        }
         (void)post(comm, call, true, part, bytes, m);
         (void)post(comm, call, false, place, bytes, m);
     }
@@ -590,6 +764,13 @@ static int ask(const int *number)
     answer = *number;
     pthread_mutex_unlock(&lock);
     return answer;
+}
+
+void hd_nccl_stand_in_wait_on_host(bool wanted)
+{
+    pthread_mutex_lock(&lock);
+    waits_on_host = wanted;
+    pthread_mutex_unlock(&lock);
 }
 
 int hd_nccl_stand_in_splits(void)

@@ -3,19 +3,24 @@
  * Eagerly, work runs where it is enqueued. Lazily, a stream is a queue of operations, and whoever
  * waits runs them: again and again one of the streams that could go on is drawn, and its oldest
  * operation is run, until what is waited for has happened. An event's record is an object of its
- * own, since the event may be recorded again while older waits stand.
+ * own, since the event may be recorded again while older waits stand. A gate is a record that no
+ * operation marks: whoever waits for it looks again and again whether somebody has opened it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/cudasim/internal.h"
 
-struct record {
+enum { GATE_LOOK_US = 200 };
+
+struct hd_sim_record {
     int references;
     bool done;
+    bool outside; /* of a gate */
 };
 
 struct operation {
@@ -23,8 +28,8 @@ struct operation {
     void (*run)(void *); /* NULL: only an edge */
     void (*done)(void *);
     void *context;
-    struct record *waits_for; /* or NULL */
-    struct record *marks;     /* or NULL */
+    struct hd_sim_record *waits_for; /* or NULL */
+    struct hd_sim_record *marks;     /* or NULL */
 };
 
 struct CUstream_st {
@@ -37,7 +42,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     struct CUevent_st *next;
-    struct record *record; /* the newest; NULL: never recorded */
+    struct hd_sim_record *record; /* the newest; NULL: never recorded */
     unsigned flags;
     int device;
 };
@@ -58,7 +63,7 @@ void hd_cudasim_lazy(bool wanted, uint64_t seed)
     atomic_store(&lazy, wanted);
 }
 
-static bool is_lazy(void)
+bool hd_sim_is_lazy(void)
 {
     if (atomic_load(&lazy) < 0) {
         const char *wish = getenv("HD_CUDASIM_LAZY");
@@ -81,7 +86,7 @@ size_t hd_cudasim_pending(void)
 
 /* ---- The queue; under the lock ---- */
 
-static void release_record(struct record *record)
+static void release_record(struct hd_sim_record *record)
 {
     if (record && --record->references == 0)
         free(record);
@@ -137,12 +142,36 @@ static bool run_one(void)
     return chosen;
 }
 
-static void must_run_one(void)
+/* Whether a stream waits for a gate. */
+static bool waits_outside(void)
 {
-    if (!run_one()) {
+    const struct CUstream_st *s = streams;
+
+    while (s && !(s->first && s->first->waits_for && s->first->waits_for->outside))
+        s = s->next;
+    return s;
+}
+
+/* False: what is left waits for gates. */
+static bool run_one_if_inside(void)
+{
+    if (run_one())
+        return true;
+    if (!waits_outside()) {
         fprintf(stderr, "cudasim: %zu operations of streams wait for each other\n", pending);
         abort();
     }
+    return false;
+}
+
+/* Lets go of the lock while only gates are waited for. */
+static void must_run_one(void)
+{
+    if (run_one_if_inside())
+        return;
+    pthread_mutex_unlock(&lock);
+    (void)usleep(GATE_LOOK_US);
+    pthread_mutex_lock(&lock);
 }
 
 static cudaError_t push(struct CUstream_st *stream, struct operation what)
@@ -179,8 +208,8 @@ static void drain_blocking(void)
 void hd_sim_drain_all(void)
 {
     pthread_mutex_lock(&lock);
-    while (pending)
-        must_run_one();
+    while (pending && run_one_if_inside())
+        ;
     pthread_mutex_unlock(&lock);
 }
 
@@ -196,7 +225,7 @@ cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done
 {
     cudaError_t error = cudaSuccess;
 
-    if (is_lazy() && !is_legacy(stream)) {
+    if (hd_sim_is_lazy() && !is_legacy(stream)) {
         pthread_mutex_lock(&lock);
         error = push(stream, (struct operation){.run = run, .done = done, .context = context});
         pthread_mutex_unlock(&lock);
@@ -204,12 +233,55 @@ cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done
             done(context);
         return hd_sim_set_error(error);
     }
-    if (is_lazy())
+    if (hd_sim_is_lazy())
         hd_sim_drain_blocking(); /* the legacy stream comes after them, and they after it */
     run(context);
     if (done)
         done(context);
     return cudaSuccess;
+}
+
+/* ---- Gates ---- */
+
+void hd_sim_streams_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void hd_sim_streams_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+struct hd_sim_record *hd_sim_gate_new(void)
+{
+    struct hd_sim_record *gate = calloc(1, sizeof *gate);
+
+    if (gate)
+        *gate = (struct hd_sim_record){.references = 1, .outside = true};
+    return gate;
+}
+
+void hd_sim_gate_set(struct hd_sim_record *gate, bool open)
+{
+    gate->done = open;
+}
+
+void hd_sim_gate_release(struct hd_sim_record *gate)
+{
+    release_record(gate);
+}
+
+cudaError_t hd_sim_enqueue_behind(cudaStream_t stream, struct hd_sim_record *gate,
+                                  void (*run)(void *), void (*done)(void *), void *context)
+{
+    const cudaError_t error =
+        push(stream,
+             (struct operation){.run = run, .done = done, .context = context, .waits_for = gate});
+
+    if (!error && gate)
+        gate->references++;
+    return error;
 }
 
 /* ---- Launches ---- */
@@ -513,7 +585,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    struct record *record;
+    struct hd_sim_record *record;
     cudaError_t error = cudaSuccess;
 
     if (!event || event->device != device_of(stream))
@@ -541,7 +613,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    struct record *record;
+    struct hd_sim_record *record;
     cudaError_t error = cudaSuccess;
 
     if (!event)
@@ -580,7 +652,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    struct record *record;
+    struct hd_sim_record *record;
 
     if (!event)
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);

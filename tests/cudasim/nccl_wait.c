@@ -1,0 +1,186 @@
+#include "nccl_wait.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cudasim/internal.h"
+
+/* Everything under the lock of the streams. */
+struct hd_sim_part {
+    int references;
+    bool sends;
+    char *buf;
+    size_t bytes;
+    struct hd_sim_part *peer; /* NULL: has not been met, or is through with this one */
+    struct hd_sim_record *gate;
+    bool arrived, ended, left;
+};
+
+/* Of a stream: it has come to these. */
+struct arrival {
+    int count;
+    struct hd_sim_part *parts[];
+};
+
+static void release(struct hd_sim_part *part)
+{
+    if (--part->references)
+        return;
+    hd_sim_gate_release(part->gate);
+    free(part);
+}
+
+static void part_ways(struct hd_sim_part *part)
+{
+    struct hd_sim_part *peer = part->peer;
+
+    if (!peer)
+        return;
+    part->peer = peer->peer = NULL;
+    release(peer); /* which this one held */
+    release(part);
+}
+
+struct hd_sim_part *hd_sim_part_new(bool sends, char *buf, size_t bytes)
+{
+    struct hd_sim_part *part = calloc(1, sizeof *part);
+
+    if (!part)
+        abort();
+    *part = (struct hd_sim_part){
+        .references = 1, .sends = sends, .buf = buf, .bytes = bytes, .gate = hd_sim_gate_new()};
+    if (!part->gate)
+        abort();
+    return part;
+}
+
+struct hd_sim_part *hd_sim_part_share(struct hd_sim_part *part)
+{
+    hd_sim_streams_lock();
+    part->references++;
+    hd_sim_streams_unlock();
+    return part;
+}
+
+void hd_sim_part_release(struct hd_sim_part *part)
+{
+    hd_sim_streams_lock();
+    release(part);
+    hd_sim_streams_unlock();
+}
+
+/* ---- what runs on a stream ---- */
+
+/* A receive may copy once the sender's stream has come to the send. */
+static void look_at_pair(struct hd_sim_part *send)
+{
+    struct hd_sim_part *recv = send->peer;
+
+    if (send->arrived && recv)
+        hd_sim_gate_set(recv->gate, true);
+}
+
+static void arrive(void *context)
+{
+    const struct arrival *arrival = context;
+
+    for (int i = 0; i < arrival->count; i++) {
+        arrival->parts[i]->arrived = true;
+        if (arrival->parts[i]->sends)
+            look_at_pair(arrival->parts[i]);
+    }
+}
+
+static void end_arrival(void *context)
+{
+    struct arrival *arrival = context;
+
+    for (int i = 0; i < arrival->count; i++)
+        release(arrival->parts[i]);
+    free(arrival);
+}
+
+static void run_part(void *context)
+{
+    struct hd_sim_part *part = context;
+
+    part->ended = true;
+    if (part->sends)
+        return;
+    if (part->left) {
+        memset(part->buf, HD_SIM_GARBAGE, part->bytes);
+        return;
+    }
+    memmove(part->buf, part->peer->buf, part->bytes);
+    hd_sim_gate_set(part->peer->gate, true);
+    part_ways(part);
+}
+
+static void end_part(void *context)
+{
+    release(context);
+}
+
+static void enqueue_part(cudaStream_t stream, struct hd_sim_part *part)
+{
+    part->references++;
+    if (hd_sim_enqueue_behind(stream, part->gate, run_part, end_part, part))
+        abort();
+}
+
+void hd_sim_parts_enqueue(cudaStream_t stream, struct hd_sim_part *const *parts, int count)
+{
+    struct arrival *arrival = malloc(sizeof *arrival + (size_t)count * sizeof(void *));
+
+    if (!arrival)
+        abort();
+    arrival->count = count;
+    hd_sim_streams_lock();
+    for (int i = 0; i < count; i++) {
+        arrival->parts[i] = parts[i];
+        parts[i]->references++;
+    }
+    if (hd_sim_enqueue_behind(stream, NULL, arrive, end_arrival, arrival))
+        abort();
+    for (int i = 0; i < count; i++) /* these wait for arrivals alone */
+        if (!parts[i]->sends)
+            enqueue_part(stream, parts[i]);
+    for (int i = 0; i < count; i++)
+        if (parts[i]->sends)
+            enqueue_part(stream, parts[i]);
+    hd_sim_streams_unlock();
+}
+
+/* ---- what the host does ---- */
+
+void hd_sim_parts_meet(struct hd_sim_part *send, struct hd_sim_part *recv)
+{
+    hd_sim_streams_lock();
+    send->peer = recv;
+    recv->peer = send;
+    send->references++;
+    recv->references++;
+    look_at_pair(send);
+    hd_sim_streams_unlock();
+}
+
+bool hd_sim_part_has_ended(struct hd_sim_part *part)
+{
+    bool ended;
+
+    hd_sim_streams_lock();
+    ended = part->ended;
+    hd_sim_streams_unlock();
+    return ended;
+}
+
+void hd_sim_part_leave(struct hd_sim_part *part)
+{
+    hd_sim_streams_lock();
+    part->left = true;
+    hd_sim_gate_set(part->gate, true);
+    if (part->sends && part->peer)
+        hd_sim_gate_set(part->peer->gate, false); /* the memory behind it may go */
+    part_ways(part);
+    hd_sim_streams_unlock();
+}
