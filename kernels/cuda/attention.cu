@@ -143,7 +143,7 @@ static bool forward_is_tiled(const struct hd_attention_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
-    return attention_width_is_tiled(a->dtype, a->D) &&
+    return hd_dry_attention_is_tiled(a->dtype, a->D) &&
            attention_rows_are_aligned(a->out, a->ldo, e) &&
            attention_rows_are_aligned(a->q, a->ldq, e) &&
            attention_rows_are_aligned(a->k, a->ldk, e) &&

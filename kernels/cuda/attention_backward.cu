@@ -85,7 +85,7 @@ static bool backward_is_tiled(const struct hd_attention_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), g = (int64_t)hd_dtype_size(a->grad_dtype);
 
-    return attention_width_is_tiled(a->dtype, a->D) &&
+    return hd_dry_attention_is_tiled(a->dtype, a->D) &&
            attention_rows_are_aligned(a->dout, a->lddo, e) &&
            attention_rows_are_aligned(a->q, a->ldq, e) &&
            attention_rows_are_aligned(a->k, a->ldk, e) &&
@@ -132,6 +132,10 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     f.lddv = args->lddv;
     f.grad_dtype = args->grad_dtype;
     f.accumulate = args->accumulate;
+    f.parts = (int32_t)sights.parts;
+    f.part_heads = (int32_t)sights.part_heads;
+    f.parts_dk = (float *)((char *)args->scratch + sights.parts_dk);
+    f.parts_dv = (float *)((char *)args->scratch + sights.parts_dv);
     t.stats = (float2 *)((char *)args->scratch + sights.stats);
     f.stats = t.stats;
     t.dout = args->dout;

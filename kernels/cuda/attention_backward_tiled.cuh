@@ -6,8 +6,10 @@
  *
  * Scores are taken transposed for dk and dv, keys as rows: then p and ds leave their products as
  * left factors of the next ones (attention_tiles.cuh) in both kernels, and nothing but q, k, v and
- * dout is ever in shared memory. All heads that share a key head are summed in order within its
- * block. What is copied is one stage ahead of what is multiplied.
+ * dout is ever in shared memory. Heads that share a key head are summed in order within its block;
+ * where that leaves too few blocks, they are cut into parts, by the shape alone
+ * (hd_dry_attention_backward_sights), each part's sums go to scratch in fp32, and a third kernel
+ * adds them in order. What is copied is one stage ahead of what is multiplied.
  *
  *   dk, dv  D    warps  keys x queries   shared memory   sums + p, ds (registers)   blocks per SM
  *           64   4      128 x 32         49 KiB          128 + 64                   2
@@ -21,7 +23,7 @@
  * FLOPs: 14 D per visible pair done, 10 D asked for. Bytes: q and dout once per 128 keys of every
  * head, k and v once per 128 queries, from L2 as neighbouring blocks share them. Shared memory
  * reads some 0.05 to 0.07 bytes per FLOP, which is what bounds the products before the tensor cores
- * do. Not yet measured on a GPU.
+ * do. Record 34 counts the blocks of the usual shapes. Not yet measured on a GPU.
  *
  * Used by: attention_backward_{bf16,f16}.cu.   Uses: attention_tiles.
  */
@@ -29,6 +31,16 @@
 #define HD_KERNELS_CUDA_ATTENTION_BACKWARD_TILED_CUH
 
 #include "kernels/cuda/attention_tiles.cuh"
+
+/* Where a block's sums over queries go: the gradients themselves or, where others have heads of the
+ * same key head, its part of fp32. Rows from the block's first key on, from the head's first
+ * channel on, ldk and ldv elements apart. */
+struct backward_sums {
+    void *dk, *dv;
+    int64_t ldk, ldv;
+    enum hd_dtype dtype;
+    bool accumulate;
+};
 
 /* What all threads of a block know alike waits in shared memory, not in everybody's registers. */
 struct backward_place {
@@ -38,17 +50,19 @@ struct backward_place {
     const int32_t *keys;          /* indices */
     const int2 *queries;
     uint64_t step_key;
-    const void *k, *v; /* of the sequence and key head; for dq */
+    const void *k, *v;        /* of the sequence and key head; for dq */
+    int2 heads;               /* of queries, the first and the last; for dk and dv, */
+    struct backward_sums sum; /* which go there */
 };
 
 /* Two neighbours at element `at`, which is even. */
 template <typename T>
-static __device__ __forceinline__ void backward_store(const struct attention_backward *f, void *to,
-                                                      int64_t at, float low, float high)
+static __device__ __forceinline__ void backward_store(void *to, int64_t at, enum hd_dtype dtype,
+                                                      bool accumulate, float low, float high)
 {
-    if (f->grad_dtype == HD_F32) {
+    if (dtype == HD_F32) {
         float2 *pair = (float2 *)((float *)to + at);
-        const float2 old = f->accumulate ? *pair : make_float2(0, 0);
+        const float2 old = accumulate ? *pair : make_float2(0, 0);
 
         *pair = make_float2(old.x + low, old.y + high);
     } else {
@@ -63,7 +77,7 @@ static __device__ __forceinline__ int64_t backward_query(const struct attention 
 
 /* ---- dk, dv: a block per 128 keys of a key head ---- */
 
-enum { BACKWARD_KEYS = 128 };
+enum { BACKWARD_KEYS = HD_DRY_ATTENTION_KEYS };
 
 template <int D, bool EXTRAS>
 struct backward_keys_tile {
@@ -185,6 +199,55 @@ backward_differentiate_keys(const struct attention *a, const struct backward_pla
     }
 }
 
+/* Element `at` of a tensor of this encoding. */
+static __device__ __forceinline__ void *backward_element(void *tensor, int64_t at,
+                                                         enum hd_dtype dtype)
+{
+    return (char *)tensor + at * (dtype == HD_F32 ? 4 : 2);
+}
+
+/* One thread looks where its block stands: block.head becomes the key head. */
+template <int D>
+static __device__ __forceinline__ void backward_place_keys(const struct attention_backward *f,
+                                                           struct backward_place *place)
+{
+    const struct attention *a = &f->a;
+    const int tiles = (a->kv_len + BACKWARD_KEYS - 1) / BACKWARD_KEYS, shared = a->H / a->G;
+    struct attention_block block = attention_block_of(a, tiles, a->G * f->parts);
+    const int part = block.head % f->parts, last = (part + 1) * f->part_heads;
+    struct backward_sums sum;
+    int64_t row;
+
+    block.tile = tiles - 1 - block.tile; /* the first keys are seen most */
+    block.head /= f->parts;
+    place->block = block;
+    place->heads = make_int2(block.head * shared + part * f->part_heads,
+                             block.head * shared + (last < shared ? last : shared) - 1);
+    place->key_extent = attention_key_extent<BACKWARD_KEYS>(
+        a->sights.key_extents + (int64_t)block.b * (a->sights.kv_pad / ATTENTION_GRANULE),
+        block.tile);
+    place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
+    place->queries = a->sights.queries + (int64_t)block.b * a->sights.q_pad;
+    if (f->parts > 1) {
+        row = (((int64_t)block.b * a->G + block.head) * f->parts + part) * a->kv_len +
+              block.tile * BACKWARD_KEYS;
+        sum.dk = f->parts_dk + row * D;
+        sum.dv = f->parts_dv + row * D;
+        sum.ldk = sum.ldv = D;
+        sum.dtype = HD_F32;
+        sum.accumulate = false;
+    } else {
+        row = block.b * a->kv_stride + block.tile * BACKWARD_KEYS;
+        sum.dk = backward_element(f->dk, row * f->lddk + block.head * D, f->grad_dtype);
+        sum.dv = backward_element(f->dv, row * f->lddv + block.head * D, f->grad_dtype);
+        sum.ldk = f->lddk;
+        sum.ldv = f->lddv;
+        sum.dtype = f->grad_dtype;
+        sum.accumulate = f->accumulate;
+    }
+    place->sum = sum;
+}
+
 template <typename T, int D, bool EXTRAS>
 static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS>::THREADS,
                                          256 / backward_keys_tile<D, EXTRAS>::THREADS)
@@ -211,23 +274,14 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS>::THREADS,
     clear(dk);
     clear(dv);
     if (threadIdx.x == 0) {
-        const int tiles = (a->kv_len + BACKWARD_KEYS - 1) / BACKWARD_KEYS;
-        struct attention_block block = attention_block_of(tiles, a->G);
-
-        block.tile = tiles - 1 - block.tile; /* the first keys are seen most */
-        place->block = block;
-        place->key_extent = attention_key_extent<BACKWARD_KEYS>(
-            a->sights.key_extents + (int64_t)block.b * (a->sights.kv_pad / ATTENTION_GRANULE),
-            block.tile);
+        backward_place_keys<D>(&f, place);
         place->step_key = EXTRAS && a->sample ? drop_step_key(a->drop) : 0;
-        place->keys = a->sights.keys + (int64_t)block.b * a->sights.kv_pad;
-        place->queries = a->sights.queries + (int64_t)block.b * a->sights.q_pad;
     }
     __syncthreads();
-    head = place->block.head * (a->H / a->G);
+    head = place->heads.x;
     step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
-                                           (place->block.head + 1) * (a->H / a->G) - 1);
-    if (step < 0 && f.accumulate)
+                                           place->heads.y);
+    if (step < 0 && place->sum.accumulate)
         return; /* nothing to add */
     if (step >= 0) {
         const int first_key = place->block.tile * BACKWARD_KEYS;
@@ -250,7 +304,7 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS>::THREADS,
         float weight[MT][NT][4], dweight[MT][NT][4];
 
         step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
-                                               (place->block.head + 1) * (a->H / a->G) - 1);
+                                               place->heads.y);
         cp_async_wait<0>();
         __syncthreads(); /* this stage is there; nobody reads the other any more */
         if (step >= 0)
@@ -276,21 +330,58 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS>::THREADS,
     for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int key = place->block.tile * BACKWARD_KEYS + fragment_row<MT>(m, half);
-            const int64_t row = place->block.b * a->kv_stride + key;
+            const int row = fragment_row<MT>(m, half);
+            const struct backward_sums *sum = &place->sum;
 
-            if (key >= a->kv_len)
+            if (place->block.tile * BACKWARD_KEYS + row >= a->kv_len)
                 continue;
 #pragma unroll
             for (int d = 0; d < D / 8; d++) {
-                const int column = place->block.head * D + fragment_column(d);
-
-                backward_store<T>(&f, f.dk, row * f.lddk + column, dk[m][d][2 * half] * a->scale,
+                backward_store<T>(sum->dk, row * sum->ldk + fragment_column(d), sum->dtype,
+                                  sum->accumulate, dk[m][d][2 * half] * a->scale,
                                   dk[m][d][2 * half + 1] * a->scale);
-                backward_store<T>(&f, f.dv, row * f.lddv + column, dv[m][d][2 * half],
-                                  dv[m][d][2 * half + 1]);
+                backward_store<T>(sum->dv, row * sum->ldv + fragment_column(d), sum->dtype,
+                                  sum->accumulate, dv[m][d][2 * half], dv[m][d][2 * half + 1]);
             }
         }
+}
+
+/* ---- The parts of dk and dv, added in order ----
+ *
+ * A thread has 4 channels of a key, of dk or dv. Bytes: every part once, the gradients once. */
+
+enum { PARTS_THREADS = 256, PARTS_WIDTH = 4 };
+
+template <typename T, int D>
+static __global__ void __launch_bounds__(PARTS_THREADS)
+    backward_parts_kernel(struct attention_backward f)
+{
+    const struct attention *a = &f.a;
+    const int64_t at = (int64_t)blockIdx.x * PARTS_THREADS + threadIdx.x;
+    const int channel = (int)(at % (D / PARTS_WIDTH)) * PARTS_WIDTH;
+    const int64_t row = at / (D / PARTS_WIDTH);                  /* of [B, G, kv_len] */
+    const int64_t key = row % a->kv_len, head = row / a->kv_len; /* of [B, G] */
+    const bool is_dv = blockIdx.y;
+    const float4 *part = (const float4 *)((is_dv ? f.parts_dv : f.parts_dk) +
+                                          (head * f.parts * a->kv_len + key) * D + channel);
+    float4 sum;
+    int64_t to;
+
+    if (head >= (int64_t)a->B * a->G)
+        return;
+    sum = *part;
+#pragma unroll 4
+    for (int i = 1; i < f.parts; i++) {
+        const float4 next = part[i * (int64_t)a->kv_len * (D / PARTS_WIDTH)];
+
+        sum.x += next.x;
+        sum.y += next.y;
+        sum.z += next.z;
+        sum.w += next.w;
+    }
+    to = (head / a->G * a->kv_stride + key) * (is_dv ? f.lddv : f.lddk) + head % a->G * D + channel;
+    backward_store<T>(is_dv ? f.dv : f.dk, to, f.grad_dtype, f.accumulate, sum.x, sum.y);
+    backward_store<T>(is_dv ? f.dv : f.dk, to + 2, f.grad_dtype, f.accumulate, sum.z, sum.w);
 }
 
 /* ---- dq: a block per 128 queries of a head ---- */
@@ -448,7 +539,7 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS>::THREA
     clear(dq);
     if (threadIdx.x == 0) {
         const int tiles = (a->q_len + BACKWARD_QUERIES - 1) / BACKWARD_QUERIES;
-        const struct attention_block block = attention_block_of(tiles, a->H);
+        const struct attention_block block = attention_block_of(a, tiles, a->H);
         const int group = block.head / (a->H / a->G);
 
         place->block = block;
@@ -517,9 +608,9 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS>::THREA
                 continue;
 #pragma unroll
             for (int d = 0; d < D / 8; d++)
-                backward_store<T>(&f, f.dq,
-                                  row * f.lddq + place->block.head * D + fragment_column(d),
-                                  dq[m][d][2 * half] * a->scale, dq[m][d][2 * half + 1] * a->scale);
+                backward_store<T>(f.dq, row * f.lddq + place->block.head * D + fragment_column(d),
+                                  f.grad_dtype, f.accumulate, dq[m][d][2 * half] * a->scale,
+                                  dq[m][d][2 * half + 1] * a->scale);
         }
 }
 
@@ -532,17 +623,26 @@ static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,
     using keys = backward_keys_tile<D, EXTRAS>;
     using queries = backward_queries_tile<D, EXTRAS>;
     const struct attention *a = &f->a;
-    const int64_t key_blocks = attention_tiles(a->kv_len, BACKWARD_KEYS) * a->B * a->G;
+    const int64_t key_units = (int64_t)a->B * a->G * f->parts;
+    const int64_t key_blocks = attention_tiles(a->kv_len, BACKWARD_KEYS) * key_units;
     const int64_t query_blocks = attention_tiles(a->q_len, BACKWARD_QUERIES) * a->B * a->H;
+    const int64_t sums = (int64_t)a->B * a->G * a->kv_len * (D / PARTS_WIDTH);
+    struct attention_backward launched = *f;
     enum hd_status st = HD_OK;
 
+    launched.a.section = attention_section_of_keys(stream, a, key_units, f->part_heads);
     if (key_blocks > 0)
         st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, EXTRAS>), dim3((unsigned)key_blocks),
-                       dim3(keys::THREADS), keys::shared_bytes(sizeof(T)), *f);
+                       dim3(keys::THREADS), keys::shared_bytes(sizeof(T)), launched);
+    if (!st && key_blocks > 0 && f->parts > 1)
+        st = HD_LAUNCH(stream, (backward_parts_kernel<T, D>),
+                       dim3((unsigned)attention_tiles(sums, PARTS_THREADS), 2), dim3(PARTS_THREADS),
+                       0, launched);
+    launched.a.section = attention_section_of_queries(stream, a);
     if (!st && query_blocks > 0)
         st =
             HD_LAUNCH(stream, (backward_queries_kernel<T, D, EXTRAS>), dim3((unsigned)query_blocks),
-                      dim3(queries::THREADS), queries::shared_bytes(sizeof(T)), *f);
+                      dim3(queries::THREADS), queries::shared_bytes(sizeof(T)), launched);
     return st;
 }
 

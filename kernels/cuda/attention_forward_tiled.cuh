@@ -233,7 +233,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         }
     if (threadIdx.x == 0) {
         const int tiles = (a->q_len + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
-        const struct attention_block block = attention_block_of(tiles, a->H);
+        const struct attention_block block = attention_block_of(a, tiles, a->H);
         const int group = block.head / (a->H / a->G);
 
         place->block = block;
@@ -307,10 +307,12 @@ static enum hd_status forward_launch_kernel(struct hd_cuda_stream *stream,
 {
     const int64_t tiles = attention_tiles(f->a.q_len, FORWARD_QUERIES);
     const int rows = FORWARD_QUERIES + 2 * forward_tile<D, EXTRAS>::KEYS;
+    struct attention_forward launched = *f;
 
+    launched.a.section = attention_section_of_queries(stream, &f->a);
     return HD_LAUNCH(stream, (forward_kernel<T, D, EXTRAS>),
                      dim3((unsigned)(tiles * f->a.B * f->a.H)), dim3(FORWARD_THREADS),
-                     (size_t)(rows * D) * sizeof(T), *f);
+                     (size_t)(rows * D) * sizeof(T), launched);
 }
 
 template <typename T, int D>

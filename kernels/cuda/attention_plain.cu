@@ -224,7 +224,7 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
     const int row = (int)threadIdx.x / SIDE * FORWARD_M;
     float *q_tile = shared, *tile = q_tile + FORWARD_ROWS * ld, *weights = tile + KEYS * ld;
     const struct attention_block block =
-        attention_block_of((a->q_len + FORWARD_ROWS - 1) / FORWARD_ROWS, a->H);
+        attention_block_of(a, (a->q_len + FORWARD_ROWS - 1) / FORWARD_ROWS, a->H);
     const int first_query = block.tile * FORWARD_ROWS, group = block.head / (a->H / a->G);
     const int key_count = attention_key_count(a);
     const struct pairs pairs = pairs_of(a, block.b, block.head);
@@ -330,7 +330,7 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
     float *k_tile = shared, *v_tile = k_tile + KEYS * ld, *q_tile = v_tile + KEYS * ld;
     float *dout_tile = q_tile + ROWS * ld, *weights = dout_tile + ROWS * ld;
     float *dweights = weights + ROWS * WEIGHTS_LD;
-    const struct attention_block block = attention_block_of(tiles, a->G);
+    const struct attention_block block = attention_block_of(a, tiles, a->G);
     const int tile = tiles - 1 - block.tile, first_key = tile * KEYS; /* the first are seen most */
     const int heads = a->H / a->G;
     const int count = a->kv_len - first_key < KEYS ? a->kv_len - first_key : KEYS;
@@ -395,7 +395,7 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
     float *q_tile = shared, *dout_tile = q_tile + ROWS * ld, *k_tile = dout_tile + ROWS * ld;
     float *v_tile = k_tile + KEYS * ld, *weights = v_tile + KEYS * ld;
     float *dweights = weights + ROWS * WEIGHTS_LD;
-    const struct attention_block block = attention_block_of((a->q_len + ROWS - 1) / ROWS, a->H);
+    const struct attention_block block = attention_block_of(a, (a->q_len + ROWS - 1) / ROWS, a->H);
     const int first = block.tile * ROWS, group = block.head / (a->H / a->G);
     const int queries = a->q_len - first < ROWS ? a->q_len - first : ROWS;
     const int64_t at = query_row(a, block.b, first);
@@ -450,9 +450,11 @@ enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
     const struct attention *a = &f->a;
     const int64_t blocks = attention_tiles(a->q_len, FORWARD_ROWS) * a->B * a->H;
     const int floats = (FORWARD_ROWS + KEYS) * (a->D + ROW_PAD) + FORWARD_ROWS * WEIGHTS_LD;
+    struct attention_forward launched = *f;
 
+    launched.a.section = attention_section_of_queries(stream, a);
     return HD_LAUNCH(stream, FOR_WIDTH(a->D, forward_kernel), dim3((unsigned)blocks), dim3(THREADS),
-                     (size_t)floats * sizeof(float), *f);
+                     (size_t)floats * sizeof(float), launched);
 }
 
 enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
@@ -462,13 +464,16 @@ enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
     const int64_t key_blocks = attention_tiles(a->kv_len, KEYS) * a->B * a->G;
     const int64_t query_blocks = attention_tiles(a->q_len, ROWS) * a->B * a->H;
     const int floats = 2 * (KEYS + ROWS) * (a->D + ROW_PAD) + 2 * ROWS * WEIGHTS_LD;
+    struct attention_backward launched = *f;
     enum hd_status st = HD_OK;
 
+    launched.a.section = attention_section_of_keys(stream, a, (int64_t)a->B * a->G, a->H / a->G);
     if (key_blocks > 0)
         st = HD_LAUNCH(stream, FOR_WIDTH(a->D, keys_kernel), dim3((unsigned)key_blocks),
-                       dim3(THREADS), (size_t)floats * sizeof(float), *f);
+                       dim3(THREADS), (size_t)floats * sizeof(float), launched);
+    launched.a.section = attention_section_of_queries(stream, a);
     if (!st && query_blocks > 0)
         st = HD_LAUNCH(stream, FOR_WIDTH(a->D, queries_kernel), dim3((unsigned)query_blocks),
-                       dim3(THREADS), (size_t)floats * sizeof(float), *f);
+                       dim3(THREADS), (size_t)floats * sizeof(float), launched);
     return st;
 }

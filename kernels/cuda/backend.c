@@ -152,6 +152,10 @@ static enum hd_status open_cuda(const struct hd_backend_options *options,
     if (!st)
         st = hd_cuda_check(cudaSetDevice(options->device), "cannot use the device");
     if (!st)
+        st = hd_cuda_check(
+            cudaDeviceGetAttribute(&cuda->l2_bytes, cudaDevAttrL2CacheSize, options->device),
+            "cannot ask for the size of the cache");
+    if (!st)
         st = hd_cuda_staging_new(&cuda->staging);
     if (!st && has_library(options))
         st = hd_cuda_gemm_open(cuda, &cuda->gemm);

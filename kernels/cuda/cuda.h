@@ -33,6 +33,7 @@ struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     int device;
+    int l2_bytes;                       /* of the second-level cache, which all blocks share */
     struct hd_cuda_gemm *gemm;          /* cuBLASLt: handle and choices by shape; NULL: own code */
     struct hd_cuda_staging *staging;    /* pinned memory that write and read go through */
     const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has seen */

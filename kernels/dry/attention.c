@@ -164,12 +164,44 @@ hd_dry_attention_forward_sights(const struct hd_attention_forward_args *a)
     return sights_of(a->B, a->q_len, a->kv_len);
 }
 
+bool hd_dry_attention_is_tiled(enum hd_dtype dtype, int64_t D)
+{
+    return (dtype == HD_BF16 || dtype == HD_F16) && (D == 64 || D == 96 || D == 128);
+}
+
+/* Blocks that dk and dv ask for: twice the multiprocessors of an H100, times the blocks that one of
+ * them has at a time (attention_backward_tiled.cuh). Under a causal order the longest block takes
+ * twice the mean, and with so many no block takes longer than all of them together should. */
+static int64_t key_blocks_min(int64_t D)
+{
+    return D == 64 ? 512 : 256;
+}
+
+/* As few parts as give enough blocks: each costs fp32 sums that are written and read once more. */
+static void cut_heads(struct hd_dry_attention_sights *s, const struct hd_attention_backward_args *a)
+{
+    const int64_t tiles = round_up(a->kv_len, HD_DRY_ATTENTION_KEYS) / HD_DRY_ATTENTION_KEYS;
+    const int64_t shared = a->G > 0 ? a->H / a->G : 1, blocks = tiles * a->B * a->G;
+    int64_t heads = shared;
+
+    if (hd_dry_attention_is_tiled(a->dtype, a->D))
+        while (heads > 1 && blocks * ((shared + heads - 1) / heads) < key_blocks_min(a->D))
+            heads--;
+    s->parts = heads > 0 ? (shared + heads - 1) / heads : 1;
+    s->part_heads = (shared + s->parts - 1) / s->parts; /* parts alike */
+}
+
 struct hd_dry_attention_sights
 hd_dry_attention_backward_sights(const struct hd_attention_backward_args *a)
 {
     struct hd_dry_attention_sights s = sights_of(a->B, a->q_len, a->kv_len);
+    int64_t part_bytes;
 
     s.stats = take_sights(&s, a->B * a->H * s.q_pad * 2 * (int64_t)sizeof(float));
+    cut_heads(&s, a);
+    part_bytes = s.parts > 1 ? a->B * a->G * a->kv_len * a->D * (int64_t)sizeof(float) : 0;
+    s.parts_dk = take_sights(&s, s.parts * part_bytes);
+    s.parts_dv = take_sights(&s, s.parts * part_bytes);
     return s;
 }
 

@@ -190,7 +190,8 @@ hd_dry_attention_backward_panels(const struct hd_attention_backward_args *args);
  * Offsets in bytes; lengths padded so that a tile never ends between two sequences. */
 enum {
     HD_DRY_ATTENTION_GRANULE = 32, /* queries, keys */
-    HD_DRY_ATTENTION_PAD = 128     /* the largest tile of either */
+    HD_DRY_ATTENTION_PAD = 128,    /* the largest tile of either */
+    HD_DRY_ATTENTION_KEYS = 128    /* of a block that forms dk and dv on tensor cores */
 };
 struct hd_dry_attention_sights {
     int64_t q_pad, kv_pad; /* q_len, kv_len rounded up to PAD */
@@ -199,8 +200,16 @@ struct hd_dry_attention_sights {
     int64_t queries;       /* [B, q_pad, 2] int32: the least and the largest index that it sees */
     int64_t query_extents; /* [B, q_pad/GRANULE, 4] int32 */
     int64_t stats;         /* backward: [B, H, q_pad, 2] float, log-sum-exp and delta */
+    /* Backward, where few key heads serve many query heads: those that share one are cut into
+     * `parts` of at most part_heads, whose dk and dv are summed apart and then added in order. One
+     * part: there are no sums of parts. The cut depends on the shape alone, as the bits do on it.
+     */
+    int64_t parts, part_heads;
+    int64_t parts_dk, parts_dv; /* [B, G, parts, kv_len, D] float */
     int64_t bytes;
 };
+/* Whether tensor cores take these; if not, plain code in fp32 does, which never cuts. */
+bool hd_dry_attention_is_tiled(enum hd_dtype dtype, int64_t D);
 struct hd_dry_attention_sights
 hd_dry_attention_forward_sights(const struct hd_attention_forward_args *args);
 struct hd_dry_attention_sights

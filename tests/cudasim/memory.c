@@ -152,7 +152,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         .asyncEngineCount = 2,
         .unifiedAddressing = 1,
         .memoryBusWidth = 5120,
-        .l2CacheSize = 1 << 20,
+        .l2CacheSize = 1 << 16, /* so that not everything fits */
         .maxThreadsPerMultiProcessor = 2048,
         .sharedMemPerMultiprocessor = HD_SIM_SHARED_MAX + 1024,
         .regsPerMultiprocessor = 65536,
