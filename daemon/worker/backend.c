@@ -28,7 +28,8 @@ static enum hd_status open_nccl(const struct hd_comm_device *device, const struc
                                 struct hd_comm *host, struct hd_comm **ret_comm)
 {
     struct hd_mesh mesh;
-    struct hd_comm_nccl_options options = {.mesh = &mesh, .deadline_ms = HD_STEP_DEADLINE_MS};
+    struct hd_comm_nccl_options options = {
+        .mesh = &mesh, .native = job->native_reduction, .deadline_ms = HD_STEP_DEADLINE_MS};
     struct hd_model_config config;
     enum hd_status st = hd_model_config_from_job(job, &config);
 

@@ -97,6 +97,11 @@ int hd_comm_world(const struct hd_comm *comm)
     return comm->world;
 }
 
+bool hd_comm_sums_natively(const struct hd_comm *comm)
+{
+    return comm->native_sums;
+}
+
 const char *hd_comm_engine_name(const struct hd_comm *comm)
 {
     return comm->engine->name;

@@ -284,6 +284,9 @@ enum hd_status hd_comm_poll(struct hd_comm *comm);
  * the one that everybody reports. Callable from any thread. */
 void hd_comm_abort(struct hd_comm *comm, const char *reason);
 
+/* Whether sums are left to the library of the engine: not in rank order, nor rounded once. */
+bool hd_comm_sums_natively(const struct hd_comm *comm);
+
 /* HD_OK, or the failure that sticks, its story set for this thread. */
 enum hd_status hd_comm_failure(struct hd_comm *comm);
 

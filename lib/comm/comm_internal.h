@@ -161,6 +161,7 @@ struct hd_comm {
     struct hd_comm_side *side;     /* side.h: visible memory is a device's; NULL: the host's */
     struct hd_comm_flight *flight; /* the engine's: what this rank launched */
     int spin_max;                  /* looks before a waiter sleeps */
+    bool native_sums;              /* nccl: see hd_comm_sums_natively */
     bool yielding;                 /* more ranks than processors: a spinning waiter gives way */
 };
 

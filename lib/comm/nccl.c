@@ -422,7 +422,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     if (st)
         return st;
     nccl = nccl_of(comm);
-    nccl->native = options->native;
+    comm->native_sums = options->native;
     st = calls && calls->nccl
              ? calls->nccl(&nccl->calls)
              : hd_err(HD_UNSUPPORTED,

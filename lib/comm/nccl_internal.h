@@ -38,7 +38,6 @@ struct nccl_state {
     struct hd_comm *host;
     struct hd_comm_flight host_flight; /* what host notes once its record is this endpoint's */
     const struct hd_nccl_table *calls;
-    bool native;
     char *room;           /* device memory: for each stream a stage and a scratch */
     uint64_t handed;      /* the launch that was handed to NCCL last */
     bool grouping;        /* between group_begin and group_end */

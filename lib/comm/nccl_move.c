@@ -394,7 +394,7 @@ static enum hd_status hand_over(struct hd_comm_op *op)
         return exchange_rows(op, comm);
     if (op->kind == HD_COMM_ALL_TO_ALL)
         return all_to_all(op, comm);
-    if (hd_comm_reduces(op->kind) && !nccl_of(op->group->comm)->native)
+    if (hd_comm_reduces(op->kind) && !op->group->comm->native_sums)
         return ordered_sum(op, comm);
     return call(op, comm);
 }

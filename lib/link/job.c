@@ -217,7 +217,8 @@ static enum hd_status read_line(struct reader *r, char *line)
 /* Keys that the jobs of older checkpoints do not have: those ran as with zero. */
 static bool came_later(const char *key)
 {
-    return strcmp(key, "train.tf32") == 0 || strcmp(key, "train.deterministic") == 0;
+    return strcmp(key, "train.tf32") == 0 || strcmp(key, "train.deterministic") == 0 ||
+           strcmp(key, "train.native_reduction") == 0;
 }
 
 enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena *arena,

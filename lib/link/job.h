@@ -100,7 +100,8 @@ enum { HD_JOB_PROFILE_STEPS_MAX = 100 }; /* in one trace */
     X(WORD, precision, "train.precision", 0, 0) /* fp32 | bf16 */                                 \
     X(INT, seed, "train.seed", 0, INT64_MAX)                                                      \
     X(BOOL, tf32, "train.tf32", 0, 1) /* of a GPU, as in kernels.h, hd_backend_options */         \
-    X(BOOL, deterministic, "train.deterministic", 0, 1) /* the same */                            \
+    X(BOOL, deterministic, "train.deterministic", 0, 1)       /* the same */                      \
+    X(BOOL, native_reduction, "train.native_reduction", 0, 1) /* of nccl: comm/nccl.h */          \
     X(PATH, init_from, "train.init_from", 0, 0) /* weights of step 0; empty: by the seed */       \
     X(PATH, init_identity, "train.init_identity", 0, 0) /* what they are: 16 hex digits */        \
     X(INT, profile_first, "train.profile.first", 0, INT64_C(1) << 40) /* 0: no trace */           \

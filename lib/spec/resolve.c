@@ -196,6 +196,7 @@ static enum hd_status resolve_train(const Heddle__V1__JobSpec *spec, struct hd_j
     job->seed = (int64_t)t->seed;
     job->tf32 = t->tf32;
     job->deterministic = t->deterministic;
+    job->native_reduction = t->native_reduction;
     /* in the resolved job 0 means never, in the spec it means only before the first step and after
      * the last: a measurement every `steps` steps is just that */
     job->validate_batches = spec->validate->batches;

@@ -176,6 +176,7 @@ static const struct spec_key train_keys[] = {
     {"seed", SPEC_SEED, M(TrainSpec, seed), 0, 0x1p63, NULL, NULL},
     {"tf32", SPEC_BOOL, M(TrainSpec, tf32), 0, 1, NULL, NULL},
     {"deterministic", SPEC_BOOL, M(TrainSpec, deterministic), 0, 1, NULL, NULL},
+    {"native_reduction", SPEC_BOOL, M(TrainSpec, native_reduction), 0, 1, NULL, NULL},
     {"weight_decay", SPEC_REAL, M(TrainSpec, weight_decay), 0, 1e3, NULL, NULL},
     {"beta1", SPEC_REAL, M(TrainSpec, beta1), 0, 0.999999, NULL, NULL},
     {"beta2", SPEC_REAL, M(TrainSpec, beta2), 0, 0.999999, NULL, NULL},

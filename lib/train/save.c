@@ -193,6 +193,12 @@ static const char *precision_fact(const struct hd_trainer *t)
                : job->precision;
 }
 
+/* How ranks sum: what the job asks for holds on an engine alone that leaves sums to its library. */
+static const char *sums_fact(const struct hd_trainer *t)
+{
+    return hd_comm_sums_natively(t->comm) ? "native" : "ordered";
+}
+
 static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct outcome *all,
                              struct hd_arena *arena, uint64_t *ret_hash)
 {
@@ -209,11 +215,10 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
                                           {"cp_exchange", job->cp_exchange},
                                           {"sequence", job->sequence ? "1" : "0"},
                                           {"micro_batch", micro}};
-    const struct hd_ckpt_fact determinism[] = {{"backend", t->traits.backend},
-                                               {"isa", t->traits.isa},
-                                               {"library", t->traits.library},
-                                               {"threads", threads},
-                                               {"precision", precision_fact(t)}};
+    const struct hd_ckpt_fact determinism[] = {
+        {"backend", t->traits.backend},   {"isa", t->traits.isa},
+        {"library", t->traits.library},   {"threads", threads},
+        {"precision", precision_fact(t)}, {"sums", sums_fact(t)}};
     const struct hd_ckpt_counter counters[] = {{"step", t->steps_done},
                                                {"adam_step", t->steps_done}};
     struct hd_ckpt_manifest m = {.job = job->name,
@@ -336,6 +341,8 @@ static void compare_size(const struct hd_ckpt *ckpt, const char *name, int64_t s
 static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt,
                           struct hd_text *ret_note)
 {
+    const char *sums_then =
+        hd_ckpt_determinism(ckpt, "sums"); /* NULL: from before there was a choice */
     char threads[24];
 
     number_text(t->layout.job.threads, threads);
@@ -344,6 +351,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_fact(ckpt, "library", t->traits.library, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", precision_fact(t), ret_note);
+    compare("sums", sums_then ? sums_then : "ordered", sums_fact(t), ret_note); /* as all were */
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
     compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
     compare_size(ckpt, "cp", t->layout.job.cp, ret_note);

@@ -33,6 +33,7 @@ struct call {
     int left;
     bool combines;
     void *room; /* in which a sum waits on its stream */
+    void *partial;
     struct hd_combine_args combine;
     cudaStream_t stream;
 };
@@ -88,7 +89,7 @@ struct ncclComm {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct joined *all;
-static int ids, splits_done, aborts, open_comms;
+static int ids, splits_done, aborts, open_comms, sums;
 static enum hd_nccl_defect defects[RANKS_MAX];
 static int aborts_of[RANKS_MAX]; /* by rank of the world */
 static bool waits_on_host;
@@ -339,12 +340,22 @@ static struct kept *keep(ncclComm_t comm)
     return kept;
 }
 
+/* As in a ring: from the last rank to the first, rounded at every hop. */
 static void combine(const struct call *call)
 {
     static struct hd_backend backend = {.traits.multiprocessors = 2};
     struct hd_cuda_stream stream = {.cuda = &backend, .handle = call->stream};
+    const struct hd_combine_args *whole = &call->combine;
+    struct hd_combine_args hop = *whole;
 
-    (void)hd_cuda_comm_combine(&stream.stream, &call->combine);
+    hop.ins = 2;
+    hop.in[0] = whole->in[whole->ins - 1];
+    for (int m = whole->ins - 2; m >= 0; m--) {
+        hop.in[1] = whole->in[m];
+        hop.out[0] = m == 0 ? whole->out[0] : call->partial;
+        (void)hd_cuda_comm_combine(&stream.stream, &hop);
+        hop.in[0] = call->partial;
+    }
 }
 
 static void end_call(struct call *call)
@@ -689,12 +700,14 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
     return ncclGroupEnd();
 }
 
-/* Where a sum collects. A stream gives it back that waits; else it goes with the communicator. */
+/* Where a sum collects; counts it. A stream gives it back that waits; else it goes with the
+ * communicator. */
 static char *take_room(ncclComm_t comm, struct call *call, size_t bytes)
 {
     void *room = NULL;
 
     pthread_mutex_lock(&lock);
+    sums++;
     if (waits_on_streams())
         room = call->room = malloc(bytes);
     else if (cudaMalloc(&room, bytes) == cudaSuccess)
@@ -721,6 +734,7 @@ static ncclResult_t reduce(const char *send, void *recv, size_t count, ncclDataT
                                              .dtype = dtype_of(type),
                                              .max = op == ncclMax};
     call->combine.out[0] = recv;
+    call->partial = all_in + (size_t)comm->rank * bytes; /* where nothing arrives */
     (void)ncclGroupStart();
     for (int m = 0; m < size; m++) {
         const char *part = send + (scatter ? (size_t)m * bytes : 0);
@@ -781,6 +795,11 @@ int hd_nccl_stand_in_splits(void)
 int hd_nccl_stand_in_aborts(void)
 {
     return ask(&aborts);
+}
+
+int hd_nccl_stand_in_sums(void)
+{
+    return ask(&sums);
 }
 
 int hd_nccl_stand_in_open(void)

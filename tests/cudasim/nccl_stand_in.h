@@ -30,6 +30,7 @@ void hd_nccl_stand_in_wait_on_host(bool wanted);
 
 int hd_nccl_stand_in_splits(void); /* splits that all ranks of their parent have made, ever */
 int hd_nccl_stand_in_aborts(void); /* communicators aborted, ever */
+int hd_nccl_stand_in_sums(void);   /* calls that reduce, of all ranks, ever */
 int hd_nccl_stand_in_open(void);   /* communicators that are neither destroyed nor aborted */
 
 #endif

@@ -117,14 +117,16 @@ static void jobs_of_older_checkpoints_are_read(void **state)
     static const struct {
         const char *key;
         enum hd_status status;
-    } cases[] = {
-        {"train.tf32 ", HD_OK}, {"train.deterministic ", HD_OK}, {"train.seed ", HD_INVALID}};
+    } cases[] = {{"train.tf32 ", HD_OK},
+                 {"train.deterministic ", HD_OK},
+                 {"train.native_reduction ", HD_OK},
+                 {"train.seed ", HD_INVALID}};
     struct hd_job_file files[2];
     struct hd_job job, back;
 
     (void)state;
     fill(&job, files);
-    job.tf32 = job.deterministic = true;
+    job.tf32 = job.deterministic = job.native_reduction = true;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_text text = {0};
         struct hd_arena arena;
@@ -139,7 +141,8 @@ static void jobs_of_older_checkpoints_are_read(void **state)
         memmove(line, next, strlen(next) + 1);
         assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), cases[i].status);
         if (cases[i].status == HD_OK) /* what is there is taken, what is not there is off */
-            assert_true(back.tf32 == (i != 0) && back.deterministic == (i != 1));
+            assert_true(back.tf32 == (i != 0) && back.deterministic == (i != 1) &&
+                        back.native_reduction == (i != 2));
         hd_text_free(&text);
         hd_arena_done(&arena);
     }

@@ -38,8 +38,9 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
     assert_non_null(job);
     hd_arena_init(&arena, 0);
     fill_plan(&plan, ranks, 2);
-    assert_false(spec->train->tf32 || spec->train->deterministic); /* only when asked for */
-    spec->train->deterministic = true;
+    assert_false(spec->train->tf32 || spec->train->deterministic ||
+                 spec->train->native_reduction); /* only when asked for */
+    spec->train->deterministic = spec->train->native_reduction = true;
     if (hd_spec_resolve(spec, &plan, &attempt, &arena, &job[0]))
         fail_msg("%s", hd_err_message());
     /* its own reader knows every bound: it must accept what was resolved */
@@ -50,7 +51,7 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
     assert_string_equal(job[1].family, "llama");
     assert_string_equal(job[1].lr_decay, "cosine");
     assert_string_equal(job[1].precision, "bf16");
-    assert_true(job[1].deterministic && !job[1].tf32);
+    assert_true(job[1].deterministic && job[1].native_reduction && !job[1].tf32);
     assert_string_equal(job[1].order, "shuffled");
     assert_string_equal(job[1].attempt_dir, "/j/7");
     assert_string_equal(job[1].base_checkpoint, "");

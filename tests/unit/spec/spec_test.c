@@ -484,7 +484,7 @@ static void a_zero_that_was_written_stays_zero(void **state)
 {
     char *text = with_line(14, "  lr: {peak: 1, warmup: 0, min: 0, decay: wsd}\n"
                                "  clip: 0\n  weight_decay: 0\n  beta1: 0\n  seed: 0\n"
-                               "  tf32: true\n  deterministic: false\n"
+                               "  tf32: true\n  deterministic: false\n  native_reduction: true\n"
                                "checkpoint: {every: 0, keep: 0}\nrestart: {max: 0}\n"
                                "validate: {every: 0, batches: 2}");
     Heddle__V1__JobSpec *spec = NULL;
@@ -498,6 +498,7 @@ static void a_zero_that_was_written_stays_zero(void **state)
     assert_true(spec->train->weight_decay == 0 && spec->train->beta1 == 0);
     assert_int_equal(spec->train->seed, 0);
     assert_true(spec->train->tf32 && !spec->train->deterministic);
+    assert_true(spec->train->native_reduction);
     assert_int_equal(spec->checkpoint->every, 0);
     assert_int_equal(spec->checkpoint->keep, 0);
     assert_int_equal(spec->restart->max, 0);

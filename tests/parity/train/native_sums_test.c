@@ -1,0 +1,206 @@
+/* train.native_reduction, from the job to the checkpoint: ranks that meet as a worker's do, on the
+ * plug-in's sources over the emulator and the stand-in for NCCL, whose own sums go from the last
+ * rank to the first and are rounded at every hop. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "checkpoint/checkpoint.h"
+#include "comm/shm_control.h"
+#include "runs.h"
+#include "tests/cudasim/nccl_stand_in.h"
+#include "worker/worker.h"
+
+enum { STEPS = 3, WORLD = 4 };
+
+/* A run on WORLD ranks, and what came of it. */
+struct trained {
+    struct hd_job job;
+    struct hd_shm_control *ctl;
+    const struct hd_saved *from; /* a checkpoint to go on from; NULL: from the seed */
+    double loss[STEPS];
+    uint64_t hash; /* of rank 0's state */
+    struct hd_saved saved;
+    char note[256];
+    int native_sums; /* calls of NCCL that reduced */
+};
+
+static enum hd_status train(struct hd_trainer *t, struct trained *run, int rank)
+{
+    struct hd_text note = {0};
+    struct hd_step_result result;
+    struct hd_saved saved;
+    enum hd_status st = run->from ? hd_trainer_load(t, run->from->path, run->from->hash, &note)
+                                  : hd_trainer_init(t);
+
+    if (rank == 0 && note.len_bytes)
+        (void)snprintf(run->note, sizeof run->note, "%s", note.data);
+    hd_text_free(&note);
+    for (int s = 0; !st && s < STEPS; s++) {
+        st = hd_trainer_step(t, 0, &result);
+        if (rank == 0)
+            run->loss[s] = result.loss;
+    }
+    if (!st)
+        st = hd_trainer_save(t, &saved);
+    if (!st && rank == 0) {
+        run->hash = run_hash_state(t);
+        run->saved = saved;
+    }
+    return st;
+}
+
+/* On an endpoint that was opened for the job. */
+static enum hd_status train_on(struct trained *run, int rank, struct hd_comm *comm,
+                               struct hd_backend *instance)
+{
+    const struct hd_trainer_options options = {
+        .backend = harness_backend(), .instance = instance, .comm = comm, .rank = rank};
+    struct hd_trainer *t;
+    enum hd_status st = hd_trainer_new(&run->job, &options, &t);
+
+    if (st)
+        return st;
+    st = train(t, run, rank);
+    hd_trainer_free(t);
+    return st;
+}
+
+struct starting {
+    struct trained *run;
+    int rank;
+    pthread_t thread;
+    struct hd_error error;
+};
+
+/* As a worker's rank begins: first on the host, then on its device. */
+static void *run_rank(void *arg)
+{
+    struct starting *s = arg;
+    struct trained *run = s->run;
+    struct hd_worker_device device = {0};
+    struct hd_comm *host, *comm = NULL;
+    enum hd_status st =
+        hd_comm_open_shm(hd_shm_control_fd(run->ctl), hd_shm_control_rank_fds(run->ctl), s->rank,
+                         WORLD, 60000, &host);
+
+    if (!st)
+        st = hd_worker_device_open(harness_backend(), &run->job, host, NULL, &device, &comm);
+    if (!st)
+        st = train_on(run, s->rank, comm, device.instance);
+    hd_err_save(st, &s->error);
+    if (st && comm)
+        hd_comm_abort(comm, hd_err_message());
+    hd_comm_free(comm);
+    hd_worker_device_close(&device);
+    return NULL;
+}
+
+static void run_ranks(struct trained *run)
+{
+    struct starting ranks[WORLD];
+    const int before = hd_nccl_stand_in_sums();
+
+    assert_int_equal(hd_shm_control_new(WORLD, &run->ctl), HD_OK);
+    for (int r = 0; r < WORLD; r++) {
+        ranks[r] = (struct starting){.run = run, .rank = r};
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]), 0);
+    }
+    for (int r = 0; r < WORLD; r++)
+        (void)pthread_join(ranks[r].thread, NULL);
+    hd_shm_control_free(run->ctl);
+    for (int r = 0; r < WORLD; r++)
+        if (ranks[r].error.status)
+            fail_msg("rank %d: %s", r, ranks[r].error.message);
+    run->native_sums = hd_nccl_stand_in_sums() - before;
+}
+
+static void begin(struct trained *run, const struct harness *h, const char *attempt, bool native)
+{
+    *run = (struct trained){.job = harness_job(h, "llama", WORLD)};
+    run->job.steps = STEPS;
+    run->job.native_reduction = native;
+    (void)snprintf(run->job.device, sizeof run->job.device, "cuda");
+    (void)snprintf(run->job.attempt_dir, sizeof run->job.attempt_dir, "%s/%s", h->dir, attempt);
+}
+
+static void assert_sums(const struct hd_saved *saved, const char *how)
+{
+    struct hd_ckpt *ckpt;
+
+    assert_int_equal(hd_ckpt_open(saved->path, &ckpt), HD_OK);
+    assert_string_equal(hd_ckpt_determinism(ckpt, "sums"), how);
+    hd_ckpt_close(ckpt);
+}
+
+static void a_job_may_leave_its_sums_to_nccl(void **state)
+{
+    /* The loss of the first step is that of the same weights; it is a sum of one fp32 value of each
+     * rank, and each addition rounds once, in either order. */
+    const double rounding = (WORLD - 1) * ldexp(1, -24);
+    static struct trained ordered, native, back;
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 8000);
+    begin(&ordered, &h, "ordered", false);
+    begin(&native, &h, "native", true);
+    run_ranks(&ordered);
+    run_ranks(&native);
+    assert_int_equal(ordered.native_sums, 0);
+    assert_true(native.native_sums >= WORLD * STEPS);
+    assert_true(fabs(native.loss[0] - ordered.loss[0]) <= 2 * rounding * ordered.loss[0]);
+    /* Then gradients differ in their last bits. AdamW divides that out but where a gradient is
+     * nothing but rounding: such a weight goes by the rate, 3e-3, this way or that, and hardly
+     * matters to the loss. A wrong sum shows at once: these steps take the loss down by a tenth
+     * each. */
+    for (int s = 1; s < STEPS; s++)
+        assert_true(fabs(native.loss[s] - ordered.loss[s]) < 1e-3);
+    assert_true(native.hash != ordered.hash); /* another order shows somewhere */
+    assert_sums(&ordered.saved, "ordered");
+    assert_sums(&native.saved, "native");
+
+    begin(&back, &h, "back", false);
+    back.from = &native.saved;
+    back.job.steps = 2 * STEPS;
+    run_ranks(&back);
+    assert_non_null(strstr(back.note, "sums was native, is ordered"));
+    harness_teardown(&h);
+}
+
+static enum hd_status train_alone(struct harness_rank *r)
+{
+    return train_on(r->context, r->rank, r->comm, r->instance);
+}
+
+static void where_sums_are_always_ordered_the_checkpoint_says_so(void **state)
+{
+    static struct trained run;
+    struct harness h;
+
+    (void)state;
+    harness_setup(&h, 8000);
+    begin(&run, &h, "alone", true);
+    run.job.dp = 1;
+    if (harness_threads(&run.job, 1, &run, train_alone))
+        fail_msg("%s", hd_err_message());
+    assert_sums(&run.saved, "ordered");
+    harness_teardown(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_may_leave_its_sums_to_nccl),
+        cmocka_unit_test(where_sums_are_always_ordered_the_checkpoint_says_so),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
