@@ -89,12 +89,18 @@ int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kin
     return count;
 }
 
-static int32_t count_broken(const struct core_node *node, enum hd_device_kind kind)
+/* *ret_problem is set to that of the first one, unless there is none. */
+static int32_t count_broken(const struct core_node *node, enum hd_device_kind kind,
+                            const char **ret_problem)
 {
     int32_t count = 0;
 
-    for (int32_t i = 0; i < node->rec.device_count; i++)
-        count += node->rec.devices[i].kind == kind && !core_device_works(node, i);
+    for (int32_t i = node->rec.device_count - 1; i >= 0; i--) {
+        if (node->rec.devices[i].kind != kind || core_device_works(node, i))
+            continue;
+        count++;
+        *ret_problem = node->rec.devices[i].problem;
+    }
     return count;
 }
 
@@ -255,8 +261,11 @@ void core_schedule(struct hd_core *core)
 /* Whether any node that is known has such devices, free or not, in order or not. */
 static bool has_kind(const struct hd_core *core, enum hd_device_kind kind)
 {
+    const char *problem;
+
     for (size_t i = 0; i < hd_core_node_count(core); i++)
-        if (core_count_devices(core->nodes[i], kind, false) || count_broken(core->nodes[i], kind))
+        if (core_count_devices(core->nodes[i], kind, false) ||
+            count_broken(core->nodes[i], kind, &problem))
             return true;
     return false;
 }
@@ -301,6 +310,7 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(ask, kinds);
     int32_t all = 0, free_now = 0, broken = 0;
+    const char *problem = "";
 
     hd_text_add(text, "%s ", node->rec.name);
     if (!core_node_usable(node)) {
@@ -310,14 +320,14 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
     for (size_t k = 0; k < kind_count; k++) {
         all += core_count_devices(node, kinds[k], false);
         free_now += core_count_devices(node, kinds[k], true);
-        broken += count_broken(node, kinds[k]);
+        broken += count_broken(node, kinds[k], &problem);
     }
     if (free_now == all)
         hd_text_add(text, "has %d", all);
     else
         hd_text_add(text, "has %d of %d free", free_now, all);
     if (broken)
-        hd_text_add(text, " (%d cannot be used)", broken);
+        hd_text_add(text, " (%d cannot be used: %s)", broken, problem);
     if (core_whole_groups(ask, free_now) != free_now)
         hd_text_add(text, " (%d in whole groups)", core_whole_groups(ask, free_now));
     if (node->reserved_by)

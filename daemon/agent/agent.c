@@ -13,8 +13,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/notify.h"
-#include "daemon/agent/ask.h"
-#include "daemon/agent/device.h"
 #include "daemon/agent/doctor.h"
 #include "daemon/agent/reconcile.h"
 #include "rpc/find.h"
@@ -252,7 +250,8 @@ static void local_changed(void *user, struct local *local)
 {
     struct agent *agent = user;
 
-    (void)local;
+    if (local->state == LOCAL_ENDED)
+        offer_attempt_ended(agent, local);
     agent->reconcile_dirty = agent->observed_dirty = true;
     agent_soon(agent);
 }
@@ -271,6 +270,7 @@ static void on_closed(void *user)
     uv_close((uv_handle_t *)&agent->retry, NULL);
     uv_close((uv_handle_t *)&agent->sigterm, NULL);
     uv_close((uv_handle_t *)&agent->sigint, NULL);
+    uv_close((uv_handle_t *)&agent->sighup, NULL);
     locals_close(&agent->locals);
 }
 
@@ -297,6 +297,7 @@ static void on_tick(uv_timer_t *timer)
         agent->try_again_ms = 0;
         agent->reconcile_dirty = true;
     }
+    offer_tick(agent);
     stream_tick(agent);
     logs_tick(agent);
     deletion_tick(agent);
@@ -326,6 +327,12 @@ static void on_signal(uv_signal_t *handle, int number)
 
     hd_log(HD_LOG_INFO, "signal %d", number);
     agent_end(agent, EXIT_SUCCESS);
+}
+
+static void on_reload(uv_signal_t *handle, int number)
+{
+    (void)number;
+    offer_ask_now(handle->data);
 }
 
 /* ---- opening ---- */
@@ -404,10 +411,12 @@ static void open_handles(struct agent *agent)
     (void)uv_timer_init(agent->loop, &agent->retry);
     (void)uv_signal_init(agent->loop, &agent->sigterm);
     (void)uv_signal_init(agent->loop, &agent->sigint);
+    (void)uv_signal_init(agent->loop, &agent->sighup);
     agent->tick.data = agent->soon.data = agent->retry.data = agent;
-    agent->sigterm.data = agent->sigint.data = agent;
+    agent->sigterm.data = agent->sigint.data = agent->sighup.data = agent;
     (void)uv_signal_start(&agent->sigterm, on_signal, SIGTERM);
     (void)uv_signal_start(&agent->sigint, on_signal, SIGINT);
+    (void)uv_signal_start(&agent->sighup, on_reload, SIGHUP);
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
@@ -419,86 +428,15 @@ static enum hd_status tie_to_parent(pid_t parent)
     return HD_OK;
 }
 
-/* Without an answer the node is as good as before, but for precision `auto`, which then means fp32.
- */
-static void ask_processor(struct agent *agent, const char *worker)
-{
-    struct agent_identity *id = &agent->identity;
-    struct agent_devices *devices = &id->devices;
-    const int first = devices->gpu_count; /* CPU devices are alike */
-    const int threads = first < devices->count ? devices->list[first].threads : 1;
-    struct agent_device device;
-
-    if (agent_device_ask(worker, threads, &device)) {
-        hd_log(HD_LOG_WARN, "precision auto will be fp32 on this node's CPU devices: %s",
-               hd_err_message());
-        return;
-    }
-    for (int i = first; i < devices->count; i++)
-        devices->list[i].bf16 = device.bf16;
-    id->spans = device.gloo;
-    (void)snprintf(id->compute, sizeof id->compute, "%s%s%s", device.isa,
-                   device.library[0] ? " and " : "", device.library);
-    if (!device.gloo)
-        hd_log(HD_LOG_INFO, "jobs stay on this node: its heddle-worker was built without gloo");
-    if (first < devices->count)
-        hd_log(HD_LOG_INFO, "%d devices of %d threads, %s, bf16 %s", devices->count - first,
-               threads, device.isa, device.bf16 ? "native" : "slower than fp32");
-}
-
-/* What this node offers: --devices, and what there is. */
-static enum hd_status find_devices(struct agent *agent, const struct agent_devices_wish *wish)
-{
-    struct agent_devices *devices = &agent->identity.devices;
-    struct hd_gpu_list *gpus = NULL;
-    char worker[PATH_MAX + 16];
-    bool answered = true;
-    enum hd_status st = HD_OK;
-
-    if (agent_known_read(&agent->known, agent->identity.state_dir, agent->identity.boot_id))
-        hd_log(HD_LOG_WARN, "devices are numbered anew: %s", hd_err_message());
-    worker_path(agent, worker, sizeof worker);
-    if (agent_devices_wants_gpus(wish)) {
-        gpus = calloc(1, sizeof *gpus);
-        if (!gpus)
-            return hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
-        if (agent_gpus_ask(worker, AGENT_ASK_MS, gpus)) {
-            answered = false;
-            hd_gpu_list_init(gpus);
-            (void)snprintf(gpus->plugin_problem, sizeof gpus->plugin_problem, "%s",
-                           hd_err_message());
-        }
-    }
-    st = agent_devices_choose(wish, gpus, answered, agent_devices_cores(), &agent->known, devices);
-    free(gpus);
-    if (st)
-        return st;
-    if (agent_known_write(&agent->known))
-        hd_log(HD_LOG_WARN, "a restart may number devices otherwise: %s", hd_err_message());
-    for (int i = 0; i < devices->gpu_count; i++)
-        hd_log(HD_LOG_INFO, "device %d is %s, %s", devices->list[i].number, devices->list[i].name,
-               devices->list[i].uuid);
-    for (int i = 0; i < devices->count; i++)
-        if (devices->list[i].problem[0])
-            hd_log(HD_LOG_WARN, "device %d takes no jobs: %s", devices->list[i].number,
-                   devices->list[i].problem);
-    if (devices->note[0])
-        hd_log(devices->gpu_count ? HD_LOG_WARN : HD_LOG_INFO, "%s%s", devices->note,
-               devices->gpu_count ? "" : "; the CPU serves");
-    ask_processor(agent, worker);
-    return HD_OK;
-}
-
 enum hd_status agent_open(struct agent *agent)
 {
     const pid_t parent = getppid();
-    struct agent_devices_wish wish;
     enum hd_status st;
 
     agent->loop = uv_default_loop();
     st = agent->options.ephemeral ? tie_to_parent(parent) : HD_OK;
     if (!st)
-        st = agent_devices_parse(agent->options.devices, &wish);
+        st = agent_devices_parse(agent->options.devices, &agent->offer.wish);
     if (!st)
         st = find_programs(agent);
     if (!st)
@@ -506,8 +444,10 @@ enum hd_status agent_open(struct agent *agent)
     if (!st)
         st = agent_identity_open(agent->options.state_dir, agent->options.node_name,
                                  &agent->identity);
-    if (!st)
-        st = find_devices(agent, &wish);
+    if (!st) {
+        worker_path(agent, agent->offer.worker, sizeof agent->offer.worker);
+        st = offer_open(agent);
+    }
     if (st)
         return st;
     agent->locals.loop = agent->loop;
@@ -563,6 +503,7 @@ int agent_run(struct agent *agent)
     (void)uv_run(agent->loop, UV_RUN_DEFAULT);
     agent_forget_desired(agent);
     deletion_free_all(agent);
+    offer_close(agent);
     (void)uv_loop_close(agent->loop);
     agent_identity_close(&agent->identity);
     return agent->exit_code;

@@ -2,9 +2,10 @@
  *
  *     controller  <--stream.c-->  agent.c  --reconcile-->  local.c  <--socket-->  heddle-supervisor
  *
- * One loop, one thread (and libuv's pool for removing checkpoints). heddled holds nothing that is
- * not on disk or in the controller: it may be killed and started again at any time, and finds the
- * supervisors by their records.
+ * One loop, one thread (and libuv's pool for removing checkpoints). offer.c knows what devices
+ * there are, by asking a process beside the loop. heddled holds nothing that is not on disk or in
+ * the controller: it may be killed and started again at any time, and finds the supervisors by
+ * their records.
  *
  * Used by: its own files.   Uses: base, link, rpc, spec, daemon/attempt, libuv, the messages.
  */
@@ -17,6 +18,7 @@
 #include <uv.h>
 
 #include "daemon/agent/address.h"
+#include "daemon/agent/ask.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
 #include "heddle/v1/fleet.pb-c.h"
@@ -60,6 +62,19 @@ struct agent_log_request {
     char *path;
 };
 
+/* The question about GPUs, and what it is for. */
+struct agent_offer {
+    struct agent_devices_wish wish;
+    char worker[PATH_MAX + 16];
+    bool cpu_bf16;
+    struct agent_ask ask;
+    int64_t question; /* number of the newest */
+    bool asking;      /* it is under way */
+    bool again;       /* and another one is to follow at once */
+    bool answered;    /* the last one that is over */
+    int64_t next_ms;
+};
+
 struct agent {
     struct agent_options options;
     struct agent_identity identity;
@@ -68,12 +83,16 @@ struct agent {
     struct hd_rpc *rpc;
     struct hd_rpc_client *client;
     struct locals locals;
-    struct agent_known known;
     uv_timer_t tick, soon, retry;
-    uv_signal_t sigterm, sigint;
+    uv_signal_t sigterm, sigint, sighup;
+
+    /* offer.c */
+    struct agent_known known;
+    struct agent_offer offer;
 
     /* stream.c */
     struct hd_rpc_call *stream;
+    bool introduce; /* the stream ends for the sake of a new hello */
     bool welcomed, ever_welcomed;
     int64_t said_ms, heard_ms, lost_ms, heartbeat_ms;
     int attempts_in_a_row;
@@ -116,7 +135,16 @@ void agent_forget_desired(struct agent *agent);
 void stream_open(struct agent *agent);
 void stream_flush(struct agent *agent); /* sends reports and the observed set, if they changed */
 void stream_tick(struct agent *agent);
+void stream_introduce(struct agent *agent); /* what a hello says has changed: says it */
 void stream_put(struct agent *agent, const struct local *local, const struct local_put *put);
+
+/* ---- offer.c: the devices ---- */
+
+enum hd_status offer_open(struct agent *agent); /* blocks while it asks */
+void offer_close(struct agent *agent);
+void offer_tick(struct agent *agent);
+void offer_ask_now(struct agent *agent);
+void offer_attempt_ended(struct agent *agent, struct local *local);
 
 /* ---- logs.c: pieces of logs, on a stream of their own ---- */
 

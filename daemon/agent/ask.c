@@ -137,16 +137,18 @@ bool agent_ask_step(struct agent_ask *ask, enum hd_status *ret_status)
     return true;
 }
 
-enum hd_status agent_ask_wait(struct agent_ask *ask)
+bool agent_ask_wait(struct agent_ask *ask, int wait_ms, enum hd_status *ret_status)
 {
-    enum hd_status st = HD_OK;
+    const int64_t end_ms = hd_clock_now_ms() + wait_ms;
 
-    while (!agent_ask_step(ask, &st)) {
+    while (!agent_ask_step(ask, ret_status)) {
         struct pollfd p = {ask->open ? ask->fd : -1, POLLIN, 0};
 
+        if (hd_clock_now_ms() >= end_ms)
+            return false;
         (void)poll(&p, 1, ask->open ? LOOK_MS : LOOK_FOR_END_MS); /* a signal only hurries it */
     }
-    return st;
+    return true;
 }
 
 bool agent_ask_is_left(struct agent_ask *ask)

@@ -42,7 +42,8 @@ enum hd_status agent_ask_begin(struct agent_ask *ask, char *const argv[], size_t
  * HD_TIMEOUT: it did not answer in time; HD_IO: it ended with another status than 0; HD_LIMIT: it
  * says too much. One that has answered and does not end is HD_OK: its answer is whole. */
 bool agent_ask_step(struct agent_ask *ask, enum hd_status *ret_status);
-enum hd_status agent_ask_wait(struct agent_ask *ask); /* agent_ask_step until the end; blocks */
+/* The same, blocking, for at most `wait_ms`. */
+bool agent_ask_wait(struct agent_ask *ask, int wait_ms, enum hd_status *ret_status);
 /* Whether the process of a question that is over is still there. */
 bool agent_ask_is_left(struct agent_ask *ask);
 /* Kills what runs and frees the answer; {0} again but for one that is left behind. */

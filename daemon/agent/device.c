@@ -1,5 +1,6 @@
 #include "daemon/agent/device.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ enum hd_status agent_device_ask(const char *worker, int threads, struct agent_de
     (void)snprintf(number, sizeof number, "%d", threads);
     st = agent_ask_begin(&ask, argv, ANSWER_MAX, AGENT_ASK_MS);
     if (!st)
-        st = agent_ask_wait(&ask);
+        (void)agent_ask_wait(&ask, INT_MAX, &st); /* it has a deadline of its own */
     if (!st) {
         st = understand(ask.answer.data ? ask.answer.data : (char[]){""}, ret_device);
         if (st)
@@ -78,7 +79,7 @@ enum hd_status agent_gpus_ask(const char *worker, int timeout_ms, struct hd_gpu_
     enum hd_status st = agent_gpus_begin(worker, timeout_ms, &ask);
 
     if (!st)
-        st = agent_ask_wait(&ask);
+        (void)agent_ask_wait(&ask, INT_MAX, &st); /* it has a deadline of its own */
     if (!st)
         st = agent_gpus_understand(&ask, ret_list);
     agent_ask_done(&ask);

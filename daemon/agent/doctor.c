@@ -244,7 +244,7 @@ void doctor_look(struct doctor *doctor, const struct doctor_options *options)
         doctor_add(doctor, DOCTOR_PROBLEM, "gpus", "a driver that hangs needs a reboot; see dmesg",
                    "%s", hd_err_message());
     } else {
-        doctor_look_at_gpus(doctor, doctor_count_on_bus("/sys/bus/pci/devices"));
+        doctor_look_at_gpus(doctor, doctor_count_on_bus(DOCTOR_BUS));
     }
     look_at_memory(doctor);
     look_at_huge_pages(doctor);

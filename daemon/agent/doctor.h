@@ -48,6 +48,7 @@ void doctor_print(const struct doctor *doctor, bool json, struct hd_text *ret_te
 
 void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus);
 /* `devices`: /sys/bus/pci/devices. -1: it cannot be read. */
+#define DOCTOR_BUS "/sys/bus/pci/devices"
 int doctor_count_on_bus(const char *devices);
 
 #endif

@@ -136,6 +136,7 @@ static enum hd_status read_record(struct locals *all, int64_t job, int64_t attem
     }
     if (!st) {
         l->state = was_started(l) ? LOCAL_ALIVE : LOCAL_PLANNED;
+        l->on_gpus = true;
         l->alive_ms = hd_clock_now_ms();
         link_in(l);
     }
@@ -556,6 +557,7 @@ void local_launch(struct local *local, const char *job_text, size_t job_bytes,
     struct launch launch;
     enum hd_status st = hd_file_make_dirs(local->run_dir, 0755);
 
+    local->on_gpus = ranks->count && ranks->gpu[0];
     fill_launch(local, ranks, &launch);
     if (!st)
         st = hd_file_write_atomic(launch.job_path, job_text, job_bytes, 0644);

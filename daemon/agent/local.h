@@ -42,7 +42,10 @@ struct local {
     bool stop_wanted, kill_wanted;
     struct hd_link_report end; /* with ENDED */
     struct agent_outbox *outbox;
-    bool end_told; /* ENDED and every report acknowledged: may be shown as ended */
+    bool end_told;    /* ENDED and every report acknowledged: may be shown as ended */
+    bool on_gpus;     /* or may be: an earlier heddled has started it */
+    bool weighed;     /* whether its end says that a GPU may be broken (offer.c) */
+    int64_t question; /* about GPUs, that must be answered before it is shown as ended; 0: none */
 
     uv_process_t *child; /* the supervisor, if this heddled started it and it lives */
     uv_poll_t *poll;     /* of fd */

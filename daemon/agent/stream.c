@@ -209,7 +209,8 @@ static void send_reports(struct agent *agent)
                 agent_outbox_unsend(l->outbox);
             return;
         }
-        if (l->state == LOCAL_ENDED && !l->end_told && agent_outbox_is_empty(l->outbox))
+        if (l->state == LOCAL_ENDED && !l->end_told && !l->question &&
+            agent_outbox_is_empty(l->outbox))
             l->end_told = agent->observed_dirty = true;
     }
 }
@@ -401,6 +402,11 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
         agent_outbox_rewind(l->outbox);
     if (agent->stopping)
         return;
+    if (agent->introduce) {
+        agent->introduce = false;
+        stream_open(agent);
+        return;
+    }
     if (is_hopeless(agent, status)) {
         hd_log(HD_LOG_ERROR, "%s refused this node: %s", agent->address, message);
         agent_end(agent, EXIT_FAILURE);
@@ -464,6 +470,13 @@ static void send_heartbeat(struct agent *agent)
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_HEARTBEAT;
     message.heartbeat = &body;
     (void)say(agent, &message); /* a full queue is a sign of life as well */
+}
+
+void stream_introduce(struct agent *agent)
+{
+    agent->introduce = agent->stream != NULL;
+    if (agent->stream)
+        hd_rpc_call_cancel(agent->stream);
 }
 
 void stream_tick(struct agent *agent)

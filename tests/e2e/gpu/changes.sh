@@ -4,7 +4,7 @@
 # (tests/unit/daemon/fake_worker.c), whose ranks go on until they are stopped.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
-export FAKE_GPUS=$work/driver FAKE_0=wait FAKE_1=wait FAKE_2=wait
+export FAKE_GPUS=$work/driver FAKE_BROKEN=$work/broken FAKE_0=wait FAKE_1=wait FAKE_2=wait
 # driver_says N[!]...: these GPUs, GPU-N each; a ! is one that is lost
 driver_says() {
     local word comma=
@@ -34,7 +34,10 @@ offered() {
 }
 is_offered() { [ "$(offered)" = "$1" ]; }
 # devices_of JOB: those of its newest attempt, in the order of ranks
-devices_of() { heddle show "$1" -o json | grep -oE '"rank":[0-9]+,"node":"gpu","device":[0-9]+' | sed 's/.*://' | paste -sd' ' -; }
+devices_of() {
+    heddle show "$1" -o json | grep -oE '"rank":[0-9]+,"node":"gpu","device":[0-9]+' |
+        awk -F'[:,]' '$2 == 0 { all = $6; next } { all = all " " $6 } END { print all }'
+}
 gpu_job() { submit "$file" --set resources.device=cuda --set train.global_batch=12 --set resources.devices="$@"; }
 
 file=$(job_file long)
@@ -59,11 +62,48 @@ check_equal the_job_goes_on_where_it_was "running 1 2 3" "$(state_of "$three") $
 check_equal in_its_first_attempt 1 "$(heddle show "$three" -o json | member attempt)"
 check people_see_why_one_is_out eval 'heddle nodes | grep -q "device 0: it is not there any more"'
 next=$(gpu_job 1)
-check_equal nobody_gets_it "needs 1 cuda device; gpu has 0 of 3 free (1 cannot be used) (kept for job $next)" \
+check_equal nobody_gets_it "needs 1 cuda device; gpu has 0 of 3 free (1 cannot be used: it is not there any more) (kept for job $next)" \
     "$(heddle show "$next" -o json | sed -nE 's/.*"reason":"([^"]*)".*/\1/p')"
 heddle cancel "$three" >/dev/null
 check the_next_gets_another await 60 state_is "$next" running
 check_equal namely_the_first_that_works 1 "$(devices_of "$next")"
 heddle cancel "$next" >/dev/null
 check all_is_over await 60 state_is "$next" cancelled
+
+# it is back, and somebody says so
+driver_says 0 1 2 3
+kill -HUP "${node_pids[gpu]}"
+check it_is_offered_again await 60 is_offered "0 GPU-0, 1 GPU-1, 2 GPU-2, 3 GPU-3"
+jobs=()
+for gpu in 0 1 2 3; do
+    jobs+=("$(gpu_job 1)")
+    await 60 state_is "${jobs[gpu]}" running
+done
+queued=$(gpu_job 1)
+
+# GPU 1 breaks under its job: the next attempt gets another, and so does the one that waits
+driver_says 0 1! 2 3
+mkdir "$work/broken" && touch "$work/broken/GPU-1"
+check the_job_on_it_is_queued_again await 60 state_is "${jobs[1]}" queued
+check the_gpu_is_withdrawn is_offered "0 GPU-0, 2 GPU-2, 3 GPU-3, 1 GPU-1!"
+check_equal the_others_run_on "running running running" "$(state_of "${jobs[0]}") $(state_of "${jobs[2]}") $(state_of "${jobs[3]}")"
+heddle cancel "${jobs[2]}" >/dev/null
+check it_goes_on_elsewhere await 60 state_is "${jobs[1]}" running
+heddle cancel "${jobs[3]}" >/dev/null
+check the_one_that_waits_starts await 60 state_is "$queued" running
+check_equal one_attempt_has_failed "2 1" "$(heddle show "${jobs[1]}" -o json | member attempt) $(heddle show "$queued" -o json | member attempt)"
+check_equal they_have_what_was_given_up "2 3" "$(devices_of "${jobs[1]}") $(devices_of "$queued")"
+check_equal whoever_was_not_concerned_runs_on "running 1" "$(state_of "${jobs[0]}") $(heddle show "${jobs[0]}" -o json | member attempt)"
+last=$(gpu_job 1)
+
+# mended
+rm -r "$work/broken"
+driver_says 0 1 2 3
+kill -HUP "${node_pids[gpu]}"
+check a_mended_gpu_has_work_again await 60 state_is "$last" running
+check_equal the_one_that_was_broken 1 "$(devices_of "$last")"
+for job in "${jobs[0]}" "${jobs[1]}" "$queued" "$last"; do
+    heddle cancel "$job" >/dev/null
+    check "job_${job}_can_be_cancelled" await 60 state_is "$job" cancelled
+done
 finish

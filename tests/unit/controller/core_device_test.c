@@ -164,7 +164,8 @@ static void a_gpu_out_of_order_gets_no_jobs_until_it_works_again(void **state)
     sim_run(sim, 3);
     assert_int_equal(sim_count_events(sim, 0, "device_withdrawn"), 1);
     a = sim_submitted(sim, &both);
-    sim_assert_reason(sim, a, "needs 2 cuda devices on one node; n1 has 1 (1 cannot be used)");
+    sim_assert_reason(sim, a,
+                      "needs 2 cuda devices on one node; n1 has 1 (1 cannot be used: it is lost)");
     b = sim_submitted(sim, &any); /* not behind it: it fits nowhere, as the cluster is */
     c = sim_submitted(sim, &one);
     assert_places(sim, b, "cuda n1:1");
@@ -195,7 +196,7 @@ static void a_reason_names_nodes_whose_gpus_are_out_of_order(void **state)
     sim->nodes[0].broken[0] = true;
     sim_run(sim, 2);
     job = sim_submitted(sim, &cuda);
-    sim_assert_reason(sim, job, "needs 1 cuda device; n1 has 0 (1 cannot be used)");
+    sim_assert_reason(sim, job, "needs 1 cuda device; n1 has 0 (1 cannot be used: it is lost)");
     sim_free(sim);
 }
 

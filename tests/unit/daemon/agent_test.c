@@ -429,6 +429,111 @@ static void gpus_that_cannot_be_used_are_offered_to_nobody(void **state)
     assert_int_equal(unsetenv("FAKE_GPUS"), 0);
 }
 
+/* The file that the driver's answers come from. */
+static void answer(char path[160], const char *text)
+{
+    (void)snprintf(path, 160, "%s/driver", stub.root);
+    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0644), HD_OK);
+    assert_int_equal(setenv("FAKE_GPUS", path, 1), 0);
+}
+
+/* The same with three of them, one of which may be lost. */
+static void answer_with_gpus(const char *lost_uuid)
+{
+    struct hd_text json = {0};
+    char path[160];
+
+    hd_text_add(&json, "{\"driver\":\"1\",\"nvml_problem\":\"\",\"plugin_problem\":\"\","
+                       "\"log_problem\":\"\",\"gpus\":[");
+    for (const char *n = "abc"; *n; n++)
+        hd_text_add(&json,
+                    "%s{\"name\":\"G\",\"uuid\":\"GPU-%c\",\"bus\":\"\",\"peers\":[],"
+                    "\"problem\":\"%s\"}",
+                    *n == 'a' ? "" : ",", *n, lost_uuid[4] == *n ? "it is lost" : "");
+    hd_text_add(&json, "]}");
+    answer(path, json.data);
+    hd_text_free(&json);
+}
+
+/* The driver does not answer when heddled starts: it is no node of cores for that. */
+static void cores_wait_until_the_gpus_are_known(void **state)
+{
+    char path[160];
+
+    (void)state;
+    stub_open(&stub, 1);
+    answer(path, "hang");
+    stub_start_node(&stub, 0, "--devices", "auto", NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    assert_true(stub.nodes[0].devices == 1 && stub.nodes[0].gpus == 0);
+    assert_non_null(strstr(stub.nodes[0].problems[0], "until this node's GPUs are known"));
+    assert_non_null(strstr(stub.nodes[0].problems[0], "has not answered yet"));
+    answer_with_gpus("GPU-b");
+    stub_signal_node(&stub, 0, SIGHUP); /* instead of waiting until that question is given up */
+    stub_until(&stub, stub.nodes[0].hellos == 2);
+    assert_true(stub.nodes[0].devices == 2 && stub.nodes[0].gpus == 2);
+    assert_true(stub.nodes[0].numbers[0] == 0 && stub.nodes[0].numbers[1] == 2);
+    assert_string_equal(stub.nodes[0].problems[0], "");
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+}
+
+static void what_was_not_answered_is_asked_again(void **state)
+{
+    char path[160];
+
+    (void)state;
+    stub_open(&stub, 1);
+    answer(path, "cannot open the driver");
+    stub_start_node(&stub, 0, "--devices", "auto+cpu:2", NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    assert_true(stub.nodes[0].devices == 2 && stub.nodes[0].gpus == 0);
+    assert_non_null(strstr(stub.nodes[0].problems[1], "the list of GPUs"));
+    answer_with_gpus("GPU-none");
+    stub_until(&stub, stub.nodes[0].hellos == 2); /* by itself */
+    assert_true(stub.nodes[0].devices == 5 && stub.nodes[0].gpus == 3);
+    for (int i = 0; i < 5; i++)
+        assert_string_equal(stub.nodes[0].problems[i], "");
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+}
+
+/* Goal: the controller cannot give the GPU that broke to the next job. Method: the driver takes its
+ * time; the end must not be shown before it has answered, and behind the new hello. */
+static void the_end_of_an_attempt_waits_for_news_of_its_gpu(void **state)
+{
+    char path[160], broken[200];
+
+    (void)state;
+    stub_open(&stub, 1);
+    stub.cuda = true;
+    mode(0, "wait");
+    mode(1, "wait");
+    assert_int_equal(setenv("FAKE_BROKEN", stub.root, 1), 0);
+    answer_with_gpus("GPU-none");
+    stub_start_node(&stub, 0, "--devices", "cuda", NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, runs(0) && stub.steps > 0);
+    answer(path, "hang");
+    (void)snprintf(broken, sizeof broken, "%s/GPU-b", stub.root);
+    assert_int_equal(hd_file_write_atomic(broken, "", 0, 0644), HD_OK);
+    stub_until(&stub, stub.exits == 2 && is(0, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STOPPING));
+    stub_run_for(&stub, 700);
+    assert_false(ended(0));
+    answer_with_gpus("GPU-b");
+    stub_signal_node(&stub, 0, SIGHUP);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_RANK_EXIT);
+    assert_int_equal(stub.nodes[0].hellos, 2);
+    assert_string_equal(stub.nodes[0].uuids[2], "GPU-b");
+    assert_string_equal(stub.nodes[0].problems[2], "it is lost");
+    assert_string_equal(stub.nodes[0].problems[0], "");
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_BROKEN"), 0);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+}
+
 static void ranks_of_two_nodes_meet_through_the_controller(void **state)
 {
     (void)state;
@@ -555,6 +660,9 @@ int main(void)
         cmocka_unit_test(a_plan_that_does_not_fit_the_node_fails_to_launch),
         cmocka_unit_test(ranks_get_the_gpus_of_the_plan),
         cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
+        cmocka_unit_test(cores_wait_until_the_gpus_are_known),
+        cmocka_unit_test(what_was_not_answered_is_asked_again),
+        cmocka_unit_test(the_end_of_an_attempt_waits_for_news_of_its_gpu),
         cmocka_unit_test(ranks_of_two_nodes_meet_through_the_controller),
         cmocka_unit_test(pieces_of_logs_come_on_request),
         cmocka_unit_test(only_the_named_checkpoint_is_removed),

@@ -14,12 +14,15 @@
  *   stopped    ends with 10, though nobody told it to stop
  *   frozen     stops itself by SIGSTOP
  *   parent     starts a process of its own session that ignores SIGTERM, then as wait
- *   broken     fails as a rank does whose GPU has gone
+ *
+ * A file FAKE_BROKEN/UUID breaks that GPU: a rank that has it and waits fails as one does whose GPU
+ * has gone.
  *
  * FAKE_GPUS is what it says of GPUs: a list as JSON, or the file that has it, which may be another
  * each time. "hang" is a driver that does not answer.
  */
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,11 +60,24 @@ static int finish(struct hd_link *link)
     return HD_LINK_EXIT_COMPLETED;
 }
 
+static bool gpu_is_broken(void)
+{
+    const char *folder = getenv("FAKE_BROKEN"), *uuid = getenv("CUDA_VISIBLE_DEVICES");
+    char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/%s", folder ? folder : "", uuid ? uuid : "");
+    return folder && uuid && access(path, F_OK) == 0;
+}
+
 static int wait_for_stop(struct hd_link *link)
 {
     int64_t step = 0;
 
     while (hd_link_poll(link) != HD_LINK_COMMAND_STOP) {
+        if (gpu_is_broken()) {
+            hd_link_report_failure(link, HD_UNAVAILABLE, -1, "", "the GPU is gone");
+            return HD_LINK_EXIT_FAILED;
+        }
         report_step(link, ++step);
         (void)usleep(PAUSE_US);
     }
@@ -141,10 +157,6 @@ static int behave(struct hd_link *link, const char *rank, const char *mode)
         return HD_LINK_EXIT_BAD_INPUT;
     if (strcmp(mode, "fail") == 0) {
         hd_link_report_failure(link, HD_IO, atoi(rank), "all_reduce", "the disk is full");
-        return HD_LINK_EXIT_FAILED;
-    }
-    if (strcmp(mode, "broken") == 0) {
-        hd_link_report_failure(link, HD_UNAVAILABLE, atoi(rank), "", "the GPU is gone");
         return HD_LINK_EXIT_FAILED;
     }
     if (strcmp(mode, "echo") == 0)
