@@ -205,14 +205,36 @@ extern "C" enum hd_status hd_cuda_comm_combine(struct hd_stream *stream,
 
 /* ---- rows by counts that are on the device ---- */
 
-/* Every block works out the same bounds and places from the counts, members^2 of them; then all
- * threads copy units of 1, 4 or 16 bytes: each row is read and written once. */
+enum { EXCHANGE_UNROLL = 4 };
+
+/* By `lanes` threads side by side, each with several units in flight. */
 template <typename U>
-__global__ void exchange_rows_kernel(struct hd_exchange_rows_args a)
+static __device__ __forceinline__ void copy_row(U *out, const U *from, int64_t units, int lane,
+                                                int lanes)
+{
+    for (int64_t i = lane; i < units; i += EXCHANGE_UNROLL * lanes) {
+        U x[EXCHANGE_UNROLL];
+
+#pragma unroll
+        for (int u = 0; u < EXCHANGE_UNROLL; u++)
+            if (i + u * lanes < units)
+                x[u] = from[i + u * lanes];
+#pragma unroll
+        for (int u = 0; u < EXCHANGE_UNROLL; u++)
+            if (i + u * lanes < units)
+                out[i + u * lanes] = x[u];
+    }
+}
+
+/* Every block works out the same bounds and places from the counts, members^2 of them; then `lanes`
+ * threads, a warp or a part of one, copy a row in units of 1, 4 or 16 bytes: each row is read and
+ * written once. Where a row comes from is found once for each row. */
+template <typename U>
+__global__ void exchange_rows_kernel(struct hd_exchange_rows_args a, int lanes)
 {
     const int P = a.members, t = static_cast<int>(threadIdx.x);
     const int64_t units = a.row_bytes / static_cast<int64_t>(sizeof(U));
-    const int64_t stride = (int64_t)gridDim.x * blockDim.x;
+    const int64_t rows_at_once = (int64_t)gridDim.x * (THREADS / lanes);
     HD_SHARED(int32_t, counts, HD_COMBINE_MAX * HD_COMBINE_MAX);
     HD_SHARED(int64_t, from_row, HD_COMBINE_MAX);
     HD_SHARED(int64_t, to_row, HD_COMBINE_MAX + 1);
@@ -247,36 +269,46 @@ __global__ void exchange_rows_kernel(struct hd_exchange_rows_args a)
         *a.overflow = 1;
     if (bad)
         return;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + t; i < to_row[P] * units; i += stride) {
-        const int64_t row = i / units;
-
+    for (int64_t row = blockIdx.x * (int64_t)(THREADS / lanes) + t / lanes; row < to_row[P];
+         row += rows_at_once) {
         while (row >= to_row[m + 1])
             m++;
-        static_cast<U *>(a.out)[i] =
-            static_cast<const U *>(a.send[m])[(from_row[m] + row - to_row[m]) * units + i % units];
+        copy_row(static_cast<U *>(a.out) + row * units,
+                 static_cast<const U *>(a.send[m]) + (from_row[m] + row - to_row[m]) * units, units,
+                 t % lanes, lanes);
     }
+}
+
+template <typename U>
+static enum hd_status exchange_by(struct hd_cuda_stream *s,
+                                  const struct hd_exchange_rows_args *args)
+{
+    const int64_t units = args->row_bytes / static_cast<int64_t>(sizeof(U));
+    const int64_t rows = args->recv_rows_max[args->index];
+    int lanes = 1;
+
+    while (lanes < 32 && lanes < units)
+        lanes *= 2;
+    /* the counts are looked at in any case */
+    return HD_LAUNCH(s, exchange_rows_kernel<U>, grid_for(s, rows ? rows * lanes : 1),
+                     dim3(THREADS), 0, *args, lanes);
 }
 
 extern "C" enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
                                                      const struct hd_exchange_rows_args *args)
 {
     struct hd_cuda_stream *s = reinterpret_cast<struct hd_cuda_stream *>(stream);
+    const enum hd_status st = hd_cuda_use(s->cuda->device);
     uintptr_t bits =
         reinterpret_cast<uintptr_t>(args->out) | static_cast<uintptr_t>(args->row_bytes);
-    int64_t bytes = args->recv_rows_max[args->index] * args->row_bytes;
-    const enum hd_status st = hd_cuda_use(s->cuda->device);
 
     if (st)
         return st;
     for (int m = 0; m < args->members; m++)
         bits |= reinterpret_cast<uintptr_t>(args->send[m]);
-    if (bytes == 0)
-        bytes = 1; /* the counts are looked at in any case */
     if (bits % 16 == 0)
-        return HD_LAUNCH(s, exchange_rows_kernel<uint4>, grid_for(s, (bytes + 15) / 16),
-                         dim3(THREADS), 0, *args);
+        return exchange_by<uint4>(s, args);
     if (bits % 4 == 0)
-        return HD_LAUNCH(s, exchange_rows_kernel<uint32_t>, grid_for(s, (bytes + 3) / 4),
-                         dim3(THREADS), 0, *args);
-    return HD_LAUNCH(s, exchange_rows_kernel<uint8_t>, grid_for(s, bytes), dim3(THREADS), 0, *args);
+        return exchange_by<uint32_t>(s, args);
+    return exchange_by<uint8_t>(s, args);
 }

@@ -10,7 +10,7 @@
 
 template <typename T>
 struct dropout {
-    static constexpr int UNROLL = 2;
+    static constexpr int UNROLL = 4;
     template <int V>
     struct in {
         pack<T, V> x;

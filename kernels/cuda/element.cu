@@ -130,7 +130,7 @@ struct recoded<float, f16> {
 /* N columns from rows of one distance to rows of another. A flat tensor is one row. */
 template <typename To, typename From>
 struct copy {
-    static constexpr int UNROLL = sizeof(To) + sizeof(From) > 4 ? 2 : 4;
+    static constexpr int UNROLL = sizeof(From) < sizeof(To) ? 8 : 4; /* 64 bytes in flight */
     template <int V>
     struct in {
         pack<From, V> x;
@@ -160,9 +160,10 @@ struct copy {
     }
 };
 
-/* Of two encodings the shorter one fills 16 bytes. */
+/* Of two encodings the longer one fills 16 bytes: then a warp's access to either is whole lines.
+ * Were it two times 16 bytes for a lane, each access would touch half of every sector. */
 template <typename To, typename From>
-constexpr int copy_wide = pack_wide<To> > pack_wide<From> ? pack_wide<To> : pack_wide<From>;
+constexpr int copy_wide = pack_wide<To> < pack_wide<From> ? pack_wide<To> : pack_wide<From>;
 
 template <typename To, typename From>
 static enum hd_status cast_to(struct hd_cuda_stream *s, const struct hd_cast_args *a)

@@ -93,7 +93,7 @@ enum {
     ADD_THREADS = 256,
     ADD_WARPS = ADD_THREADS / 32,
     ADD_RESIDENT = 3,
-    ADD_UNROLL = 2,
+    ADD_UNROLL = 4,
     GROUP_MAX = 8 /* indices that a warp takes at a time */
 };
 
@@ -387,7 +387,7 @@ extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
     if (a->V == 0 || a->C == 0)
         return HD_OK;
     HD_CUDA_FLOATS(a->dtype, T, {
-        constexpr int wide = pack_wide<T>;
+        constexpr int wide = pack_wide<float>; /* so that a warp's sums are whole lines, too */
 
         if (pack_fits<T, wide>(a->dout, a->C) && pack_fits<float, wide>(a->dweight, a->C))
             return embedding_backward<wide, T>(s, a, sorted);

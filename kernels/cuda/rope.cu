@@ -6,7 +6,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/pack.cuh"
 
-enum { ROPE_THREADS = 256, ROPE_RESIDENT = 2, ROPE_HEADS = 8, ROPE_UNROLL = 2 };
+enum { ROPE_THREADS = 256, ROPE_RESIDENT = 2, ROPE_HEADS = 8, ROPE_UNROLL = 4 };
 
 template <typename T>
 struct rope {
@@ -22,6 +22,7 @@ template <typename T, int V>
 static __global__ void __launch_bounds__(ROPE_THREADS, ROPE_RESIDENT) turn(struct rope<T> a)
 {
     const int64_t half = a.D / 2, packs = half / V, parts = (a.H + ROPE_HEADS - 1) / ROPE_HEADS;
+    constexpr int W = V == 1 ? 1 : 4; /* angles' numbers at once: two for each of V pairs */
     const int64_t count = a.R * parts * packs;
 
     for (int64_t n = (int64_t)blockIdx.x * ROPE_THREADS + threadIdx.x; n < count;
@@ -33,9 +34,15 @@ static __global__ void __launch_bounds__(ROPE_THREADS, ROPE_RESIDENT) turn(struc
         float cosine[V], sine[V];
 
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            cosine[j] = table[2 * j];
-            sine[j] = table[2 * j + 1] * a.sign;
+        for (int j = 0; j < 2 * V; j += W) {
+            const pack<float, W> angles = pack_load<W>(table + j);
+
+#pragma unroll
+            for (int k = 0; k < W; k++)
+                if ((j + k) % 2)
+                    sine[(j + k) / 2] = angles.at[k] * a.sign;
+                else
+                    cosine[(j + k) / 2] = angles.at[k];
         }
         for (int64_t h = first; h < last; h += ROPE_UNROLL) {
             pack<T, V> x[ROPE_UNROLL], y[ROPE_UNROLL];
@@ -80,7 +87,9 @@ extern "C" enum hd_status hd_cuda_rope(struct hd_cuda_stream *s, const struct hd
         if (pairs == 0)
             return HD_OK;
         HD_PACK_WIDTH(
-            (pack_fits_wide<T>(a->D / 2, a->x) && pack_fits_wide<T>(a->ldx, NULL)), T, V,
+            (pack_fits_wide<T>(a->D / 2, a->x) && pack_fits_wide<T>(a->ldx, NULL) &&
+             pack_fits<float, 4>(a->table, 0)),
+            T, V,
             return HD_LAUNCH(s, (turn<T, V>),
                              dim3(grid_of(s, divide_up(a->R * parts * (a->D / 2 / V), ROPE_THREADS),
                                           ROPE_RESIDENT)),

@@ -32,12 +32,20 @@ struct row_sums {
 
 enum { SUMS_THREADS = 256, SUMS_UNROLL = 4, SUMS_WARPS = 16 };
 
+/* Where word i lies in shared memory: lanes that store V columns each, V words apart, meet in V
+ * banks of 32 otherwise. */
+static __device__ __host__ __forceinline__ constexpr int sums_place(int i)
+{
+    return i + i / 32;
+}
+
 template <typename Terms, int V>
 static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     sum_rows(Terms terms, float *partial, int64_t R, int64_t N, int64_t chunk_rows, int lanes)
 {
     constexpr int OUTPUTS = Terms::OUTPUTS;
-    HD_SHARED(float, shared, SUMS_THREADS *V *OUTPUTS); /* [groups, OUTPUTS, lanes * V] */
+    HD_SHARED(float, shared,
+              sums_place(SUMS_THREADS * V * OUTPUTS)); /* [groups, OUTPUTS, lanes * V] */
     const int groups = SUMS_THREADS / lanes, columns = lanes * V;
     const int lane = (int)threadIdx.x % lanes, group = (int)threadIdx.x / lanes;
     const int64_t left = (int64_t)blockIdx.x * columns, c = left + lane * V;
@@ -62,14 +70,14 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     for (int o = 0; o < OUTPUTS; o++)
 #pragma unroll
         for (int j = 0; j < V; j++)
-            shared[(group * OUTPUTS + o) * columns + lane * V + j] = sums[o][j];
+            shared[sums_place((group * OUTPUTS + o) * columns + lane * V + j)] = sums[o][j];
     __syncthreads();
     for (int i = (int)threadIdx.x; i < OUTPUTS * columns; i += SUMS_THREADS) {
         const int64_t column = left + i % columns;
         float sum = 0;
 
         for (int g = 0; g < groups; g++)
-            sum += shared[g * OUTPUTS * columns + i];
+            sum += shared[sums_place(g * OUTPUTS * columns + i)];
         if (column < N)
             partial[((int64_t)blockIdx.y * OUTPUTS + i / columns) * N + column] = sum;
     }

@@ -347,9 +347,13 @@ static inline float rsqrtf(float x)
 }
 
 /* Names that the C library has, too, with another meaning. */
-#define __expf(x)        expf(x)
-#define __logf(x)        logf(x)
-#define __fdividef(x, y) ((x) / (y))
+#define __expf(x) expf(x)
+#define __logf(x) logf(x)
+
+static inline float __fdividef(float x, float y) /* 0 where 1 / y is no normal number */
+{
+    return fabsf(y) > 0x1p126f ? x * 0.0f : x / y;
+}
 
 static inline float __fmaf_rn(float a, float b, float c)
 {
