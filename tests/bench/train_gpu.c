@@ -68,33 +68,53 @@ static FILE *start_torch(const char *python, const struct gpu_case *c, const str
     return fdopen(ends[0], "r");
 }
 
-/* What it is, then its steps' milliseconds, then its peak in MiB. */
+/* What it printed: what it is, then its steps' milliseconds, then its peak in MiB and its loss. */
+struct torch_report {
+    char about[256];
+    double ms[TRAIN_GPU_STEPS_MAX], mib, loss;
+};
+
+static bool read_torch(FILE *from, int steps, struct torch_report *ret_report)
+{
+    struct torch_report *r = ret_report;
+
+    if (!from || !fgets(r->about, sizeof r->about, from))
+        return false;
+    r->about[strcspn(r->about, "\n")] = '\0';
+    for (int i = 0; i < steps; i++)
+        if (fscanf(from, "%lf", &r->ms[i]) != 1)
+            return false;
+    return fscanf(from, "%lf %lf", &r->mib, &r->loss) == 2;
+}
+
+/* Without PyTorch, ours stands alone. */
 static void torch(const char *python, const struct gpu_case *c, const struct gpu_run *run,
                   double ours_ms)
 {
     const double tokens = (double)(c->global_batch * c->context);
-    double ms[TRAIN_GPU_STEPS_MAX], least = 1e30, most = 0, median, mib;
-    char about[512];
+    struct torch_report r = {.mib = 0};
+    double least = 1e30, most = 0, median;
     pid_t pid;
     FILE *from = start_torch(python, c, run, &pid);
+    const bool complete = read_torch(from, run->steps, &r);
     int status;
 
-    if (!from || !fgets(about, sizeof about, from))
-        die("torch", "did not start");
-    for (int i = 0; i < run->steps; i++) {
-        if (fscanf(from, "%lf", &ms[i]) != 1)
-            die("torch", "ended early");
-        least = ms[i] < least ? ms[i] : least;
-        most = ms[i] > most ? ms[i] : most;
-    }
-    if (fscanf(from, "%lf", &mib) != 1)
-        die("torch", "ended early");
-    (void)fclose(from);
+    if (from)
+        (void)fclose(from);
     (void)waitpid(pid, &status, 0);
-    median = train_gpu_median(ms, run->steps);
-    printf("  torch          %9.2f ms a step (%.2f .. %.2f) %9.0f tokens/s  peak %.0f MiB\n",
-           median, least, most, tokens / median * 1e3, mib);
-    printf("  torch is %s  torch / ours %.3f\n", about, median / ours_ms);
+    if (!complete) {
+        printf("  torch          did not get through its steps; what it said is above\n");
+        return;
+    }
+    for (int i = 0; i < run->steps; i++) {
+        least = r.ms[i] < least ? r.ms[i] : least;
+        most = r.ms[i] > most ? r.ms[i] : most;
+    }
+    median = train_gpu_median(r.ms, run->steps);
+    printf("  torch          %9.2f ms a step (%.2f .. %.2f) %9.0f tokens/s  peak %.0f MiB  "
+           "loss %.4f\n",
+           median, least, most, tokens / median * 1e3, r.mib, r.loss);
+    printf("  torch is %s; torch / ours %.3f\n", r.about, median / ours_ms);
 }
 
 /* ---- the command ---- */

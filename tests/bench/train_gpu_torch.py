@@ -1,11 +1,20 @@
 """The PyTorch side of train_gpu: the same model, data shapes and update, at PyTorch's best.
 
     train_gpu_torch.py FAMILY fp32|bf16 LAYERS HIDDEN HEADS KV_HEADS HEAD_WIDTH FFN VOCAB CONTEXT
-                       MICRO_BATCH GLOBAL_BATCH WARM_UP STEPS
+                       MICRO_BATCH GLOBAL_BATCH WARM_UP STEPS [cuda|cpu]
 
 Says one line about itself, then the milliseconds of each step, then the peak of allocated memory in
-MiB. What is at its best: torch.compile, fused AdamW, scaled_dot_product_attention with grouped heads,
-autocast to bf16 over fp32 weights, a vocabulary padded to a multiple of 128, gradients set to None.
+MiB and the last step's loss. What is at its best: torch.compile, fused AdamW,
+scaled_dot_product_attention with grouped heads, autocast to bf16 over fp32 weights, a vocabulary
+padded to a multiple of 128, gradients set to None.
+
+A step is what ours is: GLOBAL_BATCH sequences in parts of MICRO_BATCH, random tokens that change with
+the step, gradients summed in fp32, clipped at 1, AdamW with decay for matrices alone over fp32
+weights and moments, the loss read by the host. What differs: autocast rounds weights to bf16 in every
+part (ours once a step), norms and the loss compute in fp32 (ours in fp32 from and to bf16), and the
+logits of a part are there all at once (ours in pieces of 64 MiB).
+
+On a cpu it only shows that it runs.
 """
 
 import sys
@@ -17,10 +26,10 @@ from torch.nn import functional as F
 
 family, precision = sys.argv[1:3]
 (layers, hidden, heads, kv_heads, width, ffn, vocab, context, micro, batch, warm_up,
- steps) = (int(a) for a in sys.argv[3:])
+ steps) = (int(a) for a in sys.argv[3:15])
+device = sys.argv[15] if len(sys.argv) > 15 else "cuda"
 gpt2 = family == "gpt2"
 padded = (vocab + 127) // 128 * 128
-device = "cuda"
 torch.manual_seed(1)
 torch.set_float32_matmul_precision("high" if precision == "bf16" else "highest")
 
@@ -98,24 +107,26 @@ data = torch.randint(0, vocab, (4, batch, context + 1), device=device)
 
 def step(i):
     update.zero_grad(set_to_none=True)
+    total = 0
     for part in data[i % len(data)].split(micro):
         with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
             loss = run(part[:, :-1], part[:, 1:]) * (len(part) / batch)
         loss.backward()
+        total = total + loss.detach()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     update.step()
-    return loss.item()
+    return total.item()
 
 
 for i in range(warm_up):
     step(i)
-print(f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, compiled", flush=True)
+on = f"CUDA {torch.version.cuda}" if device == "cuda" else device
+print(f"PyTorch {torch.__version__}, {on}, compiled", flush=True)
 times = []
 for i in range(steps):
-    torch.cuda.synchronize()
     begin = time.perf_counter()
-    step(i)
-    torch.cuda.synchronize()
+    loss = step(i)  # the host has it when the update is done: .item() waits for its stream
     times.append((time.perf_counter() - begin) * 1e3)
 print(*(f"{t:.3f}" for t in times))
-print(f"{torch.cuda.max_memory_allocated() / 2**20:.0f}", flush=True)
+peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
+print(f"{peak / 2**20:.0f} {loss:.4f}", flush=True)
