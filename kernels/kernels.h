@@ -28,7 +28,7 @@
 #include "base/status.h"
 
 enum {
-    HD_KERNEL_ABI = 4,          /* raised when an argument struct or a function of the table
+    HD_KERNEL_ABI = 5,          /* raised when an argument struct or a function of the table
                                    changes its meaning */
     HD_TENSOR_ALIGN = 64,       /* every tensor starts on such a bound */
     HD_GRAD_CHUNK = 64 * 1024,  /* elements per term of the gradient norm (DESIGN: fixed chunks) */
@@ -917,12 +917,47 @@ struct hd_traits {
     int multiprocessors;
     int capability;       /* 80, 90, 100: major * 10 + minor */
     int64_t memory_bytes; /* of the device */
+    /* of it, beside all that is reserved: by a process (context, kernels, libraries), and by each
+     * communicator of NCCL. Assumed (HD_GPU_PROCESS_BYTES ..) unless somebody has measured them. */
+    int64_t process_bytes, communicator_bytes;
+    bool process_measured;
 };
 
 static inline bool hd_traits_is_cuda(const struct hd_traits *traits)
 {
     return traits->multiprocessors > 0;
 }
+
+/* The stated constants: what the device's memory is used for that no plan knows to the byte.
+ * Assumptions, not measured with Heddle on a GPU: half a GiB per context is what others report, and
+ * as much again is left for kernels that are loaded late and for stacks; a communicator has buffers
+ * of NCCL_BUFFSIZE (4 MiB) and two smaller ones per channel and peer, for some tens of these. */
+enum { HD_GPU_PROCESS_BYTES = 1 << 30, HD_GPU_COMMUNICATOR_BYTES = 512 << 20 };
+
+/* The traits of a GPU follow from these three; the backend that opens one adds versions to isa and
+ * library. library: whether a library multiplies. */
+void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes, bool library,
+                      struct hd_traits *ret_traits);
+
+/* A GPU as its maker's data sheet has it: to plan where there is none, and for the rate that MFU is
+ * quoted against. What a driver leaves of the memory differs from it by a few percent, either way.
+ */
+struct hd_gpu_kind {
+    const char *word; /* on the command line: "h100-pcie" */
+    const char *name; /* words of the name that the runtime has for it; of several kinds with the
+                         same ones the rates are equal, and else the first kind counts whose words
+                         a name contains */
+    const char *text; /* for people: "H100 PCIe 80 GB" */
+    int multiprocessors, capability, memory_gb; /* 10^9 bytes */
+    double memory_gb_per_s;
+    double half, tf32, single; /* 10^12 operations per second: bf16 and f16, and TF32, dense, on
+                                  tensor cores; fp32 without them */
+};
+const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count);
+const struct hd_gpu_kind *hd_gpu_kind_find(const char *word); /* NULL: unknown */
+/* What it is sold with for products of this encoding, in operations per second. */
+double hd_gpu_kind_rate(const struct hd_gpu_kind *kind, enum hd_dtype dtype, bool tf32);
+void hd_gpu_kind_traits(const struct hd_gpu_kind *kind, struct hd_traits *ret_traits);
 
 /* Traits as one word, for the program that plans and cannot look at the device itself. Both sides
  * are one build: HD_INVALID for the word of another. */
@@ -1006,7 +1041,11 @@ struct hd_exchange_rows_args {
  * All functions but those of events and streams of different ranks belong to the thread of the
  * rank. Backends on several devices may be in one process: a function minds which device its
  * backend, stream or event is of, whichever thread calls it and whatever it used before. */
-struct hd_event;      /* a point in the order of a stream */
+struct hd_event; /* a point in the order of a stream */
+struct hd_device_memory {
+    int64_t total_bytes, free_bytes; /* of the device, which other processes may use, too */
+    int64_t reserved_bytes; /* by `reserve` of this backend and not released: whole pages */
+};
 struct hd_nccl_table; /* kernels/nccl.h */
 struct hd_device_table {
     /* Device memory of zeros, whole pages of traits.page_bytes at a bound of 256 bytes at least. A
@@ -1017,6 +1056,8 @@ struct hd_device_table {
     enum hd_status (*reserve)(struct hd_backend *backend, int64_t size_bytes, bool host_reachable,
                               void **ret_base);
     void (*release)(struct hd_backend *backend, void *base);
+    /* As it is now; not within a step. */
+    enum hd_status (*memory)(struct hd_backend *backend, struct hd_device_memory *ret_memory);
     /* In the stream's order. `host` may change when write returns; after read it holds the bytes as
      * they were behind everything launched so far. copy stays on the device. */
     enum hd_status (*write)(struct hd_stream *stream, void *device, const void *host,

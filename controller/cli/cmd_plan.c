@@ -1,5 +1,6 @@
 /* plan: what a job will take, before anything runs. The layout is built here, in this process; what
- * the device is like says `heddle-worker device`, the program that would compute.
+ * the device is like says `heddle-worker device`, the program that would compute, or for GPUs that
+ * are not here the data sheet of their kind.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@
 struct asked {
     Heddle__V1__JobSpec *spec;
     int64_t devices, threads;
-    char override[96];     /* "resources.devices=4" of --devices */
+    char override[96];              /* "resources.devices=4" of --devices */
+    const struct hd_gpu_kind *kind; /* of --devices; NULL: cores, or what this machine has */
     int64_t between_bytes; /* of a rank more, if the others are on several nodes; 0: none */
     struct hd_traits traits;
     struct hd_arena arena;
@@ -29,36 +31,60 @@ struct asked {
 
 /* ---- the device ---- */
 
-/* --devices cpu:N[:T]; it stands for the last --set of resources.devices, so that the rules of the
- * job file see it. */
+static int refuse_devices(const char *text)
+{
+    struct hd_text words = {0};
+    size_t count;
+    const struct hd_gpu_kind *kinds = hd_gpu_kinds(&count);
+    int code;
+
+    for (size_t i = 0; i < count; i++)
+        hd_text_add(&words, "%s%s", i ? ", " : "", kinds[i].word);
+    code = cli_usage(
+        "--devices %s: say cpu:N or cpu:N:T, N devices (1 to %d) of T threads, or KIND:N, "
+        "N GPUs of one of these kinds: %s",
+        text, HD_JOB_RANKS_MAX, words.failed ? "" : words.data);
+    hd_text_free(&words);
+    return code;
+}
+
+static bool add_override(struct cli_list *overrides, const char *text)
+{
+    if (overrides->count == sizeof overrides->items / sizeof overrides->items[0])
+        return false;
+    overrides->items[overrides->count++] = text;
+    return true;
+}
+
+/* --devices cpu:N[:T] or KIND:N; it stands for the last --set of resources.devices and
+ * resources.device, so that the rules of the job file see it. */
 static int read_devices(const char *text, struct asked *a, struct cli_list *overrides)
 {
-    char copy[64], *rest = copy, *kind, *count, *threads;
+    char copy[64], *rest = copy, *word, *count, *threads;
+    bool cpu;
 
     if (!text)
         return CLI_CONTINUE;
     (void)snprintf(copy, sizeof copy, "%s", text);
-    kind = strsep(&rest, ":");
+    word = strsep(&rest, ":");
     count = strsep(&rest, ":");
     threads = strsep(&rest, ":");
-    if (rest || strcmp(kind, "cpu") != 0 || !count ||
+    cpu = strcmp(word, "cpu") == 0;
+    a->kind = hd_gpu_kind_find(word);
+    if (rest || !(cpu || a->kind) || !count ||
         hd_text_to_int64(count, 1, HD_JOB_RANKS_MAX, &a->devices) ||
-        (threads && hd_text_to_int64(threads, 1, 4096, &a->threads)))
-        return cli_usage("--devices %s: say cpu:N or cpu:N:T, N devices (1 to %d) of T threads",
-                         text, HD_JOB_RANKS_MAX);
-    if (overrides->count == sizeof overrides->items / sizeof overrides->items[0])
-        return cli_usage("--devices cannot stand beside so many --set; leave one out");
+        (threads && (!cpu || hd_text_to_int64(threads, 1, 4096, &a->threads))))
+        return refuse_devices(text);
     (void)snprintf(a->override, sizeof a->override, "resources.devices=%s", count);
-    overrides->items[overrides->count++] = a->override;
+    if (!add_override(overrides, a->override) ||
+        !add_override(overrides, cpu ? "resources.device=cpu" : "resources.device=cuda"))
+        return cli_usage("--devices cannot stand beside so many --set; leave one out");
     return CLI_CONTINUE;
 }
 
-/* What --devices says is the CPU's; else the job decides, and auto is GPUs where this machine has
- * some. */
+/* Auto is GPUs where this machine has some. */
 static const char *device_of(const struct asked *a)
 {
-    if (a->override[0])
-        return "cpu";
     switch (a->spec->resources->device) {
     case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU:
         return "cpu";
@@ -98,7 +124,8 @@ static enum hd_status ask_worker(struct asked *a)
     }
     if (!st && status && strcmp(device_of(a), "cuda") == 0)
         st = hd_err(HD_UNSUPPORTED, "resources.device: cuda: no GPU of this machine can be used; "
-                                    "plan where there is one, or give --devices cpu:N");
+                                    "plan where there is one, or give --devices KIND:N, as h100:8, "
+                                    "or cpu:N");
     else if (!st && status)
         st = hd_err(HD_IO, "%s device failed", program.data);
     if (!st) {
@@ -118,6 +145,14 @@ static enum hd_status ask_worker(struct asked *a)
     hd_text_free(&program);
     hd_text_free(&answer);
     return st;
+}
+
+static enum hd_status find_traits(struct asked *a)
+{
+    if (!a->kind)
+        return ask_worker(a);
+    hd_gpu_kind_traits(a->kind, &a->traits);
+    return HD_OK;
 }
 
 /* ---- the plan ---- */
@@ -156,6 +191,24 @@ static enum hd_status resolve(struct asked *a)
                                              : HEDDLE__V1__PRECISION__PRECISION_FP32;
     st = hd_spec_resolve(spec, &plan, &attempt, &a->arena, &a->job);
     return st ? st : hd_plan_build(&a->job, &a->traits, &a->arena, &a->plan);
+}
+
+/* What a step's products and bytes would take at the rates of a data sheet, in milliseconds. */
+struct sheet_times {
+    double products, memory;
+};
+
+static double sheet_rate(const struct asked *a)
+{
+    return hd_gpu_kind_rate(a->kind, hd_layout_compute_dtype(&a->job), a->job.tf32);
+}
+
+static struct sheet_times sheet_times(const struct asked *a, const struct hd_dry *step)
+{
+    const double bytes = (double)(step->costs.read_bytes + step->costs.write_bytes);
+
+    return (struct sheet_times){1e3 * step->gemm_flops / sheet_rate(a),
+                                1e3 * bytes / (1e9 * a->kind->memory_gb_per_s)};
 }
 
 /* ---- for programs ---- */
@@ -206,6 +259,12 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct asked *a)
     hd_json_add_int64(w, "read_bytes", r->step.costs.read_bytes);
     hd_json_add_int64(w, "write_bytes", r->step.costs.write_bytes);
     show_communication(w, &r->step);
+    if (a->kind) {
+        const struct sheet_times t = sheet_times(a, &r->step);
+
+        hd_json_add_real(w, "data_sheet_products_ms", t.products);
+        hd_json_add_real(w, "data_sheet_memory_ms", t.memory);
+    }
     hd_json_end(w, '}');
 }
 
@@ -252,7 +311,19 @@ static void print_memory(const struct cli *cli, const struct hd_memory *m, struc
     table_done(&table);
 }
 
-static void print_step(const struct hd_dry *step, int world, struct hd_text *out)
+static void print_sheet(const struct asked *a, const struct hd_dry *step, struct hd_text *out)
+{
+    const struct sheet_times t = sheet_times(a, step);
+
+    hd_text_add(out,
+                "          at the rates of its data sheet, which nothing reaches: products %.3g ms "
+                "(%.4g TFLOP/s, %s), bytes %.3g ms (%.4g GB/s)\n",
+                t.products, 1e-12 * sheet_rate(a), a->job.precision, t.memory,
+                a->kind->memory_gb_per_s);
+}
+
+static void print_step(const struct asked *a, const struct hd_dry *step, int world,
+                       struct hd_text *out)
 {
     char read_text[32], write_text[32], bytes[32];
 
@@ -262,6 +333,8 @@ static void print_step(const struct hd_dry *step, int world, struct hd_text *out
                 "  a step: %.4g FLOP, of which %.4g in matrix products; at least %s read, "
                 "%s written\n",
                 step->costs.flops, step->gemm_flops, read_text, write_text);
+    if (a->kind)
+        print_sheet(a, step, out);
     for (int g = 0; world > 1 && g < HD_GROUP_COUNT; g++)
         for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
             if (!step->calls[g][k])
@@ -321,7 +394,7 @@ static void print_people(const struct cli *cli, const struct asked *a, struct hd
     cli_format_count((double)p->parameters, count);
     (void)snprintf(precision, sizeof precision, "%.20s", a->job.precision);
     hd_text_add(out, "%s: %s parameters; %d rank%s on %s (%s)", a->job.name, count, p->world,
-                p->world == 1 ? "" : "s", a->job.device, a->traits.isa);
+                p->world == 1 ? "" : "s", a->kind ? a->kind->text : a->job.device, a->traits.isa);
     if (!hd_traits_is_cuda(&a->traits))
         hd_text_add(out, ", %lld thread%s each", (long long)a->threads, a->threads == 1 ? "" : "s");
     hd_text_add(out, "; ");
@@ -333,13 +406,16 @@ static void print_people(const struct cli *cli, const struct asked *a, struct hd
             continue;
         all += hd_memory_total(&p->ranks[r].memory) * name_ranks(p, r, out);
         print_memory(cli, &p->ranks[r].memory, out);
-        print_step(&p->ranks[r].step, p->world, out);
+        print_step(a, &p->ranks[r].step, p->world, out);
     }
     hd_text_format_bytes(all, all_text);
     hd_text_format_bytes(hd_traits_is_cuda(&a->traits) ? a->traits.memory_bytes : machine,
                          machine_text);
     hd_text_add(out, "\nall ranks: %s; %s has %s\n", all_text,
-                hd_traits_is_cuda(&a->traits) ? "a GPU" : "this machine", machine_text);
+                a->kind                         ? "one by its data sheet"
+                : hd_traits_is_cuda(&a->traits) ? "a GPU"
+                                                : "this machine",
+                machine_text);
     if (a->between_bytes) {
         hd_text_format_bytes(a->between_bytes, all_text);
         hd_text_add(out, "on several nodes each takes %s more, for messages between them\n",
@@ -368,7 +444,7 @@ int cli_plan(struct cli *cli, int argc, char **argv)
         code = cli_read_spec(cli->args[0], &overrides, &a->spec);
     if (code == CLI_CONTINUE) {
         fill_devices(a);
-        st = ask_worker(a);
+        st = find_traits(a);
         if (!st)
             st = resolve(a);
         code = st ? cli_fail(st) : CLI_CONTINUE;

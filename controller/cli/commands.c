@@ -52,20 +52,25 @@ static const char validate_help[] =
     "  heddle validate job.yaml -o json\n";
 
 static const char plan_help[] =
-    "Usage: heddle plan FILE|- [--devices cpu:N[:T]] [--set KEY=VALUE]... [-o FORMAT]\n"
+    "Usage: heddle plan FILE|- [--devices cpu:N[:T]|KIND:N] [--set KEY=VALUE]... [-o FORMAT]\n"
     "\n"
     "Says what each rank of a job will take, and starts nothing: every part of its memory, to the\n"
     "byte, and the operations and bytes of a step. The layout is the one that a rank builds; the\n"
-    "device is described by heddle-worker on this machine.\n"
+    "device is described by heddle-worker on this machine, or is a GPU of a known kind, which "
+    "need\n"
+    "not be here: its memory and rates are those of its data sheet.\n"
     "\n"
     "  --devices cpu:N[:T]  N devices of T threads; else the most that resources.devices allows,\n"
     "                       which share the cores, or are GPUs if resources.device says so and\n"
     "                       this machine has one\n"
+    "  --devices KIND:N     N GPUs of a kind: a100-80gb, h100, h200, b200 ...; of another one it\n"
+    "                       says which are known\n"
     "  --set KEY=VALUE      in place of what the file says\n"
     "  -o json              the same for programs, an item for each rank\n"
     "\n"
     "Example:\n"
-    "  heddle plan job.yaml --devices cpu:4:8 --set parallel.micro_batch=2\n";
+    "  heddle plan job.yaml --devices cpu:4:8 --set parallel.micro_batch=2\n"
+    "  heddle plan job.yaml --devices h100:8\n";
 
 static const char jobs_help[] =
     "Usage: heddle jobs [--state STATE]... [--owner NAME] [-n COUNT] [-o FORMAT]\n"

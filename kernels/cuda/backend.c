@@ -6,11 +6,6 @@
 
 #include "kernels/cuda/cuda.h"
 
-enum {
-    PAGE_BYTES = 2 * 1024 * 1024,        /* the granule in which the driver maps memory */
-    GEMM_BUDGET_BYTES = 32 * 1024 * 1024 /* what cuBLASLt wants on Hopper to choose freely */
-};
-
 /* What a person can do about the errors that people meet; others are told as they are. */
 static const struct {
     cudaError_t error;
@@ -94,25 +89,16 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
     enum hd_status st;
     int version = 0;
 
-    memset(t, 0, sizeof *t);
-    (void)snprintf(t->backend, sizeof t->backend, "cuda");
-    t->threads = 1;
-    t->vector_bytes = 16;
-    t->page_bytes = PAGE_BYTES;
-    (void)snprintf(t->library, sizeof t->library, "own");
-    if (has_library(options)) {
-        t->gemm_scratch_bytes = GEMM_BUDGET_BYTES;
-        hd_cuda_gemm_library_name(t->library, sizeof t->library);
-    }
+    hd_traits_of_gpu(0, 0, 0, has_library(options), t);
     st = hd_cuda_check(cudaRuntimeGetVersion(&version), "cuda");
     if (!st)
         st = hd_cuda_check(cudaGetDeviceProperties(&device, options->device), "cuda");
     if (st)
         return hd_err_prefix(st, "device %d", options->device);
-    t->multiprocessors = device.multiProcessorCount;
-    t->capability = device.major * 10 + device.minor;
-    t->memory_bytes = (int64_t)device.totalGlobalMem;
-    t->bf16_fast = t->capability >= 80;
+    hd_traits_of_gpu(device.multiProcessorCount, device.major * 10 + device.minor,
+                     (int64_t)device.totalGlobalMem, has_library(options), t);
+    if (has_library(options))
+        hd_cuda_gemm_library_name(t->library, sizeof t->library);
     (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d", t->capability, version / 1000,
                    version % 1000 / 10);
     return HD_OK;

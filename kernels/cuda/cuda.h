@@ -22,6 +22,7 @@ extern "C" {
 
 struct hd_cuda_gemm;    /* cuda/gemm.c */
 struct hd_cuda_staging; /* cuda/memory.c */
+struct hd_cuda_reservation;
 
 enum {
     HD_CUDA_SHARED_ANYWAY = 16 * 1024, /* dynamic shared memory that every kernel may have, beside
@@ -33,9 +34,10 @@ struct hd_backend {
     struct hd_backend_options options;
     struct hd_traits traits;
     int device;
-    int l2_bytes;                       /* of the second-level cache, which all blocks share */
-    struct hd_cuda_gemm *gemm;          /* cuBLASLt: handle and choices by shape; NULL: own code */
-    struct hd_cuda_staging *staging;    /* pinned memory that write and read go through */
+    int l2_bytes;                    /* of the second-level cache, which all blocks share */
+    struct hd_cuda_gemm *gemm;       /* cuBLASLt: handle and choices by shape; NULL: own code */
+    struct hd_cuda_staging *staging; /* pinned memory that write and read go through */
+    struct hd_cuda_reservation *reservations;
     const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that hd_cuda_widen has seen */
     int wide_count;
 };

@@ -3,6 +3,7 @@
  * Bytes cross in pieces through pinned slots, each with an event that says when the device is done
  * with it: so a write returns while its bytes are still on their way, and the caller's memory,
  * which the device cannot reach at full speed, is free at once. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,12 @@ enum { SLOTS = 16, SLOT_BYTES = 512 * 1024 };
 struct hd_event {
     cudaEvent_t handle;
     int device;
+};
+
+struct hd_cuda_reservation {
+    struct hd_cuda_reservation *next;
+    void *base;
+    int64_t size_bytes;
 };
 
 struct hd_cuda_staging {
@@ -155,9 +162,38 @@ static enum hd_status copy_bytes(struct hd_stream *stream, void *out, const void
                    "cannot copy on the device");
 }
 
-static double gib(size_t bytes)
+static enum hd_status ask_memory(struct hd_backend *cuda, struct hd_device_memory *ret_memory)
 {
-    return (double)bytes / 0x1p30;
+    size_t free_bytes = 0, total_bytes = 0;
+    enum hd_status st = hd_cuda_use(cuda->device);
+
+    if (!st)
+        st = hd_cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes),
+                           "cannot ask for the device's memory");
+    if (st)
+        return st;
+    *ret_memory = (struct hd_device_memory){.total_bytes = (int64_t)total_bytes,
+                                            .free_bytes = (int64_t)free_bytes};
+    for (const struct hd_cuda_reservation *r = cuda->reservations; r; r = r->next)
+        ret_memory->reserved_bytes += r->size_bytes;
+    return HD_OK;
+}
+
+static enum hd_status allocate(const struct hd_backend *cuda, const struct hd_device_memory *there,
+                               int64_t size_bytes, bool host_reachable, void **ret_base)
+{
+    const size_t bytes = (size_t)size_bytes;
+    const cudaError_t error = host_reachable
+                                  ? cudaMallocManaged(ret_base, bytes, cudaMemAttachGlobal)
+                                  : cudaMalloc(ret_base, bytes);
+
+    if (error != cudaErrorMemoryAllocation)
+        return hd_cuda_check(error, "cannot reserve device memory");
+    (void)cudaGetLastError();
+    return hd_err(HD_NO_MEMORY,
+                  "device %d has %.2f GiB of memory, %.2f GiB of it free; %.2f GiB are needed",
+                  cuda->device, (double)there->total_bytes / 0x1p30,
+                  (double)there->free_bytes / 0x1p30, (double)size_bytes / 0x1p30);
 }
 
 /* Whole pages, which is what the driver maps in any case: so what it reports is what was planned.
@@ -167,44 +203,45 @@ static enum hd_status reserve(struct hd_backend *cuda, int64_t size_bytes, bool 
 {
     const int64_t page = cuda->traits.page_bytes;
     const int64_t pages = size_bytes > 0 ? (size_bytes + page - 1) / page : 1;
-    const size_t whole = (size_t)(pages * page);
-    size_t free_bytes = 0, total_bytes = 0;
-    void *base = NULL;
+    struct hd_cuda_reservation *r = calloc(1, sizeof *r);
+    struct hd_device_memory there;
     enum hd_status st;
-    cudaError_t error;
 
-    st = hd_cuda_use(cuda->device);
+    if (!r)
+        return hd_err(HD_NO_MEMORY, "no memory for the cuda backend");
+    r->size_bytes = pages * page;
+    st = ask_memory(cuda, &there);
     if (!st)
-        st = hd_cuda_check(cudaMemGetInfo(&free_bytes, &total_bytes),
-                           "cannot ask for the device's memory");
-    if (st)
+        st = allocate(cuda, &there, r->size_bytes, host_reachable, &r->base);
+    if (st) {
+        free(r);
         return st;
-    error = host_reachable ? cudaMallocManaged(&base, whole, cudaMemAttachGlobal)
-                           : cudaMalloc(&base, whole);
-    if (error == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        return hd_err(HD_NO_MEMORY,
-                      "device %d has %.2f GiB of memory, %.2f GiB of it free; %.2f GiB are needed",
-                      cuda->device, gib(total_bytes), gib(free_bytes), gib(whole));
     }
-    st = hd_cuda_check(error, "cannot reserve device memory");
-    if (st)
-        return st;
-    st = hd_cuda_check(cudaMemset(base, 0, whole), "cannot clear device memory");
+    st = hd_cuda_check(cudaMemset(r->base, 0, (size_t)r->size_bytes), "cannot clear device memory");
     if (!st) /* streams of ours do not wait for the one that clears */
         st = hd_cuda_check(cudaDeviceSynchronize(), "cannot clear device memory");
     if (st) {
-        (void)cudaFree(base);
+        (void)cudaFree(r->base);
+        free(r);
         return st;
     }
-    *ret_base = base;
+    r->next = cuda->reservations;
+    cuda->reservations = r;
+    *ret_base = r->base;
     return HD_OK;
 }
 
 static void release(struct hd_backend *cuda, void *base)
 {
+    struct hd_cuda_reservation **link = &cuda->reservations, *r;
+
     if (!base)
         return;
+    while ((r = *link) && r->base != base)
+        link = &r->next;
+    assert(r); /* whoever releases has reserved */
+    *link = r->next;
+    free(r);
     (void)cudaSetDevice(cuda->device);
     (void)cudaFree(base);
 }
@@ -298,6 +335,7 @@ static enum hd_status event_elapsed(struct hd_event *begin, struct hd_event *end
 const struct hd_device_table hd_cuda_device_table = {
     .reserve = reserve,
     .release = release,
+    .memory = ask_memory,
     .write = write_bytes,
     .read = read_bytes,
     .copy = copy_bytes,

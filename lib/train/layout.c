@@ -94,6 +94,17 @@ static enum hd_status compile_all(struct hd_layout *layout, const struct hd_trai
 
 /* ---- memory ---- */
 
+static int64_t whole_pages(int64_t bytes, int64_t page_bytes)
+{
+    return bytes > 0 ? (bytes + page_bytes - 1) / page_bytes * page_bytes : page_bytes;
+}
+
+int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_traits *traits)
+{
+    return whole_pages(memory->private_bytes, traits->page_bytes) +
+           whole_pages(memory->visible_bytes, traits->page_bytes);
+}
+
 static void add_state(const struct hd_registry *r, struct hd_memory *m)
 {
     int64_t parts = 0;

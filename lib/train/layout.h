@@ -46,6 +46,9 @@ struct hd_memory {
                            The three together are the sum of all parts */
 };
 
+/* Bytes of a device's memory that the two reservations take there: whole pages each. */
+int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_traits *traits);
+
 struct hd_layout_options {
     enum hd_schedule schedule;
     bool split_backward;

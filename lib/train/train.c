@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,6 +27,54 @@ static enum hd_status check_reservation(const char *half, int64_t given, int64_t
         "the %s reservation of %lld bytes is smaller than the %lld that the plan needs; take a "
         "smaller micro_batch or a larger device",
         half, (long long)given, (long long)needed);
+}
+
+/* "kept takes 1.2 GB of it": what a person would look at first. */
+static void name_largest(const struct hd_memory *m, char *ret_text, size_t size_bytes)
+{
+    const char *name = "";
+    int64_t most = 0;
+    char bytes[32];
+
+#define X(part, meaning)  \
+    if (m->part > most) { \
+        most = m->part;   \
+        name = #part;     \
+    }
+    HD_MEMORY_LIST(X)
+#undef X
+    hd_text_format_bytes(most, bytes);
+    (void)snprintf(ret_text, size_bytes, "%s takes %s of it", name, bytes);
+}
+
+/* Before anything is reserved, so that the story is of the whole plan. */
+static enum hd_status check_device(struct hd_trainer *t)
+{
+    const struct hd_memory *m = &t->layout.memory;
+    const int64_t needed_bytes = hd_memory_on_device(m, &t->traits);
+    char needed[32], total[32], left[32], taken[32], largest[96];
+    struct hd_device_memory there;
+    enum hd_status st = t->table->device->memory(t->backend, &there);
+
+    if (st || needed_bytes <= there.free_bytes)
+        return st;
+    hd_text_format_bytes(needed_bytes, needed);
+    hd_text_format_bytes(there.total_bytes, total);
+    hd_text_format_bytes(there.free_bytes, left);
+    hd_text_format_bytes(there.total_bytes - there.free_bytes, taken);
+    name_largest(m, largest, sizeof largest);
+    if (needed_bytes > there.total_bytes)
+        return hd_err(HD_INVALID,
+                      "rank %d needs %s of device memory (%s), and the device has %s: lower "
+                      "parallel.micro_batch, split the model over more devices (parallel.tp, "
+                      "parallel.cp), or take larger ones; heddle plan shows every part",
+                      t->layout.rank, needed, largest, total);
+    return hd_err(
+        HD_UNAVAILABLE,
+        "rank %d needs %s of device memory (%s), and of the device's %s only %s are free: "
+        "%s are in use, by other processes if it is more than this one's context takes "
+        "(nvidia-smi lists them); end them or wait, or lower parallel.micro_batch",
+        t->layout.rank, needed, largest, total, left, taken);
 }
 
 /* The private half, and what is the host's: with host memory one reservation is both. */
@@ -58,6 +107,8 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
 
     if (!st)
         st = check_reservation("comm-visible", visible_bytes, m->visible_bytes);
+    if (!st && t->table->device)
+        st = check_device(t);
     r->resident_before_bytes = hd_memory_resident_bytes();
     if (!st)
         st = reserve_private(t, private_bytes);
@@ -332,6 +383,22 @@ void hd_trainer_free(struct hd_trainer *t)
 const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *t)
 {
     return &t->reservation;
+}
+
+enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use *ret_use)
+{
+    const int64_t planned_bytes = hd_memory_on_device(&t->layout.memory, &t->traits);
+    struct hd_device_memory there;
+    enum hd_status st = t->table->device
+                            ? t->table->device->memory(t->backend, &there)
+                            : hd_err(HD_UNSUPPORTED, "the rank's tensors are in host memory");
+
+    if (!st)
+        *ret_use = (struct hd_device_use){.planned_bytes = planned_bytes,
+                                          .beside_bytes =
+                                              there.total_bytes - there.free_bytes - planned_bytes,
+                                          .total_bytes = there.total_bytes};
+    return st;
 }
 
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *t)

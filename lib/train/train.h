@@ -64,6 +64,14 @@ void hd_trainer_free(struct hd_trainer *trainer);
 
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *trainer);
 const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *trainer);
+
+/* A device's memory between two steps: what this rank's plan takes of it, and what else is in use
+ * there: this process's context, kernels and libraries, its communicators, and other processes.
+ * HD_UNSUPPORTED where tensors are the host's. */
+struct hd_device_use {
+    int64_t planned_bytes, beside_bytes, total_bytes;
+};
+enum hd_status hd_trainer_device_use(struct hd_trainer *trainer, struct hd_device_use *ret_use);
 struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */
 
 /* Step 0: weights by the init rules, or those of the job's init_from, which must still be what they

@@ -44,8 +44,15 @@ void hd_cudasim_devices(int count);
 /* Bytes of each device that cudaMalloc may hand out; at first 8 GiB. */
 void hd_cudasim_memory(size_t total_bytes);
 
+/* What kind of GPU the devices say they are; at first 2 multiprocessors of capability 9.0, so that
+ * loops over a grid go round at small sizes. */
+void hd_cudasim_kind(int multiprocessors, int capability);
+
 /* Bytes of device memory (managed memory included) that are allocated now, on all devices. */
 size_t hd_cudasim_allocated(void);
+
+/* How often memory was asked for so far: of a device, managed, or pinned. */
+uint64_t hd_cudasim_allocations(void);
 
 /* Launches, and operations of streams waiting to run, so far and now. */
 uint64_t hd_cudasim_launches(void);

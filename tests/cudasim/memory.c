@@ -26,6 +26,8 @@ static struct block *blocks;
 static size_t used_bytes[DEVICES_MAX];
 static atomic_size_t total_bytes = (size_t)8 << 30;
 static atomic_int device_count;
+static atomic_int multiprocessors = 2, capability = 90;
+static atomic_uint_fast64_t allocations;
 static __thread int current_device;
 static __thread cudaError_t last_error;
 
@@ -87,6 +89,12 @@ void hd_cudasim_memory(size_t bytes)
     atomic_store(&total_bytes, bytes);
 }
 
+void hd_cudasim_kind(int count, int tens_and_ones)
+{
+    atomic_store(&multiprocessors, count);
+    atomic_store(&capability, tens_and_ones);
+}
+
 int hd_sim_device_count(void)
 {
     int count = atomic_load(&device_count);
@@ -144,8 +152,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         .maxThreadsDim = {1024, 1024, 64},
         .maxGridSize = {2147483647, 65535, 65535},
         .totalConstMem = 65536,
-        .major = 9,
-        .multiProcessorCount = 2, /* so that loops over a grid go round at small sizes */
+        .major = atomic_load(&capability) / 10,
+        .minor = atomic_load(&capability) % 10,
+        .multiProcessorCount = atomic_load(&multiprocessors),
         .canMapHostMemory = 1,
         .concurrentKernels = 1,
         .pciBusID = device + 1,
@@ -351,6 +360,7 @@ static cudaError_t take(void **ret_memory, size_t size_bytes, enum hd_sim_memory
         return hd_sim_set_error(cudaErrorNoDevice);
     if (size_bytes == 0)
         return cudaSuccess;
+    atomic_fetch_add(&allocations, 1);
     pthread_mutex_lock(&lock);
     if (is_of_device(kind) && size_bytes > atomic_load(&total_bytes) - used_bytes[current_device]) {
         pthread_mutex_unlock(&lock);
@@ -450,6 +460,11 @@ size_t hd_cudasim_allocated(void)
         sum += used_bytes[i];
     pthread_mutex_unlock(&lock);
     return sum;
+}
+
+uint64_t hd_cudasim_allocations(void)
+{
+    return atomic_load(&allocations);
 }
 
 enum hd_sim_memory hd_sim_memory_of(const void *address, size_t *ret_room)

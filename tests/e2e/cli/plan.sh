@@ -38,6 +38,21 @@ check_status devices_of_the_file_do_not_matter_then 0 heddle plan "$file" --set 
     --set parallel.tp=2
 check_status tp_that_does_not_divide_is_2 2 heddle plan "$file" --devices cpu:3 --set parallel.tp=3
 check_status wrong_devices_are_2 2 heddle plan "$file" --devices gpu:1
+check_equal which_names_the_kinds 1 "$(grep -c 'h100-pcie, .*b200' "$work/check.err")"
+
+# a GPU that is nowhere near: its kind's data sheet. A product's time is its operations by the rate.
+HEDDLE_CUDA_PLUGIN=none check_status a_gpu_that_is_not_here 0 heddle plan "$file" --devices h100:2 \
+    --set train.precision=bf16 -o jsonl
+check_equal is_planned_for_as_many_ranks 2 "$(wc -l <"$work/check.out")"
+check_equal at_the_rate_of_its_encoding "989.4" "$(head -n 1 "$work/check.out" |
+    sed -E 's/.*"matrix_flops":([0-9.e+]+).*"data_sheet_products_ms":([0-9.e+-]+).*/\1 \2/' |
+    awk '{ printf "%.1f", $1 / $2 * 1e-9 }')"
+check_equal and_in_fp32_at_that "66.9" "$(heddle plan "$file" --devices h100:2 --set train.precision=fp32 -o jsonl |
+    head -n 1 | sed -E 's/.*"matrix_flops":([0-9.e+]+).*"data_sheet_products_ms":([0-9.e+-]+).*/\1 \2/' |
+    awk '{ printf "%.1f", $1 / $2 * 1e-9 }')"
+check_status also_of_a_job_for_cores 0 heddle plan "$file" --devices b200:1 --set resources.device=cpu
+check_equal says_whose_rates_these_are 1 "$(grep -c 'at the rates of its data sheet' "$work/check.out")"
+check_status threads_of_a_gpu_are_2 2 heddle plan "$file" --devices h100:2:4
 check_status devices_that_do_not_divide_are_2 2 heddle plan "$file" --devices cpu:3
 check_status a_bad_file_is_2 2 heddle plan "$file" --set model.heads=3
 finish

@@ -37,6 +37,8 @@ struct lazy_stream {
     struct lazy_stream *next; /* of the device */
 };
 
+enum { DEVICE_BYTES_LOG2 = 34 };
+
 struct lazy_backend {
     struct hd_backend *cpu;
     struct hd_stream *cpu_stream;
@@ -451,6 +453,19 @@ static void release(struct hd_backend *backend, void *base)
     (void)pthread_mutex_unlock(&device.lock);
 }
 
+/* As if it had the device for itself. */
+static enum hd_status ask_memory(struct hd_backend *backend, struct hd_device_memory *ret_memory)
+{
+    (void)backend;
+    *ret_memory = (struct hd_device_memory){.total_bytes = (int64_t)1 << DEVICE_BYTES_LOG2};
+    (void)pthread_mutex_lock(&device.lock);
+    for (const struct region *r = device.regions; r; r = r->next)
+        ret_memory->reserved_bytes += (int64_t)r->size_bytes;
+    (void)pthread_mutex_unlock(&device.lock);
+    ret_memory->free_bytes = ret_memory->total_bytes - ret_memory->reserved_bytes;
+    return HD_OK;
+}
+
 /* ---- events ---- */
 
 static enum hd_status event_new(struct hd_backend *backend, bool timed, struct hd_event **ret_event)
@@ -519,6 +534,7 @@ static enum hd_status event_elapsed(struct hd_event *begin, struct hd_event *end
 static const struct hd_device_table lazy_memory = {
     .reserve = reserve,
     .release = release,
+    .memory = ask_memory,
     .write = write_bytes,
     .read = read_bytes,
     .copy = copy_bytes,
@@ -539,7 +555,7 @@ static void describe(const struct hd_backend_options *options, struct hd_traits 
 {
     hd_backend_cpu()->describe(options, ret_traits);
     (void)snprintf(ret_traits->backend, sizeof ret_traits->backend, "lazy");
-    ret_traits->memory_bytes = (int64_t)1 << 34;
+    ret_traits->memory_bytes = (int64_t)1 << DEVICE_BYTES_LOG2;
 }
 
 static void close_backend(struct hd_backend *backend)

@@ -1,0 +1,77 @@
+/* What a plan says before there is a device is what the device then has in use: on the emulator to
+ * the byte, on a GPU within the stated constant of a process. Ranks are logical, in one process.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "device_memory.h"
+
+#ifdef ON_CUDASIM
+/* It has no context, and kernels are the host's. */
+static int64_t constant_bytes(void)
+{
+    return 0;
+}
+#else
+static int64_t constant_bytes(void)
+{
+    struct hd_traits traits;
+
+    harness_backend()->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    return traits.process_bytes;
+}
+#endif
+
+/* Feed-forward widths by which the predictions differ in pages. */
+static const struct device_case cases[] = {
+    {"llama", "fp32", 2, 1500, 1, 1, 1, 1, false, HD_SCHEDULE_SEQUENTIAL},
+    {"gpt2", "bf16", 1, 3000, 1, 1, 1, 1, false, HD_SCHEDULE_GPIPE},
+    {"qwen3", "bf16", 1, 800, 2, 1, 1, 1, false, HD_SCHEDULE_SEQUENTIAL},
+    {"llama", "bf16", 1, 48, 1, 1, 2, 1, true, HD_SCHEDULE_SEQUENTIAL},
+    {"llama", "fp32", 1, 2400, 1, 2, 1, 1, false, HD_SCHEDULE_SEQUENTIAL},
+    {"mixtral", "fp32", 1, 640, 2, 1, 1, 2, false, HD_SCHEDULE_SEQUENTIAL},
+};
+
+static void a_device_has_in_use_what_was_predicted(void **state)
+{
+    const struct hd_device_memory before = device_memory_now();
+    const int64_t used_before = before.total_bytes - before.free_bytes;
+    const int64_t constant = constant_bytes();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct device_found found = {.layout.schedule = cases[i].schedule};
+        struct harness h;
+        struct hd_job job;
+        int64_t beside;
+
+        harness_setup(&h, 20000);
+        job = device_job(&h, &cases[i]);
+        if (device_train(&job, &found))
+            fail_msg("%s in %s: %s", cases[i].family, cases[i].precision, hd_err_message());
+        beside = found.in_use_bytes - found.predicted_bytes;
+        print_message("%s in %s, %d ranks: predicted %lld bytes, beside them %lld, before %lld\n",
+                      cases[i].family, cases[i].precision, run_world(&job),
+                      (long long)found.predicted_bytes, (long long)beside, (long long)used_before);
+        assert_true(found.predicted_bytes > 0);
+        /* what was there before is this process's context, or another process's: it was measured
+         * by the same call; what is new is this process's */
+        assert_true(beside >= 0);
+        assert_true(beside <= (constant > used_before ? constant : used_before + constant));
+        harness_teardown(&h);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_has_in_use_what_was_predicted),
+    };
+
+    return cmocka_run_group_tests_name("device memory", tests, NULL, NULL);
+}

@@ -1,0 +1,173 @@
+/* kinds: what is planned for a kind of GPU where there is none is what such a GPU would be given.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cuda/cuda.h"
+#include "plan/plan.h"
+#include "tests/cudasim/cudasim.h"
+
+static struct hd_job some_job(const char *family, const char *precision)
+{
+    struct hd_job job = {.layers = 2,
+                         .hidden = 64,
+                         .heads = 4,
+                         .kv_heads = 4,
+                         .head_width = 16,
+                         .rope_factor = 1,
+                         .ffn_hidden = 128,
+                         .vocab = 256,
+                         .context = 64,
+                         .rope_theta = 1e4,
+                         .norm_eps = 1e-5,
+                         .steps = 10,
+                         .global_batch = 8,
+                         .micro_batch = 2,
+                         .lr_peak = 1e-3,
+                         .beta1 = 0.9,
+                         .beta2 = 0.95,
+                         .adam_eps = 1e-8,
+                         .clip = 1,
+                         .threads = 1,
+                         .pp = 1,
+                         .dp = 1,
+                         .cp = 1,
+                         .tp = 1,
+                         .ep = 1};
+
+    (void)snprintf(job.name, sizeof job.name, "some");
+    (void)snprintf(job.family, sizeof job.family, "%s", family);
+    (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
+    (void)snprintf(job.order, sizeof job.order, "sequential");
+    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "none");
+    (void)snprintf(job.positions, sizeof job.positions, "%s",
+                   strcmp(family, "gpt2") == 0 ? "learned" : "rope");
+    (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "ring");
+    (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
+    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    (void)snprintf(job.device, sizeof job.device, "cuda");
+    return job;
+}
+
+static struct hd_plan build(struct hd_arena *arena, const struct hd_job *job,
+                            const struct hd_traits *traits)
+{
+    struct hd_plan plan = {0};
+
+    if (hd_plan_build(job, traits, arena, &plan))
+        fail_msg("%s", hd_err_message());
+    return plan;
+}
+
+static void check_equal_plans(const struct hd_job *job, const struct hd_traits *of_kind,
+                              const struct hd_traits *of_device)
+{
+    struct hd_arena arena;
+    struct hd_plan planned, real;
+
+    hd_arena_init(&arena, 0);
+    planned = build(&arena, job, of_kind);
+    real = build(&arena, job, of_device);
+    assert_int_equal(planned.world, real.world);
+    assert_true(planned.ranks[0].memory.work > 0 && planned.ranks[0].memory.host_bytes > 0);
+    for (int r = 0; r < planned.world; r++)
+        assert_memory_equal(&planned.ranks[r].memory, &real.ranks[r].memory,
+                            sizeof planned.ranks[r].memory);
+    hd_arena_done(&arena);
+}
+
+/* Goal: no byte of a plan depends on anything that only a device knows. Method: the emulated device
+ * says that it is a GPU of each kind; layouts on every axis, both encodings. */
+static void a_kind_is_planned_as_a_device_of_it(void **state)
+{
+    static const struct {
+        const char *family, *precision;
+        int64_t dp, cp, tp;
+    } layouts[] = {{"llama", "bf16", 1, 1, 1},
+                   {"llama", "fp32", 2, 1, 1},
+                   {"gpt2", "bf16", 1, 1, 2},
+                   {"qwen2", "bf16", 2, 2, 2}};
+    const struct hd_gpu_kind *kinds;
+    size_t count;
+
+    (void)state;
+    kinds = hd_gpu_kinds(&count);
+    assert_true(count > 10);
+    for (size_t k = 0; k < count; k++) {
+        const struct hd_backend_options options = {.threads = 1};
+        struct hd_traits of_kind, of_device;
+
+        hd_gpu_kind_traits(&kinds[k], &of_kind);
+        hd_cudasim_kind(kinds[k].multiprocessors, kinds[k].capability);
+        hd_cudasim_memory((size_t)kinds[k].memory_gb * 1000000000);
+        hd_backend_cuda()->describe(&options, &of_device);
+        assert_int_equal(of_device.multiprocessors, kinds[k].multiprocessors);
+        assert_int_equal(of_device.capability, kinds[k].capability);
+        assert_int_equal(of_device.memory_bytes, of_kind.memory_bytes);
+        assert_int_equal(of_device.page_bytes, of_kind.page_bytes);
+        assert_int_equal(of_device.bf16_fast, of_kind.bf16_fast);
+        for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+            struct hd_job job = some_job(layouts[i].family, layouts[i].precision);
+
+            job.dp = layouts[i].dp;
+            job.cp = layouts[i].cp;
+            job.tp = layouts[i].tp;
+            check_equal_plans(&job, &of_kind, &of_device);
+        }
+    }
+}
+
+/* Goal: a slip in the table shows. Method: each rate against the multiprocessors: what one of its
+ * generation multiplies per cycle gives the clock that the rate stands for. No such GPU has more
+ * than 2.6 GHz; for fp32, which no seller throttles, none has less than 1 GHz either. */
+static void rates_fit_the_multiprocessors(void **state)
+{
+    const struct hd_gpu_kind *kinds;
+    size_t count;
+
+    (void)state;
+    kinds = hd_gpu_kinds(&count);
+    for (size_t k = 0; k < count; k++)
+        for (int e = 0; e < 3; e++) {
+            const enum hd_dtype dtype = e == 0 ? HD_BF16 : HD_F32;
+            const double rate = hd_gpu_kind_rate(&kinds[k], dtype, e == 1);
+            const double hz = rate / hd_cuda_peak("nobody's", kinds[k].capability,
+                                                  kinds[k].multiprocessors, 1, dtype, e == 1);
+
+            if (hz > 2.6e9 || (e == 2 && hz < 1e9))
+                fail_msg("%s: %.4g operations per second are %.2f GHz", kinds[k].word, rate,
+                         hz * 1e-9);
+        }
+}
+
+static void a_kind_is_found_by_its_word_alone(void **state)
+{
+    const struct hd_gpu_kind *kinds;
+    size_t count;
+
+    (void)state;
+    kinds = hd_gpu_kinds(&count);
+    for (size_t k = 0; k < count; k++)
+        assert_ptr_equal(hd_gpu_kind_find(kinds[k].word),
+                         &kinds[k]); /* so no word is there twice */
+    assert_null(hd_gpu_kind_find("cpu"));
+    assert_null(hd_gpu_kind_find("h100-"));
+    assert_null(hd_gpu_kind_find(""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_kind_is_planned_as_a_device_of_it),
+        cmocka_unit_test(rates_fit_the_multiprocessors),
+        cmocka_unit_test(a_kind_is_found_by_its_word_alone),
+    };
+
+    return cmocka_run_group_tests_name("kinds", tests, NULL, NULL);
+}
