@@ -253,6 +253,16 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct asked *a)
     hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
     hd_json_add_int64(w, "between_nodes_bytes", a->between_bytes); /* beside the total */
     hd_json_end(w, '}');
+    if (hd_traits_is_cuda(&a->traits)) {
+        hd_json_begin(w, "device", '{');
+        hd_json_add_int64(w, "reserved_bytes", r->reserved_bytes);
+        hd_json_add_int64(w, "process_bytes", r->beside.process_bytes);
+        hd_json_add_int64(w, "communicators", r->beside.communicators);
+        hd_json_add_int64(w, "communicators_bytes", r->beside.communicators_bytes);
+        hd_json_add_int64(w, "memory_bytes", a->traits.memory_bytes);
+        hd_json_add_bool(w, "fits", hd_plan_fits(r, &a->traits));
+        hd_json_end(w, '}');
+    }
     hd_json_begin(w, "step", '{');
     hd_json_add_real(w, "flops", r->step.costs.flops);
     hd_json_add_real(w, "matrix_flops", r->step.gemm_flops);
@@ -383,6 +393,32 @@ static bool is_named_before(const struct hd_plan *p, int rank)
     return false;
 }
 
+/* The rank that takes most, beside what a GPU has. */
+static void print_fit(const struct asked *a, struct hd_text *out)
+{
+    const struct hd_plan_rank *r = &a->plan.ranks[0];
+    char all[32], reserved[32], process[32], communicators[32], device[32];
+
+    for (int i = 1; i < a->plan.world; i++)
+        if (a->plan.ranks[i].device_bytes > r->device_bytes)
+            r = &a->plan.ranks[i];
+    hd_text_format_bytes(r->device_bytes, all);
+    hd_text_format_bytes(r->reserved_bytes, reserved);
+    hd_text_format_bytes(r->beside.process_bytes, process);
+    hd_text_format_bytes(r->beside.communicators_bytes, communicators);
+    hd_text_format_bytes(a->traits.memory_bytes, device);
+    hd_text_add(out, "of a GPU's memory: %s planned + %s for the process", reserved, process);
+    if (r->beside.communicators)
+        hd_text_add(out, " + %s for %d communicator%s of NCCL", communicators,
+                    r->beside.communicators, r->beside.communicators == 1 ? "" : "s");
+    hd_text_add(out, " = %s of %s%s\n", all, device, a->kind ? " by its data sheet" : "");
+    hd_text_add(out, "what stands beside the plan is assumed, not measured\n");
+    if (hd_plan_fits(r, &a->traits))
+        return;
+    hd_text_add(out, "it does NOT fit: lower parallel.micro_batch, split the model "
+                     "(parallel.tp, parallel.cp), or take GPUs with more memory\n");
+}
+
 /* Ranks that take the same are one table. */
 static void print_people(const struct cli *cli, const struct asked *a, struct hd_text *out)
 {
@@ -409,13 +445,14 @@ static void print_people(const struct cli *cli, const struct asked *a, struct hd
         print_step(a, &p->ranks[r].step, p->world, out);
     }
     hd_text_format_bytes(all, all_text);
-    hd_text_format_bytes(hd_traits_is_cuda(&a->traits) ? a->traits.memory_bytes : machine,
-                         machine_text);
-    hd_text_add(out, "\nall ranks: %s; %s has %s\n", all_text,
-                a->kind                         ? "one by its data sheet"
-                : hd_traits_is_cuda(&a->traits) ? "a GPU"
-                                                : "this machine",
-                machine_text);
+    hd_text_add(out, "\nall ranks: %s", all_text);
+    hd_text_format_bytes(machine, machine_text);
+    if (hd_traits_is_cuda(&a->traits)) {
+        hd_text_add(out, "\n");
+        print_fit(a, out);
+    } else {
+        hd_text_add(out, "; this machine has %s\n", machine_text);
+    }
     if (a->between_bytes) {
         hd_text_format_bytes(a->between_bytes, all_text);
         hd_text_add(out, "on several nodes each takes %s more, for messages between them\n",

@@ -52,6 +52,7 @@ struct rank {
     int64_t skips;                /* in a row */
     bool data_changed;            /* and said so */
     bool board_failed;            /* and said so */
+    bool said_memory;             /* of the device */
     bool stopped;
 };
 
@@ -521,6 +522,28 @@ static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
     return HD_OK;
 }
 
+/* What is in use of the device, beside what was planned and what is assumed for the rest. By now
+ * every kernel has been loaded and every group has met. */
+static void say_memory(struct rank *r)
+{
+    char planned[32], beside[32], assumed[32], total[32], text[256];
+    struct hd_device_use use;
+
+    if (!r->backend->device || r->said_memory || hd_trainer_device_use(r->trainer, &use))
+        return;
+    r->said_memory = true;
+    hd_text_format_bytes(use.planned_bytes, planned);
+    hd_text_format_bytes(use.beside_bytes, beside);
+    hd_text_format_bytes(use.assumed_bytes, assumed);
+    hd_text_format_bytes(use.total_bytes, total);
+    (void)snprintf(
+        text, sizeof text,
+        "of the GPU's memory of %s the plan has %s, as it said; %s are in use beside it, "
+        "by this process and others (%s are assumed for it and its communicators)",
+        total, planned, beside, assumed);
+    say(r, use.beside_bytes > use.assumed_bytes ? HD_LINK_LEVEL_WARN : HD_LINK_LEVEL_INFO, text);
+}
+
 static bool is_turn(int64_t every, int64_t step)
 {
     return every > 0 && step % every == 0;
@@ -537,6 +560,7 @@ static enum hd_status one_step(struct rank *r)
         return st;
     report_step(r, &s);
     show_step(r, &s);
+    say_memory(r);
     write_profile(r, false);
     st = check_skip(r, &s);
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&

@@ -13,10 +13,8 @@
 
 enum { SETTLE_LOOKS = 2000, SETTLE_LOOK_US = 50 };
 
-int64_t hd_comm_nccl_memory_bytes(void)
-{
-    return (int64_t)HD_COMM_STREAM_COUNT * (NCCL_STAGE + NCCL_SCRATCH);
-}
+_Static_assert((int)HD_COMM_NCCL_BYTES == (int)HD_COMM_STREAM_COUNT * (NCCL_STAGE + NCCL_SCRATCH),
+               "what nccl.h says");
 
 /* ---- failing ---- */
 
@@ -153,46 +151,20 @@ enum hd_status nccl_need(struct hd_comm_group *group, struct hd_nccl_comm **ret_
     return hd_err(HD_INTERNAL, "nccl: group %s has no communicator", group->name);
 }
 
-/* Whether two names divide the ranks alike; all ranks come to the same answer. */
-static bool divides_alike(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b)
-{
-    for (int32_t r = 0; r < mesh->world; r++) {
-        const struct hd_mesh_group one = hd_mesh_find_group(mesh, a, r),
-                                   other = hd_mesh_find_group(mesh, b, r);
-
-        if (one.size != other.size)
-            return false;
-        for (int32_t m = 0; m < one.size; m++) {
-            if (hd_mesh_member(&one, m) != hd_mesh_member(&other, m))
-                return false;
-        }
-    }
-    return true;
-}
-
 /* One split for each way in which the groups of the mesh divide the world: every rank calls the
  * same splits in the same order, members or not. */
 static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mesh)
 {
     struct nccl_state *nccl = nccl_of(comm);
+    enum hd_group_name names[HD_GROUP_COUNT];
+    const int count = hd_mesh_divisions(mesh, names);
     enum hd_status st = HD_OK;
 
-    for (int g = 0; g < HD_GROUP_COUNT && !st; g++) {
-        const struct hd_mesh_group where =
-            hd_mesh_find_group(mesh, (enum hd_group_name)g, comm->rank);
-        int32_t members[HD_COMM_WORLD_MAX], largest = 0;
+    for (int g = 0; g < count && !st; g++) {
+        const struct hd_mesh_group where = hd_mesh_find_group(mesh, names[g], comm->rank);
+        int32_t members[HD_COMM_WORLD_MAX];
         struct nccl_joined *joined = NULL;
-        bool again = false;
 
-        for (int32_t r = 0; r < mesh->world; r++) {
-            const struct hd_mesh_group one = hd_mesh_find_group(mesh, (enum hd_group_name)g, r);
-
-            largest = one.size > largest ? one.size : largest;
-        }
-        for (int h = 0; h < g && !again; h++)
-            again = divides_alike(mesh, (enum hd_group_name)g, (enum hd_group_name)h);
-        if (again || largest == 1 || largest == mesh->world)
-            continue; /* there already, never needed, or the world */
         for (int32_t m = 0; m < where.size; m++)
             members[m] = hd_mesh_member(&where, m);
         st = add_joined(nccl, members, where.size, &joined);
@@ -434,8 +406,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     if (!st)
         st = calls->event_new(device->backend, false, &nccl->counted);
     if (!st)
-        st = calls->reserve(device->backend, hd_comm_nccl_memory_bytes(), device->host_reachable,
-                            &memory);
+        st = calls->reserve(device->backend, HD_COMM_NCCL_BYTES, device->host_reachable, &memory);
     if (!st) {
         nccl->room = memory;
         st = hd_comm_visible(host, sizeof(struct hd_nccl_id), &memory);

@@ -45,8 +45,9 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
                                  const struct hd_comm_nccl_options *options,
                                  struct hd_comm **ret_comm);
 
-/* Device memory that an endpoint takes beside its visible memory: what arrives to be summed. NCCL's
- * own buffers come on top, per communicator: NCCL_BUFFSIZE (4 MiB) per channel and peer. */
-int64_t hd_comm_nccl_memory_bytes(void);
+/* Device memory that an endpoint takes beside its visible memory: what arrives to be summed, for
+ * each stream. NCCL's own buffers come on top, per communicator (hd_traits.communicator_bytes): one
+ * for the world, and one for each of hd_mesh_divisions. */
+enum { HD_COMM_NCCL_BYTES = HD_COMM_STREAM_COUNT * ((8 << 20) + (64 << 10)) };
 
 #endif

@@ -169,3 +169,50 @@ bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank)
 
     return distance >= 0 && distance % group->stride == 0 && distance / group->stride < group->size;
 }
+
+/* ---- divisions ---- */
+
+static bool divide_alike(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b)
+{
+    for (int32_t r = 0; r < mesh->world; r++) {
+        const struct hd_mesh_group one = hd_mesh_find_group(mesh, a, r),
+                                   other = hd_mesh_find_group(mesh, b, r);
+
+        if (one.size != other.size)
+            return false;
+        for (int32_t m = 0; m < one.size; m++) {
+            if (hd_mesh_member(&one, m) != hd_mesh_member(&other, m))
+                return false;
+        }
+    }
+    return true;
+}
+
+static int32_t largest_group(const struct hd_mesh *mesh, enum hd_group_name name)
+{
+    int32_t largest = 0;
+
+    for (int32_t r = 0; r < mesh->world; r++) {
+        const struct hd_mesh_group group = hd_mesh_find_group(mesh, name, r);
+
+        largest = group.size > largest ? group.size : largest;
+    }
+    return largest;
+}
+
+int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[HD_GROUP_COUNT])
+{
+    int count = 0;
+
+    for (int g = 0; g < HD_GROUP_COUNT; g++) {
+        const enum hd_group_name name = (enum hd_group_name)g;
+        const int32_t largest = largest_group(mesh, name);
+        bool again = false;
+
+        for (int i = 0; i < count && !again; i++)
+            again = divide_alike(mesh, name, ret_names[i]);
+        if (!again && largest > 1 && largest < mesh->world)
+            ret_names[count++] = name;
+    }
+    return count;
+}

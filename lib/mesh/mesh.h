@@ -81,6 +81,10 @@ struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_grou
 int32_t hd_mesh_member(const struct hd_mesh_group *group, int32_t index);
 bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank);
 
+/* How many ways the names have of dividing the world into several groups some of which are of
+ * several ranks, each way under the first name that has it. Every rank comes to the same answer. */
+int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[HD_GROUP_COUNT]);
+
 const char *hd_group_name(enum hd_group_name name); /* "dp_cp"; "unknown" for an unknown code */
 bool hd_group_from_name(const char *text, enum hd_group_name *ret_name);
 

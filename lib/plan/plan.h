@@ -19,6 +19,10 @@ struct hd_plan_rank {
     struct hd_mesh_coord coord;
     struct hd_memory memory;
     struct hd_dry step; /* one optimizer step: all micro-batches and the update */
+    /* on a GPU: what is reserved there, what is in use beside it, and both; 0 elsewhere */
+    int64_t reserved_bytes;
+    struct hd_beside beside;
+    int64_t device_bytes;
 };
 
 struct hd_plan {
@@ -32,6 +36,12 @@ struct hd_plan {
  * as the ranks would (hd_layout_build). */
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan);
+
+/* Whether a rank's GPU holds it; where there is none nobody asks, and it does. */
+static inline bool hd_plan_fits(const struct hd_plan_rank *rank, const struct hd_traits *traits)
+{
+    return rank->device_bytes <= traits->memory_bytes;
+}
 
 int64_t hd_memory_total(const struct hd_memory *memory);
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "comm/nccl.h"
 #include "optim/optim.h"
 
 static int64_t round_up(int64_t bytes)
@@ -103,6 +104,19 @@ int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_trai
 {
     return whole_pages(memory->private_bytes, traits->page_bytes) +
            whole_pages(memory->visible_bytes, traits->page_bytes);
+}
+
+struct hd_beside hd_layout_beside(const struct hd_mesh *mesh, const struct hd_traits *traits)
+{
+    enum hd_group_name names[HD_GROUP_COUNT];
+    struct hd_beside b = {.process_bytes = traits->process_bytes};
+
+    if (mesh->world == 1)
+        return b;
+    b.communicators = 1 + hd_mesh_divisions(mesh, names);
+    b.communicators_bytes = b.communicators * traits->communicator_bytes +
+                            whole_pages(HD_COMM_NCCL_BYTES, traits->page_bytes);
+    return b;
 }
 
 static void add_state(const struct hd_registry *r, struct hd_memory *m)

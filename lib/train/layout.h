@@ -49,6 +49,14 @@ struct hd_memory {
 /* Bytes of a device's memory that the two reservations take there: whole pages each. */
 int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_traits *traits);
 
+/* What is in use of a rank's GPU beside its plan, as traits have it: assumed, or measured. */
+struct hd_beside {
+    int64_t process_bytes;
+    int communicators;           /* of NCCL, which a world of one rank does without */
+    int64_t communicators_bytes; /* theirs, and what the engine collects in */
+};
+struct hd_beside hd_layout_beside(const struct hd_mesh *mesh, const struct hd_traits *traits);
+
 struct hd_layout_options {
     enum hd_schedule schedule;
     bool split_backward;

@@ -388,16 +388,18 @@ const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *t)
 enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use *ret_use)
 {
     const int64_t planned_bytes = hd_memory_on_device(&t->layout.memory, &t->traits);
+    const struct hd_beside beside = hd_layout_beside(&t->layout.mesh, &t->traits);
     struct hd_device_memory there;
     enum hd_status st = t->table->device
                             ? t->table->device->memory(t->backend, &there)
                             : hd_err(HD_UNSUPPORTED, "the rank's tensors are in host memory");
 
     if (!st)
-        *ret_use = (struct hd_device_use){.planned_bytes = planned_bytes,
-                                          .beside_bytes =
-                                              there.total_bytes - there.free_bytes - planned_bytes,
-                                          .total_bytes = there.total_bytes};
+        *ret_use = (struct hd_device_use){
+            .planned_bytes = planned_bytes,
+            .beside_bytes = there.total_bytes - there.free_bytes - planned_bytes,
+            .total_bytes = there.total_bytes,
+            .assumed_bytes = beside.process_bytes + beside.communicators_bytes};
     return st;
 }
 

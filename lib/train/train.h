@@ -70,6 +70,7 @@ const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *tra
  * HD_UNSUPPORTED where tensors are the host's. */
 struct hd_device_use {
     int64_t planned_bytes, beside_bytes, total_bytes;
+    int64_t assumed_bytes; /* that a process and its communicators take (hd_layout_beside) */
 };
 enum hd_status hd_trainer_device_use(struct hd_trainer *trainer, struct hd_device_use *ret_use);
 struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */

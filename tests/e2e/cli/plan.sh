@@ -44,6 +44,7 @@ check_equal which_names_the_kinds 1 "$(grep -c 'h100-pcie, .*b200' "$work/check.
 HEDDLE_CUDA_PLUGIN=none check_status a_gpu_that_is_not_here 0 heddle plan "$file" --devices h100:2 \
     --set train.precision=bf16 -o jsonl
 check_equal is_planned_for_as_many_ranks 2 "$(wc -l <"$work/check.out")"
+check_equal which_say_that_they_fit 2 "$(grep -c '"fits":true' "$work/check.out")"
 check_equal at_the_rate_of_its_encoding "989.4" "$(head -n 1 "$work/check.out" |
     sed -E 's/.*"matrix_flops":([0-9.e+]+).*"data_sheet_products_ms":([0-9.e+-]+).*/\1 \2/' |
     awk '{ printf "%.1f", $1 / $2 * 1e-9 }')"
@@ -52,6 +53,11 @@ check_equal and_in_fp32_at_that "66.9" "$(heddle plan "$file" --devices h100:2 -
     awk '{ printf "%.1f", $1 / $2 * 1e-9 }')"
 check_status also_of_a_job_for_cores 0 heddle plan "$file" --devices b200:1 --set resources.device=cpu
 check_equal says_whose_rates_these_are 1 "$(grep -c 'at the rates of its data sheet' "$work/check.out")"
+check_equal and_how_it_fits 1 "$(grep -c "^of a GPU's memory: .* planned + 1.0 GiB for the process = .* by its data sheet" "$work/check.out")"
+check_equal where_it_does 0 "$(grep -c 'NOT fit' "$work/check.out")"
+# 12 x 8192^2 x 64 parameters of 16 bytes and more are 770 GiB; it has 24 GB
+heddle plan "$file" --devices l4:1 --set model.hidden=8192 --set model.heads=64 --set model.layers=64 >"$work/large.out"
+check_equal and_where_it_does_not 1 "$(grep -c '^it does NOT fit: lower parallel.micro_batch' "$work/large.out")"
 check_status threads_of_a_gpu_are_2 2 heddle plan "$file" --devices h100:2:4
 check_status devices_that_do_not_divide_are_2 2 heddle plan "$file" --devices cpu:3
 check_status a_bad_file_is_2 2 heddle plan "$file" --set model.heads=3

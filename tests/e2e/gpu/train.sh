@@ -43,6 +43,8 @@ check_equal and_one_for_cores 0 $?
 compare they_learn_the_same 1e-5 "$work/gpu.jsonl" "$work/cpu.jsonl"
 check people_see_where_it_was grep -q 'on local: 1 cuda device, ' "$work/gpu.jsonl"
 check and_so_does_the_rank grep -q 'reserved per rank, on the GPU' "$work/gpu.jsonl"
+check_equal once_they_see_what_is_in_use_of_it 1 \
+    "$(grep -c 'the plan has .*, as it said; 0 B are in use beside it' "$work/gpu.jsonl")"
 
 # the memory of the plan is the memory: what the command says beforehand is what the rank reserved
 run_dir=$(find "$work/gpu" -mindepth 1 -maxdepth 1)

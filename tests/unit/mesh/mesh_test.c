@@ -295,6 +295,35 @@ static void names_of_groups_read_back(void **state)
     assert_string_equal(hd_group_name(HD_GROUP_COUNT), "unknown");
 }
 
+/* By hand: a name counts when some of its groups are of several ranks and none is the world, and no
+ * name before it has the same groups. */
+static void divisions_are_counted_once(void **state)
+{
+    static const struct {
+        struct hd_mesh_sizes sizes;
+        int count;
+        enum hd_group_name names[5];
+    } cases[] = {
+        {{.dp = 1}, 0, {0}},
+        {{.dp = 8}, 0, {0}},                                 /* dp is the world */
+        {{.dp = 4, .tp = 2}, 2, {HD_GROUP_TP, HD_GROUP_DP}}, /* dp_cp is dp */
+        {{.dp = 2, .cp = 2, .tp = 2}, 4, {HD_GROUP_TP, HD_GROUP_CP, HD_GROUP_DP, HD_GROUP_DP_CP}},
+        {{.dp = 4, .ep = 2}, 2, {HD_GROUP_EP, HD_GROUP_EXPERT_DP}}, /* pairs, and across them */
+        {{.tp = 4, .kv_replica = 2}, 1, {HD_GROUP_KV_REPLICA}},     /* tp is the world */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        enum hd_group_name names[HD_GROUP_COUNT];
+        struct hd_mesh mesh;
+
+        assert_int_equal(hd_mesh_init(&mesh, &cases[i].sizes), HD_OK);
+        assert_int_equal(hd_mesh_divisions(&mesh, names), cases[i].count);
+        for (int n = 0; n < cases[i].count; n++)
+            assert_int_equal(names[n], cases[i].names[n]);
+    }
+}
+
 /* ---- zig-zag ---- */
 
 /* For P up to 9 and chunks up to 5: every position is one rank's, rows ascend, the pairs of all
@@ -376,6 +405,7 @@ int main(void)
         cmocka_unit_test(unset_sizes_mean_no_division),
         cmocka_unit_test(sizes_that_do_not_divide_are_named),
         cmocka_unit_test(names_of_groups_read_back),
+        cmocka_unit_test(divisions_are_counted_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,6 +230,48 @@ static void traits_travel_as_a_word(void **state)
     assert_int_equal(hd_traits_read(cut, &back), HD_INVALID);
 }
 
+/* A page is 2 MiB, of each of the two reservations; a process takes what is stated; so does each
+ * communicator of NCCL, and its engine collects in 3 streams x (8 MiB + 64 KiB). */
+static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
+{
+    const int64_t page = 2 << 20, engine_pages = (3 * ((8 << 20) + (64 << 10)) + page - 1) / page;
+    struct hd_traits gpu;
+    struct hd_arena arena;
+
+    (void)state;
+    hd_gpu_kind_traits(hd_gpu_kind_find("h100"), &gpu);
+    gpu.process_bytes = 1000; /* as if measured */
+    gpu.communicator_bytes = 77;
+    hd_arena_init(&arena, 0);
+    for (int64_t dp = 1; dp <= 4; dp *= 2)
+        for (int64_t tp = 1; tp <= 2; tp++) {
+            const int communicators = dp * tp == 1 ? 0 : dp > 1 && tp > 1 ? 3 : 1;
+            struct hd_job job = small_job("bf16", dp, 8, 2);
+            const struct hd_plan_rank *r;
+            struct hd_plan plan = {0};
+            int64_t pages;
+
+            job.tp = tp;
+            if (hd_plan_build(&job, &gpu, &arena, &plan))
+                fail_msg("%s", hd_err_message());
+            r = &plan.ranks[0];
+            pages = (r->memory.private_bytes + page - 1) / page +
+                    (r->memory.visible_bytes + page - 1) / page;
+            assert_int_equal(r->reserved_bytes, pages * page);
+            assert_int_equal(r->beside.process_bytes, 1000);
+            assert_int_equal(r->beside.communicators, communicators);
+            assert_int_equal(r->beside.communicators_bytes,
+                             communicators ? 77 * communicators + engine_pages * page : 0);
+            assert_int_equal(r->device_bytes, r->reserved_bytes + r->beside.process_bytes +
+                                                  r->beside.communicators_bytes);
+            gpu.memory_bytes = r->device_bytes; /* the edge */
+            assert_true(hd_plan_fits(r, &gpu));
+            gpu.memory_bytes--;
+            assert_false(hd_plan_fits(r, &gpu));
+        }
+    hd_arena_done(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +282,7 @@ int main(void)
         cmocka_unit_test(a_plan_that_the_engine_cannot_run_is_refused),
         cmocka_unit_test(a_profile_is_part_of_the_memory_and_bounded),
         cmocka_unit_test(traits_travel_as_a_word),
+        cmocka_unit_test(a_gpu_holds_the_plan_and_what_is_stated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
