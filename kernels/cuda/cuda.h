@@ -71,7 +71,7 @@ void hd_cuda_staging_free(struct hd_cuda_staging *staging);
 enum hd_status hd_cuda_comm_combine(struct hd_stream *stream, const struct hd_combine_args *args);
 enum hd_status hd_cuda_comm_exchange_rows(struct hd_stream *stream,
                                           const struct hd_exchange_rows_args *args);
-/* cuda/nccl.c, where nccl.h was at the build. */
+/* cuda/nccl.c */
 enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table);
 
 /* cuda/gemm.c: the one owner of cublasLt.h. */

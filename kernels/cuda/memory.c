@@ -348,7 +348,5 @@ const struct hd_device_table hd_cuda_device_table = {
     .event_elapsed = event_elapsed,
     .combine = hd_cuda_comm_combine,
     .exchange_rows = hd_cuda_comm_exchange_rows,
-#if __has_include(<nccl.h>)
     .nccl = hd_cuda_nccl,
-#endif
 };

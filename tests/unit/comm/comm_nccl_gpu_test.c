@@ -21,7 +21,7 @@
 #include "comm/shm_control.h"
 #include "kernels/plugin.h"
 
-enum { WORLD_MAX = 4, COUNT = 1001, DEADLINE_MS = 120000, NO_GPU = 77, VISIBLE = 1 << 20 };
+enum { WORLD_MAX = 4, COUNT = 1001, DEADLINE_MS = 60000, CANNOT = 77, VISIBLE = 1 << 20 };
 
 struct seen { /* shared with the parent */
     char failed[256];
@@ -184,14 +184,18 @@ static void be_a_rank(struct hd_shm_control *ctl, int rank, int world, struct se
     static const int32_t everybody[] = {0, 1, 2, 3};
     struct self self = {.rank = rank, .world = world, .seen = seen};
     const struct hd_backend_options options = {.threads = 1};
+    const struct hd_nccl_table *calls;
     struct hd_comm_device device;
     struct hd_comm *host;
     void *base;
 
     set_environment(rank);
-    if (hd_plugin_cuda(&self.table) || !self.table->device->nccl) {
-        (void)snprintf(seen->failed, sizeof seen->failed, "%s", hd_err_message());
-        _exit(NO_GPU);
+    if (hd_plugin_cuda(&self.table) || !self.table->device->nccl ||
+        self.table->device->nccl(&calls)) {
+        (void)snprintf(seen->failed, sizeof seen->failed, "%s",
+                       self.table && !self.table->device->nccl ? "the plug-in has no NCCL"
+                                                               : hd_err_message());
+        _exit(CANNOT);
     }
     MUST(&self, self.table->open(&options, &self.backend) == HD_OK);
     MUST(&self,
@@ -215,17 +219,37 @@ static void be_a_rank(struct hd_shm_control *ctl, int rank, int world, struct se
 
 /* ---- the parent ---- */
 
+/* In the order in which they end, as a supervisor does: of one that failed the others are told, so
+ * that they do not wait for it. */
+static void wait_for_all(struct hd_shm_control *ctl, const pid_t *pids, int world, int *ret_how)
+{
+    for (int left = world; left > 0; left--) {
+        int how = 0, r = 0;
+        const pid_t pid = wait(&how);
+
+        while (r < world - 1 && pids[r] != pid)
+            r++;
+        ret_how[r] = how;
+        if (how)
+            hd_shm_control_mark_dead(ctl, r, "it failed, or was killed");
+    }
+}
+
 static void run(int world, void (*body)(struct self *self),
                 int64_t (*parent)(struct hd_shm_control *ctl, const pid_t *pids, struct seen *seen))
 {
+    static bool broken; /* what two ranks cannot do needs not be waited for again */
     struct seen *seen = mmap(NULL, WORLD_MAX * sizeof *seen, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct hd_shm_control *ctl;
     pid_t pids[WORLD_MAX];
-    int how[WORLD_MAX];
+    int how[WORLD_MAX] = {0};
     int64_t killed_at_ms = 0;
+    bool failed = false;
 
     assert_true(seen != MAP_FAILED);
+    if (broken)
+        fail_msg("not tried: see the case before");
     assert_int_equal(hd_shm_control_new(world, &ctl), HD_OK);
     for (int r = 0; r < world; r++) {
         pids[r] = fork();
@@ -237,22 +261,29 @@ static void run(int world, void (*body)(struct self *self),
     }
     if (parent)
         killed_at_ms = parent(ctl, pids, seen);
-    for (int r = 0; r < world; r++)
-        (void)waitpid(pids[r], &how[r], 0);
+    wait_for_all(ctl, pids, world, how);
     hd_shm_control_free(ctl);
-    if (WIFEXITED(how[0]) && WEXITSTATUS(how[0]) == NO_GPU) {
-        print_message("skipped: %s\n", seen[0].failed);
+    if (WIFEXITED(how[0]) && WEXITSTATUS(how[0]) == CANNOT) {
+        print_message("%s\n", seen[0].failed);
         skip();
     }
     for (int r = 0; r < world; r++) {
+        const int64_t took_ms = seen[r].failed_at_ms - killed_at_ms;
+
         if (killed_at_ms && r == 1)
             continue;
-        assert_string_equal(seen[r].failed, "");
-        assert_true(seen[r].finished);
-        if (killed_at_ms) /* long before a deadline */
-            assert_true(seen[r].failed_at_ms - killed_at_ms < 5000);
+        if (seen[r].failed[0] || !seen[r].finished)
+            print_error("rank %d of %d: %s (status %x)\n", r, world,
+                        seen[r].failed[0] ? seen[r].failed : "ended without a word", how[r]);
+        else if (killed_at_ms && took_ms >= 5000) /* long before a deadline */
+            print_error("rank %d of %d: it took %lld ms to leave\n", r, world, (long long)took_ms);
+        else
+            continue;
+        failed = true;
     }
     (void)munmap(seen, WORLD_MAX * sizeof *seen);
+    broken = failed && !killed_at_ms;
+    assert_false(failed);
 }
 
 static void two_processes_do_every_collective(void **state)

@@ -395,7 +395,18 @@ double *dropout_factors(const struct dropping *d, const struct ref_attention *a,
 
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b)
 {
+    int64_t first = -1, differing = 0;
+    const size_t size = hd_dtype_size(a->dtype);
+
     assert_int_equal(a->count, b->count);
-    if (memcmp(a->data, b->data, (size_t)a->count * hd_dtype_size(a->dtype)))
-        fail_msg("%s is not the same bit for bit", what);
+    for (int64_t i = 0; i < a->count; i++) {
+        if (memcmp((char *)a->data + (size_t)i * size, (char *)b->data + (size_t)i * size, size)) {
+            first = differing ? first : i;
+            differing++;
+        }
+    }
+    if (differing)
+        fail_msg("%s: %lld of %lld elements differ, the first is [%lld]: %.9g and %.9g", what,
+                 (long long)differing, (long long)a->count, (long long)first, tensor_get(a, first),
+                 tensor_get(b, first));
 }

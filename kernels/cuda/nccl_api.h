@@ -1,0 +1,81 @@
+/* nccl_api: the part of NCCL that nccl.c calls, in our own words, so that the plug-in needs no
+ * header of NCCL's to be built and no library until several GPUs are used. Names, values and the
+ * layout of the configuration are those of NCCL 2.18; a later NCCL reads no more of a configuration
+ * than its `size` and `version` say.
+ *
+ * Used by: nccl.c alone; on the emulator tests/cudasim/include/nccl.h stands in its place.
+ */
+#ifndef HD_CUDA_NCCL_API_H
+#define HD_CUDA_NCCL_API_H
+
+#include <limits.h>
+#include <stddef.h>
+
+#include <cuda_runtime_api.h>
+
+typedef struct ncclComm *ncclComm_t;
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
+
+typedef enum {
+    ncclSuccess = 0,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5,
+    ncclInProgress = 7,
+} ncclResult_t; /* and others, which are failures too */
+
+typedef enum {
+    ncclUint8 = 1,
+    ncclInt32 = 2,
+    ncclInt64 = 4,
+    ncclFloat16 = 6,
+    ncclFloat32 = 7,
+    ncclFloat64 = 8,
+    ncclBfloat16 = 9,
+} ncclDataType_t;
+
+typedef enum { ncclSum = 0, ncclMax = 2 } ncclRedOp_t;
+
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cgaClusterSize, minCTAs, maxCTAs;
+    const char *netName;
+    int splitShare;
+} ncclConfig_t;
+
+#define NCCL_CONFIG_INITIALIZER                                                                    \
+    {                                                                                              \
+        sizeof(ncclConfig_t), 0xcafebeef, 21800, INT_MIN, INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN \
+    }
+#define NCCL_SPLIT_NOCOLOR (-1)
+
+ncclResult_t ncclGetVersion(int *version);
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config);
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *child,
+                           ncclConfig_t *config);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
+ncclResult_t ncclCommAbort(ncclComm_t comm);
+ncclResult_t ncclCommFinalize(ncclComm_t comm);
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
+const char *ncclGetErrorString(ncclResult_t result);
+const char *ncclGetLastError(ncclComm_t comm);
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+
+#endif
