@@ -98,11 +98,12 @@ enum hd_status hd_comm_side_done(const struct hd_comm_stream *stream, uint64_t t
 enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm_side *side = stream->comm->side;
+    const struct hd_comm_op *op = hd_comm_op_at(stream, ticket - 1);
     const enum hd_status st =
         hd_comm_side_calls(side)->event_record(ended(stream, ticket), side->streams[stream->name]);
 
-    atomic_store(&side->launches[stream->name][ticket % SIDE_EVENTS],
-                 hd_comm_op_at(stream, ticket - 1)->launch);
+    atomic_store(&side->groups[stream->name][ticket % SIDE_EVENTS], op->group);
+    atomic_store(&side->launches[stream->name][ticket % SIDE_EVENTS], op->launch);
     atomic_store(&side->newest[stream->name], ticket);
     return st;
 }

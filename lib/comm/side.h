@@ -26,6 +26,7 @@ struct hd_comm_side {
     /* for who watches from another thread: by ticket as `ended`, and the newest that has ended for
      * the host */
     _Atomic uint64_t launches[HD_COMM_STREAM_COUNT][SIDE_EVENTS], newest[HD_COMM_STREAM_COUNT];
+    _Atomic(struct hd_comm_group *) groups[HD_COMM_STREAM_COUNT][SIDE_EVENTS]; /* NULL: no launch */
     uint64_t told[HD_COMM_STREAM_COUNT]; /* the flight record knows that these have run */
     /* where the streams stood when everything was made to end, by ticket; 0: nowhere */
     uint64_t stood[HD_COMM_STREAM_COUNT];

@@ -1,10 +1,11 @@
-/* standing: what a device has not run, in words. All of it is read from flight records, so that a
- * watchdog may ask beside the thread that owns the endpoint. */
+/* standing: what a device has not run, in words. All of it is read from flight records and what
+ * side.h keeps for watchers, so that a watchdog may ask beside the thread that owns the endpoint.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/comm_internal.h"
+#include "comm/side.h"
 
 enum { WHAT_MAX = 160, WHO_MAX = 320 };
 
@@ -35,6 +36,19 @@ static struct hd_comm_group *find_group(struct hd_comm *comm, const char *name)
     for (int g = 0; g < count; g++) {
         if (strcmp(comm->groups[g]->name, name) == 0)
             return comm->groups[g];
+    }
+    return NULL;
+}
+
+/* Of a launch that is not on record any more, for more than the record holds came behind it on
+ * other streams. NULL: too old for that, too. */
+static struct hd_comm_group *find_group_of(const struct hd_comm_side *side, uint64_t launch)
+{
+    for (int s = 0; side && s < HD_COMM_STREAM_COUNT; s++) {
+        for (int e = 0; e < SIDE_EVENTS; e++) {
+            if (atomic_load(&side->launches[s][e]) == launch)
+                return atomic_load(&side->groups[s][e]);
+        }
     }
     return NULL;
 }
@@ -80,7 +94,12 @@ void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_te
     char what[WHAT_MAX], who[WHO_MAX] = "";
 
     if (!find_record(comm->flight, launch, NULL, 0, &record)) {
-        (void)snprintf(ret_text, size_bytes, "launch %" PRIu64, launch);
+        group = find_group_of(comm->side, launch);
+        if (group)
+            hd_comm_describe_behind(group, who, sizeof who);
+        (void)snprintf(ret_text, size_bytes, "launch %" PRIu64 "%s%s%s%s", launch,
+                       group ? " of group " : "", group ? group->name : "", who[0] ? "; " : "",
+                       who);
         return;
     }
     hd_flight_describe(&record, what, sizeof what);

@@ -148,6 +148,42 @@ static void who_stands_on_the_device_names_what_it_stands_in_and_who_is_behind(v
     ranks_free(reports);
 }
 
+/* The sum stands on the device while the first two meet elsewhere, until no record has it. */
+static void all_but_the_last_sum_and_go_on(struct rank *self)
+{
+    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    struct hd_comm_group *group, *pair;
+
+    CHECK_OK(self, open_world(self, &group));
+    if (self->rank < LAST) {
+        CHECK_OK(self, launch_sum(self, group));
+        CHECK_OK(self, hd_comm_group(self->comm, "pair", everybody, 2, &pair));
+        for (int i = 0; i < HD_FLIGHT_MAX + 10; i++) {
+            CHECK_OK(self, hd_comm_barrier(pair, pipeline));
+            CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
+        }
+    }
+    set_deadline_together(self, SHORT_MS);
+    if (self->rank == LAST) {
+        wait_for_a_failure(self);
+        return;
+    }
+    note_end(self, wait_for_it(self), hd_clock_now_ms());
+}
+
+static void who_is_behind_is_known_when_the_records_of_the_others_are_overwritten(void **state)
+{
+    const struct ranks ranks = {.world = WORLD, .body = all_but_the_last_sum_and_go_on};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    assert_all_ended(reports, HD_TIMEOUT);
+    for (int r = 0; r < WORLD; r++)
+        assert_says(&reports[r],
+                    "rank 2 is behind: entered 1 operations of group world, the others 2");
+    ranks_free(reports);
+}
+
 static void the_first_sends_and_the_second_leaves_it(struct rank *self)
 {
     struct hd_comm_group *group;
@@ -540,6 +576,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_stands_on_the_device_names_what_it_stands_in_and_who_is_behind),
+        cmocka_unit_test(who_is_behind_is_known_when_the_records_of_the_others_are_overwritten),
         cmocka_unit_test(a_send_that_nobody_receives_names_its_peer),
         cmocka_unit_test(who_launched_something_else_is_named),
         cmocka_unit_test(what_an_abort_leaves_behind_is_no_result),
