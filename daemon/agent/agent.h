@@ -73,6 +73,12 @@ struct agent_offer {
     bool again;       /* and another one is to follow at once */
     bool answered;    /* the last one that is over */
     int64_t next_ms;
+    /* fatal errors in the kernel's log that are old: they were there when the GPU was first seen */
+    int old_count;
+    struct {
+        char uuid[HD_GPU_UUID_MAX];
+        int64_t xid_fatal;
+    } old[HD_GPU_MAX];
 };
 
 struct agent {

@@ -47,7 +47,8 @@ enum {
     X(mig)           /* 1: it is cut into instances */                             \
     X(compute_mode)  /* 0 default, 2 prohibited, 3 one process at a time */        \
     X(xid)           /* number of the newest error in the kernel's log; 0: none */ \
-    X(xid_count)     /* of all errors there */
+    X(xid_count)     /* of all errors there */                                     \
+    X(xid_fatal)     /* of those behind which only a reset helps */
 
 /* Another end of its NVLinks. */
 struct hd_gpu_peer {

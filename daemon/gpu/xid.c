@@ -43,6 +43,7 @@ static void take_line(const char *line, struct hd_gpu_list *list)
         if (same_bus(at, (size_t)(end - at), list->gpus[i].bus)) {
             list->gpus[i].xid = xid;
             list->gpus[i].xid_count++;
+            list->gpus[i].xid_fatal += hd_xid_explain(xid).fatal;
         }
 }
 
@@ -76,7 +77,7 @@ enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list)
     char *rest = text.data;
 
     for (int64_t i = 0; !st && i < list->count; i++)
-        list->gpus[i].xid = list->gpus[i].xid_count = 0;
+        list->gpus[i].xid = list->gpus[i].xid_count = list->gpus[i].xid_fatal = 0;
     for (char *line; !st && (line = strsep(&rest, "\n")) != NULL;)
         take_line(line, list);
     hd_text_free(&text);
@@ -90,26 +91,34 @@ struct hd_xid_meaning hd_xid_explain(int64_t xid)
     case 31:
     case 43:
     case 45:
-        return (struct hd_xid_meaning){false, "a program's fault"};
+        return (struct hd_xid_meaning){.text = "a program's fault"};
     case 48:
-    case 94:
     case 95:
         return (struct hd_xid_meaning){
-            true, "memory error that could not be corrected; reset the GPU, replace it if it comes "
-                  "back"};
+            true, true,
+            "memory error that could not be corrected; reset the GPU, replace it if it comes back"};
+    case 94:
+        return (struct hd_xid_meaning){
+            true, false,
+            "memory error that could not be corrected, of one program; replace the GPU if it comes "
+            "back"};
     case 63:
+        return (struct hd_xid_meaning){
+            true, false, "a row of memory was remapped; reset the GPU when nothing runs on it"};
     case 64:
-        return (struct hd_xid_meaning){true,
-                                       "a row of memory was, or could not be, remapped; reset "
-                                       "the GPU"};
+        return (struct hd_xid_meaning){true, true,
+                                       "a row of memory could not be remapped; reset the GPU"};
     case 74:
-        return (struct hd_xid_meaning){true, "NVLink error; check cables, bridges and switches"};
+        return (struct hd_xid_meaning){true, false,
+                                       "NVLink error; check cables, bridges and switches"};
     case 79:
-        return (struct hd_xid_meaning){true, "it fell off the bus; check power and seat, reboot"};
+        return (struct hd_xid_meaning){true, true,
+                                       "it fell off the bus; check power and seat, reboot"};
     case 119:
     case 120:
-        return (struct hd_xid_meaning){true, "its GSP does not answer; reset the GPU or reboot"};
+        return (struct hd_xid_meaning){true, true,
+                                       "its GSP does not answer; reset the GPU or reboot"};
     default:
-        return (struct hd_xid_meaning){true, "see NVIDIA's list of Xid errors"};
+        return (struct hd_xid_meaning){true, false, "see NVIDIA's list of Xid errors"};
     }
 }

@@ -12,13 +12,14 @@
 
 #define HD_XID_LOG "/dev/kmsg"
 
-/* Sets xid and xid_count of each GPU in the list by its bus address. On a failure they stay
- * unknown. */
+/* Sets xid, xid_count and xid_fatal of each GPU in the list by its bus address. On a failure they
+ * stay unknown. */
 enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list);
 
-/* What a person should make of one: whether the GPU itself is to be suspected, and what to do. */
+/* What a person should make of one: whether the GPU itself is to be suspected, whether it computes
+ * no more until it was reset, and what to do. */
 struct hd_xid_meaning {
-    bool hardware;
+    bool hardware, fatal;
     const char *text;
 };
 struct hd_xid_meaning hd_xid_explain(int64_t xid);

@@ -437,8 +437,9 @@ static void answer(char path[160], const char *text)
     assert_int_equal(setenv("FAKE_GPUS", path, 1), 0);
 }
 
-/* The same with three of them, one of which may be lost. */
-static void answer_with_gpus(const char *lost_uuid)
+/* The same with three of them, one of which may be lost; each has so many fatal errors in the log,
+ * and another one if it is the `failing` one. */
+static void answer_with_errors(const char *lost_uuid, const char *failing_uuid, int errors)
 {
     struct hd_text json = {0};
     char path[160];
@@ -448,11 +449,17 @@ static void answer_with_gpus(const char *lost_uuid)
     for (const char *n = "abc"; *n; n++)
         hd_text_add(&json,
                     "%s{\"name\":\"G\",\"uuid\":\"GPU-%c\",\"bus\":\"\",\"peers\":[],"
-                    "\"problem\":\"%s\"}",
-                    *n == 'a' ? "" : ",", *n, lost_uuid[4] == *n ? "it is lost" : "");
+                    "\"xid\":45,\"xid_fatal\":%d,\"problem\":\"%s\"}",
+                    *n == 'a' ? "" : ",", *n, errors + (failing_uuid[4] == *n),
+                    lost_uuid[4] == *n ? "it is lost" : "");
     hd_text_add(&json, "]}");
     answer(path, json.data);
     hd_text_free(&json);
+}
+
+static void answer_with_gpus(const char *lost_uuid)
+{
+    answer_with_errors(lost_uuid, "GPU-none", 0);
 }
 
 /* The driver does not answer when heddled starts: it is no node of cores for that. */
@@ -529,6 +536,40 @@ static void the_end_of_an_attempt_waits_for_news_of_its_gpu(void **state)
     assert_string_equal(stub.nodes[0].uuids[2], "GPU-b");
     assert_string_equal(stub.nodes[0].problems[2], "it is lost");
     assert_string_equal(stub.nodes[0].problems[0], "");
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_BROKEN"), 0);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+}
+
+/* One that answers every question, and computes no more: the log of the kernel has it. */
+static void a_gpu_with_a_new_fatal_error_is_withdrawn_until_somebody_has_reset_it(void **state)
+{
+    char broken[200];
+
+    (void)state;
+    stub_open(&stub, 1);
+    stub.cuda = true;
+    mode(0, "wait");
+    mode(1, "wait");
+    assert_int_equal(setenv("FAKE_BROKEN", stub.root, 1), 0);
+    answer_with_errors("GPU-none", "GPU-none", 1); /* one of old each */
+    stub_start_node(&stub, 0, "--devices", "cuda", NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(stub.nodes[0].problems[i], "");
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, runs(0) && stub.steps > 0);
+    answer_with_errors("GPU-none", "GPU-b", 1);
+    (void)snprintf(broken, sizeof broken, "%s/GPU-b", stub.root);
+    assert_int_equal(hd_file_write_atomic(broken, "", 0, 0644), HD_OK);
+    stub_until(&stub, ended(0));
+    assert_string_equal(stub.nodes[0].uuids[2], "GPU-b");
+    assert_non_null(strstr(stub.nodes[0].problems[2], "only a reset helps"));
+    assert_string_equal(stub.nodes[0].problems[0], "");
+    stub_signal_node(&stub, 0, SIGHUP);
+    stub_until(&stub, stub.nodes[0].hellos == 3);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(stub.nodes[0].problems[i], "");
     stub_close(&stub);
     assert_int_equal(unsetenv("FAKE_BROKEN"), 0);
     assert_int_equal(unsetenv("FAKE_GPUS"), 0);
@@ -663,6 +704,7 @@ int main(void)
         cmocka_unit_test(cores_wait_until_the_gpus_are_known),
         cmocka_unit_test(what_was_not_answered_is_asked_again),
         cmocka_unit_test(the_end_of_an_attempt_waits_for_news_of_its_gpu),
+        cmocka_unit_test(a_gpu_with_a_new_fatal_error_is_withdrawn_until_somebody_has_reset_it),
         cmocka_unit_test(ranks_of_two_nodes_meet_through_the_controller),
         cmocka_unit_test(pieces_of_logs_come_on_request),
         cmocka_unit_test(only_the_named_checkpoint_is_removed),
