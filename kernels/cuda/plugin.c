@@ -2,7 +2,6 @@
 #include "kernels/plugin.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
@@ -28,10 +27,10 @@ enum hd_status hd_cuda_plugin(const struct hd_plugin_host *host,
     if (host->abi != HD_PLUGIN_ABI) /* and the program's story cannot be reached */
         return HD_UNSUPPORTED;
     hd_err_share(host->error_place);
-    /* Kernels are loaded now, not when they are first launched: loading may wait for all streams,
-     * and so for a collective that waits for a peer that loads, too. Who set it otherwise is
-     * obeyed. */
-    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    /* Kernels are loaded when they are first launched, unless CUDA_MODULE_LOADING says EAGER.
+     * Loading may wait for all streams, and so for a collective that waits for a peer that loads,
+     * too: the supervisor says EAGER to ranks that meet others. One rank waits for nobody, loads in
+     * its first step what it uses, and has the memory of the rest. */
     st = count_devices(&count);
     if (!st)
         *ret_table = hd_backend_cuda();
