@@ -3,16 +3,22 @@
  *   kernels_gpu bytes|gemm|attention [--dtype bf16|f16|f32] [--rows 32768] [--channels 2048]
  *               [--rounds 20] [--only NAME]
  *
- * Each launch is timed by events around it, the fastest of some rounds counts. Bytes and operations
- * are those of kernels/dry, every tensor once. They stand beside a copy by the device itself (bytes
- * read and written) and the peak that MFU is quoted against. Values are random: a GPU that
- * multiplies zeros draws less power and is faster. Where there is no GPU it says why, and has
- * nothing to do. Run by hand.
+ * Each launch is timed by events around it, three rounds to warm up and then --rounds, of which the
+ * median and the least are printed; before each one 256 MiB are written, so that nothing is left in
+ * a cache. Bytes and operations are those of kernels/dry, every tensor once. Beside them stands the
+ * floor: what the bytes take at the rate of a copy by the device itself, measured in the same run
+ * before and after, or, for products and attention, the operations at the peak that MFU is quoted
+ * against. Values are random: a GPU that multiplies zeros draws less power and is faster. A product
+ * that the library did not take says so. Clocks are as nvidia-smi tells them, before and after.
+ *
+ * CUDA_MODULE_LOADING=EAGER against LAZY: the time to open, and the memory that nvidia-smi shows.
+ * Where there is no GPU it says why, and has nothing to do. Run by hand.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/plugin.h"
+#include "tests/bench/gpu_clocks.h"
 #include "tests/bench/kernels_gpu.h"
 
 static _Noreturn void die(const char *what, const char *why)
@@ -21,12 +27,12 @@ static _Noreturn void die(const char *what, const char *why)
     exit(1);
 }
 
-static int64_t number(const char *option, const char *text, int64_t least)
+static int64_t number(const char *option, const char *text, int64_t least, int64_t most)
 {
     char *end;
     const long value = strtol(text, &end, 10);
 
-    if (*end || end == text || value < least || value > 1 << 24)
+    if (*end || end == text || value < least || value > most)
         die(option, "is not a number that it can be");
     return value;
 }
@@ -47,11 +53,11 @@ int main(int argc, char **argv)
         if (!strcmp(option, "--dtype") && hd_dtype_from_name(value, &run.dtype))
             continue;
         if (!strcmp(option, "--rows"))
-            run.rows = number(option, value, 128);
+            run.rows = number(option, value, 128, 1 << 24);
         else if (!strcmp(option, "--channels"))
-            run.channels = number(option, value, 128) / 128 * 128;
+            run.channels = number(option, value, 128, 1 << 24) / 128 * 128;
         else if (!strcmp(option, "--rounds"))
-            run.rounds = (int)number(option, value, 1);
+            run.rounds = (int)number(option, value, 1, KERNELS_GPU_ROUNDS_MAX);
         else if (!strcmp(option, "--only"))
             run.only = value;
         else
@@ -62,7 +68,9 @@ int main(int argc, char **argv)
         return 0;
     }
     printf("%s, capability %d\n", gpus[0].name, gpus[0].capability);
+    gpu_clocks_print(gpus[0].bus, stdout);
     if (kernels_gpu(argv[1], &run, stdout))
         die(argv[1], hd_err_message());
+    gpu_clocks_print(gpus[0].bus, stdout);
     return 0;
 }

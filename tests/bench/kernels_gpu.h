@@ -12,8 +12,9 @@ struct kernels_run {
     enum hd_dtype dtype;                  /* of activations and factors */
     int64_t rows;     /* tokens: 32768, so that no tensor stays in a cache; tests take few */
     int64_t channels; /* 2048 */
-    int rounds;       /* of each launch, of which the fastest counts */
+    int rounds; /* of each launch, of which the median counts; KERNELS_GPU_ROUNDS_MAX at most */
 };
+enum { KERNELS_GPU_ROUNDS_MAX = 1000 };
 
 /* `kind`: bytes, gemm or attention; prints a line for each launch. HD_NOT_FOUND: no such kind. */
 enum hd_status kernels_gpu(const char *kind, const struct kernels_run *run, FILE *out);

@@ -11,7 +11,8 @@
  * products and attention, at the peak that MFU is quoted against. --peer torch lets PyTorch
  * (compiled, its best attention) take the same steps afterwards, in a process of its own.
  *
- * Where there is no GPU it says why, and has nothing to do. Run by hand.
+ * Behind each case stand the clocks, as nvidia-smi tells them. Where there is no GPU it says why,
+ * and has nothing to do. Run by hand.
  */
 #include <errno.h>
 #include <spawn.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #include "kernels/plugin.h"
+#include "tests/bench/gpu_clocks.h"
 #include "tests/bench/train_gpu.h"
 
 extern char **environ;
@@ -129,7 +131,8 @@ static int number(const char *option, const char *text, int most)
     return (int)value;
 }
 
-static void run_case(const struct gpu_case *c, const struct gpu_run *run, const char *python)
+static void run_case(const struct gpu_case *c, const struct gpu_run *run, const char *bus,
+                     const char *python)
 {
     double ms;
 
@@ -138,6 +141,7 @@ static void run_case(const struct gpu_case *c, const struct gpu_run *run, const 
            (long long)c->micro_batch);
     if (train_gpu_ours(c, run, stdout, &ms))
         die(c->name, hd_err_message());
+    gpu_clocks_print(bus, stdout);
     if (python)
         torch(python, c, run, ms);
     (void)fflush(stdout);
@@ -193,7 +197,7 @@ int main(int argc, char **argv)
             continue;
         c.micro_batch = micro ? micro : c.micro_batch;
         c.global_batch = global ? global : c.global_batch;
-        run_case(&c, &run, peer ? python : NULL);
+        run_case(&c, &run, gpus[0].bus, peer ? python : NULL);
     }
     return 0;
 }
