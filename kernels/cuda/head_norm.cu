@@ -12,7 +12,9 @@
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
-enum { HEAD_THREADS = 128, HEAD_PACKS = 4, HEAD_RESIDENT = 4 };
+enum { HEAD_THREADS = 128, HEAD_PACKS = 4 };
+template <bool BACKWARD>
+constexpr int head_resident = BACKWARD ? 4 : 6; /* backward has two tensors in flight */
 
 template <typename T>
 struct heads {
@@ -70,7 +72,7 @@ static __device__ __forceinline__ pack<T, V> head_pack(const pack<T, V> &x, cons
 
 /* FITS: the lanes of a head hold it. dinp may alias dout: who writes an element has read it. */
 template <typename T, int V, bool BACKWARD, bool FITS>
-static __global__ void __launch_bounds__(HEAD_THREADS, HEAD_RESIDENT)
+static __global__ void __launch_bounds__(HEAD_THREADS, head_resident<BACKWARD>)
     norm_heads(struct heads<T> a, int lanes)
 {
     const int group = (int)threadIdx.x / lanes, lane = (int)threadIdx.x % lanes;
@@ -160,7 +162,7 @@ static enum hd_status heads_launch(struct hd_cuda_stream *s, const struct heads<
         return HD_OK;
     while (lanes < 32 && lanes * HEAD_PACKS * V < a.D)
         lanes *= 2;
-    grid = grid_of(s, divide_up(count, HEAD_THREADS / lanes), HEAD_RESIDENT);
+    grid = grid_of(s, divide_up(count, HEAD_THREADS / lanes), head_resident<BACKWARD>);
     if (a.D <= lanes * HEAD_PACKS * V)
         return HD_LAUNCH(s, (norm_heads<T, V, BACKWARD, true>), dim3(grid), dim3(HEAD_THREADS), 0,
                          a, lanes);

@@ -20,6 +20,33 @@ struct alignas(sizeof(T) * V) pack {
 template <typename T>
 constexpr int pack_wide = 16 / (int)sizeof(T);
 
+/* What a pack is written as. The compiler takes structs, and vectors that are assigned, apart where
+ * it has the elements in registers of their own, and finds no way back: eight stores of 2 bytes,
+ * each of which touches as many lines as one of 16. An intrinsic stays whole. */
+template <int BYTES>
+struct pack_word {
+};
+template <>
+struct pack_word<1> {
+    using type = unsigned char;
+};
+template <>
+struct pack_word<2> {
+    using type = unsigned short;
+};
+template <>
+struct pack_word<4> {
+    using type = unsigned;
+};
+template <>
+struct pack_word<8> {
+    using type = uint2;
+};
+template <>
+struct pack_word<16> {
+    using type = uint4;
+};
+
 template <int V, typename T>
 static __device__ __forceinline__ pack<T, V> pack_load(const T *from)
 {
@@ -29,7 +56,11 @@ static __device__ __forceinline__ pack<T, V> pack_load(const T *from)
 template <typename T, int V>
 static __device__ __forceinline__ void pack_store(T *to, const pack<T, V> &p)
 {
-    *reinterpret_cast<pack<T, V> *>(to) = p;
+    using word = typename pack_word<sizeof(pack<T, V>)>::type;
+    word w;
+
+    memcpy(&w, &p, sizeof w);
+    __stwb(reinterpret_cast<word *>(to), w);
 }
 
 /* Whether packs of V elements can be read at an address and, at distances of `ld`, behind it. NULL

@@ -30,7 +30,7 @@ struct row_sums {
     bool accumulate;
 };
 
-enum { SUMS_THREADS = 256, SUMS_UNROLL = 4, SUMS_WARPS = 16 };
+enum { SUMS_THREADS = 256, SUMS_WARPS = 16 };
 
 /* Where word i lies in shared memory: lanes that store V columns each, V words apart, meet in V
  * banks of 32 otherwise. */
@@ -44,6 +44,7 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     sum_rows(Terms terms, float *partial, int64_t R, int64_t N, int64_t chunk_rows, int lanes)
 {
     constexpr int OUTPUTS = Terms::OUTPUTS;
+    constexpr int UNROLL = sizeof(typename Terms::template in<V>) > 16 ? 4 : 8; /* 128 bytes */
     HD_SHARED(float, shared,
               sums_place(SUMS_THREADS * V * OUTPUTS)); /* [groups, OUTPUTS, lanes * V] */
     const int groups = SUMS_THREADS / lanes, columns = lanes * V;
@@ -54,15 +55,15 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
     float sums[OUTPUTS][V] = {};
 
     if (c < N)
-        for (int64_t r = begin + group; r < end; r += SUMS_UNROLL * groups) {
-            typename Terms::template in<V> x[SUMS_UNROLL];
+        for (int64_t r = begin + group; r < end; r += UNROLL * groups) {
+            typename Terms::template in<V> x[UNROLL];
 
 #pragma unroll
-            for (int u = 0; u < SUMS_UNROLL; u++)
+            for (int u = 0; u < UNROLL; u++)
                 if (r + u * groups < end)
                     terms.load(x[u], r + u * groups, c);
 #pragma unroll
-            for (int u = 0; u < SUMS_UNROLL; u++)
+            for (int u = 0; u < UNROLL; u++)
                 if (r + u * groups < end)
                     terms.add(sums, x[u]);
         }

@@ -7,7 +7,9 @@
  *         store_vec(out + i, x);
  *     }
  *
- * N may be any multiple of vec_width<T>(): then several loads are in flight.
+ * N may be any multiple of vec_width<T>(): then several loads are in flight. Loads are plain ones:
+ * what kernels.h lets alias an output may be read by them. __ldg is for what no thread of the
+ * launch writes; the emulator watches that.
  *
  * Used by: the files *.cu of kernels/cuda.   Uses: device.cuh.
  * Threads: device code; is_vec also in launchers.

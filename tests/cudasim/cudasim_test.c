@@ -364,6 +364,7 @@ static void mistakes_end_the_program_with_kernel_and_place(void **state)
         assert_non_null(strstr(death_of(PROBE_COPY_TO_GLOBAL, 4096), "cp.async to"));
         assert_non_null(strstr(death_of(PROBE_PART_OF_A_WARP_MULTIPLIES, 0),
                                "of which only lanes 0xffff0000 live"));
+        assert_non_null(strstr(death_of(PROBE_CONSTANT_WRITTEN, 0), "read by __ldg and written"));
         (void)death_of(PROBE_SHARED_OVERRUN, 0);       /* the sanitizer's words, */
         (void)death_of(PROBE_DYNAMIC_OVERRUN, 4 * 63); /* or the guard's without it */
     }

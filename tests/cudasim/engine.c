@@ -173,6 +173,28 @@ static struct hd_sim_engine *open_engine(unsigned threads)
     return e;
 }
 
+/* ---- What is read as constant ---- */
+
+static void check_constant(struct hd_sim_constant *c)
+{
+    if (c->size_bytes && memcmp(c->bytes, c->address, c->size_bytes) != 0)
+        hd_cudasim_fail(c->site, "%zu bytes at %p were read by __ldg and written in this launch",
+                        c->size_bytes, c->address);
+    c->size_bytes = 0;
+}
+
+/* Of two that meet in a place the older one is looked at now, the others when the launch ends. */
+void hd_cudasim_is_constant(const void *address, size_t size_bytes, struct hd_cudasim_site site)
+{
+    struct hd_sim_engine *e = hd_sim_engine();
+    struct hd_sim_constant *c = &e->constants[(uintptr_t)address / 4 % HD_SIM_CONSTANTS];
+
+    e->has_constants = true;
+    check_constant(c);
+    *c = (struct hd_sim_constant){.address = address, .size_bytes = size_bytes, .site = site};
+    memcpy(c->bytes, address, size_bytes);
+}
+
 /* ---- Threads ---- */
 
 static void release_barrier(struct hd_sim_engine *e)
@@ -537,6 +559,9 @@ void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, si
                     grid, block);
         run_block(e);
     }
+    for (int i = 0; e->has_constants && i < HD_SIM_CONSTANTS; i++)
+        check_constant(&e->constants[i]);
+    e->has_constants = false;
     free_shared(e);
     e->kernel = NULL;
 }

@@ -19,6 +19,7 @@ enum {
     HD_SIM_SHARED_DEFAULT = 48 * 1024,
     HD_SIM_SHARED_MAX = 227 * 1024,
     HD_SIM_SHARED_SITES_MAX = 64,
+    HD_SIM_CONSTANTS = 4096,
     HD_SIM_POISON = 0xff /* every short float and fp32 of it is a NaN, every integer -1 */
 };
 
@@ -67,6 +68,14 @@ struct hd_sim_shared {
     size_t size_bytes;
 };
 
+/* What was read by __ldg. */
+struct hd_sim_constant {
+    const void *address;
+    size_t size_bytes;
+    unsigned char bytes[16];
+    struct hd_cudasim_site site;
+};
+
 struct hd_sim_engine {
     struct hd_fiber home;
     struct hd_sim_thread *threads; /* [HD_SIM_THREADS_MAX], made when first needed */
@@ -83,6 +92,8 @@ struct hd_sim_engine {
     struct hd_sim_shared shared[HD_SIM_SHARED_SITES_MAX];
     unsigned shared_count;
     size_t shared_limit;
+    struct hd_sim_constant constants[HD_SIM_CONSTANTS]; /* by address; size_bytes 0: none */
+    bool has_constants;
 };
 
 struct hd_sim_engine *hd_sim_engine(void); /* of a launch that runs on this OS thread */

@@ -104,6 +104,9 @@ __global__ void mistake_kernel(enum probe_mistake mistake, float *out)
         out[threadIdx.x] = d[0];
         break;
     }
+    case PROBE_CONSTANT_WRITTEN:
+        out[threadIdx.x] = __ldg(out + threadIdx.x) == 0.0f ? 1.0f : 0.0f;
+        break;
     }
 }
 

@@ -27,7 +27,8 @@ enum probe_mistake {
     PROBE_MISALIGNED_VECTOR,
     PROBE_MISALIGNED_LDMATRIX,
     PROBE_COPY_TO_GLOBAL,
-    PROBE_PART_OF_A_WARP_MULTIPLIES
+    PROBE_PART_OF_A_WARP_MULTIPLIES,
+    PROBE_CONSTANT_WRITTEN
 };
 enum hd_status probe_mistake(struct hd_cuda_stream *s, enum probe_mistake mistake, float *out,
                              size_t shared_bytes);

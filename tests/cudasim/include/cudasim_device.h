@@ -239,10 +239,18 @@ static inline void hd_cudasim_store(T *address, T value, HD_CUDASIM_HERE)
     hd_cudasim_check_aligned(address, sizeof(T), HD_CUDASIM_SITE);
     *address = value;
 }
-#define __ldg  hd_cudasim_load
+/* By the cache that no store of the launch reaches: an error if one does. */
+template <typename T>
+static inline T __ldg(const T *address, HD_CUDASIM_HERE)
+{
+    hd_cudasim_check_aligned(address, sizeof(T), HD_CUDASIM_SITE);
+    hd_cudasim_is_constant(address, sizeof(T), HD_CUDASIM_SITE);
+    return *address;
+}
 #define __ldcs hd_cudasim_load
 #define __ldcg hd_cudasim_load
 #define __stcs hd_cudasim_store
+#define __stwb hd_cudasim_store
 #define __stcg hd_cudasim_store
 
 /* ---- Integers and bits ---- */

@@ -77,6 +77,8 @@ void hd_cudasim_copy(void *shared, const void *global, bool valid, struct hd_cud
 void hd_cudasim_copy_commit(void);
 void hd_cudasim_copy_wait(int groups);
 
+/* These bytes, 16 at most, are the same when the launch ends. */
+void hd_cudasim_is_constant(const void *address, size_t size_bytes, struct hd_cudasim_site site);
 void hd_cudasim_check_aligned(const void *address, size_t align, struct hd_cudasim_site site);
 
 /* Prints kernel, block and thread with the message, and aborts. */
