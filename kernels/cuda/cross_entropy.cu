@@ -139,6 +139,26 @@ static __device__ __forceinline__ struct softmax softmax_join(struct softmax s, 
     return s;
 }
 
+/* A pack as one word. Loaded so it is not taken apart before it is needed, and the next loads are
+ * under way; row_load, which puts a row's ends together, waits for each. */
+template <typename T, int W>
+struct raw_pack {
+    using word = typename pack_word<sizeof(pack<T, W>)>::type;
+    word w;
+
+    __device__ __forceinline__ void load(const pack<T, W> *from)
+    {
+        w = *reinterpret_cast<const word *>(from);
+    }
+    __device__ __forceinline__ pack<T, W> get() const
+    {
+        pack<T, W> x;
+
+        memcpy(&x, &w, sizeof x);
+        return x;
+    }
+};
+
 /* Of the V columns; packs below `kept` are left in `cache`. */
 template <typename T, int W>
 static __device__ __forceinline__ struct softmax
@@ -148,18 +168,21 @@ softmax_row(const struct row<const T, W> &row, pack<T, W> *cache, int64_t kept, 
     struct softmax s = {-INFINITY, 0};
 
     for (int64_t i = threadIdx.x; i < packs; i += ROW_UNROLL * threads) {
-        pack<T, W> x[ROW_UNROLL];
+        struct raw_pack<T, W> x[ROW_UNROLL];
 
 #pragma unroll
         for (int u = 0; u < ROW_UNROLL; u++)
-            if (i + u * threads < packs)
-                x[u] = row_load<T, W>(row, (i + u * threads) * W);
+            if (row.is_whole((i + u * threads) * W))
+                x[u].load(reinterpret_cast<const pack<T, W> *>(row.at + (i + u * threads) * W));
 #pragma unroll
         for (int u = 0; u < ROW_UNROLL; u++)
             if (i + u * threads < packs) {
+                const int64_t at = (i + u * threads) * W;
+                const pack<T, W> y = row.is_whole(at) ? x[u].get() : row_load<T, W>(row, at);
+
                 if (i + u * threads < kept)
-                    cache[i + u * threads] = x[u];
-                softmax_add(&s, x[u]);
+                    cache[i + u * threads] = y;
+                softmax_add(&s, y);
             }
     }
     return softmax_join<T>(s, shared);
@@ -206,18 +229,27 @@ gradient_row(const struct row<T, W> &out, const struct row<const T, W> &inp,
 
     kept = kept < inp.packs() ? kept : inp.packs();
     for (int64_t i = threadIdx.x; i < packs; i += ROW_UNROLL * threads) {
-        pack<T, W> x[ROW_UNROLL];
+        struct raw_pack<T, W> x[ROW_UNROLL];
 
 #pragma unroll
-        for (int u = 0; u < ROW_UNROLL; u++)
-            if (i + u * threads < packs)
-                x[u] = i + u * threads < kept ? cache[i + u * threads]
-                                              : row_load<T, W>(inp, (i + u * threads) * W);
+        for (int u = 0; u < ROW_UNROLL; u++) {
+            const int64_t at = (i + u * threads) * W;
+
+            if (i + u * threads < kept)
+                x[u].load(&cache[i + u * threads]);
+            else if (inp.is_whole(at))
+                x[u].load(reinterpret_cast<const pack<T, W> *>(inp.at + at));
+        }
 #pragma unroll
         for (int u = 0; u < ROW_UNROLL; u++)
-            if (i + u * threads < packs)
-                row_store(out, (i + u * threads) * W,
-                          gradient_of<T, W>(g, x[u], (i + u * threads) * W - out.shift));
+            if (i + u * threads < packs) {
+                const int64_t at = (i + u * threads) * W;
+                const pack<T, W> y = i + u * threads < kept || inp.is_whole(at)
+                                         ? x[u].get()
+                                         : row_load<T, W>(inp, at);
+
+                row_store(out, at, gradient_of<T, W>(g, y, at - out.shift));
+            }
     }
 }
 

@@ -4,13 +4,14 @@
  * what a thread moves in one instruction, where rows and addresses allow; else V = 1. A pack stays
  * in its encoding until it is computed with, so that many of them fit into registers.
  *
- * Used by: the kernels of kernels/cuda that are bound by bytes.   Uses: device.
+ * Used by: the kernels of kernels/cuda that are bound by bytes.   Uses: device, ptx.
  * Threads: pure functions.
  */
 #ifndef HD_KERNELS_CUDA_PACK_CUH
 #define HD_KERNELS_CUDA_PACK_CUH
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 template <typename T, int V>
 struct alignas(sizeof(T) * V) pack {
@@ -20,9 +21,7 @@ struct alignas(sizeof(T) * V) pack {
 template <typename T>
 constexpr int pack_wide = 16 / (int)sizeof(T);
 
-/* What a pack is written as. The compiler takes structs, and vectors that are assigned, apart where
- * it has the elements in registers of their own, and finds no way back: eight stores of 2 bytes,
- * each of which touches as many lines as one of 16. An intrinsic stays whole. */
+/* The register or registers that a pack fills. */
 template <int BYTES>
 struct pack_word {
 };
@@ -47,6 +46,25 @@ struct pack_word<16> {
     using type = uint4;
 };
 
+/* In one instruction. The compiler takes structs, and vectors that are assigned, apart where it has
+ * the elements in registers of their own, and finds no way back: eight stores of 2 bytes, each of
+ * which touches as many lines as one of 16. */
+template <typename Word>
+static __device__ __forceinline__ void store_word(Word *to, Word w)
+{
+    *to = w;
+}
+
+static __device__ __forceinline__ void store_word(uint2 *to, uint2 w)
+{
+    store_8(to, w);
+}
+
+static __device__ __forceinline__ void store_word(uint4 *to, uint4 w)
+{
+    store_16(to, w);
+}
+
 template <int V, typename T>
 static __device__ __forceinline__ pack<T, V> pack_load(const T *from)
 {
@@ -60,7 +78,7 @@ static __device__ __forceinline__ void pack_store(T *to, const pack<T, V> &p)
     word w;
 
     memcpy(&w, &p, sizeof w);
-    __stwb(reinterpret_cast<word *>(to), w);
+    store_word(reinterpret_cast<word *>(to), w);
 }
 
 /* Whether packs of V elements can be read at an address and, at distances of `ld`, behind it. NULL

@@ -1,5 +1,5 @@
 /* ptx: the instructions that CUDA C++ has no name for: matrix loads, asynchronous copies, mma,
- * exp2.
+ * exp2, stores that stay whole.
  *
  * Fragments are the PTX ISA's: with g = lane / 4 and t = lane % 4 * 2,
  *     a[0] a[1] a[2] a[3]   rows g, g + 8, g, g + 8; columns t, t + 1 (a[0], a[1]), t + 8, t + 9
@@ -42,6 +42,14 @@ static inline void cp_async_16(void *smem, const void *global, bool valid, HD_CU
 {
     hd_cudasim_copy(smem, global, valid, HD_CUDASIM_SITE);
 }
+static inline void store_8(uint2 *to, uint2 w, HD_CUDASIM_HERE)
+{
+    hd_cudasim_store(to, w, file, line);
+}
+static inline void store_16(uint4 *to, uint4 w, HD_CUDASIM_HERE)
+{
+    hd_cudasim_store(to, w, file, line);
+}
 static inline void cp_async_commit(void)
 {
     hd_cudasim_copy_commit();
@@ -73,6 +81,23 @@ static inline float exp2_approx(float x)
 }
 
 #else
+
+/* To global memory, 8 or 16 bytes on their bound, in one instruction whatever they were made of. */
+static __device__ __forceinline__ void store_8(uint2 *to, uint2 w)
+{
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(w.x), "r"(w.y)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void store_16(uint4 *to, uint4 w)
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+                 : "memory");
+}
 
 /* 2^x within 2 units in the last place, by one instruction; what is below the normal numbers is 0.
  */

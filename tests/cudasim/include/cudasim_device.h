@@ -250,7 +250,6 @@ static inline T __ldg(const T *address, HD_CUDASIM_HERE)
 #define __ldcs hd_cudasim_load
 #define __ldcg hd_cudasim_load
 #define __stcs hd_cudasim_store
-#define __stwb hd_cudasim_store
 #define __stcg hd_cudasim_store
 
 /* ---- Integers and bits ---- */
