@@ -1,6 +1,6 @@
 /* The engine gloo: ranks on several nodes, connected by TCP. gloo's thread moves bytes between
  * sockets and memory; everything that decides anything happens on the thread that owns the
- * endpoint, when it launches, polls or waits. */
+ * endpoint, when it launches, polls or waits. Failures alone are heard by whoever asks. */
 #include "comm/gloo.h"
 
 #include <stddef.h>
@@ -117,7 +117,7 @@ static void send_notice(struct gloo_state *gloo, int rank, int world)
 }
 
 /* Makes this rank's one notice. False when there is one already. */
-static bool make_notice(struct hd_comm *comm, enum gloo_notice_kind kind, enum hd_status st,
+static bool make_notice(const struct hd_comm *comm, enum gloo_notice_kind kind, enum hd_status st,
                         int rank, const char *text, bool tell)
 {
     struct gloo_state *gloo = gloo_of(comm);
@@ -141,25 +141,26 @@ static void engine_abort(struct hd_comm *comm, enum hd_status st, const char *re
     (void)make_notice(comm, GLOO_FAILED, st, comm->rank, reason, true);
 }
 
-/* What the peer's notice or its silence means; called when something has come. */
-static void look_at(struct hd_comm *comm, int rank)
+/* What the peer's notice or its silence means. Any thread: the one that owns the endpoint may stand
+ * in a call of a device just when a peer fails (nccl). */
+static void hear(const struct hd_comm *comm, int rank)
 {
     struct gloo_state *gloo = gloo_of(comm);
     struct gloo_peer *peer = &gloo->peers[rank];
     const bool lost = hd_gloo_link_lost(gloo->link, rank); /* its notice would be here by then */
     char text[HD_COMM_REASON_MAX];
 
+    (void)pthread_mutex_lock(&gloo->hearing);
     if (!peer->noticed && hd_gloo_received(peer->notice_ticket) == HD_GLOO_DONE) {
-        peer->noticed = true;
         peer->notice.text[HD_COMM_REASON_MAX - 1] = '\0';
-        if (peer->notice.kind == GLOO_LEFT)
-            peer->left = true;
-        else /* everybody was told; when this rank closes, it says the same */
+        if (peer->notice.kind != GLOO_LEFT) /* all were told; when this rank closes, it says so */
             (void)make_notice(comm, (enum gloo_notice_kind)peer->notice.kind,
                               (enum hd_status)peer->notice.status, peer->notice.rank,
                               peer->notice.text, false);
+        peer->noticed = true;
     }
     if (lost && !peer->noticed) {
+        peer->notice.kind = GLOO_DIED;
         peer->noticed = true;
         (void)snprintf(text, sizeof text,
                        "its connection ended without a word (node %s); it was killed or crashed, "
@@ -167,6 +168,17 @@ static void look_at(struct hd_comm *comm, int rank)
                        gloo->places[rank].node);
         (void)make_notice(comm, GLOO_DIED, HD_ABORTED, rank, text, true);
     }
+    (void)pthread_mutex_unlock(&gloo->hearing);
+}
+
+/* Called by the owner when something has come. */
+static void look_at(struct hd_comm *comm, int rank)
+{
+    struct gloo_peer *peer = gloo_peer_of(comm, rank);
+
+    hear(comm, rank);
+    if (peer->noticed && peer->notice.kind == GLOO_LEFT)
+        peer->left = true;
     /* after the notice: of a peer that has left, every head is here by then */
     if (!take_heads(peer, rank))
         engine_abort(comm, HD_CORRUPT, "a peer announced more operations than it can have");
@@ -196,10 +208,18 @@ static enum hd_status check_failure(struct hd_comm *comm)
     return hd_comm_keep_failure(comm, st);
 }
 
-/* What this rank has been told; a peer's word is looked at by the thread that owns the endpoint. */
 static bool has_failed(const struct hd_comm *comm)
 {
-    return atomic_load(&gloo_of(comm)->noticing) == 2;
+    struct gloo_state *gloo = gloo_of(comm);
+    const uint64_t events = atomic_load(&gloo->events);
+
+    if (atomic_load(&gloo->noticing) != 2 && atomic_exchange(&gloo->heard, events) != events) {
+        for (int r = 0; r < comm->world; r++) {
+            if (r != comm->rank)
+                hear(comm, r);
+        }
+    }
+    return atomic_load(&gloo->noticing) == 2;
 }
 
 static bool has_left(const struct hd_comm *comm, int rank)
@@ -321,6 +341,7 @@ static void free_state(struct hd_comm *comm)
         hd_gloo_ticket_free(peer->notice_out_ticket);
     }
     hd_gloo_link_close(gloo->link);
+    (void)pthread_mutex_destroy(&gloo->hearing);
     if (gloo->data)
         (void)munmap(gloo->data, hd_comm_whole_pages(gloo->data_bytes));
     free(gloo);
@@ -411,6 +432,7 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_place *pla
         }
         return st;
     }
+    (void)pthread_mutex_init(&gloo->hearing, NULL);
     comm->engine_state = gloo;
     comm->bell = &gloo->bell;
     comm->flight = &gloo->flight;

@@ -27,6 +27,8 @@
 #ifndef HD_COMM_GLOO_INTERNAL_H
 #define HD_COMM_GLOO_INTERNAL_H
 
+#include <pthread.h>
+
 #include "comm/comm_internal.h"
 #include "comm/gloo_door.h"
 #include "comm/gloo_link.h"
@@ -103,15 +105,18 @@ struct gloo_peer {
     int sends; /* not received yet */
     struct gloo_notice notice;
     struct hd_gloo_ticket *notice_ticket, *notice_out_ticket;
-    bool noticed, left;
+    _Atomic bool noticed; /* its notice is here, or never comes; any thread may have seen to that */
+    bool left;            /* the owner has seen that it left */
 };
 
 struct gloo_state {
     struct hd_gloo_link *link; /* NULL in a world of one */
     struct hd_comm_bell bell;
     _Atomic uint64_t events; /* what gloo's thread has completed */
-    uint64_t events_seen;
-    _Atomic int noticing; /* 0: no notice, 1: being written, 2: written */
+    uint64_t events_seen;    /* by the owner */
+    _Atomic uint64_t heard;  /* by whoever asked last whether there is a failure */
+    pthread_mutex_t hearing; /* of notices */
+    _Atomic int noticing;    /* 0: no notice, 1: being written, 2: written */
     bool told; /* the notice was sent; owned by whoever made `noticing` 1, then by close */
     struct gloo_notice notice;
     char *data; /* visible memory, then the stages of the streams */
