@@ -120,8 +120,8 @@ enum hd_status device_train(const struct hd_job *job, struct device_found *found
 struct hd_device_memory device_memory_now(void)
 {
     const struct hd_backend_options options = {.threads = 1};
-    struct hd_device_memory there;
-    struct hd_backend *backend;
+    struct hd_device_memory there = {0};
+    struct hd_backend *backend = NULL;
 
     if (harness_backend()->open(&options, &backend) ||
         harness_backend()->device->memory(backend, &there))
