@@ -117,8 +117,8 @@ static enum hd_status ask_worker(struct asked *a)
     (void)snprintf(number, sizeof number, "%lld", (long long)a->threads);
     (void)snprintf(ranks, sizeof ranks, "%lld", (long long)a->devices);
     if (!st) {
-        const char *const argv[] = {program.data, "device",   "--threads",  number, "--world",
-                                    ranks,        "--device", device_of(a), NULL};
+        const char *const argv[] = {program.data, "device",   "--threads",  number,      "--world",
+                                    ranks,        "--device", device_of(a), "--measure", NULL};
 
         st = process_ask(argv, NULL, &answer, &status);
     }
@@ -257,6 +257,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct asked *a)
         hd_json_begin(w, "device", '{');
         hd_json_add_int64(w, "reserved_bytes", r->reserved_bytes);
         hd_json_add_int64(w, "process_bytes", r->beside.process_bytes);
+        hd_json_add_bool(w, "process_measured", a->traits.process_measured);
         hd_json_add_int64(w, "communicators", r->beside.communicators);
         hd_json_add_int64(w, "communicators_bytes", r->beside.communicators_bytes);
         hd_json_add_int64(w, "memory_bytes", a->traits.memory_bytes);
@@ -412,7 +413,9 @@ static void print_fit(const struct asked *a, struct hd_text *out)
         hd_text_add(out, " + %s for %d communicator%s of NCCL", communicators,
                     r->beside.communicators, r->beside.communicators == 1 ? "" : "s");
     hd_text_add(out, " = %s of %s%s\n", all, device, a->kind ? " by its data sheet" : "");
-    hd_text_add(out, "what stands beside the plan is assumed, not measured\n");
+    hd_text_add(out, a->traits.process_measured
+                         ? "the process's part was measured here; of communicators it is assumed\n"
+                         : "what stands beside the plan is assumed, not measured\n");
     if (hd_plan_fits(r, &a->traits))
         return;
     hd_text_add(out, "it does NOT fit: lower parallel.micro_batch, split the model "

@@ -7,6 +7,7 @@
 #include "train/job_data.h"
 #include "train/layout.h"
 #include "worker/flags.h"
+#include "worker/measure.h"
 #include "worker/worker.h"
 
 /* ---- bigram ---- */
@@ -132,12 +133,14 @@ int hd_worker_device(int argc, char **argv)
 {
     struct hd_flag f[] = {{"--threads", false, false, NULL},
                           {"--world", false, false, NULL},
-                          {"--device", false, false, NULL}};
+                          {"--device", false, false, NULL},
+                          {"--measure", false, true, NULL},
+                          {"--hold", false, true, NULL}};
     const struct hd_backend_table *backend = hd_backend_cpu();
     char word[HD_TRAITS_TEXT_MAX];
     struct hd_traits traits;
     int64_t threads = 1, world = 1;
-    enum hd_status st = hd_flags_read(argc, argv, f, 3);
+    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     if (!st)
         st = hd_flag_int(&f[0], 1, 4096, 1, &threads);
@@ -149,8 +152,12 @@ int hd_worker_device(int argc, char **argv)
         st = hd_plugin_cuda(&backend);
     else if (!st && f[2].value && strcmp(f[2].value, "cpu") != 0)
         st = hd_err(HD_INVALID, "--device %s: say cpu, cuda or auto", f[2].value);
+    if (!st && f[4].value) /* of a --measure */
+        return hd_worker_finish("device", backend->device ? hd_measure_hold(backend) : HD_OK);
     if (!st) {
         backend->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
+        if (f[3].value && backend->device)
+            hd_measure_process(backend, &traits);
         hd_traits_write(&traits, word);
         (void)printf(
             "backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ngloo_bytes %lld\nlibrary "

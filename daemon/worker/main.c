@@ -33,8 +33,10 @@ static const struct verb {
      hd_worker_memory},
     {"program", "--job FILE [--rank R]", "the compiled programs of a rank, as text",
      hd_worker_program},
-    {"device", "[--threads N] [--world N] [--device cpu|cuda|auto]",
-     "what this machine's processor, or its first GPU, can do", hd_worker_device},
+    {"device", "[--threads N] [--world N] [--device cpu|cuda|auto] [--measure]",
+     "what this machine's processor, or its first GPU, can do; measured: what a process takes of "
+     "it",
+     hd_worker_device},
     {"gpus", "", "this machine's GPUs and what is wrong with them, as JSON", hd_worker_gpus},
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };

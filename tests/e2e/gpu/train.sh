@@ -54,6 +54,12 @@ check_equal a_plan_beforehand_has_its_bytes \
     "$(emulated "$HEDDLE_BIN/heddle-worker" memory --job "$resolved" | sed -nE 's/ *([0-9]+)  total.*/\1/p')" \
     "$(emulated heddle plan "$work/job.yaml" -o jsonl | sed -nE 's/.*"total_bytes":([0-9]+).*/\1/p')"
 
+# where there is a device its process is measured, and not assumed: on the emulator it takes nothing
+check_equal a_process_is_measured_where_there_is_a_device '"process_bytes":0,"process_measured":true' \
+    "$(emulated heddle plan "$work/job.yaml" -o jsonl | grep -o '"process_bytes":[0-9]*,"process_measured":[a-z]*')"
+check_equal and_elsewhere_it_is_assumed '"process_bytes":1073741824,"process_measured":false' \
+    "$(heddle plan "$work/job.yaml" --devices h100:1 -o jsonl | grep -o '"process_bytes":[0-9]*,"process_measured":[a-z]*')"
+
 # a checkpoint is one: cores go on from it and write with it
 check it_writes heddle generate "$run_dir" --prompt 'The ' --max-tokens 4 --greedy
 step=$(find "$run_dir" -type d -name 'step-*3')

@@ -1,0 +1,21 @@
+/* measure: what a process takes of a GPU's memory beside what it reserves.
+ *
+ * A driver tells how much of a device is free, not who has the rest. So another process opens the
+ * device and computes on it, as a rank would; what is free before and while it is there differs by
+ * what it takes, whatever others hold, as long as they neither come nor go.
+ *
+ * Used by: inspect.   Uses: kernels.
+ */
+#ifndef HD_WORKER_MEASURE_H
+#define HD_WORKER_MEASURE_H
+
+#include "kernels/kernels.h"
+
+/* Sets process_bytes and process_measured of the traits of a table with a device. A failure leaves
+ * them as they were: what is assumed. */
+void hd_measure_process(const struct hd_backend_table *table, struct hd_traits *traits);
+
+/* The other process: takes what it takes, writes a line, and goes when its stdin ends. */
+enum hd_status hd_measure_hold(const struct hd_backend_table *table);
+
+#endif
