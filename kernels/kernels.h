@@ -77,17 +77,32 @@ enum hd_exchange_word {
 /* ---- Argument structs
  * ---------------------------------------------------------------------------- */
 
+/* What is done to the sums of a product, in fp32, before they are stored. */
+enum hd_gemm_epilogue {
+    HD_EPILOGUE_NONE,
+    HD_EPILOGUE_GELU,         /* c = gelu(s), s what would be stored without; pre = s, if given */
+    HD_EPILOGUE_GELU_BACKWARD /* c = s * gelu'(gelu_inp) */
+};
+
 /* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row), products summed in fp32.
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
- * trans_b. c may be fp32 with bf16 factors (weight gradients). bias only without accumulate. */
+ * trans_b. c may be fp32 with bf16 factors (weight gradients). bias only without accumulate.
+ * An epilogue (gelu: that of gelu_forward below) only without accumulate; the gradient's without
+ * bias. The rows of pre and gelu_inp are as far apart as those of c.
+ * dbias[m] (+)= sum_k op(a)[m,k], by the same switch as c: what bias_backward makes of the a of a
+ * weight's gradient; only with trans_a, c in fp32, and neither bias nor epilogue. */
 struct hd_gemm_args {
-    void *c;          /* [M, N]   c_dtype  */
-    const void *a;    /*          ab_dtype */
-    const void *b;    /*          ab_dtype */
-    const void *bias; /* [N]      ab_dtype, or NULL */
+    void *c;              /* [M, N]   c_dtype  */
+    void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
+    float *dbias;         /* [M], or NULL */
+    const void *a;        /*          ab_dtype */
+    const void *b;        /*          ab_dtype */
+    const void *bias;     /* [N]      ab_dtype, or NULL */
+    const void *gelu_inp; /* [M, N]   c_dtype, with HD_EPILOGUE_GELU_BACKWARD, else NULL */
     void *scratch;
     int64_t M, N, K, lda, ldb, ldc;
     bool trans_a, trans_b, accumulate;
+    enum hd_gemm_epilogue epilogue;
     enum hd_dtype ab_dtype, c_dtype;
 };
 
@@ -422,7 +437,7 @@ struct hd_swiglu_backward_args {
 };
 
 /* out = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))  (Hendrycks & Gimpel 2016, the tanh form of
- * GPT-2). */
+ * GPT-2). out may alias inp. */
 struct hd_gelu_forward_args {
     void *out;             /* [N]  dtype */
     const void *inp;       /* [N]  dtype */
@@ -811,7 +826,7 @@ struct hd_grouped_gemm_weight_args {
  * One row per kernel: its name (argument struct hd_NAME_args) and its tensors: R read, W written,
  * RW both, S scratch. The order of rows and operands is part of the ABI hash. */
 #define HD_KERNEL_LIST(K)                                                                         \
-    K(gemm, W(c) R(a) R(b) R(bias) S(scratch))                                                    \
+    K(gemm, W(c) W(pre) W(dbias) R(a) R(b) R(bias) R(gelu_inp) S(scratch))                        \
     K(bias_forward, W(out) R(inp) R(bias))                                                        \
     K(bias_backward, W(dbias) R(dout) S(scratch))                                                 \
     K(embedding_forward, W(out) R(index) R(weight) R(index2) R(weight2))                          \
@@ -970,6 +985,11 @@ enum hd_status hd_traits_read(const char *text, struct hd_traits *ret_traits);
 int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
                                 const struct hd_traits *traits);
 
+/* Whether such a device does the epilogue of this product, or dbias, in the product's own pass over
+ * memory: what the fuse pass asks before it joins the two. Elsewhere the launch is as right, and no
+ * faster than two. */
+bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits);
+
 /* Floating point operations and bytes that must cross memory at least once. */
 struct hd_costs {
     double flops;
@@ -1114,9 +1134,9 @@ struct hd_backend_table {
     /* Achievable multiply-add rate in operations per second, measured in about 50 ms on this
      * backend's threads, or what a GPU is sold with: the peak that MFU is quoted against. */
     double (*measure_peak)(struct hd_backend *backend, enum hd_dtype dtype);
-    /* Who computes such a launch: traits.library or "own", for tests and measurements: own code
-     * that serves where a library refuses is right, and slow. Chooses as prepare does. NULL: this
-     * backend cannot tell. */
+    /* Who computes such a launch: traits.library (all of it) or "own", for tests and measurements:
+     * own code that serves where a library refuses is right, and slow. Chooses as prepare does.
+     * NULL: this backend cannot tell. */
     enum hd_status (*computed_by)(struct hd_backend *backend, enum hd_kernel kernel,
                                   const void *args, const char **ret_by);
 };

@@ -1,6 +1,6 @@
 /* activation: SwiGLU and GELU. */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/vecmath.h"
+#include "kernels/cpu/gelu.h"
 
 enum { GRAIN = 16 * 1024 }; /* elements of a piece */
 
@@ -85,15 +85,6 @@ enum hd_status KERNEL(swiglu_backward)(struct hd_backend *cpu,
     return st;
 }
 
-/* 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
- * c = sqrt(2 / pi). */
-static const float two_c = 1.595769122f; /* 2 sqrt(2 / pi) */
-
-INLINE vf gelu_gate(vf x)
-{
-    return vf_sigmoid(two_c * (x + 0.044715f * x * x * x));
-}
-
 static int64_t elements_in_use(const int32_t *counts, int64_t groups, int64_t R, int64_t N)
 {
     return counts ? hd_cpu_rows_in_use(counts, groups, R) * (N / R) : N;
@@ -105,7 +96,7 @@ INLINE void gelu_piece(const struct hd_gelu_forward_args *a, int64_t begin, int6
     FOR_VECTORS (i, n, begin, end) {
         const vf x = vf_load(a->inp, i, n, dtype);
 
-        vf_store(a->out, i, n, x * gelu_gate(x), dtype);
+        vf_store(a->out, i, n, gelu(x), dtype);
     }
 }
 
@@ -130,17 +121,13 @@ enum hd_status KERNEL(gelu_forward)(struct hd_backend *cpu, const struct hd_gelu
     return st;
 }
 
-/* d gelu / dx = s + x s (1 - s) d(2u)/dx,  d(2u)/dx = 2c (1 + 3 * 0.044715 x^2) */
 INLINE void gelu_backward_piece(const struct hd_gelu_backward_args *a, int64_t begin, int64_t end,
                                 enum hd_dtype dtype)
 {
     FOR_VECTORS (i, n, begin, end) {
         const vf x = vf_load(a->inp, i, n, dtype);
-        const vf s = gelu_gate(x);
-        const vf slope = two_c * (1.0f + 0.134145f * x * x);
-        const vf d = s + x * s * (1.0f - s) * slope;
 
-        vf_store(a->dinp, i, n, vf_load(a->dout, i, n, dtype) * d, dtype);
+        vf_store(a->dinp, i, n, vf_load(a->dout, i, n, dtype) * gelu_slope(x), dtype);
     }
 }
 

@@ -1,20 +1,22 @@
 /* gemm: chooses who multiplies. Own code where it was measured to be faster (hd_dry_gemm_is_own);
- * else the library, where there is one and it takes the shape within its budget; else own code. */
+ * else the library, where there is one and it takes the shape within its budget; else own code,
+ * which alone has GELU behind a product. */
 #include "kernels/cpu/gemm.h"
 
 #include "kernels/dry/dry.h"
 
-enum hd_status KERNEL(gemm)(struct hd_backend *cpu, const struct hd_gemm_args *args)
+static enum hd_status check(const struct hd_gemm_args *args)
 {
     enum hd_status st = hd_cpu_check_float("gemm", args->ab_dtype);
+
+    return st ? st : hd_cpu_check_float("gemm", args->c_dtype);
+}
+
+static enum hd_status multiply(struct hd_backend *cpu, const struct hd_gemm_args *args)
+{
+    enum hd_status st = HD_OK;
     bool done = false;
 
-    if (!st)
-        st = hd_cpu_check_float("gemm", args->c_dtype);
-    if (st || args->M <= 0 || args->N <= 0)
-        return st;
-    if (args->bias && args->accumulate)
-        return hd_err(HD_INVALID, "gemm: a bias with accumulate would be added again and again");
 #ifdef HEDDLE_HAVE_DNNL
     if (cpu->gemm_library && !hd_dry_gemm_is_own(args, &cpu->traits))
         st =
@@ -28,4 +30,18 @@ enum hd_status KERNEL(gemm)(struct hd_backend *cpu, const struct hd_gemm_args *a
     else
         KERNEL(gemm_blocked)(cpu, args);
     return HD_OK;
+}
+
+enum hd_status KERNEL(gemm)(struct hd_backend *cpu, const struct hd_gemm_args *args)
+{
+    const struct hd_bias_backward_args dbias = hd_dry_gemm_dbias(args, &cpu->traits);
+    enum hd_status st = check(args);
+
+    if (!st)
+        st = hd_dry_gemm_check(args);
+    if (st || args->M <= 0)
+        return st;
+    if (args->N > 0)
+        st = multiply(cpu, args);
+    return st || !args->dbias ? st : KERNEL(bias_backward)(cpu, &dbias);
 }

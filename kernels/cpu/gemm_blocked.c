@@ -14,8 +14,8 @@
  *
  * (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication".)
  */
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
-
 #include "kernels/cpu/micro.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/cpu/panel.h"
@@ -173,8 +173,18 @@ static void pack_b_panels(const void *args, int64_t begin, int64_t end, int thre
 
 /* ---- the tiles ---- */
 
-/* sums (+)= tile, or, behind the last slice, c = sums + tile (+ c) (+ bias). row and column count
- * from the slab's corner. */
+/* The epilogue of sums that are whole, at place `at` of c. */
+INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum hd_dtype c_dtype)
+{
+    if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD)
+        return x * gelu_slope(vf_load(a->gelu_inp, at, n, c_dtype));
+    if (a->pre)
+        vf_store(a->pre, at, n, x, c_dtype);
+    return gelu(x);
+}
+
+/* sums (+)= tile, or, behind the last slice, c = sums + tile (+ c) (+ bias) and the epilogue. row
+ * and column count from the slab's corner. */
 INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int64_t rows,
                        int64_t column, int64_t columns, enum hd_dtype c_dtype)
 {
@@ -197,22 +207,35 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
                 x += vf_load(a->c, at, n, c_dtype);
             if (a->bias && s->last)
                 x += vf_load(a->bias, s->column + column + j, n, a->ab_dtype);
+            if (a->epilogue && s->last)
+                x = finish(a, x, at, n, c_dtype);
             vf_store(a->c, at, n, x, c_dtype);
         }
+}
+
+/* Asks for a tile's lines of a matrix whose element at the tile's corner is number `at`. */
+INLINE void prefetch_lines(const void *data, int64_t at, int64_t rows, int64_t ld, int64_t size)
+{
+    const char *line = (const char *)data + at * size;
+
+    for (int64_t i = 0; i < rows; i++, line += ld * size)
+        for (int64_t byte = 0; byte < MICRO_N * size; byte += 64)
+            __builtin_prefetch(line + byte, 1);
 }
 
 /* Asks for the lines that store_tile() will touch, so that they come while the product is made. */
 INLINE void prefetch_tile(const struct slab *s, int64_t row, int64_t rows, int64_t column)
 {
     const struct hd_gemm_args *a = s->args;
-    const int64_t size = s->sums || a->c_dtype == HD_F32 ? 4 : 2;
-    const int64_t ld = s->sums ? s->sums_ld : a->ldc;
-    const int64_t at = s->sums ? row * ld + column : (s->row + row) * ld + s->column + column;
-    const char *line = (const char *)(s->sums ? (const void *)s->sums : a->c) + at * size;
+    const int64_t size = a->c_dtype == HD_F32 ? 4 : 2;
+    const int64_t at = (s->row + row) * a->ldc + s->column + column;
 
-    for (int64_t i = 0; i < rows; i++, line += ld * size)
-        for (int64_t byte = 0; byte < MICRO_N * size; byte += 64)
-            __builtin_prefetch(line + byte, 1);
+    if (s->sums)
+        prefetch_lines(s->sums, row * s->sums_ld + column, rows, s->sums_ld, 4);
+    else
+        prefetch_lines(a->c, at, rows, a->ldc, size);
+    if (s->last && a->gelu_inp)
+        prefetch_lines(a->gelu_inp, at, rows, a->ldc, size);
 }
 
 static const uint16_t *a_in_place(const struct slab *s, int64_t row)
@@ -253,7 +276,7 @@ static bool multiply_into_c(const struct slab *s, int64_t row, int64_t column,
 
     p->is_bf16 = !s->sums && g->c_dtype == HD_BF16;
     p->add = s->k > 0 || (!s->sums && g->accumulate);
-    if ((s->sums && s->last) || (p->is_bf16 && p->add))
+    if ((s->sums && s->last) || (p->is_bf16 && p->add) || (g->epilogue && s->last))
         return false;
     p->ldc = s->sums ? s->sums_ld : g->ldc;
     if (s->sums)

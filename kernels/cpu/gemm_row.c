@@ -2,10 +2,20 @@
  * decoding does for every weight. Each row of b is read once and in order, which is all that
  * counts: the product moves one word per multiply-add. Several rows at a time keep the sums
  * independent. */
+#include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/vec.h"
 
 enum { TOGETHER = 4 };
+
+/* The sum of one column as it is stored. */
+INLINE vf finish(const struct hd_gemm_args *a, vf sum, int64_t column)
+{
+    if (a->epilogue == HD_EPILOGUE_GELU)
+        return gelu(sum);
+    if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD)
+        return sum * gelu_slope(vf_load(a->gelu_inp, column, 1, a->c_dtype));
+    return sum;
+}
 
 INLINE void dot_rows(const struct hd_gemm_args *a, int64_t row, const int count,
                      enum hd_dtype dtype)
@@ -23,7 +33,11 @@ INLINE void dot_rows(const struct hd_gemm_args *a, int64_t row, const int count,
         const float old[2] = {a->bias ? vf_load(a->bias, row + i, 1, dtype)[0] : 0,
                               a->accumulate ? vf_load(a->c, row + i, 1, a->c_dtype)[0] : 0};
 
-        vf_store(a->c, row + i, 1, vf_set(vf_sum(sums[i]) + old[0] + old[1]), a->c_dtype);
+        const vf sum = vf_set(vf_sum(sums[i]) + old[0] + old[1]);
+
+        if (a->pre)
+            vf_store(a->pre, row + i, 1, sum, a->c_dtype);
+        vf_store(a->c, row + i, 1, finish(a, sum, row + i), a->c_dtype);
     }
 }
 

@@ -6,15 +6,8 @@
  * Short encodings take the exponential of the special function unit, whose error of 2 units of
  * 2^-22 is far below their rounding. Not measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/map.cuh"
-
-/* 1 / (1 + exp(-x)). A division by the book takes as many instructions as the rest of an element.
- */
-template <typename T>
-static __device__ __forceinline__ float sigmoid(float x)
-{
-    return sizeof(T) == 4 ? 1.0f / (1.0f + expf(-x)) : __fdividef(1.0f, 1.0f + __expf(-x));
-}
 
 template <typename T>
 struct swiglu_forward {
@@ -123,16 +116,6 @@ extern "C" enum hd_status hd_cuda_swiglu_backward(struct hd_cuda_stream *s,
     });
 }
 
-/* 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
- * c = sqrt(2 / pi). */
-#define TWO_C 1.595769122f /* 2 sqrt(2 / pi) */
-
-template <typename T>
-static __device__ __forceinline__ float gelu_gate(float x)
-{
-    return sigmoid<T>(TWO_C * (x + 0.044715f * x * x * x));
-}
-
 /* Elements in use of N, in R rows. */
 static __device__ __forceinline__ int64_t elements_in_use(const int32_t *counts, int64_t groups,
                                                           int64_t R, int64_t N)
@@ -167,11 +150,8 @@ struct gelu_forward {
         pack<T, V> y;
 
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            const float v = to_float(x.x.at[j]);
-
-            y.at[j] = from_float<T>(v * gelu_gate<T>(v));
-        }
+        for (int j = 0; j < V; j++)
+            y.at[j] = from_float<T>(gelu<T>(to_float(x.x.at[j])));
         pack_store(out + i, y);
     }
 };
@@ -191,7 +171,6 @@ extern "C" enum hd_status hd_cuda_gelu_forward(struct hd_cuda_stream *s,
     });
 }
 
-/* d gelu / dx = s + x s (1 - s) d(2u)/dx,  d(2u)/dx = 2c (1 + 3 * 0.044715 x^2) */
 template <typename T>
 struct gelu_backward {
     static constexpr int UNROLL = 2;
@@ -220,13 +199,8 @@ struct gelu_backward {
         pack<T, V> y;
 
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            const float v = to_float(x.x.at[j]), gate = gelu_gate<T>(v);
-            const float slope = TWO_C * (1.0f + 0.134145f * v * v);
-
-            y.at[j] =
-                from_float<T>(to_float(x.dout.at[j]) * (gate + v * gate * (1.0f - gate) * slope));
-        }
+        for (int j = 0; j < V; j++)
+            y.at[j] = from_float<T>(to_float(x.dout.at[j]) * gelu_slope<T>(to_float(x.x.at[j])));
         pack_store(dinp + i, y);
     }
 };

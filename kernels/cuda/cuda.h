@@ -79,7 +79,7 @@ void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes); /* with its v
 enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_gemm **ret_gemm);
 void hd_cuda_gemm_close(struct hd_cuda_gemm *gemm);
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args);
-/* Whether the library computes such a product. */
+/* Whether the library computes such a product, with all that stands behind it. */
 enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                   bool *ret_taken);
 /* cuda/gemm_own.cu: every product, without a library. */

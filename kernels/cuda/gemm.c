@@ -1,4 +1,5 @@
-/* gemm: matrix products by cuBLASLt, and the only file that includes cublasLt.h.
+/* gemm: matrix products by cuBLASLt, with a bias, GELU or its derivative behind them or a bias's
+ * gradient beside them, and the only file that includes cublasLt.h.
  *
  * The library thinks in columns: a row-major [M, N] is its [N, M] with the same distance between
  * lines, so c = op(a) op(b) is asked for as c' = op(b)' op(a)', its first factor being our b. What
@@ -6,13 +7,10 @@
  * op's scratch, so launches of several streams never share one.
  *
  * What it does not do: a product that the library refuses (types, distances or addresses that no
- * kernel of it takes) is computed by own code (gemm_own.cu). Sums that are split over blocks may
- * only be put together in fp32 by a second step, in order; under `deterministic` they are not split
- * at all.
- *
- * What is not here yet: GELU as an epilogue (CUBLASLT_EPILOGUE_GELU_AUX_BIAS, its derivative, bias
- * gradients by BGRADB). The op row has no field for it and the fuse pass does not ask; whether it
- * pays has to be measured by shape first.
+ * kernel of it takes) is computed by own code (gemm_own.cu). Where it is the epilogue alone that is
+ * refused, the library multiplies and GELU, or the bias's gradient, is a pass of its own, as it is
+ * in a program that was not fused. Sums that are split over blocks may only be put together in fp32
+ * by a second step, in order; under `deterministic` they are not split at all.
  */
 #include <cublasLt.h>
 #include <stdio.h>
@@ -27,8 +25,9 @@ enum { BUCKETS = 64, CHOICES = 4, ALIGN_MAX = 16 };
 /* What is chosen for. Compared by bytes, so it is zeroed before it is filled. */
 struct shape {
     int64_t M, N, K, lda, ldb, ldc;
-    int32_t trans_a, trans_b, accumulate, ab_dtype, c_dtype;
-    int32_t align_a, align_b, align_c, align_bias; /* bytes; 16 stands for more; 0: no bias */
+    int32_t trans_a, trans_b, accumulate, epilogue, dbias, ab_dtype, c_dtype;
+    int32_t align_a, align_b, align_c; /* bytes; 16 stands for more */
+    int32_t align_bias, align_aux;     /* of bias or dbias, of pre or gelu_inp; 0: there is none */
 };
 
 struct product {
@@ -118,6 +117,17 @@ static int64_t distance(int64_t ld, int64_t rows, int64_t columns)
     return rows == 1 ? columns : ld;
 }
 
+/* The library's auxiliary matrix: what GELU is applied to, written or read. */
+static const void *aux_of(const struct hd_gemm_args *args)
+{
+    return args->epilogue == HD_EPILOGUE_GELU_BACKWARD ? args->gelu_inp : args->pre;
+}
+
+static const void *bias_of(const struct hd_gemm_args *args)
+{
+    return args->dbias ? args->dbias : args->bias;
+}
+
 static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
 {
     struct shape *s = ret_shape;
@@ -134,12 +144,15 @@ static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
     s->trans_a = args->trans_a;
     s->trans_b = args->trans_b;
     s->accumulate = args->accumulate;
+    s->epilogue = (int32_t)args->epilogue;
     s->ab_dtype = (int32_t)args->ab_dtype;
     s->c_dtype = (int32_t)args->c_dtype;
     s->align_a = align_of(args->a);
     s->align_b = align_of(args->b);
     s->align_c = align_of(args->c);
-    s->align_bias = args->bias ? align_of(args->bias) : 0;
+    s->dbias = args->dbias != NULL;
+    s->align_bias = bias_of(args) ? align_of(bias_of(args)) : 0;
+    s->align_aux = aux_of(args) ? align_of(aux_of(args)) : 0;
 }
 
 static unsigned bucket_of(const struct shape *shape)
@@ -164,6 +177,24 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
     return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
 }
 
+static cublasLtEpilogue_t epilogue_of(const struct shape *s)
+{
+    const bool bias = s->align_bias, aux = s->align_aux;
+
+    if (s->dbias) /* sums over the depth of its second factor, our a */
+        return CUBLASLT_EPILOGUE_BGRADB;
+    switch ((enum hd_gemm_epilogue)s->epilogue) {
+    case HD_EPILOGUE_GELU:
+        return aux ? (bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX)
+                   : (bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU);
+    case HD_EPILOGUE_GELU_BACKWARD:
+        return CUBLASLT_EPILOGUE_DGELU;
+    case HD_EPILOGUE_NONE:
+        break;
+    }
+    return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 /* What is asked for: [N, M] of the library = op of our b times op of our a. */
 static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct product *p)
 {
@@ -180,10 +211,14 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct product 
     if (!failed)
         failed =
             set(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, s->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (!failed)
+        failed = set(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, (int32_t)epilogue_of(s));
+    if (!failed && s->align_aux)
+        failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                                &s->ldc, sizeof s->ldc);
     if (!failed && s->align_bias)
-        failed = set(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    if (!failed && s->align_bias)
-        failed = set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)ab);
+        failed = set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+                     s->dbias ? (int32_t)CUDA_R_32F : (int32_t)ab);
     if (!failed)
         failed = cublasLtMatrixLayoutCreate(&p->a, ab, (uint64_t)(s->trans_b ? s->K : s->N),
                                             (uint64_t)(s->trans_b ? s->N : s->K), s->ldb);
@@ -196,9 +231,25 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct product 
     return failed;
 }
 
+/* The addresses that stand in the description and not in the call. */
+static cublasStatus_t set_addresses(const struct product *p, const struct hd_gemm_args *args)
+{
+    const void *aux = aux_of(args), *bias = bias_of(args);
+    cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
+
+    if (bias)
+        failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                                sizeof bias);
+    if (!failed && aux)
+        failed = cublasLtMatmulDescSetAttribute(
+            p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
+    return failed;
+}
+
 /* Marks p as taken, or leaves it when the library cannot compute this shape. Any other failure is
  * one: products that quietly went over to own code would look like a slow GPU. */
-static enum hd_status choose(const struct hd_backend *cuda, struct product *p, const void *bias)
+static enum hd_status choose(const struct hd_backend *cuda, struct product *p,
+                             const struct hd_gemm_args *args)
 {
     const struct shape *s = &p->shape;
     const uint64_t budget = (uint64_t)cuda->traits.gemm_scratch_bytes;
@@ -207,9 +258,8 @@ static enum hd_status choose(const struct hd_backend *cuda, struct product *p, c
     int count = 0;
     cublasStatus_t failed = make_matmul(cuda, p);
 
-    if (!failed && s->align_bias)
-        failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                                sizeof(void *));
+    if (!failed)
+        failed = set_addresses(p, args);
     if (!failed)
         failed = cublasLtMatmulPreferenceCreate(&preference);
     if (!failed)
@@ -267,7 +317,7 @@ static enum hd_status find_product(const struct hd_backend *cuda, const struct h
         if (!p)
             return hd_err(HD_NO_MEMORY, "gemm: no memory for what cuBLASLt chose");
         p->shape = shape;
-        st = choose(cuda, p, args->bias);
+        st = choose(cuda, p, args);
         if (st) {
             free_product(p);
             return st;
@@ -283,36 +333,61 @@ static enum hd_status check(const struct hd_gemm_args *args)
 {
     const enum hd_dtype ab = args->ab_dtype, c = args->c_dtype;
 
-    if (args->bias && args->accumulate)
-        return hd_err(HD_INVALID, "gemm: a bias cannot be added to what accumulates");
     if ((ab != HD_F32 && ab != HD_BF16 && ab != HD_F16) ||
         (c != HD_F32 && c != HD_BF16 && c != HD_F16))
         return hd_err(HD_UNSUPPORTED,
                       "gemm: the cuda backend multiplies f32, bf16 and f16, not %s "
                       "into %s",
                       hd_dtype_name(ab), hd_dtype_name(c));
-    return HD_OK;
+    return hd_dry_gemm_check(args);
+}
+
+/* How the library computes args, *ret_part, which may be less: the product alone, where it refuses
+ * what stands behind it (GELU only where rows have no gaps, so that it can be a pass over them). A
+ * dbias that accumulates is formed in scratch. */
+static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_gemm_args *args,
+                               struct hd_gemm_args *ret_part, struct product **ret_product)
+{
+    enum hd_status st;
+
+    *ret_part = *args;
+    if (args->dbias && args->accumulate)
+        ret_part->dbias = hd_dry_gemm_dbias(args, &cuda->traits).scratch;
+    st = find_product(cuda, ret_part, ret_product);
+    if (st || (*ret_product)->taken || (!args->epilogue && !args->dbias) ||
+        (args->epilogue && distance(args->ldc, args->M, args->N) != args->N))
+        return st;
+    ret_part->dbias = NULL;
+    ret_part->epilogue = HD_EPILOGUE_NONE;
+    ret_part->pre = NULL;
+    ret_part->gelu_inp = NULL;
+    if (args->pre)
+        ret_part->c = args->pre;
+    return find_product(cuda, ret_part, ret_product);
 }
 
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
+    struct hd_gemm_args part;
     struct product *p;
 
     if (args->M <= 0 || args->N <= 0 || hd_dry_gemm_is_own(args, &cuda->traits))
         return HD_OK;
-    return find_product(cuda, args, &p);
+    return find_way(cuda, args, &part, &p);
 }
 
 enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                   bool *ret_taken)
 {
+    struct hd_gemm_args part = *args;
     struct product *p = NULL;
     enum hd_status st = check(args);
 
     if (!st && args->M > 0 && args->N > 0 && !hd_dry_gemm_is_own(args, &cuda->traits))
-        st = find_product(cuda, args, &p);
+        st = find_way(cuda, args, &part, &p);
     if (!st)
-        *ret_taken = p && p->taken;
+        *ret_taken =
+            p && p->taken && part.epilogue == args->epilogue && !part.dbias == !args->dbias;
     return st;
 }
 
@@ -320,11 +395,8 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, const struct produ
                                const struct hd_gemm_args *args)
 {
     const float one = 1, beta = args->accumulate ? 1 : 0;
-    cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t failed = set_addresses(p, args);
 
-    if (args->bias)
-        failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &args->bias, sizeof args->bias);
     if (!failed)
         failed = cublasLtMatmul(stream->cuda->gemm->handle, p->matmul, &one, args->b, p->a, args->a,
                                 p->b, &beta, args->c, p->c, args->c, p->c, &p->algo, args->scratch,
@@ -337,17 +409,62 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, const struct produ
     return HD_OK;
 }
 
+/* GELU, or its derivative, of the product that stands at `inp`. */
+static enum hd_status pass_gelu(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
+                                const void *inp)
+{
+    const struct hd_gelu_forward_args forward = {
+        .out = args->c, .inp = inp, .N = args->M * args->N, .dtype = args->c_dtype};
+    const struct hd_gelu_backward_args backward = {.dinp = args->c,
+                                                   .dout = inp,
+                                                   .inp = args->gelu_inp,
+                                                   .N = args->M * args->N,
+                                                   .dtype = args->c_dtype};
+
+    return args->epilogue == HD_EPILOGUE_GELU ? hd_cuda_gelu_forward(stream, &forward)
+                                              : hd_cuda_gelu_backward(stream, &backward);
+}
+
+/* What `part` left to do. */
+static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
+                             const struct hd_gemm_args *part)
+{
+    const struct hd_bias_backward_args dbias = hd_dry_gemm_dbias(args, &stream->cuda->traits);
+    const struct hd_add_args add = {
+        .out = args->dbias, .a = args->dbias, .b = part->dbias, .N = args->M, .dtype = HD_F32};
+
+    if (part->epilogue != args->epilogue)
+        return pass_gelu(stream, args, part->c);
+    if (part->dbias == args->dbias)
+        return HD_OK;
+    return part->dbias ? hd_cuda_add(stream, &add) : hd_cuda_bias_backward(stream, &dbias);
+}
+
+static enum hd_status multiply_by_own(struct hd_cuda_stream *stream,
+                                      const struct hd_gemm_args *args)
+{
+    struct hd_gemm_args part = *args;
+    enum hd_status st = args->N > 0 ? hd_cuda_gemm_own(stream, args) : HD_OK;
+
+    part.dbias = NULL;
+    return st ? st : finish(stream, args, &part);
+}
+
 enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_args *args)
 {
+    struct hd_gemm_args part;
     struct product *p;
     enum hd_status st = check(args);
 
-    if (st || args->M <= 0 || args->N <= 0)
+    if (st || args->M <= 0)
         return st;
-    if (hd_dry_gemm_is_own(args, &stream->cuda->traits))
-        return hd_cuda_gemm_own(stream, args);
-    st = find_product(stream->cuda, args, &p);
+    if (args->N <= 0 || hd_dry_gemm_is_own(args, &stream->cuda->traits))
+        return multiply_by_own(stream, args);
+    st = find_way(stream->cuda, args, &part, &p);
     if (st)
         return st;
-    return p->taken ? multiply(stream, p, args) : hd_cuda_gemm_own(stream, args);
+    if (!p->taken)
+        return multiply_by_own(stream, args);
+    st = multiply(stream, p, &part);
+    return st ? st : finish(stream, args, &part);
 }

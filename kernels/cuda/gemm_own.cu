@@ -81,8 +81,9 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_gemm
 extern "C" enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *stream,
                                            const struct hd_gemm_args *args)
 {
-    const struct target c = {args->c, args->bias,    args->ldc,      args->M,
-                             args->N, args->c_dtype, args->ab_dtype, args->accumulate};
+    const struct target c = {args->c,        args->bias,    args->ldc,      args->M,
+                             args->N,        args->c_dtype, args->ab_dtype, args->accumulate,
+                             args->epilogue, args->pre,     args->gelu_inp};
     const bool on_mma = !stream->cuda->options.force_plain &&
                         is_mma_factor(args->a, args->lda, args->ab_dtype) &&
                         is_mma_factor(args->b, args->ldb, args->ab_dtype);

@@ -163,8 +163,9 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grou
 {
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->T, args->K};
     const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, args->K};
-    const struct target c = {args->c, nullptr,       args->ldc,      args->T,
-                             args->N, args->c_dtype, args->ab_dtype, args->accumulate};
+    const struct target c = {args->c,          nullptr,       args->ldc,      args->T,
+                             args->N,          args->c_dtype, args->ab_dtype, args->accumulate,
+                             HD_EPILOGUE_NONE, nullptr,       nullptr};
     const struct grouped g = {c, args->counts, args->E, args->T, args->stride_b};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const int64_t lines = args->T / size + (args->E < args->T ? args->E : args->T);
@@ -206,8 +207,9 @@ static enum hd_status launch_weight(struct hd_cuda_stream *stream,
 {
     const factor<T> a = {static_cast<const T *>(args->a), args->lda, args->M, args->T};
     const factor<T> b = {static_cast<const T *>(args->b), args->ldb, args->N, args->T};
-    const struct target c = {args->c, nullptr, args->ldc,      args->M,
-                             args->N, HD_F32,  args->ab_dtype, args->accumulate};
+    const struct target c = {args->c,          nullptr, args->ldc,      args->M,
+                             args->N,          HD_F32,  args->ab_dtype, args->accumulate,
+                             HD_EPILOGUE_NONE, nullptr, nullptr};
     const struct grouped g = {c, args->counts, args->E, args->T, args->stride_c};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const dim3 grid =

@@ -8,12 +8,13 @@
  * the depth in order, whatever tile it is in and wherever in it: it does not depend on the other
  * rows.
  *
- * Used by: gemm_own.cu, moe_gemm.cu.   Uses: device.cuh, ptx.cuh.
+ * Used by: gemm_own.cu, moe_gemm.cu.   Uses: gelu.cuh, ptx.cuh.
  * Threads: device code; all threads of the block together.
  */
 #ifndef HD_KERNELS_CUDA_TILE_CUH
 #define HD_KERNELS_CUDA_TILE_CUH
 
+#include "kernels/cuda/gelu.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 /* A factor: element (i, k), i < outer (a row of a, a column of b), k < depth, lies at data[i * ld +
@@ -31,6 +32,9 @@ struct target {
     int64_t ld, rows, columns;
     enum hd_dtype dtype, bias_dtype;
     bool accumulate;
+    enum hd_gemm_epilogue epilogue;
+    void *pre;            /* as data, or NULL */
+    const void *gelu_inp; /* as data, or NULL */
 };
 
 __device__ __forceinline__ float load_any(const void *data, int64_t i, enum hd_dtype dtype)
@@ -40,7 +44,17 @@ __device__ __forceinline__ float load_any(const void *data, int64_t i, enum hd_d
                               : to_float(static_cast<const f16 *>(data)[i]);
 }
 
-/* c[row, column] (+)= sum (+ bias[column]) */
+__device__ __forceinline__ void store_any(void *data, int64_t i, enum hd_dtype dtype, float x)
+{
+    if (dtype == HD_F32)
+        static_cast<float *>(data)[i] = x;
+    else if (dtype == HD_BF16)
+        static_cast<bf16 *>(data)[i] = from_float<bf16>(x);
+    else
+        static_cast<f16 *>(data)[i] = from_float<f16>(x);
+}
+
+/* c[row, column] (+)= sum (+ bias[column]), and the epilogue */
 __device__ __forceinline__ void store_one(const struct target &c, int64_t row, int64_t column,
                                           float sum)
 {
@@ -50,12 +64,13 @@ __device__ __forceinline__ void store_one(const struct target &c, int64_t row, i
         sum += load_any(c.data, i, c.dtype);
     if (c.bias)
         sum += load_any(c.bias, column, c.bias_dtype);
-    if (c.dtype == HD_F32)
-        static_cast<float *>(c.data)[i] = sum;
-    else if (c.dtype == HD_BF16)
-        static_cast<bf16 *>(c.data)[i] = from_float<bf16>(sum);
-    else
-        static_cast<f16 *>(c.data)[i] = from_float<f16>(sum);
+    if (c.pre)
+        store_any(c.pre, i, c.dtype, sum);
+    if (c.epilogue == HD_EPILOGUE_GELU)
+        sum = gelu<float>(sum);
+    else if (c.epilogue == HD_EPILOGUE_GELU_BACKWARD)
+        sum *= gelu_slope<float>(load_any(c.gelu_inp, i, c.dtype));
+    store_any(c.data, i, c.dtype, sum);
 }
 
 /* Two columns beside each other, in one access where c allows it (`paired`: every row begins on a
@@ -65,7 +80,7 @@ __device__ __forceinline__ void store_two(const struct target &c, bool paired, i
 {
     const int64_t i = row * c.ld + column;
 
-    if (!paired || c.bias || c.accumulate || column + 1 >= c.columns) {
+    if (!paired || c.bias || c.accumulate || c.epilogue || column + 1 >= c.columns) {
         store_one(c, row, column, low);
         if (column + 1 < c.columns)
             store_one(c, row, column + 1, high);

@@ -25,22 +25,20 @@ void hd_dry_cost_swiglu_backward(struct hd_costs *costs, const struct hd_swiglu_
     costs->write_bytes += 2 * outputs * e;
 }
 
-/* x * sigmoid(2u): u (4), twice (1), the sigmoid (3), the product (1). */
 void hd_dry_cost_gelu_forward(struct hd_costs *costs, const struct hd_gelu_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
-    costs->flops += 9.0 * (double)a->N;
+    costs->flops += HD_DRY_GELU_FLOPS * (double)a->N;
     costs->read_bytes += a->N * e;
     costs->write_bytes += a->N * e;
 }
 
-/* The sigmoid of 2u (8), its derivative (2), du/dx (3), and five to combine. */
 void hd_dry_cost_gelu_backward(struct hd_costs *costs, const struct hd_gelu_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
-    costs->flops += 18.0 * (double)a->N;
+    costs->flops += HD_DRY_GELU_BACKWARD_FLOPS * (double)a->N;
     costs->read_bytes += 2 * a->N * e;
     costs->write_bytes += a->N * e;
 }

@@ -78,11 +78,23 @@ struct hd_dry_gemm_layout {
 };
 struct hd_dry_gemm_layout hd_dry_gemm_layout(const struct hd_gemm_args *args,
                                              const struct hd_traits *traits);
+/* HD_INVALID where what stands behind a product means nothing. */
+enum hd_status hd_dry_gemm_check(const struct hd_gemm_args *args);
 /* True for one contiguous row times a transposed matrix, as decoding has it: own code reads b once,
  * in order, and needs no scratch. */
 bool hd_dry_gemm_is_row(const struct hd_gemm_args *args);
 /* True if own code computes this product although there is a library. */
 bool hd_dry_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits);
+
+/* The gradient of the bias beside a product, as a launch of its own; its scratch stands behind the
+ * product's. */
+struct hd_bias_backward_args hd_dry_gemm_dbias(const struct hd_gemm_args *args,
+                                               const struct hd_traits *traits);
+
+/* Operations per element of GELU, x * sigmoid(2u): u (4), twice (1), the sigmoid (3), the product
+ * (1); of its backward: the sigmoid of 2u (8), its derivative (2), du/dx (3), and five to combine.
+ */
+enum { HD_DRY_GELU_FLOPS = 9, HD_DRY_GELU_BACKWARD_FLOPS = 18 };
 
 /* Grouped products: own code, expert by expert. All threads share an expert of more rows than
  * SMALL; of smaller ones each thread takes whole experts, with scratch of its own, where there are

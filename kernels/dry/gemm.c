@@ -36,6 +36,20 @@ struct hd_dry_gemm_layout hd_dry_gemm_layout(const struct hd_gemm_args *args,
     return l;
 }
 
+enum hd_status hd_dry_gemm_check(const struct hd_gemm_args *args)
+{
+    if (args->bias && args->accumulate)
+        return hd_err(HD_INVALID, "gemm: a bias with accumulate would be added again and again");
+    if (args->epilogue &&
+        (args->accumulate || (args->epilogue == HD_EPILOGUE_GELU_BACKWARD && args->bias)))
+        return hd_err(HD_INVALID, "gemm: GELU stands behind a whole product, its derivative behind "
+                                  "one without a bias");
+    if (args->dbias && (!args->trans_a || args->bias || args->epilogue || args->c_dtype != HD_F32))
+        return hd_err(HD_INVALID, "gemm: the gradient of a bias goes with that of a weight: with a "
+                                  "transposed, in fp32 and nothing else behind the product");
+    return HD_OK;
+}
+
 bool hd_dry_gemm_is_row(const struct hd_gemm_args *args)
 {
     return args->M == 1 && args->trans_b && (!args->trans_a || args->lda == 1);
@@ -46,14 +60,28 @@ bool hd_dry_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits 
     if (hd_traits_is_cuda(traits)) /* where fp32 factors have an fp32 product or none */
         return args->K <= 0 || !traits->gemm_scratch_bytes ||
                (args->ab_dtype == HD_F32 && args->c_dtype != HD_F32) ||
-               (args->bias && args->c_dtype != args->ab_dtype);
+               ((args->bias || args->epilogue) && args->c_dtype != args->ab_dtype);
     return hd_dry_gemm_is_row(args) || args->K <= 0 || !traits->gemm_scratch_bytes ||
-           (args->ab_dtype == HD_BF16 && traits->own_bf16);
+           args->epilogue || (args->ab_dtype == HD_BF16 && traits->own_bf16);
+}
+
+/* Own code has the sums at hand when they are whole, whoever runs it. Of libraries only that of a
+ * GPU can leave GELU's input behind, in rows of multiples of 8 elements, and it alone adds up the
+ * rows of a factor while it multiplies. */
+bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits)
+{
+    const bool by_gpu_library = hd_traits_is_cuda(traits) && !hd_dry_gemm_is_own(args, traits);
+    struct hd_gemm_args plain = *args;
+
+    if (args->dbias)
+        return by_gpu_library;
+    plain.epilogue = HD_EPILOGUE_NONE;
+    return hd_dry_gemm_is_own(&plain, traits) || (by_gpu_library && args->ldc % 8 == 0);
 }
 
 /* A library computes within its budget, own code within its panels. The library may refuse a shape,
  * so there is room for both. On a GPU own code has its tiles in shared memory and needs none. */
-int64_t hd_dry_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits *traits)
+static int64_t product_scratch(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const bool panels = !hd_dry_gemm_is_row(args) && !hd_traits_is_cuda(traits);
     const int64_t own = panels ? hd_dry_gemm_layout(args, traits).scratch_bytes : 0;
@@ -63,12 +91,52 @@ int64_t hd_dry_scratch_gemm(const struct hd_gemm_args *args, const struct hd_tra
                : traits->gemm_scratch_bytes;
 }
 
+struct hd_bias_backward_args hd_dry_gemm_dbias(const struct hd_gemm_args *args,
+                                               const struct hd_traits *traits)
+{
+    return (struct hd_bias_backward_args){
+        .dbias = args->dbias,
+        .dout = args->a,
+        .scratch = args->scratch
+                       ? (char *)args->scratch + hd_dry_align(product_scratch(args, traits))
+                       : NULL,
+        .R = args->K > 0 ? args->K : 0,
+        .N = args->M,
+        .ldd = args->lda,
+        .accumulate = args->accumulate,
+        .dtype = args->ab_dtype};
+}
+
+int64_t hd_dry_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits *traits)
+{
+    const struct hd_bias_backward_args dbias = hd_dry_gemm_dbias(args, traits);
+
+    if (!args->dbias)
+        return product_scratch(args, traits);
+    return hd_dry_align(product_scratch(args, traits)) +
+           hd_dry_scratch_bias_backward(&dbias, traits);
+}
+
+/* An epilogue computes what its kernel would and moves one matrix beside c; dbias moves itself. */
 void hd_dry_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
 
     costs->flops += 2.0 * (double)a->M * (double)a->N * (double)a->K;
+    if (a->epilogue == HD_EPILOGUE_GELU) {
+        costs->flops += HD_DRY_GELU_FLOPS * (double)a->M * (double)a->N;
+        costs->write_bytes += a->pre ? a->M * a->N * c : 0;
+    }
+    if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD) {
+        costs->flops += HD_DRY_GELU_BACKWARD_FLOPS * (double)a->M * (double)a->N;
+        costs->read_bytes += a->M * a->N * c;
+    }
     costs->read_bytes += (a->M * a->K + a->K * a->N + (a->bias ? a->N : 0)) * ab;
     costs->read_bytes += a->accumulate ? a->M * a->N * c : 0;
+    if (a->dbias) {
+        costs->flops += (double)a->M * (double)a->K;
+        costs->read_bytes += a->accumulate ? a->M * 4 : 0;
+        costs->write_bytes += a->M * 4;
+    }
     costs->write_bytes += a->M * a->N * c;
 }

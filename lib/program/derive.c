@@ -255,6 +255,16 @@ struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const v
     return node;
 }
 
+struct hd_node *hd_emit_gemm(struct hd_emit *e, const struct hd_gemm_args *args,
+                             const struct hd_operand operands[4])
+{
+    const struct hd_operand none = hd_emit_none();
+
+    return hd_emit_kernel(e, HD_K_gemm, args,
+                          (struct hd_operand[]){operands[0], none, none, operands[1], operands[2],
+                                                operands[3], none});
+}
+
 struct hd_node *hd_emit_comm(struct hd_emit *e, enum hd_comm_kind kind, enum hd_group_name group,
                              struct hd_operand received, struct hd_operand sent, int64_t count,
                              enum hd_dtype dtype)

@@ -23,9 +23,18 @@ int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_
 
 static bool is_matrix_work(enum hd_kernel kernel)
 {
-    return kernel == HD_K_gemm || kernel == HD_K_grouped_gemm ||
-           kernel == HD_K_grouped_gemm_weight || kernel == HD_K_attention_forward ||
-           kernel == HD_K_attention_backward;
+    return kernel == HD_K_grouped_gemm || kernel == HD_K_grouped_gemm_weight ||
+           kernel == HD_K_attention_forward || kernel == HD_K_attention_backward;
+}
+
+/* Of what a node computes, the products. A product may have more behind it. */
+static double matrix_flops(const struct hd_node *node, double flops)
+{
+    const struct hd_gemm_args *a = node->args;
+
+    if (node->kernel == HD_K_gemm)
+        return 2.0 * (double)a->M * (double)a->N * (double)a->K;
+    return is_matrix_work(node->kernel) ? flops : 0;
 }
 
 void hd_dry_node_costs(struct hd_costs *costs, const struct hd_node *node)
@@ -82,8 +91,7 @@ void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call c
             double before = dry->costs.flops;
 
             hd_dry_node_costs(&dry->costs, node);
-            if (is_matrix_work(node->kernel))
-                dry->gemm_flops += dry->costs.flops - before;
+            dry->gemm_flops += matrix_flops(node, dry->costs.flops - before);
         }
     }
 }

@@ -96,6 +96,9 @@ struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
 /* operands in the order of the kernel's row, scratch left out or -1 (place.c gives it). */
 struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
                                const struct hd_operand *operands);
+/* A product: c, a, b, bias. What stands behind it the fuse pass puts in. */
+struct hd_node *hd_emit_gemm(struct hd_emit *e, const struct hd_gemm_args *args,
+                             const struct hd_operand operands[4]);
 /* The gradient of `param` (of its span) and whether this is the micro-batch's first contribution;
  * the node must be marked by hd_emit_contributes. */
 struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first);

@@ -168,8 +168,8 @@ static struct hd_operand router_product(struct experts *x, const char *name, str
 {
     const struct hd_operand out = numbers(x, name, HD_F32, x->R, x->E);
 
-    (void)hd_emit_kernel(
-        x->e, HD_K_gemm,
+    (void)hd_emit_gemm(
+        x->e,
         &(struct hd_gemm_args){.M = x->R,
                                .N = x->E,
                                .K = x->C,
@@ -490,8 +490,8 @@ static void route_backward(struct experts *x, struct hd_operand dgate)
 static void router_gradient(struct experts *x, struct hd_operand dx, struct hd_operand dlogits,
                             int param, bool accumulate)
 {
-    (void)hd_emit_kernel(
-        x->e, HD_K_gemm,
+    (void)hd_emit_gemm(
+        x->e,
         &(struct hd_gemm_args){.M = x->R,
                                .N = x->C,
                                .K = x->E,
@@ -596,17 +596,17 @@ static void router_weight_gradient(struct experts *x, int param, struct hd_opera
     if (dlogits.store < 0 || !hd_op_trains_param(x->e->registry, x->op, param))
         return;
     grad = hd_emit_param_grad(x->e, x->op->param[param], 1, &first);
-    hd_emit_contributes(hd_emit_kernel(x->e, HD_K_gemm,
-                                       &(struct hd_gemm_args){.M = x->E,
-                                                              .N = x->C,
-                                                              .K = x->R,
-                                                              .lda = x->E,
-                                                              .ldb = x->C,
-                                                              .ldc = x->C,
-                                                              .trans_a = true,
-                                                              .ab_dtype = HD_F32,
-                                                              .c_dtype = HD_F32},
-                                       (struct hd_operand[]){grad, dlogits, in, hd_emit_none()}),
+    hd_emit_contributes(hd_emit_gemm(x->e,
+                                     &(struct hd_gemm_args){.M = x->E,
+                                                            .N = x->C,
+                                                            .K = x->R,
+                                                            .lda = x->E,
+                                                            .ldb = x->C,
+                                                            .ldc = x->C,
+                                                            .trans_a = true,
+                                                            .ab_dtype = HD_F32,
+                                                            .c_dtype = HD_F32},
+                                     (struct hd_operand[]){grad, dlogits, in, hd_emit_none()}),
                         first);
 }
 

@@ -63,8 +63,8 @@ static void linear_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *x = op->in[0], *y = op->out;
     const int64_t K = x->dim[1], N = y->dim[1];
 
-    (void)hd_emit_kernel(
-        e, HD_K_gemm,
+    (void)hd_emit_gemm(
+        e,
         &(struct hd_gemm_args){.M = x->dim[0],
                                .N = N,
                                .K = K,
@@ -91,19 +91,19 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!e->options->split_backward && hd_op_trains_param(e->registry, op, 0))
         (void)hd_emit_value(e, x); /* what is gathered again arrives while dx is computed */
     dx = hd_emit_grad_sum(e, x, &accumulate);
-    (void)hd_emit_kernel(e, HD_K_gemm,
-                         &(struct hd_gemm_args){.M = x->dim[0],
-                                                .N = K,
-                                                .K = N,
-                                                .lda = N,
-                                                .ldb = K,
-                                                .ldc = K,
-                                                .accumulate = accumulate,
-                                                .ab_dtype = y->dtype,
-                                                .c_dtype = x->dtype},
-                         (struct hd_operand[]){dx, hd_emit_grad(e, y),
-                                               hd_emit_weight(e, op->param[0], x->dtype),
-                                               hd_emit_none()});
+    (void)hd_emit_gemm(e,
+                       &(struct hd_gemm_args){.M = x->dim[0],
+                                              .N = K,
+                                              .K = N,
+                                              .lda = N,
+                                              .ldb = K,
+                                              .ldc = K,
+                                              .accumulate = accumulate,
+                                              .ab_dtype = y->dtype,
+                                              .c_dtype = x->dtype},
+                       (struct hd_operand[]){dx, hd_emit_grad(e, y),
+                                             hd_emit_weight(e, op->param[0], x->dtype),
+                                             hd_emit_none()});
     if (!accumulate)
         hd_emit_add_grad(e, x, dx, true);
 }
@@ -135,18 +135,18 @@ static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
     if (hd_op_trains_param(e->registry, op, 0)) {
         grad = hd_emit_param_grad(e, op->param[0], op->span, &first);
         hd_emit_contributes(
-            hd_emit_kernel(e, HD_K_gemm,
-                           &(struct hd_gemm_args){.M = N,
-                                                  .N = K,
-                                                  .K = x->dim[0],
-                                                  .lda = N,
-                                                  .ldb = K,
-                                                  .ldc = K,
-                                                  .trans_a = true,
-                                                  .ab_dtype = x->dtype,
-                                                  .c_dtype = HD_F32},
-                           (struct hd_operand[]){grad, hd_emit_grad(e, y), hd_emit_value(e, x),
-                                                 hd_emit_none()}),
+            hd_emit_gemm(e,
+                         &(struct hd_gemm_args){.M = N,
+                                                .N = K,
+                                                .K = x->dim[0],
+                                                .lda = N,
+                                                .ldb = K,
+                                                .ldc = K,
+                                                .trans_a = true,
+                                                .ab_dtype = x->dtype,
+                                                .c_dtype = HD_F32},
+                         (struct hd_operand[]){grad, hd_emit_grad(e, y), hd_emit_value(e, x),
+                                               hd_emit_none()}),
             first);
     }
     hd_emit_bias_gradient(e, op->param[1], op->span, y);
@@ -232,21 +232,21 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
     bool first;
 
     target.offset_bytes += h->first_row * (int64_t)sizeof(int32_t);
-    (void)hd_emit_kernel(e, HD_K_gemm,
-                         &(struct hd_gemm_args){.M = h->rows,
-                                                .N = h->V,
-                                                .K = h->C,
-                                                .lda = h->C,
-                                                .ldb = h->C,
-                                                .ldc = h->Vp,
-                                                .trans_b = true,
-                                                .ab_dtype = h->dtype,
-                                                .c_dtype = h->dtype},
-                         (struct hd_operand[]){h->logits, rows, weight, hd_emit_none()});
+    (void)hd_emit_gemm(e,
+                       &(struct hd_gemm_args){.M = h->rows,
+                                              .N = h->V,
+                                              .K = h->C,
+                                              .lda = h->C,
+                                              .ldb = h->C,
+                                              .ldc = h->Vp,
+                                              .trans_b = true,
+                                              .ab_dtype = h->dtype,
+                                              .c_dtype = h->dtype},
+                       (struct hd_operand[]){h->logits, rows, weight, hd_emit_none()});
     head_loss(e, h, target);
     if (h->train_x)
-        (void)hd_emit_kernel(
-            e, HD_K_gemm,
+        (void)hd_emit_gemm(
+            e,
             &(struct hd_gemm_args){.M = h->rows,
                                    .N = h->C,
                                    .K = h->V,
@@ -260,17 +260,17 @@ static void head_chunk(struct hd_emit *e, const struct head *h)
         struct hd_operand grad = hd_emit_param_grad(e, h->op->param[0], 1, &first);
 
         hd_emit_contributes(
-            hd_emit_kernel(e, HD_K_gemm,
-                           &(struct hd_gemm_args){.M = h->V,
-                                                  .N = h->C,
-                                                  .K = h->rows,
-                                                  .lda = h->Vp,
-                                                  .ldb = h->C,
-                                                  .ldc = h->C,
-                                                  .trans_a = true,
-                                                  .ab_dtype = h->dtype,
-                                                  .c_dtype = HD_F32},
-                           (struct hd_operand[]){grad, h->logits, rows, hd_emit_none()}),
+            hd_emit_gemm(e,
+                         &(struct hd_gemm_args){.M = h->V,
+                                                .N = h->C,
+                                                .K = h->rows,
+                                                .lda = h->Vp,
+                                                .ldb = h->C,
+                                                .ldc = h->C,
+                                                .trans_a = true,
+                                                .ab_dtype = h->dtype,
+                                                .c_dtype = HD_F32},
+                         (struct hd_operand[]){grad, h->logits, rows, hd_emit_none()}),
             first);
     }
 }
@@ -319,19 +319,19 @@ static void logits_forward(struct hd_emit *e, const struct hd_op *op)
                                                   .rows = x->dim[0],
                                                   .columns = V});
 
-    (void)hd_emit_kernel(e, HD_K_gemm,
-                         &(struct hd_gemm_args){.M = x->dim[0],
-                                                .N = V,
-                                                .K = C,
-                                                .lda = C,
-                                                .ldb = C,
-                                                .ldc = V,
-                                                .trans_b = true,
-                                                .ab_dtype = x->dtype,
-                                                .c_dtype = HD_F32},
-                         (struct hd_operand[]){hd_emit_at(out, 0), hd_emit_value(e, x),
-                                               hd_emit_weight(e, op->param[0], x->dtype),
-                                               hd_emit_none()});
+    (void)hd_emit_gemm(e,
+                       &(struct hd_gemm_args){.M = x->dim[0],
+                                              .N = V,
+                                              .K = C,
+                                              .lda = C,
+                                              .ldb = C,
+                                              .ldc = V,
+                                              .trans_b = true,
+                                              .ab_dtype = x->dtype,
+                                              .c_dtype = HD_F32},
+                       (struct hd_operand[]){hd_emit_at(out, 0), hd_emit_value(e, x),
+                                             hd_emit_weight(e, op->param[0], x->dtype),
+                                             hd_emit_none()});
 }
 
 const struct hd_op_row hd_op_row_logits = {.forward = logits_forward};

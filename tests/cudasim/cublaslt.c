@@ -1,19 +1,35 @@
-/* cublaslt: the emulated library of matrix products: layouts in columns, types, beta, a bias, the
- * workspace and its budget, in plain loops on the stream's order.
+/* cublaslt: the emulated library of matrix products: layouts in columns, types, beta, a bias and
+ * its gradient, GELU and its derivative, the workspace and its budget, in plain loops on the
+ * stream's order.
  *
  * It refuses what NVIDIA's refuses as far as that is documented or known (combinations of types, ld
- * less than rows, a bias of another type than d) and, as kernels of the short floats do, distances
+ * less than rows, a bias of another type than d, an auxiliary matrix whose ld is no multiple of 8)
+ * and, as kernels of the short floats do, distances
  * and addresses that are not multiples of 4 bytes. An algorithm that was chosen for more alignment
- * than a pointer (that of the bias as it was then) has fails at the launch. It dirties the whole
- * workspace that it asked for, so that nobody counts on what was there.
+ * than a pointer (those of bias and auxiliary matrix as they were then) has fails at the launch. It
+ * dirties the whole workspace that it asked for, so that nobody counts on what was there.
  */
 #include <cublasLt.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/dtype.h"
 #include "tests/cudasim/internal.h"
+
+static _Atomic uint64_t products;
+static _Atomic bool epilogues_known = true;
+
+void hd_cudasim_epilogues(bool known)
+{
+    epilogues_known = known;
+}
+
+uint64_t hd_cudasim_products(void)
+{
+    return products;
+}
 
 struct cublasLtContext {
     int open;
@@ -23,7 +39,8 @@ struct hd_cudasim_matmul {
     cublasComputeType_t compute;
     int32_t trans_a, trans_b, bias_type; /* bias_type -1: d's */
     uint32_t epilogue;
-    const void *bias;
+    void *bias, *aux;
+    int64_t aux_ld;
 };
 
 struct hd_cudasim_layout {
@@ -39,7 +56,7 @@ struct hd_cudasim_preference {
 /* What an algorithm is: kept in the bytes that callers copy. */
 struct choice {
     uint64_t magic, workspace_bytes;
-    uint32_t align[4], align_bias;
+    uint32_t align[4], align_bias, align_aux;
     uint32_t splits;
 };
 _Static_assert(sizeof(struct choice) <= sizeof(cublasLtMatmulAlgo_t), "a choice fits");
@@ -120,18 +137,26 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t size_bytes)
 {
-    void *member = attribute == CUBLASLT_MATMUL_DESC_TRANSA           ? (void *)&desc->trans_a
-                   : attribute == CUBLASLT_MATMUL_DESC_TRANSB         ? (void *)&desc->trans_b
-                   : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE       ? (void *)&desc->epilogue
-                   : attribute == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? (void *)&desc->bias_type
-                   : attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER   ? (void *)&desc->bias
-                                                                      : NULL;
+    const struct {
+        cublasLtMatmulDescAttributes_t attribute;
+        void *member;
+        size_t size_bytes;
+    } known[] = {
+        {CUBLASLT_MATMUL_DESC_TRANSA, &desc->trans_a, sizeof desc->trans_a},
+        {CUBLASLT_MATMUL_DESC_TRANSB, &desc->trans_b, sizeof desc->trans_b},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE, &desc->epilogue, sizeof desc->epilogue},
+        {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &desc->bias_type, sizeof desc->bias_type},
+        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &desc->bias, sizeof desc->bias},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &desc->aux, sizeof desc->aux},
+        {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &desc->aux_ld, sizeof desc->aux_ld},
+    };
 
-    if (!member || size_bytes != (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *)
-                                                                                 : sizeof(int32_t)))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(member, value, size_bytes);
-    return CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (known[i].attribute == attribute && known[i].size_bytes == size_bytes) {
+            memcpy(known[i].member, value, size_bytes);
+            return CUBLAS_STATUS_SUCCESS;
+        }
+    return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
@@ -195,6 +220,9 @@ static bool is_laid_out(const struct hd_cudasim_layout *l)
     return l->rows > 0 && l->columns > 0 && l->ld >= l->rows;
 }
 
+/* bits of an epilogue */
+enum { WITH_BIAS = 4, WITH_GELU = 32, WITH_DGELU = 64, WITH_AUX = 128, WITH_BGRADB = 512 };
+
 /* The products that the documentation's table has for 32-bit sums. */
 static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_cudasim_layout *a,
                          const struct hd_cudasim_layout *b, const struct hd_cudasim_layout *c,
@@ -206,8 +234,29 @@ static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_c
         return false;
     if (desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a->type != CUDA_R_32F)
         return false;
-    return !(desc->epilogue & CUBLASLT_EPILOGUE_BIAS) || desc->bias_type < 0 ||
+    return !(desc->epilogue & (WITH_BIAS | WITH_BGRADB)) || desc->bias_type < 0 ||
            desc->bias_type == (int32_t)d->type;
+}
+
+/* The auxiliary matrix has the rows of d, and lines on bounds of 8 elements. GELU is documented for
+ * results of the factors' type. */
+static bool is_epilogue(const struct hd_cudasim_matmul *desc, const struct hd_cudasim_layout *a,
+                        const struct hd_cudasim_layout *d)
+{
+    switch (desc->epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_BGRADB:
+        return true;
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+        return a->type == d->type;
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU:
+        return a->type == d->type && desc->aux_ld >= d->rows && desc->aux_ld % 8 == 0;
+    }
+    return false;
 }
 
 static uint32_t align_of(const void *data) /* 16 stands for more */
@@ -237,6 +286,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     for (int i = 0; i < 4; i++)
         if (!is_laid_out(all[i]))
             return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_epilogue(desc, a, d))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!epilogues_known && desc->epilogue > CUBLASLT_EPILOGUE_BIAS)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (!is_supported(desc, a, b, c, d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < 4; i++)
@@ -252,6 +305,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
             continue;
         memcpy(choice.align, preference->align, sizeof choice.align);
         choice.align_bias = align_of(desc->bias);
+        choice.align_aux = align_of(desc->aux);
         memset(&results[count], 0, sizeof results[count]);
         memcpy(&results[count].algo, &choice, sizeof choice);
         results[count].workspaceSize = choice.workspace_bytes;
@@ -311,6 +365,27 @@ static float *dense(const void *data, const struct hd_cudasim_layout *l, bool tr
     return out;
 }
 
+/* x at (i, j) of d, as it is stored. */
+static float finish(const struct product *p, int64_t i, int64_t j, float x)
+{
+    const float c = 0.7978845608f; /* sqrt(2 / pi) */
+    const int64_t at = j * p->desc.aux_ld + i;
+    float u, t;
+
+    if (p->desc.epilogue & WITH_BIAS)
+        x += get(p->desc.bias, i, p->d.type);
+    if (p->desc.epilogue & WITH_GELU) {
+        if (p->desc.epilogue & WITH_AUX)
+            put(p->desc.aux, at, p->d.type, x);
+        return 0.5f * x * (1 + tanhf(c * (x + 0.044715f * x * x * x)));
+    }
+    if (!(p->desc.epilogue & WITH_DGELU))
+        return x;
+    u = get(p->desc.aux, at, p->d.type);
+    t = tanhf(c * (u + 0.044715f * u * u * u));
+    return x * (0.5f * (1 + t) + 0.5f * u * (1 - t * t) * c * (1 + 3 * 0.044715f * u * u));
+}
+
 static void multiply(void *context)
 {
     const struct product *p = context;
@@ -322,6 +397,14 @@ static void multiply(void *context)
 
     if (p->choice.workspace_bytes)
         memset(p->workspace, 0xff, p->choice.workspace_bytes);
+    if (p->desc.epilogue & WITH_BGRADB) /* stored, whatever beta is */
+        for (int64_t j = 0; j < p->d.columns; j++) {
+            float sum = 0;
+
+            for (int64_t k = 0; k < K; k++)
+                sum += b[j * K + k];
+            put(p->desc.bias, j, p->d.type, sum);
+        }
     for (int64_t j = 0; j < p->d.columns; j++)
         for (int64_t i = 0; i < p->d.rows; i++) {
             float sum = 0;
@@ -336,9 +419,7 @@ static void multiply(void *context)
             sum *= p->alpha;
             if (p->beta != 0) /* else c is not read */
                 sum += p->beta * get(p->data_c, j * p->c.ld + i, p->c.type);
-            if (p->desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
-                sum += get(p->desc.bias, i, p->d.type);
-            put(p->data_d, j * p->d.ld + i, p->d.type, sum);
+            put(p->data_d, j * p->d.ld + i, p->d.type, finish(p, i, j, sum));
         }
     free(a);
     free(b);
@@ -368,8 +449,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (!is_aligned(a, choice.align[0]) || !is_aligned(b, choice.align[1]) ||
         !is_aligned(c, choice.align[2]) || !is_aligned(d, choice.align[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (desc->epilogue & CUBLASLT_EPILOGUE_BIAS &&
+    if (desc->epilogue & (WITH_BIAS | WITH_BGRADB) &&
         (!desc->bias || !is_aligned(desc->bias, choice.align_bias)))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (desc->epilogue & WITH_AUX && (!desc->aux || !is_aligned(desc->aux, choice.align_aux)))
         return CUBLAS_STATUS_INVALID_VALUE;
     p = malloc(sizeof *p);
     if (!p)
@@ -387,6 +470,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                           .workspace = workspace};
     memcpy(&p->alpha, alpha, sizeof p->alpha);
     memcpy(&p->beta, beta, sizeof p->beta);
+    products++;
     return hd_sim_enqueue(stream, multiply, free, p) == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -54,8 +54,14 @@ size_t hd_cudasim_allocated(void);
 /* How often memory was asked for so far: of a device, managed, or pinned. */
 uint64_t hd_cudasim_allocations(void);
 
-/* Launches, and operations of streams waiting to run, so far and now. */
+/* Launches of kernels and products of the emulated library so far, and operations of streams that
+ * wait to run now. */
 uint64_t hd_cudasim_launches(void);
+uint64_t hd_cudasim_products(void);
+
+/* Whether the emulated library has more behind a product than a bias; at first it has. What the
+ * real one has for a shape depends on its version. */
+void hd_cudasim_epilogues(bool known);
 size_t hd_cudasim_pending(void);
 
 /* Prints a line per allocation, stream and event that still exists; returns how many. */

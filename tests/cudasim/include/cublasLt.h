@@ -32,10 +32,23 @@ typedef enum {
     CUBLASLT_MATMUL_DESC_TRANSB = 4,   /* int32 */
     CUBLASLT_MATMUL_DESC_EPILOGUE = 7, /* uint32: cublasLtEpilogue_t */
     CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,
-    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26 /* int32: cudaDataType */
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12, /* int64: a multiple of 8 */
+    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26   /* int32: cudaDataType */
 } cublasLtMatmulDescAttributes_t;
 
-typedef enum { CUBLASLT_EPILOGUE_DEFAULT = 1, CUBLASLT_EPILOGUE_BIAS = 4 } cublasLtEpilogue_t;
+/* GELU is the one of tanh. AUX: what it is applied to goes to, or comes from, the auxiliary matrix,
+ * [rows, columns] of d in d's type. */
+typedef enum {
+    CUBLASLT_EPILOGUE_DEFAULT = 1,
+    CUBLASLT_EPILOGUE_BIAS = 4,
+    CUBLASLT_EPILOGUE_GELU = 32,
+    CUBLASLT_EPILOGUE_GELU_AUX = 32 | 128,
+    CUBLASLT_EPILOGUE_GELU_BIAS = 32 | 4,
+    CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 32 | 128 | 4,
+    CUBLASLT_EPILOGUE_DGELU = 64 | 128,
+    CUBLASLT_EPILOGUE_BGRADB = 512 /* to the bias: sums of op(b) over the depth, [columns] of d */
+} cublasLtEpilogue_t;
 
 typedef enum {
     CUBLASLT_REDUCTION_SCHEME_NONE = 0,
@@ -101,7 +114,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *ret_count);
 
-/* d = alpha op(a) op(b) + beta c (+ bias along the rows); alpha and beta are read at once. */
+/* d = alpha op(a) op(b) + beta c (+ bias along the rows), and the rest of the epilogue; alpha and
+ * beta are read at once. */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
                               cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,

@@ -421,6 +421,191 @@ static void a_choice_minds_where_the_bias_is(void **state)
     close_all(&o);
 }
 
+struct counted {
+    uint64_t products, launches; /* of the library, of ours */
+};
+
+/* What a prepared product takes. */
+static struct counted count_of(struct opened *o, const struct hd_gemm_args *args)
+{
+    const char *by = NULL;
+    struct counted n;
+
+    assert_int_equal(o->table->prepare(o->backend, HD_K_gemm, args), HD_OK);
+    assert_int_equal(o->table->computed_by(o->backend, HD_K_gemm, args, &by), HD_OK);
+    n = (struct counted){hd_cudasim_products(), hd_cudasim_launches()};
+    assert_int_equal(hd_launch(o->stream, HD_K_gemm, args), HD_OK);
+    n.products = hd_cudasim_products() - n.products;
+    n.launches = hd_cudasim_launches() - n.launches;
+    assert_int_equal(o->table->synchronize(o->stream), HD_OK);
+    if (!args->dbias || !args->accumulate) /* which the library adds to by a launch of ours */
+        assert_int_equal(!strcmp(by, "own"), n.launches > 0);
+    return n;
+}
+
+/* GELU behind [8, N] x [N, N], rows of c `gap` elements apart, pre `begin` from a bound of 64. */
+static struct counted gelu_launches(enum hd_gemm_epilogue epilogue, int64_t N, int64_t gap,
+                                    int64_t begin)
+{
+    struct opened o = open_all(&plain_options);
+    struct counted n;
+    void *memory = NULL;
+    char *x;
+    struct hd_gemm_args a = {.M = 8,
+                             .N = N,
+                             .K = N,
+                             .lda = N + N % 2,
+                             .ldb = N + N % 2,
+                             .ldc = N + gap,
+                             .trans_b = true,
+                             .epilogue = epilogue,
+                             .ab_dtype = HD_BF16,
+                             .c_dtype = HD_BF16};
+
+    assert_int_equal(o.table->device->reserve(o.backend, (int64_t)64 << 20, true, &memory), HD_OK);
+    x = memory;
+    a.a = x;
+    a.b = x + 4096;
+    a.c = x + 8192;
+    if (epilogue == HD_EPILOGUE_GELU)
+        a.pre = x + 12288 + 2 * begin;
+    else
+        a.gelu_inp = x + 12288 + 2 * begin;
+    a.scratch = x + 65536;
+    n = count_of(&o, &a);
+    o.table->device->release(o.backend, memory);
+    close_all(&o);
+    return n;
+}
+
+/* The library's auxiliary matrix has lines of multiples of 8. Where it has not, the library still
+ * multiplies, and GELU is a pass of its own; where that pass would find gaps, all of it is ours. */
+static void gelu_is_the_librarys_where_its_rules_allow_it(void **state)
+{
+    static const enum hd_gemm_epilogue both[] = {HD_EPILOGUE_GELU, HD_EPILOGUE_GELU_BACKWARD};
+    static const struct {
+        int64_t N, gap, begin;
+        bool known;
+        struct counted want;
+    } cases[] = {
+        {16, 0, 0, true, {1, 0}},  {16, 8, 0, true, {1, 0}}, {16, 0, 2, true, {1, 0}},
+        {16, 0, 0, false, {1, 1}}, {12, 0, 0, true, {1, 1}}, {16, 4, 0, true, {0, 1}},
+        {15, 0, 0, true, {0, 1}},
+    };
+
+    (void)state;
+    for (int e = 0; e < 2; e++)
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            struct counted n;
+
+            hd_cudasim_epilogues(cases[i].known);
+            n = gelu_launches(both[e], cases[i].N, cases[i].gap, cases[i].begin);
+            hd_cudasim_epilogues(true);
+            assert_int_equal(n.products, cases[i].want.products);
+            assert_int_equal(n.launches, cases[i].want.launches);
+        }
+}
+
+/* Goal: the gradient of a bias is the library's where it has it, and right in any case. Method: a
+ * and b of ones, [K, M] and [K, N]: c and dbias are K, or 2 K when added to themselves. The library
+ * stores its sums, so adding them takes a launch; a pass of its own takes two. */
+static void the_gradient_of_a_bias_is_the_librarys_where_it_has_it(void **state)
+{
+    enum { M = 16, N = 8, K = 24, ODD = 17 };
+    static const struct {
+        int64_t lda;
+        bool known;
+        struct counted first, again;
+    } cases[] = {
+        {M, true, {1, 0}, {1, 1}}, {M, false, {1, 2}, {1, 2}}, {ODD, true, {0, 3}, {0, 3}}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct opened o = open_all(&plain_options);
+        void *memory = NULL;
+        uint16_t *ones;
+        float *c, *dbias;
+        struct hd_gemm_args a = {.M = M,
+                                 .N = N,
+                                 .K = K,
+                                 .lda = cases[i].lda,
+                                 .ldb = N,
+                                 .ldc = N,
+                                 .trans_a = true,
+                                 .ab_dtype = HD_BF16,
+                                 .c_dtype = HD_F32};
+
+        assert_int_equal(o.table->device->reserve(o.backend, (int64_t)64 << 20, true, &memory),
+                         HD_OK);
+        ones = memory;
+        for (int k = 0; k < K * ODD; k++)
+            ones[k] = hd_f32_to_bf16(1);
+        c = (float *)((char *)memory + 4096);
+        dbias = c + M * N;
+        a.a = a.b = ones;
+        a.c = c;
+        a.dbias = dbias;
+        a.scratch = (char *)memory + 65536;
+        hd_cudasim_epilogues(cases[i].known);
+        for (int again = 0; again < 2; again++) {
+            const struct counted want = again ? cases[i].again : cases[i].first;
+            struct counted n;
+
+            a.accumulate = again;
+            n = count_of(&o, &a);
+            assert_int_equal(n.products, want.products);
+            assert_int_equal(n.launches, want.launches);
+            for (int m = 0; m < M; m++)
+                assert_true(dbias[m] == (float)(K * (again + 1)));
+            for (int m = 0; m < M * N; m++)
+                assert_true(c[m] == (float)(K * (again + 1)));
+        }
+        hd_cudasim_epilogues(true);
+        o.table->device->release(o.backend, memory);
+        close_all(&o);
+    }
+}
+
+/* Goal: what was chosen for one place of the auxiliary matrix is not taken for one at a worse
+ * bound. Method: one product with pre moving on; a is zeros, so pre is the bias. */
+static void a_choice_minds_where_the_auxiliary_matrix_is(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    void *memory = NULL;
+    float *x;
+    struct hd_gemm_args a = {.M = 2,
+                             .N = 8,
+                             .K = 4,
+                             .lda = 4,
+                             .ldb = 8,
+                             .ldc = 8,
+                             .epilogue = HD_EPILOGUE_GELU,
+                             .ab_dtype = HD_F32,
+                             .c_dtype = HD_F32};
+
+    (void)state;
+    assert_int_equal(o.table->device->reserve(o.backend, (int64_t)64 << 20, true, &memory), HD_OK);
+    x = memory;
+    a.a = x;
+    a.b = x + 16;
+    a.c = x + 64;
+    a.bias = x + 96;
+    a.scratch = x + 1024;
+    for (int j = 0; j < 8; j++)
+        x[96 + j] = (float)j;
+    for (int begin = 0; begin < 3; begin++) {
+        float *pre = x + 256 + begin;
+
+        a.pre = pre;
+        assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_OK);
+        assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+        for (int i = 0; i < 16; i++)
+            assert_true(pre[i] == (float)(i % 8));
+    }
+    o.table->device->release(o.backend, memory);
+    close_all(&o);
+}
+
 /* ---- The peak ---- */
 
 /* A name that is known has its maker's number, whatever clock is told; others are reckoned:
@@ -455,6 +640,9 @@ int main(void)
         cmocka_unit_test(the_library_multiplies_what_it_takes_and_own_code_the_rest),
         cmocka_unit_test(tf32_rounds_factors_only_where_it_is_asked_for),
         cmocka_unit_test(a_choice_minds_where_the_bias_is),
+        cmocka_unit_test(gelu_is_the_librarys_where_its_rules_allow_it),
+        cmocka_unit_test(the_gradient_of_a_bias_is_the_librarys_where_it_has_it),
+        cmocka_unit_test(a_choice_minds_where_the_auxiliary_matrix_is),
         cmocka_unit_test(the_peak_is_what_is_sold_or_what_is_reckoned),
     };
 

@@ -34,6 +34,78 @@ static void gemm_reads_both_factors_and_writes_the_product(void **state)
     check(cost_of(HD_K_gemm, &a), 60, 2 * (10 + 15) + 4 * 6, 4 * 6);
 }
 
+/* GELU costs what it costs alone, but for the matrix that the pair would write and read again. */
+static void a_fused_gelu_moves_one_matrix_more(void **state)
+{
+    struct hd_gemm_args a = {.M = 2, .N = 3, .K = 5, .ab_dtype = HD_BF16, .c_dtype = HD_BF16};
+
+    (void)state;
+    a.epilogue = HD_EPILOGUE_GELU;
+    check(cost_of(HD_K_gemm, &a), 60 + 9 * 6, 2 * (10 + 15), 2 * 6);
+    a.pre = &given; /* kept for backward */
+    check(cost_of(HD_K_gemm, &a), 60 + 9 * 6, 2 * (10 + 15), 2 * (6 + 6));
+    a.pre = NULL;
+    a.gelu_inp = &given;
+    a.epilogue = HD_EPILOGUE_GELU_BACKWARD;
+    check(cost_of(HD_K_gemm, &a), 60 + 18 * 6, 2 * (10 + 15 + 6), 2 * 6);
+}
+
+/* The factor is read once for both. */
+static void a_bias_gradient_beside_a_product_reads_nothing_more(void **state)
+{
+    struct hd_gemm_args a = {.M = 2,
+                             .N = 3,
+                             .K = 5,
+                             .trans_a = true,
+                             .dbias = (float *)&given,
+                             .ab_dtype = HD_BF16,
+                             .c_dtype = HD_F32};
+
+    (void)state;
+    check(cost_of(HD_K_gemm, &a), 60 + 10, 2 * (10 + 15), 4 * (6 + 2));
+    a.accumulate = true;
+    check(cost_of(HD_K_gemm, &a), 60 + 10, 2 * (10 + 15) + 4 * (6 + 2), 4 * (6 + 2));
+}
+
+/* Who has GELU in the product's pass: own code on any device; of libraries that of a GPU, where
+ * rows are multiples of 8 of the factors' type. */
+static void epilogues_are_taken_where_they_save_a_pass(void **state)
+{
+    struct hd_traits cpu = {.threads = 1, .bf16_products = HD_BF16_PAIRS, .own_bf16 = true};
+    struct hd_traits gpu = {.multiprocessors = 132};
+    struct hd_gemm_args a = {.M = 4,
+                             .N = 16,
+                             .K = 16,
+                             .ldc = 16,
+                             .epilogue = HD_EPILOGUE_GELU,
+                             .ab_dtype = HD_F32,
+                             .c_dtype = HD_F32};
+
+    (void)state;
+    assert_true(hd_gemm_takes_epilogue(&a, &cpu)); /* no library */
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    cpu.gemm_scratch_bytes = gpu.gemm_scratch_bytes = 1;
+    assert_false(hd_gemm_takes_epilogue(&a, &cpu)); /* fp32 is the library's */
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    a.ab_dtype = a.c_dtype = HD_BF16; /* and bf16 own code's */
+    assert_true(hd_gemm_takes_epilogue(&a, &cpu));
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    a.ldc = 12;
+    assert_true(hd_gemm_takes_epilogue(&a, &cpu));
+    assert_false(hd_gemm_takes_epilogue(&a, &gpu));
+    a.ldc = 16;
+    a.c_dtype = HD_F32;
+    assert_false(hd_gemm_takes_epilogue(&a, &gpu));
+    /* A bias's gradient is a GPU's library's alone. */
+    a.epilogue = HD_EPILOGUE_NONE;
+    a.trans_a = true;
+    a.dbias = (float *)&given;
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    assert_false(hd_gemm_takes_epilogue(&a, &cpu));
+    gpu.gemm_scratch_bytes = 0;
+    assert_false(hd_gemm_takes_epilogue(&a, &gpu));
+}
+
 static void bias_backward_reads_each_row_once(void **state)
 {
     const struct hd_bias_backward_args a = {.R = 10, .N = 3, .ldd = 7, .dtype = HD_F32};
@@ -378,7 +450,7 @@ static void scratch_follows_shape_and_threads(void **state)
     const struct hd_cross_entropy_args loss = {.R = 9};
     const struct hd_embedding_backward_args table = {.R = 9, .V = 20};
     const struct hd_gemm_args product = {.M = 1000, .N = 1000, .K = 1000, .c_dtype = HD_F32};
-    const struct hd_gemm_args rounded = {
+    struct hd_gemm_args rounded = {
         .M = 1000, .N = 1000, .K = 1000, .ab_dtype = HD_BF16, .c_dtype = HD_BF16};
     const struct hd_gemm_args row = {.M = 1, .N = 1000, .K = 1000, .trans_b = true};
 
@@ -401,6 +473,12 @@ static void scratch_follows_shape_and_threads(void **state)
                      2 * 4 * (1000 + 32) * 512);
     /* decoding: one row */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &row, &traits), 0);
+    /* a bias's gradient beside it: 16 chunks of 64 rows more, as in a launch of its own */
+    rounded.trans_a = true;
+    rounded.dbias = (float *)&given;
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &rounded, &traits),
+                     2 * 4 * (1000 + 32) * 512 + 16 * 1000 * 4);
+    rounded.dbias = NULL;
     /* the library's budget counts where the library may multiply */
     traits.gemm_scratch_bytes = 10000000;
     traits.own_bf16 = true;
@@ -482,6 +560,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemm_reads_both_factors_and_writes_the_product),
+        cmocka_unit_test(a_fused_gelu_moves_one_matrix_more),
+        cmocka_unit_test(a_bias_gradient_beside_a_product_reads_nothing_more),
+        cmocka_unit_test(epilogues_are_taken_where_they_save_a_pass),
         cmocka_unit_test(bias_backward_reads_each_row_once),
         cmocka_unit_test(embedding_touches_only_named_rows),
         cmocka_unit_test(rmsnorm_moves_each_byte_once),

@@ -96,10 +96,13 @@ static void check_gelu(struct device *device, enum hd_dtype dtype, bool in_place
     device_launch(device, HD_K_gelu_backward, &b);
     assert_close("out", out, want, 24);
     assert_close("dinp", dinp, want_dinp, 24);
-    if (!in_place) { /* the other alias: dinp in the place of dout */
+    if (!in_place) { /* the other aliases: dinp in the place of dout, out in that of inp */
         b.dout = b.dinp = tensor_copy(dout)->data;
         device_launch(device, HD_K_gelu_backward, &b);
         assert_memory_equal(b.dinp, dinp->data, (size_t)dinp->count * hd_dtype_size(dtype));
+        f.inp = f.out = tensor_copy(inp)->data;
+        device_launch(device, HD_K_gelu_forward, &f);
+        assert_memory_equal(f.out, out->data, (size_t)out->count * hd_dtype_size(dtype));
     }
 }
 

@@ -41,12 +41,16 @@ static void ask(struct asked *asked, const struct hd_chunk *chunk, const struct 
         if (!strcmp(by, asked->device.traits.library))
             continue;
         asked->own++;
-        print_message("%s: %s%s [%lld,%lld,%lld] %s into %s, distances %lld, %lld, %lld%s%s: %s\n",
-                      asked->what, args.trans_a ? "T" : "N", args.trans_b ? "T" : "N",
-                      (long long)args.M, (long long)args.N, (long long)args.K,
-                      hd_dtype_name(args.ab_dtype), hd_dtype_name(args.c_dtype),
-                      (long long)args.lda, (long long)args.ldb, (long long)args.ldc,
-                      args.bias ? ", bias" : "", args.accumulate ? ", added" : "", by);
+        print_message(
+            "%s: %s%s [%lld,%lld,%lld] %s into %s, distances %lld, %lld, %lld%s%s%s%s: %s\n",
+            asked->what, args.trans_a ? "T" : "N", args.trans_b ? "T" : "N", (long long)args.M,
+            (long long)args.N, (long long)args.K, hd_dtype_name(args.ab_dtype),
+            hd_dtype_name(args.c_dtype), (long long)args.lda, (long long)args.ldb,
+            (long long)args.ldc, args.bias ? ", bias" : "", args.dbias ? ", its gradient" : "",
+            args.epilogue == HD_EPILOGUE_GELU            ? ", GELU"
+            : args.epilogue == HD_EPILOGUE_GELU_BACKWARD ? ", GELU's derivative"
+                                                         : "",
+            args.accumulate ? ", added" : "", by);
     }
 }
 
@@ -63,7 +67,8 @@ static void ask_all(struct asked *asked, const struct hd_chunk *chunk)
 
 /* Goal: every product of a step is the library's. Method: the programs of each model are compiled
  * for this device, and the backend is asked of each of their products: forward, both gradients, the
- * loss's over a vocabulary that is odd (GPT-2) and one that is not, with a bias and without. A
+ * loss's over a vocabulary that is odd (GPT-2) and one that is not, with what the fuse pass puts
+ * behind them (biases and their gradients, GELU and its derivative) and without. A
  * layer multiplies by four matrices (q, k, v are one, gate and up are one) and the head by one,
  * each three times, each gradient of a weight is stored or added. */
 static void a_step_multiplies_by_the_library(void **state)

@@ -1,0 +1,364 @@
+/* gemm with GELU or its derivative behind the product, or with a bias's gradient beside a weight's:
+ * against double, as the product and the other pass are each on their own. */
+#include <math.h>
+
+#include "tests/unit/kernels/harness.h"
+
+struct fused {
+    int64_t M, N, K, pad; /* pad: elements between the rows of c, pre and gelu_inp */
+    bool trans_a, trans_b, bias, keep;
+    enum hd_gemm_epilogue epilogue;
+    enum hd_dtype ab, c;
+};
+
+/* [rows, columns] with row distance ld; what lies between rows stays NaN. */
+static struct tensor *spread_rows(const double *dense, int64_t rows, int64_t columns, int64_t ld,
+                                  enum hd_dtype dtype)
+{
+    struct tensor *t = tensor_new(rows * ld, dtype);
+
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            tensor_put(t, i * ld + j, dense[i * columns + j]);
+    return t;
+}
+
+/* What the result may err at one place. `sum` is the product there, `size` the product of absolute
+ * values: its rounding to fp32 sums is at most K u size (u = 2^-24), plus a few u of what is added.
+ * GELU's slope is at most 1.13, and a launch may round the sum to c's encoding before GELU, as the
+ * pair does; GELU itself errs some units of its argument. */
+struct bounds {
+    double pre, c;
+};
+
+static struct bounds bounds_of(const struct fused *p, double sum, double size, double want)
+{
+    const double fp32 = (double)(p->K + 4) * 0x1p-24 * (size + fabs(sum) + 4);
+    struct bounds b = {.pre = fp32 + rounding_of(p->c, sum)};
+
+    b.c = 1.2 * b.pre + rounding_of(p->c, want) + 16 * 0x1p-24 * (fabs(sum) + 1);
+    return b;
+}
+
+static void check_between_rows(const struct tensor *t, int64_t rows, int64_t columns, int64_t ld)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = columns; j < ld; j++)
+            assert_true(isnan(tensor_get(t, i * ld + j)));
+}
+
+static void check(struct device *device, const struct fused *p)
+{
+    const int64_t outputs = p->M * p->N, ldc = p->N + p->pad;
+    const bool forward = p->epilogue == HD_EPILOGUE_GELU;
+    const struct tensor *a = tensor_random(p->M * p->K, p->ab, 1, 1);
+    const struct tensor *b = tensor_random(p->K * p->N, p->ab, 1, 2);
+    const struct tensor *bias = tensor_random(p->N, p->ab, 3, 3);
+    const struct tensor *at = tensor_random(outputs, p->c, 4, 4);
+    const struct tensor *gelu_inp = spread_rows(at->values, p->M, p->N, ldc, p->c);
+    struct tensor *c = tensor_new(p->M * ldc, p->c), *pre = tensor_new(p->M * ldc, p->c);
+    double *sum = doubles(outputs), *size = doubles(outputs), *want = doubles(outputs);
+    double *abs_a = doubles(p->M * p->K), *abs_b = doubles(p->K * p->N);
+    struct hd_gemm_args args = {.c = c->data,
+                                .pre = p->keep ? pre->data : NULL,
+                                .a = a->data,
+                                .b = b->data,
+                                .bias = p->bias ? bias->data : NULL,
+                                .gelu_inp = forward ? NULL : gelu_inp->data,
+                                .M = p->M,
+                                .N = p->N,
+                                .K = p->K,
+                                .lda = p->trans_a ? p->M : p->K,
+                                .ldb = p->trans_b ? p->K : p->N,
+                                .ldc = ldc,
+                                .trans_a = p->trans_a,
+                                .trans_b = p->trans_b,
+                                .epilogue = p->epilogue,
+                                .ab_dtype = p->ab,
+                                .c_dtype = p->c};
+
+    for (int64_t i = 0; i < p->M * p->K; i++)
+        abs_a[i] = fabs(a->values[i]);
+    for (int64_t i = 0; i < p->K * p->N; i++)
+        abs_b[i] = fabs(b->values[i]);
+    ref_gemm(sum, a->values, b->values, p->bias ? bias->values : NULL, p->M, p->N, p->K, p->trans_a,
+             p->trans_b);
+    ref_gemm(size, abs_a, abs_b, NULL, p->M, p->N, p->K, p->trans_a, p->trans_b);
+    if (forward)
+        ref_gelu(want, sum, outputs);
+    else
+        ref_gelu_backward(want, sum, at->values, outputs);
+
+    device_launch(device, HD_K_gemm, &args);
+    for (int64_t i = 0; i < outputs; i++) {
+        const struct bounds may = bounds_of(p, sum[i], size[i], want[i]);
+        const int64_t place = i / p->N * ldc + i % p->N;
+
+        assert_close_at("c", i, tensor_get(c, place), want[i], may.c);
+        if (p->keep)
+            assert_close_at("pre", i, tensor_get(pre, place), sum[i], may.pre);
+        else
+            assert_true(isnan(tensor_get(pre, place)));
+    }
+    check_between_rows(c, p->M, p->N, ldc);
+    check_between_rows(pre, p->M, p->N, ldc);
+}
+
+/* Sizes: one of everything, a row (decoding), odd ones, whole tiles, a depth of several slices, and
+ * shapes whose rows are multiples of 8, which the libraries take as they are. */
+static void every_epilogue_is_right(void **state)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 40, 33},   {7, 5, 3},
+                                       {3, 129, 65}, {28, 64, 64},  {64, 48, 32},
+                                       {17, 8, 513}, {50, 72, 400}, {6, 40, 1100}};
+    static const int64_t pads[] = {0, 5, 8};
+    static const enum hd_dtype types[][2] = {{HD_F32, HD_F32},  {HD_BF16, HD_BF16},
+                                             {HD_BF16, HD_F32}, {HD_F32, HD_BF16},
+                                             {HD_F16, HD_F16},  {HD_F16, HD_F32}};
+    const int type_count = float_type_count == 3 ? 6 : 4;
+
+    (void)state;
+    for (int s = 0; s < gemm_setting_count; s++) {
+        struct device device = device_open(&settings[s]);
+
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (int type = 0; type < type_count; type++)
+                for (int bits = 0; bits < 12; bits++) {
+                    const bool forward = bits < 8;
+                    const struct fused p = {.M = sizes[i][0],
+                                            .N = sizes[i][1],
+                                            .K = sizes[i][2],
+                                            .pad = pads[(i + (size_t)type + (size_t)bits / 4) % 3],
+                                            .trans_a = (bits + type) & 1,
+                                            .trans_b = (bits ^ (int)i) & 2,
+                                            .bias = forward && bits & 1,
+                                            .keep = forward && bits & 2,
+                                            .epilogue = forward ? HD_EPILOGUE_GELU
+                                                                : HD_EPILOGUE_GELU_BACKWARD,
+                                            .ab = types[type][0],
+                                            .c = types[type][1]};
+
+                    if (!on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
+                        continue;
+                    check(&device, &p);
+                    tensors_free();
+                }
+        device_close(&device);
+    }
+}
+
+/* ---- The gradient of a bias ---- */
+
+struct weight {
+    int64_t M, N, K, pad;
+    bool trans_b, accumulate;
+    enum hd_dtype ab;
+};
+
+/* c[M,N] (+)= a[K,M]^T b and dbias[m] (+)= sum_k a[k,m]; the sums err as bias_backward's do. */
+static void check_weight(struct device *device, const struct weight *p)
+{
+    const struct tensor *a = tensor_random(p->K * p->M, p->ab, 1, 1);
+    const struct tensor *b = tensor_random(p->K * p->N, p->ab, 1, 2);
+    const struct tensor *old = tensor_random(p->M * p->N, HD_F32, 1, 3);
+    const struct tensor *old_bias = tensor_random(p->M, HD_F32, 1, 4);
+    struct tensor *c = p->accumulate ? tensor_copy(old) : tensor_new(p->M * p->N, HD_F32);
+    struct tensor *dbias = p->accumulate ? tensor_copy(old_bias) : tensor_new(p->M, HD_F32);
+    const int64_t lda = p->M + p->pad;
+    double *want = doubles(p->M * p->N), *sums = doubles(p->M);
+    struct hd_gemm_args args = {.c = c->data,
+                                .dbias = dbias->data,
+                                .a = spread_rows(a->values, p->K, p->M, lda, p->ab)->data,
+                                .b = b->data,
+                                .M = p->M,
+                                .N = p->N,
+                                .K = p->K,
+                                .lda = lda,
+                                .ldb = p->trans_b ? p->K : p->N,
+                                .ldc = p->N,
+                                .trans_a = true,
+                                .trans_b = p->trans_b,
+                                .accumulate = p->accumulate,
+                                .ab_dtype = p->ab,
+                                .c_dtype = HD_F32};
+
+    ref_gemm(want, a->values, b->values, NULL, p->M, p->N, p->K, true, p->trans_b);
+    for (int64_t m = 0; m < p->M; m++) {
+        sums[m] = p->accumulate ? old_bias->values[m] : 0;
+        for (int64_t k = 0; k < p->K; k++)
+            sums[m] += a->values[k * p->M + m];
+    }
+    for (int64_t i = 0; i < p->M * p->N; i++)
+        want[i] += p->accumulate ? old->values[i] : 0;
+    device_launch(device, HD_K_gemm, &args);
+    assert_close_terms("c", c, want, FP32_UNITS, sqrt((double)p->K));
+    assert_close_terms("dbias", dbias, sums, FP32_UNITS, sqrt((double)p->K));
+}
+
+static void the_gradient_of_a_bias_comes_with_the_weights(void **state)
+{
+    static const int64_t sizes[][3] = {{1, 1, 1},   {40, 1, 33},  {3, 7, 5},
+                                       {65, 33, 0}, {64, 48, 32}, {72, 40, 300}};
+
+    (void)state;
+    for (int s = 0; s < gemm_setting_count; s++) {
+        struct device device = device_open(&settings[s]);
+
+        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+            for (int type = 0; type < float_type_count; type++)
+                for (int bits = 0; bits < 4; bits++) {
+                    const struct weight p = {.M = sizes[i][0],
+                                             .N = sizes[i][1],
+                                             .K = sizes[i][2],
+                                             .pad = (i + (size_t)bits) % 3 ? 0 : 3,
+                                             .trans_b = bits & 1,
+                                             .accumulate = bits & 2,
+                                             .ab = float_types[type]};
+
+                    if (!on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
+                        continue;
+                    check_weight(&device, &p);
+                    tensors_free();
+                }
+        device_close(&device);
+    }
+}
+
+/* ---- The rest ---- */
+
+/* Nothing to add up: GELU of the bias, and a gradient of zeros. */
+static void an_empty_depth_has_its_epilogue(void **state)
+{
+    enum { M = 3, N = 8 };
+
+    (void)state;
+    for (int s = 0; s < gemm_setting_count; s++) {
+        struct device device = device_open(&settings[s]);
+        const struct tensor *bias = tensor_random(N, HD_F32, 2, 1);
+        const struct tensor *inp = tensor_random(M * N, HD_F32, 2, 2);
+        struct tensor *c = tensor_new(M * N, HD_F32), *pre = tensor_new(M * N, HD_F32);
+        double sums[M * N], want[M * N], zeros[M * N] = {0};
+        struct hd_gemm_args args = {.c = c->data,
+                                    .pre = pre->data,
+                                    .bias = bias->data,
+                                    .M = M,
+                                    .N = N,
+                                    .lda = 1,
+                                    .ldb = N,
+                                    .ldc = N,
+                                    .epilogue = HD_EPILOGUE_GELU,
+                                    .ab_dtype = HD_F32,
+                                    .c_dtype = HD_F32};
+
+        for (int i = 0; i < M * N; i++)
+            sums[i] = bias->values[i % N];
+        ref_gelu(want, sums, (int64_t)M * N);
+        device_launch(&device, HD_K_gemm, &args);
+        assert_close("pre", pre, sums, 0);
+        assert_close("c", c, want, FP32_UNITS);
+        args.pre = NULL;
+        args.bias = NULL;
+        args.gelu_inp = inp->data;
+        args.epilogue = HD_EPILOGUE_GELU_BACKWARD;
+        device_launch(&device, HD_K_gemm, &args);
+        assert_close("c", c, zeros, 0);
+        tensors_free();
+        device_close(&device);
+    }
+}
+
+/* What means nothing is refused: GELU of a part of a sum, and a bias in a gradient. */
+static void what_an_epilogue_cannot_stand_behind_is_refused(void **state)
+{
+    struct device device = device_open(&settings[0]);
+    void *x = reachable(NULL, sizeof(float));
+    struct hd_gemm_args args = {.c = x,
+                                .a = x,
+                                .b = x,
+                                .M = 1,
+                                .N = 1,
+                                .K = 1,
+                                .lda = 1,
+                                .ldb = 1,
+                                .ldc = 1,
+                                .accumulate = true,
+                                .epilogue = HD_EPILOGUE_GELU};
+
+    (void)state;
+    assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
+    args.epilogue = HD_EPILOGUE_GELU_BACKWARD;
+    args.gelu_inp = x;
+    assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
+    args.accumulate = false;
+    args.bias = x;
+    assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
+    args.bias = NULL;
+    args.gelu_inp = NULL;
+    args.epilogue = HD_EPILOGUE_NONE;
+    args.dbias = x; /* of a factor that is not transposed */
+    assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
+    tensors_free();
+    device_close(&device);
+}
+
+/* Goal: the last bit of what backward reads is what forward made GELU of. Method: pre of a fused
+ * launch and c of the product alone, bit for bit, on own code, whose order of sums knows nothing of
+ * the epilogue; then GELU's gradient behind a product against the pair, in fp32 units. */
+static void the_pair_and_the_fused_launch_agree(void **state)
+{
+    enum { M = 37, N = 48, K = 300 };
+
+    (void)state;
+    for (int s = 0; s < gemm_setting_count; s++) {
+        struct device device = device_open(&settings[s]);
+        const struct tensor *a = tensor_random(M * K, HD_F32, 1, 1);
+        const struct tensor *b = tensor_random(K * N, HD_F32, 1, 2);
+        struct tensor *alone = tensor_new(M * N, HD_F32), *pre = tensor_new(M * N, HD_F32);
+        struct tensor *c = tensor_new(M * N, HD_F32), *pair = tensor_new(M * N, HD_F32);
+        struct hd_gemm_args args = {.c = alone->data,
+                                    .a = a->data,
+                                    .b = b->data,
+                                    .M = M,
+                                    .N = N,
+                                    .K = K,
+                                    .lda = K,
+                                    .ldb = N,
+                                    .ldc = N,
+                                    .ab_dtype = HD_F32,
+                                    .c_dtype = HD_F32};
+        struct hd_gelu_backward_args gelu = {
+            .dinp = pair->data, .dout = alone->data, .N = M * N, .dtype = HD_F32};
+
+        device_launch(&device, HD_K_gemm, &args);
+        args.c = c->data;
+        args.pre = pre->data;
+        args.epilogue = HD_EPILOGUE_GELU;
+        device_launch(&device, HD_K_gemm, &args);
+        if (device.traits.gemm_scratch_bytes == 0)
+            assert_same_bits("pre", pre, alone);
+        gelu.inp = pre->data;
+        device_launch(&device, HD_K_gelu_backward, &gelu);
+        args.pre = NULL;
+        args.gelu_inp = pre->data;
+        args.epilogue = HD_EPILOGUE_GELU_BACKWARD;
+        device_launch(&device, HD_K_gemm, &args);
+        for (int64_t i = 0; i < (int64_t)M * N; i++)
+            pair->values[i] = tensor_get(pair, i);
+        assert_close("c", c, pair->values, FP32_UNITS);
+        tensors_free();
+        device_close(&device);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_epilogue_is_right),
+        cmocka_unit_test(the_gradient_of_a_bias_comes_with_the_weights),
+        cmocka_unit_test(an_empty_depth_has_its_epilogue),
+        cmocka_unit_test(what_an_epilogue_cannot_stand_behind_is_refused),
+        cmocka_unit_test(the_pair_and_the_fused_launch_agree),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
