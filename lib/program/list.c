@@ -68,11 +68,22 @@ static struct hd_operand first_output(const struct hd_node *node)
     return node->operand[k];
 }
 
+/* A product by what is done beside it. */
+static const char *product_name(const struct hd_node *node)
+{
+    static const char *const names[] = {[HD_EPILOGUE_NONE] = "gemm",
+                                        [HD_EPILOGUE_GELU] = "gemm_gelu",
+                                        [HD_EPILOGUE_GELU_BACKWARD] = "gemm_gelu_backward"};
+    const struct hd_gemm_args *args = node->args;
+
+    return args->dbias ? "gemm_dbias" : names[args->epilogue];
+}
+
 const char *hd_node_name(const struct hd_node *node)
 {
     if (node->is_comm)
         return node->comm == HD_COMM_SEND ? "shift" : hd_comm_kind_name(node->comm);
-    return hd_kernel_info(node->kernel)->name;
+    return node->kernel == HD_K_gemm ? product_name(node) : hd_kernel_info(node->kernel)->name;
 }
 
 static void list_node(const struct hd_chunk *chunk, struct hd_text *text,

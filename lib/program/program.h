@@ -466,8 +466,8 @@ void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text);
 int hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field);
 int hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind);
 
-const char *
-hd_node_name(const struct hd_node *node); /* of its kernel, its collective, or "shift" */
+const char *hd_node_name(const struct hd_node *node); /* of its kernel, with what is fused into a
+                                                         product, of its collective, or "shift" */
 const char *hd_call_name(enum hd_call call);
 const char *hd_region_name(enum hd_region region);
 const char *hd_stream_text(enum hd_stream_name stream);

@@ -214,6 +214,15 @@ static void gpt2_with_its_own_head_agrees_with_differences(void **state)
     difference_case("gpt2", 4, false, 2 + 2 * 16 + 3);
 }
 
+/* Own products have GELU, and its derivative, behind them. */
+static void gpt2_with_gelu_in_its_products_agrees_with_differences(void **state)
+{
+    (void)state;
+    harness_plain(true);
+    difference_case("gpt2", 4, true, 2 + 2 * 16 + 2);
+    harness_plain(false);
+}
+
 /* A window of 5 of 16 positions in both blocks. */
 static void mistral_backward_agrees_with_differences(void **state)
 {
@@ -372,6 +381,7 @@ int main(void)
         cmocka_unit_test(llama_with_one_kv_head_and_tied_head_agrees_with_differences),
         cmocka_unit_test(gpt2_backward_agrees_with_differences),
         cmocka_unit_test(gpt2_with_its_own_head_agrees_with_differences),
+        cmocka_unit_test(gpt2_with_gelu_in_its_products_agrees_with_differences),
         cmocka_unit_test(mixtral_backward_agrees_with_differences),
         cmocka_unit_test(gpt2_with_dropout_agrees_with_differences),
         cmocka_unit_test(llama_with_alibi_and_six_heads_agrees_with_differences),

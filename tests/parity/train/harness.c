@@ -129,8 +129,11 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
 
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
-    const struct hd_trainer_options options = {
-        .backend = harness_backend(), .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    const struct hd_trainer_options options = {.backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank,
+                                               .force_plain = force_plain};
     enum hd_status st = hd_trainer_new(r->job, &options, ret_trainer);
 
     return st ? st : hd_trainer_init(*ret_trainer);
@@ -189,6 +192,12 @@ void harness_clear_gradients(struct hd_trainer *t)
 }
 
 static const struct hd_backend_table *used;
+static bool force_plain;
+
+void harness_plain(bool plain)
+{
+    force_plain = plain;
+}
 
 void harness_use(const struct hd_backend_table *backend)
 {

@@ -22,6 +22,10 @@ const struct hd_backend_table *harness_backend(void);
 void harness_use(const struct hd_backend_table *backend);
 const struct hd_backend_table *on_backend(void); /* of on_*.c */
 
+/* Whether the ranks' trainers take the portable kernels, own products among them (false at first).
+ */
+void harness_plain(bool plain);
+
 /* A small job: 2 layers, C = 32, 4 heads of 8, F = 48, context 16, global batch 8, fp32, 20 steps.
  */
 struct hd_job harness_job(const struct harness *h, const char *family, int dp);

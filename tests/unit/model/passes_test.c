@@ -26,6 +26,7 @@ struct wish {
     const char *family;
     int G, tp, dp;
     bool tied, no_fuse, split;
+    bool gpu; /* the traits of one, with a library */
     enum hd_record_mode mode;
     struct hd_precision precision;
 };
@@ -61,6 +62,8 @@ static void build(struct built *b, const struct wish *w)
 
     hd_arena_init(&b->arena, 0);
     hd_backend_cpu()->describe(&(struct hd_backend_options){.threads = 2}, &options.traits);
+    if (w->gpu)
+        options.traits = (struct hd_traits){.multiprocessors = 132, .gemm_scratch_bytes = 1 << 20};
     assert_int_equal(hd_mesh_init(&b->mesh, &(struct hd_mesh_sizes){.tp = w->tp, .dp = w->dp}),
                      HD_OK);
     hd_registry_init(&b->registry, &b->arena, &b->mesh, 0);
@@ -159,6 +162,7 @@ static void no_two_live_stores_share_memory(void **state)
                                .dp = 2,
                                .tied = i % 3 == 0,
                                .split = i % 4 < 2,
+                               .gpu = i % 8 >= 4,
                                .mode = (enum hd_record_mode)(i / 2 % 3),
                                .precision = hd_precision_uniform(i % 5 < 3 ? HD_F32 : HD_BF16)};
         struct built b;
@@ -203,6 +207,47 @@ static void every_add_of_a_model_is_fused(void **state)
                      plain.chunk->program[HD_CALL_F].count - 2 * L);
     hd_arena_done(&fused.arena);
     hd_arena_done(&plain.arena);
+}
+
+/* Of GPT-2 on a GPU: one GELU a block, and the biases of four linears, two of which stand apart
+ * behind a sum where tp cuts their weights. Forward alone nothing is kept of GELU. */
+static void every_gelu_and_the_biases_of_a_model_are_fused(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const struct wish w = {.family = "gpt2",
+                               .G = 4,
+                               .tp = 1 + i % 2,
+                               .dp = 1,
+                               .gpu = true,
+                               .mode = i < 2 ? HD_RECORD_TRAIN : HD_RECORD_EVAL,
+                               .precision = hd_precision_uniform(HD_BF16)};
+        const enum hd_call forward = i < 2 ? HD_CALL_F : HD_CALL_E;
+        struct built b;
+        int gelus[2] = {0}, kept = 0, biases = 0;
+
+        build(&b, &w);
+        assert_int_equal(count_kernel(b.chunk, forward, HD_K_gelu_forward), 0);
+        assert_int_equal(count_kernel(b.chunk, HD_CALL_B, HD_K_gelu_backward), 0);
+        assert_int_equal(count_kernel(b.chunk, HD_CALL_B, HD_K_bias_backward), i == 1 ? 2 * L : 0);
+        for (int c = 0; c < HD_CALL_COUNT; c++)
+            for (int n = 0; n < b.chunk->program[c].count; n++) {
+                const struct hd_node *node = b.chunk->program[c].nodes[n];
+                const struct hd_gemm_args *args = node->args;
+
+                if (node->is_comm || node->kernel != HD_K_gemm)
+                    continue;
+                gelus[0] += args->epilogue == HD_EPILOGUE_GELU;
+                gelus[1] += args->epilogue == HD_EPILOGUE_GELU_BACKWARD;
+                kept += args->pre != NULL;
+                biases += args->dbias != NULL;
+            }
+        assert_int_equal(gelus[0], L);
+        assert_int_equal(gelus[1], i < 2 ? L : 0);
+        assert_int_equal(kept, i < 2 ? L : 0);
+        assert_int_equal(biases, i == 0 ? 4 * L : i == 1 ? 2 * L : 0);
+        hd_arena_done(&b.arena);
+    }
 }
 
 /* ---- precision
@@ -357,6 +402,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_two_live_stores_share_memory),
         cmocka_unit_test(every_add_of_a_model_is_fused),
+        cmocka_unit_test(every_gelu_and_the_biases_of_a_model_are_fused),
         cmocka_unit_test(casts_stand_where_the_table_asks),
         cmocka_unit_test(each_part_is_reduced_once_behind_its_last_contribution),
         cmocka_unit_test(a_share_starts_as_a_slice_of_the_whole),

@@ -1,0 +1,326 @@
+/* fuse: which products get more to do, and which are left alone because somebody else reads what
+ * would no longer be there, or because the device gains nothing.
+ *
+ *   p = x W1^T + b1,  h = gelu(p),  and then what a case makes of them
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "program/dry.h"
+#include "program/program.h"
+
+enum { R = 4, C = 8, F = 16, V = 32 };
+
+struct toy {
+    struct hd_registry registry;
+    int w1, b1, w2, w3, head;
+    struct hd_tensor *(*make)(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p);
+};
+
+struct built {
+    struct hd_arena arena;
+    struct hd_mesh mesh;
+    struct toy toy;
+    struct hd_chunk *chunk;
+};
+
+/* Devices as plans know them: by their traits alone. */
+static const struct hd_traits own = {.threads = 1};
+static const struct hd_traits cpu_library = {.threads = 1, .gemm_scratch_bytes = 64};
+static const struct hd_traits gpu = {.multiprocessors = 132, .gemm_scratch_bytes = 64};
+
+static int param(struct hd_registry *r, const char *name, int64_t rows, int64_t columns)
+{
+    return hd_registry_param(r, &(struct hd_param_spec){.name = name,
+                                                        .dim_count = columns ? 2 : 1,
+                                                        .shape = {rows, columns},
+                                                        .tp_axis = -1,
+                                                        .init = HD_INIT_NORMAL,
+                                                        .init_std = 0.5});
+}
+
+static struct hd_tensor *forward(struct hd_rec *rec, void *context, int unit, struct hd_tensor *x)
+{
+    const struct toy *toy = context;
+
+    (void)unit;
+    return toy->make(rec, toy, op_linear(rec, x, toy->w1, toy->b1, 1));
+}
+
+/* The result of a case is [R, F]; it ends in logits, or in a loss. */
+static void
+build(struct built *b, const struct hd_traits *traits, enum hd_record_mode mode, bool split,
+      struct hd_tensor *(*make)(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p))
+{
+    const struct hd_rec_shape shape = {.mode = mode, .B = 1, .S = R, .context = R};
+    const struct hd_compile_options options = {.precision = hd_precision_uniform(HD_F32),
+                                               .mesh = &b->mesh,
+                                               .traits = *traits,
+                                               .split_backward = split};
+    struct hd_registry *r = &b->toy.registry;
+    struct hd_tensor *x;
+    struct hd_rec *rec;
+
+    hd_arena_init(&b->arena, 0);
+    assert_int_equal(hd_mesh_init(&b->mesh, &(struct hd_mesh_sizes){.tp = 1}), HD_OK);
+    hd_registry_init(r, &b->arena, &b->mesh, 0);
+    (void)hd_registry_unit(r, "pair", "pair");
+    b->toy.w1 = param(r, "pair.w1", F, C);
+    b->toy.b1 = param(r, "pair.b1", F, 0);
+    b->toy.w2 = param(r, "pair.w2", F, F);
+    b->toy.w3 = param(r, "pair.w3", F, F);
+    (void)hd_registry_unit(r, "out", "out");
+    b->toy.head = param(r, "out.weight", V, F);
+    assert_int_equal(hd_registry_finish(r, HD_F32, true), HD_OK);
+    b->toy.make = make;
+    rec = hd_rec_new(r, &shape, &b->arena);
+    x = hd_rec_input(rec, "x", R, C, mode == HD_RECORD_TRAIN);
+    x = hd_rec_unit(rec, 0, forward, &b->toy, x);
+    if (mode == HD_RECORD_TRAIN)
+        op_head_loss(rec, x, b->toy.head, hd_rec_batch(rec, HD_BATCH_TARGETS));
+    else
+        op_logits(rec, x, b->toy.head);
+    if (hd_compile(rec, &options, &b->chunk))
+        fail_msg("%s", hd_err_message());
+}
+
+static int count_kernel(const struct built *b, enum hd_call call, enum hd_kernel kernel)
+{
+    const struct hd_program *p = &b->chunk->program[call];
+    int count = 0;
+
+    for (int i = 0; i < p->count; i++)
+        count += !p->nodes[i]->is_comm && p->nodes[i]->kernel == kernel;
+    return count;
+}
+
+/* The name of the operand of a product's row. */
+static bool has(const struct hd_node *node, const char *name)
+{
+    const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
+
+    for (int k = 0; k < info->operand_count; k++)
+        if (!strcmp(info->operands[k].name, name))
+            return node->operand[k].store >= 0;
+    return false;
+}
+
+/* Products of a program with this epilogue and, for NULL without asking, this operand. */
+static int count_products(const struct built *b, enum hd_call call, enum hd_gemm_epilogue epilogue,
+                          const char *name)
+{
+    const struct hd_program *p = &b->chunk->program[call];
+    int count = 0;
+
+    for (int i = 0; i < p->count; i++)
+        if (!p->nodes[i]->is_comm && p->nodes[i]->kernel == HD_K_gemm) {
+            const struct hd_gemm_args *args = p->nodes[i]->args;
+
+            count += args->epilogue == epilogue && (!name || has(p->nodes[i], name));
+        }
+    return count;
+}
+
+/* ---- what is asked for ---- */
+
+static struct hd_tensor *pair(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    return op_linear(rec, op_gelu(rec, p), toy->w2, -1, 1);
+}
+
+/* Forward alone p is not written; in training it is, for backward, where GELU's derivative stands
+ * behind the product of the next weight, with W parted from B or not. */
+static void gelu_stands_behind_its_products(void **state)
+{
+    static const struct hd_traits *const devices[] = {&own, &gpu};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct built b;
+
+        build(&b, devices[i % 2], HD_RECORD_EVAL, false, pair);
+        assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_gelu_forward), 0);
+        assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, NULL), 1);
+        assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, "pre"), 0);
+        hd_arena_done(&b.arena);
+
+        build(&b, devices[i % 2], HD_RECORD_TRAIN, i / 2, pair);
+        assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_gelu_forward), 0);
+        assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, "pre"), 1);
+        assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 0);
+        assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, "gelu_inp"), 1);
+        hd_arena_done(&b.arena);
+    }
+}
+
+/* The bias is added in front of GELU; its gradient comes with the weight's where the device has it.
+ */
+static void the_bias_and_its_gradient_go_along(void **state)
+{
+    struct built b;
+
+    (void)state;
+    build(&b, &gpu, HD_RECORD_TRAIN, false, pair);
+    assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, "bias"), 1);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_bias_backward), 0);
+    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_NONE, "dbias"), 1);
+    hd_arena_done(&b.arena);
+    build(&b, &gpu, HD_RECORD_TRAIN, true, pair);
+    assert_int_equal(count_products(&b, HD_CALL_W, HD_EPILOGUE_NONE, "dbias"), 1);
+    hd_arena_done(&b.arena);
+    build(&b, &own, HD_RECORD_TRAIN, false, pair);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_bias_backward), 1);
+    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_NONE, "dbias"), 0);
+    hd_arena_done(&b.arena);
+}
+
+/* The same products; of what elements move, in bytes of fp32: forward p is not read again, backward
+ * neither is the gradient in front of GELU's written and read. And no more memory is kept. */
+static void a_pass_over_memory_is_saved(void **state)
+{
+    struct hd_dry dry[2][2] = {{{0}}};
+    struct built b[2];
+
+    (void)state;
+    build(&b[0], &cpu_library, HD_RECORD_TRAIN, false, pair);
+    build(&b[1], &own, HD_RECORD_TRAIN, false, pair);
+    for (int i = 0; i < 2; i++) {
+        hd_dry_add(&dry[i][0], b[i].chunk, HD_CALL_F, true, true);
+        hd_dry_add(&dry[i][1], b[i].chunk, HD_CALL_B, true, true);
+    }
+    for (int call = 0; call < 2; call++) {
+        assert_true(dry[0][call].gemm_flops == dry[1][call].gemm_flops);
+        assert_true(dry[0][call].costs.flops == dry[1][call].costs.flops);
+        assert_int_equal(dry[0][call].costs.read_bytes - dry[1][call].costs.read_bytes, 4 * R * F);
+        assert_int_equal(dry[0][call].costs.write_bytes - dry[1][call].costs.write_bytes,
+                         call * 4 * R * F);
+    }
+    assert_int_equal(b[0].chunk->extent[HD_REGION_KEPT].private_bytes,
+                     b[1].chunk->extent[HD_REGION_KEPT].private_bytes);
+    hd_arena_done(&b[0].arena);
+    hd_arena_done(&b[1].arena);
+}
+
+/* ---- what is left alone ---- */
+
+static void a_device_that_gains_nothing_is_not_asked(void **state)
+{
+    struct built b;
+
+    (void)state;
+    build(&b, &cpu_library, HD_RECORD_TRAIN, false, pair);
+    assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_gelu_forward), 1);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_bias_backward), 1);
+    assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, NULL), 0);
+    hd_arena_done(&b.arena);
+}
+
+static struct hd_tensor *p_again(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    (void)toy;
+    return op_add(rec, op_gelu(rec, p), p);
+}
+
+/* Forward alone, too, p is written for whoever else reads it. Its gradient comes to GELU's backward
+ * from an add, not from a product. */
+static void what_somebody_else_reads_is_written(void **state)
+{
+    struct built b;
+
+    (void)state;
+    build(&b, &own, HD_RECORD_EVAL, false, p_again);
+    assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, "pre"), 1);
+    assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_gelu_forward), 0);
+    hd_arena_done(&b.arena);
+}
+
+static struct hd_tensor *h_again(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    struct hd_tensor *h = op_gelu(rec, p);
+
+    return op_add(rec, op_linear(rec, h, toy->w2, -1, 1), h);
+}
+
+static struct hd_tensor *h_twice(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    struct hd_tensor *h = op_gelu(rec, p);
+
+    return op_add(rec, op_linear(rec, h, toy->w2, -1, 1), op_linear(rec, h, toy->w3, -1, 1));
+}
+
+/* The gradient of h is a sum: of a product and what comes another way, or of two products, the
+ * second of which adds to the first. GELU's derivative is of the whole. */
+static void a_gradient_that_is_a_sum_is_not_fused(void **state)
+{
+    static struct hd_tensor *(*const cases[])(struct hd_rec *, const struct toy *,
+                                              struct hd_tensor *) = {h_again, h_twice};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct built b;
+
+        build(&b, i ? &gpu : &own, HD_RECORD_TRAIN, false, cases[i]);
+        assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
+        assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, NULL), 0);
+        assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, "pre"), 1);
+        hd_arena_done(&b.arena);
+    }
+}
+
+static struct hd_tensor *summed(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    struct hd_tensor *h = op_add(rec, op_gelu(rec, p), op_linear(rec, p, toy->w3, -1, 1));
+
+    return op_linear(rec, h, toy->w2, -1, 1);
+}
+
+/* The gradient in front of GELU is that of the other term, too: W3's backward reads it. */
+static void a_gradient_that_somebody_else_reads_is_not_fused(void **state)
+{
+    struct built b;
+
+    (void)state;
+    build(&b, &own, HD_RECORD_TRAIN, false, summed);
+    assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
+    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, NULL), 0);
+    hd_arena_done(&b.arena);
+}
+
+/* ---- how it reads ---- */
+
+static void a_listing_names_what_is_fused(void **state)
+{
+    struct hd_text text = {0};
+    struct built b;
+
+    (void)state;
+    build(&b, &gpu, HD_RECORD_TRAIN, false, pair);
+    hd_chunk_list(b.chunk, &text);
+    assert_non_null(strstr(text.data, " gemm_gelu "));
+    assert_non_null(strstr(text.data, " gemm_gelu_backward "));
+    assert_non_null(strstr(text.data, " gemm_dbias =+ "));
+    hd_text_free(&text);
+    hd_arena_done(&b.arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gelu_stands_behind_its_products),
+        cmocka_unit_test(the_bias_and_its_gradient_go_along),
+        cmocka_unit_test(a_pass_over_memory_is_saved),
+        cmocka_unit_test(a_device_that_gains_nothing_is_not_asked),
+        cmocka_unit_test(what_somebody_else_reads_is_written),
+        cmocka_unit_test(a_gradient_that_is_a_sum_is_not_fused),
+        cmocka_unit_test(a_gradient_that_somebody_else_reads_is_not_fused),
+        cmocka_unit_test(a_listing_names_what_is_fused),
+    };
+    return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
+}
