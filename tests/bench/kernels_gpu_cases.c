@@ -337,6 +337,33 @@ static void experts(struct bench *b)
 
 /* ---- products: forward, the gradient of the input, that of the weight ---- */
 
+/* The two of an MLP with more behind them: against the lines above and those of gelu_forward,
+ * gelu_backward and bias_backward, what it saves that they are one launch. */
+static void fused_products(struct bench *b)
+{
+    const int64_t R = b->run->rows / 2, C = b->run->channels, F = 4 * C;
+    const enum hd_dtype t = b->run->dtype;
+    const int64_t e = (int64_t)hd_dtype_size(t);
+
+    RUN(b, gemm, "[R/2,C] x [4C,C]^T, bias, GELU", .c = take(b, R * F * e),
+        .a = random_values(b, R * C, t, 1), .b = random_values(b, F * C, t, 1),
+        .bias = random_values(b, F, t, 1), .M = R, .N = F, .K = C, .lda = C, .ldb = C, .ldc = F,
+        .trans_b = true, .epilogue = HD_EPILOGUE_GELU, .ab_dtype = t, .c_dtype = t);
+    RUN(b, gemm, "  the same, GELU's input kept", .c = take(b, R * F * e),
+        .pre = take(b, R * F * e), .a = random_values(b, R * C, t, 1),
+        .b = random_values(b, F * C, t, 1), .bias = random_values(b, F, t, 1), .M = R, .N = F,
+        .K = C, .lda = C, .ldb = C, .ldc = F, .trans_b = true, .epilogue = HD_EPILOGUE_GELU,
+        .ab_dtype = t, .c_dtype = t);
+    RUN(b, gemm, "[R/2,C] x [C,4C], GELU's derivative", .c = take(b, R * F * e),
+        .a = random_values(b, R * C, t, 1), .b = random_values(b, C * F, t, 1),
+        .gelu_inp = random_values(b, R * F, t, 1), .M = R, .N = F, .K = C, .lda = C, .ldb = F,
+        .ldc = F, .epilogue = HD_EPILOGUE_GELU_BACKWARD, .ab_dtype = t, .c_dtype = t);
+    RUN(b, gemm, "[R/2,4C]^T x [R/2,C], bias's gradient", .c = random_values(b, F * C, HD_F32, 1),
+        .dbias = random_values(b, F, HD_F32, 1), .a = random_values(b, R * F, t, 1),
+        .b = random_values(b, R * C, t, 1), .M = F, .N = C, .K = R, .lda = F, .ldb = C, .ldc = C,
+        .trans_a = true, .accumulate = true, .ab_dtype = t, .c_dtype = HD_F32);
+}
+
 static void products(struct bench *b)
 {
     static const int64_t wide[][2] = {{1, 3}, {1, 4}, {4, 1}, {1, 1}}; /* inputs, outputs, in C */
@@ -517,6 +544,7 @@ enum hd_status kernels_gpu(const char *kind, const struct kernels_run *run, FILE
         experts(&b);
     } else if (gemm) {
         products(&b);
+        fused_products(&b);
     } else {
         attention(&b);
     }

@@ -127,6 +127,13 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     return j;
 }
 
+static bool force_plain;
+
+void harness_plain(bool plain)
+{
+    force_plain = plain;
+}
+
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
     const struct hd_trainer_options options = {.backend = harness_backend(),
@@ -192,12 +199,6 @@ void harness_clear_gradients(struct hd_trainer *t)
 }
 
 static const struct hd_backend_table *used;
-static bool force_plain;
-
-void harness_plain(bool plain)
-{
-    force_plain = plain;
-}
 
 void harness_use(const struct hd_backend_table *backend)
 {
