@@ -31,6 +31,7 @@ static __global__ void __launch_bounds__(ROPE_THREADS, ROPE_RESIDENT) turn(struc
         const int64_t r = n / packs / parts;
         const int64_t last = first + ROPE_HEADS < a.H ? first + ROPE_HEADS : a.H;
         const float *table = a.table + (a.position[r] * half + i) * 2;
+        T *head = a.x + r * a.ldx + first * a.D + i;
         float cosine[V], sine[V];
 
 #pragma unroll
@@ -44,14 +45,14 @@ static __global__ void __launch_bounds__(ROPE_THREADS, ROPE_RESIDENT) turn(struc
                 else
                     cosine[(j + k) / 2] = angles.at[k];
         }
-        for (int64_t h = first; h < last; h += ROPE_UNROLL) {
+        for (int64_t h = first; h < last; h += ROPE_UNROLL, head += ROPE_UNROLL * a.D) {
             pack<T, V> x[ROPE_UNROLL], y[ROPE_UNROLL];
 
 #pragma unroll
             for (int u = 0; u < ROPE_UNROLL; u++)
                 if (h + u < last) {
-                    x[u] = pack_load<V>(a.x + r * a.ldx + (h + u) * a.D + i);
-                    y[u] = pack_load<V>(a.x + r * a.ldx + (h + u) * a.D + i + half);
+                    x[u] = pack_load<V>(head + u * a.D);
+                    y[u] = pack_load<V>(head + u * a.D + half);
                 }
 #pragma unroll
             for (int u = 0; u < ROPE_UNROLL; u++)
@@ -65,8 +66,8 @@ static __global__ void __launch_bounds__(ROPE_THREADS, ROPE_RESIDENT) turn(struc
                         p.at[j] = from_float<T>(v * cosine[j] - w * sine[j]);
                         q.at[j] = from_float<T>(v * sine[j] + w * cosine[j]);
                     }
-                    pack_store(a.x + r * a.ldx + (h + u) * a.D + i, p);
-                    pack_store(a.x + r * a.ldx + (h + u) * a.D + i + half, q);
+                    pack_store(head + u * a.D, p);
+                    pack_store(head + u * a.D + half, q);
                 }
         }
     }

@@ -162,32 +162,25 @@ static void read_report(const char *path, int *kernels, int *spilling)
     (void)fclose(file);
 }
 
-/* Goal: kernels that hold their sums in registers do. Method: the reports that compile.sh left
- * beside the objects of attention, norms and products. */
-static void no_kernel_that_counts_spills_registers(void **state)
+/* Goal: no kernel that holds its part of a row, its sums or its tiles in registers loses them to
+ * memory. Method: the reports that compile.sh left beside the objects. */
+static void no_kernel_spills_registers(void **state)
 {
-    static const char *const stems[] = {"attention_", "norm", "head_norm", "gemm_own", "moe_gemm"};
+    glob_t found;
+    int all = 0;
 
     (void)state;
-    for (size_t i = 0; i < sizeof stems / sizeof stems[0]; i++) {
-        glob_t found;
-        char pattern[1024];
+    assert_int_equal(glob(CUDA_REPORTS "/*.ptxas", 0, NULL, &found), 0);
+    for (size_t n = 0; n < found.gl_pathc; n++) {
+        int kernels = 0, spilling = 0;
 
-        (void)snprintf(pattern, sizeof pattern, CUDA_REPORTS "/%s*.ptxas", stems[i]);
-        if (glob(pattern, 0, NULL, &found)) {
-            fail_msg("there is no report %s", pattern);
-            continue;
-        }
-        for (size_t n = 0; n < found.gl_pathc; n++) {
-            int kernels = 0, spilling = 0;
-
-            read_report(found.gl_pathv[n], &kernels, &spilling);
-            if (spilling || !kernels)
-                fail_msg("%s: %d of %d kernels spill registers", found.gl_pathv[n], spilling,
-                         kernels);
-        }
-        globfree(&found);
+        read_report(found.gl_pathv[n], &kernels, &spilling);
+        if (spilling)
+            fail_msg("%s: %d of %d kernels spill registers", found.gl_pathv[n], spilling, kernels);
+        all += kernels;
     }
+    assert_true(all > 100); /* encodings times widths of some thirty ops: reports were read */
+    globfree(&found);
 }
 
 int main(void)
@@ -196,7 +189,7 @@ int main(void)
         cmocka_unit_test(neither_the_driver_nor_the_runtime_is_needed),
         cmocka_unit_test(only_the_getters_are_exported),
         cmocka_unit_test(it_loads_and_says_what_is_missing),
-        cmocka_unit_test(no_kernel_that_counts_spills_registers),
+        cmocka_unit_test(no_kernel_spills_registers),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
