@@ -200,8 +200,8 @@ struct mma_shape {
 /* Computes and stores the tile whose first element is c[row, column]. `shared` has SHARED_BYTES on
  * a bound of 128; when this returns, nobody reads it any more. */
 template <typename T, int SIZE, bool A_INNER, bool B_INNER>
-__device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &b, const struct target &c,
-                         int64_t row, int64_t column)
+static __device__ void mma_tile(T *shared, const factor<T> &a, const factor<T> &b,
+                                const struct target &c, int64_t row, int64_t column)
 {
     using shape = mma_shape<SIZE>;
     constexpr int M = shape::ROWS / 16, N = shape::COLUMNS / 8, SLICE = SIZE * TILE_DEPTH;
@@ -315,8 +315,9 @@ __device__ __forceinline__ void fetch_plain(float *to, const factor<T> &f, bool 
 /* As mma_tile, for PLAIN_THREADS threads; `shared` has PLAIN_FLOATS. A
  * thread has 4 x 4 elements, 16 rows and columns apart. */
 template <typename T>
-__device__ void plain_tile(float *shared, const factor<T> &a, bool a_inner, const factor<T> &b,
-                           bool b_inner, const struct target &c, int64_t row, int64_t column)
+static __device__ void plain_tile(float *shared, const factor<T> &a, bool a_inner,
+                                  const factor<T> &b, bool b_inner, const struct target &c,
+                                  int64_t row, int64_t column)
 {
     float *tile_a = shared, *tile_b = shared + PLAIN_DEPTH * PLAIN_LINE;
     const int i = static_cast<int>(threadIdx.x) / 16, j = static_cast<int>(threadIdx.x) % 16;
