@@ -202,6 +202,8 @@ static inline bool attention_has_extras(const struct attention *a)
 
 enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL }; /* of a tile is seen */
 
+/* Of a tile that is less than a granule they are the granule's. */
+
 static __device__ __forceinline__ enum attention_cover attention_cover_of(int4 queries, int2 keys)
 {
     if (keys.x > queries.w || keys.y < queries.x)
@@ -212,11 +214,11 @@ static __device__ __forceinline__ enum attention_cover attention_cover_of(int4 q
 template <int TILE>
 static __device__ __forceinline__ int2 attention_key_extent(const int2 *extents, int tile)
 {
-    int2 e = extents[tile * (TILE / ATTENTION_GRANULE)];
+    int2 e = extents[tile * TILE / ATTENTION_GRANULE];
 
 #pragma unroll
     for (int i = 1; i < TILE / ATTENTION_GRANULE; i++) {
-        const int2 next = extents[tile * (TILE / ATTENTION_GRANULE) + i];
+        const int2 next = extents[tile * TILE / ATTENTION_GRANULE + i];
 
         e.x = next.x < e.x ? next.x : e.x;
         e.y = next.y > e.y ? next.y : e.y;
@@ -227,11 +229,11 @@ static __device__ __forceinline__ int2 attention_key_extent(const int2 *extents,
 template <int TILE>
 static __device__ __forceinline__ int4 attention_query_extent(const int4 *extents, int tile)
 {
-    int4 e = extents[tile * (TILE / ATTENTION_GRANULE)];
+    int4 e = extents[tile * TILE / ATTENTION_GRANULE];
 
 #pragma unroll
     for (int i = 1; i < TILE / ATTENTION_GRANULE; i++) {
-        const int4 next = extents[tile * (TILE / ATTENTION_GRANULE) + i];
+        const int4 next = extents[tile * TILE / ATTENTION_GRANULE + i];
 
         e.x = next.x < e.x ? next.x : e.x;
         e.y = next.y > e.y ? next.y : e.y;

@@ -15,6 +15,7 @@
  *           64   4      128 x 32         49 KiB          128 + 64                   2
  *           96   8      128 x 64         97 KiB          96 + 64                    1
  *           128  8      128 x 64         129 KiB         128 + 64                   1
+ *           128  8      128 x 32         97 KiB          where a block has 99 KiB (sm_86, 89, 12x)
  *   dq      64   4      32 x 128         49 KiB          64 + 64                    2
  *           96   4      32 x 128         73 KiB          96 + 64                    2
  *           128  4      32 x 128         97 KiB          128 + 64                   2 (1 in 164
@@ -79,13 +80,20 @@ static __device__ __forceinline__ int64_t backward_query(const struct attention 
 
 enum { BACKWARD_KEYS = HD_DRY_ATTENTION_KEYS };
 
+/* Queries of a stage; fewer where a block has less shared memory. Sums are the same, bit for bit.
+ */
 template <int D, bool EXTRAS>
+constexpr int backward_stage_queries(bool is_narrow)
+{
+    return D == 96 || (D == 128 && !EXTRAS && !is_narrow) ? 64 : 32;
+}
+
+template <int D, bool EXTRAS, int QUERIES>
 struct backward_keys_tile {
     enum {
         WARPS = D == 64 && !EXTRAS ? 4 : 8,
         MT = BACKWARD_KEYS / WARPS / 16,
         THREADS = WARPS * 32,
-        QUERIES = D == 96 || (D == 128 && !EXTRAS) ? 64 : 32, /* of a stage */
         NT = QUERIES / 8,
         STAGE = 2 * QUERIES * D /* elements: q, dout */
     };
@@ -95,13 +103,11 @@ struct backward_keys_tile {
     }
 };
 
-template <typename T, int D, bool EXTRAS>
+template <typename T, int D, int QUERIES, int THREADS>
 static __device__ __forceinline__ void backward_load_queries(const struct attention_backward *f,
                                                              int b, int head, int tile, T *stage,
                                                              float2 *stats)
 {
-    using tile_of = backward_keys_tile<D, EXTRAS>;
-    enum { QUERIES = tile_of::QUERIES, THREADS = tile_of::THREADS };
     const struct attention *a = &f->a;
     const int first = tile * QUERIES;
     const int64_t row = (int64_t)b * a->q_len + first;
@@ -123,46 +129,60 @@ template <int MT, int NT, bool EXTRAS>
 static __device__ __forceinline__ void
 backward_soften_keys(const struct attention *a, const struct backward_place *place,
                      float score[MT][NT][4], const float2 *stats, int head, int first_key,
-                     int first_query, bool is_whole)
+                     int first_query)
 {
     const float scale = a->scale * ATTENTION_LOG2E;
     const float slope = EXTRAS && a->slopes ? a->slopes[head] * ATTENTION_LOG2E : 0;
-    int32_t key[MT][2];
 
-    if (EXTRAS || !is_whole)
-#pragma unroll
-        for (int m = 0; m < MT; m++)
-#pragma unroll
-            for (int half = 0; half < 2; half++)
-                key[m][half] = place->keys[first_key + fragment_row<MT>(m, half)];
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const float4 stat = *(const float4 *)(stats + fragment_column(n));
-        const int query = first_query + fragment_column(n);
-        int4 sees = {};
         int32_t index[2] = {};
 
-        if (!is_whole)
-            sees = *(const int4 *)(place->queries + query);
-        if (EXTRAS && a->slopes) {
-            index[0] = a->q_index[backward_query(a, place->block.b, query)];
-            index[1] = a->q_index[backward_query(a, place->block.b, query + 1)];
-        }
+        if (EXTRAS && a->slopes)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                index[i] = a->q_index[backward_query(a, place->block.b,
+                                                     first_query + fragment_column(n) + i)];
 #pragma unroll
         for (int m = 0; m < MT; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float s = fmaf(score[m][n][i], scale, i % 2 ? -stat.z : -stat.x), p;
+                float s = fmaf(score[m][n][i], scale, i % 2 ? -stat.z : -stat.x);
 
                 if (EXTRAS && a->slopes)
-                    s -= slope * attention_distance(index[i % 2], key[m][i / 2]);
-                p = exp2_approx(s);
-                if (!is_whole &&
-                    !attention_sees(i % 2 ? make_int2(sees.z, sees.w) : make_int2(sees.x, sees.y),
-                                    key[m][i / 2]))
-                    p = 0;
-                score[m][n][i] = p;
+                    s -= slope *
+                         attention_distance(index[i % 2],
+                                            place->keys[first_key + fragment_row<MT>(m, i / 2)]);
+                score[m][n][i] = exp2_approx(s);
             }
+    }
+}
+
+/* The weights of pairs that are not seen become 0; where all are, this is left out. */
+template <int MT, int NT>
+static __device__ __forceinline__ void backward_mask_keys(const struct backward_place *place,
+                                                          float weight[MT][NT][4], int first_key,
+                                                          int first_query)
+{
+    int32_t key[MT][2];
+
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            key[m][half] = place->keys[first_key + fragment_row<MT>(m, half)];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        const int4 sees = *(const int4 *)(place->queries + first_query + fragment_column(n));
+
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (!attention_sees(i % 2 ? make_int2(sees.z, sees.w) : make_int2(sees.x, sees.y),
+                                    key[m][i / 2]))
+                    weight[m][n][i] = 0;
     }
 }
 
@@ -248,18 +268,18 @@ static __device__ __forceinline__ void backward_place_keys(const struct attentio
     place->sum = sum;
 }
 
-template <typename T, int D, bool EXTRAS>
-static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS>::THREADS,
-                                         256 / backward_keys_tile<D, EXTRAS>::THREADS)
+template <typename T, int D, bool EXTRAS, int QUERIES>
+static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>::THREADS,
+                                         256 / backward_keys_tile<D, EXTRAS, QUERIES>::THREADS)
     backward_keys_kernel(struct attention_backward f)
 {
-    using tile_of = backward_keys_tile<D, EXTRAS>;
+    using tile_of = backward_keys_tile<D, EXTRAS, QUERIES>;
     enum {
         MT = tile_of::MT,
         NT = tile_of::NT,
         THREADS = tile_of::THREADS,
-        QUERIES = tile_of::QUERIES,
-        STAGE = tile_of::STAGE
+        STAGE = tile_of::STAGE,
+        UNROLL = D == 128 ? 4 : 2
     };
     HD_SHARED(struct backward_place, place, 1);
     HD_SHARED_DYNAMIC(T, shared);
@@ -293,8 +313,8 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS>::THREADS,
         load_tile<T, D, BACKWARD_KEYS, THREADS>(
             v_tile, (const T *)a->v + row * a->ldv + place->block.head * D, a->ldv,
             a->kv_len - first_key);
-        backward_load_queries<T, D, EXTRAS>(&f, place->block.b, head, attention_step_tile(step),
-                                            stages, stats);
+        backward_load_queries<T, D, QUERIES, THREADS>(&f, place->block.b, head,
+                                                      attention_step_tile(step), stages, stats);
         cp_async_commit();
     }
     while (step >= 0) {
@@ -308,17 +328,19 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS>::THREADS,
         cp_async_wait<0>();
         __syncthreads(); /* this stage is there; nobody reads the other any more */
         if (step >= 0)
-            backward_load_queries<T, D, EXTRAS>(&f, place->block.b, head, attention_step_tile(step),
-                                                stages + (stage ^ 1) * STAGE,
-                                                stats + (stage ^ 1) * QUERIES);
+            backward_load_queries<T, D, QUERIES, THREADS>(
+                &f, place->block.b, head, attention_step_tile(step), stages + (stage ^ 1) * STAGE,
+                stats + (stage ^ 1) * QUERIES);
         cp_async_commit();
         clear(weight);
-        multiply_rows<T, D, MT, NT>(weight, k_tile, q_tile);
+        multiply_rows<T, D, MT, NT, UNROLL>(weight, k_tile, q_tile);
         backward_soften_keys<MT, NT, EXTRAS>(a, place, weight, stats + stage * QUERIES, now_head,
-                                             place->block.tile * BACKWARD_KEYS, first_query,
-                                             is_whole);
+                                             place->block.tile * BACKWARD_KEYS, first_query);
+        if (!is_whole)
+            backward_mask_keys<MT, NT>(place, weight, place->block.tile * BACKWARD_KEYS,
+                                       first_query);
         clear(dweight);
-        multiply_rows<T, D, MT, NT>(dweight, v_tile, dout_tile);
+        multiply_rows<T, D, MT, NT, UNROLL>(dweight, v_tile, dout_tile);
         backward_differentiate_keys<MT, NT, EXTRAS>(a, place, weight, dweight,
                                                     stats + stage * QUERIES, now_head,
                                                     place->block.tile * BACKWARD_KEYS, first_query);
@@ -388,13 +410,19 @@ static __global__ void __launch_bounds__(PARTS_THREADS)
 
 enum { BACKWARD_QUERIES = 128 };
 
-template <int D, bool EXTRAS>
+/* Keys of a stage, as above. */
+template <bool EXTRAS>
+constexpr int backward_stage_keys(bool is_narrow)
+{
+    return EXTRAS && !is_narrow ? 64 : 32;
+}
+
+template <int D, bool EXTRAS, int KEYS>
 struct backward_queries_tile {
     enum {
         WARPS = EXTRAS ? 8 : 4,
         MT = BACKWARD_QUERIES / WARPS / 16,
         THREADS = WARPS * 32,
-        KEYS = EXTRAS ? 64 : 32, /* of a stage */
         NT = KEYS / 8,
         STAGE = 2 * KEYS * D /* elements: k, v */
     };
@@ -513,18 +541,18 @@ backward_differentiate_queries(const struct attention *a, const struct backward_
         }
 }
 
-template <typename T, int D, bool EXTRAS>
-static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS>::THREADS,
-                                         256 / backward_queries_tile<D, EXTRAS>::THREADS)
+template <typename T, int D, bool EXTRAS, int KEYS>
+static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>::THREADS,
+                                         256 / backward_queries_tile<D, EXTRAS, KEYS>::THREADS)
     backward_queries_kernel(struct attention_backward f)
 {
-    using tile_of = backward_queries_tile<D, EXTRAS>;
+    using tile_of = backward_queries_tile<D, EXTRAS, KEYS>;
     enum {
         MT = tile_of::MT,
         NT = tile_of::NT,
         THREADS = tile_of::THREADS,
-        KEYS = tile_of::KEYS,
-        STAGE = tile_of::STAGE
+        STAGE = tile_of::STAGE,
+        UNROLL = 4
     };
     HD_SHARED(struct backward_place, place, 1);
     HD_SHARED_DYNAMIC(T, shared);
@@ -589,10 +617,10 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS>::THREA
                                                     stages + (stage ^ 1) * STAGE);
         cp_async_commit();
         clear(weight);
-        multiply_rows<T, D, MT, NT>(weight, q_tile, k_tile);
+        multiply_rows<T, D, MT, NT, UNROLL>(weight, q_tile, k_tile);
         backward_soften_queries<MT, NT, EXTRAS>(a, place, weight, stats, first_key, is_whole);
         clear(dweight);
-        multiply_rows<T, D, MT, NT>(dweight, dout_tile, v_tile);
+        multiply_rows<T, D, MT, NT, UNROLL>(dweight, dout_tile, v_tile);
         backward_differentiate_queries<MT, NT, EXTRAS>(a, place, weight, dweight, stats, first_key);
         multiply_weights<T, D, MT, NT>(dq, dweight, k_tile);
         stage ^= 1;
@@ -616,12 +644,16 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS>::THREA
 
 /* ---- Launching ---- */
 
-template <typename T, int D, bool EXTRAS>
-static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,
+template <typename T, int D, bool EXTRAS, bool NARROW>
+static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
                                             const struct attention_backward *f)
 {
-    using keys = backward_keys_tile<D, EXTRAS>;
-    using queries = backward_queries_tile<D, EXTRAS>;
+    enum {
+        QUERIES = backward_stage_queries<D, EXTRAS>(NARROW),
+        KEYS = backward_stage_keys<EXTRAS>(NARROW)
+    };
+    using keys = backward_keys_tile<D, EXTRAS, QUERIES>;
+    using queries = backward_queries_tile<D, EXTRAS, KEYS>;
     const struct attention *a = &f->a;
     const int64_t key_units = (int64_t)a->B * a->G * f->parts;
     const int64_t key_blocks = attention_tiles(a->kv_len, BACKWARD_KEYS) * key_units;
@@ -632,18 +664,31 @@ static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,
 
     launched.a.section = attention_section_of_keys(stream, a, key_units, f->part_heads);
     if (key_blocks > 0)
-        st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, EXTRAS>), dim3((unsigned)key_blocks),
-                       dim3(keys::THREADS), keys::shared_bytes(sizeof(T)), launched);
+        st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, EXTRAS, QUERIES>),
+                       dim3((unsigned)key_blocks), dim3(keys::THREADS),
+                       keys::shared_bytes(sizeof(T)), launched);
     if (!st && key_blocks > 0 && f->parts > 1)
         st = HD_LAUNCH(stream, (backward_parts_kernel<T, D>),
                        dim3((unsigned)attention_tiles(sums, PARTS_THREADS), 2), dim3(PARTS_THREADS),
                        0, launched);
     launched.a.section = attention_section_of_queries(stream, a);
     if (!st && query_blocks > 0)
-        st =
-            HD_LAUNCH(stream, (backward_queries_kernel<T, D, EXTRAS>), dim3((unsigned)query_blocks),
-                      dim3(queries::THREADS), queries::shared_bytes(sizeof(T)), launched);
+        st = HD_LAUNCH(stream, (backward_queries_kernel<T, D, EXTRAS, KEYS>),
+                       dim3((unsigned)query_blocks), dim3(queries::THREADS),
+                       queries::shared_bytes(sizeof(T)), launched);
     return st;
+}
+
+enum { BACKWARD_WIDE_BYTES = 130 * 1024 }; /* the largest stages, and a little of static arrays */
+
+template <typename T, int D, bool EXTRAS>
+static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,
+                                            const struct attention_backward *f)
+{
+    if constexpr (D == 128)
+        if (stream->cuda->shared_bytes < BACKWARD_WIDE_BYTES)
+            return backward_launch_tiles<T, D, EXTRAS, true>(stream, f);
+    return backward_launch_tiles<T, D, EXTRAS, false>(stream, f);
 }
 
 template <typename T, bool EXTRAS>

@@ -1,5 +1,5 @@
 /* attention_forward_tiled: forward on tensor cores (mma.sync m16n8k16), after FlashAttention-2 (Dao
- * 2023): each warp keeps its queries' maxima, sums and results in registers over all keys.
+ * 2023): each warp keeps its queries' bases, sums and results in registers over all keys.
  *
  * A block of 4 warps has 128 queries of one head, 32 rows a warp, so that every fragment of k and v
  * that is read from shared memory serves two products. It has one buffer each for k and v: the copy
@@ -15,7 +15,9 @@
  * FLOPs: 4 D per visible pair, and up to a tile's edge of masked ones. Bytes: q and out once, k and
  * v once per 128 queries of every head, from L2 as neighbouring blocks share them: 4 B / (4 * 128)
  * FLOP, far above the ridge. Exponentials are powers of two with log2 e folded into the scale: one
- * multiply-add and one MUFU per pair. Not yet measured on a GPU.
+ * multiply-add and one MUFU per pair. What a row summed is rescaled only when its scores outgrow
+ * their base by 2^8, which leaves out 128 multiplications of a step's 1100 instructions (d 128, 64
+ * keys, 256 products). Not yet measured on a GPU.
  *
  * Used by: attention_forward_{bf16,f16}.cu.   Uses: attention_tiles.
  */
@@ -26,6 +28,8 @@
 
 enum { FORWARD_WARPS = 4, FORWARD_THREADS = FORWARD_WARPS * 32, FORWARD_QUERIES = 128 };
 enum { FORWARD_MT = FORWARD_QUERIES / FORWARD_WARPS / 16 };
+enum { FORWARD_GROWTH = 8 };     /* in powers of two, of scores over a row's base */
+#define FORWARD_NO_BASE (-1e30f) /* below every score; of a row that has seen no key yet */
 
 /* Keys of a tile; half of them where slopes and dropout need registers, too. */
 template <int D, bool EXTRAS>
@@ -137,48 +141,57 @@ forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],
         }
 }
 
-/* Scores become exp2(factor * (score - the row's new maximum)); what the row summed is rescaled. */
+/* Scores become exp2(factor * (score - base)). A row's base is the largest score of its first keys,
+ * and a new one only when scores have outgrown it by so much that powers of two pass 2^8: the sums
+ * do not care, in which unit they are, and what the row summed is seldom rescaled. All four lanes
+ * of a row see the same; of eight rows of which none does the multiplications are left out. */
 template <int NT, int DT>
 static __device__ __forceinline__ void
 forward_soften(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
-               float max[FORWARD_MT][2], float sum[FORWARD_MT][2], float factor)
+               float base[FORWARD_MT][2], float sum[FORWARD_MT][2], float factor)
 {
 #pragma unroll
     for (int m = 0; m < FORWARD_MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float top = max[m][half], base, rescale, total = 0;
+            float top = -INFINITY, less, total = 0;
+            bool grows;
 
 #pragma unroll
             for (int n = 0; n < NT; n++)
                 top = fmaxf(top, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-            base = top == -INFINITY ? 0 : top * factor; /* nothing seen yet: all become zero */
-            rescale = exp2_approx(max[m][half] * factor - base);
-            max[m][half] = top;
+            grows = (top - base[m][half]) * factor > FORWARD_GROWTH;
+            if (__any_sync(0xffffffffu, grows)) {
+                const float rescale = grows ? exp2_approx((base[m][half] - top) * factor) : 1;
+
+                base[m][half] = grows ? top : base[m][half];
+                sum[m][half] *= rescale;
+#pragma unroll
+                for (int d = 0; d < DT; d++) {
+                    out[m][d][2 * half] *= rescale;
+                    out[m][d][2 * half + 1] *= rescale;
+                }
+            }
+            less = base[m][half] * factor;
 #pragma unroll
             for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float *s = &score[m][n][2 * half + i];
 
-                    *s = exp2_approx(fmaf(*s, factor, -base));
+                    *s = exp2_approx(fmaf(*s, factor, -less));
                     total += *s;
                 }
-            sum[m][half] = sum[m][half] * rescale + total;
-#pragma unroll
-            for (int d = 0; d < DT; d++) {
-                out[m][d][2 * half] *= rescale;
-                out[m][d][2 * half + 1] *= rescale;
-            }
+            sum[m][half] += total;
         }
 }
 
 template <typename T, int D>
 static __device__ __forceinline__ void
 forward_store(const struct attention_forward *f, const struct attention_block *block,
-              float out[FORWARD_MT][D / 8][4], const float max[FORWARD_MT][2],
+              float out[FORWARD_MT][D / 8][4], const float base[FORWARD_MT][2],
               const float sum[FORWARD_MT][2], float lse_factor)
 {
     const struct attention *a = &f->a;
@@ -204,7 +217,7 @@ forward_store(const struct attention_forward *f, const struct attention_block *b
                               out[m][d][2 * half] * factor, out[m][d][2 * half + 1] * factor);
             if (threadIdx.x % 4 == 0)
                 f->lse[(int64_t)block->head * a->B * a->q_len + query] =
-                    max[m][half] * lse_factor + logf(total);
+                    base[m][half] * lse_factor + logf(total);
         }
 }
 
@@ -221,14 +234,14 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
     const float scale = a->scale * ATTENTION_LOG2E, factor = EXTRAS ? 1 : scale;
     struct attention_walk walk = attention_walk_begin();
     struct forward_extras extras = {};
-    float out[FORWARD_MT][D / 8][4], max[FORWARD_MT][2], sum[FORWARD_MT][2];
+    float out[FORWARD_MT][D / 8][4], base[FORWARD_MT][2], sum[FORWARD_MT][2];
     int step;
 
     clear(out);
 #pragma unroll
     for (int m = 0; m < FORWARD_MT; m++)
         for (int half = 0; half < 2; half++) {
-            max[m][half] = -INFINITY;
+            base[m][half] = FORWARD_NO_BASE;
             sum[m][half] = 0;
         }
     if (threadIdx.x == 0) {
@@ -278,13 +291,13 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
                                                a->ldv, place->key_count - first_key);
         cp_async_commit();
         clear(score);
-        multiply_rows<T, D, FORWARD_MT, NT>(score, q_tile, k_tile);
+        multiply_rows<T, D, FORWARD_MT, NT, D == 128 ? 1 : 2>(score, q_tile, k_tile);
         if (EXTRAS)
             forward_scale<NT>(a, score, scale, &extras, place->keys + first_key, place->block.b,
                               place->block.tile * FORWARD_QUERIES);
         if (!is_whole)
             forward_mask<NT>(score, place->keys + first_key, place->queries);
-        forward_soften<NT, D / 8>(score, out, max, sum, factor);
+        forward_soften<NT, D / 8>(score, out, base, sum, factor);
         if (EXTRAS && a->sample)
             forward_drop<NT>(a, score, &extras, place->keys + first_key, place->block.b,
                              place->block.tile * FORWARD_QUERIES);
@@ -298,7 +311,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         cp_async_commit();
         multiply_weights<T, D, FORWARD_MT, NT>(out, score, v_tile);
     }
-    forward_store<T, D>(&f, &place->block, out, max, sum, EXTRAS ? ATTENTION_LN2 : a->scale);
+    forward_store<T, D>(&f, &place->block, out, base, sum, EXTRAS ? ATTENTION_LN2 : a->scale);
 }
 
 template <typename T, int D, bool EXTRAS>

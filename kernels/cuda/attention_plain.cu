@@ -10,11 +10,14 @@
  *   dk, dv    32 keys x 32 queries, 26 to 139 KiB
  *   dq        32 queries x 32 keys, 26 to 139 KiB
  *
+ * Where a block of the device has less, wide heads are taken by 32 queries forward, by 16 and 16
+ * backward; the bits are the same.
+ *
  * FLOPs as in the tiled kernels, at what shared memory feeds to fp32 units: about 0.75 bytes per
  * FLOP of the scores, a fifth of their peak. Not yet measured on a GPU. */
 #include "kernels/cuda/attention.cuh"
 
-enum { SIDE = 16, THREADS = SIDE * SIDE, ROW_PAD = 4, KEYS = 32 };
+enum { SIDE = 16, THREADS = SIDE * SIDE, ROW_PAD = 4 };
 
 static __device__ __forceinline__ float element(const void *x, int64_t at, enum hd_dtype dtype)
 {
@@ -173,23 +176,22 @@ static __device__ __forceinline__ int64_t key_row(const struct attention *a, int
 
 /* ---- Forward ---- */
 
-enum { FORWARD_ROWS = 64, FORWARD_M = FORWARD_ROWS / SIDE, N = KEYS / SIDE, WEIGHTS_LD = KEYS + 1 };
+enum { FORWARD_KEYS = 32, FORWARD_N = FORWARD_KEYS / SIDE, FORWARD_LD = FORWARD_KEYS + 1 };
 
 /* Scores become weights, in shared memory; what the rows summed so far is rescaled. */
-template <int WIDTH>
-static __device__ __forceinline__ void soften(const struct pairs *p, float score[FORWARD_M][N],
-                                              float *weights, float out[FORWARD_M][WIDTH / SIDE],
-                                              float max[FORWARD_M], float sum[FORWARD_M],
-                                              int first_query, int first_key)
+template <int WIDTH, int M>
+static __device__ __forceinline__ void
+soften(const struct pairs *p, float score[M][FORWARD_N], float *weights, float out[M][WIDTH / SIDE],
+       float max[M], float sum[M], int first_query, int first_key)
 {
-    const int column = (int)threadIdx.x % SIDE, row = (int)threadIdx.x / SIDE * FORWARD_M;
+    const int column = (int)threadIdx.x % SIDE, row = (int)threadIdx.x / SIDE * M;
 
 #pragma unroll
-    for (int i = 0; i < FORWARD_M; i++) {
+    for (int i = 0; i < M; i++) {
         float top = max[i], rescale;
 
 #pragma unroll
-        for (int j = 0; j < N; j++) {
+        for (int j = 0; j < FORWARD_N; j++) {
             score[i][j] =
                 score_of(p, score[i][j], first_query + row + i, first_key + column + SIDE * j);
             top = fmaxf(top, score[i][j]);
@@ -203,62 +205,62 @@ static __device__ __forceinline__ void soften(const struct pairs *p, float score
         for (int c = 0; c < WIDTH / SIDE; c++)
             out[i][c] *= rescale;
 #pragma unroll
-        for (int j = 0; j < N; j++) {
+        for (int j = 0; j < FORWARD_N; j++) {
             const int key = first_key + column + SIDE * j;
             float w = top == -INFINITY ? 0 : expf(score[i][j] - top);
 
             sum[i] += w;
             if (p->a->sample && w != 0)
                 w *= stays(p, first_query + row + i, key);
-            weights[(row + i) * WEIGHTS_LD + column + SIDE * j] = w;
+            weights[(row + i) * FORWARD_LD + column + SIDE * j] = w;
         }
     }
 }
 
-template <int WIDTH>
+template <int WIDTH, int ROWS>
 static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct attention_forward f)
 {
+    enum { M = ROWS / SIDE };
     HD_SHARED_DYNAMIC(float, shared);
     const struct attention *a = &f.a;
     const int D = a->D, ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
-    const int row = (int)threadIdx.x / SIDE * FORWARD_M;
-    float *q_tile = shared, *tile = q_tile + FORWARD_ROWS * ld, *weights = tile + KEYS * ld;
-    const struct attention_block block =
-        attention_block_of(a, (a->q_len + FORWARD_ROWS - 1) / FORWARD_ROWS, a->H);
-    const int first_query = block.tile * FORWARD_ROWS, group = block.head / (a->H / a->G);
+    const int row = (int)threadIdx.x / SIDE * M;
+    float *q_tile = shared, *tile = q_tile + ROWS * ld, *weights = tile + FORWARD_KEYS * ld;
+    const struct attention_block block = attention_block_of(a, (a->q_len + ROWS - 1) / ROWS, a->H);
+    const int first_query = block.tile * ROWS, group = block.head / (a->H / a->G);
     const int key_count = attention_key_count(a);
     const struct pairs pairs = pairs_of(a, block.b, block.head);
-    const int4 extent = attention_query_extent<FORWARD_ROWS>(
+    const int4 extent = attention_query_extent<ROWS>(
         a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
         block.tile);
     struct attention_walk walk = attention_walk_begin();
-    float out[FORWARD_M][WIDTH / SIDE] = {}, max[FORWARD_M], sum[FORWARD_M] = {};
+    float out[M][WIDTH / SIDE] = {}, max[M], sum[M] = {};
 
-    for (int i = 0; i < FORWARD_M; i++)
+    for (int i = 0; i < M; i++)
         max[i] = -INFINITY;
-    load_rows<FORWARD_ROWS>(q_tile, a->q,
-                            query_row(a, block.b, first_query) * a->ldq + block.head * D, a->ldq,
-                            a->q_len - first_query, D, a->dtype);
-    for (int step = attention_next_keys<KEYS>(&walk, a, block.b, &extent); step >= 0;
-         step = attention_next_keys<KEYS>(&walk, a, block.b, &extent)) {
-        const int first_key = attention_step_tile(step) * KEYS;
-        const int count = key_count - first_key < KEYS ? key_count - first_key : KEYS;
-        float score[FORWARD_M][N];
+    load_rows<ROWS>(q_tile, a->q, query_row(a, block.b, first_query) * a->ldq + block.head * D,
+                    a->ldq, a->q_len - first_query, D, a->dtype);
+    for (int step = attention_next_keys<FORWARD_KEYS>(&walk, a, block.b, &extent); step >= 0;
+         step = attention_next_keys<FORWARD_KEYS>(&walk, a, block.b, &extent)) {
+        const int first_key = attention_step_tile(step) * FORWARD_KEYS;
+        const int count =
+            key_count - first_key < FORWARD_KEYS ? key_count - first_key : FORWARD_KEYS;
+        float score[M][FORWARD_N];
 
         __syncthreads(); /* nobody reads the last v any more */
-        load_rows<KEYS>(tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D, a->ldk,
-                        count, D, a->dtype);
+        load_rows<FORWARD_KEYS>(tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D,
+                                a->ldk, count, D, a->dtype);
         __syncthreads();
-        dot_rows<FORWARD_M, N>(score, q_tile, tile, row, D);
-        soften<WIDTH>(&pairs, score, weights, out, max, sum, first_query, first_key);
+        dot_rows<M, FORWARD_N>(score, q_tile, tile, row, D);
+        soften<WIDTH, M>(&pairs, score, weights, out, max, sum, first_query, first_key);
         __syncthreads(); /* nobody reads k any more */
-        load_rows<KEYS>(tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D, a->ldv,
-                        count, D, a->dtype);
+        load_rows<FORWARD_KEYS>(tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D,
+                                a->ldv, count, D, a->dtype);
         __syncthreads();
-        add_rows<FORWARD_M, WIDTH>(out, weights + row * WEIGHTS_LD, WEIGHTS_LD, 1, tile, count, D);
+        add_rows<M, WIDTH>(out, weights + row * FORWARD_LD, FORWARD_LD, 1, tile, count, D);
     }
 #pragma unroll
-    for (int i = 0; i < FORWARD_M; i++) {
+    for (int i = 0; i < M; i++) {
         const int query = first_query + row + i;
         const int64_t at = query_row(a, block.b, query);
         float total = sum[i], factor;
@@ -280,7 +282,7 @@ static __global__ void __launch_bounds__(THREADS, 1) forward_kernel(struct atten
 
 /* ---- Backward ---- */
 
-enum { ROWS = 32, M = ROWS / SIDE };
+/* TILE: queries, and keys, of a tile. */
 
 static __device__ __forceinline__ void put_gradient(const struct attention_backward *f, void *to,
                                                     int64_t at, float value)
@@ -292,23 +294,24 @@ static __device__ __forceinline__ void put_gradient(const struct attention_backw
 
 /* weights[query, key] = p (of dv), dweights = ds, for a tile of each; the query's tiles and the
  * key's lie in shared memory. */
-static __device__ __forceinline__ void differentiate(const struct pairs *p, const float *q_tile,
-                                                     const float *dout_tile, const float *k_tile,
-                                                     const float *v_tile, const float2 *stats,
-                                                     float *weights, float *dweights,
-                                                     int first_query, int first_key)
+template <int TILE>
+static __device__ __forceinline__ void
+differentiate(const struct pairs *p, const float *q_tile, const float *dout_tile,
+              const float *k_tile, const float *v_tile, const float2 *stats, float *weights,
+              float *dweights, int first_query, int first_key)
 {
+    enum { M = TILE / SIDE, WEIGHTS_LD = TILE + 1 };
     const int row = (int)threadIdx.x / SIDE * M, column = (int)threadIdx.x % SIDE, D = p->a->D;
-    float weight[M][N], dweight[M][N];
+    float weight[M][M], dweight[M][M];
 
-    dot_rows<M, N>(weight, q_tile, k_tile, row, D);
-    dot_rows<M, N>(dweight, dout_tile, v_tile, row, D);
+    dot_rows<M, M>(weight, q_tile, k_tile, row, D);
+    dot_rows<M, M>(dweight, dout_tile, v_tile, row, D);
 #pragma unroll
     for (int i = 0; i < M; i++) {
         const float2 stat = stats[first_query + row + i];
 
 #pragma unroll
-        for (int j = 0; j < N; j++) {
+        for (int j = 0; j < M; j++) {
             const int query = first_query + row + i, key = first_key + column + SIDE * j;
             const int at = (row + i) * WEIGHTS_LD + column + SIDE * j;
             const float w = expf(score_of(p, weight[i][j], query, key) - stat.x);
@@ -320,56 +323,57 @@ static __device__ __forceinline__ void differentiate(const struct pairs *p, cons
     }
 }
 
-template <int WIDTH>
+template <int WIDTH, int TILE>
 static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attention_backward f)
 {
+    enum { M = TILE / SIDE, WEIGHTS_LD = TILE + 1 };
     HD_SHARED_DYNAMIC(float, shared);
     const struct attention *a = &f.a;
     const int D = a->D, ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
-    const int row = (int)threadIdx.x / SIDE * N, tiles = (a->kv_len + KEYS - 1) / KEYS;
-    float *k_tile = shared, *v_tile = k_tile + KEYS * ld, *q_tile = v_tile + KEYS * ld;
-    float *dout_tile = q_tile + ROWS * ld, *weights = dout_tile + ROWS * ld;
-    float *dweights = weights + ROWS * WEIGHTS_LD;
+    const int row = (int)threadIdx.x / SIDE * M, tiles = (a->kv_len + TILE - 1) / TILE;
+    float *k_tile = shared, *v_tile = k_tile + TILE * ld, *q_tile = v_tile + TILE * ld;
+    float *dout_tile = q_tile + TILE * ld, *weights = dout_tile + TILE * ld;
+    float *dweights = weights + TILE * WEIGHTS_LD;
     const struct attention_block block = attention_block_of(a, tiles, a->G);
-    const int tile = tiles - 1 - block.tile, first_key = tile * KEYS; /* the first are seen most */
+    const int tile = tiles - 1 - block.tile, first_key = tile * TILE; /* the first are seen most */
     const int heads = a->H / a->G;
-    const int count = a->kv_len - first_key < KEYS ? a->kv_len - first_key : KEYS;
-    const int2 extent = attention_key_extent<KEYS>(
+    const int count = a->kv_len - first_key < TILE ? a->kv_len - first_key : TILE;
+    const int2 extent = attention_key_extent<TILE>(
         a->sights.key_extents + (int64_t)block.b * (a->sights.kv_pad / ATTENTION_GRANULE), tile);
     struct attention_walk walk = attention_walk_begin();
-    float dk[N][WIDTH / SIDE] = {}, dv[N][WIDTH / SIDE] = {};
+    float dk[M][WIDTH / SIDE] = {}, dv[M][WIDTH / SIDE] = {};
     int head = block.head * heads;
-    int step = attention_next_queries<ROWS>(&walk, a, block.b, &extent, &head,
+    int step = attention_next_queries<TILE>(&walk, a, block.b, &extent, &head,
                                             (block.head + 1) * heads - 1);
 
     if (step < 0 && f.accumulate)
         return; /* nothing to add */
-    load_rows<KEYS>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + block.head * D, a->ldk,
+    load_rows<TILE>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + block.head * D, a->ldk,
                     count, D, a->dtype);
-    load_rows<KEYS>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + block.head * D, a->ldv,
+    load_rows<TILE>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + block.head * D, a->ldv,
                     count, D, a->dtype);
     while (step >= 0) {
-        const int first = attention_step_tile(step) * ROWS;
+        const int first = attention_step_tile(step) * TILE;
         const int64_t at = query_row(a, block.b, first);
-        const int queries = a->q_len - first < ROWS ? a->q_len - first : ROWS;
+        const int queries = a->q_len - first < TILE ? a->q_len - first : TILE;
         const struct pairs pairs = pairs_of(a, block.b, head);
         const int64_t stats = ((int64_t)block.b * a->H + head) * a->sights.q_pad;
         const int64_t q_at = at * a->ldq + head * D, dout_at = at * f.lddo + head * D;
 
-        step = attention_next_queries<ROWS>(&walk, a, block.b, &extent, &head,
+        step = attention_next_queries<TILE>(&walk, a, block.b, &extent, &head,
                                             (block.head + 1) * heads - 1);
         __syncthreads(); /* nobody reads the last tiles any more */
-        load_rows<ROWS>(q_tile, a->q, q_at, a->ldq, queries, D, a->dtype);
-        load_rows<ROWS>(dout_tile, f.dout, dout_at, f.lddo, queries, D, a->dtype);
+        load_rows<TILE>(q_tile, a->q, q_at, a->ldq, queries, D, a->dtype);
+        load_rows<TILE>(dout_tile, f.dout, dout_at, f.lddo, queries, D, a->dtype);
         __syncthreads();
-        differentiate(&pairs, q_tile, dout_tile, k_tile, v_tile, f.stats + stats, weights, dweights,
-                      first, first_key);
+        differentiate<TILE>(&pairs, q_tile, dout_tile, k_tile, v_tile, f.stats + stats, weights,
+                            dweights, first, first_key);
         __syncthreads();
-        add_rows<N, WIDTH>(dv, weights + row, 1, WEIGHTS_LD, dout_tile, queries, D);
-        add_rows<N, WIDTH>(dk, dweights + row, 1, WEIGHTS_LD, q_tile, queries, D);
+        add_rows<M, WIDTH>(dv, weights + row, 1, WEIGHTS_LD, dout_tile, queries, D);
+        add_rows<M, WIDTH>(dk, dweights + row, 1, WEIGHTS_LD, q_tile, queries, D);
     }
 #pragma unroll
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < M; i++) {
         const int64_t at = key_row(a, block.b, first_key + row + i);
 
         if (row + i >= count)
@@ -385,46 +389,47 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
     }
 }
 
-template <int WIDTH>
+template <int WIDTH, int TILE>
 static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct attention_backward f)
 {
+    enum { M = TILE / SIDE, WEIGHTS_LD = TILE + 1 };
     HD_SHARED_DYNAMIC(float, shared);
     const struct attention *a = &f.a;
     const int D = a->D, ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
     const int row = (int)threadIdx.x / SIDE * M;
-    float *q_tile = shared, *dout_tile = q_tile + ROWS * ld, *k_tile = dout_tile + ROWS * ld;
-    float *v_tile = k_tile + KEYS * ld, *weights = v_tile + KEYS * ld;
-    float *dweights = weights + ROWS * WEIGHTS_LD;
-    const struct attention_block block = attention_block_of(a, (a->q_len + ROWS - 1) / ROWS, a->H);
-    const int first = block.tile * ROWS, group = block.head / (a->H / a->G);
-    const int queries = a->q_len - first < ROWS ? a->q_len - first : ROWS;
+    float *q_tile = shared, *dout_tile = q_tile + TILE * ld, *k_tile = dout_tile + TILE * ld;
+    float *v_tile = k_tile + TILE * ld, *weights = v_tile + TILE * ld;
+    float *dweights = weights + TILE * WEIGHTS_LD;
+    const struct attention_block block = attention_block_of(a, (a->q_len + TILE - 1) / TILE, a->H);
+    const int first = block.tile * TILE, group = block.head / (a->H / a->G);
+    const int queries = a->q_len - first < TILE ? a->q_len - first : TILE;
     const int64_t at = query_row(a, block.b, first);
     const struct pairs pairs = pairs_of(a, block.b, block.head);
-    const int4 extent = attention_query_extent<ROWS>(
+    const int4 extent = attention_query_extent<TILE>(
         a->sights.query_extents + (int64_t)block.b * (a->sights.q_pad / ATTENTION_GRANULE),
         block.tile);
     struct attention_walk walk = attention_walk_begin();
     float dq[M][WIDTH / SIDE] = {};
-    int step = attention_next_keys<KEYS>(&walk, a, block.b, &extent);
+    int step = attention_next_keys<TILE>(&walk, a, block.b, &extent);
 
     if (step < 0 && f.accumulate)
         return; /* nothing to add */
-    load_rows<ROWS>(q_tile, a->q, at * a->ldq + block.head * D, a->ldq, queries, D, a->dtype);
-    load_rows<ROWS>(dout_tile, f.dout, at * f.lddo + block.head * D, f.lddo, queries, D, a->dtype);
+    load_rows<TILE>(q_tile, a->q, at * a->ldq + block.head * D, a->ldq, queries, D, a->dtype);
+    load_rows<TILE>(dout_tile, f.dout, at * f.lddo + block.head * D, f.lddo, queries, D, a->dtype);
     while (step >= 0) {
-        const int first_key = attention_step_tile(step) * KEYS;
-        const int count = a->kv_len - first_key < KEYS ? a->kv_len - first_key : KEYS;
+        const int first_key = attention_step_tile(step) * TILE;
+        const int count = a->kv_len - first_key < TILE ? a->kv_len - first_key : TILE;
 
-        step = attention_next_keys<KEYS>(&walk, a, block.b, &extent);
+        step = attention_next_keys<TILE>(&walk, a, block.b, &extent);
         __syncthreads(); /* nobody reads the last tiles any more */
-        load_rows<KEYS>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D, a->ldk,
+        load_rows<TILE>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D, a->ldk,
                         count, D, a->dtype);
-        load_rows<KEYS>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D, a->ldv,
+        load_rows<TILE>(v_tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D, a->ldv,
                         count, D, a->dtype);
         __syncthreads();
-        differentiate(&pairs, q_tile, dout_tile, k_tile, v_tile,
-                      f.stats + ((int64_t)block.b * a->H + block.head) * a->sights.q_pad, weights,
-                      dweights, first, first_key);
+        differentiate<TILE>(&pairs, q_tile, dout_tile, k_tile, v_tile,
+                            f.stats + ((int64_t)block.b * a->H + block.head) * a->sights.q_pad,
+                            weights, dweights, first, first_key);
         __syncthreads();
         add_rows<M, WIDTH>(dq, dweights + row * WEIGHTS_LD, WEIGHTS_LD, 1, k_tile, count, D);
     }
@@ -442,38 +447,54 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
 
 /* ---- Launching ---- */
 
-#define FOR_WIDTH(D, call) ((D) <= 64 ? call<64> : (D) <= 128 ? call<128> : call<256>)
+#define FOR_WIDTH(D, call, tile) \
+    ((D) <= 64 ? call<64, tile> : (D) <= 128 ? call<128, tile> : call<256, tile>)
+
+static size_t forward_bytes(const struct attention *a, int rows)
+{
+    return (size_t)((rows + FORWARD_KEYS) * (a->D + ROW_PAD) + rows * FORWARD_LD) * sizeof(float);
+}
 
 enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
                                        const struct attention_forward *f)
 {
     const struct attention *a = &f->a;
-    const int64_t blocks = attention_tiles(a->q_len, FORWARD_ROWS) * a->B * a->H;
-    const int floats = (FORWARD_ROWS + KEYS) * (a->D + ROW_PAD) + FORWARD_ROWS * WEIGHTS_LD;
+    const bool is_narrow = forward_bytes(a, 64) > (size_t)stream->cuda->shared_bytes;
+    const int rows = is_narrow ? 32 : 64;
+    const int64_t blocks = attention_tiles(a->q_len, rows) * a->B * a->H;
     struct attention_forward launched = *f;
 
     launched.a.section = attention_section_of_queries(stream, a);
-    return HD_LAUNCH(stream, FOR_WIDTH(a->D, forward_kernel), dim3((unsigned)blocks), dim3(THREADS),
-                     (size_t)floats * sizeof(float), launched);
+    return HD_LAUNCH(stream,
+                     (is_narrow ? forward_kernel<256, 32> : FOR_WIDTH(a->D, forward_kernel, 64)),
+                     dim3((unsigned)blocks), dim3(THREADS), forward_bytes(a, rows), launched);
+}
+
+static size_t backward_bytes(const struct attention *a, int tile)
+{
+    return (size_t)(4 * tile * (a->D + ROW_PAD) + 2 * tile * (tile + 1)) * sizeof(float);
 }
 
 enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
                                         const struct attention_backward *f)
 {
     const struct attention *a = &f->a;
-    const int64_t key_blocks = attention_tiles(a->kv_len, KEYS) * a->B * a->G;
-    const int64_t query_blocks = attention_tiles(a->q_len, ROWS) * a->B * a->H;
-    const int floats = 2 * (KEYS + ROWS) * (a->D + ROW_PAD) + 2 * ROWS * WEIGHTS_LD;
+    const bool is_narrow = backward_bytes(a, 32) > (size_t)stream->cuda->shared_bytes;
+    const int tile = is_narrow ? 16 : 32;
+    const int64_t key_blocks = attention_tiles(a->kv_len, tile) * a->B * a->G;
+    const int64_t query_blocks = attention_tiles(a->q_len, tile) * a->B * a->H;
     struct attention_backward launched = *f;
     enum hd_status st = HD_OK;
 
     launched.a.section = attention_section_of_keys(stream, a, (int64_t)a->B * a->G, a->H / a->G);
     if (key_blocks > 0)
-        st = HD_LAUNCH(stream, FOR_WIDTH(a->D, keys_kernel), dim3((unsigned)key_blocks),
-                       dim3(THREADS), (size_t)floats * sizeof(float), launched);
+        st =
+            HD_LAUNCH(stream, (is_narrow ? keys_kernel<256, 16> : FOR_WIDTH(a->D, keys_kernel, 32)),
+                      dim3((unsigned)key_blocks), dim3(THREADS), backward_bytes(a, tile), launched);
     launched.a.section = attention_section_of_queries(stream, a);
     if (!st && query_blocks > 0)
-        st = HD_LAUNCH(stream, FOR_WIDTH(a->D, queries_kernel), dim3((unsigned)query_blocks),
-                       dim3(THREADS), (size_t)floats * sizeof(float), launched);
+        st = HD_LAUNCH(
+            stream, (is_narrow ? queries_kernel<256, 16> : FOR_WIDTH(a->D, queries_kernel, 32)),
+            dim3((unsigned)query_blocks), dim3(THREADS), backward_bytes(a, tile), launched);
     return st;
 }

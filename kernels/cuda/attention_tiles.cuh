@@ -10,8 +10,9 @@
  * is the fragment of a left factor, so they never pass through shared memory.
  *
  * A warp owns 16 * MT rows of the left factor. A fragment of the right one that is loaded once
- * serves MT products. The loop over the channels stays rolled: unrolled, so many fragments are
- * loaded ahead that sums are spilled (128 of d 128 and 64 scores leave 63 registers for the rest).
+ * serves MT products. The loop over the channels of multiply_rows is unrolled by as much as leaves
+ * no sum spilled (128 of d 128 and 64 scores leave 63 registers for the rest): the assembler then
+ * loads the fragments of one step under the products of another.
  *
  * Used by: attention_forward_tiled.cuh, attention_backward_tiled.cuh.   Uses: ptx.
  */
@@ -21,16 +22,32 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/ptx.cuh"
 
-/* Element at which chunk `step` + `chunk` of row `row` starts; the one is a constant of an unrolled
- * loop whose low bits the other has not, so that few addresses are kept and the rest are offsets of
- * the instruction. A row of 96 elements is a line of 128 bytes and a half: rows two apart begin in
- * the same half, hence the other rule. */
+/* Chunks are told apart by bits of the address that the row, whose length is a multiple of them,
+ * and the tile's bound of 128 bytes leave alone: chunk `step` + `chunk` lies at that of chunk
+ * `chunk` with the bits of `step` turned over. So an address is reckoned once, and what follows
+ * costs an exclusive or or, for constants beyond those bits, nothing. A row of 96 elements is a
+ * line of 128 bytes and a half: rows two apart begin in the same half, hence the other rule. */
 template <int D>
-static __device__ __forceinline__ unsigned tile_at(unsigned row, unsigned chunk, unsigned step)
+static __device__ __forceinline__ unsigned tile_at(unsigned row, unsigned chunk)
 {
-    const unsigned turn = D % 64 ? row / 2 % 4 : row % 8, low = D % 64 ? 3 : 7;
+    return row * D + (chunk ^ (D % 64 ? row / 2 % 4 : row % 8)) * 8;
+}
 
-    return row * D + ((chunk ^ turn ^ (step & low)) + (step & ~low)) * 8;
+/* How far behind element tile_at(row, chunk) chunk `step` more stands: its low bits are turned
+ * over, the others added. */
+template <int D>
+static __device__ __forceinline__ unsigned tile_step(unsigned at, unsigned step)
+{
+    enum : unsigned { LOW = D % 64 ? 3 : 7 };
+
+    return (at ^ (step & LOW) * 8) + (step & ~LOW) * 8;
+}
+template <int D>
+static __device__ __forceinline__ shared_at tile_step_of(shared_at at, unsigned step)
+{
+    enum : unsigned { LOW = D % 64 ? 3 : 7 };
+
+    return (at ^ (step & LOW) * 16) + (step & ~LOW) * 16;
 }
 
 /* Starts the copy of ROWS rows of distance ld; those from `count` on are zeros. */
@@ -46,13 +63,13 @@ static __device__ __forceinline__ void load_tile(T *tile, const T *rows, int64_t
     for (unsigned i = 0; i < ROWS; i += STEP) {
 #pragma unroll
         for (unsigned step = 0; step < D / 8; step += LANES)
-            cp_async_16(tile + i * D + tile_at<D>(row, chunk, step), from + step * 8,
+            cp_async_16(tile + i * D + tile_step<D>(tile_at<D>(row, chunk), step), from + step * 8,
                         (int)(row + i) < count);
         from += STEP * ld;
     }
 }
 
-template <typename T, int D, int MT, int NT>
+template <typename T, int D, int MT, int NT, int UNROLL>
 static __device__ __forceinline__ void multiply_rows(float acc[MT][NT][4], const T *a_tile,
                                                      const T *b_tile)
 {
@@ -60,19 +77,22 @@ static __device__ __forceinline__ void multiply_rows(float acc[MT][NT][4], const
     const unsigned a_row = threadIdx.x / ATTENTION_WARP * 16 * MT + lane % 16;
     const unsigned b_row = lane % 8 + lane / 16 * 8;
 
+    const shared_at a_at = hd_shared_address(a_tile + tile_at<D>(a_row, lane / 16));
+    const shared_at b_at = hd_shared_address(b_tile + tile_at<D>(b_row, lane / 8 % 2));
+
     static_assert(NT % 2 == 0, "right fragments come in pairs");
-#pragma unroll 1
+#pragma unroll UNROLL
     for (int k = 0; k < D / 16; k++) {
         uint32_t a[MT][4];
 
 #pragma unroll
         for (int m = 0; m < MT; m++)
-            ldmatrix_x4(a[m], a_tile + 16 * m * D + tile_at<D>(a_row, lane / 16, 2 * k));
+            ldmatrix_x4_at(a[m], tile_step_of<D>(a_at, 2 * k) + 32 * m * D);
 #pragma unroll
         for (int n = 0; n < NT; n += 2) {
             uint32_t b[4];
 
-            ldmatrix_x4(b, b_tile + 8 * n * D + tile_at<D>(b_row, lane / 8 % 2, 2 * k));
+            ldmatrix_x4_at(b, tile_step_of<D>(b_at, 2 * k) + 16 * n * D);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 mma_m16n8k16<T>(acc[m][n], a[m], b);
@@ -87,6 +107,7 @@ static __device__ __forceinline__ void
 multiply_weights(float acc[MT][D / 8][4], const float weights[MT][NT][4], const T *b_tile)
 {
     const unsigned lane = threadIdx.x % ATTENTION_WARP;
+    const shared_at b_at = hd_shared_address(b_tile + tile_at<D>(lane % 16, lane / 16));
 
 #pragma unroll
     for (int k = 0; k < NT / 2; k++) {
@@ -105,7 +126,7 @@ multiply_weights(float acc[MT][D / 8][4], const float weights[MT][NT][4], const 
         for (int d = 0; d < D / 8; d += 2) {
             uint32_t b[4];
 
-            ldmatrix_x4_trans(b, b_tile + 16 * k * D + tile_at<D>(lane % 16, lane / 16, d));
+            ldmatrix_x4_trans_at(b, tile_step_of<D>(b_at, d) + 32 * k * D);
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 mma_m16n8k16<T>(acc[m][d], a[m], b);

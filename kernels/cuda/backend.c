@@ -120,6 +120,24 @@ static void close_cuda(struct hd_backend *cuda)
     free(cuda);
 }
 
+static enum hd_status ask_for_sizes(struct hd_backend *cuda)
+{
+    const struct {
+        enum cudaDeviceAttr attribute;
+        int *ret;
+    } sizes[] = {
+        {cudaDevAttrL2CacheSize, &cuda->l2_bytes},
+        {cudaDevAttrMaxSharedMemoryPerBlockOptin, &cuda->shared_bytes},
+        {cudaDevAttrMaxSharedMemoryPerMultiprocessor, &cuda->shared_bytes_all},
+    };
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && !st; i++)
+        st = hd_cuda_check(cudaDeviceGetAttribute(sizes[i].ret, sizes[i].attribute, cuda->device),
+                           "cannot ask how much memory the multiprocessors have");
+    return st;
+}
+
 static enum hd_status open_cuda(const struct hd_backend_options *options,
                                 struct hd_backend **ret_backend)
 {
@@ -138,9 +156,7 @@ static enum hd_status open_cuda(const struct hd_backend_options *options,
     if (!st)
         st = hd_cuda_check(cudaSetDevice(options->device), "cannot use the device");
     if (!st)
-        st = hd_cuda_check(
-            cudaDeviceGetAttribute(&cuda->l2_bytes, cudaDevAttrL2CacheSize, options->device),
-            "cannot ask for the size of the cache");
+        st = ask_for_sizes(cuda);
     if (!st)
         st = hd_cuda_staging_new(&cuda->staging);
     if (!st && has_library(options))

@@ -35,6 +35,8 @@ struct hd_backend {
     struct hd_traits traits;
     int device;
     int l2_bytes;                    /* of the second-level cache, which all blocks share */
+    int shared_bytes;                /* that a block may have, static arrays included, */
+    int shared_bytes_all;            /* and all blocks of a multiprocessor, 1 KB each lost */
     struct hd_cuda_gemm *gemm;       /* cuBLASLt: handle and choices by shape; NULL: own code */
     struct hd_cuda_staging *staging; /* pinned memory that write and read go through */
     struct hd_cuda_reservation *reservations;

@@ -18,6 +18,8 @@
 
 #ifdef HD_CUDASIM
 
+using shared_at = uintptr_t; /* an address in shared memory, to be reckoned with */
+
 static inline void ldmatrix_x1(uint32_t r[1], const void *smem, HD_CUDASIM_HERE)
 {
     hd_cudasim_ldmatrix(r, 1, false, smem, HD_CUDASIM_SITE);
@@ -37,6 +39,18 @@ static inline void ldmatrix_x2_trans(uint32_t r[2], const void *smem, HD_CUDASIM
 static inline void ldmatrix_x4_trans(uint32_t r[4], const void *smem, HD_CUDASIM_HERE)
 {
     hd_cudasim_ldmatrix(r, 4, true, smem, HD_CUDASIM_SITE);
+}
+static inline shared_at hd_shared_address(const void *smem)
+{
+    return reinterpret_cast<shared_at>(smem);
+}
+static inline void ldmatrix_x4_at(uint32_t r[4], shared_at smem, HD_CUDASIM_HERE)
+{
+    hd_cudasim_ldmatrix(r, 4, false, reinterpret_cast<const void *>(smem), HD_CUDASIM_SITE);
+}
+static inline void ldmatrix_x4_trans_at(uint32_t r[4], shared_at smem, HD_CUDASIM_HERE)
+{
+    hd_cudasim_ldmatrix(r, 4, true, reinterpret_cast<const void *>(smem), HD_CUDASIM_SITE);
 }
 static inline void cp_async_16(void *smem, const void *global, bool valid, HD_CUDASIM_HERE)
 {
@@ -109,9 +123,11 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-__device__ __forceinline__ uint32_t hd_shared_address(const void *smem)
+using shared_at = uint32_t; /* an address in shared memory, to be reckoned with */
+
+__device__ __forceinline__ shared_at hd_shared_address(const void *smem)
 {
-    return static_cast<uint32_t>(__cvta_generic_to_shared(smem));
+    return static_cast<shared_at>(__cvta_generic_to_shared(smem));
 }
 
 /* r[m] is this lane's part of matrix m of 8 x 8 elements of 2 bytes: row lane / 4, columns
@@ -133,12 +149,17 @@ __device__ __forceinline__ void ldmatrix_x2(uint32_t r[2], const void *smem)
                  : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *smem)
+__device__ __forceinline__ void ldmatrix_x4_at(uint32_t r[4], shared_at smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(hd_shared_address(smem))
+                 : "r"(smem)
                  : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix_x4(uint32_t r[4], const void *smem)
+{
+    ldmatrix_x4_at(r, hd_shared_address(smem));
 }
 
 __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t r[2], const void *smem)
@@ -149,12 +170,17 @@ __device__ __forceinline__ void ldmatrix_x2_trans(uint32_t r[2], const void *sme
                  : "memory");
 }
 
-__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t r[4], const void *smem)
+__device__ __forceinline__ void ldmatrix_x4_trans_at(uint32_t r[4], shared_at smem)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(hd_shared_address(smem))
+                 : "r"(smem)
                  : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t r[4], const void *smem)
+{
+    ldmatrix_x4_trans_at(r, hd_shared_address(smem));
 }
 
 /* Copies 16 bytes to shared memory while this thread goes on; zeros, and nothing is read, if not

@@ -48,6 +48,10 @@ void hd_cudasim_memory(size_t total_bytes);
  * loops over a grid go round at small sizes. */
 void hd_cudasim_kind(int multiprocessors, int capability);
 
+/* Shared memory that a block may have, as on devices with less; at first, and for 0, the 227 KB of
+ * an H100. A multiprocessor has 1 KB more. */
+void hd_cudasim_shared_bytes(size_t block_bytes);
+
 /* Bytes of device memory (managed memory included) that are allocated now, on all devices. */
 size_t hd_cudasim_allocated(void);
 

@@ -77,6 +77,9 @@ static void launches_beyond_the_limits_are_refused(void **state)
         assert_non_null(strstr(hd_err_message(), "index_kernel"));
     }
     assert_int_equal(probe_mistake(&null_stream, 0, NULL, 227 * 1024 + 1), HD_INTERNAL);
+    hd_cudasim_shared_bytes(99 * 1024); /* a device with less */
+    assert_int_equal(probe_mistake(&null_stream, 0, NULL, 99 * 1024 + 1), HD_INTERNAL);
+    hd_cudasim_shared_bytes(0);
     assert_int_equal(cudaGetLastError(), cudaSuccess); /* the failed launch took it away */
 }
 

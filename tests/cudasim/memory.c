@@ -25,6 +25,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *blocks;
 static size_t used_bytes[DEVICES_MAX];
 static atomic_size_t total_bytes = (size_t)8 << 30;
+static atomic_size_t shared_bytes = HD_SIM_SHARED_MAX; /* of a block */
 static atomic_int device_count;
 static atomic_int multiprocessors = 2, capability = 90;
 static atomic_uint_fast64_t allocations;
@@ -95,6 +96,11 @@ void hd_cudasim_kind(int count, int tens_and_ones)
     atomic_store(&capability, tens_and_ones);
 }
 
+void hd_cudasim_shared_bytes(size_t block_bytes)
+{
+    atomic_store(&shared_bytes, block_bytes ? block_bytes : (size_t)HD_SIM_SHARED_MAX);
+}
+
 int hd_sim_device_count(void)
 {
     int count = atomic_load(&device_count);
@@ -163,11 +169,11 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
         .memoryBusWidth = 5120,
         .l2CacheSize = 1 << 16, /* so that not everything fits */
         .maxThreadsPerMultiProcessor = 2048,
-        .sharedMemPerMultiprocessor = HD_SIM_SHARED_MAX + 1024,
+        .sharedMemPerMultiprocessor = atomic_load(&shared_bytes) + 1024,
         .regsPerMultiprocessor = 65536,
         .managedMemory = 1,
         .concurrentManagedAccess = 1,
-        .sharedMemPerBlockOptin = HD_SIM_SHARED_MAX,
+        .sharedMemPerBlockOptin = atomic_load(&shared_bytes),
         .reservedSharedMemPerBlock = 1024,
     };
     memcpy(prop->uuid.bytes, "heddle-cudasim", 14);
@@ -306,7 +312,7 @@ cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, 
         return hd_sim_set_error(cudaErrorInvalidDeviceFunction);
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return cudaSuccess;
-    if (value < 0 || value > HD_SIM_SHARED_MAX)
+    if (value < 0 || (size_t)value > atomic_load(&shared_bytes))
         return hd_sim_set_error(cudaErrorInvalidValue);
     (void)pthread_mutex_lock(&wide_lock);
     w = find_wide(func);
@@ -327,6 +333,8 @@ size_t hd_sim_shared_limit(const void *kernel)
     w = find_wide(kernel);
     limit = w->kernel && w->dynamic_bytes > HD_SIM_SHARED_DEFAULT ? w->dynamic_bytes
                                                                   : HD_SIM_SHARED_DEFAULT;
+    if (limit > atomic_load(&shared_bytes))
+        limit = atomic_load(&shared_bytes); /* it was widened on a device that had more */
     (void)pthread_mutex_unlock(&wide_lock);
     return limit;
 }

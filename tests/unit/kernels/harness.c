@@ -42,6 +42,7 @@ struct device device_open(const struct setting *setting)
     struct device device = {0};
 
     assert_int_equal(hd_backend_check(table), HD_OK);
+    on_device(setting);
     table->describe(&options, &device.traits);
     if (table->open(&options, &device.backend))
         fail_msg("%s", hd_err_message());

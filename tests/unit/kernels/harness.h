@@ -28,6 +28,7 @@ struct setting {
     enum hd_gemm_by gemm_by;
     enum { ISA_BEST, ISA_AVX2, ISA_AVX512 } isa; /* a narrower set, if the machine has it */
     uint64_t order;                              /* of emulated threads: 0, 1, or random from it */
+    bool is_narrow; /* emulated: blocks have no more than 99 KB of shared memory, as on an L4 */
 };
 
 /* ---- What a backend's file defines ---- */
@@ -46,7 +47,8 @@ const struct hd_backend_table *on_backend(void);
 /* Whether setting number s takes case number `number` of many: all of them on the CPU; a device
  * takes one in `of` by setting, so that its settings share the cases (an emulated one is slow). */
 bool on_takes(int s, int64_t number, int64_t of);
-/* What a setting means beside the options. */
+/* What a setting means beside the options: for the device before it is opened, and then. */
+void on_device(const struct setting *setting);
 void on_open(struct hd_backend *backend, const struct setting *setting);
 /* Memory at a bound of 64 bytes that the host and the device reach. */
 void *on_memory(size_t size_bytes);

@@ -49,6 +49,11 @@ bool on_takes(int s, int64_t number, int64_t of)
     return number % of == s % of;
 }
 
+void on_device(const struct setting *setting)
+{
+    (void)setting;
+}
+
 void on_open(struct hd_backend *backend, const struct setting *setting)
 {
     (void)backend;

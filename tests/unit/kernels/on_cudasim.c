@@ -8,7 +8,7 @@
 const struct setting settings[] = {
     {.order = 0},
     {.order = 1},
-    {.order = 2},
+    {.order = 2, .is_narrow = true},
     {.order = 3, .force_plain = true},
     {.order = 0, .gemm_by = HD_GEMM_BY_OWN},
     {.order = 4, .gemm_by = HD_GEMM_BY_OWN, .deterministic = true},
@@ -26,6 +26,11 @@ const struct hd_backend_table *on_backend(void)
 bool on_takes(int s, int64_t number, int64_t of)
 {
     return number % of == s % of;
+}
+
+void on_device(const struct setting *setting)
+{
+    hd_cudasim_shared_bytes(setting->is_narrow ? 99 * 1024 : 0);
 }
 
 void on_open(struct hd_backend *backend, const struct setting *setting)
