@@ -73,8 +73,8 @@ template <typename T, int D, int MT, int NT, int UNROLL>
 static __device__ __forceinline__ void multiply_rows(float acc[MT][NT][4], const T *a_tile,
                                                      const T *b_tile)
 {
-    const unsigned lane = threadIdx.x % ATTENTION_WARP;
-    const unsigned a_row = threadIdx.x / ATTENTION_WARP * 16 * MT + lane % 16;
+    const unsigned thread = hd_remade(threadIdx.x), lane = thread % ATTENTION_WARP;
+    const unsigned a_row = thread / ATTENTION_WARP * 16 * MT + lane % 16;
     const unsigned b_row = lane % 8 + lane / 16 * 8;
 
     const shared_at a_at = hd_shared_address(a_tile + tile_at<D>(a_row, lane / 16));
@@ -106,7 +106,7 @@ template <typename T, int D, int MT, int NT>
 static __device__ __forceinline__ void
 multiply_weights(float acc[MT][D / 8][4], const float weights[MT][NT][4], const T *b_tile)
 {
-    const unsigned lane = threadIdx.x % ATTENTION_WARP;
+    const unsigned lane = hd_remade(threadIdx.x) % ATTENTION_WARP;
     const shared_at b_at = hd_shared_address(b_tile + tile_at<D>(lane % 16, lane / 16));
 
 #pragma unroll

@@ -21,6 +21,7 @@
 #include "kernels/dry/dry.h"
 
 enum { BUCKETS = 64, CHOICES = 4, ALIGN_MAX = 16 };
+enum { AUX_ROW = 8 }; /* of whose multiples rows of pre and gelu_inp are apart, for the library */
 
 /* What is chosen for. Compared by bytes, so it is zeroed before it is filled. */
 struct shape {
@@ -256,8 +257,11 @@ static enum hd_status choose(const struct hd_backend *cuda, struct product *p,
     cublasLtMatmulHeuristicResult_t found[CHOICES];
     cublasLtMatmulPreference_t preference = NULL;
     int count = 0;
-    cublasStatus_t failed = make_matmul(cuda, p);
+    cublasStatus_t failed;
 
+    if (s->align_aux && (s->ldc % AUX_ROW || s->align_aux < ALIGN_MAX))
+        return HD_OK; /* as its header says; whether it refuses it is not left to it */
+    failed = make_matmul(cuda, p);
     if (!failed)
         failed = set_addresses(p, args);
     if (!failed)

@@ -44,6 +44,10 @@ static inline shared_at hd_shared_address(const void *smem)
 {
     return reinterpret_cast<shared_at>(smem);
 }
+static inline unsigned hd_remade(unsigned x)
+{
+    return x;
+}
 static inline void ldmatrix_x4_at(uint32_t r[4], shared_at smem, HD_CUDASIM_HERE)
 {
     hd_cudasim_ldmatrix(r, 4, false, reinterpret_cast<const void *>(smem), HD_CUDASIM_SITE);
@@ -128,6 +132,15 @@ using shared_at = uint32_t; /* an address in shared memory, to be reckoned with 
 __device__ __forceinline__ shared_at hd_shared_address(const void *smem)
 {
     return static_cast<shared_at>(__cvta_generic_to_shared(smem));
+}
+
+/* x, of which the compiler does not know that it is the same in every round of a loop: what is
+ * reckoned from it is made anew each time, rather than kept in registers where there are none left.
+ */
+__device__ __forceinline__ unsigned hd_remade(unsigned x)
+{
+    asm volatile("" : "+r"(x));
+    return x;
 }
 
 /* r[m] is this lane's part of matrix m of 8 x 8 elements of 2 bytes: row lane / 4, columns
