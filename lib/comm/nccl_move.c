@@ -174,7 +174,8 @@ static enum hd_status wait_for_counts(struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
     struct nccl_state *nccl = nccl_of(comm);
-    struct hd_comm_side_clock clock = {comm->side->told[op->stream->name], hd_clock_now_ms()};
+    struct hd_comm_side_clock clock = {.run = comm->side->told[op->stream->name],
+                                       .still_since_ms = hd_clock_now_ms()};
 
     for (int looks = 0;; looks++) {
         const int64_t now_ms = hd_clock_now_ms();

@@ -191,7 +191,7 @@ static void *watch(void *arg)
     struct hd_comm_side_clock clocks[HD_COMM_STREAM_COUNT];
 
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++)
-        clocks[s] = (struct hd_comm_side_clock){0, hd_clock_now_ms()};
+        clocks[s] = (struct hd_comm_side_clock){.still_since_ms = hd_clock_now_ms()};
     while (wait_a_look(nccl_of(comm)) && look(comm, clocks))
         ;
     return NULL;

@@ -422,7 +422,8 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
 {
     struct hd_comm *comm = stream->comm;
     int64_t seen_ms = hd_clock_now_ms(), asked_ms = seen_ms;
-    struct hd_comm_side_clock clock = {comm->side->told[stream->name], seen_ms};
+    struct hd_comm_side_clock clock = {.run = comm->side->told[stream->name],
+                                       .still_since_ms = seen_ms};
 
     for (int looks = 0;; looks++) {
         const int64_t now_ms = hd_clock_now_ms();

@@ -110,20 +110,28 @@ enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t tic
 
 /* ---- what has run ---- */
 
-/* The first ticket behind `run` that the device has not run; `newest` + 1 for none. */
+/* The first ticket behind `run` that the device has not run; `newest` + 1 for none. Of those that
+ * are too old to be remembered nothing is known, and the oldest that is stands for them. A stream
+ * runs its tickets in order, so few are asked about. */
 static enum hd_status find_next(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
                                 uint64_t run, uint64_t newest, uint64_t *ret_ticket)
 {
-    uint64_t ticket =
+    uint64_t first =
         newest > SIDE_EVENTS && run < newest - SIDE_EVENTS ? newest - SIDE_EVENTS + 1 : run + 1;
+    uint64_t behind = newest + 1, ask = first;
     enum hd_status st = HD_OK;
 
-    for (bool done = true; ticket <= newest; ticket++) {
-        st = hd_comm_side_calls(side)->event_done(side->ended[stream][ticket % SIDE_EVENTS], &done);
-        if (st || !done)
-            break;
+    while (!st && first < behind) {
+        bool done = false;
+
+        st = hd_comm_side_calls(side)->event_done(side->ended[stream][ask % SIDE_EVENTS], &done);
+        if (done)
+            first = ask + 1;
+        else
+            behind = ask;
+        ask = first + (behind - first) / 2;
     }
-    *ret_ticket = ticket;
+    *ret_ticket = first;
     return st;
 }
 
@@ -136,15 +144,20 @@ enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name 
     uint64_t next, place;
     enum hd_status st = find_next(side, stream, clock->run, newest, &next);
 
-    if (newest > SIDE_EVENTS && clock->run < newest - SIDE_EVENTS)
-        clock->run = newest - SIDE_EVENTS;
+    if (newest > SIDE_EVENTS && clock->run < newest - SIDE_EVENTS) {
+        clock->run = newest - SIDE_EVENTS; /* if not: the host still hands over */
+        clock->is_guess = true;
+        clock->still_since_ms = now_ms;
+    }
     for (; clock->run + 1 < next; clock->run++) {
         hd_comm_flight_ended(comm->flight,
                              atomic_load(&side->launches[stream][(clock->run + 1) % SIDE_EVENTS]));
+        clock->is_guess = false;
         clock->still_since_ms = now_ms;
     }
+    /* Behind a guess an older one may stand, for which compute waits that `next` follows. */
     place = next % SIDE_FOLLOWED;
-    if (!st && atomic_load(&side->followed_by[stream][place]) == next)
+    if (!st && !clock->is_guess && atomic_load(&side->followed_by[stream][place]) == next)
         st = hd_comm_side_calls(side)->event_done(side->followed[stream][place], &followed);
     if (!followed)
         clock->still_since_ms = now_ms;

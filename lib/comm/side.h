@@ -13,8 +13,8 @@
 #include "comm/comm_internal.h"
 #include "comm/device.h"
 
-enum { SIDE_EVENTS = 64 }; /* ends remembered per stream; for an older one the next round stands */
-enum { SIDE_FOLLOWED = 128 }; /* of what may be remembered, and of what is launched next */
+enum { SIDE_EVENTS = 256 }; /* ends remembered per stream; for an older one the next round stands */
+enum { SIDE_FOLLOWED = 512 }; /* of what may be remembered, and of what is launched next */
 
 struct hd_comm_side {
     struct hd_comm_device device;
@@ -37,6 +37,7 @@ struct hd_comm_side {
 struct hd_comm_side_clock {
     uint64_t run;           /* the ticket that has run last */
     int64_t still_since_ms; /* nothing has moved, and what is next waits for no compute of ours */
+    bool is_guess;          /* `run` is too old to be asked about: it may not have run */
 };
 
 enum hd_status hd_comm_side_open(const struct hd_comm_device *device,

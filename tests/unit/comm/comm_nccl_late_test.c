@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "comm/nccl.h"
+#include "comm/side.h"
 #include "device.h"
 #include "kernels/cuda/cuda.h"
 #include "ranks.h"
@@ -484,6 +485,45 @@ static void the_deadline_does_not_count_compute_before_a_collective(void **state
     ranks_free(ranks_run(&ranks, false));
 }
 
+/* ---- many collectives ahead of the device ---- */
+
+enum { AHEAD = 2 * SIDE_EVENTS + 3 };
+
+/* Each sum follows compute that waits for the one before, as in a layer; the device stands in the
+ * first of them, whose end is long not remembered. */
+static void all_but_the_last_sum_far_ahead(struct rank *self)
+{
+    struct hd_comm_stream *sums = reduce_stream(self);
+    struct hd_comm_group *group;
+    struct hd_stream *compute;
+
+    CHECK_OK(self, open_world(self, &group));
+    CHECK_OK(self, self->table->stream_open(self->backend, HD_STREAM_FOR_COMPUTE, &compute));
+    for (int i = 0; self->rank < LAST && i < AHEAD; i++) {
+        CHECK_OK(self, hd_comm_follow(sums, compute));
+        CHECK_OK(self, launch_sum(self, group));
+        CHECK_OK(self, hd_comm_wait_on(sums, hd_comm_record(sums), compute));
+    }
+    set_deadline_together(self, SHORT_MS);
+    if (self->rank == LAST)
+        wait_for_a_failure(self);
+    else
+        note_end(self, wait_for_it(self), hd_clock_now_ms());
+    self->table->stream_close(compute);
+}
+
+static void a_hang_has_its_deadline_however_far_the_host_is_ahead(void **state)
+{
+    const struct ranks ranks = {.world = WORLD, .body = all_but_the_last_sum_far_ahead};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    assert_all_ended(reports, HD_TIMEOUT);
+    assert_says(&reports[LAST], "of group world; rank 2 is behind: entered 1 operations of group "
+                                "world, the others 516;"); /* AHEAD and the first */
+    ranks_free(reports);
+}
+
 /* ---- the end of an endpoint ---- */
 
 /* For the host its sum is complete; then it is freed (ranks.c). */
@@ -585,6 +625,7 @@ int main(void)
         cmocka_unit_test(the_wait_for_counts_has_a_deadline),
         cmocka_unit_test(a_death_ends_the_wait_for_counts),
         cmocka_unit_test(the_deadline_does_not_count_compute_before_a_collective),
+        cmocka_unit_test(a_hang_has_its_deadline_however_far_the_host_is_ahead),
         cmocka_unit_test(the_end_of_an_endpoint_waits_for_peers_with_a_deadline),
         cmocka_unit_test(a_failing_device_is_told_at_once_with_its_story),
     };
