@@ -2,7 +2,8 @@
  *
  * A driver tells how much of a device is free, not who has the rest. So another process opens the
  * device and computes on it, as a rank would; what is free before and while it is there differs by
- * what it takes, whatever others hold, as long as they neither come nor go.
+ * what it takes, whatever others hold, as long as they neither come nor go. All its kernels are
+ * loaded at once, as in ranks of several; a rank alone, which loads what it launches, takes less.
  *
  * Used by: inspect.   Uses: kernels.
  */

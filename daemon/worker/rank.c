@@ -523,7 +523,7 @@ static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
 }
 
 /* What is in use of the device, beside what was planned and what is assumed for the rest. By now
- * every kernel has been loaded and every group has met. */
+ * what a step launches has been loaded and every group has met. */
 static void say_memory(struct rank *r)
 {
     char planned[32], beside[32], assumed[32], total[32], text[256];
