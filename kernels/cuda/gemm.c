@@ -260,7 +260,7 @@ static enum hd_status choose(const struct hd_backend *cuda, struct product *p,
     cublasStatus_t failed;
 
     if (s->align_aux && (s->ldc % AUX_ROW || s->align_aux < ALIGN_MAX))
-        return HD_OK; /* as its header says; whether it refuses it is not left to it */
+        return HD_OK; /* rows as its header has them, a beginning that is safe: not left to it */
     failed = make_matmul(cuda, p);
     if (!failed)
         failed = set_addresses(p, args);
