@@ -21,6 +21,7 @@
 #include "daemon/agent/ask.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
+#include "daemon/agent/withdrawn.h"
 #include "heddle/v1/fleet.pb-c.h"
 #include "rpc/rpc.h"
 
@@ -73,12 +74,7 @@ struct agent_offer {
     bool again;       /* and another one is to follow at once */
     bool answered;    /* the last one that is over */
     int64_t next_ms;
-    /* fatal errors in the kernel's log that are old: they were there when the GPU was first seen */
-    int old_count;
-    struct {
-        char uuid[HD_GPU_UUID_MAX];
-        int64_t xid_fatal;
-    } old[HD_GPU_MAX];
+    struct agent_withdrawn withdrawn;
 };
 
 struct agent {

@@ -88,35 +88,6 @@ static enum hd_status choose(struct agent *agent, const struct hd_gpu_list *gpus
 
 /* ---- the question ---- */
 
-static int64_t old_errors(struct agent_offer *offer, const struct hd_gpu *gpu)
-{
-    for (int i = 0; i < offer->old_count; i++)
-        if (strcmp(offer->old[i].uuid, gpu->uuid) == 0)
-            return offer->old[i].xid_fatal;
-    if (offer->old_count < HD_GPU_MAX) {
-        (void)snprintf(offer->old[offer->old_count].uuid, HD_GPU_UUID_MAX, "%s", gpu->uuid);
-        offer->old[offer->old_count++].xid_fatal = gpu->xid_fatal;
-    }
-    return gpu->xid_fatal;
-}
-
-/* A GPU that computes no more may answer every question. The kernel's log tells, but not when it
- * was reset: what was there before heddled looked, or before somebody had it look anew, is old. */
-static void judge_by_log(struct agent_offer *offer, struct hd_gpu_list *gpus)
-{
-    for (int64_t i = 0; i < gpus->count; i++) {
-        struct hd_gpu *gpu = &gpus->gpus[i];
-
-        if (gpu->xid_fatal < 0 || !gpu->uuid[0] || gpu->xid_fatal <= old_errors(offer, gpu) ||
-            gpu->problem[0])
-            continue;
-        (void)snprintf(gpu->problem, sizeof gpu->problem,
-                       "the kernel's log has a new error behind which only a reset helps (the "
-                       "newest is Xid %d); kill -HUP of heddled when that was done",
-                       (int)gpu->xid);
-    }
-}
-
 /* What the question has come to: HD_OK, its answer; else this thread's story why there is none. */
 static enum hd_status take_answer(struct agent *agent, enum hd_status asked)
 {
@@ -130,7 +101,7 @@ static enum hd_status take_answer(struct agent *agent, enum hd_status asked)
         asked = agent_gpus_understand(&offer->ask, gpus);
     offer->answered = !asked;
     if (!asked)
-        judge_by_log(offer, gpus);
+        agent_withdrawn_judge(&offer->withdrawn, gpus);
     if (asked) {
         hd_gpu_list_init(gpus);
         (void)snprintf(gpus->plugin_problem, sizeof gpus->plugin_problem, "%s", hd_err_message());
@@ -222,7 +193,7 @@ void offer_ask_now(struct agent *agent)
         return;
     }
     hd_log(HD_LOG_INFO, "looking for GPUs");
-    offer->old_count = 0;
+    offer->withdrawn = (struct agent_withdrawn){.count = 0};
     if (offer->asking)
         agent_ask_done(&offer->ask);
     offer->asking = false;

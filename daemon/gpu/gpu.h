@@ -27,28 +27,29 @@ enum {
 };
 
 /* Facts of a GPU that are numbers; -1: not known. */
-#define HD_GPU_NUMBERS(X)                                                          \
-    X(memory_bytes) /* of the device */                                            \
-    X(used_bytes)   /* of them, by anybody */                                      \
-    X(capability)   /* 90: major * 10 + minor */                                   \
-    X(temperature_c)                                                               \
-    X(pcie_generation) /* now; an idle GPU turns it down */                        \
-    X(pcie_generation_max)                                                         \
-    X(pcie_width) /* lanes */                                                      \
-    X(pcie_width_max)                                                              \
-    X(nvlinks) /* that it has */                                                   \
-    X(nvlinks_up)                                                                  \
-    X(ecc)           /* 1: on, 0: off */                                           \
-    X(ecc_corrected) /* since the driver was loaded */                             \
-    X(ecc_uncorrected)                                                             \
-    X(rows_remapped) /* of memory, for errors that could not be corrected */       \
-    X(remap_pending) /* 1: the next reset does it */                               \
-    X(remap_failed)  /* 1: there are no spare rows left */                         \
-    X(mig)           /* 1: it is cut into instances */                             \
-    X(compute_mode)  /* 0 default, 2 prohibited, 3 one process at a time */        \
-    X(xid)           /* number of the newest error in the kernel's log; 0: none */ \
-    X(xid_count)     /* of all errors there */                                     \
-    X(xid_fatal)     /* of those behind which only a reset helps */
+#define HD_GPU_NUMBERS(X)                                                               \
+    X(memory_bytes) /* of the device */                                                 \
+    X(used_bytes)   /* of them, by anybody */                                           \
+    X(capability)   /* 90: major * 10 + minor */                                        \
+    X(temperature_c)                                                                    \
+    X(pcie_generation) /* now; an idle GPU turns it down */                             \
+    X(pcie_generation_max)                                                              \
+    X(pcie_width) /* lanes */                                                           \
+    X(pcie_width_max)                                                                   \
+    X(nvlinks) /* that it has */                                                        \
+    X(nvlinks_up)                                                                       \
+    X(ecc)           /* 1: on, 0: off */                                                \
+    X(ecc_corrected) /* since the driver was loaded */                                  \
+    X(ecc_uncorrected)                                                                  \
+    X(rows_remapped) /* of memory, for errors that could not be corrected */            \
+    X(remap_pending) /* 1: the next reset does it */                                    \
+    X(remap_failed)  /* 1: there are no spare rows left */                              \
+    X(mig)           /* 1: it is cut into instances */                                  \
+    X(compute_mode)  /* 0 default, 2 prohibited, 3 one process at a time */             \
+    X(xid)           /* number of the newest error in the kernel's log; 0: none */      \
+    X(xid_count)     /* of all errors there */                                          \
+    X(xid_fatal)     /* the newest of those behind which only a reset helps; 0: none */ \
+    X(xid_fatal_at)  /* its place in the log, which only grows while the machine runs; 0: none */
 
 /* Another end of its NVLinks. */
 struct hd_gpu_peer {

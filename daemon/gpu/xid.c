@@ -25,6 +25,14 @@ static bool same_bus(const char *at, size_t length, const char *bus)
     return true;
 }
 
+/* The number of a record, "PRIORITY,NUMBER,TIME,FLAGS;TEXT"; 0: it tells none. */
+static int64_t number_of(const char *line)
+{
+    const char *comma = strchr(line, ',');
+
+    return comma && isdigit((unsigned char)comma[1]) ? strtoll(comma + 1, NULL, 10) : 0;
+}
+
 static void take_line(const char *line, struct hd_gpu_list *list)
 {
     static const char mark[] = "NVRM: Xid (PCI:";
@@ -43,7 +51,10 @@ static void take_line(const char *line, struct hd_gpu_list *list)
         if (same_bus(at, (size_t)(end - at), list->gpus[i].bus)) {
             list->gpus[i].xid = xid;
             list->gpus[i].xid_count++;
-            list->gpus[i].xid_fatal += hd_xid_explain(xid).fatal;
+            if (!hd_xid_explain(xid).fatal)
+                continue;
+            list->gpus[i].xid_fatal = xid;
+            list->gpus[i].xid_fatal_at = number_of(line);
         }
 }
 
@@ -76,8 +87,10 @@ enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list)
     enum hd_status st = read_all(log, &text);
     char *rest = text.data;
 
-    for (int64_t i = 0; !st && i < list->count; i++)
-        list->gpus[i].xid = list->gpus[i].xid_count = list->gpus[i].xid_fatal = 0;
+    for (int64_t i = 0; !st && i < list->count; i++) {
+        list->gpus[i].xid = list->gpus[i].xid_count = 0;
+        list->gpus[i].xid_fatal = list->gpus[i].xid_fatal_at = 0;
+    }
     for (char *line; !st && (line = strsep(&rest, "\n")) != NULL;)
         take_line(line, list);
     hd_text_free(&text);

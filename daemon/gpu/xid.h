@@ -12,8 +12,8 @@
 
 #define HD_XID_LOG "/dev/kmsg"
 
-/* Sets xid, xid_count and xid_fatal of each GPU in the list by its bus address. On a failure they
- * stay unknown. */
+/* Sets xid, xid_count, xid_fatal and xid_fatal_at of each GPU in the list by its bus address. On a
+ * failure they stay unknown. */
 enum hd_status hd_xid_read(const char *log, struct hd_gpu_list *list);
 
 /* What a person should make of one: whether the GPU itself is to be suspected, whether it computes

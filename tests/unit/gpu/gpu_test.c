@@ -171,7 +171,8 @@ static void the_newest_xid_of_each_gpu_is_found(void **state)
                  "4,7,16,-;NVRM: Xid (PCI:00"),
         HD_OK);
     assert_true(list.gpus[0].xid == 79 && list.gpus[0].xid_count == 2);
-    assert_true(list.gpus[0].xid_fatal == 1 && list.gpus[2].xid_fatal == 0);
+    assert_true(list.gpus[0].xid_fatal == 79 && list.gpus[0].xid_fatal_at == 4); /* its record */
+    assert_true(list.gpus[2].xid_fatal == 0 && list.gpus[2].xid_fatal_at == 0);
     assert_true(list.gpus[1].xid == 0 && list.gpus[1].xid_count == 0);
     assert_true(list.gpus[2].xid == 31 && list.gpus[2].xid_count == 1);
     assert_true(hd_xid_explain(79).hardware);
