@@ -21,6 +21,7 @@
 #include "daemon/agent/ask.h"
 #include "daemon/agent/identity.h"
 #include "daemon/agent/local.h"
+#include "daemon/agent/question.h"
 #include "daemon/agent/withdrawn.h"
 #include "heddle/v1/fleet.pb-c.h"
 #include "rpc/rpc.h"
@@ -69,11 +70,8 @@ struct agent_offer {
     char worker[PATH_MAX + 16];
     bool cpu_bf16;
     struct agent_ask ask;
-    int64_t question; /* number of the newest */
-    bool asking;      /* it is under way */
-    bool again;       /* and another one is to follow at once */
-    bool answered;    /* the last one that is over */
-    int64_t next_ms;
+    struct agent_question question;
+    int64_t killed_ms; /* when one under way was, for another; 0: it has ended since */
     struct agent_withdrawn withdrawn;
 };
 

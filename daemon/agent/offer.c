@@ -1,8 +1,7 @@
 /* What this node offers: its devices, asked for at the start, and the GPUs again and again.
  *
- * The question runs beside the loop (ask.h) and is looked at in each tick: now and then; soon again
- * while there is no answer or a GPU is out of order; and at once when an attempt on GPUs has failed
- * or somebody asks for it by SIGHUP. What the answer changes is told by a new hello. The end of a
+ * The question runs beside the loop (ask.h) and is looked at in each tick; question.h says when it
+ * is asked, and what no answer means. What the answer changes is told by a new hello. The end of a
  * failed attempt waits for the answer to a question that was asked behind it, and so is told behind
  * that hello: the controller must not give the GPU that broke to the next job.
  */
@@ -18,10 +17,8 @@
 #include "daemon/agent/doctor.h"
 
 enum {
-    START_MS = 5000,      /* that --devices auto waits for an answer before it goes on without */
-    EVERY_MS = 300000,    /* from one answer to the next question, all being well */
-    BROKEN_MS = 60000,    /* while a GPU is out of order */
-    NO_ANSWER_MS = 10000, /* while nothing is known of them */
+    START_MS = 5000,  /* that --devices auto waits for an answer before it goes on without */
+    KILLED_MS = 5000, /* that a killed question has for its end, before it hangs */
 };
 
 /* ---- what changes ---- */
@@ -54,7 +51,8 @@ static void tell(struct agent *agent, const struct agent_devices *before)
 
     for (int i = 0; i < devices->count; i++)
         log_device(&devices->list[i], agent_devices_at(before, devices->list[i].number));
-    if (agent->offer.answered && devices->note[0] && strcmp(devices->note, before->note) != 0)
+    if (agent->offer.question.answered && devices->note[0] &&
+        strcmp(devices->note, before->note) != 0)
         hd_log(devices->gpu_count || doctor_count_on_bus(DOCTOR_BUS) > 0 ? HD_LOG_WARN
                                                                          : HD_LOG_INFO,
                "%s%s", devices->note, devices->gpu_count ? "" : "; the CPU serves");
@@ -74,7 +72,7 @@ static enum hd_status choose(struct agent *agent, const struct hd_gpu_list *gpus
     if (!before)
         return hd_err(HD_NO_MEMORY, "no memory for a list of devices");
     *before = *devices;
-    st = agent_devices_choose(&offer->wish, gpus, offer->answered, agent_devices_cores(),
+    st = agent_devices_choose(&offer->wish, gpus, offer->question.answered, agent_devices_cores(),
                               &agent->known, devices);
     for (int i = devices->gpu_count; !st && i < devices->count; i++)
         devices->list[i].bf16 = offer->cpu_bf16;
@@ -88,7 +86,8 @@ static enum hd_status choose(struct agent *agent, const struct hd_gpu_list *gpus
 
 /* ---- the question ---- */
 
-/* What the question has come to: HD_OK, its answer; else this thread's story why there is none. */
+/* Weighs what the question has come to: HD_OK, its answer; else this thread's story why there is
+ * none. */
 static enum hd_status take_answer(struct agent *agent, enum hd_status asked)
 {
     struct agent_offer *offer = &agent->offer;
@@ -99,7 +98,12 @@ static enum hd_status take_answer(struct agent *agent, enum hd_status asked)
         return hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
     if (!asked)
         asked = agent_gpus_understand(&offer->ask, gpus);
-    offer->answered = !asked;
+    if (!agent_question_counts(&offer->question, !asked)) {
+        hd_log(HD_LOG_INFO, "%s; what is known of the GPUs stands until the next question",
+               hd_err_message());
+        free(gpus);
+        return HD_OK;
+    }
     if (!asked)
         agent_withdrawn_judge(&offer->withdrawn, gpus);
     if (asked) {
@@ -116,7 +120,7 @@ static enum hd_status take_answer(struct agent *agent, enum hd_status asked)
 static bool looks_for_gpus(const struct agent *agent)
 {
     return agent_devices_wants_gpus(&agent->offer.wish) &&
-           (agent->identity.devices.gpu_count || !agent->offer.answered);
+           (agent->identity.devices.gpu_count || !agent->offer.question.answered);
 }
 
 static bool any_is_broken(const struct agent_devices *devices)
@@ -131,40 +135,38 @@ static bool any_is_broken(const struct agent_devices *devices)
 static void release_ends(struct agent *agent)
 {
     for (struct local *l = agent->locals.first; l; l = l->next) {
-        if (!l->question || (l->question > agent->offer.question && looks_for_gpus(agent)))
+        if (!l->question || (l->question > agent->offer.question.number && looks_for_gpus(agent)))
             continue;
         l->question = 0;
         agent_soon(agent);
     }
 }
 
-static void question_is_over(struct agent *agent)
+static void question_is_over(struct agent *agent, enum hd_status asked)
 {
     struct agent_offer *offer = &agent->offer;
 
-    offer->asking = false;
-    offer->next_ms = hd_clock_now_ms() + (!offer->answered                          ? NO_ANSWER_MS
-                                          : any_is_broken(&agent->identity.devices) ? BROKEN_MS
-                                                                                    : EVERY_MS);
-    if (offer->again)
-        offer->next_ms = 0;
-    offer->again = false;
+    if (take_answer(agent, asked))
+        hd_log(HD_LOG_WARN, "%s", hd_err_message());
+    agent_question_end(&offer->question, any_is_broken(&agent->identity.devices),
+                       hd_clock_now_ms());
     release_ends(agent);
 }
 
-/* One that hangs in the driver cannot be asked over: the last answer counts until it is gone. */
+/* One that hangs in the driver cannot be asked over, and is no answer either. */
 static void begin(struct agent *agent)
 {
     struct agent_offer *offer = &agent->offer;
-    enum hd_status st = agent_gpus_begin(offer->worker, AGENT_ASK_MS, &offer->ask);
+    enum hd_status st;
 
-    offer->question++;
-    offer->asking = !st;
-    if (!st)
+    if (offer->killed_ms && agent_ask_is_left(&offer->ask) &&
+        hd_clock_now_ms() < offer->killed_ms + KILLED_MS)
         return;
-    if (st != HD_CONFLICT && take_answer(agent, st))
-        hd_log(HD_LOG_WARN, "%s", hd_err_message());
-    question_is_over(agent);
+    offer->killed_ms = 0;
+    st = agent_gpus_begin(offer->worker, AGENT_ASK_MS, &offer->ask);
+    agent_question_begin(&offer->question, !st);
+    if (st)
+        question_is_over(agent, st);
 }
 
 void offer_tick(struct agent *agent)
@@ -172,16 +174,10 @@ void offer_tick(struct agent *agent)
     struct agent_offer *offer = &agent->offer;
     enum hd_status st;
 
-    if (!offer->asking) {
-        if (looks_for_gpus(agent) && hd_clock_now_ms() >= offer->next_ms)
-            begin(agent);
-        return;
-    }
-    if (!agent_ask_step(&offer->ask, &st))
-        return;
-    if (take_answer(agent, st))
-        hd_log(HD_LOG_WARN, "%s", hd_err_message());
-    question_is_over(agent);
+    if (looks_for_gpus(agent) && agent_question_is_due(&offer->question, hd_clock_now_ms()))
+        begin(agent);
+    else if (offer->question.under_way && agent_ask_step(&offer->ask, &st))
+        question_is_over(agent, st);
 }
 
 void offer_ask_now(struct agent *agent)
@@ -194,10 +190,12 @@ void offer_ask_now(struct agent *agent)
     }
     hd_log(HD_LOG_INFO, "looking for GPUs");
     offer->withdrawn = (struct agent_withdrawn){.count = 0};
-    if (offer->asking)
+    if (offer->question.under_way) {
         agent_ask_done(&offer->ask);
-    offer->asking = false;
-    offer->next_ms = 0;
+        offer->killed_ms = hd_clock_now_ms();
+    }
+    offer->question.under_way = false;
+    agent_question_press(&offer->question);
 }
 
 void offer_attempt_ended(struct agent *agent, struct local *local)
@@ -212,9 +210,8 @@ void offer_attempt_ended(struct agent *agent, struct local *local)
         (end->end.cause != HD_LINK_CAUSE_RANK_EXIT && end->end.cause != HD_LINK_CAUSE_HANG &&
          end->end.cause != HD_LINK_CAUSE_LAUNCH_FAILED))
         return;
-    local->question = offer->question + 1; /* one under way was asked before */
-    offer->again = offer->asking;
-    offer->next_ms = 0;
+    agent_question_press(&offer->question);
+    local->question = offer->question.pressing;
 }
 
 /* ---- the start ---- */
@@ -253,15 +250,17 @@ static enum hd_status ask_at_start(struct agent *agent)
     struct agent_offer *offer = &agent->offer;
     enum hd_status st;
 
+    agent_question_press(&offer->question);
     st = agent_gpus_begin(offer->worker, AGENT_ASK_MS, &offer->ask);
-    offer->question++;
-    offer->asking =
-        !st && !agent_ask_wait(&offer->ask, offer->wish.gpus_if_any ? START_MS : INT_MAX, &st);
-    if (offer->asking)
+    agent_question_begin(
+        &offer->question,
+        !st && !agent_ask_wait(&offer->ask, offer->wish.gpus_if_any ? START_MS : INT_MAX, &st));
+    if (offer->question.under_way)
         st = hd_err(HD_TIMEOUT, "%s has not answered yet", offer->ask.program);
     st = take_answer(agent, st);
-    if (!st && !offer->asking)
-        question_is_over(agent);
+    if (!st && !offer->question.under_way)
+        agent_question_end(&offer->question, any_is_broken(&agent->identity.devices),
+                           hd_clock_now_ms());
     return st;
 }
 
@@ -272,8 +271,8 @@ enum hd_status offer_open(struct agent *agent)
 
     if (agent_known_read(&agent->known, agent->identity.state_dir, agent->identity.boot_id))
         hd_log(HD_LOG_WARN, "devices are numbered anew: %s", hd_err_message());
-    offer->answered = true;
-    if (agent_devices_wants_gpus(&offer->wish))
+    offer->question.answered = !agent_devices_wants_gpus(&offer->wish);
+    if (!offer->question.answered)
         st = ask_at_start(agent);
     else
         st = choose(agent, NULL);
