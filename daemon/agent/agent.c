@@ -462,6 +462,8 @@ enum hd_status agent_open(struct agent *agent)
     (void)snprintf(agent->locals.node, sizeof agent->locals.node, "%s", agent->identity.node_name);
     open_handles(agent);
     st = locals_open(&agent->locals);
+    if (!st)
+        offer_attempts_known(agent);
     return st ? st : open_client(agent);
 }
 

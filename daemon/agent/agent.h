@@ -72,6 +72,7 @@ struct agent_offer {
     struct agent_ask ask;
     struct agent_question question;
     int64_t killed_ms; /* when one under way was, for another; 0: it has ended since */
+    bool opening;      /* which attempts there are is not known yet */
     struct agent_withdrawn withdrawn;
 };
 
@@ -141,6 +142,7 @@ void stream_put(struct agent *agent, const struct local *local, const struct loc
 /* ---- offer.c: the devices ---- */
 
 enum hd_status offer_open(struct agent *agent); /* blocks while it asks */
+void offer_attempts_known(struct agent *agent); /* and again when there are less of them */
 void offer_close(struct agent *agent);
 void offer_tick(struct agent *agent);
 void offer_ask_now(struct agent *agent);

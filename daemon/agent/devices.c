@@ -322,9 +322,27 @@ static void give_numbers(const struct hd_gpu_list *gpus, struct agent_known *kno
     }
 }
 
+/* The controller takes no node back that lacks a device which an attempt uses. */
+static void hold_cpus(const struct choice *c, int cores, struct agent_devices *devices)
+{
+    for (int i = 0; i < c->known->count && devices->count < HD_ATTEMPT_RANKS_MAX; i++) {
+        const struct agent_known_device *known = &c->known->list[i];
+        struct agent_one_device *d = &devices->list[devices->count];
+
+        if (agent_known_is_gpu(known) || agent_devices_at(devices, known->number))
+            continue;
+        add_cpus(1, cores, devices);
+        d->number = known->number;
+        d->held = true;
+        (void)snprintf(d->problem, sizeof d->problem,
+                       "--devices %.200s gives it no more; what runs on it may end", c->wish->text);
+    }
+}
+
 enum hd_status agent_devices_choose(const struct agent_devices_wish *wish,
                                     const struct hd_gpu_list *gpus, bool answered, int cores,
-                                    struct agent_known *known, struct agent_devices *ret_devices)
+                                    bool in_use, struct agent_known *known,
+                                    struct agent_devices *ret_devices)
 {
     const struct choice c = {wish, gpus, answered, known};
     int cpu_count = wish->cpu_count, threads = wish->threads;
@@ -358,5 +376,18 @@ enum hd_status agent_devices_choose(const struct agent_devices_wish *wish,
     /* cores that wait leave the first numbers to the GPUs: nobody uses them, but for those that
      * were known before */
     give_numbers(gpus, waits ? &for_now : known, ret_devices);
+    if (in_use)
+        hold_cpus(&c, cores, ret_devices);
     return HD_OK;
+}
+
+bool agent_devices_let_go(struct agent_devices *devices)
+{
+    const int count = devices->count;
+
+    devices->count = 0;
+    for (int i = 0; i < count; i++)
+        if (!devices->list[i].held)
+            devices->list[devices->count++] = devices->list[i];
+    return devices->count < count;
 }

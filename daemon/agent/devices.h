@@ -9,7 +9,8 @@
  * A GPU that was offered since the machine was started (known.h) and cannot be used now is offered
  * on, with its problem: it gets no jobs, and keeps those that it has. So a node whose GPUs fail, or
  * are not heard of, does not become one of cores. While `auto` does not know yet whether there are
- * GPUs, the cores have a problem as well.
+ * GPUs, the cores have a problem as well. A CPU device that --devices gives no more, as `auto` on a
+ * node whose GPUs turn up, is held with a problem while an attempt may use it.
  *
  * Used by: agent.   Uses: base, daemon/attempt, daemon/gpu.   Threads: plain values.
  */
@@ -47,6 +48,7 @@ struct agent_one_device {
     char name[96];
     int threads; /* of a CPU device; of a GPU its rank's on the host */
     int64_t memory_bytes;
+    bool held;                      /* for attempts alone: not given by --devices */
     char problem[HD_GPU_STORY_MAX]; /* why no job may start on it; "": one may */
 };
 
@@ -57,12 +59,15 @@ struct agent_devices {
 };
 
 /* `gpus` NULL: they were not asked for. Not `answered`: they were, and gpus has only the story why
- * nothing is known of them, as its plugin_problem. `cores`: usable ones. Devices that are new
- * become known. HD_UNSUPPORTED: GPUs that must be there are not, or cannot be used; the line says
- * why. */
+ * nothing is known of them, as its plugin_problem. `cores`: usable ones. `in_use`: attempts
+ * may use what an earlier heddled has offered. Devices that are new become known. HD_UNSUPPORTED:
+ * GPUs that must be there are not, or cannot be used; the line says why. */
 enum hd_status agent_devices_choose(const struct agent_devices_wish *wish,
                                     const struct hd_gpu_list *gpus, bool answered, int cores,
-                                    struct agent_known *known, struct agent_devices *ret_devices);
+                                    bool in_use, struct agent_known *known,
+                                    struct agent_devices *ret_devices);
+/* Takes away those that are held; false: there were none. */
+bool agent_devices_let_go(struct agent_devices *devices);
 /* NULL: there is none of this number. */
 const struct agent_one_device *agent_devices_at(const struct agent_devices *devices, int number);
 int agent_devices_cores(void); /* usable by this process */

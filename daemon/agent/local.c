@@ -136,7 +136,7 @@ static enum hd_status read_record(struct locals *all, int64_t job, int64_t attem
     }
     if (!st) {
         l->state = was_started(l) ? LOCAL_ALIVE : LOCAL_PLANNED;
-        l->on_gpus = true;
+        l->inherited = l->on_gpus = true;
         l->alive_ms = hd_clock_now_ms();
         link_in(l);
     }

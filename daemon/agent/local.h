@@ -43,7 +43,8 @@ struct local {
     struct hd_link_report end; /* with ENDED */
     struct agent_outbox *outbox;
     bool end_told;    /* ENDED and every report acknowledged: may be shown as ended */
-    bool on_gpus;     /* or may be: an earlier heddled has started it */
+    bool inherited;   /* an earlier heddled has put it on record */
+    bool on_gpus;     /* or may be, where it is inherited */
     bool weighed;     /* whether its end says that a GPU may be broken (offer.c) */
     int64_t question; /* about GPUs, that must be answered before it is shown as ended; 0: none */
 

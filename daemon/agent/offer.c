@@ -27,6 +27,8 @@ static void log_device(const struct agent_one_device *d, const struct agent_one_
 {
     if (!before && d->cuda)
         hd_log(HD_LOG_INFO, "device %d is %s, %s", d->number, d->name, d->uuid);
+    if (d->held)
+        return;
     if (d->problem[0] && (!before || strcmp(before->problem, d->problem) != 0))
         hd_log(HD_LOG_WARN, "device %d takes no jobs: %s", d->number, d->problem);
     else if (!d->problem[0] && before && before->problem[0])
@@ -61,6 +63,15 @@ static void tell(struct agent *agent, const struct agent_devices *before)
     stream_introduce(agent);
 }
 
+/* Whether an attempt may use what this heddled has never given. */
+static bool any_inherited(const struct agent *agent)
+{
+    for (const struct local *l = agent->locals.first; l; l = l->next)
+        if (l->inherited)
+            return true;
+    return agent->offer.opening;
+}
+
 /* Chooses anew. `gpus` NULL: none were asked for. */
 static enum hd_status choose(struct agent *agent, const struct hd_gpu_list *gpus)
 {
@@ -73,7 +84,7 @@ static enum hd_status choose(struct agent *agent, const struct hd_gpu_list *gpus
         return hd_err(HD_NO_MEMORY, "no memory for a list of devices");
     *before = *devices;
     st = agent_devices_choose(&offer->wish, gpus, offer->question.answered, agent_devices_cores(),
-                              &agent->known, devices);
+                              any_inherited(agent), &agent->known, devices);
     for (int i = devices->gpu_count; !st && i < devices->count; i++)
         devices->list[i].bf16 = offer->cpu_bf16;
     if (st)
@@ -126,7 +137,7 @@ static bool looks_for_gpus(const struct agent *agent)
 static bool any_is_broken(const struct agent_devices *devices)
 {
     for (int i = 0; i < devices->count; i++)
-        if (devices->list[i].problem[0])
+        if (devices->list[i].cuda && devices->list[i].problem[0])
             return true;
     return false;
 }
@@ -169,11 +180,19 @@ static void begin(struct agent *agent)
         question_is_over(agent, st);
 }
 
+void offer_attempts_known(struct agent *agent)
+{
+    agent->offer.opening = false;
+    if (!any_inherited(agent) && agent_devices_let_go(&agent->identity.devices))
+        stream_introduce(agent);
+}
+
 void offer_tick(struct agent *agent)
 {
     struct agent_offer *offer = &agent->offer;
     enum hd_status st;
 
+    offer_attempts_known(agent);
     if (looks_for_gpus(agent) && agent_question_is_due(&offer->question, hd_clock_now_ms()))
         begin(agent);
     else if (offer->question.under_way && agent_ask_step(&offer->ask, &st))
@@ -269,6 +288,7 @@ enum hd_status offer_open(struct agent *agent)
     struct agent_offer *offer = &agent->offer;
     enum hd_status st = HD_OK;
 
+    offer->opening = true;
     if (agent_known_read(&agent->known, agent->identity.state_dir, agent->identity.boot_id))
         hd_log(HD_LOG_WARN, "devices are numbered anew: %s", hd_err_message());
     offer->question.answered = !agent_devices_wants_gpus(&offer->wish);

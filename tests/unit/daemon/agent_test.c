@@ -505,6 +505,39 @@ static void what_was_not_answered_is_asked_again(void **state)
     assert_int_equal(unsetenv("FAKE_GPUS"), 0);
 }
 
+/* Goal: a job on the cores of `auto` is not lost when heddled is started again and finds GPUs: the
+ * controller takes no node back that lacks a device in use. */
+static void cores_that_a_job_uses_are_held_when_gpus_turn_up(void **state)
+{
+    char path[160];
+
+    (void)state;
+    stub_open(&stub, 1);
+    mode(0, "wait");
+    answer(path, "{\"driver\":\"\",\"nvml_problem\":\"no driver\",\"plugin_problem\":\"\","
+                 "\"log_problem\":\"\",\"gpus\":[]}");
+    stub_start_node(&stub, 0, "--devices", "auto", NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    assert_true(stub.nodes[0].devices == 1 && stub.nodes[0].numbers[0] == 0);
+    stub_want(&stub, RUNNING, 1);
+    stub_until(&stub, runs(0) && stub.steps > 0);
+    stub_signal_node(&stub, 0, SIGKILL);
+    (void)stub_wait_node(&stub, 0);
+    stub.nodes[0].listed = false;
+    answer_with_gpus("GPU-none");
+    stub_start_node(&stub, 0, "--devices", "auto", NULL);
+    stub_until(&stub, runs(0) && stub.nodes[0].devices == 4);
+    assert_int_equal(stub.nodes[0].gpus, 3);
+    assert_int_equal(stub.nodes[0].numbers[3], 0);
+    assert_non_null(strstr(stub.nodes[0].problems[3], "--devices auto gives it no more"));
+    stub_want(&stub, STOPPING, 1);
+    stub_until(&stub, ended(0));
+    stub_want(&stub, NOTHING, 0);
+    stub_until(&stub, stub.nodes[0].devices == 3); /* and nobody needs them */
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+}
+
 /* Goal: the controller cannot give the GPU that broke to the next job. Method: the driver takes its
  * time; the end must not be shown before it has answered, and behind the new hello. */
 static void the_end_of_an_attempt_waits_for_news_of_its_gpu(void **state)
@@ -703,6 +736,7 @@ int main(void)
         cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
         cmocka_unit_test(cores_wait_until_the_gpus_are_known),
         cmocka_unit_test(what_was_not_answered_is_asked_again),
+        cmocka_unit_test(cores_that_a_job_uses_are_held_when_gpus_turn_up),
         cmocka_unit_test(the_end_of_an_attempt_waits_for_news_of_its_gpu),
         cmocka_unit_test(a_gpu_with_a_new_fatal_error_is_withdrawn_until_somebody_has_reset_it),
         cmocka_unit_test(ranks_of_two_nodes_meet_through_the_controller),

@@ -16,6 +16,7 @@ enum { CORES = 12 };
 
 static struct hd_gpu_list gpus;
 static struct agent_devices devices;
+static bool in_use;              /* attempts may use what was offered before */
 static struct agent_known known; /* by the node; most cases begin with nothing */
 
 /* So many GPUs, GPU-0 and on, of 1000 bytes and more; `lost` is one that no rank can use, or -1. */
@@ -42,7 +43,7 @@ static enum hd_status choose_again(const char *text, bool answered)
     if (st)
         return st;
     return agent_devices_choose(&wish, agent_devices_wants_gpus(&wish) ? &gpus : NULL, answered,
-                                CORES, &known, &devices);
+                                CORES, in_use, &known, &devices);
 }
 
 static enum hd_status choose(const char *text)
@@ -291,6 +292,30 @@ static void cores_wait_until_it_is_known_whether_there_are_gpus(void **state)
     offers_again("cpu:2", true, "0 cpu, 2 cpu"); /* nobody asked for GPUs */
 }
 
+/* A job on cores runs, heddled is started again, and the GPUs turn up, or --devices has changed. */
+static void cores_in_use_are_held_until_nobody_uses_them(void **state)
+{
+    (void)state;
+    begin_anew();
+    have(0, -1);
+    offers_again("auto", true, "0 cpu");
+    in_use = true;
+    offers_again("auto", true, "0 cpu");
+    have(2, -1);
+    offers_again("auto", true, "1 GPU-0, 2 GPU-1, 0 cpu!");
+    assert_string_equal(agent_devices_at(&devices, 0)->problem,
+                        "--devices auto gives it no more; what runs on it may end");
+    offers_again("auto+cpu:1", true, "1 GPU-0, 2 GPU-1, 0 cpu"); /* given again */
+    offers_again("auto+cpu:2", true, "1 GPU-0, 2 GPU-1, 0 cpu, 3 cpu");
+    offers_again("cpu:1", true, "0 cpu, 3 cpu!");
+    offers_again("cuda", true, "1 GPU-0, 2 GPU-1, 0 cpu!, 3 cpu!");
+    assert_true(agent_devices_let_go(&devices));
+    assert_offered("GPU-0 GPU-1");
+    assert_false(agent_devices_let_go(&devices));
+    in_use = false;
+    offers_again("cuda", true, "1 GPU-0, 2 GPU-1");
+}
+
 static void what_is_known_outlives_heddled_but_not_the_boot(void **state)
 {
     const char *tmp = getenv("TMPDIR");
@@ -333,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_gpu_without_a_uuid_says_why_one_is_missing),
         cmocka_unit_test(a_node_whose_gpus_fail_is_none_of_cores),
         cmocka_unit_test(cores_wait_until_it_is_known_whether_there_are_gpus),
+        cmocka_unit_test(cores_in_use_are_held_until_nobody_uses_them),
         cmocka_unit_test(what_is_known_outlives_heddled_but_not_the_boot),
     };
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
