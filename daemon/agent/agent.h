@@ -72,6 +72,7 @@ struct agent_offer {
     struct agent_ask ask;
     struct agent_question question;
     int64_t killed_ms; /* when one under way was, for another; 0: it has ended since */
+    int64_t write_ms;  /* when what is known is written again, if that has failed */
     bool opening;      /* which attempts there are is not known yet */
     struct agent_withdrawn withdrawn;
 };

@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 
-enum { FILE_BYTES_MAX = 1 << 20, NUMBER_MAX = 1 << 20 };
+enum { FILE_BYTES_MAX = 1 << 20, NUMBER_MAX = 1 << 20, NAME_MAX_BYTES = 95 };
 
 static const char cpu_prefix[] = "cpu-";
 
@@ -56,10 +56,19 @@ int agent_known_number(struct agent_known *known, const char *id, int place, con
 /* "NUMBER ID MEMORY NAME"; false: it is not. */
 static bool take_device(char *rest, struct agent_known *known)
 {
-    const char *number = strsep(&rest, " "), *id = strsep(&rest, " "), *memory = strsep(&rest, " ");
+    const char *number = strsep(&rest, " "), *memory;
+    char *id = strsep(&rest, " ");
     int64_t n, bytes;
 
-    if (!rest || strlen(id) >= HD_GPU_UUID_MAX || known->count == AGENT_KNOWN_MAX ||
+    memory = strsep(&rest, " ");
+    if (!rest)
+        return false;
+    hd_gpu_clean(id); /* both go to the controller, which takes no other text */
+    hd_gpu_clean(rest);
+    for (size_t end = strlen(rest) < NAME_MAX_BYTES ? strlen(rest) : NAME_MAX_BYTES;
+         !hd_text_is_utf8(rest, end);)
+        rest[--end] = '\0';
+    if (strlen(id) >= HD_GPU_UUID_MAX || known->count == AGENT_KNOWN_MAX ||
         hd_text_to_int64(number, 0, NUMBER_MAX, &n) ||
         hd_text_to_int64(memory, 0, INT64_MAX, &bytes) || agent_known_find(known, id) ||
         agent_known_at(known, (int)n))

@@ -19,6 +19,7 @@
 enum {
     START_MS = 5000,  /* that --devices auto waits for an answer before it goes on without */
     KILLED_MS = 5000, /* that a killed question has for its end, before it hangs */
+    WRITE_AGAIN_MS = 5000,
 };
 
 /* ---- what changes ---- */
@@ -58,6 +59,7 @@ static void tell(struct agent *agent, const struct agent_devices *before)
         hd_log(devices->gpu_count || doctor_count_on_bus(DOCTOR_BUS) > 0 ? HD_LOG_WARN
                                                                          : HD_LOG_INFO,
                "%s%s", devices->note, devices->gpu_count ? "" : "; the CPU serves");
+    agent->offer.write_ms = hd_clock_now_ms() + WRITE_AGAIN_MS;
     if (agent_known_write(&agent->known))
         hd_log(HD_LOG_WARN, "a restart may number devices otherwise: %s", hd_err_message());
     stream_introduce(agent);
@@ -187,12 +189,25 @@ void offer_attempts_known(struct agent *agent)
         stream_introduce(agent);
 }
 
+/* What could not be written is not news: tell() has said so. */
+static void write_again(struct agent *agent)
+{
+    struct agent_offer *offer = &agent->offer;
+
+    if (!agent->known.changed || hd_clock_now_ms() < offer->write_ms)
+        return;
+    offer->write_ms = hd_clock_now_ms() + WRITE_AGAIN_MS;
+    if (agent_known_write(&agent->known) == HD_OK)
+        hd_log(HD_LOG_INFO, "the devices' numbers could be written at last");
+}
+
 void offer_tick(struct agent *agent)
 {
     struct agent_offer *offer = &agent->offer;
     enum hd_status st;
 
     offer_attempts_known(agent);
+    write_again(agent);
     if (looks_for_gpus(agent) && agent_question_is_due(&offer->question, hd_clock_now_ms()))
         begin(agent);
     else if (offer->question.under_way && agent_ask_step(&offer->ask, &st))

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -485,6 +486,22 @@ static void cores_wait_until_the_gpus_are_known(void **state)
     assert_int_equal(unsetenv("FAKE_GPUS"), 0);
 }
 
+static void numbers_that_could_not_be_written_are_written_later(void **state)
+{
+    char path[160];
+    struct stat info;
+
+    (void)state;
+    stub_open(&stub, 1);
+    (void)snprintf(path, sizeof path, "%s/devices", stub.nodes[0].state_dir);
+    assert_int_equal(hd_file_make_dirs(path, 0700), HD_OK); /* stands in the way */
+    stub_start_node(&stub, 0, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    assert_int_equal(rmdir(path), 0);
+    stub_until(&stub, stat(path, &info) == 0 && S_ISREG(info.st_mode));
+    stub_close(&stub);
+}
+
 static void what_was_not_answered_is_asked_again(void **state)
 {
     char path[160];
@@ -736,6 +753,7 @@ int main(void)
         cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
         cmocka_unit_test(cores_wait_until_the_gpus_are_known),
         cmocka_unit_test(what_was_not_answered_is_asked_again),
+        cmocka_unit_test(numbers_that_could_not_be_written_are_written_later),
         cmocka_unit_test(cores_that_a_job_uses_are_held_when_gpus_turn_up),
         cmocka_unit_test(the_end_of_an_attempt_waits_for_news_of_its_gpu),
         cmocka_unit_test(a_gpu_with_a_new_fatal_error_is_withdrawn_until_somebody_has_reset_it),

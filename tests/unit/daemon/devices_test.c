@@ -345,6 +345,32 @@ static void what_is_known_outlives_heddled_but_not_the_boot(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
+/* Goal: a damaged file does not make the controller refuse the node. Method: bytes that are no text
+ * in an id and a name, and a name of 96 bytes, which is cut inside its last character. */
+static void what_is_read_is_fit_to_be_sent(void **state)
+{
+    const char *tmp = getenv("TMPDIR");
+    char dir[256], path[300], text[400], name[128];
+
+    (void)state;
+    (void)snprintf(dir, sizeof dir, "%s/known-XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/devices", dir);
+    memset(name, 'x', 94);
+    (void)snprintf(name + 94, sizeof name - 94, "\xc3\xa9");
+    (void)snprintf(text, sizeof text,
+                   "boot boot-1\ndevice 0 GPU-\xff 10 G\x1b\ndevice 1 GPU-b 11 %s\n", name);
+    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0600), HD_OK);
+    assert_int_equal(agent_known_read(&known, dir, "boot-1"), HD_OK);
+    assert_int_equal(known.count, 2);
+    assert_string_equal(known.list[0].id, "GPU-?");
+    assert_string_equal(known.list[0].name, "G?");
+    name[94] = '\0';
+    assert_string_equal(known.list[1].name, name);
+    assert_int_equal(known.list[1].memory_bytes, 11);
+    assert_int_equal(hd_file_remove_tree(dir), HD_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +386,7 @@ int main(void)
         cmocka_unit_test(cores_wait_until_it_is_known_whether_there_are_gpus),
         cmocka_unit_test(cores_in_use_are_held_until_nobody_uses_them),
         cmocka_unit_test(what_is_known_outlives_heddled_but_not_the_boot),
+        cmocka_unit_test(what_is_read_is_fit_to_be_sent),
     };
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
 }
