@@ -404,6 +404,16 @@ static enum hd_status open_client(struct agent *agent)
     return st ? st : hd_rpc_client_new(agent->rpc, agent->address, &options, &agent->client);
 }
 
+/* A SIGHUP while GPUs are asked for at the start waits until there is somebody to hear it. */
+static void hold_reload(int how)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGHUP);
+    (void)pthread_sigmask(how, &set, NULL);
+}
+
 static void open_handles(struct agent *agent)
 {
     (void)uv_timer_init(agent->loop, &agent->tick);
@@ -417,6 +427,7 @@ static void open_handles(struct agent *agent)
     (void)uv_signal_start(&agent->sigterm, on_signal, SIGTERM);
     (void)uv_signal_start(&agent->sigint, on_signal, SIGINT);
     (void)uv_signal_start(&agent->sighup, on_reload, SIGHUP);
+    hold_reload(SIG_UNBLOCK);
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
@@ -433,6 +444,7 @@ enum hd_status agent_open(struct agent *agent)
     const pid_t parent = getppid();
     enum hd_status st;
 
+    hold_reload(SIG_BLOCK);
     agent->loop = uv_default_loop();
     st = agent->options.ephemeral ? tie_to_parent(parent) : HD_OK;
     if (!st)

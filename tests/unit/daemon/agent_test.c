@@ -486,6 +486,24 @@ static void cores_wait_until_the_gpus_are_known(void **state)
     assert_int_equal(unsetenv("FAKE_GPUS"), 0);
 }
 
+/* Somebody resets a GPU and says so while heddled still asks for them at its start. */
+static void a_signal_during_the_start_is_heard_behind_it(void **state)
+{
+    char path[160], asked[200];
+
+    (void)state;
+    stub_open(&stub, 1);
+    answer(path, "hang");
+    (void)snprintf(asked, sizeof asked, "%s.asked", path);
+    stub_start_node(&stub, 0, "--devices", "auto", NULL);
+    stub_until(&stub, access(asked, F_OK) == 0);
+    stub_signal_node(&stub, 0, SIGHUP);
+    answer_with_gpus("GPU-none");
+    stub_until(&stub, stub.nodes[0].gpus == 3); /* of the same heddled */
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+}
+
 static void numbers_that_could_not_be_written_are_written_later(void **state)
 {
     char path[160];
@@ -753,6 +771,7 @@ int main(void)
         cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
         cmocka_unit_test(cores_wait_until_the_gpus_are_known),
         cmocka_unit_test(what_was_not_answered_is_asked_again),
+        cmocka_unit_test(a_signal_during_the_start_is_heard_behind_it),
         cmocka_unit_test(numbers_that_could_not_be_written_are_written_later),
         cmocka_unit_test(cores_that_a_job_uses_are_held_when_gpus_turn_up),
         cmocka_unit_test(the_end_of_an_attempt_waits_for_news_of_its_gpu),

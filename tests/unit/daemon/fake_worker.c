@@ -19,7 +19,8 @@
  * has gone.
  *
  * FAKE_GPUS is what it says of GPUs: a list as JSON, or the file that has it, which may be another
- * each time. "hang" is a driver that does not answer.
+ * each time. "hang" is a driver that does not answer; beside a file there is another one then,
+ * NAME.asked.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -119,13 +120,19 @@ static void start_runaway(void)
 static int tell_gpus(void)
 {
     const char *told = getenv("FAKE_GPUS");
-    char text[8192] = "";
+    char text[8192] = "", asked[512];
     FILE *file = told && told[0] == '/' ? fopen(told, "re") : NULL;
 
     if (file) {
         text[fread(text, 1, sizeof text - 1, file)] = '\0';
         (void)fclose(file);
         told = text;
+    }
+    if (told == text && strncmp(told, "hang", 4) == 0) {
+        (void)snprintf(asked, sizeof asked, "%s.asked", getenv("FAKE_GPUS"));
+        file = fopen(asked, "we");
+        if (file)
+            (void)fclose(file);
     }
     while (told && strncmp(told, "hang", 4) == 0)
         (void)pause();
