@@ -115,9 +115,11 @@ static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_grou
     st = nccl_enter(nccl);
     if (st)
         return st;
+    nccl_note_life(nccl); /* whoever came late has come */
+    nccl_may_block(nccl); /* it takes memory of the device */
     st = nccl->calls->init(id, group->size, group->index, &joined->comm);
     if (joined->comm)
-        nccl->joined_count++;
+        nccl_add_joined(nccl);
     nccl_leave(nccl);
     return st ? st : nccl_settle(comm, joined->comm, "a communicator comes up");
 }
@@ -143,6 +145,7 @@ enum hd_status nccl_need(struct hd_comm_group *group, struct hd_nccl_comm **ret_
             }
         }
         st = hd_comm_group(nccl->host, group->name, group->members, group->size, &met);
+        nccl_note_life(nccl);
         if (!st)
             st = join_by_identity(comm, met);
         if (st)
@@ -172,6 +175,7 @@ static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mes
             st = nccl_enter(nccl);
         if (st)
             return st;
+        nccl_may_block(nccl);
         st = nccl->calls->split(nccl->joined[0].comm, where.size > 1 ? (int)members[0] : -1,
                                 comm->rank, &joined->comm);
         nccl_leave(nccl);
@@ -179,7 +183,7 @@ static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mes
             st = nccl_settle(comm, nccl->joined[0].comm, "a group is split off the world");
         if (!st && joined->comm) {
             (void)pthread_mutex_lock(&nccl->lock);
-            nccl->joined_count++;
+            nccl_add_joined(nccl);
             (void)pthread_mutex_unlock(&nccl->lock);
             st = nccl_settle(comm, joined->comm, "a group comes up");
         }

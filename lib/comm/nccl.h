@@ -21,13 +21,13 @@
  *  - On the host an operation has ended when it is on the device's stream. A watchdog looks every
  *    100 ms at NCCL's own errors, at the device's, at the deadline of the oldest operation that has
  *    not run (while it waits for compute the clock stands), at a launch that does not return, and
- *    at the other ranks; on any of these it tells them what stood where, and then aborts every
- *    communicator, so that nothing hangs on the device. An operation that an abort ended is never
- *    told as done.
+ *    at the other ranks (so does a listener, which never waits for the driver); on any of these it
+ *    tells them what stood where, and then aborts every communicator, so that nothing hangs on the
+ *    device. An operation that an abort ended is never told as done.
  *  - The end of an endpoint waits, with the deadline, for what the device has still to run.
  *
  * Used by: worker, tests.   Uses: kernels.
- * Threads: as comm.h; the watchdog is a thread of the endpoint.
+ * Threads: as comm.h; watchdog and listener are threads of the endpoint.
  */
 #ifndef HD_COMM_NCCL_H
 #define HD_COMM_NCCL_H

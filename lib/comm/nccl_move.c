@@ -387,10 +387,10 @@ static enum hd_status hand_over(struct hd_comm_op *op)
 
     if (op->group->size == 1)
         return alone(op);
+    begin_handing(op);
     st = nccl_need(op->group, &comm);
     if (st)
         return st;
-    begin_handing(op);
     if (op->kind == HD_COMM_ALL_TO_ALL_V)
         return exchange_rows(op, comm);
     if (op->kind == HD_COMM_ALL_TO_ALL)
@@ -472,12 +472,16 @@ static enum hd_status hand_pair_over(struct hd_comm_op *op)
 
     if (op->group->size == 1)
         return hand_pair_to_itself(op);
+    begin_handing(op);
     st = nccl_need(op->group, &comm);
     if (!st)
         st = nccl_enter(nccl);
-    if (st)
+    if (st) {
+        /* A group of calls that an abort came into stays open: its communicators are gone, so it
+         * cannot be closed, and this endpoint makes no more calls. */
+        nccl->grouping = false;
         return st;
-    begin_handing(op);
+    }
     if (!nccl->grouping)
         st = nccl->calls->group_begin();
     nccl->grouping = !st;

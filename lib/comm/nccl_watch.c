@@ -2,8 +2,11 @@
  * all ranks; each aborts all its communicators, and what was under way on its device ends. That
  * must not depend on the thread that owns the endpoint: it may stand in a call of NCCL, or in any
  * launch, that waits for room in a queue which only an abort drains. NCCL allows an abort beside a
- * call that does not return; beside calls that do it never happens, for those end by themselves and
- * are waited for. */
+ * call that does not return; calls that return within NCCL_BLOCKED_MS, or while the device moves,
+ * are waited for.
+ *
+ * Nor may it depend on the driver, which may keep everybody waiting whom such a launch keeps out.
+ * So the watchdog asks the driver, and a listener, which never does, hears failures and aborts. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,30 +52,41 @@ void nccl_note_life(struct nccl_state *nccl)
 static bool lock_or_give_up(struct nccl_state *nccl)
 {
     while (pthread_mutex_trylock(&nccl->lock) != 0) {
-        const int64_t since_ms = atomic_load(&nccl->calling_since_ms);
-
-        if (since_ms && hd_clock_now_ms() - since_ms >= NCCL_BLOCKED_MS)
+        if (nccl_is_blocked(nccl, hd_clock_now_ms()))
             return false;
         (void)usleep(ABORT_LOOK_US);
     }
     return true;
 }
 
+/* Each once, whoever else does it. */
+static void abort_joined(struct nccl_state *nccl)
+{
+    const int count = atomic_load(&nccl->joined_count);
+
+    for (int i = 0; i < count; i++) {
+        if (nccl->joined[i].comm && !atomic_exchange(&nccl->joined[i].gone, true))
+            nccl->calls->abort(nccl->joined[i].comm);
+    }
+}
+
+void nccl_add_joined(struct nccl_state *nccl)
+{
+    atomic_fetch_add(&nccl->joined_count, 1);
+    if (atomic_load(&nccl->aborted)) /* beside the call that made it, perhaps */
+        abort_joined(nccl);
+}
+
 void nccl_abort_all(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
     bool locked;
-    int count;
 
     if (atomic_exchange(&nccl->aborted, true))
         return; /* somebody does it */
     hd_comm_side_stand(comm);
     locked = lock_or_give_up(nccl);
-    count = atomic_load(&nccl->joined_count);
-    for (int i = 0; i < count; i++) {
-        if (nccl->joined[i].comm)
-            nccl->calls->abort(nccl->joined[i].comm);
-    }
+    abort_joined(nccl);
     if (locked)
         (void)pthread_mutex_unlock(&nccl->lock);
 }
@@ -110,11 +124,14 @@ static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_n
                                      int64_t *ret_still_ms, uint64_t *ret_launch)
 {
     struct nccl_state *nccl = nccl_of(comm);
+    const uint64_t run = clock->run;
     enum hd_status st = hd_comm_side_look(comm, s, clock, now_ms);
     const bool standing = clock->run < atomic_load(&comm->side->newest[s]);
     const int64_t handing_ms =
         atomic_load(&nccl->handing_on) == (int)s ? atomic_load(&nccl->handing_since_ms) : 0;
 
+    if (clock->run > run && !clock->is_guess)
+        atomic_store(&nccl->moved_ms, now_ms);
     *ret_still_ms = 0;
     *ret_launch = standing ? hd_comm_side_launch(comm->side, s, clock->run + 1)
                            : atomic_load(&nccl->handing_launch);
@@ -150,8 +167,10 @@ static bool look(struct hd_comm *comm, struct hd_comm_side_clock clocks[HD_COMM_
         int64_t still_ms;
         uint64_t launch;
 
+        atomic_store(&nccl->asking_since_ms, now_ms);
         st = look_at_stream(comm, (enum hd_comm_stream_name)s, &clocks[s], now_ms, &still_ms,
                             &launch);
+        atomic_store(&nccl->asking_since_ms, 0);
         if (st) {
             nccl_abort(comm, st, hd_err_message());
             return false;
@@ -197,25 +216,58 @@ static void *watch(void *arg)
     return NULL;
 }
 
+/* False: there is a failure, and everything is aborted. */
+static bool listen(struct hd_comm *comm)
+{
+    struct nccl_state *nccl = nccl_of(comm);
+    const int64_t since_ms = atomic_load(&nccl->asking_since_ms);
+    const int64_t asked_ms = since_ms ? hd_clock_now_ms() - since_ms : 0;
+    char text[HD_COMM_REASON_MAX];
+
+    if (nccl_has_failed(comm)) {
+        nccl_abort_all(comm);
+        return false;
+    }
+    if (asked_ms < atomic_load(&comm->deadline_ms) + NCCL_GRACE_MS)
+        return true;
+    (void)snprintf(text, sizeof text,
+                   "the driver of rank %d's device has not answered for %lld ms; see the log of "
+                   "the kernel on its node",
+                   comm->rank, (long long)asked_ms);
+    nccl_abort(comm, HD_TIMEOUT, text);
+    return false;
+}
+
+static void *keep_listening(void *arg)
+{
+    struct hd_comm *comm = arg;
+
+    while (wait_a_look(nccl_of(comm)) && listen(comm))
+        ;
+    return NULL;
+}
+
 enum hd_status nccl_start_watchdog(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
-    const int error = pthread_create(&nccl->watchdog, NULL, watch, comm);
+    int error = pthread_create(&nccl->watchdog, NULL, watch, comm);
 
-    if (error)
-        return hd_err(HD_LIMIT, "nccl: cannot start the watchdog: %s", strerror(error));
-    nccl->watching = true;
-    return HD_OK;
+    nccl->watching = !error;
+    if (!error)
+        error = pthread_create(&nccl->listener, NULL, keep_listening, comm);
+    nccl->listening = !error;
+    return error ? hd_err(HD_LIMIT, "nccl: cannot start the watchdog: %s", strerror(error)) : HD_OK;
 }
 
 void nccl_stop_watchdog(struct nccl_state *nccl)
 {
-    if (!nccl->watching)
-        return;
     (void)pthread_mutex_lock(&nccl->stop_lock);
     nccl->stop = true;
-    (void)pthread_cond_signal(&nccl->stop_cond);
+    (void)pthread_cond_broadcast(&nccl->stop_cond);
     (void)pthread_mutex_unlock(&nccl->stop_lock);
-    (void)pthread_join(nccl->watchdog, NULL);
-    nccl->watching = false;
+    if (nccl->listening)
+        (void)pthread_join(nccl->listener, NULL);
+    if (nccl->watching)
+        (void)pthread_join(nccl->watchdog, NULL);
+    nccl->listening = nccl->watching = false;
 }

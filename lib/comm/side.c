@@ -135,6 +135,14 @@ static enum hd_status find_next(const struct hd_comm_side *side, enum hd_comm_st
     return st;
 }
 
+static void note_seen(struct hd_comm_side *side, enum hd_comm_stream_name stream, uint64_t ticket)
+{
+    uint64_t seen = atomic_load(&side->seen[stream]);
+
+    while (seen < ticket && !atomic_compare_exchange_weak(&side->seen[stream], &seen, ticket))
+        ;
+}
+
 enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name stream,
                                  struct hd_comm_side_clock *clock, int64_t now_ms)
 {
@@ -155,6 +163,8 @@ enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name 
         clock->is_guess = false;
         clock->still_since_ms = now_ms;
     }
+    if (!clock->is_guess)
+        note_seen(side, stream, clock->run);
     /* Behind a guess an older one may stand, for which compute waits that `next` follows. */
     place = next % SIDE_FOLLOWED;
     if (!st && !clock->is_guess && atomic_load(&side->followed_by[stream][place]) == next)
@@ -181,8 +191,11 @@ void hd_comm_side_stand(struct hd_comm *comm)
 {
     struct hd_comm_side *side = comm->side;
 
-    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++)
-        side->stood[s] = next_now(side, (enum hd_comm_stream_name)s);
+    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
+        const uint64_t seen = atomic_load(&side->seen[s]);
+
+        side->stood[s] = seen < atomic_load(&side->newest[s]) ? seen + 1 : 0;
+    }
     atomic_store(&side->ending, true);
 }
 
@@ -197,6 +210,7 @@ void hd_comm_side_tell(struct hd_comm_stream *stream, uint64_t ticket)
     struct hd_comm_side *side = stream->comm->side;
     uint64_t *told = &side->told[stream->name];
 
+    note_seen(side, stream->name, ticket);
     if (ticket > SIDE_EVENTS && *told < ticket - SIDE_EVENTS)
         *told = ticket - SIDE_EVENTS;
     for (; *told < ticket; (*told)++)

@@ -27,7 +27,8 @@ struct hd_comm_side {
      * the host */
     _Atomic uint64_t launches[HD_COMM_STREAM_COUNT][SIDE_EVENTS], newest[HD_COMM_STREAM_COUNT];
     _Atomic(struct hd_comm_group *) groups[HD_COMM_STREAM_COUNT][SIDE_EVENTS]; /* NULL: no launch */
-    uint64_t told[HD_COMM_STREAM_COUNT]; /* the flight record knows that these have run */
+    uint64_t told[HD_COMM_STREAM_COUNT];         /* the flight record knows that these have run */
+    _Atomic uint64_t seen[HD_COMM_STREAM_COUNT]; /* and whoever looked, that these have */
     /* where the streams stood when everything was made to end, by ticket; 0: nowhere */
     uint64_t stood[HD_COMM_STREAM_COUNT];
     _Atomic bool ending; /* `stood` is there */
@@ -77,8 +78,9 @@ enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t tic
  * each with a clock of its own. */
 enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name stream,
                                  struct hd_comm_side_clock *clock, int64_t now_ms);
-/* What is to run next on each stream is noted: from then on that is where it stood, though what is
- * aborted ends. Once, before the abort. Any thread. */
+/* What is to run next on each stream, as far as anybody has looked, is noted: from then on that is
+ * where it stood, though what is aborted ends. The device is not asked: its driver may not answer
+ * before the abort. Once, before it. Any thread. */
 void hd_comm_side_stand(struct hd_comm *comm);
 /* The ticket that the device has to run next; 0: none. Any thread. */
 uint64_t hd_comm_side_standing(struct hd_comm *comm, enum hd_comm_stream_name stream);

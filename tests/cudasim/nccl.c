@@ -439,8 +439,32 @@ static void meet_all(struct joined *joined)
 
 /* ---- groups of calls ---- */
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t at_the_end_of_a_thread;
+
+/* A group into which an abort came is never closed. */
+static void leave_group(void *unused)
+{
+    (void)unused;
+    while (grouped) {
+        struct grouped *g = grouped;
+
+        grouped = g->next;
+        free(g->post);
+        free(g);
+    }
+}
+
+static void make_key(void)
+{
+    if (pthread_key_create(&at_the_end_of_a_thread, leave_group))
+        abort();
+}
+
 ncclResult_t ncclGroupStart(void)
 {
+    (void)pthread_once(&once, make_key);
+    (void)pthread_setspecific(at_the_end_of_a_thread, &depth);
     depth++;
     return ncclSuccess;
 }
