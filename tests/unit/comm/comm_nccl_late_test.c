@@ -586,6 +586,7 @@ static void the_first_has_a_device_that_fails(struct rank *self)
     CHECK_OK(self, hd_comm_visible(self->comm, 4096, &base));
     self->base = base;
     CHECK_OK(self, open_world(self, &group));
+    set_deadline_together(self, 60000); /* before anybody hears of a failure */
     if (self->rank == 0) {
         CHECK_OK(self, launch_sum(self, group));
         atomic_store(&device_is_broken, true);

@@ -230,6 +230,14 @@ static void the_death_of_a_rank_ends_the_others(void **state)
     ranks_free(reports);
 }
 
+/* From now on nothing may stand for long; everybody has come so far. */
+static void set_deadline_together(struct rank *self, int64_t deadline_ms)
+{
+    atomic_store(&self->report->mark, 1);
+    wait_for_marks(self->report - self->rank, self->world);
+    hd_comm_set_deadline(self->comm, deadline_ms);
+}
+
 static void all_but_the_last_sum(struct rank *self)
 {
     struct hd_comm_group *group;
@@ -237,8 +245,7 @@ static void all_but_the_last_sum(struct rank *self)
 
     CHECK_OK(self, hd_comm_group(self->comm, "world", everybody, 3, &group));
     CHECK_OK(self, sum_once(self, group, 1, &sum));
-    atomic_store(&self->report->mark, 1);
-    hd_comm_set_deadline(self->comm, 300);
+    set_deadline_together(self, 300);
     if (self->rank < 2) {
         note_end(self, sum_once(self, group, 1, &sum), hd_clock_now_ms());
         return;
@@ -292,8 +299,8 @@ static void all_but_the_last_sum_after_much_else(struct rank *self)
     CHECK_OK(self, sum_once(self, group, 1, &sum));
     CHECK_OK(self, sum_once(self, group, 1, &sum));
     meet_elsewhere(self);
+    set_deadline_together(self, 300);
     if (self->rank < 2) {
-        hd_comm_set_deadline(self->comm, 300);
         note_end(self, sum_once(self, group, 1, &sum), hd_clock_now_ms());
         return;
     }
