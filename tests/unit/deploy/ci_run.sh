@@ -1,0 +1,48 @@
+#!/bin/bash
+# What .ci/run makes of a tests/run that leaves a process behind, with the pipe to .ci/run open.
+set -u
+
+tree=$TMPDIR/tree
+bad=0
+mkdir -p "$tree/.ci" "$tree/deploy" "$tree/tests"
+cp "${HEDDLE_SOURCE_DIR:?}/.ci/run" "$tree/.ci/"
+printf '#!/bin/sh\n' >"$tree/deploy/deps"
+cat >"$tree/tests/run" <<'EOF'
+#!/bin/sh
+sleep 600 &
+echo $! >"$LEFT.part"
+mv "$LEFT.part" "$LEFT"
+[ -z "${STAYS-}" ] || exec sleep 600
+echo '3 passed, 0 failed, 1 skipped'
+EOF
+chmod +x "$tree/deploy/deps" "$tree/tests/run"
+trap 'kill $(cat "$TMPDIR"/left.*) 2>/dev/null' EXIT
+
+check() { # NAME STATUS
+    if [ "$2" = 0 ]; then
+        printf 'ok %s\n' "$1"
+    else
+        printf 'not ok %s:\n' "$1"
+        cat "$TMPDIR/ends" "$TMPDIR/stopped"
+        bad=1
+    fi
+}
+
+LEFT=$TMPDIR/left.1 "$tree/.ci/run" engine >"$TMPDIR/ends" 2>&1 &
+ends=$!
+STAYS=1 LEFT=$TMPDIR/left.2 "$tree/.ci/run" engine >"$TMPDIR/stopped" 2>&1 &
+stopped=$!
+while [ ! -s "$TMPDIR/left.2" ]; do sleep 0.1; done
+kill "$stopped"
+wait "$ends"
+ends_status=$?
+wait "$stopped"
+stopped_status=$?
+left='something that tests/run started has outlived it'
+
+[ $ends_status = 0 ] && kill -0 "$(cat "$TMPDIR/left.1")" && grep -q "^-- engine: $left" "$TMPDIR/ends" &&
+    [ "$(tail -n 1 "$TMPDIR/ends")" = '3 passed, 0 failed, 1 skipped' ]
+check what_outlives_a_stage_is_named_and_not_waited_for $?
+[ $stopped_status = 130 ] && kill -0 "$(cat "$TMPDIR/left.2")" && grep -q "$left" "$TMPDIR/stopped"
+check nor_is_it_behind_an_interrupted_stage $?
+exit $bad
