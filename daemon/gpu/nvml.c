@@ -20,6 +20,7 @@ struct pci {
 
 enum {
     SUCCESS = 0,
+    NOT_SUPPORTED = 3,
     DRIVER_NOT_LOADED = 9,
     GPU_IS_LOST = 15,
     RESET_REQUIRED = 16,
@@ -138,7 +139,7 @@ static void ask_identity(struct query *q)
     char name[TEXT_MAX] = "", uuid[TEXT_MAX] = "";
     struct pci pci = {.domain = 0};
     struct memory memory;
-    int major, minor;
+    int major, minor, result;
 
     if (NEED(q, name, "name", name, sizeof name))
         (void)snprintf(q->gpu->name, sizeof q->gpu->name, "%s", name);
@@ -148,7 +149,9 @@ static void ask_identity(struct query *q)
     hd_gpu_clean(q->gpu->uuid);
     if (ASK(q, pci, "PCI address", &pci))
         format_bus(&pci, q->gpu->bus);
-    if (NEED(q, memory, "memory", &memory)) {
+    /* one that shares the machine's memory has none of its own to tell; the runtime does */
+    result = q->nvml->memory(q->handle, &memory);
+    if (answered(q, "memory", result != NOT_SUPPORTED, result)) {
         q->gpu->memory_bytes = (int64_t)memory.total;
         q->gpu->used_bytes = (int64_t)memory.used;
     }

@@ -1,7 +1,8 @@
 /* nvml: asks the driver's management library what GPUs there are and how they fare.
  *
  * libnvidia-ml.so.1 comes with the driver and is opened when it is wanted; the prototypes are our
- * own (nvml.c). What the library or the GPU does not tell stays unknown; a GPU that fails one that
+ * own (nvml.c). What the library or the GPU does not tell stays unknown, as the memory of one that
+ * shares the machine's; a GPU that fails one that
  * must be answered, or is lost, is still in the list, with that as its problem. Any of these calls
  * may hang when the driver is in a bad way: only a short-lived process with a deadline makes them.
  *

@@ -16,12 +16,14 @@ static void keep_story(char *ret_text, size_t size)
     (void)snprintf(ret_text, size, "%s", hd_err_message());
 }
 
-static bool sees(const struct hd_plugin_gpu *seen, int count, const struct hd_gpu *gpu)
+/* NULL: the runtime does not see it. */
+static const struct hd_plugin_gpu *find(const struct hd_plugin_gpu *seen, int count,
+                                        const struct hd_gpu *gpu)
 {
     for (int i = 0; i < count; i++)
         if (strcmp(seen[i].uuid, gpu->uuid) == 0)
-            return true;
-    return false;
+            return &seen[i];
+    return NULL;
 }
 
 /* One that only the runtime knows: NVML is not there, or hides it. */
@@ -58,8 +60,13 @@ static void ask_plugin(struct hd_gpu_list *list)
     for (int i = 0; i < count; i++)
         if (!hd_gpu_find(list, seen[i].uuid) && list->count < HD_GPU_MAX)
             add_seen(&seen[i], list);
-    for (int64_t i = 0; i < list->count; i++)
-        hd_gpu_judge(&list->gpus[i], st || sees(seen, count, &list->gpus[i]));
+    for (int64_t i = 0; i < list->count; i++) {
+        const struct hd_plugin_gpu *same = find(seen, count, &list->gpus[i]);
+
+        if (same && list->gpus[i].memory_bytes < 0)
+            list->gpus[i].memory_bytes = same->memory_bytes;
+        hd_gpu_judge(&list->gpus[i], st || same);
+    }
     free(seen);
 }
 

@@ -90,5 +90,11 @@ LD_LIBRARY_PATH=$HEDDLE_BUILD_DIR/tests/nvml/whole STANDIN_NVML_UUID=$uuid emula
 check the_plugin_works grep -q '^plug-in  *ok' "$work/doctor"
 check_equal the_gpu_is_seen_by_both "gpu 0 ok Stand-in H100, $uuid" \
     "$(grep '^gpu . *ok' "$work/doctor" | sed -E 's/  +/ /g; s/^(.* ok [^,]*, [^,]*),.*/\1/')"
+# gpus_with WORDS: the list, where the driver says so
+gpus_with() { LD_LIBRARY_PATH=$HEDDLE_BUILD_DIR/tests/nvml/whole STANDIN_NVML_UUID=$uuid STANDIN_NVML=$1 emulated "$HEDDLE_BIN/heddle-worker" gpus; }
+check_equal the_driver_tells_the_memory $((80 << 30)) "$(gpus_with "" | member memory_bytes)"
+check_equal or_the_runtime_where_it_is_shared "$(emulated "$HEDDLE_BIN/heddle-worker" gpus | member memory_bytes)" \
+    "$(gpus_with shared=0 | member memory_bytes)"
+check_equal and_that_is_no_problem "" "$(gpus_with shared=0 | member problem)"
 check_equal and_can_be_used 0 "$(grep -c 'does not see it' "$work/doctor")"
 finish

@@ -100,6 +100,9 @@ static void what_a_gpu_does_not_know_is_no_problem(void **state)
     assert_string_equal(g->problem, "");
     assert_int_equal(g->memory_bytes, INT64_C(80) << 30);
     assert_true(g->temperature_c == -1 && g->ecc == -1 && g->nvlinks == -1 && g->mig == -1);
+    assert_int_equal(ask(NVML_whole, "shared=0"), HD_OK); /* memory is the machine's */
+    assert_string_equal(g->problem, "");
+    assert_true(g->memory_bytes == -1 && g->used_bytes == -1 && g->capability == 90);
     assert_int_equal(ask(NVML_old, ""), HD_OK); /* a library without those functions */
     assert_string_equal(g->problem, "");
     assert_int_equal(g->temperature_c, 41);

@@ -4,6 +4,7 @@
  *   gpus=N     so many, of 80 GiB with 4 NVLinks, the last of which is down (default 1)
  *   init=E     nvmlInit fails with that error      count=E    so does the number of GPUs
  *   lost=I     every question to GPU I fails with 15 (GPU is lost)
+ *   shared=I   GPU I has no memory of its own, and none to tell (3)
  *   deaf=I     GPU I knows no question but the first ones (3, not supported)
  *   rare=E     every GPU answers those with error E
  *   mute=I     not even GPU I's handle can be had
@@ -133,6 +134,8 @@ int nvmlDeviceGetUUID(void *handle, char *text, unsigned size)
 EXPORT int nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory);
 int nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory)
 {
+    if (asked("shared") == index_of(handle))
+        return NOT_SUPPORTED;
     *memory = (struct memory){.total = 80ull << 30, .used = 2ull << 30, .free = 78ull << 30};
     return fate(handle);
 }
