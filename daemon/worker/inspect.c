@@ -157,7 +157,7 @@ int hd_worker_device(int argc, char **argv)
     if (!st) {
         backend->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
         if (f[3].value && backend->device)
-            hd_measure_process(backend, &traits);
+            hd_measure_process(backend, HD_MEASURE_MS, &traits);
         hd_traits_write(&traits, word);
         (void)printf(
             "backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ngloo_bytes %lld\nlibrary "

@@ -1,15 +1,25 @@
 #include "worker/measure.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 extern char **environ;
 
-enum { SIDE = 256, POOL_BYTES = 64 << 20 };
+enum {
+    SIDE = 256,
+    POOL_BYTES = 64 << 20,
+    END_MS = 2000,    /* that the other process has to give all back */
+    KILLED_MS = 1000, /* and to end when it is killed */
+};
 
 static const struct hd_backend_options options = {.threads = 1};
 
@@ -96,25 +106,56 @@ done:
     return true;
 }
 
-void hd_measure_process(const struct hd_backend_table *table, struct hd_traits *traits)
+/* Whether it says a word in time. */
+static bool hears(int out, int timeout_ms)
+{
+    const int64_t end_ms = hd_clock_now_ms() + timeout_ms;
+    struct pollfd p = {out, POLLIN, 0};
+    char byte;
+    int n;
+
+    do {
+        const int64_t left_ms = end_ms - hd_clock_now_ms();
+
+        n = poll(&p, 1, left_ms > 0 ? (int)left_ms : 0);
+    } while (n < 0 && errno == EINTR);
+    return n > 0 && read(out, &byte, 1) == 1;
+}
+
+static bool ends(pid_t pid, int within_ms)
+{
+    const int64_t end_ms = hd_clock_now_ms() + within_ms;
+    pid_t ended;
+
+    while ((ended = waitpid(pid, NULL, WNOHANG)) == 0 && hd_clock_now_ms() < end_ms)
+        (void)usleep(2000);
+    return ended != 0;
+}
+
+void hd_measure_process(const struct hd_backend_table *table, int timeout_ms,
+                        struct hd_traits *traits)
 {
     struct hd_device_memory before, with;
     struct hd_backend *backend;
     int in, out;
+    bool heard;
     pid_t pid;
-    char byte;
 
     if (table->open(&options, &backend))
         return;
     if (!table->device->memory(backend, &before) && start(&pid, &in, &out)) {
-        if (read(out, &byte, 1) == 1 && !table->device->memory(backend, &with)) {
+        heard = hears(out, timeout_ms);
+        if (heard && !table->device->memory(backend, &with)) {
             traits->process_bytes =
                 before.free_bytes > with.free_bytes ? before.free_bytes - with.free_bytes : 0;
             traits->process_measured = true;
         }
         (void)close(in);
         (void)close(out);
-        (void)waitpid(pid, NULL, 0);
+        if (!heard || !ends(pid, END_MS)) {
+            (void)kill(pid, SIGKILL);
+            (void)ends(pid, KILLED_MS);
+        }
     }
     table->close(backend);
 }

@@ -12,9 +12,13 @@
 
 #include "kernels/kernels.h"
 
+enum { HD_MEASURE_MS = 30000 }; /* plenty: opening the device loads all kernels */
+
 /* Sets process_bytes and process_measured of the traits of a table with a device. A failure leaves
- * them as they were: what is assumed. */
-void hd_measure_process(const struct hd_backend_table *table, struct hd_traits *traits);
+ * them as they were: what is assumed. So does a process that has not computed within `timeout_ms`,
+ * in a driver that hangs: it is killed, and left behind where that does not end it. */
+void hd_measure_process(const struct hd_backend_table *table, int timeout_ms,
+                        struct hd_traits *traits);
 
 /* The other process: takes what it takes, writes a line, and goes when its stdin ends. */
 enum hd_status hd_measure_hold(const struct hd_backend_table *table);
