@@ -22,7 +22,8 @@ enum hd_comm_state { /* in step with enum hd_shm_flight_state */
                      HD_COMM_ENTERED,
                      HD_COMM_MOVING,
                      HD_COMM_LEAVING,
-                     HD_COMM_COMPLETE
+                     HD_COMM_COMPLETE,
+                     HD_COMM_STATES
 };
 
 struct hd_comm_op {
@@ -92,13 +93,15 @@ struct hd_comm_bell {
 };
 
 /* One launch on record. All atomic, because others may look while it is written; `launch` is
- * written last and tells whose the rest is. */
+ * written first and last and tells whose the rest is, `state` also tells its own: another thread
+ * moves it on, too. */
 struct hd_comm_flight_slot {
     _Atomic uint64_t launch; /* 0: empty or being written */
     _Atomic uint64_t seq, bytes;
     _Atomic int64_t since_ms;
     _Atomic uint64_t name[2]; /* of the group, HD_COMM_GROUP_NAME_MAX bytes */
-    _Atomic uint32_t kind, stream, state;
+    _Atomic uint64_t state;   /* launch * HD_COMM_STATES + enum hd_comm_state */
+    _Atomic uint32_t kind, stream;
     _Atomic int32_t peer;
 };
 

@@ -1,5 +1,7 @@
 /* flight: writing and reading the flight recorder. A record may be read while it is written, also
- * by another process: `launch` is 0 meanwhile, and tells at the end whose the rest is. */
+ * by another process: `launch` is 0 meanwhile. Whoever reads looks at it before and behind the
+ * rest: each part is written with release, so whoever has read a part that was written anew sees a
+ * `launch` that was, too. */
 #include "comm/flight.h"
 
 #include <inttypes.h>
@@ -16,6 +18,11 @@ _Static_assert((int)HD_FLIGHT_COMPLETE == (int)HD_COMM_COMPLETE, "states of ops 
 static struct hd_comm_flight_slot *slot_of(struct hd_comm_flight *flight, uint64_t launch)
 {
     return &flight->slots[launch % HD_FLIGHT_MAX];
+}
+
+static uint64_t state_of(uint64_t launch, enum hd_comm_state state)
+{
+    return launch * HD_COMM_STATES + (uint64_t)state;
 }
 
 /* ---- how far in each group ---- */
@@ -69,17 +76,17 @@ void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_o
 
     memcpy(name, op->group->name, sizeof name);
     atomic_store(&slot->launch, 0); /* while it is written it is nobody's */
-    atomic_store_explicit(&slot->seq, op->seq, memory_order_relaxed);
+    atomic_store_explicit(&slot->seq, op->seq, memory_order_release);
     atomic_store_explicit(&slot->bytes, (uint64_t)op->count * hd_dtype_size(op->dtype),
-                          memory_order_relaxed);
-    atomic_store_explicit(&slot->name[0], name[0], memory_order_relaxed);
-    atomic_store_explicit(&slot->name[1], name[1], memory_order_relaxed);
-    atomic_store_explicit(&slot->kind, (uint32_t)op->kind, memory_order_relaxed);
-    atomic_store_explicit(&slot->stream, (uint32_t)stream->name, memory_order_relaxed);
+                          memory_order_release);
+    atomic_store_explicit(&slot->name[0], name[0], memory_order_release);
+    atomic_store_explicit(&slot->name[1], name[1], memory_order_release);
+    atomic_store_explicit(&slot->kind, (uint32_t)op->kind, memory_order_release);
+    atomic_store_explicit(&slot->stream, (uint32_t)stream->name, memory_order_release);
     atomic_store_explicit(&slot->peer, op->peer < 0 ? -1 : op->group->members[op->peer],
-                          memory_order_relaxed);
-    atomic_store_explicit(&slot->state, HD_COMM_QUEUED, memory_order_relaxed);
-    atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_relaxed);
+                          memory_order_release);
+    atomic_store_explicit(&slot->state, state_of(op->launch, HD_COMM_QUEUED), memory_order_release);
+    atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_release);
     atomic_store(&slot->launch, op->launch);
     atomic_store(&flight->newest, op->launch);
 }
@@ -93,11 +100,12 @@ void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
     if (state == HD_COMM_ENTERED && op->kind != HD_COMM_SEND && op->kind != HD_COMM_RECV)
         hd_comm_note_entered(&flight->entered, op->group->name, op->seq);
     if (atomic_load_explicit(&slot->launch, memory_order_relaxed) == op->launch) {
-        atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_relaxed);
-        if (state == HD_COMM_COMPLETE && op->group->comm->side)
-            atomic_store_explicit(&slot->state, HD_COMM_MOVING, memory_order_release);
-        else
-            atomic_store_explicit(&slot->state, (uint32_t)state, memory_order_release);
+        const bool runs_later = state == HD_COMM_COMPLETE && op->group->comm->side;
+
+        atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_release);
+        atomic_store_explicit(&slot->state,
+                              state_of(op->launch, runs_later ? HD_COMM_MOVING : state),
+                              memory_order_release);
     }
     if (state == HD_COMM_COMPLETE)
         op->group->counts[op->kind].calls++;
@@ -106,26 +114,35 @@ void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
 void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
 {
     struct hd_comm_flight_slot *slot = slot_of(flight, launch);
+    uint64_t state = atomic_load(&slot->state);
 
-    if (launch == 0 || atomic_load(&slot->launch) != launch)
+    if (launch == 0)
         return;
-    atomic_store_explicit(&slot->since_ms, hd_clock_now_ms(), memory_order_relaxed);
-    atomic_store_explicit(&slot->state, HD_COMM_COMPLETE, memory_order_release);
+    while (state / HD_COMM_STATES == launch) { /* its owner may give the slot to another */
+        if (atomic_compare_exchange_weak(&slot->state, &state,
+                                         state_of(launch, HD_COMM_COMPLETE))) {
+            atomic_store(&slot->since_ms, hd_clock_now_ms());
+            break;
+        }
+    }
 }
 
 /* ---- reading ---- */
 
-static void read_slot(const struct hd_comm_flight_slot *slot, struct hd_flight_record *ret_record)
+/* False: somebody has written here meanwhile. */
+static bool read_slot(const struct hd_comm_flight_slot *slot, uint64_t launch,
+                      struct hd_flight_record *ret_record)
 {
+    const bool is_begun = atomic_load(&slot->launch) == launch;
     const uint64_t name[2] = {atomic_load(&slot->name[0]), atomic_load(&slot->name[1])};
 
     *ret_record = (struct hd_flight_record){
-        .launch = atomic_load(&slot->launch),
+        .launch = launch,
         .seq = atomic_load(&slot->seq),
         .bytes = atomic_load(&slot->bytes),
         .since_ms = atomic_load(&slot->since_ms),
         .peer = atomic_load(&slot->peer),
-        .state = (enum hd_flight_state)atomic_load(&slot->state),
+        .state = (enum hd_flight_state)(atomic_load(&slot->state) % HD_COMM_STATES),
     };
     (void)snprintf(ret_record->kind, sizeof ret_record->kind, "%s",
                    hd_comm_kind_name((enum hd_comm_kind)atomic_load(&slot->kind)));
@@ -133,6 +150,7 @@ static void read_slot(const struct hd_comm_flight_slot *slot, struct hd_flight_r
                    hd_comm_stream_text((enum hd_comm_stream_name)atomic_load(&slot->stream)));
     memcpy(ret_record->group, name, sizeof name);
     ret_record->group[sizeof ret_record->group - 1] = '\0';
+    return is_begun && atomic_load(&slot->launch) == launch;
 }
 
 int hd_comm_flight_read(const struct hd_comm_flight *flight,
@@ -145,8 +163,7 @@ int hd_comm_flight_read(const struct hd_comm_flight *flight,
     for (; launch <= newest; launch++) {
         const struct hd_comm_flight_slot *slot = &flight->slots[launch % HD_FLIGHT_MAX];
 
-        read_slot(slot, &ret_records[count]);
-        if (ret_records[count].launch == launch) /* else a living rank is just writing here */
+        if (read_slot(slot, launch, &ret_records[count])) /* else a living rank is writing here */
             count++;
     }
     return count;

@@ -31,7 +31,7 @@
 enum {
     SHM_RING = 16,   /* collectives of one group under way at once (several streams) */
     SHM_OUTBOX = 32, /* sends from one rank to another under way at once */
-    SHM_VERSION = 4,
+    SHM_VERSION = 5,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
 

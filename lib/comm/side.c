@@ -135,6 +135,16 @@ static enum hd_status find_next(const struct hd_comm_side *side, enum hd_comm_st
     return st;
 }
 
+/* The launch of a ticket that has run; 0: none. Its place is given to the next one before `newest`
+ * says so, so the last that has it may not be asked. */
+static uint64_t launch_of(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
+                          uint64_t ticket)
+{
+    const uint64_t launch = atomic_load(&side->launches[stream][ticket % SIDE_EVENTS]);
+
+    return atomic_load(&side->newest[stream]) + 1 < ticket + SIDE_EVENTS ? launch : 0;
+}
+
 static void note_seen(struct hd_comm_side *side, enum hd_comm_stream_name stream, uint64_t ticket)
 {
     uint64_t seen = atomic_load(&side->seen[stream]);
@@ -158,8 +168,7 @@ enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name 
         clock->still_since_ms = now_ms;
     }
     for (; clock->run + 1 < next; clock->run++) {
-        hd_comm_flight_ended(comm->flight,
-                             atomic_load(&side->launches[stream][(clock->run + 1) % SIDE_EVENTS]));
+        hd_comm_flight_ended(comm->flight, launch_of(side, stream, clock->run + 1));
         clock->is_guess = false;
         clock->still_since_ms = now_ms;
     }

@@ -524,6 +524,91 @@ static void a_hang_has_its_deadline_however_far_the_host_is_ahead(void **state)
     ranks_free(reports);
 }
 
+static _Thread_local struct rank *runs_ahead; /* at the next look; NULL: nobody */
+static struct hd_comm_group *alone;
+static struct hd_stream *gated;
+
+/* While a watcher looks at the first ends the owner gives their places to others. */
+static enum hd_status event_done_and_run_ahead(struct hd_event *event, bool *ret_done)
+{
+    const enum hd_status st = ranks_device()->device->event_done(event, ret_done);
+    struct rank *self = runs_ahead;
+    struct hd_comm_stream *stream;
+
+    if (st || !self)
+        return st;
+    runs_ahead = NULL;
+    stream = reduce_stream(self);
+    if (hd_comm_follow(stream, gated))
+        return hd_err(HD_INTERNAL, "%s", hd_err_message());
+    for (int i = 0; i < SIDE_EVENTS; i++) {
+        if (hd_comm_barrier(alone, stream))
+            return hd_err(HD_INTERNAL, "%s", hd_err_message());
+    }
+    return HD_OK;
+}
+
+static void the_first_runs_ahead_of_a_look(struct rank *self)
+{
+    struct hd_device_table calls = *self->table->device;
+    struct hd_backend_table table = *self->table;
+    struct hd_comm_device device = {&table, self->backend, true};
+    struct hd_comm_side_clock clock = {0};
+    struct hd_flight_record records[HD_FLIGHT_MAX];
+    struct hd_comm *host, *outer = self->comm;
+    struct hd_sim_record *gate;
+    struct hd_shm_control *control;
+    uint64_t seen;
+    int count, ran = 0;
+
+    CHECK_OK(self, hd_shm_control_new(1, &control));
+    calls.event_done = event_done_and_run_ahead;
+    table.device = &calls;
+    CHECK_OK(self, hd_comm_open_shm(hd_shm_control_fd(control), hd_shm_control_rank_fds(control), 0,
+                                    1, 60000, &host));
+    CHECK_OK(self,
+             hd_comm_open_nccl(host, &device, &(struct hd_comm_nccl_options){.deadline_ms = 60000},
+                               &self->comm));
+    CHECK_OK(self, hd_comm_group(self->comm, "alone", everybody, 1, &alone));
+    CHECK_OK(self, self->table->stream_open(self->backend, HD_STREAM_FOR_COMPUTE, &gated));
+    gate = hd_sim_gate_new();
+    hd_sim_streams_lock();
+    CHECK(self, hd_sim_enqueue_behind(((struct hd_cuda_stream *)gated)->handle, gate, NULL, NULL,
+                                      NULL) == cudaSuccess);
+    hd_sim_streams_unlock();
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(self, hd_comm_barrier(alone, reduce_stream(self)));
+    CHECK_OK(self, wait_for_it(self));
+    seen = self->comm->launches;
+    runs_ahead = self;
+    CHECK_OK(self, hd_comm_side_look(self->comm, HD_COMM_STREAM_REDUCE, &clock, 1000));
+    count = hd_comm_flight_read(self->comm->flight, records);
+    for (int i = 0; i < count; i++)
+        ran += records[i].launch > seen && records[i].state == HD_FLIGHT_COMPLETE;
+    hd_sim_streams_lock();
+    hd_sim_gate_set(gate, true);
+    hd_sim_streams_unlock();
+    CHECK(self, self->comm->launches == seen + SIDE_EVENTS);
+    CHECK(self, count == HD_FLIGHT_MAX);
+    CHECK(self, ran == 0);
+    CHECK_OK(self, wait_for_it(self));
+    hd_comm_free(self->comm);
+    self->comm = outer;
+    self->table->stream_close(gated);
+    hd_sim_streams_lock();
+    hd_sim_gate_release(gate);
+    hd_sim_streams_unlock();
+    hd_shm_control_free(control);
+}
+
+static void a_launch_is_not_told_as_run_for_another_that_had_its_place(void **state)
+{
+    const struct ranks ranks = {.world = 1, .body = the_first_runs_ahead_of_a_look};
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+}
+
 /* ---- the end of an endpoint ---- */
 
 /* For the host its sum is complete; then it is freed (ranks.c). */
@@ -627,6 +712,7 @@ int main(void)
         cmocka_unit_test(a_death_ends_the_wait_for_counts),
         cmocka_unit_test(the_deadline_does_not_count_compute_before_a_collective),
         cmocka_unit_test(a_hang_has_its_deadline_however_far_the_host_is_ahead),
+        cmocka_unit_test(a_launch_is_not_told_as_run_for_another_that_had_its_place),
         cmocka_unit_test(the_end_of_an_endpoint_waits_for_peers_with_a_deadline),
         cmocka_unit_test(a_failing_device_is_told_at_once_with_its_story),
     };
