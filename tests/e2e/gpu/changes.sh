@@ -106,4 +106,27 @@ for job in "${jobs[0]}" "${jobs[1]}" "$queued" "$last"; do
     heddle cancel "$job" >/dev/null
     check "job_${job}_can_be_cancelled" await 60 state_is "$job" cancelled
 done
+
+# a node without GPUs has a job on its cores; heddled is started again, and they turn up
+start_late() {
+    FAKE_GPUS=$work/late.driver "$HEDDLE_BIN/heddled" --state-dir "$work/late" --node-name late \
+        --worker "$HEDDLE_BUILD_DIR/tests/fake_worker" >>"$work/late.log" 2>&1 &
+    node_pids[late]=$!
+}
+gives_no_more() { heddle nodes | grep -q 'device 0: --devices auto gives it no more'; }
+driver_says && mv "$work/driver" "$work/late.driver"
+start_late
+check a_node_of_cores_joins await 60 node_is late ready
+cores=$(submit "$file" --set resources.device=cpu --set resources.devices=1)
+check it_has_a_job await 60 state_is "$cores" running
+kill -KILL "${node_pids[late]}"
+wait "${node_pids[late]}" 2>/dev/null
+driver_says 7 8 && mv "$work/driver" "$work/late.driver"
+start_late
+check its_cores_are_held await 60 gives_no_more
+check_equal its_job_goes_on "running 1" "$(state_of "$cores") $(heddle show "$cores" -o json | member attempt)"
+heddle cancel "$cores" >/dev/null
+check until_it_is_over await 60 eval '! gives_no_more'
+check_equal it_was_not_lost cancelled "$(state_of "$cores")"
+check_equal and_the_node_has_gpus 2 "$(heddle nodes -o jsonl | grep -F '"name":"late"' | grep -o '"uuid":"GPU-[78]"' | wc -l)"
 finish
