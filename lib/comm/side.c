@@ -104,6 +104,8 @@ enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t tic
 
     atomic_store(&side->groups[stream->name][ticket % SIDE_EVENTS], op->group);
     atomic_store(&side->launches[stream->name][ticket % SIDE_EVENTS], op->launch);
+    atomic_store(&side->after[stream->name][ticket % SIDE_EVENTS],
+                 op->kind == HD_COMM_AFTER ? (uint8_t)(op->other->name + 1) : 0);
     atomic_store(&side->newest[stream->name], ticket);
     return st;
 }
@@ -153,13 +155,55 @@ static void note_seen(struct hd_comm_side *side, enum hd_comm_stream_name stream
         ;
 }
 
+/* Whether a ticket waits for another stream, and for which. */
+static bool find_other(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
+                       uint64_t ticket, enum hd_comm_stream_name *ret_other)
+{
+    const uint8_t after = ticket <= atomic_load(&side->newest[stream])
+                              ? atomic_load(&side->after[stream][ticket % SIDE_EVENTS])
+                              : 0;
+
+    if (after)
+        *ret_other = (enum hd_comm_stream_name)(after - 1);
+    return after;
+}
+
+/* What `next` waits for. *ret_followed: the compute is done that it follows, or that is followed by
+ * what it waits for. *ret_others changes when something runs that it waits for. */
+static enum hd_status follow_waits(struct hd_comm_side *side, enum hd_comm_stream_name stream,
+                                   uint64_t next, bool *ret_followed, uint64_t *ret_others)
+{
+    enum hd_status st = HD_OK;
+
+    *ret_followed = true;
+    *ret_others = 0;
+    for (int n = 0; n < HD_COMM_STREAM_COUNT; n++) {
+        const uint64_t place = next % SIDE_FOLLOWED;
+        uint64_t seen, newest;
+
+        if (atomic_load(&side->followed_by[stream][place]) == next)
+            st = hd_comm_side_calls(side)->event_done(side->followed[stream][place], ret_followed);
+        if (st || !*ret_followed || !find_other(side, stream, next, &stream))
+            return st;
+        seen = atomic_load(&side->seen[stream]);
+        newest = atomic_load(&side->newest[stream]);
+        st = find_next(side, stream, seen, newest, &next);
+        if (st)
+            return st;
+        if (newest - seen <= SIDE_EVENTS) /* else it is a guess */
+            note_seen(side, stream, next - 1);
+        *ret_others += next;
+    }
+    return HD_OK;
+}
+
 enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name stream,
                                  struct hd_comm_side_clock *clock, int64_t now_ms)
 {
     struct hd_comm_side *side = comm->side;
     const uint64_t newest = atomic_load(&side->newest[stream]);
-    bool followed = true;
-    uint64_t next, place;
+    uint64_t next, others;
+    bool followed;
     enum hd_status st = find_next(side, stream, clock->run, newest, &next);
 
     if (newest > SIDE_EVENTS && clock->run < newest - SIDE_EVENTS) {
@@ -175,12 +219,23 @@ enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name 
     if (!clock->is_guess)
         note_seen(side, stream, clock->run);
     /* Behind a guess an older one may stand, for which compute waits that `next` follows. */
-    place = next % SIDE_FOLLOWED;
-    if (!st && !clock->is_guess && atomic_load(&side->followed_by[stream][place]) == next)
-        st = hd_comm_side_calls(side)->event_done(side->followed[stream][place], &followed);
-    if (!followed)
+    if (st || clock->is_guess)
+        return st;
+    st = follow_waits(side, stream, next, &followed, &others);
+    if (!followed || others != clock->others)
         clock->still_since_ms = now_ms;
+    clock->others = others;
     return st;
+}
+
+uint64_t hd_comm_side_launch(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
+                             uint64_t ticket)
+{
+    for (int n = 0; n < HD_COMM_STREAM_COUNT && find_other(side, stream, ticket, &stream); n++)
+        ticket = atomic_load(&side->seen[stream]) + 1;
+    return ticket <= atomic_load(&side->newest[stream])
+               ? atomic_load(&side->launches[stream][ticket % SIDE_EVENTS])
+               : 0;
 }
 
 /* A device that fails stands, too; this thread's story may be of something else. */

@@ -27,6 +27,8 @@ struct hd_comm_side {
      * the host */
     _Atomic uint64_t launches[HD_COMM_STREAM_COUNT][SIDE_EVENTS], newest[HD_COMM_STREAM_COUNT];
     _Atomic(struct hd_comm_group *) groups[HD_COMM_STREAM_COUNT][SIDE_EVENTS]; /* NULL: no launch */
+    /* of an operation that waits for another stream: that stream + 1; else 0 */
+    _Atomic uint8_t after[HD_COMM_STREAM_COUNT][SIDE_EVENTS];
     uint64_t told[HD_COMM_STREAM_COUNT];         /* the flight record knows that these have run */
     _Atomic uint64_t seen[HD_COMM_STREAM_COUNT]; /* and whoever looked, that these have */
     /* where the streams stood when everything was made to end, by ticket; 0: nowhere */
@@ -37,6 +39,7 @@ struct hd_comm_side {
 /* How far one thread has seen a stream of the device come. */
 struct hd_comm_side_clock {
     uint64_t run;           /* the ticket that has run last */
+    uint64_t others;        /* where the streams stand that it waits for, summed up; 0: for none */
     int64_t still_since_ms; /* nothing has moved, and what is next waits for no compute of ours */
     bool is_guess;          /* `run` is too old to be asked about: it may not have run */
 };
@@ -57,12 +60,10 @@ static inline struct hd_stream *hd_comm_side_stream(const struct hd_comm_op *op)
     return op->stream->comm->side->streams[op->stream->name];
 }
 
-/* The launch of a ticket that has ended for the host; not older than SIDE_EVENTS. */
-static inline uint64_t hd_comm_side_launch(const struct hd_comm_side *side,
-                                           enum hd_comm_stream_name stream, uint64_t ticket)
-{
-    return atomic_load(&side->launches[stream][ticket % SIDE_EVENTS]);
-}
+/* The launch that stands where this ticket does, which has ended for the host and is not older than
+ * SIDE_EVENTS: its own, or that of another stream which it waits for; 0: it is not known. */
+uint64_t hd_comm_side_launch(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
+                             uint64_t ticket);
 
 /* What comm.c and progress.c ask when an endpoint has a side. Tickets are complete for the host.
  * A stream of the device is opened when its stream is first used: a backend's first stream is for

@@ -9,7 +9,7 @@
 
 enum { WHAT_MAX = 160, WHO_MAX = 320 };
 
-/* The record of a launch, or of the operation at a place in the order of a group (launch 0). */
+/* The record of a launch (group NULL), or of the operation at a place in the order of a group. */
 static bool find_record(const struct hd_comm_flight *flight, uint64_t launch, const char *group,
                         uint64_t seq, struct hd_flight_record *ret_record)
 {
@@ -19,7 +19,7 @@ static bool find_record(const struct hd_comm_flight *flight, uint64_t launch, co
     for (int i = 0; i < count; i++) {
         const struct hd_flight_record *r = &records[i];
 
-        if (launch ? r->launch == launch
+        if (!group ? r->launch == launch
                    : r->seq == seq && strcmp(r->group, group) == 0 &&
                          strcmp(r->kind, "send") != 0 && strcmp(r->kind, "recv") != 0) {
             *ret_record = *r;
@@ -93,6 +93,10 @@ void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_te
     struct hd_comm_group *group;
     char what[WHAT_MAX], who[WHO_MAX] = "";
 
+    if (launch == 0) {
+        (void)snprintf(ret_text, size_bytes, "an operation that waits for another stream");
+        return;
+    }
     if (!find_record(comm->flight, launch, NULL, 0, &record)) {
         group = find_group_of(comm->side, launch);
         if (group)

@@ -149,6 +149,40 @@ static void who_stands_on_the_device_names_what_it_stands_in_and_who_is_behind(v
     ranks_free(reports);
 }
 
+/* Another stream waits for the sum, and its owner for that. */
+static void all_but_the_last_wait_for_who_waits_for_a_sum(struct rank *self)
+{
+    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    struct hd_comm_group *group;
+
+    CHECK_OK(self, open_world(self, &group));
+    if (self->rank < LAST) {
+        CHECK_OK(self, launch_sum(self, group));
+        CHECK_OK(self,
+                 hd_comm_after(pipeline, reduce_stream(self), hd_comm_record(reduce_stream(self))));
+    }
+    set_deadline_together(self, SHORT_MS);
+    if (self->rank == LAST) {
+        wait_for_a_failure(self);
+        return;
+    }
+    note_end(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)), hd_clock_now_ms());
+}
+
+static void a_stream_that_waits_for_another_stands_where_that_does(void **state)
+{
+    const struct ranks ranks = {.world = WORLD,
+                                .body = all_but_the_last_wait_for_who_waits_for_a_sum};
+    struct report *reports = ranks_run(&ranks, false);
+
+    (void)state;
+    assert_all_ended(reports, HD_TIMEOUT);
+    for (int r = 0; r < WORLD; r++)
+        assert_says(&reports[r], "it is in all_reduce #2 of group world (4 B), moving on stream "
+                                 "reduce; ");
+    ranks_free(reports);
+}
+
 /* The sum stands on the device while the first two meet elsewhere, until no record has it. */
 static void all_but_the_last_sum_and_go_on(struct rank *self)
 {
@@ -451,6 +485,11 @@ static void a_sum_waits_for_long_compute(struct rank *self)
     hd_sim_streams_unlock();
     CHECK_OK(self, hd_comm_follow(reduce_stream(self), stream));
     CHECK_OK(self, launch_sum(self, group));
+    if (self->arg) { /* so does another stream, for the sum */
+        CHECK_OK(self, hd_comm_after(hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE),
+                                     reduce_stream(self), hd_comm_record(reduce_stream(self))));
+        CHECK_OK(self, hd_comm_poll(self->comm));
+    }
     hd_comm_set_deadline(self->comm, SHORT_MS);
     atomic_store(&self->report->mark, 1);
     CHECK_OK(self, wait_for_it(self));
@@ -479,6 +518,17 @@ static void the_deadline_does_not_count_compute_before_a_collective(void **state
 {
     const struct ranks ranks = {.world = WORLD,
                                 .body = a_sum_waits_for_long_compute,
+                                .parent = compute_takes_longer_than_the_deadline};
+
+    (void)state;
+    ranks_free(ranks_run(&ranks, false));
+}
+
+static void nor_for_a_stream_that_waits_for_that_collective(void **state)
+{
+    const struct ranks ranks = {.world = WORLD,
+                                .body = a_sum_waits_for_long_compute,
+                                .arg = "another stream",
                                 .parent = compute_takes_longer_than_the_deadline};
 
     (void)state;
@@ -702,6 +752,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_stands_on_the_device_names_what_it_stands_in_and_who_is_behind),
+        cmocka_unit_test(a_stream_that_waits_for_another_stands_where_that_does),
         cmocka_unit_test(who_is_behind_is_known_when_the_records_of_the_others_are_overwritten),
         cmocka_unit_test(a_send_that_nobody_receives_names_its_peer),
         cmocka_unit_test(who_launched_something_else_is_named),
@@ -711,6 +762,7 @@ int main(void)
         cmocka_unit_test(the_wait_for_counts_has_a_deadline),
         cmocka_unit_test(a_death_ends_the_wait_for_counts),
         cmocka_unit_test(the_deadline_does_not_count_compute_before_a_collective),
+        cmocka_unit_test(nor_for_a_stream_that_waits_for_that_collective),
         cmocka_unit_test(a_hang_has_its_deadline_however_far_the_host_is_ahead),
         cmocka_unit_test(a_launch_is_not_told_as_run_for_another_that_had_its_place),
         cmocka_unit_test(the_end_of_an_endpoint_waits_for_peers_with_a_deadline),
