@@ -66,6 +66,20 @@ static enum hd_status fill_command(struct sup *sup, const struct sup_rank *rank,
     return HD_OK;
 }
 
+void sup_warn_of_environment(const struct sup *sup)
+{
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+
+    if (sup->options.gpu_count && sup->options.world > 1 && loading &&
+        strcmp(loading, "EAGER") != 0)
+        hd_log(HD_LOG_WARN,
+               "CUDA_MODULE_LOADING is %s in this environment, and %" PRId64
+               " ranks take part: a kernel "
+               "that is loaded late waits for the device to be idle, and so for ever if a "
+               "collective runs there that waits for this rank; unset it, or say EAGER",
+               loading, sup->options.world);
+}
+
 /* In the child: a rank sees one GPU, which is its device 0 (daemon/supervisor/supervisor.h). What a
  * person has set of the rest stays. */
 static bool show_gpu(const struct sup *sup, const struct sup_rank *rank)

@@ -517,6 +517,7 @@ void sup_run(struct sup *sup)
     int64_t before_ms, now_ms = hd_clock_now_ms();
     int left = 1;
 
+    sup_warn_of_environment(sup);
     for (int i = 0; i < sup->options.rank_count && !sup->ending; i++)
         if (sup_start_rank(sup, &sup->ranks[i]))
             sup_begin_end(sup, HD_LINK_CAUSE_LAUNCH_FAILED, sup->ranks[i].rank, true, "%s",

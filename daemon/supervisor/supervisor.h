@@ -134,6 +134,9 @@ void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bo
 /* ---- ranks.c: processes ---- */
 
 enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank);
+/* Of what a person has set for ranks on GPUs and several of them may hang with; before they start.
+ */
+void sup_warn_of_environment(const struct sup *sup);
 void sup_reap(struct sup *sup); /* after SIGCHLD */
 void sup_signal_ranks(struct sup *sup, int signal);
 bool sup_all_exited(const struct sup *sup);

@@ -1,4 +1,5 @@
 /* The real supervisor over fake workers: what it records, whom it blames, what it leaves behind. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -76,6 +77,52 @@ static void a_rank_sees_its_own_gpu(void **state)
     assert_non_null(strstr(log, "sees GPU-a, modules LAZY, order 1\n"));
     free(log);
     bench_done(&bench);
+}
+
+/* What the supervisor says of `ranks` on GPUs where modules are loaded so; free it. */
+static char *said_of_modules(const char *loading, int ranks)
+{
+    const int saved = dup(STDERR_FILENO);
+    struct hd_text text = {0};
+    struct bench bench;
+    char path[256];
+    int fd;
+
+    bench_init(&bench);
+    (void)snprintf(path, sizeof path, "%s/said", bench.run_dir);
+    fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_true(saved >= 0 && fd >= 0);
+    assert_int_equal(setenv("CUDA_MODULE_LOADING", loading, 1), 0);
+    assert_int_equal(setenv("HEDDLE_LOG", "warn", 1), 0);
+    (void)fflush(stderr);
+    (void)dup2(fd, STDERR_FILENO);
+    bench_start(&bench, ranks, "--gpus", ranks == 2 ? "GPU-b,GPU-a" : "GPU-a", NULL);
+    (void)dup2(saved, STDERR_FILENO);
+    assert_int_equal(unsetenv("HEDDLE_LOG"), 0);
+    assert_int_equal(unsetenv("CUDA_MODULE_LOADING"), 0);
+    (void)close(saved);
+    (void)close(fd);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    assert_int_equal(hd_file_read(path, 1 << 20, &text), HD_OK);
+    bench_done(&bench);
+    return text.data;
+}
+
+static void late_modules_beside_peers_are_warned_of(void **state)
+{
+    static const struct {
+        const char *loading;
+        int ranks;
+        bool warned;
+    } cases[] = {{"LAZY", 2, true}, {"EAGER", 2, false}, {"LAZY", 1, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char *said = said_of_modules(cases[i].loading, cases[i].ranks);
+
+        assert_int_equal(said && strstr(said, "CUDA_MODULE_LOADING is LAZY"), cases[i].warned);
+        free(said);
+    }
 }
 
 /* One rank has no peer whose collectives spin: nothing is loaded before it is needed. */
@@ -562,6 +609,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_finish_complete_the_attempt),
         cmocka_unit_test(a_rank_sees_its_own_gpu),
+        cmocka_unit_test(late_modules_beside_peers_are_warned_of),
         cmocka_unit_test(a_lone_rank_loads_kernels_when_they_are_needed),
         cmocka_unit_test(a_rank_that_dies_ends_its_peers_and_is_named),
         cmocka_unit_test(a_status_other_than_zero_is_a_failure),
