@@ -28,7 +28,7 @@
 #include "base/status.h"
 
 enum {
-    HD_KERNEL_ABI = 5,          /* raised when an argument struct or a function of the table
+    HD_KERNEL_ABI = 6,          /* raised when an argument struct or a function of the table
                                    changes its meaning */
     HD_TENSOR_ALIGN = 64,       /* every tensor starts on such a bound */
     HD_GRAD_CHUNK = 64 * 1024,  /* elements per term of the gradient norm (DESIGN: fixed chunks) */
@@ -936,6 +936,9 @@ struct hd_traits {
      * communicator of NCCL. Assumed (HD_GPU_PROCESS_BYTES ..) unless somebody has measured them. */
     int64_t process_bytes, communicator_bytes;
     bool process_measured;
+    /* GELU behind a product of its library, and the gradient of a bias beside one, are passes of
+     * their own (hd_gemm_takes_epilogue says no). */
+    bool gelu_apart, dbias_apart;
 };
 
 static inline bool hd_traits_is_cuda(const struct hd_traits *traits)
@@ -947,7 +950,11 @@ static inline bool hd_traits_is_cuda(const struct hd_traits *traits)
  * Assumptions, not measured with Heddle on a GPU: half a GiB per context is what others report, and
  * as much again is left for kernels that are loaded late and for stacks; a communicator has buffers
  * of NCCL_BUFFSIZE (4 MiB) and two smaller ones per channel and peer, for some tens of these. */
-enum { HD_GPU_PROCESS_BYTES = 1 << 30, HD_GPU_COMMUNICATOR_BYTES = 512 << 20 };
+enum {
+    HD_GPU_PROCESS_BYTES = 1 << 30,
+    HD_GPU_LATE_BYTES = 512 << 20, /* of a process's: what is loaded when it is first launched */
+    HD_GPU_COMMUNICATOR_BYTES = 512 << 20
+};
 
 /* The traits of a GPU follow from these three; the backend that opens one adds versions to isa and
  * library. library: whether a library multiplies. */
@@ -955,15 +962,18 @@ void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes,
                       struct hd_traits *ret_traits);
 
 /* A GPU as its maker's data sheet has it: to plan where there is none, and for the rate that MFU is
- * quoted against. What a driver leaves of the memory differs from it by a few percent, either way.
- */
+ * quoted against. Its memory is what boards report (nvidia-smi, ECC on), for the GB of their names
+ * are neither 10^9 nor 2^30 bytes; plans have HD_GPU_KEPT_BYTES less: what programs are offered is
+ * 0.5 (H100) to 1.1 GiB (GH200) less than that. */
+enum { HD_GPU_KEPT_BYTES = 1280 << 20 };
 struct hd_gpu_kind {
     const char *word; /* on the command line: "h100-pcie" */
     const char *name; /* words of the name that the runtime has for it; of several kinds with the
                          same ones the rates are equal, and else the first kind counts whose words
                          a name contains */
     const char *text; /* for people: "H100 PCIe 80 GB" */
-    int multiprocessors, capability, memory_gb; /* 10^9 bytes */
+    int multiprocessors, capability, memory_mib; /* 2^20 bytes */
+    bool memory_guessed; /* no report was at hand: the least that boards of such a name have */
     double memory_gb_per_s;
     double half, tf32, single; /* 10^12 operations per second: bf16 and f16, and TF32, dense, on
                                   tensor cores; fp32 without them */
@@ -1023,6 +1033,8 @@ struct hd_backend_options {
     int device;         /* of the GPUs that this process sees */
     bool tf32;          /* fp32 products may round their factors to TF32 */
     bool deterministic; /* equal launches give equal bits, also where that is slower */
+    /* Measurements: what traits call gelu_apart and dbias_apart, in launches too. */
+    bool epilogues_apart;
 };
 
 /* What collectives between ranks on one device are made of (lib/comm); the arguments are copied. */
@@ -1060,7 +1072,8 @@ struct hd_exchange_rows_args {
  * run. Addresses of tensors mean nothing to the host then: bytes go in and out by write and read.
  * All functions but those of events and streams of different ranks belong to the thread of the
  * rank. Backends on several devices may be in one process: a function minds which device its
- * backend, stream or event is of, whichever thread calls it and whatever it used before. */
+ * backend, stream or event is of, whichever thread calls it and whatever it used before; those of
+ * `nccl` go to the calling thread's device, of a rank's process the only one that it sees. */
 struct hd_event; /* a point in the order of a stream */
 struct hd_device_memory {
     int64_t total_bytes, free_bytes; /* of the device, which other processes may use, too */

@@ -394,6 +394,14 @@ static bool is_named_before(const struct hd_plan *p, int rank)
     return false;
 }
 
+static const char *whose_memory(const struct hd_gpu_kind *kind)
+{
+    if (!kind)
+        return "";
+    return kind->memory_guessed ? " by its data sheet, the least that it can mean"
+                                : ", a little less than such GPUs report";
+}
+
 /* The rank that takes most, beside what a GPU has. */
 static void print_fit(const struct asked *a, struct hd_text *out)
 {
@@ -412,7 +420,7 @@ static void print_fit(const struct asked *a, struct hd_text *out)
     if (r->beside.communicators)
         hd_text_add(out, " + %s for %d communicator%s of NCCL", communicators,
                     r->beside.communicators, r->beside.communicators == 1 ? "" : "s");
-    hd_text_add(out, " = %s of %s%s\n", all, device, a->kind ? " by its data sheet" : "");
+    hd_text_add(out, " = %s of %s%s\n", all, device, whose_memory(a->kind));
     hd_text_add(out, a->traits.process_measured
                          ? "the process's part was measured here; of communicators it is assumed\n"
                          : "what stands beside the plan is assumed, not measured\n");

@@ -58,7 +58,7 @@ static const char plan_help[] =
     "byte, and the operations and bytes of a step. The layout is the one that a rank builds; the\n"
     "device is described by heddle-worker on this machine, or is a GPU of a known kind, which "
     "need\n"
-    "not be here: its memory and rates are those of its data sheet.\n"
+    "not be here: its rates are those of its data sheet, its memory what such GPUs report.\n"
     "\n"
     "  --devices cpu:N[:T]  N devices of T threads; else the most that resources.devices allows,\n"
     "                       which share the cores, or are GPUs if resources.device says so and\n"

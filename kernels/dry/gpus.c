@@ -1,5 +1,5 @@
 /* gpus: what is known of GPUs without one. Rates and sizes are from NVIDIA's public data sheets,
- * rates without sparsity. */
+ * rates without sparsity; memory is what nvidia-smi reports on such boards. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,24 +34,24 @@ void hd_traits_of_gpu(int multiprocessors, int capability, int64_t memory_bytes,
 /* ---- kinds ---- */
 
 static const struct hd_gpu_kind kinds[] = {
-    {"a10", "A10", "A10 24 GB", 72, 86, 24, 600, 125, 62.5, 31.2},
-    {"a30", "A30", "A30 24 GB", 56, 80, 24, 933, 165, 82, 10.3},
-    {"a100-40gb", "A100", "A100 40 GB", 108, 80, 40, 1555, 312, 156, 19.5},
-    {"a100-80gb", "A100", "A100 80 GB", 108, 80, 80, 2039, 312, 156, 19.5},
-    {"a800", "A800", "A800 80 GB", 108, 80, 80, 2039, 312, 156, 19.5},
-    {"l4", "L4", "L4 24 GB", 58, 89, 24, 300, 121, 60, 30.3},
-    {"l40", "L40", "L40 48 GB", 142, 89, 48, 864, 181, 90.5, 90.5},
-    {"l40s", "L40S", "L40S 48 GB", 142, 89, 48, 864, 362, 183, 91.6},
-    {"h100-pcie", "H100 PCIe", "H100 PCIe 80 GB", 114, 90, 80, 2000, 756, 378, 51},
-    {"h100-nvl", "H100 NVL", "H100 NVL 94 GB", 132, 90, 94, 3900, 835, 417.5, 60},
-    {"h100", "H100", "H100 SXM 80 GB", 132, 90, 80, 3350, 989.4, 494.7, 66.9},
-    {"h200-nvl", "H200 NVL", "H200 NVL 141 GB", 132, 90, 141, 4800, 835, 417.5, 60},
-    {"h200", "H200", "H200 SXM 141 GB", 132, 90, 141, 4800, 989.4, 494.7, 66.9},
-    {"gh200", "GH200", "GH200 96 GB", 132, 90, 96, 4000, 989.4, 494.7, 66.9},
-    {"h20", "H20", "H20 96 GB", 78, 90, 96, 4000, 148, 74, 44},
-    {"h800", "H800", "H800 80 GB", 132, 90, 80, 3350, 989.4, 494.7, 66.9},
-    {"b200", "B200", "B200 180 GB", 148, 100, 180, 8000, 2250, 1125, 75},
-    {"gb200", "GB200", "GB200 186 GB", 148, 100, 186, 8000, 2500, 1250, 80},
+    {"a10", "A10", "A10 24 GB", 72, 86, 23028, false, 600, 125, 62.5, 31.2},
+    {"a30", "A30", "A30 24 GB", 56, 80, 24576, false, 933, 165, 82, 10.3},
+    {"a100-40gb", "A100", "A100 40 GB", 108, 80, 40960, false, 1555, 312, 156, 19.5},
+    {"a100-80gb", "A100", "A100 80 GB", 108, 80, 81920, false, 2039, 312, 156, 19.5},
+    {"a800", "A800", "A800 80 GB", 108, 80, 76293, true, 2039, 312, 156, 19.5},
+    {"l4", "L4", "L4 24 GB", 58, 89, 23034, false, 300, 121, 60, 30.3},
+    {"l40", "L40", "L40 48 GB", 142, 89, 45776, true, 864, 181, 90.5, 90.5},
+    {"l40s", "L40S", "L40S 48 GB", 142, 89, 46068, false, 864, 362, 183, 91.6},
+    {"h100-pcie", "H100 PCIe", "H100 PCIe 80 GB", 114, 90, 81559, false, 2000, 756, 378, 51},
+    {"h100-nvl", "H100 NVL", "H100 NVL 94 GB", 132, 90, 95830, false, 3900, 835, 417.5, 60},
+    {"h100", "H100", "H100 SXM 80 GB", 132, 90, 81559, false, 3350, 989.4, 494.7, 66.9},
+    {"h200-nvl", "H200 NVL", "H200 NVL 141 GB", 132, 90, 134468, true, 4800, 835, 417.5, 60},
+    {"h200", "H200", "H200 SXM 141 GB", 132, 90, 143771, false, 4800, 989.4, 494.7, 66.9},
+    {"gh200", "GH200", "GH200 96 GB", 132, 90, 97871, false, 4000, 989.4, 494.7, 66.9},
+    {"h20", "H20", "H20 96 GB", 78, 90, 97871, false, 4000, 148, 74, 44},
+    {"h800", "H800", "H800 80 GB", 132, 90, 76293, true, 3350, 989.4, 494.7, 66.9},
+    {"b200", "B200", "B200 180 GB", 148, 100, 183359, false, 8000, 2250, 1125, 75},
+    {"gb200", "GB200", "GB200 186 GB", 148, 100, 189471, false, 8000, 2500, 1250, 80},
 };
 
 const struct hd_gpu_kind *hd_gpu_kinds(size_t *ret_count)
@@ -78,5 +78,5 @@ double hd_gpu_kind_rate(const struct hd_gpu_kind *kind, enum hd_dtype dtype, boo
 void hd_gpu_kind_traits(const struct hd_gpu_kind *kind, struct hd_traits *ret_traits)
 {
     hd_traits_of_gpu(kind->multiprocessors, kind->capability,
-                     (int64_t)kind->memory_gb * 1000 * 1000 * 1000, true, ret_traits);
+                     ((int64_t)kind->memory_mib << 20) - HD_GPU_KEPT_BYTES, true, ret_traits);
 }

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -76,9 +77,12 @@ static void check_equal_plans(const struct hd_job *job, const struct hd_traits *
     real = build(&arena, job, of_device);
     assert_int_equal(planned.world, real.world);
     assert_true(planned.ranks[0].memory.work > 0 && planned.ranks[0].memory.host_bytes > 0);
-    for (int r = 0; r < planned.world; r++)
+    for (int r = 0; r < planned.world; r++) {
         assert_memory_equal(&planned.ranks[r].memory, &real.ranks[r].memory,
                             sizeof planned.ranks[r].memory);
+        assert_int_equal(planned.ranks[r].step.costs.read_bytes,
+                         real.ranks[r].step.costs.read_bytes);
+    }
     hd_arena_done(&arena);
 }
 
@@ -89,10 +93,12 @@ static void a_kind_is_planned_as_a_device_of_it(void **state)
     static const struct {
         const char *family, *precision;
         int64_t dp, cp, tp;
-    } layouts[] = {{"llama", "bf16", 1, 1, 1},
-                   {"llama", "fp32", 2, 1, 1},
-                   {"gpt2", "bf16", 1, 1, 2},
-                   {"qwen2", "bf16", 2, 2, 2}};
+        bool deterministic;
+    } layouts[] = {{"llama", "bf16", 1, 1, 1, false},
+                   {"llama", "fp32", 2, 1, 1, false},
+                   {"gpt2", "bf16", 1, 1, 2, false},
+                   {"gpt2", "bf16", 1, 1, 1, true},
+                   {"qwen2", "bf16", 2, 2, 2, false}};
     const struct hd_gpu_kind *kinds;
     size_t count;
 
@@ -100,12 +106,12 @@ static void a_kind_is_planned_as_a_device_of_it(void **state)
     kinds = hd_gpu_kinds(&count);
     assert_true(count > 10);
     for (size_t k = 0; k < count; k++) {
-        const struct hd_backend_options options = {.threads = 1};
+        struct hd_backend_options options = {.threads = 1};
         struct hd_traits of_kind, of_device;
 
         hd_gpu_kind_traits(&kinds[k], &of_kind);
         hd_cudasim_kind(kinds[k].multiprocessors, kinds[k].capability);
-        hd_cudasim_memory((size_t)kinds[k].memory_gb * 1000000000);
+        hd_cudasim_memory((size_t)of_kind.memory_bytes);
         hd_backend_cuda()->describe(&options, &of_device);
         assert_int_equal(of_device.multiprocessors, kinds[k].multiprocessors);
         assert_int_equal(of_device.capability, kinds[k].capability);
@@ -118,6 +124,8 @@ static void a_kind_is_planned_as_a_device_of_it(void **state)
             job.dp = layouts[i].dp;
             job.cp = layouts[i].cp;
             job.tp = layouts[i].tp;
+            job.deterministic = options.deterministic = layouts[i].deterministic;
+            hd_backend_cuda()->describe(&options, &of_device); /* as its backend is opened */
             check_equal_plans(&job, &of_kind, &of_device);
         }
     }
@@ -161,10 +169,43 @@ static void a_kind_is_found_by_its_word_alone(void **state)
     assert_null(hd_gpu_kind_find(""));
 }
 
+/* Goal: a plan for boards that are not here neither refuses what fits there nor promises what does
+ * not. Method: the memory that programs are offered on some of them, in GiB as PyTorch prints it:
+ * planned is less, by no more than a GiB; and of none more than it reports. */
+static void a_kind_has_the_memory_that_programs_are_offered(void **state)
+{
+    static const struct {
+        const char *word;
+        double gib;
+    } offered[] = {{"h100", 79.1}, {"h200", 139.7}, {"gh200", 94.5}, {"gb200", 184.31}};
+    const struct hd_gpu_kind *kinds;
+    struct hd_traits t;
+    size_t count;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof offered / sizeof offered[0]; i++) {
+        hd_gpu_kind_traits(hd_gpu_kind_find(offered[i].word), &t);
+        assert_true((double)t.memory_bytes <= offered[i].gib * 0x1p30);
+        assert_true((double)t.memory_bytes >= (offered[i].gib - 1) * 0x1p30);
+    }
+    kinds = hd_gpu_kinds(&count);
+    for (size_t k = 0; k < count; k++) {
+        const char *gb = strrchr(kinds[k].text, ' ') - 3; /* "H100 PCIe 80 GB", "A10 24 GB" */
+        const double named = 1e9 * (double)strtol(gb, NULL, 10);
+        const double reported = 0x1p20 * kinds[k].memory_mib;
+
+        hd_gpu_kind_traits(&kinds[k], &t);
+        assert_true((double)t.memory_bytes < reported);
+        assert_true(reported <= 1.08 * named);
+        assert_true(reported >= 0.9999 * named);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kind_is_planned_as_a_device_of_it),
+        cmocka_unit_test(a_kind_has_the_memory_that_programs_are_offered),
         cmocka_unit_test(rates_fit_the_multiprocessors),
         cmocka_unit_test(a_kind_is_found_by_its_word_alone),
     };
