@@ -47,34 +47,56 @@ static void name_largest(const struct hd_memory *m, char *ret_text, size_t size_
     (void)snprintf(ret_text, size_bytes, "%s takes %s of it", name, bytes);
 }
 
+/* What this process may take beside its plan from now on: what is assumed for it and its
+ * communicators, less what is in use, which is its own where it has the device for itself; so that
+ * on an empty device a rank begins exactly when `heddle plan` says that it fits. Beside others what
+ * is in use says nothing of ours, and the kernels of a rank that is alone are still to be loaded
+ * then; those of several were when the device was opened (CUDA_MODULE_LOADING). */
+static int64_t still_to_come(const struct hd_trainer *t, int64_t in_use_bytes)
+{
+    const struct hd_beside beside = hd_layout_beside(&t->layout.mesh, &t->traits);
+    const int64_t all = beside.process_bytes + beside.communicators_bytes;
+    const int64_t least = t->layout.mesh.world == 1 ? HD_GPU_LATE_BYTES : 0;
+
+    return all - in_use_bytes > least ? all - in_use_bytes : least;
+}
+
 /* Before anything is reserved, so that the story is of the whole plan. */
 static enum hd_status check_device(struct hd_trainer *t)
 {
     const struct hd_memory *m = &t->layout.memory;
     const int64_t needed_bytes = hd_memory_on_device(m, &t->traits);
-    char needed[32], total[32], left[32], taken[32], largest[96];
+    char needed[32], total[32], left[32], taken[32], largest[96], later[32];
     struct hd_device_memory there;
+    int64_t later_bytes;
     enum hd_status st = t->table->device->memory(t->backend, &there);
 
-    if (st || needed_bytes <= there.free_bytes)
+    if (st)
         return st;
+    later_bytes = still_to_come(t, there.total_bytes - there.free_bytes);
+    if (needed_bytes + later_bytes <= there.free_bytes)
+        return HD_OK;
     hd_text_format_bytes(needed_bytes, needed);
+    hd_text_format_bytes(later_bytes, later);
     hd_text_format_bytes(there.total_bytes, total);
     hd_text_format_bytes(there.free_bytes, left);
     hd_text_format_bytes(there.total_bytes - there.free_bytes, taken);
     name_largest(m, largest, sizeof largest);
-    if (needed_bytes > there.total_bytes)
-        return hd_err(HD_INVALID,
-                      "rank %d needs %s of device memory (%s), and the device has %s: lower "
-                      "parallel.micro_batch, split the model over more devices (parallel.tp, "
-                      "parallel.cp), or take larger ones; heddle plan shows every part",
-                      t->layout.rank, needed, largest, total);
+    if (needed_bytes + still_to_come(t, 0) > there.total_bytes)
+        return hd_err(
+            HD_INVALID,
+            "rank %d needs %s of device memory (%s) and %s for kernels and libraries that "
+            "are loaded later (assumed), and of the device's %s %s are free: lower "
+            "parallel.micro_batch, split the model over more devices (parallel.tp, "
+            "parallel.cp), or take larger ones; heddle plan shows every part",
+            t->layout.rank, needed, largest, later, total, left);
     return hd_err(
         HD_UNAVAILABLE,
-        "rank %d needs %s of device memory (%s), and of the device's %s only %s are free: "
-        "%s are in use, by other processes if it is more than this one's context takes "
-        "(nvidia-smi lists them); end them or wait, or lower parallel.micro_batch",
-        t->layout.rank, needed, largest, total, left, taken);
+        "rank %d needs %s of device memory (%s) and %s for kernels and libraries that are loaded "
+        "later (assumed), and of the device's %s only %s are free: %s are in use, by other "
+        "processes if it is more than this one's context takes (nvidia-smi lists them); end them "
+        "or wait, or lower parallel.micro_batch",
+        t->layout.rank, needed, largest, later, total, left, taken);
 }
 
 /* The private half, and what is the host's: with host memory one reservation is both. */
@@ -307,6 +329,7 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (st)
         return st;
     backend.force_plain = options->force_plain;
+    backend.epilogues_apart = options->epilogues_apart;
     t->table->describe(&backend, &t->traits);
     st = hd_layout_build(job, options->rank, &t->traits, &options->layout, &t->arena, &t->layout);
     if (!st)
@@ -390,17 +413,21 @@ enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use 
     const int64_t planned_bytes = hd_memory_on_device(&t->layout.memory, &t->traits);
     const struct hd_beside beside = hd_layout_beside(&t->layout.mesh, &t->traits);
     struct hd_device_memory there;
+    int64_t beside_bytes;
     enum hd_status st = t->table->device
                             ? t->table->device->memory(t->backend, &there)
                             : hd_err(HD_UNSUPPORTED, "the rank's tensors are in host memory");
 
-    if (!st)
-        *ret_use = (struct hd_device_use){
-            .planned_bytes = planned_bytes,
-            .beside_bytes = there.total_bytes - there.free_bytes - planned_bytes,
-            .total_bytes = there.total_bytes,
-            .assumed_bytes = beside.process_bytes + beside.communicators_bytes};
-    return st;
+    if (st)
+        return st;
+    /* managed memory (host_reachable) is in use only where the device has touched it last */
+    beside_bytes = there.total_bytes - there.free_bytes - planned_bytes;
+    *ret_use =
+        (struct hd_device_use){.planned_bytes = planned_bytes,
+                               .beside_bytes = beside_bytes > 0 ? beside_bytes : 0,
+                               .total_bytes = there.total_bytes,
+                               .assumed_bytes = beside.process_bytes + beside.communicators_bytes};
+    return HD_OK;
 }
 
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *t)

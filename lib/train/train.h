@@ -47,6 +47,7 @@ struct hd_trainer_options {
     struct hd_job_tokenizer *tokenizer;  /* may be NULL */
     const struct hd_token_cache *tokens; /* the job's text as token files; NULL: read as it is */
     bool force_plain;                    /* tests: the portable kernels */
+    bool epilogues_apart; /* measurements: of the backend's options, and so of `instance` */
     /* Tests: reservations other than the layout's; smaller ones are HD_NO_MEMORY. 0: the layout's.
      */
     int64_t private_bytes, visible_bytes;

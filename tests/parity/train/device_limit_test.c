@@ -1,5 +1,6 @@
 /* Memory at its edge, on the emulator, whose devices have as much as a test says: a step asks for
- * none, exactly enough is enough, and what does not fit is refused before anything runs.
+ * none, exactly enough is enough, and what does not fit is refused before anything runs. Enough is
+ * the plan and what is loaded later, of which the emulator has nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,7 +78,7 @@ static void exactly_enough_is_enough(void **state)
     struct device_found found;
     struct harness h;
     struct hd_job job;
-    int64_t needed;
+    int64_t needed, enough;
     char text[32];
 
     (void)state;
@@ -86,14 +87,17 @@ static void exactly_enough_is_enough(void **state)
     if (train_on(&job, usual_bytes, &found))
         fail_msg("%s", hd_err_message());
     needed = found.in_use_bytes;
-    if (train_on(&job, needed, &found))
+    enough = needed + HD_GPU_PROCESS_BYTES; /* what heddle plan says: nothing of it is in use */
+    if (train_on(&job, enough, &found))
         fail_msg("%s", hd_err_message());
     assert_int_equal(found.in_use_bytes, needed);
 
     /* a byte less, and the story says what is needed, of what most, what is there and what helps */
-    assert_int_equal(train_on(&job, needed - 1, &found), HD_INVALID);
+    assert_int_equal(train_on(&job, enough - 1, &found), HD_INVALID);
     assert_int_equal(found.in_use_bytes, 0);
     hd_text_format_bytes(needed, text);
+    assert_non_null(strstr(hd_err_message(), text));
+    hd_text_format_bytes(HD_GPU_PROCESS_BYTES, text);
     assert_non_null(strstr(hd_err_message(), text));
     assert_non_null(strstr(hd_err_message(), " takes "));
     assert_non_null(strstr(hd_err_message(), "parallel.micro_batch"));
@@ -110,7 +114,7 @@ static void what_others_hold_is_not_there(void **state)
     struct hd_backend *other;
     struct harness h;
     struct hd_job job;
-    int64_t needed;
+    int64_t needed, enough;
     void *held;
     char text[32];
 
@@ -120,19 +124,68 @@ static void what_others_hold_is_not_there(void **state)
     if (train_on(&job, usual_bytes, &found))
         fail_msg("%s", hd_err_message());
     needed = found.in_use_bytes;
+    enough = HD_GPU_PROCESS_BYTES + needed + HD_GPU_LATE_BYTES;
     assert_int_equal(table->open(&options, &other), HD_OK);
-    assert_int_equal(table->device->reserve(other, needed, false, &held), HD_OK); /* whole pages */
-    assert_int_equal(train_on(&job, 2 * needed - 1, &found), HD_UNAVAILABLE);
+    assert_int_equal(table->device->reserve(other, HD_GPU_PROCESS_BYTES, false, &held), HD_OK);
+    assert_int_equal(train_on(&job, enough - 1, &found), HD_UNAVAILABLE);
     assert_int_equal(found.in_use_bytes, 0);
     hd_text_format_bytes(needed, text);
     assert_non_null(strstr(hd_err_message(), text));
     assert_non_null(strstr(hd_err_message(), "nvidia-smi"));
-    if (train_on(&job, 2 * needed, &found)) /* beside the other there is just enough */
+    if (train_on(&job, enough, &found)) /* beside the other there is just enough */
         fail_msg("%s", hd_err_message());
-    assert_int_equal(found.in_use_bytes, 2 * needed);
+    assert_int_equal(found.in_use_bytes, HD_GPU_PROCESS_BYTES + needed);
     table->device->release(other, held);
     table->close(other);
     assert_int_equal(hd_cudasim_leaks(), 0);
+    harness_teardown(&h);
+}
+
+/* ---- less in use than reserved ---- */
+
+static enum hd_status all_is_free(struct hd_backend *backend, struct hd_device_memory *ret_memory)
+{
+    const enum hd_status st = harness_backend()->device->memory(backend, ret_memory);
+
+    ret_memory->free_bytes = ret_memory->total_bytes;
+    return st;
+}
+
+static enum hd_status look_beside(struct harness_rank *r)
+{
+    struct hd_device_table device = *harness_backend()->device;
+    struct hd_backend_table table = *harness_backend();
+    const struct hd_trainer_options options = {
+        .backend = &table, .instance = r->instance, .comm = r->comm, .rank = r->rank};
+    struct hd_device_use *use = r->context;
+    struct hd_trainer *t;
+    enum hd_status st;
+
+    device.memory = all_is_free;
+    table.device = &device;
+    st = hd_trainer_new(r->job, &options, &t);
+    if (st)
+        return st;
+    st = hd_trainer_device_use(t, use);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* Pages of managed memory that the host has touched are not in use: less than the plan, which is no
+ * reason to print a negative number of bytes. */
+static void nothing_is_never_less_than_nothing(void **state)
+{
+    struct hd_device_use use = {0};
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = device_job(&h, &small);
+    if (harness_threads(&job, 1, &use, look_beside))
+        fail_msg("%s", hd_err_message());
+    assert_true(use.planned_bytes > 0);
+    assert_int_equal(use.beside_bytes, 0);
     harness_teardown(&h);
 }
 
@@ -142,6 +195,7 @@ int main(void)
         cmocka_unit_test(no_step_asks_the_device_for_memory),
         cmocka_unit_test(exactly_enough_is_enough),
         cmocka_unit_test(what_others_hold_is_not_there),
+        cmocka_unit_test(nothing_is_never_less_than_nothing),
     };
 
     return cmocka_run_group_tests_name("device limit", tests, NULL, NULL);
