@@ -44,14 +44,19 @@ enum hd_status hd_cuda_check(cudaError_t error, const char *what)
                   hint ? "; " : "", hint ? hint : "");
 }
 
-enum hd_status hd_cuda_use(int device)
+cudaError_t hd_cuda_turn(int device)
 {
     int current = -1;
     cudaError_t error = cudaGetDevice(&current);
 
     if (!error && current != device)
         error = cudaSetDevice(device);
-    return hd_cuda_check(error, "cannot use the device");
+    return error;
+}
+
+enum hd_status hd_cuda_use(int device)
+{
+    return hd_cuda_check(hd_cuda_turn(device), "the device, or what was launched on it before");
 }
 
 cudaError_t hd_cuda_widen(struct hd_backend *cuda, const void *kernel)
@@ -99,6 +104,8 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
                      (int64_t)device.totalGlobalMem, has_library(options), t);
     if (has_library(options))
         hd_cuda_gemm_library_name(t->library, sizeof t->library);
+    t->gelu_apart = options->epilogues_apart;
+    t->dbias_apart = options->epilogues_apart || options->deterministic;
     (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d", t->capability, version / 1000,
                    version % 1000 / 10);
     return HD_OK;
@@ -230,11 +237,11 @@ static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, co
 static enum hd_status synchronize(struct hd_stream *stream)
 {
     struct hd_cuda_stream *s = (struct hd_cuda_stream *)stream;
-    const enum hd_status st = hd_cuda_use(s->cuda->device);
+    cudaError_t error = hd_cuda_turn(s->cuda->device);
 
-    return st ? st
-              : hd_cuda_check(cudaStreamSynchronize(s->handle),
-                              "what was launched on the device failed");
+    if (!error)
+        error = cudaStreamSynchronize(s->handle);
+    return hd_cuda_check(error, HD_CUDA_LAUNCHED_FAILED);
 }
 
 static enum hd_status prepare(struct hd_backend *cuda, enum hd_kernel kernel, const void *args)

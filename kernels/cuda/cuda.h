@@ -56,8 +56,12 @@ const struct hd_backend_table *hd_backend_cuda(void);
 /* HD_OK, or the runtime's error as a status, its story `what`: ... */
 enum hd_status hd_cuda_check(cudaError_t error, const char *what);
 
-/* Makes `device` the calling thread's, where launches, new events and memory go. */
+/* Makes `device` the calling thread's, where launches, new events and memory go. Like any call of
+ * the runtime, it may be the first to report what a launch did: hd_cuda_turn is for those who wait
+ * for launches, and whose story is then HD_CUDA_LAUNCHED_FAILED. */
 enum hd_status hd_cuda_use(int device);
+cudaError_t hd_cuda_turn(int device);
+#define HD_CUDA_LAUNCHED_FAILED "what was launched on the device failed"
 
 /* From now on `kernel` may have all the dynamic shared memory that a block can have. Asked once per
  * backend and kernel; every backend asks for the same, so that none takes from another on the same

@@ -10,7 +10,8 @@
  * kernel of it takes) is computed by own code (gemm_own.cu). Where it is the epilogue alone that is
  * refused, the library multiplies and GELU, or the bias's gradient, is a pass of its own, as it is
  * in a program that was not fused. Sums that are split over blocks may only be put together in fp32
- * by a second step, in order; under `deterministic` they are not split at all.
+ * by a second step, in order; under `deterministic` they are not split at all, and the gradient of
+ * a bias, of which the library says nothing, is a pass of its own.
  */
 #include <cublasLt.h>
 #include <stdio.h>
@@ -261,6 +262,8 @@ static enum hd_status choose(const struct hd_backend *cuda, struct product *p,
 
     if (s->align_aux && (s->ldc % AUX_ROW || s->align_aux < ALIGN_MAX))
         return HD_OK; /* rows as its header has them, a beginning that is safe: not left to it */
+    if ((s->dbias && cuda->traits.dbias_apart) || (s->epilogue && cuda->traits.gelu_apart))
+        return HD_OK;
     failed = make_matmul(cuda, p);
     if (!failed)
         failed = set_addresses(p, args);
@@ -395,8 +398,10 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
     return st;
 }
 
+/* *ret_refused, and HD_OK: what the heuristic chose is refused after all, and nothing was launched.
+ * Of the epilogue's part, that is: a plain product has no second way. */
 static enum hd_status multiply(struct hd_cuda_stream *stream, const struct product *p,
-                               const struct hd_gemm_args *args)
+                               const struct hd_gemm_args *args, bool *ret_refused)
 {
     const float one = 1, beta = args->accumulate ? 1 : 0;
     cublasStatus_t failed = set_addresses(p, args);
@@ -405,7 +410,8 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, const struct produ
         failed = cublasLtMatmul(stream->cuda->gemm->handle, p->matmul, &one, args->b, p->a, args->a,
                                 p->b, &beta, args->c, p->c, args->c, p->c, &p->algo, args->scratch,
                                 p->workspace_bytes, stream->handle);
-    if (failed)
+    *ret_refused = failed == CUBLAS_STATUS_NOT_SUPPORTED && (args->epilogue || args->dbias);
+    if (failed && !*ret_refused)
         return hd_err(HD_INTERNAL,
                       "gemm: cuBLASLt failed at a product [%lld,%lld] x [%lld,%lld]: %s",
                       (long long)args->M, (long long)args->K, (long long)args->K,
@@ -458,6 +464,7 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
 {
     struct hd_gemm_args part;
     struct product *p;
+    bool refused = false;
     enum hd_status st = check(args);
 
     if (st || args->M <= 0)
@@ -469,6 +476,10 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
         return st;
     if (!p->taken)
         return multiply_by_own(stream, args);
-    st = multiply(stream, p, &part);
+    st = multiply(stream, p, &part, &refused);
+    if (refused) { /* remembered: from now on it goes the way of what was refused at once */
+        p->taken = false;
+        return hd_cuda_gemm(stream, args);
+    }
     return st ? st : finish(stream, args, &part);
 }

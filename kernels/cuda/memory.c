@@ -240,6 +240,8 @@ static void release(struct hd_backend *cuda, void *base)
     while ((r = *link) && r->base != base)
         link = &r->next;
     assert(r); /* whoever releases has reserved */
+    if (!r)
+        return;
     *link = r->next;
     free(r);
     (void)cudaSetDevice(cuda->device);
@@ -297,14 +299,12 @@ static enum hd_status event_wait(struct hd_stream *stream, struct hd_event *even
 
 static enum hd_status event_done(struct hd_event *event, bool *ret_done)
 {
-    const enum hd_status st = hd_cuda_use(event->device);
-    cudaError_t error;
+    cudaError_t error = hd_cuda_turn(event->device);
 
-    if (st)
-        return st;
-    error = cudaEventQuery(event->handle);
+    if (!error)
+        error = cudaEventQuery(event->handle);
     if (error != cudaSuccess && error != cudaErrorNotReady)
-        return hd_cuda_check(error, "what was launched on the device failed");
+        return hd_cuda_check(error, HD_CUDA_LAUNCHED_FAILED);
     if (error == cudaErrorNotReady)
         (void)cudaGetLastError(); /* an answer, not a failure */
     *ret_done = error == cudaSuccess;
@@ -313,11 +313,11 @@ static enum hd_status event_done(struct hd_event *event, bool *ret_done)
 
 static enum hd_status event_finish(struct hd_event *event)
 {
-    const enum hd_status st = hd_cuda_use(event->device);
+    cudaError_t error = hd_cuda_turn(event->device);
 
-    return st ? st
-              : hd_cuda_check(cudaEventSynchronize(event->handle),
-                              "what was launched on the device failed");
+    if (!error)
+        error = cudaEventSynchronize(event->handle);
+    return hd_cuda_check(error, HD_CUDA_LAUNCHED_FAILED);
 }
 
 static enum hd_status event_elapsed(struct hd_event *begin, struct hd_event *end,

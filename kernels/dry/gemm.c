@@ -44,6 +44,10 @@ enum hd_status hd_dry_gemm_check(const struct hd_gemm_args *args)
         (args->accumulate || (args->epilogue == HD_EPILOGUE_GELU_BACKWARD && args->bias)))
         return hd_err(HD_INVALID, "gemm: GELU stands behind a whole product, its derivative behind "
                                   "one without a bias");
+    if ((args->pre && args->epilogue != HD_EPILOGUE_GELU) ||
+        !args->gelu_inp != (args->epilogue != HD_EPILOGUE_GELU_BACKWARD))
+        return hd_err(HD_INVALID, "gemm: pre is what GELU behind the product is applied to, and "
+                                  "gelu_inp what its derivative, and nothing else, reads");
     if (args->dbias && (!args->trans_a || args->bias || args->epilogue || args->c_dtype != HD_F32))
         return hd_err(HD_INVALID, "gemm: the gradient of a bias goes with that of a weight: with a "
                                   "transposed, in fp32 and nothing else behind the product");
@@ -67,16 +71,17 @@ bool hd_dry_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits 
 
 /* Own code has the sums at hand when they are whole, whoever runs it. Of libraries only that of a
  * GPU can leave GELU's input behind, in rows of multiples of 8 elements, and it alone adds up the
- * rows of a factor while it multiplies. */
+ * rows of a factor while it multiplies; unless it is told not to. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const bool by_gpu_library = hd_traits_is_cuda(traits) && !hd_dry_gemm_is_own(args, traits);
     struct hd_gemm_args plain = *args;
 
     if (args->dbias)
-        return by_gpu_library;
+        return by_gpu_library && !traits->dbias_apart;
     plain.epilogue = HD_EPILOGUE_NONE;
-    return hd_dry_gemm_is_own(&plain, traits) || (by_gpu_library && args->ldc % 8 == 0);
+    return hd_dry_gemm_is_own(&plain, traits) ||
+           (by_gpu_library && args->ldc % 8 == 0 && !traits->gelu_apart);
 }
 
 /* A library computes within its budget, own code within its panels. The library may refuse a shape,

@@ -84,7 +84,11 @@ static enum hd_status compile_all(struct hd_layout *layout, const struct hd_trai
         .traits = *traits,
         .split_backward = options->split_backward,
     };
-    enum hd_status st = compile(layout, HD_RECORD_TRAIN, &o, arena, &layout->train);
+    enum hd_status st;
+
+    /* as a backend that the job opens says it; traits may be of a GPU that nobody has opened */
+    o.traits.dbias_apart |= layout->job.deterministic;
+    st = compile(layout, HD_RECORD_TRAIN, &o, arena, &layout->train);
 
     if (!st)
         st = compile(layout, HD_RECORD_EVAL, &o, arena, &layout->eval);

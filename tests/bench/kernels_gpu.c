@@ -1,7 +1,7 @@
 /* kernels_gpu: how near each kernel of a GPU comes to what it can do.
  *
  *   kernels_gpu bytes|gemm|attention [--dtype bf16|f16|f32] [--rows 32768] [--channels 2048]
- *               [--rounds 20] [--only NAME]
+ *               [--rounds 20] [--only NAME] [--epilogues fused|apart]
  *
  * Each launch is timed by events around it, three rounds to warm up and then --rounds, of which the
  * median and the least are printed; before each one 256 MiB are written, so that nothing is left in
@@ -9,7 +9,9 @@
  * floor: what the bytes take at the rate of a copy by the device itself, measured in the same run
  * before and after, or, for products and attention, the operations at the peak that MFU is quoted
  * against. Values are random: a GPU that multiplies zeros draws less power and is faster. A product
- * that the library did not take says so. Clocks are as nvidia-smi tells them, before and after.
+ * that the library did not take says so. --epilogues apart: what stands behind products, or beside
+ * them, is never the library's, so that two runs compare the same lines with and without. Clocks
+ * are as nvidia-smi tells them, before and after.
  *
  * CUDA_MODULE_LOADING=EAGER against LAZY: the time to open, and the memory that nvidia-smi shows.
  * Where there is no GPU it says why, and has nothing to do. Run by hand.
@@ -60,6 +62,10 @@ int main(int argc, char **argv)
             run.rounds = (int)number(option, value, 1, KERNELS_GPU_ROUNDS_MAX);
         else if (!strcmp(option, "--only"))
             run.only = value;
+        else if (!strcmp(option, "--epilogues") && !strcmp(value, "apart"))
+            run.apart = true;
+        else if (!strcmp(option, "--epilogues") && !strcmp(value, "fused"))
+            run.apart = false;
         else
             die(option, "is not known; see the first comment of kernels_gpu.c");
     }

@@ -1,15 +1,16 @@
 /* train_gpu: a training step on a GPU: tokens per second, MFU, memory, and where the time goes.
  *
  *   train_gpu [--case 124m|1558m|qwen|llama|toy] [--precision bf16|fp32] [--warm-up 3] [--steps 10]
- *             [--micro N] [--global N] [--peer torch --python PYTHON]
+ *             [--micro N] [--global N] [--epilogues fused|apart] [--peer torch --python PYTHON]
  *
  * Without --case the first four, one after the other: GPT-2 124M and 1558M, the shape of
  * Qwen2.5-1.5B (1024 tokens), and 1.2B of the Llama type (4096 tokens). One GPU, random tokens,
  * AdamW, clipping at 1. The table has the median step with the smallest and largest; then, of one
  * further step with events around its launches, the device's time by class of kernel beside what
  * its launches would take at the measured bandwidth (an addition over three large arrays) and, for
- * products and attention, at the peak that MFU is quoted against. --peer torch lets PyTorch
- * (compiled, its best attention) take the same steps afterwards, in a process of its own.
+ * products and attention, at the peak that MFU is quoted against. --epilogues apart: GELU and the
+ * gradients of biases are passes, behind the library's products and not within. --peer torch lets
+ * PyTorch (compiled, its best attention) take the same steps afterwards, in a process of its own.
  *
  * Behind each case stand the clocks, as nvidia-smi tells them. Where there is no GPU it says why,
  * and has nothing to do. Run by hand.
@@ -176,6 +177,10 @@ int main(int argc, char **argv)
             global = number(option, value, 1 << 20);
         else if (!strcmp(option, "--peer") && !strcmp(value, "torch"))
             peer = true;
+        else if (!strcmp(option, "--epilogues") && !strcmp(value, "apart"))
+            run.apart = true;
+        else if (!strcmp(option, "--epilogues") && !strcmp(value, "fused"))
+            run.apart = false;
         else if (!strcmp(option, "--python"))
             python = value;
         else

@@ -26,6 +26,7 @@ struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
 struct gpu_run {
     const struct hd_backend_table *table; /* of a device */
     const char *precision;
+    bool apart; /* GELU and the gradients of biases as passes of their own (epilogues_apart) */
     int warm_up, steps; /* steps that are not timed, and that are */
 };
 

@@ -440,7 +440,8 @@ static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run,
                             FILE *out, double *ret_ms)
 {
     struct hd_job_file file = {.path = tokens};
-    struct hd_trainer_options options = {.backend = run->table};
+    const struct hd_backend_options backend = {.threads = 1, .epilogues_apart = run->apart};
+    struct hd_trainer_options options = {.backend = run->table, .epilogues_apart = run->apart};
     struct limits limits = {0, 0};
     struct hd_comm_hub *hub = NULL;
     struct hd_trainer *t = NULL;
@@ -449,7 +450,7 @@ static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run,
 
     job = gpu_case_job(c, run->precision, &file);
     if (!st)
-        st = run->table->open(&(struct hd_backend_options){.threads = 1}, &options.instance);
+        st = run->table->open(&backend, &options.instance);
     if (!st)
         st = measure(c, run, options.instance, &limits);
     if (!st)

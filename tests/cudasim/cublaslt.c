@@ -19,11 +19,16 @@
 #include "tests/cudasim/internal.h"
 
 static _Atomic uint64_t products;
-static _Atomic bool epilogues_known = true;
+static _Atomic bool epilogues_known = true, epilogues_run = true;
 
 void hd_cudasim_epilogues(bool known)
 {
     epilogues_known = known;
+}
+
+void hd_cudasim_epilogues_run(bool run)
+{
+    epilogues_run = run;
 }
 
 uint64_t hd_cudasim_products(void)
@@ -454,6 +459,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     if (desc->epilogue & WITH_AUX && (!desc->aux || !is_aligned(desc->aux, choice.align_aux)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (!epilogues_run && desc->epilogue & (WITH_GELU | WITH_DGELU | WITH_BGRADB))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     p = malloc(sizeof *p);
     if (!p)
         return CUBLAS_STATUS_ALLOC_FAILED;

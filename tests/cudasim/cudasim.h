@@ -66,6 +66,12 @@ uint64_t hd_cudasim_products(void);
 /* Whether the emulated library has more behind a product than a bias; at first it has. What the
  * real one has for a shape depends on its version. */
 void hd_cudasim_epilogues(bool known);
+/* Whether it then computes what it has said to have; at first it does. */
+void hd_cudasim_epilogues_run(bool run);
+
+/* Every question for the current device answers `error`, as all calls do once a kernel has failed;
+ * 0 ends it. */
+void hd_cudasim_fault(int error);
 size_t hd_cudasim_pending(void);
 
 /* Prints a line per allocation, stream and event that still exists; returns how many. */

@@ -24,6 +24,7 @@ struct block {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct block *blocks;
 static size_t used_bytes[DEVICES_MAX];
+static atomic_int fault; /* a cudaError_t, or 0 */
 static atomic_size_t total_bytes = (size_t)8 << 30;
 static atomic_size_t shared_bytes = HD_SIM_SHARED_MAX; /* of a block */
 static atomic_int device_count;
@@ -138,10 +139,17 @@ cudaError_t cudaSetDevice(int device)
     return cudaSuccess;
 }
 
+void hd_cudasim_fault(int error)
+{
+    atomic_store(&fault, error);
+}
+
 cudaError_t cudaGetDevice(int *device)
 {
+    const cudaError_t error = (cudaError_t)atomic_load(&fault);
+
     *device = current_device;
-    return cudaSuccess;
+    return error ? hd_sim_set_error(error) : cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)

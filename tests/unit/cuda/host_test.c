@@ -567,6 +567,35 @@ static void the_gradient_of_a_bias_is_the_librarys_where_it_has_it(void **state)
     }
 }
 
+/* Goal: who waits for launches says that they failed, whichever call of the runtime is the first to
+ * know. Method: the device fails at the first question already. */
+static void a_fault_is_told_as_that_of_what_was_launched(void **state)
+{
+    static const char story[] = "what was launched on the device failed: ";
+    struct opened o = open_all(&plain_options);
+    struct hd_event *event;
+    bool done = false;
+
+    (void)state;
+    assert_int_equal(o.table->device->event_new(o.backend, false, &event), HD_OK);
+    assert_int_equal(o.table->device->event_record(event, o.stream), HD_OK);
+    hd_cudasim_fault(cudaErrorIllegalAddress);
+    assert_int_equal(o.table->synchronize(o.stream), HD_INTERNAL);
+    assert_memory_equal(hd_err_message(), story, sizeof story - 1);
+    assert_non_null(strstr(hd_err_message(), "compute-sanitizer"));
+    assert_int_equal(o.table->device->event_done(event, &done), HD_INTERNAL);
+    assert_memory_equal(hd_err_message(), story, sizeof story - 1);
+    assert_int_equal(o.table->device->event_finish(event), HD_INTERNAL);
+    assert_memory_equal(hd_err_message(), story, sizeof story - 1);
+    /* and others do not say that it is the device which cannot be used */
+    assert_int_equal(o.table->device->event_record(event, o.stream), HD_INTERNAL);
+    assert_non_null(strstr(hd_err_message(), "what was launched on it before: "));
+    hd_cudasim_fault(0);
+    assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+    o.table->device->event_free(event);
+    close_all(&o);
+}
+
 /* Goal: what was chosen for one place of the auxiliary matrix is not taken for one at a worse
  * bound. Method: one product with pre moving on; a is zeros, so pre is the bias. */
 static void a_choice_minds_where_the_auxiliary_matrix_is(void **state)
@@ -644,6 +673,7 @@ int main(void)
         cmocka_unit_test(gelu_is_the_librarys_where_its_rules_allow_it),
         cmocka_unit_test(the_gradient_of_a_bias_is_the_librarys_where_it_has_it),
         cmocka_unit_test(a_choice_minds_where_the_auxiliary_matrix_is),
+        cmocka_unit_test(a_fault_is_told_as_that_of_what_was_launched),
         cmocka_unit_test(the_peak_is_what_is_sold_or_what_is_reckoned),
     };
 

@@ -7,10 +7,10 @@
 #include "tests/bench/train_gpu.h"
 #include "tests/unit/kernels/harness.h"
 
-static char *report_of(const struct gpu_case *c, int steps, double *ret_ms)
+static char *report_of(const struct gpu_case *c, int steps, bool apart, double *ret_ms)
 {
     const struct gpu_run run = {
-        .table = on_backend(), .precision = "fp32", .warm_up = 1, .steps = steps};
+        .table = on_backend(), .precision = "fp32", .apart = apart, .warm_up = 1, .steps = steps};
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
@@ -53,7 +53,7 @@ static void the_report_says_where_a_step_went(void **state)
                                           "  embeddings", "  loss",      "  update"};
     const struct gpu_case *c = gpu_case_find("toy");
     double ms, numbers[2], sum = 0;
-    char *report = report_of(c, 3, &ms);
+    char *report = report_of(c, 3, false, &ms);
 
     (void)state;
     assert_true(ms > 0);
@@ -74,6 +74,26 @@ static void the_report_says_where_a_step_went(void **state)
     free(report);
 }
 
+/* What two runs on a GPU are to be compared by: passes over elements are back, 2 blocks' GELU
+ * forward and backward and the gradients of their 4 biases, in 2 micro-batches; products are as
+ * many. */
+static void epilogues_are_passes_where_they_are_told_to_be(void **state)
+{
+    const struct gpu_case *c = gpu_case_find("toy");
+    double ms, fused[2], apart[2], passes[2];
+    char *report = report_of(c, 1, false, &ms);
+
+    (void)state;
+    class_of(report, "  products", fused);
+    free(report);
+    report = report_of(c, 1, true, &ms);
+    class_of(report, "  products", apart);
+    class_of(report, "  elements", passes);
+    free(report);
+    assert_true(apart[0] == fused[0]);
+    assert_true(passes[0] == 2 * 2 * (2 + 4));
+}
+
 static void every_case_has_a_shape_that_is_one(void **state)
 {
     (void)state;
@@ -91,6 +111,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_report_says_where_a_step_went),
+        cmocka_unit_test(epilogues_are_passes_where_they_are_told_to_be),
         cmocka_unit_test(every_case_has_a_shape_that_is_one),
     };
 

@@ -1,0 +1,183 @@
+/* epilogue: what stands behind a product or beside it, where the library takes it, where it does
+ * not, and where it is told not to; on an emulated device.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/cuda/cuda.h"
+#include "tests/cudasim/cudasim.h"
+
+enum { POOL_BYTES = 64 << 20 };
+
+struct opened {
+    const struct hd_backend_table *table;
+    struct hd_backend *backend;
+    struct hd_stream *stream;
+    float *x; /* POOL_BYTES of zeros */
+};
+
+static struct opened open_all(const struct hd_backend_options *options)
+{
+    struct opened o = {.table = hd_backend_cuda()};
+    void *memory = NULL;
+
+    assert_int_equal(o.table->open(options, &o.backend), HD_OK);
+    assert_int_equal(o.table->stream_open(o.backend, HD_STREAM_FOR_COMPUTE, &o.stream), HD_OK);
+    assert_int_equal(o.table->device->reserve(o.backend, POOL_BYTES, true, &memory), HD_OK);
+    o.x = memory;
+    return o;
+}
+
+static void close_all(struct opened *o)
+{
+    o->table->device->release(o->backend, o->x);
+    o->table->stream_close(o->stream);
+    o->table->close(o->backend);
+    assert_int_equal(hd_cudasim_leaks(), 0);
+}
+
+static const struct hd_backend_options plain_options = {.threads = 1};
+
+/* Whether the library does all of it. */
+static bool by_library(const struct opened *o, const struct hd_gemm_args *args)
+{
+    const char *by = NULL;
+
+    assert_int_equal(o->table->computed_by(o->backend, HD_K_gemm, args, &by), HD_OK);
+    return strcmp(by, "own") != 0;
+}
+
+/* What the library multiplies with GELU behind it: a is zeros, so pre is the bias and c its GELU,
+ * which is 10 j itself in fp32. */
+static struct hd_gemm_args gelu_of_a_bias(float *x)
+{
+    for (int j = 0; j < 8; j++)
+        x[96 + j] = (float)(10 * j);
+    return (struct hd_gemm_args){.a = x,
+                                 .b = x + 16,
+                                 .c = x + 64,
+                                 .bias = x + 96,
+                                 .pre = x + 256,
+                                 .scratch = x + 1024,
+                                 .M = 2,
+                                 .N = 8,
+                                 .K = 4,
+                                 .lda = 4,
+                                 .ldb = 8,
+                                 .ldc = 8,
+                                 .epilogue = HD_EPILOGUE_GELU,
+                                 .ab_dtype = HD_F32,
+                                 .c_dtype = HD_F32};
+}
+
+/* Goal: an epilogue that the heuristic has and the library's launch has not is no failure of the
+ * step, and is not asked for again. Method: who computes it is said before and behind. */
+static void an_epilogue_refused_at_the_launch_goes_the_second_way(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    struct hd_gemm_args a;
+    float *x = o.x;
+
+    (void)state;
+    a = gelu_of_a_bias(x);
+    assert_true(by_library(&o, &a));
+    for (int again = 0; again < 2; again++) {
+        const uint64_t products = hd_cudasim_products(), launches = hd_cudasim_launches();
+
+        memset(x + 64, 0xff, 16 * sizeof *x);
+        hd_cudasim_epilogues_run(again); /* that it has come back is not noticed */
+        assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_OK);
+        hd_cudasim_epilogues_run(true);
+        assert_int_equal(hd_cudasim_products(), products + 1);
+        assert_int_equal(hd_cudasim_launches(), launches + 1);
+        assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+        for (int i = 0; i < 16; i++)
+            assert_true(x[64 + i] == (float)(10 * (i % 8)) && x[256 + i] == x[64 + i]);
+    }
+    assert_false(by_library(&o, &a));
+    close_all(&o);
+}
+
+static void what_gelu_is_not_given_is_refused(void **state)
+{
+    struct opened o = open_all(&plain_options);
+    struct hd_gemm_args whole, a;
+
+    (void)state;
+    a = whole = gelu_of_a_bias(o.x);
+    a.epilogue = HD_EPILOGUE_NONE; /* and pre */
+    assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "pre"));
+    a.bias = NULL;
+    a.epilogue = HD_EPILOGUE_GELU_BACKWARD;
+    assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_INVALID);
+    a.pre = NULL; /* and gelu_inp */
+    assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_INVALID);
+    a = whole;
+    a.gelu_inp = whole.pre;
+    assert_int_equal(hd_launch(o.stream, HD_K_gemm, &a), HD_INVALID);
+    assert_int_equal(hd_launch(o.stream, HD_K_gemm, &whole), HD_OK);
+    assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+    close_all(&o);
+}
+
+/* Goal: the options turn off what the traits then say, in what is planned and what is launched.
+ * Method: GELU and the gradient of a bias, who computes them, and who says that it would. */
+static void what_stands_apart_is_no_epilogue(void **state)
+{
+    static const struct {
+        bool apart, deterministic, gelu, dbias;
+    } cases[] = {
+        {false, false, true, true}, {false, true, true, false}, {true, false, false, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct hd_backend_options options = {.threads = 1,
+                                                   .deterministic = cases[i].deterministic,
+                                                   .epilogues_apart = cases[i].apart};
+        struct opened o = open_all(&options);
+        struct hd_traits traits;
+        struct hd_gemm_args gelu, dbias;
+        float *x = o.x;
+
+        o.table->describe(&options, &traits);
+        gelu = gelu_of_a_bias(x);
+        dbias = (struct hd_gemm_args){.a = x,
+                                      .b = x + 128,
+                                      .c = x + 256,
+                                      .dbias = x + 512,
+                                      .scratch = x + 1024,
+                                      .M = 8,
+                                      .N = 8,
+                                      .K = 8,
+                                      .lda = 8,
+                                      .ldb = 8,
+                                      .ldc = 8,
+                                      .trans_a = true,
+                                      .ab_dtype = HD_F32,
+                                      .c_dtype = HD_F32};
+        assert_int_equal(hd_gemm_takes_epilogue(&gelu, &traits), cases[i].gelu);
+        assert_int_equal(hd_gemm_takes_epilogue(&dbias, &traits), cases[i].dbias);
+        assert_int_equal(by_library(&o, &gelu), cases[i].gelu);
+        assert_int_equal(by_library(&o, &dbias), cases[i].dbias);
+        assert_int_equal(hd_launch(o.stream, HD_K_gemm, &dbias), HD_OK);
+        assert_int_equal(o.table->synchronize(o.stream), HD_OK);
+        close_all(&o);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_epilogue_refused_at_the_launch_goes_the_second_way),
+        cmocka_unit_test(what_gelu_is_not_given_is_refused),
+        cmocka_unit_test(what_stands_apart_is_no_epilogue),
+    };
+
+    return cmocka_run_group_tests_name("epilogue", tests, NULL, NULL);
+}
