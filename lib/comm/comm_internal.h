@@ -191,8 +191,8 @@ void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
 
 /* ---- standing.c: what a device has not run; any thread ---- */
 
-/* rank, ms, what hd_comm_describe_launch says */
-#define HD_COMM_LATE_FORMAT "the device of rank %d has run nothing for %lld ms; it is in %s"
+/* rank, ms, "" or "or before ", what hd_comm_describe_launch says */
+#define HD_COMM_LATE_FORMAT "the device of rank %d has run nothing for %lld ms; it is in %s%s"
 
 /* "all_reduce #7 of group dp (4 KiB), moving on stream reduce; rank 2 is behind: ..": an operation
  * by its launch, as far as the flight record still has it. */

@@ -194,7 +194,7 @@ static enum hd_status wait_for_counts(struct hd_comm_op *op)
 
             hd_comm_describe_launch(comm, op->launch, text, sizeof text);
             return hd_comm_fail(comm, HD_TIMEOUT, HD_COMM_LATE_FORMAT, comm->rank,
-                                (long long)(now_ms - clock.still_since_ms), text);
+                                (long long)(now_ms - clock.still_since_ms), "", text);
         }
         if (looks < comm->spin_max)
             (void)sched_yield();

@@ -179,7 +179,7 @@ static bool look(struct hd_comm *comm, struct hd_comm_side_clock clocks[HD_COMM_
             continue;
         hd_comm_describe_launch(comm, launch, what, sizeof what);
         (void)snprintf(text, sizeof text, HD_COMM_LATE_FORMAT, comm->rank, (long long)still_ms,
-                       what);
+                       clocks[s].is_guess ? "or before " : "", what);
         nccl_abort(comm, HD_TIMEOUT, text);
         return false;
     }

@@ -405,16 +405,16 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
     }
 }
 
-static enum hd_status fail_on_device(struct hd_comm_stream *stream, uint64_t ticket,
-                                     int64_t still_ms)
+static enum hd_status fail_on_device(struct hd_comm_stream *stream,
+                                     const struct hd_comm_side_clock *clock, int64_t still_ms)
 {
     struct hd_comm *comm = stream->comm;
     char text[HD_COMM_REASON_MAX];
 
-    hd_comm_describe_launch(comm, hd_comm_side_launch(comm->side, stream->name, ticket), text,
-                            sizeof text);
+    hd_comm_describe_launch(comm, hd_comm_side_launch(comm->side, stream->name, clock->run + 1),
+                            text, sizeof text);
     return hd_comm_fail(comm, HD_TIMEOUT, HD_COMM_LATE_FORMAT, comm->rank, (long long)still_ms,
-                        text);
+                        clock->is_guess ? "or before " : "", text);
 }
 
 /* The device rings no bell: the host looks, often at first. Peers may need this rank meanwhile. */
@@ -452,7 +452,7 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
         if (st)
             return st;
         if (now_ms - clock.still_since_ms >= comm->deadline_ms)
-            return fail_on_device(stream, clock.run + 1, now_ms - clock.still_since_ms);
+            return fail_on_device(stream, &clock, now_ms - clock.still_since_ms);
         if (looks < comm->spin_max)
             give_way(comm);
         else

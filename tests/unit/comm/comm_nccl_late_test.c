@@ -569,6 +569,7 @@ static void a_hang_has_its_deadline_however_far_the_host_is_ahead(void **state)
 
     (void)state;
     assert_all_ended(reports, HD_TIMEOUT);
+    assert_says(&reports[LAST], "it is in or before launch ");
     assert_says(&reports[LAST], "of group world; rank 2 is behind: entered 1 operations of group "
                                 "world, the others 516;"); /* AHEAD and the first */
     ranks_free(reports);
