@@ -124,6 +124,7 @@ static void a_kind_is_planned_as_a_device_of_it(void **state)
             job.dp = layouts[i].dp;
             job.cp = layouts[i].cp;
             job.tp = layouts[i].tp;
+            job.qkv_bias = job.out_bias = job.mlp_bias = !strcmp(layouts[i].family, "gpt2");
             job.deterministic = options.deterministic = layouts[i].deterministic;
             hd_backend_cuda()->describe(&options, &of_device); /* as its backend is opened */
             check_equal_plans(&job, &of_kind, &of_device);
