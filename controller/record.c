@@ -111,6 +111,7 @@ struct hd_node_record hd_record_copy_node(struct hd_arena *arena, const struct h
     for (int32_t i = 0; i < copy.device_count; i++) {
         copy.devices[i].name = copy_text(arena, node->devices[i].name);
         copy.devices[i].uuid = copy_text(arena, node->devices[i].uuid);
+        copy.devices[i].problem = ""; /* not stored */
     }
     return copy;
 }
