@@ -1,10 +1,6 @@
 /* nccl: NCCL behind kernels/nccl.h. Its library is loaded when it is first asked for, so that a
  * program with one GPU does not need it. HEDDLE_NCCL (a path) says which. */
-#ifdef HD_CUDASIM
-#include <nccl.h>
-#else
 #include "kernels/cuda/nccl_api.h"
-#endif
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * layout of the configuration are those of NCCL 2.18; a later NCCL reads no more of a configuration
  * than its `size` and `version` say.
  *
- * Used by: nccl.c alone; on the emulator tests/cudasim/include/nccl.h stands in its place.
+ * Used by: nccl.c, and tests/cudasim/nccl.c, which stands in for the library.
  */
 #ifndef HD_CUDA_NCCL_API_H
 #define HD_CUDA_NCCL_API_H
@@ -20,8 +20,10 @@ typedef struct {
 
 typedef enum {
     ncclSuccess = 0,
+    ncclUnhandledCudaError = 1,
     ncclInvalidArgument = 4,
     ncclInvalidUsage = 5,
+    ncclRemoteError = 6,
     ncclInProgress = 7,
 } ncclResult_t; /* and others, which are failures too */
 

@@ -8,7 +8,6 @@
  *                   different calls, or of different sizes, never meet.
  *
  * So it has NCCL's order on the device; it has none of its speed and transports. */
-#include <nccl.h>
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -19,6 +18,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/nccl_api.h"
 #include "nccl_stand_in.h"
 #include "nccl_wait.h"
 #include "tests/cudasim/internal.h"
