@@ -402,20 +402,7 @@ static void local_close(struct hd_comm *comm, bool clean)
 static const struct hd_comm_engine local_engine = {
     .name = "local",
     .visible = local_visible,
-    .group_open = shm_group_open,
-    .collective_step = shm_collective_step,
-    .send_step = shm_send_step,
-    .recv_step = shm_recv_step,
-    .collective_missing = shm_collective_missing,
-    .pair_missing = shm_pair_missing,
-    .offer = shm_offer,
-    .has_left = shm_has_left,
-    .latest = shm_describe_latest,
-    .entered = shm_entered,
-    .flight_of = shm_flight_of,
-    .failure = shm_check_failure,
-    .has_failed = shm_has_failed,
-    .abort = shm_abort,
+    SHM_ENGINE_CALLS,
     .close = local_close,
 };
 

@@ -420,14 +420,16 @@ static bool has_turn(const struct hd_comm_op *op)
     return op->launch == nccl_of(op->group->comm)->handed + 1;
 }
 
-enum hd_status nccl_collective_step(struct hd_comm_op *op, bool *moved)
+/* An operation whose turn it is, by what hands it to NCCL. */
+static enum hd_status step(struct hd_comm_op *op, enum hd_status (*hand)(struct hd_comm_op *),
+                           bool *moved)
 {
     enum hd_status st;
 
     if (!has_turn(op))
         return HD_OK;
     hd_comm_set_state(op, HD_COMM_ENTERED);
-    st = hand_over(op);
+    st = hand(op);
     end_handing(op);
     if (st)
         return fail(op, st);
@@ -435,6 +437,11 @@ enum hd_status nccl_collective_step(struct hd_comm_op *op, bool *moved)
     hd_comm_set_state(op, HD_COMM_COMPLETE);
     *moved = true;
     return HD_OK;
+}
+
+enum hd_status nccl_collective_step(struct hd_comm_op *op, bool *moved)
+{
+    return step(op, hand_over, moved);
 }
 
 /* ---- sends and receives ---- */
@@ -506,17 +513,5 @@ static enum hd_status hand_pair_over(struct hd_comm_op *op)
 
 enum hd_status nccl_pair_step(struct hd_comm_op *op, bool *moved)
 {
-    enum hd_status st;
-
-    if (!has_turn(op))
-        return HD_OK;
-    hd_comm_set_state(op, HD_COMM_ENTERED);
-    st = hand_pair_over(op);
-    end_handing(op);
-    if (st)
-        return fail(op, st);
-    nccl_of(op->group->comm)->handed = op->launch;
-    hd_comm_set_state(op, HD_COMM_COMPLETE);
-    *moved = true;
-    return HD_OK;
+    return step(op, hand_pair_over, moved);
 }

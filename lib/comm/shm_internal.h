@@ -75,6 +75,15 @@ bool shm_has_left(const struct hd_comm *comm, int rank);
 void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
 struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member);
 
+/* Of the table of every engine whose ranks meet in the block; they differ in memory and closing. */
+#define SHM_ENGINE_CALLS                                                              \
+    .group_open = shm_group_open, .collective_step = shm_collective_step,             \
+    .send_step = shm_send_step, .recv_step = shm_recv_step,                           \
+    .collective_missing = shm_collective_missing, .pair_missing = shm_pair_missing,   \
+    .offer = shm_offer, .has_left = shm_has_left, .latest = shm_describe_latest,      \
+    .entered = shm_entered, .flight_of = shm_flight_of, .failure = shm_check_failure, \
+    .has_failed = shm_has_failed, .abort = shm_abort
+
 /* ---- local.c: the steps of an operation that touch memory, where it is a device's ---- */
 
 enum hd_status local_enter(const struct hd_comm_op *op, struct shm_entry *entry);
