@@ -44,20 +44,6 @@ static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group, i
     return st ? st : hd_comm_wait(reduce_of(self), hd_comm_record(reduce_of(self)));
 }
 
-static void note_end(struct rank *self, enum hd_status st, int64_t since_ms)
-{
-    self->report->took_ms = hd_clock_now_ms() - since_ms;
-    self->report->status = st;
-    (void)snprintf(self->report->message, HD_ERR_MAX, "%s", st ? hd_err_message() : "");
-}
-
-static void assert_says(const struct report *report, const char *text)
-{
-    if (!strstr(report->message, text))
-        print_error("\"%s\" is not in \"%s\"\n", text, report->message);
-    assert_non_null(strstr(report->message, text));
-}
-
 static void wait_for_mark(struct report *report, int mark)
 {
     while (atomic_load(&report->mark) < mark)
@@ -234,22 +220,6 @@ static void the_rank_that_stopped_launching_is_behind(void **state)
                                  "others 3; the latest of rank 2 is all_reduce #1 of group world");
     }
     ranks_free(reports);
-}
-
-/* Far more than the records hold, in groups that are not the world's. */
-static void meet_elsewhere(struct rank *self)
-{
-    static const int32_t first_two[] = {0, 1}, last[] = {2};
-    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
-    struct hd_comm_group *elsewhere;
-
-    CHECK_OK(self,
-             hd_comm_group(self->comm, self->rank < 2 ? "pair" : "alone",
-                           self->rank < 2 ? first_two : last, self->rank < 2 ? 2 : 1, &elsewhere));
-    for (int i = 0; i < HD_FLIGHT_MAX + 10; i++) {
-        CHECK_OK(self, hd_comm_barrier(elsewhere, pipeline));
-        CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
-    }
 }
 
 /* The first two launch the third sum of all long before they wait for it. */

@@ -66,13 +66,6 @@ static enum hd_status open_world(struct rank *self, struct hd_comm_group **ret_g
     return sum_once(self, *ret_group);
 }
 
-static void note_end(struct rank *self, enum hd_status st, int64_t since_ms)
-{
-    self->report->took_ms = hd_clock_now_ms() - since_ms;
-    self->report->status = st;
-    (void)snprintf(self->report->message, HD_ERR_MAX, "%s", st ? hd_err_message() : "");
-}
-
 static void wait_for_a_failure(struct rank *self)
 {
     const int64_t begin_ms = hd_clock_now_ms();
@@ -80,13 +73,6 @@ static void wait_for_a_failure(struct rank *self)
     while (hd_comm_failure(self->comm) == HD_OK)
         (void)usleep(1000);
     note_end(self, hd_comm_failure(self->comm), begin_ms);
-}
-
-static void assert_says(const struct report *report, const char *text)
-{
-    if (!strstr(report->message, text))
-        print_error("\"%s\" is not in \"%s\"\n", text, report->message);
-    assert_non_null(strstr(report->message, text));
 }
 
 /* Everybody ended with this, and nothing of the stand-in is left. */
@@ -97,21 +83,6 @@ static void assert_all_ended(const struct report *reports, enum hd_status st)
         assert_true(reports[r].took_ms < SOON_MS);
     }
     assert_int_equal(hd_nccl_stand_in_open(), 0);
-}
-
-static void wait_for_marks_of(struct report *first, int count)
-{
-    for (int r = 0; r < count; r++)
-        while (!atomic_load(&first[r].mark))
-            (void)usleep(500);
-}
-
-/* From now on nothing may stand for long; everybody has come so far. */
-static void set_deadline_together(struct rank *self, int64_t deadline_ms)
-{
-    atomic_store(&self->report->mark, 1);
-    wait_for_marks_of(self->report - self->rank, self->world);
-    hd_comm_set_deadline(self->comm, deadline_ms);
 }
 
 /* ---- who never launches ---- */
@@ -291,7 +262,7 @@ static void the_last_aborts_and_others_look_late(struct rank *self)
 
     CHECK_OK(self, open_world(self, &group));
     if (self->rank == LAST) {
-        wait_for_marks_of(self->report - LAST, LAST);
+        wait_for_marks(self->report - LAST, LAST);
         hd_comm_abort(self->comm, "the loss is not a number");
         wait_for_a_failure(self);
         return;
@@ -441,7 +412,7 @@ static void the_wait_for_counts_has_a_deadline(void **state)
 static void the_last_dies(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
     (void)pids;
-    wait_for_marks_of(reports, WORLD);
+    wait_for_marks(reports, WORLD);
     (void)usleep(20000);
     hd_shm_control_mark_dead(ctl, LAST, "killed by signal 9");
 }
@@ -504,7 +475,7 @@ static void compute_takes_longer_than_the_deadline(struct hd_shm_control *ctl, c
                                                    struct report *reports)
 {
     (void)ctl, (void)pids;
-    wait_for_marks_of(reports, WORLD);
+    wait_for_marks(reports, WORLD);
     (void)usleep(4 * SHORT_MS * 1000);
     for (int r = 0; r < WORLD; r++)
         hd_comm_set_deadline(computes[r].comm, 60000);

@@ -36,20 +36,6 @@ static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group, i
     return st;
 }
 
-static void note_end(struct rank *self, enum hd_status st, int64_t since_ms)
-{
-    self->report->took_ms = hd_clock_now_ms() - since_ms;
-    self->report->status = st;
-    (void)snprintf(self->report->message, HD_ERR_MAX, "%s", st ? hd_err_message() : "");
-}
-
-static void assert_says(const struct report *report, const char *text)
-{
-    if (!strstr(report->message, text))
-        print_error("\"%s\" is not in \"%s\"\n", text, report->message);
-    assert_non_null(strstr(report->message, text));
-}
-
 /* ---- the groups of a mesh ---- */
 
 /* In a mesh of dp 2 x tp 2 each rank sums over both of its groups and over all. */
@@ -169,13 +155,6 @@ static void sum_until_failure(struct rank *self)
     CHECK(self, sum_once(self, group, 1, &sum) == st); /* it sticks */
 }
 
-static void wait_for_marks(struct report *reports, int world)
-{
-    for (int r = 0; r < world; r++)
-        while (!atomic_load(&reports[r].mark))
-            (void)usleep(500);
-}
-
 static void break_the_victim(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports)
 {
     (void)ctl, (void)pids;
@@ -230,14 +209,6 @@ static void the_death_of_a_rank_ends_the_others(void **state)
     ranks_free(reports);
 }
 
-/* From now on nothing may stand for long; everybody has come so far. */
-static void set_deadline_together(struct rank *self, int64_t deadline_ms)
-{
-    atomic_store(&self->report->mark, 1);
-    wait_for_marks(self->report - self->rank, self->world);
-    hd_comm_set_deadline(self->comm, deadline_ms);
-}
-
 static void all_but_the_last_sum(struct rank *self)
 {
     struct hd_comm_group *group;
@@ -272,22 +243,6 @@ static void a_rank_that_never_launches_is_behind_at_the_deadline(void **state)
                 strstr(reports[1].message, "2 are behind: entered 1 operations"));
     assert_int_equal(hd_nccl_stand_in_open(), 0);
     ranks_free(reports);
-}
-
-/* More than the records hold; of two groups, so that nobody waits for the last rank. */
-static void meet_elsewhere(struct rank *self)
-{
-    static const int32_t first_two[] = {0, 1}, last[] = {2};
-    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
-    struct hd_comm_group *elsewhere;
-
-    CHECK_OK(self,
-             hd_comm_group(self->comm, self->rank < 2 ? "pair" : "alone",
-                           self->rank < 2 ? first_two : last, self->rank < 2 ? 2 : 1, &elsewhere));
-    for (int i = 0; i < HD_FLIGHT_MAX + 10; i++) {
-        CHECK_OK(self, hd_comm_barrier(elsewhere, pipeline));
-        CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
-    }
 }
 
 static void all_but_the_last_sum_after_much_else(struct rank *self)

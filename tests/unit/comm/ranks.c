@@ -207,3 +207,48 @@ void ranks_free(struct report *reports)
 {
     (void)munmap(reports, RANKS_MAX * sizeof *reports);
 }
+
+/* ---- for bodies and the parent ---- */
+
+void note_end(struct rank *self, enum hd_status st, int64_t since_ms)
+{
+    self->report->took_ms = hd_clock_now_ms() - since_ms;
+    self->report->status = st;
+    (void)snprintf(self->report->message, HD_ERR_MAX, "%s", st ? hd_err_message() : "");
+}
+
+void set_deadline_together(struct rank *self, int64_t deadline_ms)
+{
+    atomic_store(&self->report->mark, 1);
+    wait_for_marks(self->report - self->rank, self->world);
+    hd_comm_set_deadline(self->comm, deadline_ms);
+}
+
+void meet_elsewhere(struct rank *self)
+{
+    static const int32_t first_two[] = {0, 1}, last[] = {2};
+    struct hd_comm_stream *pipeline = hd_comm_stream(self->comm, HD_COMM_STREAM_PIPELINE);
+    struct hd_comm_group *elsewhere;
+
+    CHECK_OK(self,
+             hd_comm_group(self->comm, self->rank < 2 ? "pair" : "alone",
+                           self->rank < 2 ? first_two : last, self->rank < 2 ? 2 : 1, &elsewhere));
+    for (int i = 0; i < HD_FLIGHT_MAX + 10; i++) {
+        CHECK_OK(self, hd_comm_barrier(elsewhere, pipeline));
+        CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
+    }
+}
+
+void wait_for_marks(struct report *reports, int count)
+{
+    for (int r = 0; r < count; r++)
+        while (!atomic_load(&reports[r].mark))
+            (void)usleep(500);
+}
+
+void assert_says(const struct report *report, const char *text)
+{
+    if (!strstr(report->message, text))
+        print_error("\"%s\" is not in \"%s\"\n", text, report->message);
+    assert_non_null(strstr(report->message, text));
+}

@@ -71,6 +71,22 @@ struct ranks {
 struct report *ranks_run_on(enum ranks_engine engine, const struct ranks *ranks, bool may_die);
 void ranks_free(struct report *reports);
 
+/* ---- for bodies ---- */
+
+/* How a call ended that began at `since_ms`, with this thread's story if it failed. */
+void note_end(struct rank *self, enum hd_status st, int64_t since_ms);
+/* All ranks (threads) have come so far; from now on nothing may stand for longer. */
+void set_deadline_together(struct rank *self, int64_t deadline_ms);
+/* Far more operations than a flight record holds, on the stream pipeline. Of three ranks: in groups
+ * of the first two and of the last, so that nobody waits for that one. */
+void meet_elsewhere(struct rank *self);
+
+/* ---- for the parent ---- */
+
+/* Until the first `count` ranks have set their mark. */
+void wait_for_marks(struct report *reports, int count);
+void assert_says(const struct report *report, const char *text);
+
 void rank_failed(struct rank *self, const char *file, int line, const char *what);
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count);
 
