@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "tests/bench/bench_job.h"
 #include "tests/bench/train_cpu.h"
 
 enum { RUNS_MAX = 64, PEERS_MAX = 4, CORPUS_BYTES = 1 << 20, ARGS_MAX = 16, STEPS_MAX = 16 };
@@ -41,62 +42,24 @@ const struct train_case *train_case_find(const char *name)
     return NULL;
 }
 
-static void word(char *ret_word, const char *text)
-{
-    (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
-}
-
 struct hd_job train_case_job(const struct train_case *c, const char *precision,
                              struct hd_job_file *file)
 {
-    struct hd_job j = {.layers = c->layers,
-                       .hidden = c->hidden,
-                       .heads = c->heads,
-                       .kv_heads = c->heads,
-                       .head_width = c->hidden / c->heads,
-                       .qkv_bias = true,
-                       .out_bias = true,
-                       .mlp_bias = true,
-                       .rope_factor = 1,
-                       .ffn_hidden = 4 * c->hidden,
-                       .vocab = c->vocab,
-                       .context = c->context,
-                       .rope_theta = 10000,
-                       .norm_eps = 1e-5,
-                       .tie_embeddings = true,
-                       .steps = 1000000,
-                       .global_batch = c->batch,
-                       .lr_peak = 6e-4,
-                       .lr_min = 6e-4,
-                       .beta1 = 0.9,
-                       .beta2 = 0.95,
-                       .adam_eps = 1e-8,
-                       .weight_decay = 0.1,
-                       .clip = 1,
-                       .seed = 1,
-                       .threads = TRAIN_CPU_THREADS,
-                       .pp = 1,
-                       .dp = 1,
-                       .cp = 1,
-                       .tp = 1,
-                       .ep = 1,
-                       .micro_batch = c->batch,
-                       .job_id = 1,
-                       .attempt = 1,
-                       .train = file,
-                       .train_count = 1};
+    struct hd_job j = bench_job("gpt2", precision, "cpu", file);
 
-    word(j.name, "bench");
-    word(j.family, "gpt2");
-    word(j.rope_scaling, "none");
-    word(j.positions, "learned");
-    word(j.cp_exchange, "ring");
-    word(j.tokenizer, "bytes");
-    word(j.order, "shuffled");
-    word(j.lr_decay, "constant");
-    word(j.precision, precision);
-    word(j.device, "cpu");
-    word(j.base_manifest_hash, "-");
+    j.layers = c->layers;
+    j.hidden = c->hidden;
+    j.heads = j.kv_heads = c->heads;
+    j.head_width = c->hidden / c->heads;
+    j.qkv_bias = j.out_bias = j.mlp_bias = true;
+    j.ffn_hidden = 4 * c->hidden;
+    j.vocab = c->vocab;
+    j.context = c->context;
+    j.rope_theta = 10000;
+    j.global_batch = j.micro_batch = c->batch;
+    j.threads = TRAIN_CPU_THREADS;
+    bench_job_word(j.tokenizer, "bytes");
+    bench_job_word(j.order, "shuffled");
     return j;
 }
 
@@ -316,7 +279,7 @@ static int serve(char **argv)
     return !strcmp(argv[0], "ours") ? train_cpu_ours(&job, argv[4][0]) : train_cpu_floor(&job);
 }
 
-static void write_corpus(char *ret_dir, char *ret_corpus, size_t size_bytes)
+static void write_corpus(char ret_dir[BENCH_DIR_MAX], char *ret_corpus, size_t size_bytes)
 {
     static char bytes[CORPUS_BYTES];
     uint32_t x = 1;
@@ -325,8 +288,8 @@ static void write_corpus(char *ret_dir, char *ret_corpus, size_t size_bytes)
         x = x * 1664525u + 1013904223u;
         bytes[i] = (char)(x >> 24);
     }
-    if (!mkdtemp(ret_dir))
-        die("temporary folder", strerror(errno));
+    if (bench_make_dir(ret_dir))
+        die("temporary folder", hd_err_message());
     (void)snprintf(ret_corpus, size_bytes, "%s/corpus", ret_dir);
     if (hd_file_write_atomic(ret_corpus, bytes, sizeof bytes, 0600))
         die(ret_corpus, hd_err_message());
@@ -365,7 +328,7 @@ static bool has(int argc, char **argv, const char *name)
 int main(int argc, char **argv)
 {
     static const char *const precisions[] = {"fp32", "bf16"};
-    char dir[] = "/tmp/heddle-bench-XXXXXX", corpus[64];
+    char dir[BENCH_DIR_MAX], corpus[BENCH_DIR_MAX + sizeof "/corpus"];
     const char *only_case = value_of(argc, argv, "--case", NULL);
     const char *only_precision = value_of(argc, argv, "--precision", NULL);
     struct setting s = {.python = value_of(argc, argv, "--python", NULL),

@@ -8,6 +8,7 @@
 #include "comm/local.h"
 #include "data/token_writer.h"
 #include "program/dry.h"
+#include "tests/bench/bench_job.h"
 #include "tests/bench/train_gpu.h"
 #include "train/train.h"
 
@@ -54,64 +55,27 @@ double train_gpu_median(const double *values, int count)
 
 /* ---- the job ---- */
 
-static void word(char *ret_word, const char *text)
-{
-    (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
-}
-
 struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
                            struct hd_job_file *file)
 {
     const bool gpt2 = !strcmp(c->family, "gpt2");
-    struct hd_job j = {.layers = c->layers,
-                       .hidden = c->hidden,
-                       .heads = c->heads,
-                       .kv_heads = c->kv_heads,
-                       .head_width = c->head_width,
-                       .qkv_bias = strcmp(c->family, "llama") != 0,
-                       .out_bias = gpt2,
-                       .mlp_bias = gpt2,
-                       .rope_factor = 1,
-                       .ffn_hidden = c->ffn_hidden,
-                       .vocab = c->vocab,
-                       .context = c->context,
-                       .rope_theta = 1e6,
-                       .norm_eps = 1e-5,
-                       .tie_embeddings = true,
-                       .steps = 1000000,
-                       .global_batch = c->global_batch,
-                       .lr_peak = 6e-4,
-                       .lr_min = 6e-4,
-                       .beta1 = 0.9,
-                       .beta2 = 0.95,
-                       .adam_eps = 1e-8,
-                       .weight_decay = 0.1,
-                       .clip = 1,
-                       .seed = 1,
-                       .threads = 1,
-                       .pp = 1,
-                       .dp = 1,
-                       .cp = 1,
-                       .tp = 1,
-                       .ep = 1,
-                       .micro_batch = c->micro_batch,
-                       .job_id = 1,
-                       .attempt = 1,
-                       .train = file,
-                       .train_count = 1};
+    struct hd_job j = bench_job(c->family, precision, "cuda", file);
 
-    word(j.name, "bench");
-    word(j.family, c->family);
-    word(j.rope_scaling, "none");
-    word(j.positions, gpt2 ? "learned" : "rope");
-    word(j.cp_exchange, "ring");
-    word(j.tokenizer, "none");
-    word(j.order, "sequential");
-    word(j.documents, "joined");
-    word(j.lr_decay, "constant");
-    word(j.precision, precision);
-    word(j.device, "cuda");
-    word(j.base_manifest_hash, "-");
+    j.layers = c->layers;
+    j.hidden = c->hidden;
+    j.heads = c->heads;
+    j.kv_heads = c->kv_heads;
+    j.head_width = c->head_width;
+    j.qkv_bias = strcmp(c->family, "llama") != 0;
+    j.out_bias = j.mlp_bias = gpt2;
+    j.ffn_hidden = c->ffn_hidden;
+    j.vocab = c->vocab;
+    j.context = c->context;
+    j.rope_theta = 1e6;
+    j.global_batch = c->global_batch;
+    j.micro_batch = c->micro_batch;
+    bench_job_word(j.tokenizer, "none");
+    bench_job_word(j.order, "sequential");
     return j;
 }
 
@@ -480,11 +444,11 @@ static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run,
 enum hd_status train_gpu_ours(const struct gpu_case *c, const struct gpu_run *run, FILE *out,
                               double *ret_ms)
 {
-    char dir[] = "/tmp/train_gpu.XXXXXX", tokens[sizeof dir + sizeof "/tokens.npy"];
-    enum hd_status st;
+    char dir[BENCH_DIR_MAX], tokens[sizeof dir + sizeof "/tokens.npy"];
+    enum hd_status st = bench_make_dir(dir);
 
-    if (!mkdtemp(dir))
-        return hd_err(HD_IO, "cannot make a folder in /tmp");
+    if (st)
+        return st;
     (void)snprintf(tokens, sizeof tokens, "%s/tokens.npy", dir);
     st = train(c, run, tokens, out, ret_ms);
     (void)unlink(tokens);

@@ -1,0 +1,63 @@
+#include "tests/bench/bench_job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void bench_job_word(char *ret_word, const char *text)
+{
+    (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
+}
+
+struct hd_job bench_job(const char *family, const char *precision, const char *device,
+                        struct hd_job_file *file)
+{
+    struct hd_job j = {.rope_factor = 1,
+                       .norm_eps = 1e-5,
+                       .tie_embeddings = true,
+                       .steps = 1000000,
+                       .lr_peak = 6e-4,
+                       .lr_min = 6e-4,
+                       .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .adam_eps = 1e-8,
+                       .weight_decay = 0.1,
+                       .clip = 1,
+                       .seed = 1,
+                       .threads = 1,
+                       .pp = 1,
+                       .dp = 1,
+                       .cp = 1,
+                       .tp = 1,
+                       .ep = 1,
+                       .job_id = 1,
+                       .attempt = 1,
+                       .train = file,
+                       .train_count = 1};
+
+    bench_job_word(j.name, "bench");
+    bench_job_word(j.family, family);
+    bench_job_word(j.positions, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
+    bench_job_word(j.rope_scaling, "none");
+    bench_job_word(j.cp_exchange, "ring");
+    bench_job_word(j.documents, "joined");
+    bench_job_word(j.lr_decay, "constant");
+    bench_job_word(j.precision, precision);
+    bench_job_word(j.device, device);
+    bench_job_word(j.base_manifest_hash, "-");
+    return j;
+}
+
+enum hd_status bench_make_dir(char ret_dir[BENCH_DIR_MAX])
+{
+    const char *place = getenv("TMPDIR");
+    const int length = snprintf(ret_dir, BENCH_DIR_MAX, "%s/heddle-bench-XXXXXX",
+                                place && *place ? place : "/tmp");
+
+    if (length >= BENCH_DIR_MAX)
+        return hd_err(HD_INVALID, "TMPDIR is a path of more than %d bytes", BENCH_DIR_MAX);
+    if (!mkdtemp(ret_dir))
+        return hd_err(HD_IO, "cannot make a folder %s: %s", ret_dir, strerror(errno));
+    return HD_OK;
+}
