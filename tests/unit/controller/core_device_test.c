@@ -3,9 +3,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
@@ -30,20 +27,6 @@ static struct hd_ask ask_for(enum hd_device_kind kind, int devices, int steps)
     return ask;
 }
 
-/* "cuda n1:0 n1:1" */
-static void assert_places(const struct sim *sim, uint64_t job, const char *expected)
-{
-    const struct hd_plan_record *plan = &sim_attempt(sim, job, 1)->plan;
-    struct hd_text text = {0};
-
-    hd_text_add(&text, "%s", hd_device_kind_name((int)plan->device));
-    for (int32_t r = 0; r < plan->rank_count; r++)
-        hd_text_add(&text, " %s:%d", plan->ranks[r].node_name, plan->ranks[r].device);
-    assert_non_null(text.data);
-    assert_string_equal(text.data, expected);
-    hd_text_free(&text);
-}
-
 static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
 {
     const int gpus[] = {0, 1};
@@ -54,7 +37,7 @@ static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
     uint64_t c = sim_submitted(sim, &cpu);
 
     (void)state;
-    assert_places(sim, a, "cuda n2:0");
+    sim_assert_places(sim, a, 1, "cuda n2:0");
     /* threads are a matter of CPU devices; the GPU computes bf16, so that is its precision */
     assert_int_equal(sim_attempt(sim, a, 1)->plan.threads_per_device, 0);
     assert_int_equal(sim_attempt(sim, a, 1)->plan.precision, HD_PRECISION_BF16);
@@ -62,11 +45,11 @@ static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
     sim_assert_reason(sim, b,
                       "needs 1 cuda device; n1 has 0, n2 has 0 of 1 free "
                       "(kept for job 2)");
-    assert_places(sim, c, "cpu n1:0"); /* n2 is kept, though a core of it is free */
+    sim_assert_places(sim, c, 1, "cpu n1:0"); /* n2 is kept, though a core of it is free */
     assert_int_equal(sim_attempt(sim, c, 1)->plan.threads_per_device, 1);
     assert_int_equal(sim_attempt(sim, c, 1)->plan.precision, HD_PRECISION_FP32);
     sim_run_until_ended(sim, b, 120);
-    assert_places(sim, b, "cuda n2:0");
+    sim_assert_places(sim, b, 1, "cuda n2:0");
     sim_free(sim);
 }
 
@@ -78,9 +61,9 @@ static void auto_is_gpus_where_there_are_some(void **state)
     uint64_t job = sim_submitted(without, &any);
 
     (void)state;
-    assert_places(without, job, "cpu n1:0 n1:1");
+    sim_assert_places(without, job, 1, "cpu n1:0 n1:1");
     job = sim_submitted(with, &any);
-    assert_places(with, job, "cuda n2:0 n2:1");
+    sim_assert_places(with, job, 1, "cuda n2:0 n2:1");
     sim_free(without);
     sim_free(with);
 }
@@ -116,7 +99,7 @@ static void a_cuda_job_stays_on_one_node(void **state)
     (void)state;
     sim_assert_reason(small, job, "needs 2 cuda devices on one node; n1 has 1, n2 has 1");
     job = sim_submitted(large, &cuda);
-    assert_places(large, job, "cuda n3:0 n3:1");
+    sim_assert_places(large, job, 1, "cuda n3:0 n3:1");
     sim_free(small);
     sim_free(large);
 }
@@ -158,7 +141,7 @@ static void a_gpu_out_of_order_gets_no_jobs_until_it_works_again(void **state)
     uint64_t on_first = sim_submitted(sim, &one), a, b, c;
 
     (void)state;
-    assert_places(sim, on_first, "cuda n1:0");
+    sim_assert_places(sim, on_first, 1, "cuda n1:0");
     sim->nodes[0].broken[0] = true;
     sim_daemon_restart(sim, &sim->nodes[0]); /* a new hello */
     sim_run(sim, 3);
@@ -168,18 +151,18 @@ static void a_gpu_out_of_order_gets_no_jobs_until_it_works_again(void **state)
                       "needs 2 cuda devices on one node; n1 has 1 (1 cannot be used: it is lost)");
     b = sim_submitted(sim, &any); /* not behind it: it fits nowhere, as the cluster is */
     c = sim_submitted(sim, &one);
-    assert_places(sim, b, "cuda n1:1");
+    sim_assert_places(sim, b, 1, "cuda n1:1");
     sim_run_until_ended(sim, on_first, 60);
     assert_int_equal(sim_job(sim, on_first)->state, HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_job(sim, on_first)->attempt_count, 1);
     assert_int_equal(sim_job(sim, c)->state, HD_JOB_STATE_QUEUED); /* 0 is free, and broken */
     sim_run_until_ended(sim, b, 60);
     sim_run(sim, 3);
-    assert_places(sim, c, "cuda n1:1");
+    sim_assert_places(sim, c, 1, "cuda n1:1");
     sim->nodes[0].broken[0] = false;
     sim_daemon_restart(sim, &sim->nodes[0]);
     sim_run_until_ended(sim, a, 120);
-    assert_places(sim, a, "cuda n1:0 n1:1");
+    sim_assert_places(sim, a, 1, "cuda n1:0 n1:1");
     assert_int_equal(sim_count_events(sim, 0, "device_offered"), 1);
     sim_free(sim);
 }

@@ -4,33 +4,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include <cmocka.h>
 
 #include "sim.h"
-
-/* Where the ranks of an attempt are: "n1:0 n1:1 n2:0". */
-static void assert_places(const struct sim *sim, uint64_t job, int32_t attempt,
-                          const char *expected)
-{
-    const struct hd_plan_record *plan = &sim_attempt(sim, job, attempt)->plan;
-    struct hd_text text = {0};
-
-    for (int32_t r = 0; r < plan->rank_count; r++)
-        hd_text_add(&text, "%s%s:%d", r ? " " : "", plan->ranks[r].node_name,
-                    plan->ranks[r].device);
-    assert_non_null(text.data);
-    assert_string_equal(text.data, expected);
-    hd_text_free(&text);
-}
-
-static void assert_undisturbed(const struct sim *sim, uint64_t job, int64_t steps)
-{
-    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
-    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, steps));
-}
 
 /* ---- placement --------------------------------------------------------------------------------*/
 
@@ -42,8 +19,8 @@ static void a_job_that_fits_on_one_node_stays_there(void **state)
     uint64_t a = sim_submitted(sim, &one), b = sim_submitted(sim, &two);
 
     (void)state;
-    assert_places(sim, a, 1, "n1:0");
-    assert_places(sim, b, 1, "n2:0 n2:1"); /* not n1:1 n2:0 */
+    sim_assert_places(sim, a, 1, "cpu n1:0");
+    sim_assert_places(sim, b, 1, "cpu n2:0 n2:1"); /* not n1:1 n2:0 */
     sim_free(sim);
 }
 
@@ -54,9 +31,9 @@ static void ranks_of_a_node_are_neighbours_in_the_order_of_names(void **state)
     uint64_t job = sim_submitted(sim, &four);
 
     (void)state;
-    assert_places(sim, job, 1, "n1:0 n1:1 n2:0 n2:1");
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     sim_run_until_ended(sim, job, 60);
-    assert_undisturbed(sim, job, 12);
+    sim_assert_undisturbed(sim, job, 12);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
     for (int64_t step = 1; step <= 12; step++)
         assert_int_equal(sim_count_steps(sim, job, step), 1);
@@ -74,8 +51,8 @@ static void the_fewest_nodes_with_the_smallest_rest(void **state)
     (void)state;
     three.wish.global_batch = 9;
     b = sim_submitted(sim, &three);
-    assert_places(sim, a, 1, "n1:0");
-    assert_places(sim, b, 1, "n1:1 n2:0 n2:1");
+    sim_assert_places(sim, a, 1, "cpu n1:0");
+    sim_assert_places(sim, b, 1, "cpu n1:1 n2:0 n2:1");
     sim_free(sim);
 }
 
@@ -89,7 +66,7 @@ static void a_range_takes_as_many_devices_as_there_are(void **state)
     ask.devices_min = 1;
     ask.devices_max = 8;
     job = sim_submitted(sim, &ask);
-    assert_places(sim, job, 1, "n1:0 n1:1 n2:0 n2:1");
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     sim_free(sim);
 }
 
@@ -128,11 +105,11 @@ static void a_tensor_parallel_group_stays_on_one_node(void **state)
         "2 free (0 in whole groups) (kept for job 4), n2 has 1 of 2 free (0 in whole "
         "groups)");
     sim_run_until_ended(sim, job, 100);
-    assert_places(sim, job, 1, "n1:0 n1:1");
-    assert_undisturbed(sim, job, 10);
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
+    sim_assert_undisturbed(sim, job, 10);
     spread = sim_submitted(sim, &four);
     sim_run_until_ended(sim, spread, 100);
-    assert_places(sim, spread, 1, "n1:0 n1:1 n2:0 n2:1");
+    sim_assert_places(sim, spread, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     assert_int_equal(sim_attempt(sim, spread, 1)->plan.tp, 2);
     assert_int_equal(sim_attempt(sim, spread, 1)->plan.dp, 2);
     sim_free(sim);
@@ -164,7 +141,7 @@ static void a_range_uses_whole_replicas_only(void **state)
     ask.devices_max = 12;
     ask.wish.tp = ask.wish.cp = 2;
     job = sim_submitted(sim, &ask);
-    assert_places(sim, job, 1, "n1:0 n1:1 n2:0 n2:1");
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     assert_int_equal(sim_attempt(sim, job, 1)->plan.dp, 1);
     sim_free(sim);
 }
@@ -179,11 +156,11 @@ static void a_context_parallel_group_may_span_nodes(void **state)
     (void)state;
     four.wish.cp = 4;
     job = sim_submitted(sim, &four);
-    assert_places(sim, job, 1, "n1:0 n1:1 n2:0 n2:1");
+    sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     assert_int_equal(sim_attempt(sim, job, 1)->plan.cp, 4);
     assert_int_equal(sim_attempt(sim, job, 1)->plan.micro_batch, 8); /* one replica has them all */
     sim_run_until_ended(sim, job, 60);
-    assert_undisturbed(sim, job, 12);
+    sim_assert_undisturbed(sim, job, 12);
     sim_free(sim);
 }
 
@@ -205,7 +182,7 @@ static void a_gang_is_not_starved_by_small_jobs(void **state)
         sim_run(sim, 2);
     }
     sim_run_until_ended(sim, job, 60);
-    assert_undisturbed(sim, job, 10);
+    sim_assert_undisturbed(sim, job, 10);
     sim_free(sim);
 }
 
@@ -231,7 +208,7 @@ static void a_node_that_does_not_see_the_jobs_works_alone(void **state)
     sim->nodes[1].blind = false; /* mounted at last, and said so */
     sim->nodes[1].changed = true;
     sim_run_until_ended(sim, gang, 100);
-    assert_undisturbed(sim, gang, 10);
+    sim_assert_undisturbed(sim, gang, 10);
     sim_free(sim);
 }
 
@@ -249,7 +226,7 @@ static void loopback_joins_nodes_of_one_machine_only(void **state)
                    sim->nodes[1].boot_id);
     sim_run(sim, 2);
     a = sim_submitted(sim, &four);
-    assert_places(sim, a, 1, "n2:0 n2:1 n3:0 n3:1"); /* n1 is another machine */
+    sim_assert_places(sim, a, 1, "cpu n2:0 n2:1 n3:0 n3:1"); /* n1 is another machine */
     six.wish.global_batch = 12;
     b = sim_submitted(sim, &six);
     sim_assert_reason(
@@ -274,7 +251,7 @@ static void only_nodes_that_compute_alike_work_together(void **state)
                        n == 1 ? "avx2" : "avx512");
     sim_run(sim, 2);
     a = sim_submitted(sim, &four);
-    assert_places(sim, a, 1, "n1:0 n1:1 n3:0 n3:1");
+    sim_assert_places(sim, a, 1, "cpu n1:0 n1:1 n3:0 n3:1");
     six.wish.global_batch = 12;
     b = sim_submitted(sim, &six);
     sim_assert_reason(
@@ -324,7 +301,7 @@ static void a_failure_on_one_node_ends_all_and_is_named(void **state)
         assert_string_equal(sim_attempt(sim, job, 1)->end.node, "n2");
         assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
         assert_int_equal(sim_job(sim, job)->attempt_count, 2);
-        assert_undisturbed(sim, job, 12);
+        sim_assert_undisturbed(sim, job, 12);
         sim_free(sim);
     }
 }
@@ -353,7 +330,7 @@ static void an_echo_heard_before_a_crash_is_not_taken_for_the_cause(void **state
         assert_int_equal(sim_attempt(sim, job, 1)->end.cause, cause);
         assert_int_equal(sim_attempt(sim, job, 1)->end.rank, 3);
         assert_string_equal(sim_attempt(sim, job, 1)->end.node, "n2");
-        assert_undisturbed(sim, job, 12);
+        sim_assert_undisturbed(sim, job, 12);
         sim_free(sim);
     }
 }
@@ -383,11 +360,11 @@ static void a_lost_node_leaves_the_job_what_is_left(void **state)
                 "lost");
             sim->nodes[1].cut = false;
         } else {
-            assert_places(sim, job, 2, "n1:0 n1:1");
+            sim_assert_places(sim, job, 2, "cpu n1:0 n1:1");
             assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
         }
         sim_run_until_ended(sim, job, 400);
-        assert_undisturbed(sim, job, 300);
+        sim_assert_undisturbed(sim, job, 300);
         sim_free(sim);
     }
 }
@@ -416,18 +393,8 @@ static void a_cancel_stops_all_shares_after_one_checkpoint(void **state)
 
 static void random_worlds_of_many_nodes_keep_every_rule(void **state)
 {
-    const char *given = getenv("HEDDLE_SIM_SEED");
-
     (void)state;
-    if (given) {
-        sim_live_through((uint64_t)atoll(given), SIM_NODES);
-        return;
-    }
-    for (uint64_t seed = 1; seed <= 30; seed++) {
-        print_message("world %llu (to see it alone: HEDDLE_SIM_SEED=%llu)\n",
-                      (unsigned long long)seed, (unsigned long long)seed);
-        sim_live_through(seed, seed % 2 ? 3 : SIM_NODES);
-    }
+    sim_live_through_all(30, 3, SIM_NODES);
 }
 
 int main(void)

@@ -136,6 +136,10 @@ void sim_reboot(struct sim *sim, struct sim_node *node);         /* its ranks ar
 const struct hd_job_record *sim_job(const struct sim *sim, uint64_t job);
 const struct hd_attempt_record *sim_attempt(const struct sim *sim, uint64_t job, int32_t attempt);
 void sim_assert_reason(const struct sim *sim, uint64_t job, const char *expected);
+/* Where the ranks of an attempt are: "cuda n1:0 n1:1 n2:0". */
+void sim_assert_places(const struct sim *sim, uint64_t job, int32_t attempt, const char *expected);
+/* The job has succeeded, with every step done once from the right state. */
+void sim_assert_undisturbed(const struct sim *sim, uint64_t job, int64_t steps);
 size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind);
 size_t sim_count_steps(const struct sim *sim, uint64_t job, int64_t step);
 /* Checkpoint directories of the job that are on the disk. */
@@ -147,6 +151,9 @@ uint64_t sim_undisturbed_value(uint64_t job, int64_t steps);
 /* Breaks things at random for an hour around random jobs, then mends all and expects every job that
  * was acknowledged to end as it should. With more than two nodes jobs go over several. */
 void sim_live_through(uint64_t seed, int node_count);
+/* So for the seeds 1 to seed_count, on fewest_nodes to most_nodes in turn; or only for the seed
+ * that HEDDLE_SIM_SEED says. */
+void sim_live_through_all(uint64_t seed_count, int fewest_nodes, int most_nodes);
 
 uint64_t sim_draw(struct sim *sim, uint64_t below); /* a random number of this seed */
 

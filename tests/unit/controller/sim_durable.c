@@ -325,6 +325,25 @@ const struct hd_attempt_record *sim_attempt(const struct sim *sim, uint64_t job,
     return NULL;
 }
 
+void sim_assert_places(const struct sim *sim, uint64_t job, int32_t attempt, const char *expected)
+{
+    const struct hd_plan_record *plan = &sim_attempt(sim, job, attempt)->plan;
+    struct hd_text text = {0};
+
+    hd_text_add(&text, "%s", hd_device_kind_name((int)plan->device));
+    for (int32_t r = 0; r < plan->rank_count; r++)
+        hd_text_add(&text, " %s:%d", plan->ranks[r].node_name, plan->ranks[r].device);
+    assert_non_null(text.data);
+    assert_string_equal(text.data, expected);
+    hd_text_free(&text);
+}
+
+void sim_assert_undisturbed(const struct sim *sim, uint64_t job, int64_t steps)
+{
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, steps));
+}
+
 size_t sim_count_events(const struct sim *sim, uint64_t job, const char *kind)
 {
     size_t count = 0;

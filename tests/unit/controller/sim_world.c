@@ -109,3 +109,17 @@ void sim_live_through(uint64_t seed, int node_count)
     assert_true(count > 20);
     sim_free(sim);
 }
+
+void sim_live_through_all(uint64_t seed_count, int fewest_nodes, int most_nodes)
+{
+    const char *given = getenv("HEDDLE_SIM_SEED");
+    const uint64_t first = given ? (uint64_t)atoll(given) : 1;
+    const uint64_t last = given ? first : seed_count;
+
+    for (uint64_t seed = first; seed <= last; seed++) {
+        print_message("world %llu (to see it alone: HEDDLE_SIM_SEED=%llu)\n",
+                      (unsigned long long)seed, (unsigned long long)seed);
+        sim_live_through(seed,
+                         most_nodes - (int)(seed % (uint64_t)(most_nodes - fewest_nodes + 1)));
+    }
+}

@@ -1,0 +1,296 @@
+/* core: attempts that fail, and the checkpoints that the next ones start from. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+/* ---- failures ---------------------------------------------------------------------------------*/
+
+/* Checkpoints come every 5 steps; a rank dies before step 8: steps 6 and 7 are done twice. */
+static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 12);
+    uint64_t job;
+
+    (void)state;
+    for (int n = 0; n < sim->node_count; n++)
+        sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 8};
+    sim->nodes[0].faults.fail_count = 1;
+    job = sim_submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_RANK_EXIT);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.rank, 1);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.node, "n1");
+    assert_int_equal(sim_attempt(sim, job, 1)->end.signal, 9);
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
+    assert_int_equal(sim_attempt(sim, job, 2)->base_attempt, 1);
+    assert_int_equal(sim_count_steps(sim, job, 5), 1);
+    assert_int_equal(sim_count_steps(sim, job, 7), 2);
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 12));
+    sim_free(sim);
+}
+
+/* restart.max 2: the first attempt and two more fail in a row without a checkpoint. */
+static void a_job_gives_up_after_restart_max(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 12);
+    uint64_t job;
+
+    (void)state;
+    for (int n = 0; n < sim->node_count; n++)
+        sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 3, .fail_count = 100};
+    ask.restart_max = 2;
+    job = sim_submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 3);
+    assert_string_equal(sim_job(sim, job)->reason,
+                        "rank_exit: rank 1 on n1: killed by signal 9: killed (3 failed in a row "
+                        "without a new checkpoint, restart.max is 2)");
+    sim_free(sim);
+}
+
+/* Each attempt dies 3 steps after its base, but only every second one reaches a checkpoint: never
+ * more than one failure in a row, so restart.max 1 is enough to reach the end. */
+static void a_new_checkpoint_forgives_failures(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 24);
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 1;
+    job = sim_submitted(sim, &ask);
+    for (int64_t fail_at = 8; fail_at <= 23; fail_at += 5) {
+        for (int again = 0; again < 2; again++) {
+            const int32_t attempts = sim_job(sim, job)->attempt_count;
+
+            sim->nodes[0].faults.fail_at_step = (int)fail_at;
+            sim->nodes[0].faults.fail_count = 1;
+            for (int s = 0; s < 60 && sim_job(sim, job)->attempt_count == attempts; s++)
+                sim_second(sim);
+            assert_int_equal(sim_job(sim, job)->attempt_count, attempts + 1);
+        }
+    }
+    sim_run_until_ended(sim, job, 60);
+    sim_assert_undisturbed(sim, job, 24);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1 + 4 * 2);
+    sim_free(sim);
+}
+
+/* Goal: damage costs the steps behind the checkpoint before, and no restart. Method: checkpoints at
+ * 5 and 10 of attempt 1, which dies at step 13; that of 10 cannot be loaded. */
+static void a_damaged_checkpoint_is_gone_back_from(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 24);
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 1; /* which the death at step 13 uses up */
+    ask.keep = 2;
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {10, 10}};
+    job = sim_submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 200);
+    sim_assert_undisturbed(sim, job, 24);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 3);
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 10);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_attempt, 1);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_step, 5);
+    assert_int_equal(sim_count_events(sim, job, "checkpoint_damaged"), 1);
+    sim_free(sim);
+}
+
+/* Goal: one after the other, and never silently from the beginning. Method: both are damaged. */
+static void without_a_sound_checkpoint_the_job_fails(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 24);
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 2;
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {5, 10}};
+    job = sim_submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 200);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 10);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_step, 5);
+    /* nothing is left to go back to: now attempts 2 and 3 count, and 4 (again from 10) is one more
+     * than restart.max */
+    assert_int_equal(sim_attempt(sim, job, 4)->base_step, 10);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 4);
+    assert_int_equal(sim_count_events(sim, job, "checkpoint_damaged"), 1);
+    sim_free(sim);
+}
+
+static void restart_max_0_means_one_attempt(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    ask.restart_max = 0;
+    job = sim_submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    sim_free(sim);
+}
+
+static void bad_input_is_never_tried_again(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .bad_input = true};
+    job = sim_submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    sim_free(sim);
+}
+
+static void a_launch_that_fails_is_tried_again(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.no_start = 2;
+    job = sim_submitted(sim, &ask);
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 3);
+    assert_int_equal(sim_attempt(sim, job, 2)->end.cause, HD_END_CAUSE_LAUNCH_FAILED);
+    sim_free(sim);
+}
+
+static void ranks_that_never_meet_are_a_failed_launch(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 12);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.never_meet = true;
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 599);
+    assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_STARTING);
+    sim_run(sim, 3);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_LAUNCH_FAILED);
+    sim->nodes[0].faults.never_meet = false;
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    sim_free(sim);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------*/
+
+static void old_checkpoints_go_and_the_newest_stay(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 42);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_run_until_ended(sim, job, 100);
+    sim_run(sim, 5);
+    assert_int_equal(sim_count_on_disk(sim, job), 2); /* keep: steps 40 and 42 */
+    assert_int_equal(sim_final_value(sim, job), sim_undisturbed_value(job, 42));
+    sim_free(sim);
+}
+
+/* keep 1, base at step 5 of attempt 1: it stays while attempt 2 runs, whatever is newer. */
+static void the_base_in_use_is_not_deleted(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 60);
+    uint64_t job;
+
+    (void)state;
+    ask.keep = 1;
+    sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 45); /* well beyond step 20 of attempt 2 */
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
+    assert_int_equal(sim_count_on_disk(sim, job), 2); /* the base and the newest */
+    sim_run_until_ended(sim, job, 100);
+    sim_run(sim, 3);
+    assert_int_equal(sim_count_on_disk(sim, job), 1);
+    sim_free(sim);
+}
+
+/* All are kept, and there are more than the core remembers: it is the oldest that it forgets, so
+ * that the job goes on from the newest. */
+static void beyond_the_limit_the_newest_checkpoints_count(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 2 * HD_CTL_CHECKPOINTS_MAX);
+    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_core_event report = {.kind = HD_CORE_REPORT,
+                                   .report = {.uuid = "uuid-1",
+                                              .stream = sim->nodes[0].stream,
+                                              .job = job,
+                                              .attempt = 1,
+                                              .kind = HD_REPORT_CHECKPOINT,
+                                              .checkpoint = {.path = "/step", .hash = "h"}}};
+    const struct hd_observed ended = {.job = job,
+                                      .attempt = 1,
+                                      .state = HD_ATTEMPT_STATE_ENDED,
+                                      .end = {.cause = HD_END_CAUSE_RANK_EXIT, .rank = 1}};
+    const struct hd_core_event observed = {.kind = HD_CORE_OBSERVED,
+                                           .observed = {.uuid = "uuid-1",
+                                                        .stream = sim->nodes[0].stream,
+                                                        .attempts = &ended,
+                                                        .attempt_count = 1}};
+
+    (void)state;
+    for (int64_t step = 1; step <= HD_CTL_CHECKPOINTS_MAX + 2; step++) {
+        report.report.seq = (uint64_t)step;
+        report.report.checkpoint.step = step;
+        assert_int_equal(sim_event(sim, &report), HD_OK);
+    }
+    sim->slow_store = true; /* attempt 2 is decided; the simulated ranks of 1 know of no end */
+    assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_non_null(hd_core_attempt(sim->core, job, 2));
+    assert_int_equal(hd_core_attempt(sim->core, job, 2)->base_step, HD_CTL_CHECKPOINTS_MAX + 2);
+    sim_free(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_rank_restarts_from_the_newest_checkpoint),
+        cmocka_unit_test(a_job_gives_up_after_restart_max),
+        cmocka_unit_test(a_new_checkpoint_forgives_failures),
+        cmocka_unit_test(a_damaged_checkpoint_is_gone_back_from),
+        cmocka_unit_test(without_a_sound_checkpoint_the_job_fails),
+        cmocka_unit_test(restart_max_0_means_one_attempt),
+        cmocka_unit_test(bad_input_is_never_tried_again),
+        cmocka_unit_test(a_launch_that_fails_is_tried_again),
+        cmocka_unit_test(ranks_that_never_meet_are_a_failed_launch),
+        cmocka_unit_test(old_checkpoints_go_and_the_newest_stay),
+        cmocka_unit_test(the_base_in_use_is_not_deleted),
+        cmocka_unit_test(beyond_the_limit_the_newest_checkpoints_count),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

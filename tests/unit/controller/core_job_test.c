@@ -1,0 +1,488 @@
+/* core: whole jobs on two simulated nodes: to their end, cancelled, waiting; what is reported of
+ * them, and everything at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+/* ---- success ----------------------------------------------------------------------------------*/
+
+static void a_job_trains_to_its_end(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 12);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_run_until_ended(sim, job, 60);
+    sim_assert_undisturbed(sim, job, 12);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_COMPLETED);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.dp, 2);
+    for (int64_t step = 1; step <= 12; step++)
+        assert_int_equal(sim_count_steps(sim, job, step), 1);
+    sim_free(sim);
+}
+
+/* Two jobs of one device each fill one node before the other is touched: large holes stay large. */
+static void small_jobs_share_a_node(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(1, 50);
+    uint64_t a = sim_submitted(sim, &ask), b = sim_submitted(sim, &ask);
+
+    (void)state;
+    assert_string_equal(sim_attempt(sim, a, 1)->plan.ranks[0].node_name, "n1");
+    assert_string_equal(sim_attempt(sim, b, 1)->plan.ranks[0].node_name, "n1");
+    assert_int_equal(sim_attempt(sim, a, 1)->plan.ranks[0].device, 0);
+    assert_int_equal(sim_attempt(sim, b, 1)->plan.ranks[0].device, 1);
+    sim_free(sim);
+}
+
+/* ---- cancel -----------------------------------------------------------------------------------*/
+
+static void cancel_writes_a_checkpoint_first(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 100);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_run(sim, 9); /* between checkpoints */
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_STOPPING);
+    sim_run_until_ended(sim, job, 10);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_USER);
+    assert_int_equal(sim_count_on_disk(sim, job), 2); /* step 5 and the last */
+    assert_int_equal(sim_cancel(sim, job, false), HD_NOT_FOUND);
+    sim_free(sim);
+}
+
+static void cancel_now_writes_nothing(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 100);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_run(sim, 9);
+    assert_int_equal(sim_cancel(sim, job, true), HD_OK);
+    sim_run_until_ended(sim, job, 10);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_int_equal(sim_count_on_disk(sim, job), 1);
+    sim_free(sim);
+}
+
+static void a_stop_that_takes_too_long_becomes_a_kill(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 10000);
+    uint64_t job;
+
+    (void)state;
+    ask.keep = 2;
+    sim->nodes[0].faults.ignore_stop = true;
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 3);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim_run(sim, 298);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_STOPPING);
+    assert_int_equal(sim_count_events(sim, job, "killed"), 0);
+    sim_run(sim, 4);
+    assert_int_equal(sim_count_events(sim, job, "killed"), 1);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    sim_free(sim);
+}
+
+static void a_queued_job_is_cancelled_at_once(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_ask ask = sim_ask(2, 10);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    sim_run(sim, 5);
+    assert_int_equal(sim->starts, 0);
+    sim_free(sim);
+}
+
+/* The desired set with "stopping" is the first that the daemon hears of the attempt. */
+static void an_attempt_cancelled_before_it_started_never_starts(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 10);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].cut = true;
+    job = sim_submitted(sim, &ask);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim->nodes[0].cut = false;
+    sim_daemon_restart(sim, &sim->nodes[0]);
+    sim_run_until_ended(sim, job, 20);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_CANCELLED);
+    assert_int_equal(sim->starts, 0);
+    sim_free(sim);
+}
+
+static void a_job_that_was_faster_than_its_cancel_has_succeeded(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 10);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[0].faults.ignore_stop = true;
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 5);
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    sim_run_until_ended(sim, job, 20);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    sim_free(sim);
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------*/
+
+static void a_job_without_nodes_says_so(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_ask ask = sim_ask(2, 10);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_assert_reason(sim, job,
+                      "needs 2 cpu devices; no node has joined yet (start heddled on one)");
+    sim_free(sim);
+}
+
+static void gangs_wait_first_in_first_out_and_say_why(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask two = sim_ask(2, 20), one = sim_ask(1, 20);
+    uint64_t a = sim_submitted(sim, &one), b = sim_submitted(sim, &two),
+             c = sim_submitted(sim, &two);
+    uint64_t d = sim_submitted(sim, &one), e = sim_submitted(sim, &two);
+
+    (void)state;
+    /* a holds a device of n1, b holds n2. c needs a whole node: n1 is kept for it, so d, which
+     * would fit there, waits behind it, and so does e. */
+    assert_int_equal(sim_job(sim, a)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_RUNNING);
+    sim_assert_reason(sim, c,
+                      "needs 2 cpu devices; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
+                      "of 2 free (kept for job 4)");
+    sim_assert_reason(sim, d,
+                      "needs 1 cpu device; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
+                      "of 2 free (kept for job 4)");
+    sim_assert_reason(sim, e,
+                      "waits behind job 3; needs 2 cpu devices; n1 has 1 of 2 free (kept "
+                      "for job 3), n2 has 0 of 2 free (kept for job 4)");
+    for (uint64_t job = a; job <= e; job++)
+        sim_run_until_ended(sim, job, 200);
+    assert_true(sim_job(sim, c)->started_ms <= sim_job(sim, d)->started_ms);
+    assert_true(sim_job(sim, d)->started_ms <= sim_job(sim, e)->started_ms);
+    sim_free(sim);
+}
+
+/* Goal: no starvation. Method: a stream of small jobs that would always fill the holes. */
+static void a_large_job_is_not_starved_by_small_ones(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask small = sim_ask(1, 10), large = sim_ask(2, 10);
+    uint64_t job;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        (void)sim_submitted(sim, &small);
+        sim_run(sim, 3); /* so that they never end at the same time */
+    }
+    job = sim_submitted(sim, &large);
+    for (int i = 0; i < 20; i++) {
+        (void)sim_submitted(sim, &small);
+        sim_run(sim, 2);
+    }
+    assert_int_not_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    sim_free(sim);
+}
+
+static void an_impossible_job_holds_nobody_up(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask eight = sim_ask(8, 10), two = sim_ask(2, 10);
+    uint64_t job = sim_submitted(sim, &eight), next = sim_submitted(sim, &two);
+
+    (void)state;
+    sim_assert_reason(sim, job, "needs 8 cpu devices; n1 has 0 of 2 free, n2 has 2");
+    sim_run_until_ended(sim, next, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    sim_free(sim);
+}
+
+static void a_range_of_devices_takes_what_is_there(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(1, 10);
+    uint64_t a, b, c;
+
+    (void)state;
+    a = sim_submitted(sim, &ask);
+    ask.devices_max = 8; /* n1 has one left, n2 two; three do not share 8 sequences evenly */
+    b = sim_submitted(sim, &ask);
+    c = sim_submitted(sim, &ask);
+    assert_int_equal(sim_attempt(sim, a, 1)->plan.rank_count, 1);
+    assert_int_equal(sim_attempt(sim, b, 1)->plan.rank_count, 2);
+    assert_int_equal(sim_attempt(sim, c, 1)->plan.rank_count, 1);
+    sim_free(sim);
+}
+
+static void retries_without_progress_are_spaced_out(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 10);
+    struct hd_text text = {0};
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 100;
+    sim->nodes[0].faults.no_start = 100;
+    sim->nodes[1].faults.no_start = 100;
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 130);
+    /* waits 0, 1, 2, 4, 8, 16, 32, 60 s: within 130 s at most 2 + 7 attempts, at least 7 */
+    assert_in_range(sim_job(sim, job)->attempt_count, 7, 9);
+    hd_core_explain(sim->core, job, sim->now, &text);
+    assert_non_null(strstr(text.data, "attempt"));
+    assert_non_null(strstr(text.data, "ended (launch_failed on n1); tries again in "));
+    hd_text_free(&text);
+    sim_free(sim);
+}
+
+static void a_draining_node_finishes_and_takes_nothing_new(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 10);
+    uint64_t a = sim_submitted(sim, &ask), b;
+    const struct hd_core_event drain = {.kind = HD_CORE_DRAIN,
+                                        .drain = {.node = "n1", .reason = "new disk"}};
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN, .drain = {.node = "n1"}};
+    const struct hd_core_event unknown = {.kind = HD_CORE_DRAIN, .drain = {.node = "n9"}};
+    struct hd_node_view view;
+
+    (void)state;
+    assert_int_equal(sim_event(sim, &unknown), HD_NOT_FOUND);
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_DRAINING);
+    sim->nodes[1].cut = true;
+    sim_run(sim, 16);
+    b = sim_submitted(sim, &ask);
+    assert_int_equal(sim_job(sim, a)->state, HD_JOB_STATE_SUCCEEDED);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_DRAINED);
+    sim_assert_reason(sim, b,
+                      "needs 2 cpu devices; n1 is drained: new disk, n2 has been "
+                      "unreachable for 16 s");
+    assert_int_equal(sim_event(sim, &undrain), HD_OK);
+    assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_RUNNING);
+    sim_free(sim);
+}
+
+/* ---- reports ----------------------------------------------------------------------------------*/
+
+static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 100);
+    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_core_event event = {.kind = HD_CORE_REPORT,
+                                  .report = {.uuid = "uuid-1",
+                                             .stream = sim->nodes[0].stream,
+                                             .job = job,
+                                             .attempt = 1,
+                                             .rank = 2,
+                                             .seq = 1,
+                                             .kind = HD_REPORT_STEP}};
+
+    (void)state;
+    assert_int_equal(sim_event(sim, &event), HD_INVALID);
+    event.report.rank = 1;
+    event.report.attempt = 2;
+    assert_int_equal(sim_event(sim, &event), HD_NOT_FOUND);
+    event.report.attempt = 1;
+    event.report.uuid = "uuid-2";
+    event.report.stream = sim->nodes[1].stream;
+    assert_int_equal(sim_event(sim, &event), HD_INVALID); /* not on that node */
+    event.report.uuid = "uuid-1";
+    event.report.stream = sim->nodes[0].stream;
+    assert_int_equal(sim_event(sim, &event), HD_OK);
+    sim_free(sim);
+}
+
+/* After a break the daemon sends again what was not acknowledged, known or not. */
+static void a_resent_report_is_taken_in_once(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 100);
+    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_core_event event = {.kind = HD_CORE_REPORT,
+                                  .report = {.uuid = "uuid-1",
+                                             .stream = sim->nodes[0].stream,
+                                             .job = job,
+                                             .attempt = 1,
+                                             .rank = 1,
+                                             .kind = HD_REPORT_STEP}};
+
+    (void)state;
+    for (int again = 0; again < 3; again++) {
+        for (uint64_t seq = 1; seq <= 5; seq++) {
+            event.report.seq = seq;
+            event.report.step.step = 1000 + (int64_t)seq;
+            assert_int_equal(sim_event(sim, &event), HD_OK);
+        }
+    }
+    sim_controller_crash(sim); /* what was taken in is remembered on disk */
+    sim_run(sim, 3);
+    event.report.stream = sim->nodes[0].stream;
+    assert_int_equal(sim_event(sim, &event), HD_OK);
+    for (int64_t step = 1001; step <= 1005; step++)
+        assert_int_equal(sim_count_steps(sim, job, step), 1);
+    sim_free(sim);
+}
+
+/* "x" and two-byte characters: each character begins at an odd byte, so a cut at an even one halves
+ * it. A receiver refuses every message with half a character, a whole list of nodes for one reason.
+ */
+static void a_text_too_long_is_cut_between_characters(void **state)
+{
+    enum { CHARACTERS = 4000 };
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 100);
+    uint64_t job = sim_submitted(sim, &ask);
+    char text[1 + 2 * CHARACTERS + 1] = "x";
+    struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = text}};
+    struct hd_core_event report = {.kind = HD_CORE_REPORT,
+                                   .report = {.uuid = "uuid-1",
+                                              .stream = sim->nodes[0].stream,
+                                              .job = job,
+                                              .attempt = 1,
+                                              .rank = 1,
+                                              .seq = 1,
+                                              .kind = HD_REPORT_EVENT,
+                                              .event = {.kind = text, .message = text}}};
+    struct hd_core_out out = {.batch = hd_batch_new()};
+    const struct hd_event_record *kept = NULL;
+    struct hd_node_view view;
+
+    (void)state;
+    for (int i = 0; i < CHARACTERS; i++)
+        memcpy(text + 1 + 2 * i, "\xc3\xa9", 2);
+    assert_int_equal(sim_event(sim, &drain), HD_OK);
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(strlen(view.record->drain_reason), HD_CTL_PATH_BYTES_MAX - 1);
+    assert_int_equal(hd_core_step(sim->core, &report, sim->now, &out), HD_OK);
+    for (const struct hd_op *op = out.batch->first; op; op = op->next)
+        kept = op->kind == HD_OP_EVENT ? &op->event : kept;
+    assert_non_null(kept);
+    assert_int_equal(strlen(kept->message), HD_CTL_MESSAGE_BYTES_MAX - 1);
+    assert_int_equal(strlen(kept->kind), HD_CTL_NAME_BYTES_MAX - 1);
+    assert_true(hd_text_is_utf8(view.record->drain_reason, HD_CTL_PATH_BYTES_MAX - 1));
+    assert_true(hd_text_is_utf8(kept->message, HD_CTL_MESSAGE_BYTES_MAX - 1));
+    hd_batch_free(out.batch);
+    hd_core_out_done(&out);
+    sim_free(sim);
+}
+
+/* ---- plans ------------------------------------------------------------------------------------*/
+
+static void plans_divide_the_batch(void **state)
+{
+    struct hd_ask ask = sim_ask(2, 10);
+    struct hd_plan_record plan;
+
+    (void)state;
+    ask.wish.global_batch = 60; /* 30 a rank: the largest divisor up to 8 is 6 */
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
+    assert_int_equal(plan.micro_batch, 6);
+    assert_int_equal(plan.micro_batches, 5);
+    ask.wish.micro_batch = 15;
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
+    assert_int_equal(plan.micro_batches, 2);
+    ask.wish.micro_batch = 7;
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_INVALID);
+    ask.wish.micro_batch = 0;
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 7, &plan), HD_INVALID);
+    ask.wish.tp = 2;
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 6, &plan), HD_OK);
+    assert_true(plan.tp == 2 && plan.dp == 3 && plan.sequence);
+    assert_int_equal(plan.micro_batch, 5); /* 20 a replica */
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 5, &plan), HD_INVALID);
+    ask.wish.tp = 0;
+    ask.wish.pp = 2;
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_UNSUPPORTED);
+    ask.wish.pp = 0;
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 2, &plan), HD_OK);
+    assert_int_equal(plan.device, HD_DEVICE_KIND_CUDA);
+    ask.wish.global_batch = 128; /* 64 and 128 share it evenly, but 128 ranks cannot be connected */
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 64, &plan), HD_OK);
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 128, &plan), HD_UNSUPPORTED);
+}
+
+static void what_can_never_run_is_refused(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(3, 10); /* 8 sequences for 3 devices */
+    uint64_t job;
+
+    (void)state;
+    assert_int_equal(sim_submit(sim, &ask, &job), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "train.global_batch = 8"));
+    ask = sim_ask(2, 10);
+    ask.wish.pp = 2;
+    assert_int_equal(sim_submit(sim, &ask, &job), HD_UNSUPPORTED);
+    sim_free(sim);
+}
+
+/* ---- everything at once -----------------------------------------------------------------------*/
+
+static void random_worlds_keep_every_rule(void **state)
+{
+    (void)state;
+    sim_live_through_all(40, 2, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_trains_to_its_end),
+        cmocka_unit_test(small_jobs_share_a_node),
+        cmocka_unit_test(cancel_writes_a_checkpoint_first),
+        cmocka_unit_test(cancel_now_writes_nothing),
+        cmocka_unit_test(a_stop_that_takes_too_long_becomes_a_kill),
+        cmocka_unit_test(a_queued_job_is_cancelled_at_once),
+        cmocka_unit_test(an_attempt_cancelled_before_it_started_never_starts),
+        cmocka_unit_test(a_job_that_was_faster_than_its_cancel_has_succeeded),
+        cmocka_unit_test(a_job_without_nodes_says_so),
+        cmocka_unit_test(gangs_wait_first_in_first_out_and_say_why),
+        cmocka_unit_test(a_large_job_is_not_starved_by_small_ones),
+        cmocka_unit_test(an_impossible_job_holds_nobody_up),
+        cmocka_unit_test(a_range_of_devices_takes_what_is_there),
+        cmocka_unit_test(retries_without_progress_are_spaced_out),
+        cmocka_unit_test(a_draining_node_finishes_and_takes_nothing_new),
+        cmocka_unit_test(reports_of_a_rank_that_does_not_exist_are_refused),
+        cmocka_unit_test(a_resent_report_is_taken_in_once),
+        cmocka_unit_test(a_text_too_long_is_cut_between_characters),
+        cmocka_unit_test(plans_divide_the_batch),
+        cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(random_worlds_keep_every_rule),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

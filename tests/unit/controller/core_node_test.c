@@ -1,0 +1,380 @@
+/* core: nodes that vanish and come back, whom the controller takes them for, and a controller that
+ * restarts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+/* ---- nodes that vanish ------------------------------------------------------------------------*/
+
+/* Silence means unreachable after 15 s and lost after 180 s, not before; it costs no restart. */
+static void a_lost_node_moves_its_job_to_the_other(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 400);
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 0;
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 9); /* past step 5 */
+    sim->nodes[0].cut = true;
+    sim_run(sim, 14);
+    assert_int_equal(sim_count_events(sim, 0, "unreachable"), 0);
+    sim_run(sim, 165); /* 179 s */
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    assert_int_equal(sim_count_events(sim, 0, "unreachable"), 1);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 0);
+    sim_run(sim, 1);
+    assert_int_equal(sim_count_events(sim, 0, "lost"), 1);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n2");
+    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
+
+    /* The old attempt has trained on, far beyond; nothing of that is looked at any more. */
+    sim->nodes[0].cut = false;
+    sim_run(sim, 5);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 40, .fail_count = 1};
+    ask.restart_max = 0;
+    sim_run_until_ended(sim, job, 500);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED); /* step 40 of attempt 2 */
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    sim_free(sim);
+}
+
+/* Attempt 1 reaches step 170 or so behind the broken network; attempt 2 starts from 5 and dies at
+ * 40: attempt 3 must start from 35 of attempt 2, not from what attempt 1 wrote. */
+static void what_an_older_attempt_writes_is_never_looked_at(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 400);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_run(sim, 9);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 180);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 40, .fail_count = 1};
+    sim->nodes[0].cut = false;
+    sim->slow_store = true; /* so that the node reports before it hears that nobody wants it */
+    sim_run(sim, 3);
+    sim->slow_store = false;
+    sim_commit(sim);
+    sim_run(sim, 57);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 3);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_attempt, 2);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_step, 35);
+    sim_free(sim);
+}
+
+/* The other node was never connected, so both attempts run on n1: attempt 2 may not start before
+ * the ranks of attempt 1 are gone (the simulated devices assert it). */
+static void a_returning_node_is_emptied_before_it_works(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_ask ask = sim_ask(2, 400);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[1].cut = true;
+    sim_run(sim, 2);
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 9);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 185);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    sim_assert_reason(sim, job,
+                      "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is lost");
+    sim->nodes[0].cut = false;
+    sim_run(sim, 2); /* the old stream is refused, a new one is made */
+    sim_assert_reason(sim, job,
+                      "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is still "
+                      "stopping attempt 1 of job 1");
+    sim_run(sim, 5);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    sim_free(sim);
+}
+
+static void a_short_silence_changes_nothing(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 200);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_run(sim, 5);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 100);
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, job, 300);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    assert_int_equal(sim_count_steps(sim, job, 90), 1); /* reported after the silence */
+    sim_free(sim);
+}
+
+static void a_restarted_machine_ends_its_attempts_at_once(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 30);
+    uint64_t job;
+
+    (void)state;
+    ask.restart_max = 0; /* a lost node never counts */
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 9);
+    sim_reboot(sim, &sim->nodes[0]);
+    sim_run(sim, 2);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    assert_string_equal(sim_attempt(sim, job, 1)->end.message, "the machine was restarted");
+    sim_run_until_ended(sim, job, 100);
+    sim_assert_undisturbed(sim, job, 30);
+    sim_free(sim);
+}
+
+static void a_restarted_daemon_keeps_its_ranks(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 30);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        sim_run(sim, 3);
+        sim_daemon_restart(sim, &sim->nodes[0]);
+    }
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim->starts, 1);
+    for (int64_t step = 1; step <= 30; step++)
+        assert_int_equal(sim_count_steps(sim, job, step), 1);
+    sim_free(sim);
+}
+
+/* A checkpoint on a disk that only n1 sees: the job waits for n1 although n2 is free. */
+static void a_private_checkpoint_ties_the_job_to_its_node(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_ask ask = sim_ask(2, 30);
+    uint64_t job;
+
+    (void)state;
+    sim->shared_disk = false;
+    sim_run(sim, 2);
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 9);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 185);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    sim_assert_reason(sim, job,
+                      "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; its "
+                      "checkpoint of step 5 is on n1 only; n1 is lost, n2 has 2");
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, job, 100);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n1");
+    sim_free(sim);
+}
+
+/* ---- identity ---------------------------------------------------------------------------------*/
+
+static void a_taken_name_is_refused_until_its_owner_is_lost(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
+    const struct hd_core_event hello = {.kind = HD_CORE_HELLO,
+                                        .hello = {.uuid = "another",
+                                                  .name = "n1",
+                                                  .boot_id = "b",
+                                                  .stream = 1000,
+                                                  .devices = &device,
+                                                  .device_count = 1}};
+
+    (void)state;
+    assert_int_equal(sim_event(sim, &hello), HD_EXISTS);
+    assert_non_null(strstr(hd_err_message(), "--node-name"));
+    sim->nodes[0].cut = true;
+    sim_run(sim, 181);
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    assert_int_equal(hd_core_node_count(sim->core), 2);
+    sim_free(sim);
+}
+
+static void a_second_stream_of_a_node_replaces_the_first(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct sim_node *node = &sim->nodes[0];
+    const uint64_t old = node->stream;
+    struct hd_core_event alive = {.kind = HD_CORE_ALIVE, .node = {.uuid = "uuid-1", .stream = old}};
+    struct hd_core_event gone = {.kind = HD_CORE_GONE, .node = {.uuid = "uuid-1", .stream = old}};
+    struct hd_node_view view;
+
+    (void)state;
+    node->stream = 0;
+    sim_second(sim); /* says hello again */
+    assert_int_not_equal(node->stream, old);
+    assert_int_equal(sim_event(sim, &alive), HD_CONFLICT);
+    assert_int_equal(sim_event(sim, &gone), HD_OK); /* late news of the old stream: ignored */
+    hd_core_node_at(sim->core, 0, &view);
+    assert_int_equal(view.record->state, HD_NODE_STATE_READY);
+    alive.node.stream = node->stream;
+    assert_int_equal(sim_event(sim, &alive), HD_OK);
+    sim_free(sim);
+}
+
+static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 100);
+    struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
+    struct hd_core_event hello = {.kind = HD_CORE_HELLO,
+                                  .hello = {.uuid = "uuid-1",
+                                            .name = "n1",
+                                            .boot_id = "boot-1",
+                                            .stream = 1000,
+                                            .devices = &device,
+                                            .device_count = 1}};
+
+    (void)state;
+    (void)sim_submitted(sim, &ask);
+    assert_int_equal(sim_event(sim, &hello), HD_CONFLICT);
+    hello.hello.boot_id = "boot-9"; /* after a restart of the machine nothing runs there */
+    assert_int_equal(sim_event(sim, &hello), HD_OK);
+    sim_free(sim);
+}
+
+static void a_repeated_request_is_the_same_job(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 3), other = sim_ask(1, 9);
+    uint64_t first, again;
+    bool repeated;
+
+    (void)state;
+    assert_int_equal(sim_submit_as(sim, &ask, "r-1", &first, &repeated), HD_OK);
+    assert_false(repeated);
+    assert_int_equal(sim_submit_as(sim, &other, "r-1", &again, &repeated), HD_OK);
+    assert_true(repeated);
+    assert_int_equal(again, first);
+    sim_run_until_ended(sim, first, 60);
+    sim_controller_crash(sim);
+    assert_int_equal(sim_submit_as(sim, &ask, "r-1", &again, &repeated), HD_OK);
+    assert_true(repeated);
+    assert_int_equal(again, first);
+    assert_int_equal(hd_core_live_jobs(sim->core), 0);
+    sim_free(sim);
+}
+
+/* ---- the controller away ----------------------------------------------------------------------*/
+
+static void a_controller_restart_does_not_touch_training(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 60);
+    uint64_t job = sim_submitted(sim, &ask), other = sim_submitted(sim, &ask);
+
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        sim_run(sim, 5);
+        sim_controller_crash(sim);
+    }
+    sim_run_until_ended(sim, job, 100);
+    sim_run_until_ended(sim, other, 100);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim->starts, 2);
+    for (int64_t step = 1; step <= 60; step++)
+        assert_int_equal(sim_count_steps(sim, job, step), 1);
+    sim_free(sim);
+}
+
+/* After a restart, a node has 300 s to come back before its attempts are given up. */
+static void a_restarted_controller_is_patient(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 1000);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_run(sim, 5);
+    sim->nodes[0].cut = true;
+    sim_controller_crash(sim);
+    sim_run(sim, 299);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+    sim_run(sim, 1);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    sim_free(sim);
+}
+
+/* n1's ranks vanish without a trace and without a reboot while the controller is away: attempt 1
+ * was running, so it is over; it must not be started a second time. */
+static void an_attempt_that_vanished_is_not_started_twice(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 30);
+    uint64_t job = sim_submitted(sim, &ask);
+
+    (void)state;
+    sim_run(sim, 9);
+    memset(sim->nodes[0].attempts, 0, sizeof sim->nodes[0].attempts);
+    sim_controller_crash(sim);
+    sim_run_until_ended(sim, job, 100);
+    sim_assert_undisturbed(sim, job, 30);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    sim_free(sim);
+}
+
+/* A job that was accepted but not durable when the controller died was never acknowledged, and no
+ * daemon has heard of it. */
+static void nothing_leaves_before_it_is_durable(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_ask ask = sim_ask(2, 10);
+    uint64_t job, again;
+
+    (void)state;
+    sim->slow_store = true;
+    job = sim_submitted(sim, &ask);
+    sim_run(sim, 10);
+    assert_false(sim->acknowledged[job]);
+    assert_int_equal(sim->starts, 0);
+    sim_controller_crash(sim);
+    assert_int_equal(hd_core_live_jobs(sim->core), 0);
+    again = sim_submitted(sim, &ask);
+    sim_commit(sim);
+    assert_true(sim->acknowledged[again]);
+    sim_free(sim);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_node_moves_its_job_to_the_other),
+        cmocka_unit_test(what_an_older_attempt_writes_is_never_looked_at),
+        cmocka_unit_test(a_returning_node_is_emptied_before_it_works),
+        cmocka_unit_test(a_short_silence_changes_nothing),
+        cmocka_unit_test(a_restarted_machine_ends_its_attempts_at_once),
+        cmocka_unit_test(a_restarted_daemon_keeps_its_ranks),
+        cmocka_unit_test(a_private_checkpoint_ties_the_job_to_its_node),
+        cmocka_unit_test(a_taken_name_is_refused_until_its_owner_is_lost),
+        cmocka_unit_test(a_second_stream_of_a_node_replaces_the_first),
+        cmocka_unit_test(a_daemon_may_not_come_back_without_a_device_in_use),
+        cmocka_unit_test(a_repeated_request_is_the_same_job),
+        cmocka_unit_test(a_controller_restart_does_not_touch_training),
+        cmocka_unit_test(a_restarted_controller_is_patient),
+        cmocka_unit_test(an_attempt_that_vanished_is_not_started_twice),
+        cmocka_unit_test(nothing_leaves_before_it_is_durable),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
