@@ -1,4 +1,4 @@
-#include "lazy_device.h"
+#include "tests/lazy_device/lazy_device.h"
 #include "runs.h"
 
 enum hd_status run_on_lazy_device(const struct hd_job *job, struct run *run)

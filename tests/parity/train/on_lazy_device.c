@@ -1,6 +1,6 @@
 /* The ranks of a test run on a device that does nothing before it must. */
 #include "harness.h"
-#include "lazy_device.h"
+#include "tests/lazy_device/lazy_device.h"
 
 const struct hd_backend_table *on_backend(void)
 {

@@ -59,7 +59,7 @@ enum hd_status run_on_threads(const struct hd_job *job, struct run *run);
 enum hd_status run_on_processes(const struct hd_job *job, struct run *run);
 enum hd_status run_on_gloo(const struct hd_job *job, struct run *run); /* processes */
 
-/* In threads on lazy_device.h, for a test that is built with it. */
+/* In threads on tests/lazy_device, for a test that is built with it. */
 enum hd_status run_on_lazy_device(const struct hd_job *job, struct run *run);
 
 int run_world(const struct hd_job *job);

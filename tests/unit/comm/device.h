@@ -1,11 +1,6 @@
-/* device: the device on which the ranks of ENGINE_LOCAL stand. Two have it:
- *
- *   late_device.c  memory of the host that tests may look into; runs nothing when it is launched,
- *                  but whenever somebody asks whether an event is done a few launches, from streams
- *                  taken at random, each stream in its order and behind the events it waits for
- *   emulated.c     the plug-in for GPUs, on the emulator of tests/cudasim, as late
- *
- * What an engine forgot to order shows as a wrong result.
+/* device: the device on which the ranks of ENGINE_LOCAL stand: tests/lazy_device, or the plug-in
+ * for GPUs on the emulator of tests/cudasim, as late. What an engine forgot to order shows as a
+ * wrong result.
  *
  * Threads: any number of backends and streams, each of one thread.
  */

@@ -1,4 +1,4 @@
-#include "lazy_device.h"
+#include "tests/lazy_device/lazy_device.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -10,9 +10,18 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "comm/ordered.h"
 #include "kernels/stream.h"
 
 enum { PAGE_BYTES = 4096, POLLED_OPS = 3 };
+
+/* One record of an event: it may be recorded again, on another stream, while others wait for this.
+ */
+struct mark {
+    bool done;
+    int64_t done_ns;
+    int users; /* ops that name it, and the event */
+};
 
 enum op_kind { OP_LAUNCH, OP_WRITE, OP_COPY, OP_COMBINE, OP_ROWS, OP_RECORD, OP_WAIT };
 
@@ -24,8 +33,7 @@ struct op {
     void *out;
     const void *inp;
     int64_t size_bytes;
-    struct hd_event *event;
-    uint64_t turn; /* of the event: to be recorded, or waited for */
+    struct mark *mark; /* that is made, or waited for */
 };
 
 struct lazy_stream {
@@ -45,8 +53,7 @@ struct lazy_backend {
 };
 
 struct hd_event {
-    uint64_t recorded, done; /* turns */
-    int64_t done_ns;
+    struct mark *last; /* NULL: never recorded */
 };
 
 /* Addresses that tensors have, and where their bytes are. */
@@ -60,13 +67,13 @@ static struct device {
     pthread_mutex_t lock;
     struct lazy_stream *streams;
     struct region *regions;
-    uint64_t drawn; /* random numbers so far */
+    uint64_t seed, drawn; /* random numbers so far */
     struct lazy_counts counts;
-} device = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} device = {.lock = PTHREAD_MUTEX_INITIALIZER, .seed = 77};
 
 static uint64_t draw(uint64_t below)
 {
-    return hd_random_u64(77, device.drawn++) % below;
+    return hd_random_u64(device.seed, device.drawn++) % below;
 }
 
 /* ---- memory ---- */
@@ -115,8 +122,15 @@ static enum hd_status reserve(struct hd_backend *backend, int64_t size_bytes, bo
 
 /* ---- running ---- */
 
+static void release_mark(struct mark *mark)
+{
+    if (mark && --mark->users == 0)
+        free(mark);
+}
+
 static void drop(struct op *op)
 {
+    release_mark(op->mark);
     free(op->bytes);
     free(op);
 }
@@ -137,56 +151,22 @@ static enum hd_status run_kernel(struct lazy_stream *s, const struct op *op)
     return hd_launch(s->backend->cpu_stream, op->kernel, op->bytes);
 }
 
-static double element(const void *values, int64_t i, enum hd_dtype dtype)
+static enum hd_status run_combine(const struct hd_combine_args *a)
 {
-    switch (dtype) {
-    case HD_F32:
-        return (double)((const float *)values)[i];
-    case HD_F64:
-        return ((const double *)values)[i];
-    case HD_BF16:
-        return (double)hd_bf16_to_f32(((const uint16_t *)values)[i]);
-    default:
-        assert(dtype == HD_I32);
-        return (double)((const int32_t *)values)[i];
-    }
-}
+    const size_t bytes = (size_t)a->count * hd_dtype_size(a->dtype);
+    const void **in = calloc((size_t)a->ins, sizeof *in);
+    void *sum = malloc(bytes + 1); /* an operand may be a result, too */
 
-static void set_element(void *values, int64_t i, enum hd_dtype dtype, double value)
-{
-    switch (dtype) {
-    case HD_F32:
-        ((float *)values)[i] = (float)value;
-        break;
-    case HD_F64:
-        ((double *)values)[i] = value;
-        break;
-    case HD_BF16:
-        ((uint16_t *)values)[i] = hd_f32_to_bf16((float)value);
-        break;
-    default:
-        ((int32_t *)values)[i] = (int32_t)value;
-    }
-}
-
-/* From left to right, each sum rounded as the contract has it: to fp32, to fp64. */
-static void run_combine(const struct hd_combine_args *a)
-{
-    for (int64_t i = 0; i < a->count; i++) {
-        double sum = element(reachable(a->in[0]), i, a->dtype);
-
-        for (int k = 1; k < a->ins; k++) {
-            const double next = element(reachable(a->in[k]), i, a->dtype);
-
-            if (a->max)
-                sum = next > sum || next != next ? next : sum;
-            else
-                sum = a->dtype == HD_F64 || a->dtype == HD_I32 ? sum + next
-                                                               : (double)((float)sum + (float)next);
-        }
+    if (in && sum) {
+        for (int k = 0; k < a->ins; k++)
+            in[k] = reachable(a->in[k]);
+        hd_ordered_reduce(sum, in, a->ins, a->count, a->dtype, a->max ? HD_COMM_MAX : HD_COMM_SUM);
         for (int k = 0; k < a->outs; k++)
-            set_element(reachable(a->out[k]), i, a->dtype, sum);
+            memcpy(reachable(a->out[k]), sum, bytes);
     }
+    free(in);
+    free(sum);
+    return in && sum ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a sum");
 }
 
 /* What member `to` is to get of all, or -1 when some member's own counts break its bound. */
@@ -247,14 +227,14 @@ static void run_first(struct lazy_stream *s)
     if (!s->first)
         s->last = NULL;
     if (op->kind == OP_RECORD) {
-        op->event->done = op->turn;
-        op->event->done_ns = hd_clock_now_ns();
+        op->mark->done = true;
+        op->mark->done_ns = hd_clock_now_ns();
     } else if (op->kind != OP_WAIT && !s->failure) {
         device.counts.run++;
         if (op->kind == OP_LAUNCH)
             st = run_kernel(s, op);
         else if (op->kind == OP_COMBINE)
-            run_combine(op->bytes);
+            st = run_combine(op->bytes);
         else if (op->kind == OP_ROWS)
             run_rows(op->bytes);
         else
@@ -270,7 +250,7 @@ static void run_first(struct lazy_stream *s)
 
 static bool may_run(const struct lazy_stream *s)
 {
-    return s->first && (s->first->kind != OP_WAIT || s->first->event->done >= s->first->turn);
+    return s->first && (s->first->kind != OP_WAIT || s->first->mark->done);
 }
 
 /* One of the heads that may run, by chance, but not of `except`; NULL when there is none. */
@@ -303,7 +283,7 @@ static bool is_empty(const struct lazy_stream *s)
     return !s->first;
 }
 
-/* Something can always run: an event is waited for only as it was last recorded. */
+/* Something can always run: a wait is for a record that was launched before it. */
 static void drain(struct lazy_stream *s)
 {
     const uint64_t mood = draw(3);
@@ -331,6 +311,17 @@ static enum hd_status outcome(const struct lazy_stream *s)
 
 /* ---- enqueueing ---- */
 
+/* With the device's lock held. */
+static void append(struct lazy_stream *s, struct op *op)
+{
+    op->next = NULL;
+    if (s->last)
+        s->last->next = op;
+    else
+        s->first = op;
+    s->last = op;
+}
+
 static enum hd_status enqueue(struct lazy_stream *s, const struct op *what, const void *bytes,
                               size_t size_bytes)
 {
@@ -346,17 +337,8 @@ static enum hd_status enqueue(struct lazy_stream *s, const struct op *what, cons
     }
     if (bytes)
         memcpy(op->bytes, bytes, size_bytes);
-    op->next = NULL;
     (void)pthread_mutex_lock(&device.lock);
-    if (op->kind == OP_RECORD) /* in one go with its place in the stream: nobody waits in between */
-        op->turn = ++op->event->recorded;
-    if (op->kind == OP_WAIT)
-        op->turn = op->event->recorded;
-    if (s->last)
-        s->last->next = op;
-    else
-        s->first = op;
-    s->last = op;
+    append(s, op);
     (void)pthread_mutex_unlock(&device.lock);
     return HD_OK;
 }
@@ -478,21 +460,52 @@ static enum hd_status event_new(struct hd_backend *backend, bool timed, struct h
 static void event_free(struct hd_event *event)
 {
     (void)pthread_mutex_lock(&device.lock);
-    drain_all(); /* nobody mentions it any more */
+    release_mark(event->last);
     (void)pthread_mutex_unlock(&device.lock);
     free(event);
 }
 
 static enum hd_status event_record(struct hd_event *event, struct hd_stream *stream)
 {
-    return enqueue((struct lazy_stream *)stream, &(struct op){.kind = OP_RECORD, .event = event},
-                   NULL, 0);
+    struct op *op = calloc(1, sizeof *op);
+    struct mark *mark = calloc(1, sizeof *mark);
+
+    if (!op || !mark) {
+        free(op);
+        free(mark);
+        return hd_err(HD_NO_MEMORY, "no memory for an event");
+    }
+    mark->users = 2;
+    *op = (struct op){.kind = OP_RECORD, .mark = mark};
+    (void)pthread_mutex_lock(&device.lock);
+    release_mark(event->last);
+    event->last = mark;
+    append((struct lazy_stream *)stream, op);
+    (void)pthread_mutex_unlock(&device.lock);
+    return HD_OK;
 }
 
 static enum hd_status event_wait(struct hd_stream *stream, struct hd_event *event)
 {
-    return enqueue((struct lazy_stream *)stream, &(struct op){.kind = OP_WAIT, .event = event},
-                   NULL, 0);
+    struct op *op = calloc(1, sizeof *op);
+
+    if (!op)
+        return hd_err(HD_NO_MEMORY, "no memory to wait for an event");
+    (void)pthread_mutex_lock(&device.lock);
+    if (event->last) {
+        event->last->users++;
+        *op = (struct op){.kind = OP_WAIT, .mark = event->last};
+        append((struct lazy_stream *)stream, op);
+        op = NULL;
+    }
+    (void)pthread_mutex_unlock(&device.lock);
+    free(op);
+    return HD_OK;
+}
+
+static bool is_done(const struct hd_event *event)
+{
+    return !event->last || event->last->done;
 }
 
 /* Time passes for who asks again and again. */
@@ -505,7 +518,7 @@ static enum hd_status event_done(struct hd_event *event, bool *ret_done)
         if (s)
             run_first(s);
     }
-    *ret_done = event->done == event->recorded;
+    *ret_done = is_done(event);
     (void)pthread_mutex_unlock(&device.lock);
     return HD_OK;
 }
@@ -514,7 +527,7 @@ static enum hd_status event_finish(struct hd_event *event)
 {
     (void)pthread_mutex_lock(&device.lock);
     device.counts.waits++;
-    while (event->done != event->recorded) {
+    while (!is_done(event)) {
         struct lazy_stream *s = pick(NULL);
 
         assert(s);
@@ -527,7 +540,7 @@ static enum hd_status event_finish(struct hd_event *event)
 static enum hd_status event_elapsed(struct hd_event *begin, struct hd_event *end,
                                     double *ret_seconds)
 {
-    *ret_seconds = (double)(end->done_ns - begin->done_ns) * 1e-9;
+    *ret_seconds = (double)(end->last->done_ns - begin->last->done_ns) * 1e-9;
     return HD_OK;
 }
 
@@ -626,6 +639,14 @@ static enum hd_status prepare(struct hd_backend *backend, enum hd_kernel kernel,
 static double measure_peak(struct hd_backend *backend, enum hd_dtype dtype)
 {
     return hd_backend_cpu()->measure_peak(((struct lazy_backend *)backend)->cpu, dtype);
+}
+
+void lazy_device_seed(uint64_t seed)
+{
+    (void)pthread_mutex_lock(&device.lock);
+    device.seed = seed;
+    device.drawn = 0;
+    (void)pthread_mutex_unlock(&device.lock);
 }
 
 struct lazy_counts lazy_device_counts(void)
