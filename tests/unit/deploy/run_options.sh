@@ -30,6 +30,8 @@ refuses an_unknown_tool_is_named 'no tool called memchk; it is memcheck, raceche
 refuses a_sanitizer_is_for_one_group '--sanitizer is for the group gpu' --sanitizer memcheck unit
 PATH=/usr/bin:/bin command -v compute-sanitizer >/dev/null ||
     refuses a_sanitizer_that_is_not_there_is_missed 'compute-sanitizer was not found' --sanitizer racecheck gpu
+refuses a_defect_has_a_file 'there is no tests/selfcheck/nonsense.defect' --selfcheck --only nonsense
+refuses defects_name_their_tests '--selfcheck runs what the defects name, not a group' --selfcheck unit
 rm "$fakes/nvidia-smi"
 if [ ! -e /dev/nvidiactl ] && ! nvidia-smi -L >/dev/null 2>&1; then
     plugin=/nowhere/libheddle_cudasim.so
