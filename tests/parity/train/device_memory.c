@@ -26,21 +26,6 @@ struct hd_job device_job(const struct harness *h, const struct device_case *c)
     return job;
 }
 
-static enum hd_status meet(struct harness_rank *r)
-{
-    struct hd_comm_stream *stream = hd_comm_stream(r->comm, HD_COMM_STREAM_REDUCE);
-    struct hd_comm_group *world;
-    int32_t members[HARNESS_WORLD_MAX];
-    enum hd_status st;
-
-    for (int i = 0; i < r->world; i++)
-        members[i] = i;
-    st = hd_comm_group(r->comm, "world", members, r->world, &world);
-    if (!st)
-        st = hd_comm_barrier(world, stream);
-    return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
-}
-
 /* Whole pages of each half; in this test's own words. */
 static int64_t predict(const struct harness_rank *r, const struct device_found *f)
 {
@@ -68,7 +53,7 @@ static enum hd_status look(struct harness_rank *r, struct hd_trainer *t)
     enum hd_status st;
 
     atomic_fetch_add(&f->predicted_bytes, predicted_bytes);
-    st = meet(r);
+    st = harness_meet(r);
     if (!st)
         st = harness_backend()->device->memory(r->instance, &there);
     if (!st)
@@ -82,7 +67,7 @@ static enum hd_status look(struct harness_rank *r, struct hd_trainer *t)
                     (long long)use.beside_bytes);
     if (!st && r->rank == 0)
         f->in_use_bytes = there.total_bytes - there.free_bytes;
-    return st ? st : meet(r); /* nobody frees anything before */
+    return st ? st : harness_meet(r); /* nobody frees anything before */
 }
 
 static enum hd_status train(struct harness_rank *r)

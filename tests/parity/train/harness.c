@@ -134,6 +134,21 @@ void harness_plain(bool plain)
     force_plain = plain;
 }
 
+enum hd_status harness_meet(struct harness_rank *r)
+{
+    struct hd_comm_stream *stream = hd_comm_stream(r->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_group *world;
+    int32_t members[HARNESS_WORLD_MAX];
+    enum hd_status st;
+
+    for (int i = 0; i < r->world; i++)
+        members[i] = i;
+    st = hd_comm_group(r->comm, "world", members, r->world, &world);
+    if (!st)
+        st = hd_comm_barrier(world, stream);
+    return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
+}
+
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
     const struct hd_trainer_options options = {.backend = harness_backend(),

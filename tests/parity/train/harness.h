@@ -52,6 +52,9 @@ enum hd_status harness_gloo_processes(const struct hd_job *job, int world, void 
 void *harness_shared(size_t size_bytes); /* zeroed, MAP_SHARED */
 void harness_shared_free(void *memory, size_t size_bytes);
 
+/* All ranks have come this far. */
+enum hd_status harness_meet(struct harness_rank *r);
+
 enum hd_status harness_trainer(struct harness_rank *r, struct hd_trainer **ret_trainer);
 /* After two steps, and with noise on every weight: biases and norms begin as zeros and ones, which
  * would fit anywhere, and positions hardly matter. The caller frees it, also after a failure. */

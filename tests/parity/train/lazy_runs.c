@@ -1,5 +1,5 @@
-#include "tests/lazy_device/lazy_device.h"
 #include "runs.h"
+#include "tests/lazy_device/lazy_device.h"
 
 enum hd_status run_on_lazy_device(const struct hd_job *job, struct run *run)
 {

@@ -160,22 +160,6 @@ static enum hd_status validate(struct hd_trainer *t, struct run *run, int rank)
     return st;
 }
 
-/* All ranks have come this far. */
-static enum hd_status meet(struct harness_rank *r)
-{
-    struct hd_comm_stream *stream = hd_comm_stream(r->comm, HD_COMM_STREAM_REDUCE);
-    struct hd_comm_group *world;
-    int32_t members[HARNESS_WORLD_MAX];
-    enum hd_status st;
-
-    for (int i = 0; i < r->world; i++)
-        members[i] = i;
-    st = hd_comm_group(r->comm, "world", members, r->world, &world);
-    if (!st)
-        st = hd_comm_barrier(world, stream);
-    return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
-}
-
 /* Puts the state in the end together, and looks whether every rank has what was put. */
 static enum hd_status compare_ranks(struct harness_rank *r, struct hd_trainer *t, struct run *run)
 {
@@ -190,7 +174,7 @@ static enum hd_status compare_ranks(struct harness_rank *r, struct hd_trainer *t
 
     for (size_t k = 0; k < sizeof states / sizeof states[0]; k++)
         (void)run_copy_state(t, states[k].kind, states[k].whole);
-    st = meet(r);
+    st = harness_meet(r);
     for (size_t k = 0; !st && k < sizeof states / sizeof states[0]; k++) {
         struct check check = {.whole = states[k].whole};
 
