@@ -5,10 +5,10 @@
  *    those of pages that nobody may use, the bytes lie elsewhere, and only write, read, copy and
  *    kernels know where;
  *  - nothing runs when it is launched. Launches wait in their streams until somebody waits for
- *    them; then the heads of all streams run in an order drawn by chance, held back by events alone,
- *    now as little as is asked for and now as much as can be. So a host that looks where it may not
- *    ends by a signal, and an edge that is missing ends in other numbers. One device per process;
- *    ranks may be threads.
+ *    them; then the heads of all streams run in an order drawn by chance, held back by events
+ *    alone, now as little as is asked for and now as much as can be.
+ * So a host that looks where it may not ends by a signal, and an edge that is missing ends in other
+ * numbers. One device per process; ranks may be threads.
  */
 #ifndef HD_TESTS_LAZY_DEVICE_H
 #define HD_TESTS_LAZY_DEVICE_H
