@@ -20,7 +20,7 @@ an_ephemeral_heddled_takes_its_ranks_along() { # killed, it has no say in it
 }
 
 trains() { find "$dir/runs" -name rank-0.log -exec grep -lE ': step [0-9]+: loss' {} + 2>/dev/null | grep -q .; }
-heddle_local_killed_leaves_no_process() { # in the middle, and before anything has begun
+heddle_local_killed_leaves_no_process() { # in the middle, and while it begins
     local pid
     mkdir "$dir/tmp"
     TMPDIR=$dir/tmp "$HEDDLE_BIN/heddle" local "$work/job.yaml" --set train.steps=100000 \
@@ -39,6 +39,26 @@ heddle_local_killed_leaves_no_process() { # in the middle, and before anything h
     done
 }
 
+heddle_local_killed_takes_a_slow_starter_along() { # one that could not look who its parent is yet
+    local pid
+    mkdir "$dir/tmp" "$dir/bin"
+    cp "$HEDDLE_BIN/heddle" "$dir/bin" # which looks for the others beside itself
+    cat >"$dir/bin/heddle-controller" <<EOF
+#!/bin/sh
+echo \$\$ >"$dir/starter"
+sleep 1
+exec "$HEDDLE_BIN/heddle-controller" "\$@"
+EOF
+    chmod +x "$dir/bin/heddle-controller"
+    TMPDIR=$dir/tmp "$dir/bin/heddle" local "$work/job.yaml" --state-dir "$dir/runs" >"$dir/local.log" 2>&1 &
+    pid=$!
+    await $PATIENCE "the start of a controller" test -s "$dir/starter"
+    end_process KILL $pid
+    await 10 "the end of the controller" gone "$(cat "$dir/starter")"
+    await 10 "the end of its sleep" none_of '^sleep '
+}
+
 scenario an_ephemeral_heddled_takes_its_ranks_along
 scenario heddle_local_killed_leaves_no_process
+scenario heddle_local_killed_takes_a_slow_starter_along
 finish
