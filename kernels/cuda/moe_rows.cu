@@ -35,8 +35,8 @@ static __host__ __device__ __forceinline__ int64_t at_most(int64_t a, int64_t b)
 
 /* ---- Rows as bytes: for what only moves them ---- */
 
-/* Runs the statements with U, the widest unit that rows of so many bytes from a and b consist of.
- */
+/* Runs the statements with U, the widest unit that rows of so many bytes from a and b consist of;
+ * an element has two bytes at least. */
 #define HD_ROW_UNITS(bytes, a, b, U, ...)                                           \
     do {                                                                            \
         const uint64_t bound = (uint64_t)(bytes) | (uintptr_t)(a) | (uintptr_t)(b); \
@@ -50,11 +50,14 @@ static __host__ __device__ __forceinline__ int64_t at_most(int64_t a, int64_t b)
         } else if (bound % 2 == 0) {                                                \
             typedef uint16_t U;                                                     \
             __VA_ARGS__;                                                            \
-        } else {                                                                    \
-            typedef uint8_t U;                                                      \
-            __VA_ARGS__;                                                            \
         }                                                                           \
     } while (0)
+
+static enum hd_status odd_rows(const char *kernel, enum hd_dtype dtype)
+{
+    return hd_err(HD_UNSUPPORTED, "%s has no kernel for rows of %s, or at odd addresses", kernel,
+                  hd_dtype_name(dtype));
+}
 
 /* A warp writes a row of so many units to the rows of `out` that slot[0 .. K) names. */
 template <typename U>
@@ -247,6 +250,7 @@ extern "C" enum hd_status hd_cuda_permute_forward(struct hd_cuda_stream *s,
                  return HD_LAUNCH(s, permute_rows<U>, rows_grid(s, a->R), dim3(ROWS_THREADS), 0,
                                   (U *)a->out, (const U *)a->inp, a->slot, a->R, a->K,
                                   bytes / (int64_t)sizeof(U)));
+    return odd_rows("permute_forward", a->dtype);
 }
 
 /* out[r] = sum over k of factor[r,k] * rows[slot[r,k]]; factor NULL: ones. */
@@ -463,4 +467,5 @@ extern "C" enum hd_status hd_cuda_regroup(struct hd_cuda_stream *s, const struct
                  return HD_LAUNCH(s, regroup_rows<U>, blocks, dim3(ROWS_THREADS), 0, (U *)a->out,
                                   (const U *)a->inp, places, arrivals, count, a->T,
                                   bytes / (int64_t)sizeof(U), a->inverse));
+    return odd_rows("regroup", a->dtype);
 }

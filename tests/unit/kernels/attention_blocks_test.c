@@ -452,8 +452,9 @@ static struct merge make_merge(int64_t R, int64_t H, int64_t D, enum hd_dtype dt
     return m;
 }
 
-/* Rows and heads on both sides of what is taken at a time (16 heads, a vector of rows). */
-static const int64_t sizes[][3] = {{1, 1, 8}, {37, 3, 40}, {16, 17, 64}, {5, 40, 24}};
+/* Rows and heads on both sides of what is taken at a time (16 heads, a vector of rows); heads that
+ * no vector divides. */
+static const int64_t sizes[][3] = {{1, 1, 8}, {37, 3, 40}, {16, 17, 64}, {5, 40, 24}, {7, 3, 13}};
 enum { SIZE_COUNT = sizeof sizes / sizeof sizes[0] };
 enum { MERGE_UNITS = 8 }; /* two exponents, a quotient and the sum, each within 2 units */
 

@@ -132,6 +132,59 @@ static void add_adds(void **state)
     everywhere(check_add);
 }
 
+/* Goal: a tensor need not begin where a vector may. Method: each operand in turn begins one element
+ * further, or all do; the bits are those of operands on bounds, and nothing stands before them. */
+static void check_addresses(struct device *device, enum hd_dtype dtype, bool all)
+{
+    enum { N = 1003, OUT = 3 };
+    const int64_t size = (int64_t)hd_dtype_size(dtype);
+    const struct tensor *values[2] = {activations(N, dtype), tensor_random(N, dtype, 1, 32)};
+    struct tensor *want[OUT] = {tensor_new(N, dtype), tensor_new(N, dtype), tensor_new(N, dtype)};
+
+    for (int which = -1; which < 3; which++) { /* -1: none; what is wanted */
+        struct tensor *in[2], *out[OUT];
+        int64_t at[3];
+
+        for (int i = 0; i < 3; i++)
+            at[i] = which >= 0 && (all || i == which);
+        for (int i = 0; i < 2; i++) {
+            in[i] = tensor_new(N + at[i], dtype);
+            memcpy((char *)in[i]->data + at[i] * size, values[i]->data, (size_t)(N * size));
+        }
+        for (int i = 0; i < OUT; i++)
+            out[i] = which < 0 ? want[i] : tensor_new(N + at[2], dtype);
+        const void *a = (char *)in[0]->data + at[0] * size, *b = (char *)in[1]->data + at[1] * size;
+
+        device_launch(device, HD_K_add,
+                      &(struct hd_add_args){.out = (char *)out[0]->data + at[2] * size,
+                                            .a = a,
+                                            .b = b,
+                                            .N = N,
+                                            .dtype = dtype});
+        device_launch(
+            device, HD_K_gelu_forward,
+            &(struct hd_gelu_forward_args){
+                .out = (char *)out[1]->data + at[2] * size, .inp = a, .N = N, .dtype = dtype});
+        device_launch(device, HD_K_gelu_backward,
+                      &(struct hd_gelu_backward_args){.dinp = (char *)out[2]->data + at[2] * size,
+                                                      .dout = b,
+                                                      .inp = a,
+                                                      .N = N,
+                                                      .dtype = dtype});
+        for (int i = 0; which >= 0 && i < OUT; i++) {
+            assert_memory_equal((char *)out[i]->data + at[2] * size, want[i]->data,
+                                (size_t)(N * size));
+            assert_true(!at[2] || isnan(tensor_get(out[i], 0)));
+        }
+    }
+}
+
+static void operands_may_begin_anywhere(void **state)
+{
+    (void)state;
+    everywhere(check_addresses);
+}
+
 static void check_bias_of(struct device *device, int64_t N, enum hd_dtype dtype, bool in_place)
 {
     enum { R = 7 };
@@ -550,6 +603,7 @@ int main(void)
         cmocka_unit_test(swiglu_is_the_reference),
         cmocka_unit_test(gelu_is_the_reference),
         cmocka_unit_test(add_adds),
+        cmocka_unit_test(operands_may_begin_anywhere),
         cmocka_unit_test(bias_is_added_to_every_row),
         cmocka_unit_test(cast_rounds_to_nearest_even),
         cmocka_unit_test(columns_are_copied_and_nothing_beside_them),

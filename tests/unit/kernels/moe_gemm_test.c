@@ -240,6 +240,29 @@ static void every_expert_gets_its_gradient(void **state)
     }
 }
 
+/* Goal: products with large tiles, too: a GPU has them where an expert's share of the rows is 128,
+ * and for gradients of 256 x 256. */
+static void large_products_have_every_tile(void **state)
+{
+    static const struct load many = {.E = 2, .T = 300, .counts = {165, 70}};
+
+    (void)state;
+    for (int i = 0; i < 2 * float_type_count; i++) {
+        struct device device = device_open(&settings[i % 3]);
+        const enum hd_dtype type = float_types[i / 2];
+        const struct product rows = {
+            .load = &many, .N = 130, .K = 72, .pad = -1, .trans_b = i % 2, .ab = type, .c = type};
+        const struct product weight = {
+            .load = &many, .N = 260, .K = 264, .pad = -1, .accumulate = i % 2, .ab = type};
+
+        check_product(&device, &rows);
+        tensors_free();
+        check_weight(&device, &weight);
+        tensors_free();
+        device_close(&device);
+    }
+}
+
 /* Goal: a row's result does not depend on who else is sent to its expert, nor on threads. Method:
  * expert 1 gets the same first 30 rows, alone, then behind 40 rows of another expert and before
  * 600 more of its own; a count that one thread takes alone, and one that threads share. */
@@ -797,6 +820,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_expert_multiplies_its_rows),
         cmocka_unit_test(every_expert_gets_its_gradient),
+        cmocka_unit_test(large_products_have_every_tile),
         cmocka_unit_test(a_row_does_not_see_the_other_rows),
         cmocka_unit_test(activations_leave_unused_rows_alone),
         cmocka_unit_test(a_whole_layer_has_the_gradients_of_its_formula),

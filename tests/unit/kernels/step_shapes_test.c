@@ -222,7 +222,8 @@ static void a_record_adds_every_chunk(void **state)
 
 /* Ranges of 1, 2, 3, .. elements with other factors each, so that most packs meet an end; against
  * the reference range by range. `displaced`: no operand begins on a bound of 16 bytes. */
-static void check_ranges(struct device *device, int64_t N, int64_t longest, bool displaced)
+static void check_ranges(struct device *device, int64_t N, int64_t longest, bool displaced,
+                         enum hd_dtype copy_dtype)
 {
     const struct hd_step_block values = {.step = 1000,
                                          .lr = 0.01f,
@@ -236,6 +237,7 @@ static void check_ranges(struct device *device, int64_t N, int64_t longest, bool
     double *scaled = doubles(N);
     struct hd_update_range *ranges;
     int64_t range_count = 0, count = N + displaced;
+    struct tensor *copy = tensor_new(count, copy_dtype);
 
     for (int i = 0; i < 4; i++)
         t[i] = tensor_random(count, HD_F32, 1, (uint64_t)i + 1);
@@ -272,6 +274,9 @@ static void check_ranges(struct device *device, int64_t N, int64_t longest, bool
                                           .m = (float *)t[1]->data + displaced,
                                           .v = (float *)t[2]->data + displaced,
                                           .grad = (const float *)t[3]->data + displaced,
+                                          .copy = (char *)copy->data +
+                                                  (displaced ? hd_dtype_size(copy_dtype) : 0),
+                                          .copy_dtype = copy_dtype,
                                           .block = &block,
                                           .ranges = ranges,
                                           .N = N,
@@ -279,6 +284,12 @@ static void check_ranges(struct device *device, int64_t N, int64_t longest, bool
     assert_close("weight", t[0], t[0]->values, 2);
     assert_close("m", t[1], t[1]->values, 2);
     assert_close("v", t[2], t[2]->values, 2);
+    for (int64_t i = displaced; i < count; i++) {
+        const double weight = tensor_get(t[0], i);
+
+        assert_close_at("copy", i, tensor_get(copy, i), weight, rounding_of(copy_dtype, weight));
+    }
+    assert_true(!displaced || isnan(tensor_get(copy, 0)));
     assert_memory_equal(&block, &values, sizeof block);
 }
 
@@ -288,12 +299,15 @@ static void every_range_has_its_factors(void **state)
     for (int setting = 0; setting < setting_count; setting++) {
         struct device device = device_open(&settings[setting]);
 
-        for (int displaced = 0; displaced < 2; displaced++) {
-            check_ranges(&device, 1, 1, displaced);
-            check_ranges(&device, 7, 3, displaced);
-            check_ranges(&device, 301, 1, displaced);
-            check_ranges(&device, 30001, 11, displaced);
-            check_ranges(&device, 30002, 5000, displaced);
+        for (int i = 0; i < 2 * float_type_count; i++) {
+            const enum hd_dtype copy_dtype = float_types[i / 2];
+            const bool displaced = i % 2;
+
+            check_ranges(&device, 1, 1, displaced, copy_dtype);
+            check_ranges(&device, 7, 3, displaced, copy_dtype);
+            check_ranges(&device, 301, 1, displaced, copy_dtype);
+            check_ranges(&device, 30001, 11, displaced, copy_dtype);
+            check_ranges(&device, 30002, 5000, displaced, copy_dtype);
             tensors_free();
         }
         device_close(&device);
