@@ -1,7 +1,7 @@
 # heddle_test() and heddle_scenario(): how a folder declares its tests.
 #
 # Each becomes one ctest test with its group as label, and one line in <build>/tests/list, which is
-# what tests/run reads:   KIND NAME GROUP short|long TIMEOUT shared|alone SCRIPT [ARG...]
+# what tests/run reads:   KIND NAME GROUP short|long TIMEOUT shared|alone|last SCRIPT [ARG...]
 
 # heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [USES lib...]
 #             [TIMEOUT seconds] [LONG] [ALONE])
@@ -24,10 +24,11 @@ function(heddle_test name)
 endfunction()
 
 # heddle_scenario(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SCRIPT file [ARGS arg...]
-#                 [TIMEOUT seconds] [LONG] [ALONE])
+#                 [TIMEOUT seconds] [LONG] [ALONE] [LAST])
 # A script that speaks the protocol of tests/README.md; no argument of it contains a space.
+# LAST looks at what all the others have left: tests/run starts it behind them.
 function(heddle_scenario name)
-    cmake_parse_arguments(arg "LONG;ALONE" "GROUP;TIMEOUT;SCRIPT" "ARGS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;ALONE;LAST" "GROUP;TIMEOUT;SCRIPT" "ARGS" ${ARGN})
     if(NOT HEDDLE_TESTS)
         return()
     endif()
@@ -39,7 +40,7 @@ endfunction()
 
 # The part both share: the ctest test and the line in the list.
 function(heddle_list_test name kind script command)
-    cmake_parse_arguments(arg "LONG;ALONE" "GROUP;TIMEOUT" "ARGS;SOURCES;USES;SCRIPT" ${ARGN})
+    cmake_parse_arguments(arg "LONG;ALONE;LAST" "GROUP;TIMEOUT" "ARGS;SOURCES;USES;SCRIPT" ${ARGN})
     if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu)$")
         message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu")
     endif()
@@ -59,13 +60,16 @@ function(heddle_list_test name kind script command)
     if(arg_ALONE OR arg_GROUP MATCHES "^(e2e|interop|chaos|gpu)$") # they start whole clusters of processes
         set(neighbours alone)
     endif()
+    if(arg_LAST)
+        set(neighbours last)
+    endif()
     set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_LIST
         "${kind} ${name} ${arg_GROUP} ${length} ${arg_TIMEOUT} ${neighbours} ${script}")
 
     add_test(NAME ${name} COMMAND ${command} ${arg_ARGS} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT}
         ENVIRONMENT "HEDDLE_BUILD_DIR=${CMAKE_BINARY_DIR};HEDDLE_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
-    if(neighbours STREQUAL alone)
+    if(NOT neighbours STREQUAL shared)
         set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
     endif()
 endfunction()

@@ -103,6 +103,9 @@ struct hd_sim_engine *hd_sim_engine(void); /* of a launch that runs on this OS t
 size_t hd_sim_shared_limit(const void *kernel);
 
 /* Runs one whole grid here and now. */
+/* ran.c: that a kernel runs, on blocks of so many threads. */
+void hd_sim_note_run(const void *kernel, unsigned threads);
+
 void hd_sim_run_grid(const char *kernel, struct dim3 grid, struct dim3 block, size_t shared_bytes,
                      size_t shared_limit, void (*run)(void *), void *context);
 

@@ -287,6 +287,7 @@ cudaError_t hd_sim_enqueue_behind(cudaStream_t stream, struct hd_sim_record *gat
 /* ---- Launches ---- */
 
 struct launch {
+    const void *kernel;
     const char *name;
     struct dim3 grid, block;
     size_t shared_bytes, shared_limit;
@@ -299,6 +300,7 @@ static void run_launch(void *context)
 {
     const struct launch *l = context;
 
+    hd_sim_note_run(l->kernel, l->block.x * l->block.y * l->block.z);
     hd_sim_run_grid(l->name, l->grid, l->block, l->shared_bytes, l->shared_limit, l->run,
                     l->context);
 }
@@ -345,8 +347,8 @@ cudaError_t hd_cudasim_launch(cudaStream_t stream, const void *kernel, const cha
         done(context);
         return hd_sim_set_error(cudaErrorMemoryAllocation);
     }
-    *launch = (struct launch){name, grid, block,  shared_bytes, hd_sim_shared_limit(kernel),
-                              run,  done, context};
+    *launch = (struct launch){
+        kernel, name, grid, block, shared_bytes, hd_sim_shared_limit(kernel), run, done, context};
     error = check_launch(stream, launch);
     if (error) {
         end_launch(launch);
