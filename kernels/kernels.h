@@ -23,8 +23,7 @@ enum {
     HD_KERNEL_OPERANDS_MAX = 16 /* pointers in one argument struct */
 };
 
-/* ---- The table
- * ------------------------------------------------------------------------------------
+/* ---- The table ----
  *
  * One row per kernel: its name (argument struct hd_NAME_args) and its tensors: R read, W written,
  * RW both, S scratch. The order of rows and operands is part of the ABI hash. */

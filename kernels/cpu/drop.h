@@ -1,5 +1,5 @@
 /* drop: which values dropout takes away, as bytes: 0xff for one that is dropped, 0 for one that
- * stays. The generator is Philox4x32-10 of base/random; kernels.h says what it is asked.
+ * stays. The generator is Philox4x32-10 of base/random; ops.h says what it is asked.
  *
  * A lane of 64 bits holds one word of a call's state in its low half; what the products leave in
  * the high half is never looked at.

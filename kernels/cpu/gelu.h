@@ -1,4 +1,4 @@
-/* gelu: GELU in the tanh form and its derivative, on vectors (kernels.h, gelu_forward).
+/* gelu: GELU in the tanh form and its derivative, on vectors (ops.h, gelu_forward).
  *
  * 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
  * c = sqrt(2 / pi).

@@ -1,4 +1,4 @@
-/* dropout: zeros in the places that the contract of kernels.h names.
+/* dropout: zeros in the places that the contract of ops.h names.
  *
  * Bytes: 2 R C e. A call of the generator (random.cuh), some 80 instructions, serves four channels:
  * 20 a channel, beside the 39 that an H100 has for the 4 bytes of a bf16 value. Channels that do

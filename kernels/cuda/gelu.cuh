@@ -1,4 +1,4 @@
-/* gelu: the sigmoid, GELU in the tanh form and its derivative (kernels.h, gelu_forward).
+/* gelu: the sigmoid, GELU in the tanh form and its derivative (ops.h, gelu_forward).
  *
  * 0.5 (1 + tanh(u)) is sigmoid(2u), so gelu(x) = x * sigmoid(2u) with u = c (x + 0.044715 x^3),
  * c = sqrt(2 / pi). T is the encoding that the result will have: short ones take the exponential of

@@ -1,7 +1,7 @@
 /* random: the counter-based numbers of base/random.h on the device, and dropout by them.
  *
  * Same key and counter, same bits as the host makes: what dropout takes away and what a router adds
- * depends on a value's place in the job alone (kernels.h), so every backend and layout agrees. A
+ * depends on a value's place in the job alone (ops.h), so every backend and layout agrees. A
  * call of the generator costs some 80 integer instructions and serves four neighbours: callers that
  * can should take all four words of it.
  *

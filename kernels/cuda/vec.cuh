@@ -8,7 +8,7 @@
  *     }
  *
  * N may be any multiple of vec_width<T>(): then several loads are in flight. Loads are plain ones:
- * what kernels.h lets alias an output may be read by them. __ldg is for what no thread of the
+ * what ops.h lets alias an output may be read by them. __ldg is for what no thread of the
  * launch writes; the emulator watches that.
  *
  * Used by: the files *.cu of kernels/cuda.   Uses: device.cuh.

@@ -159,7 +159,7 @@ void hd_alibi_slopes(int64_t H, int64_t first, int64_t count, float *ret_slopes)
 /* Where in a layer random numbers are drawn, the `site` of hd_dropout_key: never renumbered. */
 enum { HD_SITE_EMBEDDING, HD_SITE_ATTENTION, HD_SITE_RESIDUAL1, HD_SITE_RESIDUAL2, HD_SITE_ROUTER };
 
-/* What an op drops (kernels.h, "Dropout"). A unit that is recorded by repeating another has its
+/* What an op drops (ops.h, "Dropout"). A unit that is recorded by repeating another has its
  * layer moved along. */
 struct hd_dropout {
     double p; /* 0: nothing */
@@ -167,7 +167,7 @@ struct hd_dropout {
     int64_t layer, site;
 };
 
-/* A mixture of experts: how rows choose among E experts (kernels.h, "Mixture of experts"). */
+/* A mixture of experts: how rows choose among E experts (ops_moe.h). */
 struct hd_router {
     int64_t E, K; /* experts, and how many of them a row goes to */
     int number;   /* of the router in the model, for its record */

@@ -2,7 +2,7 @@
  * gradient. What the kernels are compared with; its gradients are compared with central
  * differences.
  *
- * Tensors are dense and row-major. Gradients are stored, not added. Letters as in kernels.h.
+ * Tensors are dense and row-major. Gradients are stored, not added. Letters as in ops.h.
  *
  * Used by: tests.   Uses: libc.   Threads: pure functions.
  */
@@ -66,7 +66,7 @@ void ref_gelu_backward(double *dinp, const double *dout, const double *inp, int6
 double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *target, int64_t R,
                          int64_t V, int64_t Vp, double loss_scale);
 
-/* The router as route_forward in kernels.h describes it; noise_logits and noise may be NULL. h[R,E]
+/* The router as route_forward in ops_moe.h describes it; noise_logits and noise may be NULL. h[R,E]
  * are what the softmax sees. */
 void ref_route(double *h, double *probs, double *lse, int32_t *chosen, double *gate,
                const double *logits, const double *noise_logits, const double *noise, int64_t R,

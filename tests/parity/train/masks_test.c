@@ -1,4 +1,4 @@
-/* Dropout in a whole model: what is dropped is what kernels.h says, no two places share a mask,
+/* Dropout in a whole model: what is dropped is what ops.h says, no two places share a mask,
  * backward has forward's, and evaluation knows nothing of it. That layouts train alike is the
  * grid's business, that gradients are right gradient_test's.
  */
@@ -204,7 +204,7 @@ static enum hd_status take_position_gradient(struct harness_rank *r)
     return st;
 }
 
-/* As kernels.h has it: word c % 4 at {c / 4, index, head 0, sample 0} of the key of (seed, layer 0,
+/* As ops.h has it: word c % 4 at {c / 4, index, head 0, sample 0} of the key of (seed, layer 0,
  * the embedding's site), step 1. */
 static bool contract_drops(int64_t index, int64_t c)
 {

@@ -1,4 +1,4 @@
-/* dropout: what is kept, against the contract in kernels.h recomputed from base/random; that it
+/* dropout: what is kept, against the contract in ops.h recomputed from base/random; that it
  * depends on the place in the job alone; and that it looks random. */
 #include <math.h>
 #include <string.h>

@@ -113,7 +113,7 @@ void assert_close_at(const char *what, int64_t i, double got, double want, doubl
 void assert_close_as_naive(const char *what, const struct tensor *got, const double *want,
                            const double *naive);
 
-/* The contract of dropout once more (kernels.h), word by word from base/random. */
+/* The contract of dropout once more (ops.h), word by word from base/random. */
 struct dropping {
     uint64_t key;
     int64_t step;
