@@ -1,4 +1,5 @@
 /* ran: which kernels ran, and on how many threads, for tests/cudasim/every_kernel. */
+#include <assert.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -46,8 +47,10 @@ void hd_sim_note_run(const void *kernel, unsigned threads)
     if (!folder || !*folder)
         return;
     (void)pthread_mutex_lock(&lock);
-    while (seen[at].kernel && seen[at].kernel != kernel)
+    for (int n = 0; seen[at].kernel && seen[at].kernel != kernel; n++) {
+        assert(n < KERNELS_MAX);
         at = (at + 1) % KERNELS_MAX;
+    }
     news = threads > seen[at].threads;
     if (news) {
         seen[at].kernel = kernel;
