@@ -112,13 +112,7 @@ static void a_gpu_in_use_is_not_replaced_by_something_else(void **state)
     struct sim *sim = sim_with_gpus(one, 1);
     struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 100);
     struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
-    struct hd_core_event hello = {.kind = HD_CORE_HELLO,
-                                  .hello = {.uuid = "uuid-1",
-                                            .name = "n1",
-                                            .boot_id = "boot-1",
-                                            .stream = 1000,
-                                            .devices = &device,
-                                            .device_count = 1}};
+    struct hd_core_event hello = sim_hello(&device);
 
     (void)state;
     (void)sim_submitted(sim, &cuda);

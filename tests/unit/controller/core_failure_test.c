@@ -245,13 +245,7 @@ static void beyond_the_limit_the_newest_checkpoints_count(void **state)
     struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 2 * HD_CTL_CHECKPOINTS_MAX);
     uint64_t job = sim_submitted(sim, &ask);
-    struct hd_core_event report = {.kind = HD_CORE_REPORT,
-                                   .report = {.uuid = "uuid-1",
-                                              .stream = sim->nodes[0].stream,
-                                              .job = job,
-                                              .attempt = 1,
-                                              .kind = HD_REPORT_CHECKPOINT,
-                                              .checkpoint = {.path = "/step", .hash = "h"}}};
+    struct hd_core_event report = sim_report(sim, job, 0, HD_REPORT_CHECKPOINT);
     const struct hd_observed ended = {.job = job,
                                       .attempt = 1,
                                       .state = HD_ATTEMPT_STATE_ENDED,
@@ -265,7 +259,8 @@ static void beyond_the_limit_the_newest_checkpoints_count(void **state)
     (void)state;
     for (int64_t step = 1; step <= HD_CTL_CHECKPOINTS_MAX + 2; step++) {
         report.report.seq = (uint64_t)step;
-        report.report.checkpoint.step = step;
+        report.report.checkpoint =
+            (struct hd_checkpoint_record){.step = step, .path = "/step", .hash = "h"};
         assert_int_equal(sim_event(sim, &report), HD_OK);
     }
     sim->slow_store = true; /* attempt 2 is decided; the simulated ranks of 1 know of no end */

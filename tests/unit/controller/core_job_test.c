@@ -302,14 +302,7 @@ static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
     struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
     uint64_t job = sim_submitted(sim, &ask);
-    struct hd_core_event event = {.kind = HD_CORE_REPORT,
-                                  .report = {.uuid = "uuid-1",
-                                             .stream = sim->nodes[0].stream,
-                                             .job = job,
-                                             .attempt = 1,
-                                             .rank = 2,
-                                             .seq = 1,
-                                             .kind = HD_REPORT_STEP}};
+    struct hd_core_event event = sim_report(sim, job, 2, HD_REPORT_STEP);
 
     (void)state;
     assert_int_equal(sim_event(sim, &event), HD_INVALID);
@@ -332,13 +325,7 @@ static void a_resent_report_is_taken_in_once(void **state)
     struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
     uint64_t job = sim_submitted(sim, &ask);
-    struct hd_core_event event = {.kind = HD_CORE_REPORT,
-                                  .report = {.uuid = "uuid-1",
-                                             .stream = sim->nodes[0].stream,
-                                             .job = job,
-                                             .attempt = 1,
-                                             .rank = 1,
-                                             .kind = HD_REPORT_STEP}};
+    struct hd_core_event event = sim_report(sim, job, 1, HD_REPORT_STEP);
 
     (void)state;
     for (int again = 0; again < 3; again++) {
@@ -368,20 +355,13 @@ static void a_text_too_long_is_cut_between_characters(void **state)
     uint64_t job = sim_submitted(sim, &ask);
     char text[1 + 2 * CHARACTERS + 1] = "x";
     struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = text}};
-    struct hd_core_event report = {.kind = HD_CORE_REPORT,
-                                   .report = {.uuid = "uuid-1",
-                                              .stream = sim->nodes[0].stream,
-                                              .job = job,
-                                              .attempt = 1,
-                                              .rank = 1,
-                                              .seq = 1,
-                                              .kind = HD_REPORT_EVENT,
-                                              .event = {.kind = text, .message = text}}};
+    struct hd_core_event report = sim_report(sim, job, 1, HD_REPORT_EVENT);
     struct hd_core_out out = {.batch = hd_batch_new()};
     const struct hd_event_record *kept = NULL;
     struct hd_node_view view;
 
     (void)state;
+    report.report.event.kind = report.report.event.message = text;
     for (int i = 0; i < CHARACTERS; i++)
         memcpy(text + 1 + 2 * i, "\xc3\xa9", 2);
     assert_int_equal(sim_event(sim, &drain), HD_OK);

@@ -236,13 +236,7 @@ static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
     struct sim *sim = sim_joined(2);
     struct hd_ask ask = sim_ask(2, 100);
     struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
-    struct hd_core_event hello = {.kind = HD_CORE_HELLO,
-                                  .hello = {.uuid = "uuid-1",
-                                            .name = "n1",
-                                            .boot_id = "boot-1",
-                                            .stream = 1000,
-                                            .devices = &device,
-                                            .device_count = 1}};
+    struct hd_core_event hello = sim_hello(&device);
 
     (void)state;
     (void)sim_submitted(sim, &ask);

@@ -60,8 +60,7 @@ void start(struct bench *b, const char *vfs)
     assert_int_equal(uv_loop_init(&b->loop), 0);
     assert_int_equal(uv_timer_init(&b->loop, &b->beat), 0);
     assert_int_equal(uv_timer_start(&b->beat, on_beat, 20, 20), 0);
-    (void)snprintf(b->dir, sizeof b->dir, "/tmp/heddle-ctl-XXXXXX");
-    assert_non_null(mkdtemp(b->dir));
+    temporary_dir(b->dir, "heddle-ctl");
     (void)snprintf(b->address, sizeof b->address, "unix:%s/sock/c", b->dir);
     (void)snprintf(b->train, sizeof b->train, "%s/train.txt", b->dir);
     assert_int_equal(hd_file_write_atomic(b->train, "some text", 9, 0644), HD_OK);

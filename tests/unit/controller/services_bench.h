@@ -9,13 +9,14 @@
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/fleet.pb-c.h"
 #include "rpc/rpc.h"
+#include "tests/temporary.h"
 
 enum { WAIT_MS = 20000, ENTRIES_MAX = 256 };
 
 struct bench {
     uv_loop_t loop;
     uv_timer_t beat; /* so that a wait sees the clock */
-    char dir[64], address[96], train[96];
+    char dir[TEMPORARY_BYTES], address[96], train[96];
     const char *vfs;
     struct controller *controller;
     struct hd_error fatal;

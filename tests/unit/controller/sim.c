@@ -123,6 +123,30 @@ static void free_pending(struct sim_pending *pending)
     free(pending);
 }
 
+struct hd_core_event sim_report(const struct sim *sim, uint64_t job, int32_t rank,
+                                enum hd_report_kind kind)
+{
+    return (struct hd_core_event){.kind = HD_CORE_REPORT,
+                                  .report = {.uuid = "uuid-1",
+                                             .stream = sim->nodes[0].stream,
+                                             .job = job,
+                                             .attempt = 1,
+                                             .rank = rank,
+                                             .seq = 1,
+                                             .kind = kind}};
+}
+
+struct hd_core_event sim_hello(const struct hd_device_record *device)
+{
+    return (struct hd_core_event){.kind = HD_CORE_HELLO,
+                                  .hello = {.uuid = "uuid-1",
+                                            .name = "n1",
+                                            .boot_id = "boot-1",
+                                            .stream = 1000,
+                                            .devices = device,
+                                            .device_count = 1}};
+}
+
 void sim_commit(struct sim *sim)
 {
     while (sim->pending) {

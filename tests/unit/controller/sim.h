@@ -126,6 +126,11 @@ enum hd_status sim_submit_as(struct sim *sim, const struct hd_ask *ask, const ch
                              uint64_t *ret_job, bool *ret_repeated);
 enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now);
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event);
+/* To change and send: number 1 of what a rank of attempt 1 reports, over n1's stream. */
+struct hd_core_event sim_report(const struct sim *sim, uint64_t job, int32_t rank,
+                                enum hd_report_kind kind);
+/* A daemon that says over a new stream that it is n1, of the same machine, with this one device. */
+struct hd_core_event sim_hello(const struct hd_device_record *device);
 
 void sim_commit(struct sim *sim);           /* everything pending becomes durable */
 void sim_controller_crash(struct sim *sim); /* what is not durable is gone; starts again */

@@ -18,13 +18,14 @@
 #include "controller/store.h"
 #include "disk_vfs.h"
 #include "sim.h"
+#include "tests/temporary.h"
 
 /* ---- a store on a loop ------------------------------------------------------------------------*/
 
 struct bench {
     uv_loop_t loop;
     struct hd_store *store;
-    char dir[64];
+    char dir[TEMPORARY_BYTES];
     int done, aborted; /* batches reported */
     char trouble[HD_ERR_MAX];
     int troubles;
@@ -75,8 +76,7 @@ static void start(struct bench *bench)
 {
     *bench = (struct bench){0};
     assert_int_equal(uv_loop_init(&bench->loop), 0);
-    (void)snprintf(bench->dir, sizeof bench->dir, "/tmp/heddle-store-XXXXXX");
-    assert_non_null(mkdtemp(bench->dir));
+    temporary_dir(bench->dir, "heddle-store");
     disk_wipe();
 }
 

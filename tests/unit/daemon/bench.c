@@ -51,8 +51,8 @@ static void write_job(const struct bench *bench)
 
 void bench_init(struct bench *bench)
 {
-    *bench = (struct bench){.root = "/tmp/heddle-bench-XXXXXX"};
-    assert_non_null(mkdtemp(bench->root));
+    *bench = (struct bench){0};
+    temporary_dir(bench->root, "heddle-bench");
     (void)snprintf(bench->attempt_dir, sizeof bench->attempt_dir, "%s/7/attempt-1", bench->root);
     (void)snprintf(bench->run_dir, sizeof bench->run_dir, "%s/nodes/n1", bench->attempt_dir);
     assert_int_equal(hd_file_make_dirs(bench->run_dir, 0755), HD_OK);

@@ -8,9 +8,10 @@
 #include <sys/types.h>
 
 #include "link/report.h"
+#include "tests/temporary.h"
 
 struct bench {
-    char root[64]; /* removed at the end */
+    char root[TEMPORARY_BYTES]; /* removed at the end */
     char attempt_dir[96], run_dir[128];
     pid_t supervisor;
 };

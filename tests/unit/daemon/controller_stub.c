@@ -463,10 +463,10 @@ void stub_unserve(struct stub *stub)
 
 void stub_open(struct stub *stub, int nodes)
 {
-    char root[] = "/tmp/heddle-stub-XXXXXX", path[160];
+    char root[TEMPORARY_BYTES], path[160];
 
     memset(stub, 0, sizeof *stub);
-    assert_non_null(mkdtemp(root));
+    temporary_dir(root, "heddle-stub");
     memcpy(stub->root, root, sizeof root);
     (void)snprintf(stub->address, sizeof stub->address, "unix:%s/c/s", root);
     (void)snprintf(stub->jobs_dir, sizeof stub->jobs_dir, "%s/jobs", root);

@@ -12,6 +12,7 @@
 
 #include "heddle/v1/fleet.pb-c.h"
 #include "rpc/rpc.h"
+#include "tests/temporary.h"
 
 enum {
     STUB_NODES_MAX = 2,
@@ -44,7 +45,7 @@ struct stub_node {
 };
 
 struct stub {
-    char root[64], address[128], jobs_dir[96];
+    char root[TEMPORARY_BYTES], address[128], jobs_dir[96];
     uv_loop_t loop;
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;

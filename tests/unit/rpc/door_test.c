@@ -383,12 +383,12 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
     struct hd_rpc_tls server_tls, trusting = {0}, mistrusting = {0}, proving = {0}, broken = {0};
     struct hd_rpc_server_options server = server_token;
     struct hd_rpc_client_options client = client_token;
-    char dir[64];
+    char dir[TEMPORARY_BYTES];
     struct tls_files files;
     struct echo echo;
 
     (void)state;
-    echo_make_dir(dir);
+    temporary_dir(dir, "hd_rpc");
     make_certificates(dir, "node-0042");
     name_files(&files, dir);
     server_tls = (struct hd_rpc_tls){files.cert, files.key, NULL};
@@ -567,13 +567,13 @@ static void self_check_is_content_with_every_kind_of_listener(void **state)
 {
     struct hd_rpc_tls tls;
     struct hd_rpc_server_options options = server_token;
-    char dir[64], address[128];
+    char dir[TEMPORARY_BYTES], address[128];
     struct tls_files files;
     struct watch watch = {0};
     struct echo echo;
 
     (void)state;
-    echo_make_dir(dir);
+    temporary_dir(dir, "hd_rpc");
     make_certificates(dir, "localhost");
     name_files(&files, dir);
     tls = (struct hd_rpc_tls){files.cert, files.key, NULL};

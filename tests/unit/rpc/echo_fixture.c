@@ -141,20 +141,10 @@ void echo_add_methods(struct echo *echo)
 
 /* ---- both ---- */
 
-void echo_make_dir(char ret_dir[64])
-{
-    const char *parent = getenv("TMPDIR");
-
-    if (!parent || strlen(parent) > 40)
-        parent = "/tmp";
-    (void)snprintf(ret_dir, 64, "%s/hd_rpc_XXXXXX", parent);
-    assert_non_null(mkdtemp(ret_dir));
-}
-
 void echo_begin(struct echo *echo)
 {
     memset(echo, 0, sizeof *echo);
-    echo_make_dir(echo->dir);
+    temporary_dir(echo->dir, "hd_rpc");
     assert_int_equal(uv_loop_init(&echo->loop), 0);
     assert_int_equal(hd_rpc_new(&echo->loop, &echo->rpc), HD_OK);
 }

@@ -11,6 +11,7 @@
 
 #include "echo.pb-c.h"
 #include "rpc/rpc.h"
+#include "tests/temporary.h"
 
 #define ECHO_UNARY  "/heddle.test.Echo/Unary"
 #define ECHO_STREAM "/heddle.test.Echo/Stream"
@@ -31,7 +32,7 @@ struct echo {
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;
     struct hd_rpc_client *client;
-    char dir[64];
+    char dir[TEMPORARY_BYTES];
     char address[96];
 
     /* what the server saw */
@@ -48,7 +49,6 @@ struct echo {
 /* A directory, a loop and a context; then, for most tests, the rest. `address` may be NULL (a
  * socket in the directory) or end in :0 (the port is filled in). */
 void echo_begin(struct echo *echo);
-void echo_make_dir(char ret_dir[64]); /* under TMPDIR, short enough for socket paths in it */
 void echo_add_methods(struct echo *echo);
 void echo_open(struct echo *echo, const char *address, const struct hd_rpc_server_options *server,
                const struct hd_rpc_client_options *client);
