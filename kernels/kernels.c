@@ -8,22 +8,20 @@
  * (the one typedef of a struct in the house: offsetof needs a name that is the same in every row).
  */
 #define OPERAND(member, access) {#member, offsetof(args, member), access},
-#define R(member)               OPERAND(member, HD_READ)
-#define W(member)               OPERAND(member, HD_WRITE)
-#define RW(member)              OPERAND(member, HD_READ_WRITE)
-#define S(member)               OPERAND(member, HD_SCRATCH)
-#define K(kernel, list)                                                                         \
-    static const struct hd_kernel_info *info_##kernel(void)                                     \
-    {                                                                                           \
-        typedef struct hd_##kernel##_args args;                                                 \
-        static const struct hd_kernel_info info = {#kernel,                                     \
-                                                   sizeof(args),                                \
-                                                   sizeof((struct hd_kernel_operand[]){list}) / \
-                                                       sizeof(struct hd_kernel_operand),        \
-                                                   {list}};                                     \
-        return &info;                                                                           \
+#define READ(member)            OPERAND(member, HD_READ)
+#define WRITE(member)           OPERAND(member, HD_WRITE)
+#define READ_WRITE(member)      OPERAND(member, HD_READ_WRITE)
+#define SCRATCH(member)         OPERAND(member, HD_SCRATCH)
+#define K(kernel, list)                                                             \
+    static const struct hd_kernel_info *info_##kernel(void)                         \
+    {                                                                               \
+        typedef struct hd_##kernel##_args args;                                     \
+        static const struct hd_kernel_operand operands[] = {list};                  \
+        static const struct hd_kernel_info info = {                                 \
+            #kernel, sizeof(args), sizeof operands / sizeof operands[0], operands}; \
+        return &info;                                                               \
     }
-HD_KERNEL_LIST(K)
+HD_KERNEL_OPERAND_LIST(K, READ, WRITE, READ_WRITE, SCRATCH)
 #undef K
 
 const struct hd_kernel_info *hd_kernel_info(enum hd_kernel kernel)

@@ -4,7 +4,7 @@
  * A kernel is a pure function of its arguments: tensors by address, sizes and switches by value. It
  * allocates nothing, keeps no state between launches and is deterministic for given thread count,
  * instruction set and library versions. What it needs besides (scratch) is sized here, in plain C,
- * as a function of its arguments and the traits of the target device (kernels/dry), so that a
+ * as a function of its arguments and the traits of the target device (kernels/costs), so that a
  * machine without the device can plan it to the byte.
  *
  * Used by: program (records and runs), the backends (implement), plan (prices).   Uses: base.
@@ -18,16 +18,21 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 6,          /* raised when an argument struct or a function of the table
-                                   changes its meaning */
-    HD_KERNEL_OPERANDS_MAX = 16 /* pointers in one argument struct */
+    HD_KERNEL_ABI = 6 /* raised when an argument struct or a function of the table changes its
+                         meaning */
 };
 
 /* ---- The table ----
  *
  * One row per kernel: its name (argument struct hd_NAME_args) and its tensors: R read, W written,
- * RW both, S scratch. The order of rows and operands is part of the ABI hash. */
-#define HD_KERNEL_LIST(K)                                                                         \
+ * RW both, S scratch. What is needed per operand is generated from this list: hd_kernel_info
+ * here, and the structs that emitters fill in by name in program/operands.h. The order of rows and
+ * operands is part of the ABI hash.
+ *
+ * HD_KERNEL_LIST(K) gives K(name, operands) per row, with operands that K leaves out;
+ * HD_KERNEL_OPERAND_LIST gives them through the macros R, W, RW and S of the caller. */
+#define HD_KERNEL_LIST(K) HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)
+#define HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)                                                    \
     K(gemm, W(c) W(pre) W(dbias) R(a) R(b) R(bias) R(gelu_inp) S(scratch))                        \
     K(bias_forward, W(out) R(inp) R(bias))                                                        \
     K(bias_backward, W(dbias) R(dout) S(scratch))                                                 \
@@ -101,7 +106,7 @@ struct hd_kernel_info {
     const char *name;
     size_t args_size_bytes;
     int operand_count;
-    struct hd_kernel_operand operands[HD_KERNEL_OPERANDS_MAX];
+    const struct hd_kernel_operand *operands; /* [operand_count], in the order of the row */
 };
 const struct hd_kernel_info *hd_kernel_info(enum hd_kernel kernel);
 

@@ -3,7 +3,7 @@
  * libheddle_cuda.so is built wherever nvcc is, and looked for when a program runs: at
  * $HEDDLE_CUDA_PLUGIN ("none": there shall be no GPU), else in ../lib of the program's folder. No
  * program is linked against it, CUDA or a driver. What stands in the way (no file, another build,
- * no driver, no device) is one line for a person; the CPU serves then.
+ * no driver, no device) is one line for a person; the CPU is used then.
  *
  * The plug-in and the program are one build: both carry the kernel table's ABI, its size and the
  * hash of its list, and a plug-in of another build is refused by name. A plug-in stays loaded until
@@ -48,7 +48,7 @@ struct hd_plugin_gpu {
  * too old, no device. */
 typedef enum hd_status hd_cuda_plugin_fn(const struct hd_plugin_host *host,
                                          const struct hd_backend_table **ret_table);
-/* The GPUs of this process; called behind the other. */
+/* The GPUs of this process that answer; called after the other. A failure: none does. */
 typedef enum hd_status hd_cuda_plugin_gpus_fn(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_MAX],
                                               int *ret_count);
 

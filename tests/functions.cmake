@@ -1,13 +1,30 @@
 # heddle_test() and heddle_scenario(): how a folder declares its tests.
 #
 # Each becomes one ctest test with its group as label, and one line in <build>/tests/list, which is
-# what tests/run reads:   KIND NAME GROUP short|long TIMEOUT shared|alone|last SCRIPT [ARG...]
+# what tests/run reads:
+#
+#   KIND NAME GROUP short|long|cuda TIMEOUT shared|waits|alone|last SCRIPT [ARG...]    a scenario
+#   KIND NAME GROUP short|long|cuda TIMEOUT shared|waits|alone|last [PROGRAM ENTRY [ARG...]]    a program
+#
+# When a test runs:
+#   LONG    with `tests/run --full` only
+#   CUDA    with --full, with --cuda, or when kernels/cuda, lib/comm/nccl* or tests/cudasim were changed:
+#           what is dear on the emulator of the GPU, or needs the plug-in that nvcc makes; under a
+#           sanitizer all that runs on the emulator
+# Beside which others (default: as many at a time as there are cores):
+#   WAITS   it sleeps more than it computes: some more run at a time (so do the groups e2e and chaos)
+#   ALONE   nothing else runs: it measures time (so does the group gpu: there is one GPU)
+#   LAST    as ALONE, behind all the others, because it looks at what they left
 
-# heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [USES lib...]
-#             [TIMEOUT seconds] [LONG] [ALONE])
-# A cmocka program. LONG runs only with `tests/run --full`; ALONE has the machine to itself.
+# heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [more.c...] [USES lib...]
+#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|ALONE])
+# A cmocka program of its own, whose main is in its first source. With IN it is linked with the tests that
+# name the same program: each source is compiled once, with the flags that the first USES asks for,
+# whichever programs it is part of. So a test that needs flags of its own, or that stands before a
+# function of libc, is a program of its own. <build>/tests/NAME runs the test either way, with ARGS
+# before what it is given.
 function(heddle_test name)
-    cmake_parse_arguments(arg "LONG;ALONE" "GROUP;TIMEOUT" "SOURCES;USES" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
     if(NOT HEDDLE_TESTS)
         return()
     endif()
@@ -16,19 +33,74 @@ function(heddle_test name)
             return() # of the control plane, which this build leaves out
         endif()
     endforeach()
-    add_executable(${name} ${arg_SOURCES})
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR})
-    target_link_libraries(${name} PRIVATE ${arg_USES} hd_cmocka)
-    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    heddle_list_test(${name} program "" ${name} ${ARGN})
+    if(arg_IN)
+        heddle_test_program(${arg_IN} entry entry_object SOURCES ${arg_SOURCES} USES ${arg_USES})
+        add_custom_target(${name} DEPENDS ${arg_IN})
+        list(JOIN arg_ARGS " " args)
+        file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/tests/${name} @ONLY CONTENT
+            "#!/bin/sh\nexec '${CMAKE_BINARY_DIR}/tests/${arg_IN}' ${entry} ${args} \"$@\"\n")
+        file(CHMOD ${CMAKE_BINARY_DIR}/tests/${name} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
+            GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+        heddle_list_test(${name} program "${arg_IN} ${entry} ${args}" ${CMAKE_BINARY_DIR}/tests/${name} ${ARGN} READS ${entry_object})
+    else()
+        add_executable(${name} ${arg_SOURCES})
+        target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR})
+        target_link_libraries(${name} PRIVATE ${arg_USES} hd_cmocka)
+        set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+        if(NOT name MATCHES "^cuda_" AND NOT arg_GROUP STREQUAL "gpu") # those may depend on the plug-in
+            set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${name})
+        endif()
+        heddle_list_test(${name} program "" ${name} ${ARGN})
+    endif()
+endfunction()
+
+# The program PROGRAM, which grows by these sources; the first is a test, whose ENTRY and object
+# library are returned.
+function(heddle_test_program program ret_entry ret_object)
+    cmake_parse_arguments(arg "" "" "SOURCES;USES" ${ARGN})
+    if(NOT TARGET ${program})
+        add_executable(${program} ${PROJECT_SOURCE_DIR}/tests/program/main.c)
+        set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+        target_link_libraries(${program} PRIVATE hd_cmocka)
+        set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_PROGRAMS ${program})
+    endif()
+    target_link_libraries(${program} PRIVATE ${arg_USES})
+    set(kind entry)
+    foreach(source IN LISTS arg_SOURCES)
+        cmake_path(ABSOLUTE_PATH source NORMALIZE)
+        cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE path)
+        cmake_path(GET source STEM stem)
+        string(MAKE_C_IDENTIFIER ${path} object)
+        set(object ${kind}_${object})
+        if(NOT TARGET ${object})
+            add_library(${object} OBJECT ${source})
+            target_include_directories(${object} PRIVATE ${PROJECT_SOURCE_DIR}/lib ${PROJECT_SOURCE_DIR})
+            target_link_libraries(${object} PRIVATE ${arg_USES} hd_cmocka)
+            if(kind STREQUAL entry)
+                target_compile_definitions(${object} PRIVATE HD_TEST_ENTRY=${stem})
+                target_compile_options(${object} PRIVATE -include ${PROJECT_SOURCE_DIR}/tests/program/entry.h)
+            endif()
+        endif()
+        get_target_property(objects ${program} HEDDLE_OBJECTS)
+        if(NOT object IN_LIST objects)
+            target_sources(${program} PRIVATE $<TARGET_OBJECTS:${object}>)
+            set_property(TARGET ${program} APPEND PROPERTY HEDDLE_OBJECTS ${object})
+        endif()
+        if(kind STREQUAL entry)
+            set(${ret_entry} ${stem} PARENT_SCOPE)
+            set(${ret_object} ${object} PARENT_SCOPE)
+        endif()
+        set(kind part)
+    endforeach()
 endfunction()
 
 # heddle_scenario(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SCRIPT file [ARGS arg...]
-#                 [TIMEOUT seconds] [LONG] [ALONE] [LAST])
-# A script that speaks the protocol of tests/README.md; no argument of it contains a space.
-# LAST looks at what all the others have left: tests/run starts it behind them.
+#                 [READS path...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|ALONE|LAST])
+# A script that speaks the protocol of tests/README.md; no argument of it contains a space. READS are
+# the files and folders of the repository that it looks at, beside its own folder, for `tests/run
+# --changed`; one of the groups e2e, interop and chaos runs all programs.
 function(heddle_scenario name)
-    cmake_parse_arguments(arg "LONG;ALONE;LAST" "GROUP;TIMEOUT;SCRIPT" "ARGS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;LAST" "GROUP;TIMEOUT;SCRIPT" "ARGS;READS" ${ARGN})
     if(NOT HEDDLE_TESTS)
         return()
     endif()
@@ -38,14 +110,17 @@ function(heddle_scenario name)
     heddle_list_test(${name} scenario "${script} ${args}" ${arg_SCRIPT} ${ARGN})
 endfunction()
 
-# The part both share: the ctest test and the line in the list.
+# The part both share: the ctest test and the lines for tests/run.
 function(heddle_list_test name kind script command)
-    cmake_parse_arguments(arg "LONG;ALONE;LAST" "GROUP;TIMEOUT" "ARGS;SOURCES;USES;SCRIPT" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;ALONE;WAITS;LAST" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
     if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu)$")
         message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu")
     endif()
     if(HEDDLE_ENGINE_ONLY AND arg_GROUP MATCHES "^(e2e|interop|chaos)$") # no controller, no daemon
         return()
+    endif()
+    if(HEDDLE_SANITIZE AND NOT arg_LONG AND "${arg_USES}" MATCHES "cudasim")
+        set(arg_CUDA ON) # so that a sanitized build leaves the emulator out, unless it was touched
     endif()
     set(length short)
     set(neighbours shared)
@@ -56,27 +131,58 @@ function(heddle_list_test name kind script command)
     if(arg_LONG)
         set(length long)
         list(APPEND labels long)
-    endif()
-    if(arg_ALONE OR arg_GROUP MATCHES "^(e2e|interop|chaos|gpu)$") # they start whole clusters of processes
-        set(neighbours alone)
+    elseif(arg_CUDA)
+        set(length cuda)
+        list(APPEND labels long)
     endif()
     if(arg_LAST)
         set(neighbours last)
+    elseif(arg_ALONE OR arg_GROUP STREQUAL "gpu")
+        set(neighbours alone)
+    elseif(arg_WAITS OR arg_GROUP MATCHES "^(e2e|chaos)$")
+        set(neighbours waits)
     endif()
     set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_LIST
         "${kind} ${name} ${arg_GROUP} ${length} ${arg_TIMEOUT} ${neighbours} ${script}")
 
-    add_test(NAME ${name} COMMAND ${command} ${arg_ARGS} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    # For --changed: the test's folder, and what else it reads; of a test in a program the object library
+    # that is its own (entry_*).
+    cmake_path(RELATIVE_PATH CMAKE_CURRENT_SOURCE_DIR BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE folder)
+    set(reads ${folder} ${arg_READS})
+    if(kind STREQUAL scenario AND arg_GROUP MATCHES "^(e2e|interop|chaos)$")
+        list(APPEND reads PROGRAMS tests/e2e/cluster.sh)
+    endif()
+    list(JOIN reads " " reads)
+    set_property(GLOBAL APPEND PROPERTY HEDDLE_TEST_READS "${name} ${reads}")
+
+    if(kind STREQUAL scenario)
+        list(APPEND command ${arg_ARGS})
+    endif()
+    add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT}
         ENVIRONMENT "HEDDLE_BUILD_DIR=${CMAKE_BINARY_DIR};HEDDLE_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
-    if(NOT neighbours STREQUAL shared)
+    if(neighbours MATCHES "^(alone|last)$")
         set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
     endif()
 endfunction()
 
 # Called once after the last test folder.
+#
+# heddle-tests is what tests run here, but for the plug-in that nvcc makes: all programs, those of the
+# tests, too. `all` holds the plug-in as well.
 function(heddle_write_test_list)
     get_property(lines GLOBAL PROPERTY HEDDLE_TEST_LIST)
     list(JOIN lines "\n" text)
     file(WRITE ${CMAKE_BINARY_DIR}/tests/list "${text}\n")
+    get_property(lines GLOBAL PROPERTY HEDDLE_TEST_READS)
+    list(JOIN lines "\n" text)
+    file(WRITE ${CMAKE_BINARY_DIR}/tests/reads "${text}\n")
+    get_property(programs GLOBAL PROPERTY HEDDLE_PROGRAMS)
+    get_property(tests GLOBAL PROPERTY HEDDLE_TEST_PROGRAMS)
+    add_custom_target(heddle-programs DEPENDS ${programs})
+    add_custom_target(heddle-cluster DEPENDS heddle-programs) # what whole clusters run
+    if(TARGET heddle_cudasim)
+        add_dependencies(heddle-cluster heddle_cudasim)
+    endif()
+    add_custom_target(heddle-tests DEPENDS heddle-cluster ${tests})
 endfunction()

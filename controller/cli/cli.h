@@ -1,13 +1,14 @@
 /* cli: what the files of the heddle command share.
  *
- * One file per group of verbs (cmd_*.c); each verb is a row of cli_commands and a function that
- * parses its flags, talks to the controller and returns an exit code. stdout carries data, stderr
- * progress and notes. What a job file, a server or a rank says is never sent to a terminal raw:
- * control characters become '?'.
+ * A command (submit, watch ...) is a row of cli_commands and a function in cmd_*.c, which parses
+ * its flags, talks to the controller and returns an exit code. stdout gets results, stderr gets
+ * progress, notes and errors. Text that comes from a job file, a controller or a rank is never
+ * written to a terminal as it is: control characters become '?'.
  *
- * Exit codes are API; so are the JSON forms (show.h) and the states.
+ * Scripts rely on the exit codes, the JSON forms (show.h) and the words for states: they do not
+ * change.
  *
- * Used by: the heddle command.   Uses: base, rpc, spec, checkpoint (directories only).
+ * Used by: the heddle command.   Uses: base, rpc, spec, checkpoint, plan.
  * Threads: one, with one libuv loop.
  */
 #ifndef HD_CLI_CLI_H
@@ -19,6 +20,7 @@
 
 #include <uv.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "heddle/v1/control.pb-c.h"
@@ -44,11 +46,11 @@ struct cli_command;
 
 struct cli {
     const struct cli_command *command;
-    /* what the flags said */
+    /* from flags; NULL: not given */
     const char *controller, *token_file, *tls_ca;
     enum cli_format format;
     bool colour; /* on stdout */
-    char **args; /* what was not a flag */
+    char **args; /* the words that are not flags */
     int arg_count;
     /* the connection, once cli_connect was called */
     uv_loop_t loop;
@@ -97,6 +99,12 @@ int cli_parse_job(const char *text, uint64_t *ret_job);
 
 /* ---- messages (out.c) ---- */
 
+/* Colour of the process's output, as --color says. AUTO, the default: on a terminal that is not
+ * dumb, unless NO_COLOR is set. JSON never has colour. */
+enum cli_colour_when { CLI_COLOUR_AUTO, CLI_COLOUR_ALWAYS, CLI_COLOUR_NEVER };
+void cli_set_colour(enum cli_colour_when when);
+bool cli_has_colour(int fd); /* whether what is written there has colour */
+
 /* Prints "heddle: STORY" of the latest failure on stderr and returns its exit code. */
 int cli_fail(enum hd_status st);
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -104,8 +112,8 @@ void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* a 
 int cli_exit_of(enum hd_status st);
 int cli_exit_of_state(Heddle__V1__JobState state);
 
-/* Writes the text to stdout and empties it. False when nobody reads any more or the disk is full:
- * the command should end (cli_out_end tells with what). */
+/* Writes the text to stdout and empties it. False when the reader of a pipe is gone or the disk is
+ * full: the command should end, with cli_out_end's exit code. */
 bool cli_out(struct hd_text *text);
 int cli_out_end(int code);
 
@@ -120,15 +128,29 @@ const char *cli_end_cause(Heddle__V1__EndCause cause, char ret_word[CLI_WORD_MAX
 const char *cli_device_kind(Heddle__V1__DeviceKind kind, char ret_word[CLI_WORD_MAX]);
 const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WORD_MAX]);
 /* "tp 2 x cp 1 x dp 4 x pp 1, sequence parallel" */
-void cli_add_layout(const struct hd_plan_sizes *sizes, struct hd_text *out);
+void cli_add_layout(const struct hd_layout_sizes *sizes, struct hd_text *out);
 bool cli_job_ended(Heddle__V1__JobState state);
+/* SGR code such as "32", or NULL: colour is never the only sign of a state. */
+const char *cli_state_colour(Heddle__V1__JobState state);
 
+/* "3m05s", how long ago it was, or with CLI_WIDE the time itself; "" for 0. */
+void cli_format_when(int64_t unix_ms, enum cli_format format, char ret_text[HD_CLOCK_TEXT_MAX]);
+/* "n1,n2": the nodes that a job holds. */
+void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job);
 /* 98123.4 -> "98.1k"; for rates and counts. */
 void cli_format_count(double count, char ret_text[32]);
 /* Adds text with control characters as '?'. */
 void cli_add_clean(struct hd_text *out, const char *text);
+/* The same for a message of the controller, which calls a user of its socket "uid:1000": people
+ * read "uid 1000 (alice)", or "uid 1000" if this machine has no name for it. */
+void cli_add_people(struct hd_text *out, const char *text);
 /* Columns that text takes on a terminal. */
 int cli_text_width(const char *text);
+/* Adds as much of the text as fits in so many columns, with "..." at the end if something is cut.
+ */
+void cli_add_cut(struct hd_text *out, const char *text, int columns);
+/* Adds text in a colour (SGR code such as "31"), or with NULL as it is. */
+void cli_add_coloured(struct hd_text *out, const char *colour, const char *text);
 
 /* ---- the controller (connect.c) ---- */
 
@@ -151,6 +173,7 @@ void cli_disconnect(struct cli *cli);
 int cli_submit(struct cli *cli, int argc, char **argv);
 int cli_validate(struct cli *cli, int argc, char **argv);
 int cli_plan(struct cli *cli, int argc, char **argv);
+int cli_keys(struct cli *cli, int argc, char **argv);
 int cli_jobs(struct cli *cli, int argc, char **argv);
 int cli_show(struct cli *cli, int argc, char **argv);
 int cli_events(struct cli *cli, int argc, char **argv);

@@ -1,8 +1,6 @@
-/* data: what becomes of text before a run. heddle-worker does the work. */
-#include <errno.h>
+/* data: makes token files of text. heddle-worker does the work. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "controller/cli/cli.h"
 #include "controller/cli/process.h"
@@ -23,32 +21,25 @@ static enum hd_status exec_tokenize(const struct tokenize *t, const struct cli *
                   {"--threads", t->threads},
                   {"--key", t->key}};
     const char **argv = calloc((size_t)cli->arg_count + 16, sizeof *argv);
-    struct hd_text program = {0};
-    size_t n = 2;
+    size_t n = 1;
     enum hd_status st;
 
     if (!argv)
         return hd_err(HD_NO_MEMORY, "no memory for the arguments");
-    st = process_find("heddle-worker", &program);
-    if (!st) {
-        argv[0] = program.data;
-        argv[1] = "tokenize";
-        for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
-            if (values[i].value) {
-                argv[n++] = values[i].flag;
-                argv[n++] = values[i].value;
-            }
-        if (t->no_append_eot)
-            argv[n++] = "--no-append-eot";
-        if (cli->format == CLI_JSON)
-            argv[n++] = "--json";
-        argv[n++] = "--";
-        for (int i = 1; i < cli->arg_count; i++)
-            argv[n++] = cli->args[i];
-        (void)execvp(program.data, (char *const *)argv);
-        st = hd_err(HD_IO, "cannot start %s: %s", program.data, strerror(errno));
-    }
-    hd_text_free(&program);
+    argv[n++] = "tokenize";
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        if (values[i].value) {
+            argv[n++] = values[i].flag;
+            argv[n++] = values[i].value;
+        }
+    if (t->no_append_eot)
+        argv[n++] = "--no-append-eot";
+    if (cli->format == CLI_JSON)
+        argv[n++] = "--json";
+    argv[n++] = "--";
+    for (int i = 1; i < cli->arg_count; i++)
+        argv[n++] = cli->args[i];
+    st = process_become("heddle-worker", argv);
     free(argv);
     return st;
 }
@@ -70,13 +61,15 @@ int cli_data(struct cli *cli, int argc, char **argv)
     if (code != CLI_CONTINUE)
         return code;
     if (strcmp(cli->args[0], "tokenize") != 0)
-        return cli_usage("data: there is no '%s'; there is: tokenize", cli->args[0]);
+        return cli_usage("data: '%s' is not a command of heddle data; the only one is tokenize",
+                         cli->args[0]);
     if (cli->arg_count < 2)
-        return cli_usage("data tokenize: no input files");
+        return cli_usage("data tokenize: the input files are missing; give at least one text file");
     if (!t.out)
-        return cli_usage("data tokenize: --out is missing; name a .npy, .bin or .idx file");
+        return cli_usage(
+            "data tokenize: --out is missing; give the file to make, .npy, .bin or .idx");
     if (!t.tokenizer)
-        return cli_usage("data tokenize: --tokenizer is missing; bytes, or a tokenizer.json");
+        return cli_usage("data tokenize: --tokenizer is missing; give a tokenizer.json, or bytes");
     if (t.threads && hd_text_to_int64(t.threads, 1, 256, &threads))
         return cli_usage("data tokenize: --threads: %s", hd_err_message());
     return cli_fail(exec_tokenize(&t, cli));

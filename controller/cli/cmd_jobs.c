@@ -1,5 +1,4 @@
-/* jobs, show, events, cancel: what the controller knows of jobs. */
-#include <stdarg.h>
+/* jobs, cancel: the jobs that the controller knows, and the end of some. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,45 +8,6 @@
 #include "controller/cli/table.h"
 
 enum { PAGE = 500 };
-
-/* The colours of states: never the only sign of anything. */
-static const char *state_colour(Heddle__V1__JobState state)
-{
-    switch (state) {
-    case HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING:
-    case HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED:
-        return "32";
-    case HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED:
-        return "31";
-    case HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED:
-    case HEDDLE__V1__JOB_STATE__JOB_STATE_STOPPING:
-        return "33";
-    default:
-        return NULL;
-    }
-}
-
-/* "3m05s" ago for people, the time itself with -o wide. */
-static void format_when(int64_t unix_ms, enum cli_format format, char ret_text[HD_CLOCK_TEXT_MAX])
-{
-    int64_t age_ms = hd_clock_wall_ms() - unix_ms;
-
-    ret_text[0] = '\0';
-    if (!unix_ms)
-        return;
-    if (format == CLI_WIDE)
-        hd_clock_format_utc(unix_ms, ret_text);
-    else
-        hd_clock_format_span(age_ms > 0 ? age_ms : 0, ret_text);
-}
-
-static void add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job)
-{
-    for (size_t i = 0; i < job->n_nodes; i++)
-        hd_text_add(out, "%s%s", i ? "," : "", job->nodes[i]);
-    if (!out->data)
-        hd_text_add(out, "%s", "");
-}
 
 /* ---- jobs ---- */
 
@@ -67,15 +27,15 @@ static void add_job_row(struct table *table, const Heddle__V1__JobStatus *j, enu
     bool stepped = j->step > 0, wide = format == CLI_WIDE;
     struct hd_text nodes = {0};
 
-    add_nodes(&nodes, j);
-    format_when(j->submitted_unix_ms, format, when);
+    cli_add_nodes(&nodes, j);
+    cli_format_when(j->submitted_unix_ms, format, when);
     if (stepped)
         cli_format_count(j->tokens_per_s, rate);
     table_begin_row(table);
     table_add(table, NULL, "%llu", (unsigned long long)j->job);
     table_add(table, NULL, "%s", j->name);
     table_add(table, NULL, "%s", j->owner);
-    table_add(table, state_colour(j->state), "%s", cli_job_state(j->state, word));
+    table_add(table, cli_state_colour(j->state), "%s", cli_job_state(j->state, word));
     table_add(table, NULL, "%d", j->devices);
     if (wide)
         table_add(table, NULL, "%s", nodes.failed ? "?" : nodes.data);
@@ -202,7 +162,8 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 0);
 
     for (size_t i = 0; i < names.count && code == CLI_CONTINUE; i++)
-        code = i < 8 ? take_state(names.items[i], &states[i]) : cli_usage("jobs: too many --state");
+        code = i < 8 ? take_state(names.items[i], &states[i])
+                     : cli_usage("jobs: more than 8 --state; leave some out");
     request.states = states;
     request.n_states = names.count;
     request.owner = owner ? (char *)owner : request.owner;
@@ -214,262 +175,6 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
     code = list_jobs(cli, &request, limit, &sink);
     sink_end(&sink, cli, code == CLI_CONTINUE);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
-}
-
-/* ---- show ---- */
-
-static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...)
-{
-    char text[HD_ERR_MAX];
-    va_list ap;
-
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    if (!*text)
-        return;
-    hd_text_add(out, "%-12s", name);
-    cli_add_clean(out, text);
-    hd_text_add(out, "\n");
-}
-
-static void add_progress_facts(struct hd_text *out, const Heddle__V1__JobStatus *j)
-{
-    char rate[32];
-
-    add_fact(out, "step", "%lld of %lld", (long long)j->step, (long long)j->steps);
-    if (j->step) {
-        cli_format_count(j->tokens_per_s, rate);
-        add_fact(out, "loss", "%.4f", j->loss);
-        add_fact(out, "rate", "%s tok/s", rate);
-    }
-    if (j->mfu > 0)
-        add_fact(out, "mfu", "%.1f%%", 100 * j->mfu);
-    if (j->checkpoint_step)
-        add_fact(out, "checkpoint", "step %lld", (long long)j->checkpoint_step);
-}
-
-static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
-{
-    const struct hd_plan_sizes sizes = {.pp = p->pp,
-                                        .dp = p->dp,
-                                        .cp = p->cp,
-                                        .tp = p->tp,
-                                        .ep = p->ep,
-                                        .sequence = p->sequence,
-                                        .cp_exchange = (enum hd_plan_exchange)p->cp_exchange};
-    struct hd_text layout = {0};
-    char word[CLI_WORD_MAX];
-
-    cli_add_layout(&sizes, &layout);
-    add_fact(out, "layout", "%s, micro-batch %d x %d, zero %d, schedule %s, recompute %s, %s",
-             layout.failed ? "?" : layout.data, p->micro_batch, p->micro_batches, p->zero,
-             p->schedule, p->recompute, cli_precision(p->precision, word));
-    hd_text_free(&layout);
-}
-
-/* "0-1 on n1, 2 on n2": ranks of a node are neighbours. */
-static void add_ranks(struct hd_text *out, const Heddle__V1__Plan *p)
-{
-    struct hd_text places = {0};
-
-    for (size_t first = 0, last; first < p->n_ranks; first = last + 1) {
-        last = first;
-        while (last + 1 < p->n_ranks &&
-               strcmp(p->ranks[last + 1]->node, p->ranks[first]->node) == 0)
-            last++;
-        hd_text_add(&places, "%s%d", first ? ", " : "", p->ranks[first]->rank);
-        if (last > first)
-            hd_text_add(&places, "-%d", p->ranks[last]->rank);
-        hd_text_add(&places, " on %s", p->ranks[first]->node);
-    }
-    add_fact(out, "ranks", "%s", places.failed ? "?" : places.len_bytes ? places.data : "");
-    hd_text_free(&places);
-}
-
-static const struct table_column attempt_columns[] = {
-    {"ATTEMPT", true}, {"STATE", false}, {"RANKS", true},    {"FROM STEP", true},
-    {"STARTED", true}, {"CAUSE", false}, {"MESSAGE", false},
-};
-
-static void add_attempts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
-{
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
-    struct table table;
-
-    table_init(&table, attempt_columns, sizeof attempt_columns / sizeof attempt_columns[0]);
-    for (size_t i = 0; i < j->n_attempts; i++) {
-        const Heddle__V1__AttemptStatus *a = j->attempts[i];
-
-        format_when(a->created_unix_ms, cli->format, when);
-        table_begin_row(&table);
-        table_add(&table, NULL, "%d", a->attempt);
-        table_add(&table, NULL, "%s", cli_attempt_state(a->state, word));
-        table_add(&table, NULL, "%zu", a->plan ? a->plan->n_ranks : 0);
-        table_add(&table, NULL, "%lld",
-                  a->base_checkpoint ? (long long)a->base_checkpoint->step : 0LL);
-        table_add(&table, NULL, "%s", when);
-        table_add(&table, NULL, "%s", a->end ? cli_end_cause(a->end->cause, word) : "");
-        if (a->end && a->end->rank >= 0)
-            table_add(&table, NULL, "rank %d on %s: %s", a->end->rank, a->end->node,
-                      a->end->message);
-        else
-            table_add(&table, NULL, "%s", a->end ? a->end->message : "");
-    }
-    hd_text_add(out, "\n");
-    table_render(&table, cli->colour, cli->format == CLI_WIDE ? 0 : table_terminal_columns(), out);
-    table_done(&table);
-}
-
-static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
-{
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
-    struct hd_text nodes = {0};
-
-    add_nodes(&nodes, j);
-    add_fact(out, "job", "%llu %s", (unsigned long long)j->job, j->name);
-    add_fact(out, "owner", "%s", j->owner);
-    add_fact(out, "state", "%s", cli_job_state(j->state, word));
-    add_fact(out, "reason", "%s", j->reason);
-    hd_clock_format_utc(j->submitted_unix_ms, when);
-    add_fact(out, "submitted", "%s", when);
-    add_progress_facts(out, j);
-    add_fact(out, "devices", "%d", j->devices);
-    add_fact(out, "nodes", "%s", nodes.failed ? "?" : nodes.data);
-    add_fact(out, "directory", "%s", j->directory);
-    if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan) {
-        add_layout(out, j->attempts[j->n_attempts - 1]->plan);
-        add_ranks(out, j->attempts[j->n_attempts - 1]->plan);
-    }
-    if (j->n_attempts)
-        add_attempts(cli, out, j);
-    hd_text_free(&nodes);
-}
-
-int cli_show(struct cli *cli, int argc, char **argv)
-{
-    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
-    Heddle__V1__GetJobResponse *response = NULL;
-    struct hd_text out = {0};
-    struct show_list list;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
-
-    if (code == CLI_CONTINUE)
-        code = cli_parse_job(cli->args[0], &request.job);
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
-                        &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "JobList", "job");
-        show_item_begin(&list);
-        show_job(&list.writer, response->job, true);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        show_facts(cli, &out, response->job);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
-}
-
-/* ---- events ---- */
-
-static const struct table_column event_columns[] = {
-    {"TIME", false}, {"KIND", false}, {"ATTEMPT", true},
-    {"NODE", false}, {"RANK", true},  {"MESSAGE", false},
-};
-
-static void add_number(struct table *table, bool known, int32_t number)
-{
-    if (known)
-        table_add(table, NULL, "%d", number);
-    else
-        table_add(table, NULL, "%s", "");
-}
-
-static void add_event_row(struct table *table, const Heddle__V1__Event *e)
-{
-    char when[HD_CLOCK_TEXT_MAX];
-
-    hd_clock_format_utc(e->time_unix_ms, when);
-    table_begin_row(table);
-    table_add(table, NULL, "%s", when);
-    table_add(table, NULL, "%s", e->kind);
-    add_number(table, e->attempt > 0, e->attempt);
-    table_add(table, NULL, "%s", e->node);
-    add_number(table, e->rank >= 0, e->rank);
-    table_add(table, NULL, "%s", e->message);
-}
-
-/* Pages until the last; each is shown as it comes, a table with widths of its own per page. */
-static int list_events(struct cli *cli, Heddle__V1__ListEventsRequest *request, struct table *table,
-                       struct show_list *list)
-{
-    Heddle__V1__ListEventsResponse *page = NULL;
-    bool more = true;
-    int code = CLI_CONTINUE;
-
-    while (more && code == CLI_CONTINUE) {
-        code = cli_call(cli, "ListEvents", &heddle__v1__list_events_response__descriptor,
-                        &request->base, &page);
-        if (code != CLI_CONTINUE)
-            break;
-        for (size_t i = 0; i < page->n_events; i++) {
-            request->after_sequence = page->events[i]->sequence;
-            if (cli->format < CLI_JSON) {
-                add_event_row(table, page->events[i]);
-                continue;
-            }
-            show_item_begin(list);
-            show_event(&list->writer, page->events[i]);
-            show_item_end(list);
-        }
-        more = page->more && page->n_events;
-        hd_rpc_message_free(&page->base);
-    }
-    return code;
-}
-
-int cli_events(struct cli *cli, int argc, char **argv)
-{
-    Heddle__V1__ListEventsRequest request = HEDDLE__V1__LIST_EVENTS_REQUEST__INIT;
-    struct hd_text out = {0};
-    struct show_list list;
-    struct table table;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 0, 1);
-
-    request.limit = PAGE;
-    if (code == CLI_CONTINUE && cli->arg_count)
-        code = cli_parse_job(cli->args[0], &request.job);
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code != CLI_CONTINUE)
-        return code;
-    table_init(&table, event_columns, sizeof event_columns / sizeof event_columns[0]);
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, cli->format, "EventList", "event");
-    code = list_events(cli, &request, &table, &list);
-    if (code == CLI_CONTINUE) {
-        if (cli->format >= CLI_JSON)
-            show_list_end(&list);
-        else
-            table_render(&table, cli->colour,
-                         cli->format == CLI_WIDE ? 0 : table_terminal_columns(), &out);
-        (void)cli_out(&out);
-        code = cli_out_end(CLI_OK);
-    }
-    table_done(&table);
-    hd_text_free(&out);
-    return code;
 }
 
 /* ---- cancel ---- */

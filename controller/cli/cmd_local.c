@@ -1,8 +1,9 @@
-/* local: a whole cluster for one job, here and now.
+/* local: runs one job on this machine, with a controller and a daemon of its own.
  *
- * Two folders: a short private one for sockets and state, removed at the end; and the run's, which
- * stays, with checkpoints and logs. The controller and the daemon run with --ephemeral: they and
- * all that they started go when this command goes, in whatever way.
+ * Two folders: a short private one for sockets and the programs' state, removed at the end; and the
+ * run's folder, with checkpoints and logs, which is kept. The controller and the daemon run with
+ * --ephemeral: they and all processes that they started end when this command ends, also by
+ * SIGKILL.
  *
  *     Ctrl-C once    cancel: the ranks write a checkpoint and stop
  *     Ctrl-C twice   kill
@@ -32,12 +33,14 @@ enum {
     STOP_MS = 10000,
     PATH_MAX_BYTES = 4096,
     TEMP_DIR_MAX = 40,   /* a longer $TMPDIR is not used */
+    HOLD_MS = 3000,      /* the own daemon connects sooner; a job that still waits says for what */
     PRIVATE_DIR_MAX = 64 /* leaves room for socket names: such a path has at most 107 bytes */
 };
 
 struct local {
     struct cli *cli;
-    Heddle__V1__JobSpec *spec;
+    struct hd_job *spec; /* in the arena */
+    struct hd_arena arena;
     char private_dir[PRIVATE_DIR_MAX];
     char run_dir[PATH_MAX_BYTES];
     char controller_log[PATH_MAX_BYTES + 32], daemon_log[PATH_MAX_BYTES + 32];
@@ -45,6 +48,8 @@ struct local {
     struct process controller, daemon;
     uint64_t job;
     char job_dir[PATH_MAX_BYTES];
+    bool times; /* --times */
+    int64_t log_every;
     bool interrupted, killed;
 };
 
@@ -69,7 +74,7 @@ static void catch_early_signals(void)
 /* In the private folder: no other folder has a file of this name. */
 #define LOCK_NAME "heddle-local.lock"
 
-/* Folders of commands that were killed: they hold a lock that died with their owner. */
+/* Removes folders of commands that were killed: their lock is free. */
 static void remove_abandoned_dirs(const char *base)
 {
     DIR *dir = opendir(base);
@@ -94,8 +99,8 @@ static void remove_abandoned_dirs(const char *base)
         (void)closedir(dir);
 }
 
-/* The lock is held as long as the process lives. Somebody who just cleans up may hold it for a
- * moment: then this folder is theirs to remove, and another one is made. */
+/* The process holds the lock until it ends. Another `heddle local` that removes abandoned folders
+ * may hold it for a moment: it then removes this folder, and another one is made here. */
 static enum hd_status make_private_dir(struct local *l)
 {
     const char *base = getenv("TMPDIR");
@@ -141,7 +146,7 @@ static enum hd_status runs_folder(const char *job_path, const char *state_dir,
     return ret_folder->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
-/* NAME-20260301-120000-a1b2c3: two runs of one job file never meet. */
+/* NAME-20260301-120000-a1b2c3, so that two runs of one job file have different folders. */
 static enum hd_status make_run_dir(struct local *l, const char *job_path, const char *state_dir)
 {
     struct hd_text folder = {0};
@@ -160,12 +165,15 @@ static enum hd_status make_run_dir(struct local *l, const char *job_path, const 
         if (snprintf(l->run_dir, sizeof l->run_dir, "%s/%s-%s-%02x%02x%02x", folder.data,
                      l->spec->name, when, tail[0], tail[1],
                      tail[2]) >= (int)sizeof l->run_dir - 200)
-            st = hd_err(HD_INVALID, "the path of the run's folder is too long; give --state-dir");
+            st = hd_err(
+                HD_INVALID,
+                "the path of the run's folder is too long; choose a shorter one with --state-dir");
     }
     if (!st)
         st = hd_file_make_dirs(l->run_dir, 0755);
     if (st == HD_IO)
-        st = hd_err_prefix(st, "cannot keep the run beside the job file; give --state-dir");
+        st = hd_err_prefix(
+            st, "cannot make a folder for the run; choose another place with --state-dir");
     (void)snprintf(l->controller_log, sizeof l->controller_log, "%s/controller.log", l->run_dir);
     (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run_dir);
     hd_text_free(&folder);
@@ -192,22 +200,21 @@ static enum hd_status start_controller(struct local *l)
     return st;
 }
 
-/* What --devices of heddled must say for this job. `auto` takes GPUs where there are some, and has
- * the CPU devices for a job that needs more devices than there are GPUs. */
-static void name_devices(const Heddle__V1__JobSpec *spec, char *ret_text, size_t size)
+/* The value of heddled's --devices for this job. A job of `auto` that needs more devices than this
+ * machine has GPUs runs on CPU devices. */
+static void name_devices(const struct hd_job *spec, char *ret_text, size_t size)
 {
     const int32_t most = hd_spec_most_devices(spec);
+    char threads[24] = "";
 
-    switch (spec->resources->device) {
-    case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA:
+    if (spec->threads)
+        (void)snprintf(threads, sizeof threads, ":%lld", (long long)spec->threads);
+
+    if (strcmp(spec->device, "cuda") == 0)
         (void)snprintf(ret_text, size, "cuda");
-        break;
-    case HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU:
-        (void)snprintf(ret_text, size, "cpu:%d", most);
-        break;
-    default:
-        (void)snprintf(ret_text, size, "auto+cpu:%d", most);
-    }
+    else
+        (void)snprintf(ret_text, size, "%scpu:%d%s",
+                       strcmp(spec->device, "cpu") == 0 ? "" : "auto+", most, threads);
 }
 
 static enum hd_status start_daemon(struct local *l)
@@ -251,7 +258,7 @@ static enum hd_status await_controller(struct local *l)
         if (process_has_ended(&l->controller))
             return process_explain(&l->controller);
         if (early_signal)
-            return hd_err(HD_ABORTED, "interrupted before the job began");
+            return hd_err(HD_ABORTED, "interrupted before the job was submitted");
         if (hd_clock_now_ms() > end_ms)
             return hd_err(HD_TIMEOUT, "heddle-controller did not answer within %d s; see %s",
                           START_MS / 1000, l->controller_log);
@@ -277,7 +284,7 @@ static enum hd_status start_cluster(struct local *l, const char *job_path, const
     return st;
 }
 
-/* Nothing of the run stays but its folder. */
+/* Ends all processes and removes the private folder. */
 static void stop_cluster(struct local *l, bool kill_now)
 {
     int grace_ms = kill_now ? 0 : STOP_MS;
@@ -295,10 +302,10 @@ static void on_cancelled(struct hd_rpc_call *call, enum hd_status status, const 
 {
     (void)call;
     if (status)
-        cli_note("heddle: cannot cancel: %s", message);
+        cli_note("heddle: cannot stop the job: %s; Ctrl-C again kills it", message);
 }
 
-/* The first time asks the job to stop, the second gives up waiting. */
+/* The first signal cancels the job, the second one gives up waiting for its end. */
 static bool on_interrupt(void *user, int number, int count)
 {
     Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
@@ -315,14 +322,15 @@ static bool on_interrupt(void *user, int number, int count)
     l->killed = count > 1 || number == SIGHUP;
     if (l->killed)
         return false;
-    cli_note("heddle: stopping; the ranks write a checkpoint first (Ctrl-C again kills them)");
+    cli_note(
+        "heddle: stopping the job; the ranks write a checkpoint first (Ctrl-C again kills them)");
     request.job = l->job;
     if (hd_rpc_client_call(l->cli->client, &options, &request.base, NULL))
-        cli_note("heddle: cannot cancel: %s", hd_err_message());
+        cli_note("heddle: cannot stop the job: %s; Ctrl-C again kills it", hd_err_message());
     return true;
 }
 
-/* A controller or daemon that is gone does not come back. */
+/* A controller or daemon that has ended is not started again: the command fails. */
 static int on_tick(void *user)
 {
     struct local *l = user;
@@ -334,9 +342,35 @@ static int on_tick(void *user)
     return CLI_CONTINUE;
 }
 
+/* How long it took, and what to do next. */
+static void say_end(const struct local *l, int code, int64_t begin_ms)
+{
+    char span[HD_CLOCK_TEXT_MAX];
+
+    hd_clock_format_span(hd_clock_now_ms() - begin_ms, span);
+    if (code == CLI_JOB_FAILED && !l->interrupted) {
+        cli_note("heddle: took %s; logs and checkpoints are in %s", span, l->job_dir);
+    } else if (code == CLI_OK && strcmp(l->spec->tokenizer, "none") != 0) {
+        cli_note("heddle: took %s; text from the trained model:", span);
+        cli_note("  heddle generate %s --prompt 'Once upon'", l->run_dir);
+    } else if (code == CLI_OK || l->interrupted) {
+        cli_note("heddle: took %s; the checkpoints are listed by", span);
+        cli_note("  heddle checkpoint ls %s", l->run_dir);
+    }
+}
+
+/* Submits the job and watches it to its end. */
 static int run_job(struct local *l)
 {
-    struct watch_options options = {.on_interrupt = on_interrupt, .on_tick = on_tick, .user = l};
+    struct watch_options options = {.on_interrupt = on_interrupt,
+                                    .on_tick = on_tick,
+                                    .user = l,
+                                    .times = l->times,
+                                    .log_every = l->log_every,
+                                    .one_machine = true,
+                                    .hold_ms = HOLD_MS,
+                                    .directory = l->run_dir};
+    const int64_t begin_ms = hd_clock_now_ms();
     Heddle__V1__SubmitJobResponse *response = NULL;
     char history[PATH_MAX_BYTES + 32];
     int code;
@@ -350,21 +384,18 @@ static int run_job(struct local *l)
     options.job = l->job = response->job->job;
     (void)snprintf(l->job_dir, sizeof l->job_dir, "%s", response->job->directory);
     hd_rpc_message_free(&response->base);
-    cli_note("heddle: job %s runs in %s", l->spec->name, l->run_dir);
+    cli_note("heddle: job %s; its logs and checkpoints go to %s", l->spec->name, l->run_dir);
     if (early_signal)
         return CLI_INTERRUPTED;
     (void)snprintf(history, sizeof history, "%s/history.jsonl", l->run_dir);
     options.history = fopen(history, "wex");
     if (!options.history)
-        cli_note("heddle: cannot write %s: %s; the run goes on without it", history,
+        cli_note("heddle: cannot write %s: %s; the job runs, but its history is not kept", history,
                  strerror(errno));
     code = cli_watch_job(l->cli, &options);
     if (options.history)
         (void)fclose(options.history);
-    if (code == CLI_OK && !l->interrupted && strcmp(l->spec->data->tokenizer, "none") != 0)
-        cli_note("heddle: try  heddle generate %s --prompt 'Once'", l->job_dir);
-    else if (code == CLI_JOB_FAILED && !l->interrupted)
-        cli_note("heddle: logs and checkpoints are in %s", l->job_dir);
+    say_end(l, code, begin_ms);
     return l->interrupted ? CLI_INTERRUPTED : code;
 }
 
@@ -372,10 +403,14 @@ int cli_local(struct cli *cli, int argc, char **argv)
 {
     struct cli_list overrides = {.count = 0};
     const char *state_dir = NULL;
+    int64_t log_every = 0;
+    bool times = false;
     struct local *l = calloc(1, sizeof *l);
     const struct cli_flag flags[] = {
         {"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
         {"state-dir", 0, CLI_FLAG_TEXT, &state_dir, 0, 0},
+        {"times", 0, CLI_FLAG_BOOL, &times, 0, 0},
+        {"log-every", 0, CLI_FLAG_INT, &log_every, 0, INT32_MAX},
     };
     enum hd_status st;
     int code;
@@ -383,9 +418,12 @@ int cli_local(struct cli *cli, int argc, char **argv)
     if (!l)
         return cli_fail(hd_err(HD_NO_MEMORY, "no memory to start a job"));
     l->cli = cli;
+    hd_arena_init(&l->arena, 0);
     code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
+    l->times = times;
+    l->log_every = log_every;
     if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &l->spec);
+        code = cli_read_spec(cli->args[0], &overrides, &l->arena, &l->spec);
     if (code == CLI_CONTINUE) {
         catch_early_signals();
         st = start_cluster(l, cli->args[0], state_dir);
@@ -396,7 +434,7 @@ int cli_local(struct cli *cli, int argc, char **argv)
         cli_disconnect(cli);
         stop_cluster(l, l->killed);
     }
-    hd_spec_free(l->spec);
+    hd_arena_done(&l->arena);
     free(l);
     return code;
 }

@@ -1,5 +1,5 @@
-/* logs: what a rank wrote, byte for byte. A position is (attempt, rank, byte), so that after a
- * break the next byte is the next byte; with -f the following attempts come too.
+/* logs: prints a rank's log, byte for byte. A position is (attempt, rank, byte): after a broken
+ * connection the reading continues at the next byte. With -f the logs of later attempts follow.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct logs {
     int32_t attempt, rank;
     int64_t offset_bytes;
     bool follow, fixed_attempt, to_terminal;
-    bool reached, done; /* reached: the controller has taken a call of ours at least once */
+    bool reached, done; /* reached: the controller has accepted at least one call */
     enum hd_status status;
     char message[HD_ERR_MAX];
     struct hd_text out;
@@ -27,8 +27,8 @@ struct logs {
     struct hd_rpc_call *call;
 };
 
-/* On a terminal, bytes that would drive it are shown as '?'; a file or a pipe gets what was
- * written. */
+/* On a terminal, control characters are shown as '?'; a file or a pipe gets the bytes as they are.
+ */
 static void add_bytes(struct logs *l, const unsigned char *bytes, size_t count)
 {
     if (!l->to_terminal) {
@@ -59,7 +59,7 @@ static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
     l->attempt = chunk->attempt;
     l->offset_bytes = chunk->offset_bytes + (int64_t)chunk->data.len;
     add_bytes(l, chunk->data.data, chunk->data.len);
-    if (!cli_out(&l->out)) /* nobody reads any more */
+    if (!cli_out(&l->out)) /* the reader of the pipe is gone */
         hd_rpc_call_cancel(call);
 }
 
@@ -133,7 +133,7 @@ static void pause_loop(struct logs *l, int64_t ms)
     }
 }
 
-/* The attempt whose log was read has ended: is there a next one, or will there be? */
+/* Waits until the next attempt begins (its log is then read), or the job has ended. */
 static enum hd_status next_attempt(struct logs *l, bool *ret_over)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;

@@ -61,7 +61,7 @@ static int threads_of(const Heddle__V1__NodeStatus *n)
     return threads;
 }
 
-/* Why the node, or a part of it, takes no jobs. */
+/* Why the node, or some of its devices, get no jobs. */
 static void add_reason(struct hd_text *out, const Heddle__V1__NodeStatus *n)
 {
     const Heddle__V1__DeviceInfo *first = NULL;

@@ -1,38 +1,42 @@
-/* submit: a job file on its way to the controller. */
+/* submit: gives a job to the controller. */
 #include "controller/cli/submit.h"
 
 #include <stdio.h>
 #include <time.h>
 
 #include "base/random.h"
-#include "checkpoint/hf.h"
 #include "controller/cli/show.h"
 #include "controller/cli/watch.h"
+#include "hf/hf.h"
 #include "spec/spec.h"
 
 enum { SUBMIT_TRIES = 6, SUBMIT_PAUSE_MS = 300 };
 
-/* What its config.json asks for and is not done. That it can be read was found by reading the job.
- */
-static void note_model(const Heddle__V1__ModelSpec *model)
+/* Notes what the model folder's config.json asks for and Heddle does not do. The folder is
+ * readable: reading the job file has read it. */
+static void note_model(const struct hd_job *job)
 {
     struct hd_text notes = {0};
-    struct hd_job job = {0};
+    struct hd_job theirs = {0};
 
-    if (*model->from_dir && !hd_source_is_checkpoint(model->from_dir) &&
-        !hd_hf_read_config(model->from_dir, &job, &notes) && notes.len_bytes)
+    if (*job->from_dir && !hd_source_is_checkpoint(job->from_dir) &&
+        !hd_hf_read_config(job->from_dir, &theirs, &notes) && notes.len_bytes)
         cli_note("heddle: model.from: %s", notes.data);
     hd_text_free(&notes);
 }
 
-int cli_read_spec(const char *path, const struct cli_list *overrides,
-                  Heddle__V1__JobSpec **ret_spec)
+int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
+                  struct hd_job **ret_job)
 {
-    enum hd_status st = hd_spec_read_file(path, overrides->items, overrides->count, ret_spec);
+    struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
+    enum hd_status st =
+        job ? hd_spec_read_file(path, overrides->items, overrides->count, arena, job)
+            : hd_err(HD_NO_MEMORY, "no memory for a job");
     struct hd_text line = {0};
 
     if (!st) {
-        note_model((*ret_spec)->model);
+        note_model(job);
+        *ret_job = job;
         return CLI_CONTINUE;
     }
     cli_add_clean(&line, hd_err_message()); /* FILE:LINE: first, where editors look for it */
@@ -44,7 +48,7 @@ int cli_read_spec(const char *path, const struct cli_list *overrides,
                                                                           : cli_exit_of(st);
 }
 
-/* The controller knows a job by this for ever: a repeat after a lost reply makes no second job. */
+/* The controller keeps the id with the job: the same request sent twice makes one job. */
 static enum hd_status make_request_id(char ret_id[CLI_REQUEST_ID_MAX])
 {
     unsigned char bytes[16];
@@ -55,38 +59,43 @@ static enum hd_status make_request_id(char ret_id[CLI_REQUEST_ID_MAX])
     return st;
 }
 
-/* ret_id: what the controller knows the request by. */
-static int submit_spec(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id,
+/* ret_id: the request id that was used. */
+static int submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
                        char ret_id[CLI_REQUEST_ID_MAX],
                        Heddle__V1__SubmitJobResponse **ret_response)
 {
     Heddle__V1__SubmitJobRequest request = HEDDLE__V1__SUBMIT_JOB_REQUEST__INIT;
     char *id = ret_id;
     enum hd_status st = HD_OK;
+    struct hd_arena arena;
 
     if (!request_id)
         st = make_request_id(id);
     request.request_id = request_id ? (char *)request_id : id;
-    request.spec = spec;
+    hd_arena_init(&arena, 0);
+    request.spec = hd_spec_to_message(job, &arena);
+    if (!st && !request.spec)
+        st = hd_err(HD_NO_MEMORY, "no memory for a job");
     for (int try = 0; !st; try++) {
         st = cli_try_call(cli, "SubmitJob", &heddle__v1__submit_job_response__descriptor,
                           &request.base, ret_response);
         if (!st)
-            return CLI_CONTINUE;
+            break;
         if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_ABORTED) || try == SUBMIT_TRIES)
             break;
         (void)nanosleep(&(struct timespec){.tv_nsec = SUBMIT_PAUSE_MS * 1000000L}, NULL);
         st = HD_OK; /* the same request id again */
     }
-    return cli_fail(st);
+    hd_arena_done(&arena);
+    return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
-int cli_submit_spec(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id,
+int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
                     Heddle__V1__SubmitJobResponse **ret_response)
 {
     char id[CLI_REQUEST_ID_MAX];
 
-    return submit_spec(cli, spec, request_id, id, ret_response);
+    return submit_spec(cli, job, request_id, id, ret_response);
 }
 
 static void print_submitted(struct cli *cli, const Heddle__V1__JobStatus *job, bool quiet)
@@ -117,18 +126,18 @@ static void print_submitted(struct cli *cli, const Heddle__V1__JobStatus *job, b
     hd_text_free(&out);
 }
 
-static int submit(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id, bool watch,
-                  bool quiet)
+static int submit(struct cli *cli, const struct hd_job *job, const char *request_id, bool watch,
+                  bool quiet, bool times)
 {
     Heddle__V1__SubmitJobResponse *response = NULL;
-    struct watch_options options = {0};
+    struct watch_options options = {.quiet = quiet, .times = times};
     char id[CLI_REQUEST_ID_MAX];
-    int code = submit_spec(cli, spec, request_id, id, &response);
+    int code = submit_spec(cli, job, request_id, id, &response);
 
-    if ((code == CLI_UNREACHABLE || code == CLI_FAILED) && !request_id)
-        cli_note("  the job may have been accepted all the same; submitted again with\n"
-                 "  --request-id %s  it is never a second one",
-                 id);
+    if ((code == CLI_UNREACHABLE || code == CLI_FAILED) && !request_id) {
+        cli_note("heddle: the controller may have accepted the job before its answer was lost;");
+        cli_note("  to try again without making a second job: heddle submit --request-id %s", id);
+    }
     if (code != CLI_CONTINUE)
         return code;
     options.job = response->job->job;
@@ -141,35 +150,39 @@ static int submit(struct cli *cli, Heddle__V1__JobSpec *spec, const char *reques
     hd_rpc_message_free(&response->base);
     if (!watch)
         return cli_out_end(CLI_OK);
-    options.quiet = quiet;
     code = cli_watch_job(cli, &options);
     if (code == CLI_INTERRUPTED)
-        cli_note("heddle: job %llu goes on; heddle watch %llu | heddle cancel %llu",
-                 (unsigned long long)options.job, (unsigned long long)options.job,
-                 (unsigned long long)options.job);
+        cli_note(
+            "heddle: the watching has ended, job %llu goes on; heddle watch %llu | heddle cancel "
+            "%llu",
+            (unsigned long long)options.job, (unsigned long long)options.job,
+            (unsigned long long)options.job);
     return code;
 }
 
 int cli_submit(struct cli *cli, int argc, char **argv)
 {
-    bool watch = false, quiet = false;
+    bool watch = false, quiet = false, times = false;
     const char *request_id = NULL;
     struct cli_list overrides = {.count = 0};
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job *job = NULL;
+    struct hd_arena arena;
     const struct cli_flag flags[] = {
         {"watch", 'w', CLI_FLAG_BOOL, &watch, 0, 0},
         {"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
         {"quiet", 'q', CLI_FLAG_BOOL, &quiet, 0, 0},
+        {"times", 0, CLI_FLAG_BOOL, &times, 0, 0},
         {"request-id", 0, CLI_FLAG_TEXT, &request_id, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
+    hd_arena_init(&arena, 0);
     if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &spec);
+        code = cli_read_spec(cli->args[0], &overrides, &arena, &job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
-        code = submit(cli, spec, request_id, watch, quiet);
-    hd_spec_free(spec);
+        code = submit(cli, job, request_id, watch, quiet, times);
+    hd_arena_done(&arena);
     return code;
 }

@@ -1,5 +1,5 @@
-/* validate: is a job file right, and what do its data files hold? The files are looked into by
- * heddle-worker, which has the tokenizers.
+/* validate: checks a job file, and says what its data files hold. heddle-worker, which has the
+ * tokenizers, reads the data files.
  */
 #include <stdio.h>
 #include <string.h>
@@ -11,19 +11,21 @@
 
 struct validated {
     struct cli *cli;
-    const Heddle__V1__JobSpec *spec;
+    const struct hd_job *spec;
     const Heddle__V1__ValidateJobResponse *verdict; /* NULL: no controller was asked */
     struct hd_arena arena;
-    const struct hd_json *data; /* what heddle-worker says; NULL: there is none here */
+    const struct hd_json *data; /* heddle-worker's answer; NULL: heddle-worker is not installed */
 };
 
-static int ask_controller(struct cli *cli, Heddle__V1__JobSpec *spec,
+static int ask_controller(struct cli *cli, const struct hd_job *spec, struct hd_arena *arena,
                           Heddle__V1__ValidateJobResponse **ret_response)
 {
     Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
     int code = cli_connect(cli);
 
-    request.spec = spec;
+    request.spec = hd_spec_to_message(spec, arena);
+    if (!request.spec)
+        return cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
     if (code != CLI_CONTINUE)
         return code;
     return cli_call(cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
@@ -33,14 +35,13 @@ static int ask_controller(struct cli *cli, Heddle__V1__JobSpec *spec,
 /* ---- the data ---- */
 
 /* A mixture's validation files have no sources. */
-static void list_files(const Heddle__V1__DataSpec *data, struct hd_text *list)
+static void list_files(const struct hd_job *job, struct hd_text *list)
 {
-    for (size_t i = 0; i < data->n_train; i++)
-        hd_text_add(list, "train %d %lld %s\n", data->train[i]->source,
-                    (long long)data->train[i]->size_bytes, data->train[i]->path);
-    for (size_t i = 0; i < data->n_val; i++)
-        hd_text_add(list, "val 0 %lld %s\n", (long long)data->val[i]->size_bytes,
-                    data->val[i]->path);
+    for (int64_t i = 0; i < job->train_count; i++)
+        hd_text_add(list, "train %lld %lld %s\n", (long long)job->train[i].source,
+                    (long long)job->train[i].size_bytes, job->train[i].path);
+    for (int64_t i = 0; i < job->val_count; i++)
+        hd_text_add(list, "val 0 %lld %s\n", (long long)job->val[i].size_bytes, job->val[i].path);
 }
 
 static enum hd_status parse_answer(struct validated *v, const struct hd_text *answer)
@@ -59,20 +60,21 @@ static enum hd_status parse_answer(struct validated *v, const struct hd_text *an
 
 static enum hd_status run_worker(struct validated *v, const char *program, int *ret_exit)
 {
-    const Heddle__V1__DataSpec *data = v->spec->data;
-    const char *argv[10] = {program, "data", "--tokenizer", data->tokenizer, "--vocab"};
+    const struct hd_job *job = v->spec;
+    const char *argv[10] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
     struct hd_text list = {0}, answer = {0};
-    char vocab[24];
+    char vocab[24], end_of_text[24];
     size_t n = 5;
     enum hd_status st;
 
-    (void)snprintf(vocab, sizeof vocab, "%lld", (long long)v->spec->model->vocab);
+    (void)snprintf(vocab, sizeof vocab, "%lld", (long long)job->vocab);
     argv[n++] = vocab;
-    if (*data->end_of_text) {
+    if (job->end_of_text != -2) { /* not the tokenizer's */
+        (void)snprintf(end_of_text, sizeof end_of_text, "%lld", (long long)job->end_of_text);
         argv[n++] = "--end-of-text";
-        argv[n++] = data->end_of_text;
+        argv[n++] = job->end_of_text == -1 ? "none" : end_of_text;
     }
-    list_files(data, &list);
+    list_files(job, &list);
     st = list.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of files")
                      : process_ask(argv, &list, &answer, ret_exit);
     if (!st && !*ret_exit)
@@ -82,8 +84,8 @@ static enum hd_status run_worker(struct validated *v, const char *program, int *
     return st;
 }
 
-/* Where heddle-worker is not installed, the rest is checked all the same. Its failures are those of
- * the data; it has said them. */
+/* If heddle-worker is not installed, the data files are left unchecked. If it fails, the data files
+ * are wrong, and it has printed the message. */
 static int look_at_data(struct validated *v)
 {
     struct hd_text program = {0};
@@ -94,7 +96,7 @@ static int look_at_data(struct validated *v)
         st = run_worker(v, program.data, &status);
     hd_text_free(&program);
     if (st == HD_IO) {
-        cli_note("heddle: the data files were not looked into: %s", hd_err_message());
+        cli_note("heddle: the data files were not checked: %s", hd_err_message());
         return CLI_CONTINUE;
     }
     if (st)
@@ -102,8 +104,8 @@ static int look_at_data(struct validated *v)
     if (!status)
         return CLI_CONTINUE;
     if (status == PROCESS_KILLED)
-        return cli_fail(hd_err(HD_IO, "heddle-worker was killed while it read the data files; is "
-                                      "there enough memory?"));
+        return cli_fail(hd_err(HD_IO, "heddle-worker was killed while it read the data files; "
+                                      "the machine may have too little memory"));
     return status == CLI_USAGE || status == CLI_NOT_FOUND ? status : CLI_FAILED;
 }
 
@@ -195,15 +197,14 @@ static void print_tokenizer(const struct hd_json *t, struct hd_text *out)
 
 static void print_source(const struct validated *v, const struct hd_json *s, struct hd_text *out)
 {
-    const Heddle__V1__DataSpec *data = v->spec->data;
+    const struct hd_job *job = v->spec;
     const int64_t number = number_of(s, "source");
     char size[32];
 
     hd_text_format_bytes(number_of(s, "size_bytes"), size);
     hd_text_add(out, "data.%s", text_of(s, "list"));
-    if (data->n_train_weights && strcmp(text_of(s, "list"), "train") == 0 &&
-        number < (int64_t)data->n_train_weights)
-        hd_text_add(out, "[%lld], weight %g", (long long)number, data->train_weights[number]);
+    if (job->weight_count && strcmp(text_of(s, "list"), "train") == 0 && number < job->weight_count)
+        hd_text_add(out, "[%lld], weight %g", (long long)number, job->weights[number]);
     hd_text_add(out, ": %s, ", text_of(s, "kind"));
     add_count(out, number_of(s, "files"), "file", "");
     hd_text_add(out, " of %s: ", size);
@@ -215,11 +216,11 @@ static void print_source(const struct validated *v, const struct hd_json *s, str
 
 static void print_people(const struct validated *v, struct hd_text *out)
 {
-    const Heddle__V1__JobSpec *spec = v->spec;
+    const struct hd_job *spec = v->spec;
 
-    hd_text_add(out, "%s is valid: job %s, %lld steps, %zu training file%s\n", v->cli->args[0],
-                spec->name, (long long)spec->train->steps, spec->data->n_train,
-                spec->data->n_train == 1 ? "" : "s");
+    hd_text_add(out, "%s is valid: job %s, %lld steps, %lld training file%s\n", v->cli->args[0],
+                spec->name, (long long)spec->steps, (long long)spec->train_count,
+                spec->train_count == 1 ? "" : "s");
     if (v->data) {
         print_tokenizer(hd_json_member(v->data, "tokenizer"), out);
         for (const struct hd_json *s = hd_json_member(v->data, "sources")->first; s; s = s->next)
@@ -249,18 +250,18 @@ int cli_validate(struct cli *cli, int argc, char **argv)
     struct cli_list overrides = {.count = 0};
     const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
     Heddle__V1__ValidateJobResponse *verdict = NULL;
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job *spec = NULL;
     struct validated v = {.cli = cli};
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     hd_arena_init(&v.arena, 0);
     if (code == CLI_CONTINUE)
-        code = cli_read_spec(cli->args[0], &overrides, &spec);
+        code = cli_read_spec(cli->args[0], &overrides, &v.arena, &spec);
     v.spec = spec;
     if (code == CLI_CONTINUE) /* before the connection starts threads */
         code = look_at_data(&v);
     if (code == CLI_CONTINUE && cli->controller) /* the file alone needs no controller */
-        code = ask_controller(cli, spec, &verdict);
+        code = ask_controller(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;
     if (code == CLI_CONTINUE) {
         print_valid(&v);
@@ -268,7 +269,6 @@ int cli_validate(struct cli *cli, int argc, char **argv)
     }
     if (verdict)
         hd_rpc_message_free(&verdict->base);
-    hd_spec_free(spec);
     hd_arena_done(&v.arena);
     return code;
 }

@@ -1,10 +1,14 @@
-/* watch, wait: a job as it goes on, and its end. */
+/* watch, wait: follow a job to its end, with and without its progress. */
 #include "controller/cli/watch.h"
 
 int cli_watch(struct cli *cli, int argc, char **argv)
 {
     struct watch_options options = {0};
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+    const struct cli_flag flags[] = {
+        {"times", 0, CLI_FLAG_BOOL, &options.times, 0, 0},
+        {"log-every", 0, CLI_FLAG_INT, &options.log_every, 0, INT32_MAX},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     if (code == CLI_CONTINUE)
         code = cli_parse_job(cli->args[0], &options.job);
@@ -13,8 +17,9 @@ int cli_watch(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = cli_watch_job(cli, &options);
     if (code == CLI_INTERRUPTED)
-        cli_note("heddle: job %s goes on; heddle watch %s | heddle cancel %s", cli->args[0],
-                 cli->args[0], cli->args[0]);
+        cli_note(
+            "heddle: the watching has ended, job %s goes on; heddle watch %s | heddle cancel %s",
+            cli->args[0], cli->args[0], cli->args[0]);
     return code;
 }
 
@@ -30,6 +35,6 @@ int cli_wait(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = cli_watch_job(cli, &options);
     if (code == CLI_INTERRUPTED)
-        cli_note("heddle: job %s goes on", cli->args[0]);
+        cli_note("heddle: the waiting has ended, job %s goes on", cli->args[0]);
     return code;
 }

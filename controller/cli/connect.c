@@ -9,7 +9,8 @@
 #include "controller/cli/cli.h"
 #include "rpc/find.h"
 
-/* A Unix socket can be asked at once whether anybody listens: a better story than a timeout. */
+/* Tries to connect to a Unix socket: that tells at once, without a timeout, that no program
+ * listens. */
 static enum hd_status probe_socket(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -24,12 +25,14 @@ static enum hd_status probe_socket(const char *path)
         return hd_err(HD_IO, "cannot open a socket: %s", strerror(errno));
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         if (errno == EACCES)
-            st = hd_err(HD_DENIED, "may not use the controller's socket %s: %s", path,
-                        strerror(errno));
+            st = hd_err(HD_DENIED,
+                        "no permission to use the controller's socket %s: %s; run as its owner, "
+                        "or use its port with a token",
+                        path, strerror(errno));
         else
             st = hd_err(HD_UNAVAILABLE,
-                        "no controller listens at unix:%s (%s); start heddle-controller, or name "
-                        "another one with --controller",
+                        "no controller answers at unix:%s (%s); start heddle-controller, or give "
+                        "the address of another one with --controller",
                         path, strerror(errno));
     }
     (void)close(fd);
@@ -54,8 +57,8 @@ static enum hd_status find(struct cli *cli)
     return st;
 }
 
-/* The token and the authority's certificate come from files, named by flag or environment: a token
- * on a command line would be seen by every user of the machine. */
+/* The token and the certificate of the authority come from files, named by flag or environment: a
+ * token on a command line could be read by every user of the machine. */
 static enum hd_status open_client(struct cli *cli)
 {
     const char *token_file = cli->token_file ? cli->token_file : getenv("HEDDLE_TOKEN_FILE");
@@ -100,7 +103,7 @@ void cli_disconnect(struct cli *cli)
         hd_rpc_close(cli->rpc, NULL, NULL);
     cli->rpc = NULL;
     cli->client = NULL;
-    (void)uv_run(&cli->loop, UV_RUN_DEFAULT); /* until nothing of ours is left */
+    (void)uv_run(&cli->loop, UV_RUN_DEFAULT); /* until all handles are closed */
     (void)uv_loop_close(&cli->loop);
     cli->looping = false;
 }

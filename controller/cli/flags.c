@@ -1,4 +1,5 @@
-/* Flags: --name VALUE, --name=VALUE, -n VALUE, -nVALUE; `--` ends them; they may stand anywhere. */
+/* Flags: --name VALUE, --name=VALUE, -n VALUE, -nVALUE, at any place; behind `--` no word is a
+ * flag. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 
 enum { FLAGS_MAX = 32 };
 
-/* What every command takes, as text before it is understood. */
+/* Values of the flags that every command has, not yet parsed. */
 struct shared {
     const char *output, *colour;
     bool help;
@@ -128,16 +129,31 @@ static int take_format(struct cli *cli, const char *text)
 
 static int take_colour(struct cli *cli, const char *text)
 {
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    bool plain = (no_color && *no_color) || (term && strcmp(term, "dumb") == 0);
+    static const char *const names[] = {"auto", "always", "never"}; /* of enum cli_colour_when */
 
-    if (strcmp(text, "auto") == 0)
-        cli->colour = !plain && isatty(STDOUT_FILENO);
-    else if (strcmp(text, "always") == 0 || strcmp(text, "never") == 0)
-        cli->colour = text[0] == 'a';
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            cli_set_colour((enum cli_colour_when)i);
+            cli->colour = cli_has_colour(STDOUT_FILENO);
+            return CLI_CONTINUE;
+        }
+    }
+    return cli_usage("%s: --color %s is not auto, always or never", cli->command->name, text);
+}
+
+/* Too few arguments, or too many: the command's usage says which it takes. */
+static int wrong_count(const struct cli *cli, int min_args)
+{
+    const char *help = cli->command->help, *end = strstr(help, "\n\n");
+    int code;
+
+    if (cli->arg_count < min_args)
+        code = cli_usage("%s: an argument is missing", cli->command->name);
     else
-        return cli_usage("%s: --color %s is not auto, always or never", cli->command->name, text);
-    return CLI_CONTINUE;
+        code = cli_usage("%s: unexpected argument: %s", cli->command->name,
+                         cli->args[cli->arg_count - 1]);
+    (void)fprintf(stderr, "%.*s\n", (int)(end ? end - help : 0), help);
+    return code;
 }
 
 int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
@@ -176,9 +192,7 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
     if (code == CLI_CONTINUE)
         code = take_colour(cli, shared.colour);
     if (code == CLI_CONTINUE && (cli->arg_count < min_args || cli->arg_count > max_args))
-        code = cli_usage("%s: %s; see heddle %s --help", cli->command->name,
-                         cli->arg_count < min_args ? "something is missing" : "too many words",
-                         cli->command->name);
+        code = wrong_count(cli, min_args);
     return code;
 }
 

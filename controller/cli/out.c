@@ -1,7 +1,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "controller/cli/cli.h"
 
@@ -30,11 +32,31 @@ int cli_exit_of_state(Heddle__V1__JobState state)
     return state == HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED ? CLI_OK : CLI_JOB_FAILED;
 }
 
+/* A setting of the whole process, because errors are printed where no struct cli is known. Written
+ * once, when flags are parsed. */
+static enum cli_colour_when colour_when = CLI_COLOUR_AUTO;
+
+void cli_set_colour(enum cli_colour_when when)
+{
+    colour_when = when;
+}
+
+bool cli_has_colour(int fd)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+
+    if (colour_when != CLI_COLOUR_AUTO)
+        return colour_when == CLI_COLOUR_ALWAYS;
+    return isatty(fd) && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0);
+}
+
 static void print_line(const char *prefix, const char *text)
 {
     struct hd_text line = {0};
 
-    hd_text_add(&line, "%s", prefix);
+    if (*prefix)
+        cli_add_coloured(&line, cli_has_colour(STDERR_FILENO) ? "31" : NULL, prefix);
+    hd_text_add(&line, "%s", *prefix ? " " : "");
     cli_add_clean(&line, text);
     hd_text_add(&line, "\n");
     if (!line.failed)
@@ -44,7 +66,7 @@ static void print_line(const char *prefix, const char *text)
 
 int cli_fail(enum hd_status st)
 {
-    print_line("heddle: ", hd_err_message());
+    print_line("heddle:", hd_err_message());
     return cli_exit_of(st);
 }
 
@@ -56,7 +78,7 @@ int cli_usage(const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    print_line("heddle: ", text);
+    print_line("heddle:", text);
     return CLI_USAGE;
 }
 

@@ -26,7 +26,8 @@ enum hd_status process_find(const char *name, struct hd_text *ret_path)
     char *slash;
 
     if (n < 0)
-        return hd_err(HD_IO, "cannot tell where this program is: %s", strerror(errno));
+        return hd_err(HD_IO, "cannot read /proc/self/exe to find this program's folder: %s",
+                      strerror(errno));
     self[n] = '\0';
     slash = strrchr(self, '/');
     hd_text_add(ret_path, "%.*s/%s", slash ? (int)(slash - self) : 0, self, name);
@@ -35,6 +36,21 @@ enum hd_status process_find(const char *name, struct hd_text *ret_path)
         hd_text_add(ret_path, "%s", name);
     }
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for the path of %s", name) : HD_OK;
+}
+
+enum hd_status process_become(const char *name, const char **argv)
+{
+    struct hd_text program = {0};
+    enum hd_status st = process_find(name, &program);
+
+    if (st)
+        return st;
+    argv[0] = program.data;
+    (void)execvp(program.data, (char *const *)argv);
+    st = hd_err(HD_IO, "cannot start %s: %s; it belongs beside heddle, or into PATH", program.data,
+                strerror(errno));
+    hd_text_free(&program);
+    return st;
 }
 
 /* ---- a question ---- */
@@ -109,18 +125,20 @@ enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
 enum hd_status process_adopt_orphans(void)
 {
     if (prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
-        return hd_err(HD_IO, "cannot become a subreaper: %s", strerror(errno));
+        return hd_err(
+            HD_IO, "cannot adopt the processes of children that end (PR_SET_CHILD_SUBREAPER): %s",
+            strerror(errno));
     return HD_OK;
 }
 
-/* In the child: nothing here allocates or takes a lock. Says why through the log. The child ends
- * with `parent`, even if that ends before the program can see to it by itself. */
+/* Runs in the child, between fork and exec: must not allocate or take a lock. A failure is written
+ * to the log. The child is killed when `parent` ends, also if that happens before this call. */
 static void exec_child(const struct process *process, pid_t parent, int log_fd, char *const *argv)
 {
     sigset_t none;
 
-    /* our own handler, if it ran here, would swallow the death signal until the new program stands
-     */
+    /* our handler of SIGTERM must not run in the child: the signal of PR_SET_PDEATHSIG would be
+     * lost before the new program has started */
     (void)signal(SIGTERM, SIG_DFL);
     (void)signal(SIGINT, SIG_DFL);
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
@@ -188,8 +206,8 @@ enum hd_status process_explain(const struct process *process)
         if (strrchr(tail, '\n'))
             tail = strrchr(tail, '\n') + 1;
     }
-    (void)hd_err(HD_IO, "%s %s; see %s%s%s", process->name, how, process->log, *tail ? ": " : "",
-                 tail);
+    (void)hd_err(HD_IO, "%s %s; its log is %s%s%s", process->name, how, process->log,
+                 *tail ? ": " : "", tail);
     hd_text_free(&log);
     return HD_IO;
 }

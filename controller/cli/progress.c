@@ -3,68 +3,97 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "controller/cli/cli.h"
 
 enum { BAR_MAX = 40, BAR_MIN = 8, PART_MAX = 48 };
 
-void progress_step(struct progress *p, int64_t step, int64_t time_unix_ms)
-{
-    int64_t steps = step - p->step;
-    double pace;
+/* The parts of the line, the most important first. */
+enum part {
+    PART_PERCENT,
+    PART_STEP,
+    PART_LOSS,
+    PART_LEFT,
+    PART_BAR,
+    PART_VALIDATION,
+    PART_RATE,
+    PART_LR,
+    PART_GRAD,
+    PART_MFU,
+    PART_COUNT
+};
 
-    if (!p->first_unix_ms || steps <= 0) {
-        p->first_step = step;
-        p->first_unix_ms = time_unix_ms;
-    } else if (time_unix_ms > p->last_unix_ms) {
-        pace = (double)(time_unix_ms - p->last_unix_ms) / (double)steps;
-        /* the plain mean at first, then an average that forgets */
-        if (step - p->first_step <= 20)
-            p->ms_per_step =
-                (double)(time_unix_ms - p->first_unix_ms) / (double)(step - p->first_step);
-        else
-            p->ms_per_step += (pace - p->ms_per_step) * (steps < 20 ? (double)steps / 20 : 1);
-    }
-    p->step = step;
-    p->last_unix_ms = time_unix_ms;
+/* From left to right. */
+static const enum part places[PART_COUNT] = {
+    PART_PERCENT, PART_BAR,  PART_STEP, PART_LOSS, PART_VALIDATION,
+    PART_LR,      PART_GRAD, PART_RATE, PART_MFU,  PART_LEFT,
+};
+
+/* Whole seconds, at most six columns: "45s", "2m05s", "12h10m", "3d04h". */
+static void format_left(int64_t left_ms, char ret_text[32])
+{
+    const long long s = (left_ms + 500) / 1000;
+
+    if (left_ms < 0)
+        (void)snprintf(ret_text, 32, "-");
+    else if (s < 60)
+        (void)snprintf(ret_text, 32, "%llds", s);
+    else if (s < 3600)
+        (void)snprintf(ret_text, 32, "%lldm%02llds", s / 60, s % 60);
+    else if (s < 86400)
+        (void)snprintf(ret_text, 32, "%lldh%02lldm", s / 3600, s / 60 % 60);
+    else
+        (void)snprintf(ret_text, 32, "%lldd%02lldh", s / 86400, s / 3600 % 24);
 }
 
-void progress_restart(struct progress *p)
+/* A part has the same width from step to step, so that the line does not flicker. "": left out. */
+static void fill_parts(const struct progress *p, double done, char parts[PART_COUNT][PART_MAX])
 {
-    p->first_unix_ms = 0;
-    p->ms_per_step = 0;
-}
-
-int64_t progress_left_ms(const struct progress *p)
-{
-    if (p->ms_per_step <= 0 || p->steps <= 0 || p->step > p->steps)
-        return -1;
-    return (int64_t)((double)(p->steps - p->step) * p->ms_per_step);
-}
-
-/* The parts behind the bar, the most important first. */
-enum part { PART_STEP, PART_LOSS, PART_LEFT, PART_RATE, PART_MFU, PART_COUNT };
-
-static void fill_parts(const struct progress *p, char parts[PART_COUNT][PART_MAX])
-{
-    int64_t left_ms = progress_left_ms(p);
     char text[32];
+    int digits;
 
     for (int i = 0; i < PART_COUNT; i++)
         parts[i][0] = '\0';
-    (void)snprintf(parts[PART_STEP], PART_MAX, "%lld/%lld", (long long)p->step,
-                   (long long)p->steps);
+    digits = snprintf(text, sizeof text, "%lld", (long long)p->steps);
+    (void)snprintf(parts[PART_PERCENT], PART_MAX, "%3d%%", (int)(done * 100));
+    (void)snprintf(parts[PART_STEP], PART_MAX, "%*lld/%s", digits, (long long)p->step, text);
+    (void)snprintf(parts[PART_BAR], PART_MAX, "%*s", BAR_MIN, "");
     if (!p->step)
         return;
     (void)snprintf(parts[PART_LOSS], PART_MAX, "loss %.4f", p->loss);
+    if (p->validated)
+        (void)snprintf(parts[PART_VALIDATION], PART_MAX, "val %.4f", p->validation_loss);
+    (void)snprintf(parts[PART_LR], PART_MAX, "lr %.2e", p->lr);
+    if (p->grad_norm != 0)
+        (void)snprintf(parts[PART_GRAD], PART_MAX, "grad %-5.3g", p->grad_norm);
     cli_format_count(p->tokens_per_s, text);
-    (void)snprintf(parts[PART_RATE], PART_MAX, "%s tok/s", text);
+    if (p->tokens_per_s > 0)
+        (void)snprintf(parts[PART_RATE], PART_MAX, "%5s tok/s", text);
     if (p->mfu > 0)
-        (void)snprintf(parts[PART_MFU], PART_MAX, "mfu %.0f%%", 100 * p->mfu);
-    if (left_ms >= 0) {
-        hd_clock_format_span(left_ms - left_ms % 1000, text);
-        (void)snprintf(parts[PART_LEFT], PART_MAX, "%s left", left_ms < 1000 ? "0s" : text);
+        (void)snprintf(parts[PART_MFU], PART_MAX, "mfu %2.0f%%", 100 * p->mfu);
+    format_left(p->left_ms, text);
+    (void)snprintf(parts[PART_LEFT], PART_MAX, "ETA %-6s", text);
+}
+
+/* Empties the parts that do not fit: the first that does not, and all less important ones. Returns
+ * the columns that are left. */
+static int drop_parts(char parts[PART_COUNT][PART_MAX], int columns)
+{
+    int room = columns, i;
+
+    for (i = 0; i < PART_COUNT; i++) {
+        /* between two parts are two blanks, behind the percentage one */
+        const int gap = i == PART_PERCENT ? 0 : i == PART_STEP ? 1 : 2;
+        const int need = (int)strlen(parts[i]) + gap;
+
+        if (!parts[i][0])
+            continue;
+        if (need > room)
+            break;
+        room -= need;
     }
+    for (; i < PART_COUNT; i++)
+        parts[i][0] = '\0';
+    return room;
 }
 
 static void add_bar(double done, int width, const struct progress_style *style, struct hd_text *out)
@@ -77,37 +106,32 @@ static void add_bar(double done, int width, const struct progress_style *style, 
     hd_text_add(out, "%s", style->colour ? "\033[0m\033[2m" : "");
     for (int i = full; i < width; i++)
         hd_text_add(out, "%s", style->utf8 ? "░" : ".");
-    hd_text_add(out, "%s  ", style->colour ? "\033[0m" : "");
+    hd_text_add(out, "%s", style->colour ? "\033[0m" : "");
 }
 
 void progress_render(const struct progress *p, const struct progress_style *style,
                      struct hd_text *out)
 {
-    static const enum part order[] = {PART_STEP, PART_LOSS, PART_RATE, PART_MFU, PART_LEFT};
     double done = p->steps > 0 ? (double)p->step / (double)p->steps : 0;
-    int room = style->columns - 1 - (int)strlen("100% "), bar;
     char parts[PART_COUNT][PART_MAX];
+    const char *gap = "";
+    int room;
 
     if (done > 1)
         done = 1;
-    fill_parts(p, parts);
-    for (int i = 0; i < PART_COUNT; i++) {    /* what no longer fits, and all behind it, goes */
-        int need = (int)strlen(parts[i]) + 2; /* two blanks in front of each */
-
-        if (!parts[i][0])
+    fill_parts(p, done, parts);
+    room = drop_parts(parts, style->columns - 1);
+    if (room > BAR_MAX - BAR_MIN)
+        room = BAR_MAX - BAR_MIN;
+    hd_text_add(out, "%s", "");
+    for (int i = 0; i < PART_COUNT; i++) {
+        if (!parts[places[i]][0])
             continue;
-        if (i > PART_LOSS && room - need < BAR_MIN) {
-            for (int j = i; j < PART_COUNT; j++)
-                parts[j][0] = '\0';
-            break;
-        }
-        room -= need;
+        hd_text_add(out, "%s", gap);
+        if (places[i] == PART_BAR)
+            add_bar(done, BAR_MIN + room, style, out);
+        else
+            hd_text_add(out, "%s", parts[places[i]]);
+        gap = places[i] == PART_PERCENT ? " " : "  ";
     }
-    hd_text_add(out, "%3d%% ", (int)(done * 100));
-    bar = room < BAR_MAX ? room : BAR_MAX;
-    if (bar >= BAR_MIN)
-        add_bar(done, bar, style, out);
-    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
-        if (parts[order[i]][0])
-            hd_text_add(out, "%s%s", i ? "  " : "", parts[order[i]]);
 }

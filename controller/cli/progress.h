@@ -1,12 +1,14 @@
 /* progress: a job's progress as one line, a pure function of what is known.
  *
- *      42% ██████████████░░░░░░░░░░░░░░░░░░░░  210/500  loss 2.3142  98.1k tok/s  mfu 44%  2m05s
- * left
+ *      50% ############............  250/500  loss 2.3142  val 2.4012  lr 3.00e-04  grad 0.81
+ *      98.1k tok/s  mfu 44%  ETA 2m05s                            (one line; here it is broken)
  *
- * On a narrow terminal the least important parts go first (mfu, rate, time left, the bar itself),
- * never step and loss. The line is at most `columns` - 1 wide, so that it never wraps.
+ * The line is at most `columns` - 1 wide, so that it never wraps. What does not fit is left out,
+ * the last of this list first: percent, step, loss, ETA, bar, validation loss, tokens per second,
+ * learning rate, gradient norm, mfu. A value that was not reported has no place in the line; an ETA
+ * that is not known yet is "-". The bar takes the columns that are left, 8 to 40.
  *
- * Used by: watch.c, tests.   Uses: base.   Threads: any; no state but struct progress.
+ * Used by: watch.c, lines.c, tests.   Uses: base.   Threads: any; no state.
  */
 #ifndef HD_CLI_PROGRESS_H
 #define HD_CLI_PROGRESS_H
@@ -16,26 +18,21 @@
 
 #include "base/text.h"
 
+/* The latest reports. */
 struct progress {
-    int64_t step, steps;
-    double loss, tokens_per_s, mfu; /* mfu 0: not known */
-    /* how fast steps come, from the times at which they ended */
-    int64_t first_step, first_unix_ms, last_unix_ms;
-    double ms_per_step; /* 0: not known yet */
+    int64_t step, steps;                 /* step 0: none was reported */
+    double loss, lr;                     /* of that step */
+    double grad_norm, tokens_per_s, mfu; /* of that step; 0: not reported */
+    bool validated;
+    double validation_loss; /* if validated */
+    int64_t left_ms;        /* until the job's end; -1: not known */
 };
 
 struct progress_style {
-    int columns;
-    bool colour, utf8;
+    int columns; /* of the terminal */
+    bool colour;
+    bool utf8; /* block characters, each one column wide; else # and . */
 };
-
-/* Takes a step's report in. The pace is a moving average over the last twenty steps or so, of wall
- * time: checkpoints and validation are in it. */
-void progress_step(struct progress *p, int64_t step, int64_t time_unix_ms);
-void progress_restart(struct progress *p); /* another attempt: the pace is measured anew */
-
-/* -1: not known yet */
-int64_t progress_left_ms(const struct progress *p);
 
 /* Adds the line, without line break and cursor movement. */
 void progress_render(const struct progress *p, const struct progress_style *style,

@@ -1,6 +1,7 @@
 #include "controller/cli/show.h"
 
 #include "base/clock.h"
+#include "proto/step.h"
 #include "spec/spec.h"
 
 void show_list_begin(struct show_list *list, struct hd_text *out, enum cli_format format,
@@ -55,7 +56,7 @@ void show_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
     hd_json_add_string(w, key, text);
 }
 
-/* A number that is not known is null, not zero. */
+/* A number that is not known is null, because 0 is a number, too. */
 static void add_known(struct hd_json_writer *w, const char *key, bool known, double value)
 {
     if (known)
@@ -106,29 +107,16 @@ static void add_end(struct hd_json_writer *w, const Heddle__V1__EndReport *end)
 
 static void add_plan(struct hd_json_writer *w, const Heddle__V1__Plan *plan)
 {
-    char word[CLI_WORD_MAX];
+    struct hd_layout_sizes sizes;
 
     if (!plan) {
         hd_json_add_null(w, "plan");
         return;
     }
     hd_json_begin(w, "plan", '{');
-    hd_json_add_int64(w, "pp", plan->pp);
-    hd_json_add_int64(w, "dp", plan->dp);
-    hd_json_add_int64(w, "cp", plan->cp);
-    hd_json_add_int64(w, "tp", plan->tp);
-    hd_json_add_int64(w, "ep", plan->ep);
-    hd_json_add_int64(w, "zero", plan->zero);
-    hd_json_add_bool(w, "sequence", plan->sequence);
-    hd_json_add_string(w, "cp_exchange",
-                       hd_plan_exchange_name((enum hd_plan_exchange)plan->cp_exchange));
-    hd_json_add_int64(w, "micro_batch", plan->micro_batch);
+    if (!hd_spec_plan_from_message(plan, &sizes))
+        hd_spec_add_plan_json(&sizes, w);
     hd_json_add_int64(w, "micro_batches", plan->micro_batches);
-    hd_json_add_string(w, "schedule", plan->schedule);
-    hd_json_add_string(w, "recompute", plan->recompute);
-    hd_json_add_string(w, "precision", cli_precision(plan->precision, word));
-    hd_json_add_string(w, "device", cli_device_kind(plan->device, word));
-    hd_json_add_int64(w, "threads_per_device", plan->threads_per_device);
     hd_json_begin(w, "ranks", '[');
     for (size_t i = 0; i < plan->n_ranks; i++) {
         hd_json_begin(w, NULL, '{');
@@ -163,6 +151,20 @@ static void add_attempt(struct hd_json_writer *w, const Heddle__V1__AttemptStatu
     hd_json_end(w, '}');
 }
 
+/* null for a spec that this build cannot read: a newer controller's. */
+static void add_spec(struct hd_json_writer *w, const Heddle__V1__JobSpec *spec)
+{
+    struct hd_arena arena;
+    struct hd_job job;
+
+    hd_arena_init(&arena, 0);
+    if (spec && !hd_spec_from_message(spec, &arena, &job))
+        hd_spec_add_json(&job, "spec", w);
+    else
+        hd_json_add_null(w, "spec");
+    hd_arena_done(&arena);
+}
+
 void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool with_details)
 {
     char word[CLI_WORD_MAX];
@@ -195,10 +197,7 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
     for (size_t i = 0; i < j->n_attempts; i++)
         add_attempt(w, j->attempts[i]);
     hd_json_end(w, ']');
-    if (j->spec)
-        hd_spec_add_json(j->spec, "spec", w);
-    else
-        hd_json_add_null(w, "spec");
+    add_spec(w, j->spec);
 }
 
 static void add_device(struct hd_json_writer *w, const Heddle__V1__DeviceInfo *d)
@@ -267,29 +266,41 @@ static void line_begin(struct hd_json_writer *w, const char *type, uint64_t job,
     hd_json_add_int64(w, "attempt", attempt);
 }
 
-static void add_router(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
+static void add_loads(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
 {
-    hd_json_add_real(w, "router_balance", s->router_balance);
-    hd_json_add_real(w, "router_z", s->router_z);
-    hd_json_add_int64(w, "router_dropped", s->router_dropped);
     hd_json_begin(w, "expert_load", '[');
     for (size_t i = 0; i < s->n_expert_load; i++)
         hd_json_add_int64(w, NULL, s->expert_load[i]);
     hd_json_end(w, ']');
 }
 
+static void add_metrics(struct hd_json_writer *w, const struct hd_step_metrics *metrics,
+                        bool experts)
+{
+    for (int i = 0; i < HD_METRIC_COUNT; i++) {
+        const char *name = hd_metrics[i].name;
+        const double value = hd_metric_get(metrics, i);
+
+        if (hd_metric_is_of_router(i) && !experts)
+            continue;
+        if (i == HD_METRIC_INDEX_mfu) /* 0: the peak is unknown */
+            add_known(w, name, value > 0, value);
+        else if (hd_metrics[i].is_int)
+            hd_json_add_int64(w, name, (int64_t)value);
+        else
+            hd_json_add_real(w, name, value);
+    }
+}
+
 static void add_step(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
 {
+    struct hd_step_metrics metrics;
+
+    hd_step_from_message(s, &metrics);
     hd_json_add_int64(w, "step", s->step);
-    hd_json_add_real(w, "loss", s->loss);
-    hd_json_add_real(w, "grad_norm", s->grad_norm);
-    hd_json_add_real(w, "lr", s->lr);
-    hd_json_add_int64(w, "tokens", s->tokens);
-    hd_json_add_real(w, "tokens_per_s", s->tokens_per_s);
-    hd_json_add_real(w, "step_ms", s->step_ms);
-    add_known(w, "mfu", s->mfu > 0, s->mfu);
+    add_metrics(w, &metrics, s->n_expert_load > 0);
     if (s->n_expert_load)
-        add_router(w, s);
+        add_loads(w, s);
     show_time(w, "time", s->time_unix_ms);
 }
 

@@ -1,10 +1,10 @@
-/* show: messages of the controller as JSON (API, stable) and as lines for people.
+/* show: messages of the controller as JSON, a form that does not change.
  *
- * An envelope is {"api_version":"heddle/v1","kind":KIND,"items":[...]}; a jsonl line is an item
- * with "type" as its first member. Times are RFC 3339 in UTC, null when there is none; durations
- * and sizes have their unit in the name; states are the words of DESIGN.
+ * An envelope is {"api_version":"heddle/v1","kind":KIND,"items":[...]}; a line of jsonl is an item
+ * whose first member is "type". Times are RFC 3339 in UTC, or null if unknown; names of durations
+ * and sizes end with their unit; states are the words of job.proto in lower case.
  *
- * Used by: the verbs.   Uses: base, cli.h.   Threads: one.
+ * Used by: the commands.   Uses: base, cli.h.   Threads: one.
  */
 #ifndef HD_CLI_SHOW_H
 #define HD_CLI_SHOW_H

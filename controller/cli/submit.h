@@ -1,19 +1,25 @@
-/* submit: what submit and local share.   Used by: the verbs.   Uses: cli.h, spec.   Threads: one.
+/* submit: reading and submitting a job file, for submit, local, plan and validate.
+ *
+ * Used by: the commands.   Uses: cli.h, spec.   Threads: one.
  */
 #ifndef HD_CLI_SUBMIT_H
 #define HD_CLI_SUBMIT_H
 
+#include "base/arena.h"
 #include "controller/cli/cli.h"
+#include "job/job.h"
 
 enum { CLI_REQUEST_ID_MAX = 33 };
 
-/* Reads and checks a job file; the message of a mistake is on stderr. CLI_CONTINUE or a code. */
-int cli_read_spec(const char *path, const struct cli_list *overrides,
-                  Heddle__V1__JobSpec **ret_spec);
+/* Reads and checks a job file; the message of a mistake is on stderr. CLI_CONTINUE or a code. The
+ * job lives in `arena`. */
+int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,
+                  struct hd_job **ret_job);
 
-/* Sends the job, again and again under one request id (made here when NULL) until the controller
- * has answered or is away for too long. CLI_CONTINUE or a code. */
-int cli_submit_spec(struct cli *cli, Heddle__V1__JobSpec *spec, const char *request_id,
+/* Submits the job. As long as no answer comes, it tries again with the same request id (made here
+ * if NULL), so that a lost answer makes no second job. CLI_CONTINUE, or the exit code when it gave
+ * up. */
+int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
                     Heddle__V1__SubmitJobResponse **ret_response);
 
 #endif

@@ -67,24 +67,6 @@ void table_add(struct table *table, const char *colour, const char *fmt, ...)
     hd_text_free(&clean);
 }
 
-/* The first columns of text that fit, the last of them an ellipsis if something is cut. */
-static void add_cut(struct hd_text *out, const char *text, int columns)
-{
-    size_t n = strlen(text);
-    char part[CELL_BYTES_MAX];
-
-    if (cli_text_width(text) <= columns) {
-        hd_text_add(out, "%s", text);
-        return;
-    }
-    do {
-        while (n && ((unsigned char)text[--n] & 0xC0) == 0x80)
-            continue;
-        (void)snprintf(part, sizeof part, "%.*s", (int)n, text);
-    } while (n && cli_text_width(part) > columns - 3);
-    hd_text_add(out, "%s...", part);
-}
-
 static void add_cell(struct hd_text *out, const struct table_column *column, const char *text,
                      const char *colour, int width, int columns, bool last)
 {
@@ -93,7 +75,7 @@ static void add_cell(struct hd_text *out, const struct table_column *column, con
     hd_text_add(out, "%*s%s%s%s", column->right ? pad : 0, "", colour ? "\033[" : "",
                 colour ? colour : "", colour ? "m" : "");
     if (last && columns > 0)
-        add_cut(out, text, columns);
+        cli_add_cut(out, text, columns);
     else
         hd_text_add(out, "%s", text);
     hd_text_add(out, "%s%*s", colour ? "\033[0m" : "", last || column->right ? 0 : pad, "");

@@ -1,21 +1,22 @@
 #include "controller/cli/watch.h"
 
-#include <langinfo.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "controller/cli/bar.h"
+#include "controller/cli/eta.h"
+#include "controller/cli/lines.h"
 #include "controller/cli/progress.h"
 #include "controller/cli/show.h"
+#include "spec/spec.h"
 
 enum {
-    TICK_MS = 100,
+    TICK_MS = 100, /* the bar is drawn at most so often */
     RETRY_MS = 500,
-    LINE_MS = 1000, /* plain step lines are at least so far apart */
     SIGNALS = 4
 };
 
@@ -26,181 +27,65 @@ struct watch {
     const struct watch_options *options;
     struct hd_rpc_call *call; /* NULL: between two connections */
     bool ever_connected;
-    int64_t down_since_ms, retry_at_ms; /* while there is no connection */
+    int64_t down_since_ms, retry_at_ms; /* 0: connected */
     uint64_t after;                     /* last sequence seen */
     uv_signal_t signal[SIGNALS];
     uv_timer_t tick;
     int open_handles, interrupts;
     int code; /* CLI_CONTINUE until it is over */
 
+    Heddle__V1__GetJobResponse *job; /* with spec and attempts; NULL: not asked for */
+    struct hd_rpc_call *job_call;    /* that fetches it anew for the plan of an attempt; or NULL */
+    int32_t place_of;                /* the attempt that it is fetched for */
+
     struct progress progress;
+    struct eta eta;
+    struct lines lines;
+    int64_t log_every; /* steps between two lines; 0: hd_cli_log_step chooses */
     int32_t attempt;
     Heddle__V1__JobState state;
     char reason[HD_ERR_MAX];
-    bool bar, bar_changed, first_item;
-    int bar_columns; /* width of what stands on the terminal; 0: nothing does */
-    struct hd_text out, held;
-    int64_t line_unix_ms; /* of the last plain step line */
+    int64_t state_at_ms; /* when a state came whose line is still held back; 0: none is */
+    struct bar bar;
+    bool has_bar, bar_changed, first_item;
+    struct hd_text out;
 };
-
-/* ---- lines for people ---- */
-
-/* The busiest expert in even shares: 1 where all have as many tokens. */
-static void add_router(struct hd_text *out, const Heddle__V1__StepReport *s)
-{
-    double sum = 0, most = 0;
-
-    for (size_t i = 0; i < s->n_expert_load; i++) {
-        const double load = (double)s->expert_load[i];
-
-        sum += load;
-        most = load > most ? load : most;
-    }
-    hd_text_add(out, "  balance %.3f", s->router_balance);
-    if (sum > 0)
-        hd_text_add(out, "  busiest expert %.2fx", most * (double)s->n_expert_load / sum);
-    if (s->router_dropped)
-        hd_text_add(out, "  dropped %lld", (long long)s->router_dropped);
-}
-
-static void add_step_line(struct hd_text *out, int64_t steps, const Heddle__V1__StepReport *s)
-{
-    char rate[32];
-
-    cli_format_count(s->tokens_per_s, rate);
-    hd_text_add(out, "step %lld/%lld  loss %.4f  grad_norm %.3g  lr %.3g  %s tok/s  %.1f ms",
-                (long long)s->step, (long long)steps, s->loss, s->grad_norm, s->lr, rate,
-                s->step_ms);
-    if (s->mfu > 0)
-        hd_text_add(out, "  mfu %.1f%%", 100 * s->mfu);
-    if (s->n_expert_load)
-        add_router(out, s);
-}
-
-/* The end is told by the entry that follows. */
-static bool says_the_end(const Heddle__V1__Event *e)
-{
-    return strcmp(e->kind, "succeeded") == 0 || strcmp(e->kind, "failed") == 0 ||
-           strcmp(e->kind, "cancelled") == 0;
-}
-
-static void add_event_line(struct hd_text *out, const Heddle__V1__Event *e)
-{
-    hd_text_add(out, "%s: ", e->kind);
-    cli_add_clean(out, e->message);
-    if (*e->node || e->rank >= 0) {
-        hd_text_add(out, " (");
-        if (*e->node) {
-            hd_text_add(out, "node ");
-            cli_add_clean(out, e->node);
-        }
-        if (e->rank >= 0)
-            hd_text_add(out, "%srank %d", *e->node ? ", " : "", e->rank);
-        hd_text_add(out, ")");
-    }
-}
-
-static void add_end_line(struct hd_text *out, uint64_t job, const Heddle__V1__JobEnd *end)
-{
-    char word[CLI_WORD_MAX];
-
-    hd_text_add(out, "job %llu %s", (unsigned long long)job, cli_job_state(end->state, word));
-    if (end->step)
-        hd_text_add(out, " at step %lld", (long long)end->step);
-    if (end->attempts > 1)
-        hd_text_add(out, " in %d attempts", end->attempts);
-    if (*end->reason) {
-        hd_text_add(out, ": ");
-        cli_add_clean(out, end->reason);
-    }
-}
-
-void watch_add_line(struct hd_text *out, uint64_t job, int64_t steps,
-                    const Heddle__V1__WatchJobResponse *entry)
-{
-    char word[CLI_WORD_MAX];
-
-    switch (entry->body_case) {
-    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP:
-        add_step_line(out, steps, entry->step);
-        break;
-    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION:
-        hd_text_add(out, "validation at step %lld: loss %.4f", (long long)entry->validation->step,
-                    entry->validation->loss);
-        break;
-    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
-        hd_text_add(out, "checkpoint at step %lld: ", (long long)entry->checkpoint->step);
-        cli_add_clean(out, entry->checkpoint->path);
-        break;
-    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT:
-        if (!says_the_end(entry->event))
-            add_event_line(out, entry->event);
-        break;
-    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
-        hd_text_add(out, "job %llu %s", (unsigned long long)job,
-                    cli_job_state(entry->status->state, word));
-        if (*entry->status->reason) {
-            hd_text_add(out, ": ");
-            cli_add_clean(out, entry->status->reason);
-        }
-        break;
-    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END:
-        add_end_line(out, job, entry->end);
-        break;
-    default:
-        break;
-    }
-}
 
 /* ---- the bar ---- */
 
-static int bar_terminal_columns(void)
+/* The bar's line while there are no steps, at most `columns` wide. */
+static void add_state(struct watch *w, int columns, struct hd_text *line)
 {
-    struct winsize size;
+    char word[CLI_WORD_MAX];
+    struct hd_text text = {0};
 
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col)
-        return size.ws_col;
-    return 80;
+    if (w->down_since_ms)
+        hd_text_add(&text, "controller not reachable, trying again");
+    else if (w->options->one_machine && !w->attempt)
+        hd_text_add(&text, "starting");
+    else
+        hd_text_add(&text, "job %llu %s", (unsigned long long)w->options->job,
+                    cli_job_state(w->state, word));
+    cli_add_cut(line, text.failed ? "" : text.data, columns);
+    hd_text_free(&text);
 }
 
-/* After the terminal became narrower the line may cover several rows: go up over all of them. */
-static void bar_clear(struct watch *w)
-{
-    int columns = bar_terminal_columns();
-    int rows = w->bar_columns > columns ? (w->bar_columns - 1) / columns : 0;
-
-    if (!w->bar_columns)
-        return;
-    if (rows)
-        (void)fprintf(stderr, "\033[%dA", rows);
-    (void)fputs("\r\033[J", stderr);
-    w->bar_columns = 0;
-}
-
-static void bar_draw(struct watch *w)
+static void draw_bar(struct watch *w)
 {
     const struct progress_style style = {
         .columns = bar_terminal_columns(),
-        .colour = w->cli->colour,
-        .utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
+        .colour = w->lines.error_colour,
+        .utf8 = bar_has_blocks(),
     };
     struct hd_text line = {0};
-    char word[CLI_WORD_MAX];
 
-    if (!w->bar || w->code != CLI_CONTINUE)
+    if (!w->has_bar || w->code != CLI_CONTINUE)
         return;
-    bar_clear(w);
-    if (w->down_since_ms)
-        hd_text_add(&line, "controller not reachable, trying again");
-    else if (!w->progress.step)
-        hd_text_add(&line, "job %llu %s", (unsigned long long)w->options->job,
-                    cli_job_state(w->state, word));
+    if (w->down_since_ms || !w->progress.step)
+        add_state(w, style.columns - 1, &line);
     else
         progress_render(&w->progress, &style, &line);
-    if (!line.failed) {
-        (void)fputs(line.data, stderr);
-        w->bar_columns = style.columns - 1;
-    }
+    bar_put(&w->bar, line.failed ? "" : line.data);
     hd_text_free(&line);
     w->bar_changed = false;
 }
@@ -216,9 +101,9 @@ static void stop(struct watch *w, int code)
 
 static void print(struct watch *w, struct hd_text *text)
 {
-    bar_clear(w);
+    bar_clear(&w->bar);
     if (!cli_out(text))
-        stop(w, CLI_OK); /* nobody reads any more: cli_out_end tells why */
+        stop(w, CLI_OK); /* the reader of the pipe is gone, or the disk is full */
     w->bar_changed = true;
 }
 
@@ -238,7 +123,7 @@ static void show_json(struct watch *w, const Heddle__V1__WatchJobResponse *entry
     hd_text_clear(&w->out);
 }
 
-/* Best effort: a full disk must not end the watching; the file ends early then. */
+/* A failure, such as a full disk, does not end the watching: the file is then not complete. */
 static void keep_history(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
 {
     struct hd_text line = {0};
@@ -249,34 +134,132 @@ static void keep_history(struct watch *w, const Heddle__V1__WatchJobResponse *en
     hd_text_free(&line);
 }
 
-/* A step that was not shown, because others were just before, is shown before what comes next. */
-static void show_lines(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+/* A line of its own on stderr. Empties the text. */
+static void print_note(struct watch *w, struct hd_text *text)
 {
-    bool is_step = entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP;
+    bar_clear(&w->bar);
+    if (!text->failed && text->len_bytes)
+        (void)fprintf(stderr, "%s\n", text->data); /* nowhere to report a failure to */
+    hd_text_clear(text);
+    w->bar_changed = true;
+}
 
-    if (is_step && w->bar)
+static void show_line(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+{
+    const bool on_stdout = lines_add(&w->out, &w->lines, entry);
+
+    if (!w->out.len_bytes)
         return;
-    if (is_step) {
-        hd_text_clear(&w->held);
-        watch_add_line(&w->held, w->options->job, w->progress.steps, entry);
-        hd_text_add(&w->held, "\n");
-        if (entry->step->time_unix_ms < w->line_unix_ms + LINE_MS &&
-            entry->step->time_unix_ms >= w->line_unix_ms)
-            return;
-        w->line_unix_ms = entry->step->time_unix_ms;
-        print(w, &w->held);
+    if (!on_stdout) {
+        print_note(w, &w->out);
         return;
     }
-    if (w->held.len_bytes)
-        print(w, &w->held);
-    watch_add_line(&w->out, w->options->job, w->progress.steps, entry);
-    if (w->out.len_bytes) {
-        hd_text_add(&w->out, "\n");
-        print(w, &w->out);
+    hd_text_add(&w->out, "\n");
+    print(w, &w->out);
+}
+
+/* The place of an attempt, if the job as it was last fetched has it. */
+static bool show_place(struct watch *w, int32_t attempt)
+{
+    const Heddle__V1__JobStatus *job = w->job ? w->job->job : NULL;
+
+    for (size_t i = 0; job && i < job->n_attempts; i++) {
+        if (job->attempts[i]->attempt != attempt || !job->attempts[i]->plan)
+            continue;
+        lines_add_place(&w->out, &w->lines, job->attempts[i]);
+        print_note(w, &w->out);
+        return true;
+    }
+    return false;
+}
+
+static void on_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    struct watch *w = hd_rpc_call_user(call);
+
+    (void)message;
+    if (w->job)
+        hd_rpc_message_free(&w->job->base);
+    w->job = (Heddle__V1__GetJobResponse *)hd_rpc_call_take(call);
+    if (w->code == CLI_CONTINUE)
+        (void)show_place(w, w->place_of);
+}
+
+static void on_job_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
+{
+    struct watch *w = hd_rpc_call_user(call);
+
+    (void)status; /* without the plan one line is missing; WatchJob reports a lost controller */
+    (void)message;
+    w->job_call = NULL;
+}
+
+/* Prints where an attempt runs, now or when the controller has answered. */
+static void tell_place(struct watch *w, int32_t attempt)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    char path[64];
+    const struct hd_rpc_call_options options = {
+        .path = cli_method_path("GetJob", path),
+        .kind = HD_RPC_UNARY,
+        .response = &heddle__v1__get_job_response__descriptor,
+        .handler = {.on_msg = on_job, .on_done = on_job_done},
+        .user = w,
+    };
+
+    if (show_place(w, attempt))
+        return;
+    w->place_of = attempt;
+    request.job = w->options->job;
+    if (!w->job_call && hd_rpc_client_call(w->cli->client, &options, &request.base, &w->job_call))
+        w->job_call = NULL;
+}
+
+/* A state is shown when it lasts `hold_ms`: a job of `heddle local` waits for its own daemon for a
+ * moment, which is no news. */
+static void hold_state(struct watch *w)
+{
+    w->state_at_ms = hd_clock_now_ms();
+}
+
+static void show_held_state(struct watch *w)
+{
+    Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
+    Heddle__V1__JobStatus status = HEDDLE__V1__JOB_STATUS__INIT;
+
+    if (!w->state_at_ms || hd_clock_now_ms() - w->state_at_ms < w->options->hold_ms)
+        return;
+    w->state_at_ms = 0;
+    status.state = w->state;
+    status.reason = w->reason;
+    entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS;
+    entry.status = &status;
+    show_line(w, &entry);
+}
+
+static void show_people(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+{
+    switch (entry->body_case) {
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP:
+        if (!w->has_bar && hd_cli_log_step(entry->step->step, w->progress.steps, w->log_every))
+            show_line(w, entry);
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
+        hold_state(w);
+        show_held_state(w);
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT:
+        if (strcmp(entry->event->kind, "starting") == 0)
+            tell_place(w, entry->event->attempt);
+        else
+            show_line(w, entry);
+        break;
+    default:
+        show_line(w, entry);
     }
 }
 
-/* True when the status says nothing new: it comes first on each connection. */
+/* True when the status has not changed: each connection begins with one. */
 static bool is_old_status(struct watch *w, const Heddle__V1__JobStatus *status)
 {
     if (status->state == w->state && strcmp(status->reason, w->reason) == 0)
@@ -286,15 +269,53 @@ static bool is_old_status(struct watch *w, const Heddle__V1__JobStatus *status)
     return false;
 }
 
-static void take_step(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+/* The validation loss of the attempt before stays in the bar until the next one. */
+static void begin_attempt(struct watch *w, int32_t attempt)
 {
-    if (entry->attempt != w->attempt)
-        progress_restart(&w->progress);
-    w->attempt = entry->attempt;
-    progress_step(&w->progress, entry->step->step, entry->step->time_unix_ms);
-    w->progress.loss = entry->step->loss;
-    w->progress.tokens_per_s = entry->step->tokens_per_s;
-    w->progress.mfu = entry->step->mfu;
+    if (attempt == w->attempt || !attempt)
+        return;
+    w->attempt = attempt;
+    eta_restart(&w->eta);
+}
+
+static void take_step(struct watch *w, const Heddle__V1__StepReport *step)
+{
+    struct progress *p = &w->progress;
+
+    eta_step(&w->eta, step->step, step->time_unix_ms);
+    p->step = step->step;
+    p->loss = step->loss;
+    p->lr = step->lr;
+    p->grad_norm = step->grad_norm;
+    p->tokens_per_s = step->tokens_per_s;
+    p->mfu = step->mfu;
+}
+
+/* Brings what is known of the job up to date. */
+static void take(struct watch *w, const Heddle__V1__WatchJobResponse *entry)
+{
+    switch (entry->body_case) {
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
+        w->progress.steps = w->eta.plan.steps = entry->status->steps;
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP:
+        begin_attempt(w, entry->attempt);
+        take_step(w, entry->step);
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION:
+        begin_attempt(w, entry->attempt);
+        eta_validation(&w->eta, entry->validation->step, entry->validation->time_unix_ms);
+        w->progress.validated = true;
+        w->progress.validation_loss = entry->validation->loss;
+        break;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
+        begin_attempt(w, entry->attempt);
+        eta_checkpoint(&w->eta, entry->checkpoint->step, entry->checkpoint->time_unix_ms);
+        break;
+    default:
+        return;
+    }
+    w->progress.left_ms = eta_left_ms(&w->eta);
     w->bar_changed = true;
 }
 
@@ -307,26 +328,23 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
     if (w->code != CLI_CONTINUE)
         return;
-    if (w->down_since_ms && w->ever_connected && !w->bar)
+    if (w->down_since_ms && w->ever_connected && !w->has_bar)
         cli_note("heddle: the controller is back");
     w->down_since_ms = 0;
     w->ever_connected = true;
     if (entry->sequence)
         w->after = entry->sequence;
+    take(w, entry);
     if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS) {
-        w->progress.steps = entry->status->steps;
         show = show && !is_old_status(w, entry->status);
-        show = show && !cli_job_ended(entry->status->state); /* the end says it */
-        w->bar_changed = true;
-    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP) {
-        take_step(w, entry);
+        show = show && !cli_job_ended(entry->status->state); /* the entry of the end follows */
     }
     if (show && w->options->history)
         keep_history(w, entry);
     if (show && w->cli->format >= CLI_JSON)
         show_json(w, entry);
     else if (show)
-        show_lines(w, entry);
+        show_people(w, entry);
     if (is_end)
         stop(w, cli_exit_of_state(entry->end->state));
 }
@@ -343,7 +361,7 @@ static void lost(struct watch *w, enum hd_status status, const char *message)
         return;
     if (!w->down_since_ms) {
         w->down_since_ms = now_ms;
-        if (w->ever_connected && comes_back && status != HD_OK && !w->bar)
+        if (w->ever_connected && comes_back && status != HD_OK && !w->has_bar)
             cli_note("heddle: the controller does not answer (%s); the job is not affected, trying "
                      "again",
                      message);
@@ -352,7 +370,7 @@ static void lost(struct watch *w, enum hd_status status, const char *message)
     w->bar_changed = true;
     if (comes_back && w->ever_connected && now_ms - w->down_since_ms < WATCH_PATIENCE_MS)
         return;
-    bar_clear(w);
+    bar_clear(&w->bar);
     stop(w, cli_fail(hd_err(status ? status : HD_UNAVAILABLE, "%s", message)));
 }
 
@@ -395,7 +413,7 @@ static void on_signal(uv_signal_t *handle, int number)
         w->bar_changed = true;
         return;
     }
-    bar_clear(w);
+    bar_clear(&w->bar);
     w->interrupts++;
     if (!w->options->on_interrupt ||
         !w->options->on_interrupt(w->options->user, number, w->interrupts))
@@ -409,13 +427,15 @@ static void on_tick(uv_timer_t *timer)
     int code = w->options->on_tick ? w->options->on_tick(w->options->user) : CLI_CONTINUE;
 
     if (code != CLI_CONTINUE) {
-        bar_clear(w);
+        bar_clear(&w->bar);
         stop(w, code);
     }
     if (w->code == CLI_CONTINUE && !w->call && hd_clock_now_ms() >= w->retry_at_ms)
         begin(w);
+    if (w->code == CLI_CONTINUE && w->cli->format < CLI_JSON)
+        show_held_state(w);
     if (w->bar_changed)
-        bar_draw(w);
+        draw_bar(w);
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -447,23 +467,66 @@ static void close_handles(struct watch *w)
 {
     if (w->call)
         hd_rpc_call_cancel(w->call);
+    if (w->job_call)
+        hd_rpc_call_cancel(w->job_call);
     for (int i = 0; i < SIGNALS; i++)
         if (w->signal[i].data)
             uv_close((uv_handle_t *)&w->signal[i], on_closed);
     if (w->tick.data)
         uv_close((uv_handle_t *)&w->tick, on_closed);
-    while (w->call || w->open_handles)
+    while (w->call || w->job_call || w->open_handles)
         (void)uv_run(&w->cli->loop, UV_RUN_ONCE);
+}
+
+/* Fetches what the history does not have: the job file and the plans of attempts. */
+static int fetch_job(struct watch *w)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    struct eta_plan plan = {.steps = 0};
+    struct hd_arena arena;
+    struct hd_job spec;
+    int code;
+
+    request.job = w->options->job;
+    code = cli_call(w->cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
+                    &w->job);
+    if (code != CLI_CONTINUE)
+        return code;
+    plan.steps = w->job->job->steps;
+    hd_arena_init(&arena, 0);
+    if (w->job->job->spec && !hd_spec_from_message(w->job->job->spec, &arena, &spec)) {
+        plan.validates = spec.validate_batches > 0;
+        plan.validate_every = spec.validate_every;
+        plan.checkpoints = true;
+        plan.checkpoint_every = spec.checkpoint_every;
+        w->log_every = w->options->log_every ? w->options->log_every : spec.log_every;
+    }
+    hd_arena_done(&arena);
+    eta_init(&w->eta, &plan);
+    if (!w->options->directory)
+        w->lines.directory = w->job->job->directory;
+    return CLI_CONTINUE;
 }
 
 int cli_watch_job(struct cli *cli, const struct watch_options *options)
 {
     struct watch w = {.cli = cli, .options = options, .code = CLI_CONTINUE, .first_item = true};
-    const char *term = getenv("TERM");
-    int code;
+    int code = CLI_CONTINUE;
 
-    w.bar = !options->quiet && cli->format <= CLI_WIDE && isatty(STDERR_FILENO) &&
-            isatty(STDOUT_FILENO) && !(term && strcmp(term, "dumb") == 0);
+    w.progress.left_ms = -1;
+    w.log_every = options->log_every;
+    w.lines = (struct lines){.job = options->quiet ? options->job : 0,
+                             .directory = options->directory ? options->directory : "",
+                             .times = options->times,
+                             .one_machine = options->one_machine,
+                             .colour = cli->colour,
+                             .error_colour = cli_has_colour(STDERR_FILENO),
+                             .progress = &w.progress};
+    w.has_bar = !options->quiet && cli->format <= CLI_WIDE && bar_is_possible();
+    if (!options->quiet)
+        code = fetch_job(&w);
+    if (code != CLI_CONTINUE)
+        return code;
     if (cli->format == CLI_JSON)
         (void)fputs("{\"api_version\":\"heddle/v1\",\"kind\":\"JobHistory\",\"items\":[", stdout);
     code = open_handles(&w);
@@ -475,11 +538,12 @@ int cli_watch_job(struct cli *cli, const struct watch_options *options)
         code = w.code;
     else
         w.code = code;
-    bar_clear(&w);
+    bar_clear(&w.bar);
     close_handles(&w);
     if (cli->format == CLI_JSON)
         (void)fputs("\n]}\n", stdout);
+    if (w.job)
+        hd_rpc_message_free(&w.job->base);
     hd_text_free(&w.out);
-    hd_text_free(&w.held);
     return cli_out_end(code);
 }

@@ -1,10 +1,12 @@
-/* watch: follows a job's history to its end and shows it, through breaks of the connection.
+/* watch: follows a job's history to its end and shows it.
  *
- * On a terminal there is a progress bar on stderr and a line on stdout for what else happens; else
- * plain lines, or JSON. A break is not a failure of the job: the history goes on at the last
- * sequence that was seen, for WATCH_PATIENCE_MS.
+ * On a terminal a progress bar (progress.h) on stderr shows the steps; it is drawn at most ten
+ * times a second, and when the terminal's size changes. Without a terminal there are lines of
+ * steps. All other entries are lines in both cases (lines.h). With -o json or jsonl all entries are
+ * JSON (show.h). When the connection breaks, the job is not affected: the watching continues behind
+ * the last entry that it has shown, and gives up after WATCH_PATIENCE_MS without a controller.
  *
- * Used by: the verbs.   Uses: cli.h, progress, show.   Threads: one.
+ * Used by: the commands.   Uses: cli.h, eta, lines, progress, show.   Threads: one.
  */
 #ifndef HD_CLI_WATCH_H
 #define HD_CLI_WATCH_H
@@ -17,20 +19,22 @@ enum { WATCH_PATIENCE_MS = 120000 };
 
 struct watch_options {
     uint64_t job;
-    bool quiet;    /* only the end is shown, and only the end is asked for */
-    FILE *history; /* gets what -o jsonl would print, whatever is shown; may be NULL */
-    /* SIGINT, SIGTERM or SIGHUP, for the `count`-th time; true: go on watching. NULL: stop. */
+    bool quiet;            /* only the end is shown; the history before it is not fetched */
+    bool times;            /* lines of steps have rates and times, too */
+    int64_t log_every;     /* steps between two lines; 0: hd_cli_log_step's choice */
+    bool one_machine;      /* `heddle local`: nodes are not named */
+    int64_t hold_ms;       /* a state that has not lasted so long is not shown */
+    const char *directory; /* checkpoints are named by their path below it; NULL: below the job's */
+    FILE *history;         /* gets the lines of -o jsonl, whatever the format is; may be NULL */
+    /* Called on SIGINT, SIGTERM and SIGHUP for the `count`-th time; true: go on watching. NULL:
+     * stop. */
     bool (*on_interrupt)(void *user, int signal, int count);
     void *user;
-    /* asked often while waiting: CLI_CONTINUE, or the exit code to give up with. May be NULL. */
+    /* Called ten times a second: CLI_CONTINUE, or the exit code to give up with. May be NULL. */
     int (*on_tick)(void *user);
 };
 
 /* The exit code of the job's end; CLI_INTERRUPTED; or of what went wrong, after its message. */
 int cli_watch_job(struct cli *cli, const struct watch_options *options);
-
-/* An entry as a line for people, without line break; nothing for what they need not see. */
-void watch_add_line(struct hd_text *out, uint64_t job, int64_t steps,
-                    const Heddle__V1__WatchJobResponse *entry);
 
 #endif

@@ -1,7 +1,10 @@
+#include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <wchar.h>
 
+#include "base/clock.h"
 #include "controller/cli/cli.h"
 
 /* "JOB_STATE_RUNNING" -> "running": the names of the .proto file are the words of the API. */
@@ -57,15 +60,32 @@ const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WOR
                      ret_word);
 }
 
-void cli_add_layout(const struct hd_plan_sizes *sizes, struct hd_text *out)
+void cli_add_layout(const struct hd_layout_sizes *sizes, struct hd_text *out)
 {
-    hd_text_add(out, "tp %d x cp %d x dp %d x pp %d", sizes->tp, sizes->cp, sizes->dp, sizes->pp);
+    hd_text_add(out, "tp %lld x cp %lld x dp %lld x pp %lld", (long long)sizes->tp,
+                (long long)sizes->cp, (long long)sizes->dp, (long long)sizes->pp);
     if (sizes->ep > 1)
-        hd_text_add(out, ", ep %d", sizes->ep);
+        hd_text_add(out, ", ep %lld", (long long)sizes->ep);
     if (sizes->sequence)
         hd_text_add(out, ", sequence parallel");
     if (sizes->cp > 1)
-        hd_text_add(out, ", cp exchange %s", hd_plan_exchange_name(sizes->cp_exchange));
+        hd_text_add(out, ", cp exchange %s", sizes->cp_exchange);
+}
+
+const char *cli_state_colour(Heddle__V1__JobState state)
+{
+    switch (state) {
+    case HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING:
+    case HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED:
+        return "32";
+    case HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED:
+        return "31";
+    case HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED:
+    case HEDDLE__V1__JOB_STATE__JOB_STATE_STOPPING:
+        return "33";
+    default:
+        return NULL;
+    }
 }
 
 bool cli_job_ended(Heddle__V1__JobState state)
@@ -88,6 +108,27 @@ void cli_format_count(double count, char ret_text[32])
         (void)snprintf(ret_text, 32, count < 99.95 ? "%.1f%c" : "%.0f%c", count, units[unit]);
     else
         (void)snprintf(ret_text, 32, count < 9.95 && count > 0 ? "%.1f" : "%.0f", count);
+}
+
+void cli_format_when(int64_t unix_ms, enum cli_format format, char ret_text[HD_CLOCK_TEXT_MAX])
+{
+    int64_t age_ms = hd_clock_wall_ms() - unix_ms;
+
+    ret_text[0] = '\0';
+    if (!unix_ms)
+        return;
+    if (format == CLI_WIDE)
+        hd_clock_format_utc(unix_ms, ret_text);
+    else
+        hd_clock_format_span(age_ms > 0 ? age_ms : 0, ret_text);
+}
+
+void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job)
+{
+    for (size_t i = 0; i < job->n_nodes; i++)
+        hd_text_add(out, "%s%s", i ? "," : "", job->nodes[i]);
+    if (!out->data)
+        hd_text_add(out, "%s", "");
 }
 
 void cli_add_clean(struct hd_text *out, const char *text)
@@ -121,15 +162,79 @@ static wchar_t decode(const unsigned char *p, int *ret_bytes)
     return c;
 }
 
+/* Columns of the character at text, and its length in bytes. */
+static int char_width(const char *text, int *ret_bytes)
+{
+    const int width = wcwidth(decode((const unsigned char *)text, ret_bytes));
+
+    return width < 0 ? 1 : width; /* -1 where the locale does not know it */
+}
+
 int cli_text_width(const char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
     int width = 0, n;
 
-    for (; *p; p += n) {
-        int w = wcwidth(decode(p, &n)); /* -1 where the locale does not know */
-
-        width += w < 0 ? 1 : w;
-    }
+    for (; *text; text += n)
+        width += char_width(text, &n);
     return width;
+}
+
+/* The first columns of text that fit, the last three of them dots if something is cut. */
+void cli_add_cut(struct hd_text *out, const char *text, int columns)
+{
+    const int wanted = columns > 3 ? columns - 3 : 0;
+    const char *end = text;
+    int width = 0, n;
+
+    if (cli_text_width(text) <= columns) {
+        hd_text_add(out, "%s", text);
+        return;
+    }
+    while (*end) {
+        const int w = char_width(end, &n);
+
+        if (width + w > wanted)
+            break;
+        width += w;
+        end += n;
+    }
+    hd_text_add_bytes(out, text, (size_t)(end - text));
+    hd_text_add(out, "%.*s", columns < 3 ? columns : 3, "...");
+}
+
+void cli_add_coloured(struct hd_text *out, const char *colour, const char *text)
+{
+    if (colour)
+        hd_text_add(out, "\033[%sm%s\033[0m", colour, text);
+    else
+        hd_text_add(out, "%s", text);
+}
+
+void cli_add_people(struct hd_text *out, const char *text)
+{
+    static const char mark[] = "uid:";
+    const char *at, *digits;
+    struct hd_text part = {0};
+
+    for (; (at = strstr(text, mark)); text = digits) {
+        const struct passwd *user;
+        char *end;
+        unsigned long uid;
+
+        digits = at + strlen(mark);
+        hd_text_add_bytes(&part, text, (size_t)(at - text));
+        if (*digits < '0' || *digits > '9') { /* a word that only ends like this */
+            hd_text_add(&part, "%s", mark);
+            continue;
+        }
+        uid = strtoul(digits, &end, 10);
+        digits = end;
+        user = getpwuid((uid_t)uid);
+        hd_text_add(&part, "uid %lu", uid);
+        if (user)
+            hd_text_add(&part, " (%s)", user->pw_name);
+    }
+    hd_text_add(&part, "%s", text);
+    cli_add_clean(out, part.failed ? "?" : part.data);
+    hd_text_free(&part);
 }

@@ -31,7 +31,9 @@ static enum hd_status check_owner(const struct hd_rpc_call *call, const char *ow
     const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
 
     if (!principal)
-        return hd_err(HD_DENIED, "nobody in particular asked");
+        return hd_err(HD_DENIED,
+                      "who asks is not known: come by the controller's Unix socket, with a "
+                      "token or with a certificate");
     if (strcmp(principal->name, owner) == 0)
         return HD_OK;
     if (principal->door == HD_RPC_DOOR_UNIX && (principal->uid == 0 || principal->uid == geteuid()))
@@ -226,59 +228,62 @@ void control_trouble(struct controller *c, const char *message)
 
 /* ---- specs ------------------------------------------------------------------------------------*/
 
-/* A filled and checked copy of what came, and its bytes. */
+/* A complete and checked copy of what came, and its bytes. */
 struct prepared {
-    Heddle__V1__JobSpec *spec;
-    uint8_t *bytes;
+    struct hd_job job;
+    struct hd_arena arena; /* of the job's lists and its message */
+    uint8_t *bytes;        /* the message, packed */
     size_t count;
 };
 
 static void free_prepared(struct prepared *prepared)
 {
-    hd_spec_free(prepared->spec);
+    if (!prepared)
+        return;
+    hd_arena_done(&prepared->arena);
     free(prepared->bytes);
+    free(prepared);
 }
 
 static enum hd_status pack(struct prepared *prepared)
 {
-    prepared->count = heddle__v1__job_spec__get_packed_size(prepared->spec);
+    const Heddle__V1__JobSpec *message = hd_spec_to_message(&prepared->job, &prepared->arena);
+
+    prepared->count = message ? heddle__v1__job_spec__get_packed_size(message) : 0;
     if (prepared->count > HD_CTL_SPEC_BYTES_MAX)
         return hd_err(HD_LIMIT,
                       "the job has %zu bytes (most of it names of files), the limit is %d; use "
                       "fewer, larger files",
                       prepared->count, HD_CTL_SPEC_BYTES_MAX);
-    prepared->bytes = malloc(prepared->count + 1);
+    prepared->bytes = message ? malloc(prepared->count + 1) : NULL;
     if (!prepared->bytes)
         return hd_err(HD_NO_MEMORY, "no memory for a job");
-    (void)heddle__v1__job_spec__pack(prepared->spec, prepared->bytes);
+    (void)heddle__v1__job_spec__pack(message, prepared->bytes);
     return HD_OK;
 }
 
-static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared *ret_prepared)
+/* free_prepared(*ret_prepared), which is NULL after a failure. */
+static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
 {
-    size_t count = given ? heddle__v1__job_spec__get_packed_size(given) : 0;
-    uint8_t *bytes;
-    enum hd_status st;
+    struct prepared *prepared = calloc(1, sizeof *prepared);
+    enum hd_status st = HD_OK;
 
-    *ret_prepared = (struct prepared){0};
-    if (!given)
-        return hd_err(HD_INVALID, "spec: is missing");
-    bytes = malloc(count + 1);
-    if (!bytes)
+    *ret_prepared = NULL;
+    if (!prepared)
         return hd_err(HD_NO_MEMORY, "no memory for a job");
-    (void)heddle__v1__job_spec__pack(given, bytes);
-    st = convert_unpack_spec(bytes, count, &ret_prepared->spec);
-    free(bytes);
+    hd_arena_init(&prepared->arena, 0);
+    if (!given)
+        st = hd_err(HD_INVALID, "spec: is missing");
     if (!st)
-        st = hd_spec_fill_defaults(ret_prepared->spec);
+        st = hd_spec_from_message(given, &prepared->arena, &prepared->job);
     if (!st)
-        st = hd_spec_check(ret_prepared->spec);
+        st = hd_spec_check(&prepared->job);
     if (!st)
-        st = pack(ret_prepared);
-    if (st) {
-        free_prepared(ret_prepared);
-        *ret_prepared = (struct prepared){0};
-    }
+        st = pack(prepared);
+    if (st)
+        free_prepared(prepared);
+    else
+        *ret_prepared = prepared;
     /* What is not built is as wrong, to the caller, as what is misspelt. */
     return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
 }
@@ -302,7 +307,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
     const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
                                         .submit = {.request_id = request_id,
                                                    .owner = caller_of(call),
-                                                   .ask = convert_ask(prepared->spec),
+                                                   .ask = convert_ask(&prepared->job),
                                                    .spec = prepared->bytes,
                                                    .spec_bytes = prepared->count}};
     struct reply *reply;
@@ -325,7 +330,7 @@ static void submit_job(struct hd_rpc_call *call, const ProtobufCMessage *message
 {
     const Heddle__V1__SubmitJobRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);
-    struct prepared prepared = {0};
+    struct prepared *prepared = NULL;
     enum hd_status st = check_disk(c);
 
     if (!st)
@@ -333,10 +338,10 @@ static void submit_job(struct hd_rpc_call *call, const ProtobufCMessage *message
     if (!st)
         st = prepare(m->spec, &prepared);
     if (!st)
-        st = submit(c, call, m->request_id, &prepared);
+        st = submit(c, call, m->request_id, prepared);
     if (st)
         fail(call, st);
-    free_prepared(&prepared);
+    free_prepared(prepared);
 }
 
 static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -344,14 +349,14 @@ static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *messa
     const Heddle__V1__ValidateJobRequest *m = (const void *)message;
     Heddle__V1__ValidateJobResponse response = HEDDLE__V1__VALIDATE_JOB_RESPONSE__INIT;
     struct controller *c = hd_rpc_call_user(call);
-    struct prepared prepared = {0};
+    struct prepared *prepared = NULL;
     struct hd_text reason = {0};
     struct hd_ask ask;
     bool fits_now = false;
     enum hd_status st = prepare(m->spec, &prepared);
 
     if (!st) {
-        ask = convert_ask(prepared.spec);
+        ask = convert_ask(&prepared->job);
         st = hd_core_explain_ask(c->core, &ask, controller_now(), &fits_now, &reason);
     }
     response.fits_now = fits_now;
@@ -363,7 +368,7 @@ static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *messa
     else
         (void)hd_rpc_call_reply(call, &response.base);
     hd_text_free(&reason);
-    free_prepared(&prepared);
+    free_prepared(prepared);
 }
 
 static void get_job(struct hd_rpc_call *call, const ProtobufCMessage *message)

@@ -42,15 +42,20 @@ static enum hd_status load_request(void *user, const char *request_id, uint64_t 
 static enum hd_status load_job(void *user, const struct hd_job_record *job, uint64_t sequence)
 {
     struct loading *loading = user;
-    Heddle__V1__JobSpec *spec;
+    struct hd_arena arena;
+    struct hd_job spec;
     struct hd_ask ask;
-    enum hd_status st = convert_unpack_spec(job->spec, job->spec_bytes, &spec);
+    enum hd_status st;
 
-    if (st)
-        return hd_err_prefix(st, "job %" PRIu64, job->job);
-    ask = convert_ask(spec);
-    st = hd_core_restore_job(loading->c->core, job, &ask, sequence);
-    heddle__v1__job_spec__free_unpacked(spec, NULL);
+    hd_arena_init(&arena, 0);
+    st = convert_unpack_spec(job->spec, job->spec_bytes, &arena, &spec);
+    if (!st) {
+        ask = convert_ask(&spec);
+        st = hd_core_restore_job(loading->c->core, job, &ask, sequence);
+    } else {
+        st = hd_err_prefix(st, "job %" PRIu64, job->job);
+    }
+    hd_arena_done(&arena);
     return st;
 }
 

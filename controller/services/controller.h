@@ -13,7 +13,7 @@
 #include <uv.h>
 
 #include "base/status.h"
-#include "controller/core.h"
+#include "controller/core/core.h"
 #include "rpc/rpc.h"
 
 struct controller;

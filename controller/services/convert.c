@@ -82,21 +82,8 @@ Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_reco
     NEW(m, arena, heddle__v1__plan__init);
     if (!m)
         return NULL;
-    m->pp = plan->pp;
-    m->dp = plan->dp;
-    m->cp = plan->cp;
-    m->tp = plan->tp;
-    m->ep = plan->ep;
-    m->zero = plan->zero;
-    m->micro_batch = plan->micro_batch;
-    m->micro_batches = plan->micro_batches;
-    m->schedule = convert_text(plan->schedule);
-    m->recompute = convert_text(plan->recompute);
-    m->precision = (Heddle__V1__Precision)plan->precision;
-    m->device = (Heddle__V1__DeviceKind)plan->device;
-    m->threads_per_device = plan->threads_per_device;
-    m->sequence = plan->sequence;
-    m->cp_exchange = (Heddle__V1__CpExchange)plan->cp_exchange;
+    if (!hd_spec_plan_to_message(&plan->layout, arena, m))
+        return NULL;
     m->ranks = hd_arena_array(arena, (size_t)plan->rank_count + 1, sizeof *m->ranks);
     for (int32_t rank = 0; m->ranks && rank < plan->rank_count; rank++) {
         Heddle__V1__RankPlacement *place;
@@ -173,17 +160,9 @@ Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_ste
     if (!m)
         return NULL;
     m->step = step->step;
-    m->loss = step->loss;
-    m->grad_norm = step->grad_norm;
-    m->lr = step->lr;
-    m->tokens = step->tokens;
-    m->tokens_per_s = step->tokens_per_s;
-    m->step_ms = step->step_ms;
-    m->mfu = step->mfu;
     m->time_unix_ms = step->time_ms;
-    m->router_balance = step->router_balance;
-    m->router_z = step->router_z;
-    m->router_dropped = step->router_dropped;
+    if (!hd_step_to_message(&step->metrics, arena, m))
+        return NULL;
     m->expert_load = (int64_t *)hd_record_copy_loads(arena, step);
     m->n_expert_load = m->expert_load ? step->expert_count : 0;
     return m;
@@ -258,9 +237,9 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     m->steps = job->steps;
     if (row->has_step) {
         m->step = row->step.step;
-        m->loss = row->step.loss;
-        m->tokens_per_s = row->step.tokens_per_s;
-        m->mfu = row->step.mfu;
+        m->loss = row->step.metrics.loss;
+        m->tokens_per_s = row->step.metrics.tokens_per_s;
+        m->mfu = row->step.metrics.mfu;
     }
     m->checkpoint_step = row->checkpoint_step;
     m->restarts = job->attempt_count > 1 ? job->attempt_count - 1 : 0;
@@ -303,15 +282,18 @@ enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query
                                    Heddle__V1__JobStatus *status)
 {
     const struct hd_job_record *job = &query->jobs[0].record;
-    enum hd_status st = convert_unpack_spec(job->spec, job->spec_bytes, &status->spec);
 
-    if (st)
-        return st;
+    status->spec = heddle__v1__job_spec__unpack(NULL, job->spec_bytes, job->spec);
+    if (!status->spec)
+        return hd_err(HD_CORRUPT, "a stored job cannot be read");
     status->attempts = hd_arena_array(arena, query->attempt_count + 1, sizeof *status->attempts);
     for (size_t i = 0; status->attempts && i < query->attempt_count; i++) {
         status->attempts[i] = convert_attempt(arena, &query->attempts[i]);
         if (!status->attempts[i])
             break;
+        if (status->spec->train)
+            status->attempts[i]->plan->micro_batches = (int32_t)hd_layout_micro_batches(
+                &query->attempts[i].plan.layout, status->spec->train->global_batch);
         status->n_attempts++;
     }
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for an answer") : HD_OK;
@@ -377,44 +359,30 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
 
 /* ---- messages to records ----------------------------------------------------------------------*/
 
-enum hd_status convert_unpack_spec(const void *bytes, size_t count, Heddle__V1__JobSpec **ret_spec)
+enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
+                                   struct hd_job *ret_job)
 {
-    Heddle__V1__JobSpec *spec = heddle__v1__job_spec__unpack(NULL, count, bytes);
+    Heddle__V1__JobSpec *message = heddle__v1__job_spec__unpack(NULL, count, bytes);
+    enum hd_status st;
 
-    if (!spec)
+    if (!message)
         return hd_err(HD_CORRUPT, "a stored job cannot be read");
-    if (hd_spec_fill_defaults(spec)) { /* an older controller's has fewer sections */
-        hd_spec_free(spec);
-        return hd_err(HD_NO_MEMORY, "no memory for a stored job");
-    }
-    *ret_spec = spec;
-    return HD_OK;
+    st = hd_spec_from_message(message, arena, ret_job);
+    heddle__v1__job_spec__free_unpacked(message, NULL);
+    return st;
 }
 
-struct hd_ask convert_ask(const Heddle__V1__JobSpec *spec)
+struct hd_ask convert_ask(const struct hd_job *job)
 {
-    const Heddle__V1__ParallelSpec *p = spec->parallel;
-    struct hd_ask ask = {.name = spec->name};
+    struct hd_ask ask = {.name = job->name,
+                         .device = hd_device_kind_of(job->device),
+                         .devices_min = (int32_t)job->devices_min,
+                         .devices_max = (int32_t)job->devices_max,
+                         .steps = job->steps,
+                         .keep = (int32_t)job->checkpoint_keep,
+                         .restart_max = (int32_t)job->restart_max};
 
-    if (spec->model && spec->train && p)
-        hd_spec_wish(spec, &ask.wish);
-    if (spec->train) {
-        ask.steps = spec->train->steps;
-        ask.precision = (int32_t)spec->train->precision;
-    }
-    if (spec->resources) {
-        ask.device = (enum hd_device_kind)spec->resources->device;
-        ask.devices_min = spec->resources->devices_min;
-        ask.devices_max = spec->resources->devices_max;
-    }
-    if (spec->checkpoint)
-        ask.keep = spec->checkpoint->keep;
-    if (spec->restart)
-        ask.restart_max = spec->restart->max;
-    if (!p)
-        return ask;
-    ask.schedule = p->schedule;
-    ask.recompute = p->recompute;
+    hd_spec_wish(job, &ask.wish);
     return ask;
 }
 

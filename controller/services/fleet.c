@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "controller/services/internal.h"
+#include "spec/spec.h"
 
 struct node_stream {
     struct controller *c;
@@ -71,10 +72,6 @@ struct desired_effect {
 
 static void free_desired(struct desired_effect *d)
 {
-    for (size_t i = 0; i < d->state.n_attempts; i++) {
-        if (d->state.attempts[i]->spec)
-            heddle__v1__job_spec__free_unpacked(d->state.attempts[i]->spec, NULL);
-    }
     hd_arena_done(&d->arena);
     free(d);
 }
@@ -92,14 +89,40 @@ static void run_desired(struct effect *effect, struct controller *c, enum hd_sta
     free_desired(d);
 }
 
+/* The text of the ranks' job, or why there is none, which ends the attempt where it is read. */
+static enum hd_status resolve(struct desired_effect *d, const struct hd_job_record *job,
+                              const struct hd_attempt_record *record, Heddle__V1__DesiredAttempt *m)
+{
+    const struct hd_spec_attempt attempt = {
+        .job_id = (int64_t)record->job,
+        .number = record->attempt,
+        .dir = m->attempt_dir,
+        .base_checkpoint = record->base_attempt ? record->base_path : NULL,
+        .base_manifest_hash = record->base_attempt ? record->base_hash : NULL};
+    struct hd_job *spec = hd_arena_alloc(&d->arena, sizeof *spec);
+    struct hd_job *resolved = hd_arena_alloc(&d->arena, sizeof *resolved);
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+
+    if (!spec || !resolved)
+        return hd_err(HD_NO_MEMORY, "no memory for a job");
+    st = convert_unpack_spec(job->spec, job->spec_bytes, &d->arena, spec);
+    if (!st)
+        st = hd_spec_resolve(spec, &record->plan.layout, &attempt, resolved);
+    if (!st)
+        st = hd_job_write(resolved, &text);
+    if (st)
+        m->problem = convert_text(hd_arena_strdup(&d->arena, hd_err_message()));
+    else
+        m->resolved_job = convert_text(hd_arena_strdup(&d->arena, text.data));
+    hd_text_free(&text);
+    return hd_arena_failed(&d->arena) ? hd_err(HD_NO_MEMORY, "no memory for a job") : st;
+}
+
 static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct controller *c,
                                                 const struct hd_desired_attempt *desired)
 {
     const struct hd_attempt_record record = hd_record_copy_attempt(&d->arena, desired->attempt);
-    const struct hd_checkpoint_record base = {.attempt = record.base_attempt,
-                                              .step = record.base_step,
-                                              .path = record.base_path,
-                                              .hash = record.base_hash};
     Heddle__V1__DesiredAttempt *m = hd_arena_alloc(&d->arena, sizeof *m);
 
     if (!m)
@@ -114,9 +137,9 @@ static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct
     if (desired->wanted == HD_WANTED_STOPPED)
         return m;
     m->plan = convert_plan(&d->arena, &record.plan);
-    if (record.base_attempt)
-        m->base_checkpoint = convert_checkpoint(&d->arena, &base);
-    if (!m->plan || convert_unpack_spec(desired->job->spec, desired->job->spec_bytes, &m->spec))
+    if (!m->plan)
+        return NULL;
+    if (resolve(d, desired->job, &record, m) == HD_NO_MEMORY)
         return NULL;
     return m;
 }
@@ -456,19 +479,10 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
     case HEDDLE__V1__REPORT__BODY_STEP:
         event->report.kind = HD_REPORT_STEP;
         event->report.step = (struct hd_step_record){.step = r->step->step,
-                                                     .tokens = r->step->tokens,
                                                      .time_ms = r->step->time_unix_ms,
-                                                     .loss = r->step->loss,
-                                                     .grad_norm = r->step->grad_norm,
-                                                     .lr = r->step->lr,
-                                                     .tokens_per_s = r->step->tokens_per_s,
-                                                     .step_ms = r->step->step_ms,
-                                                     .mfu = r->step->mfu,
-                                                     .router_balance = r->step->router_balance,
-                                                     .router_z = r->step->router_z,
-                                                     .router_dropped = r->step->router_dropped,
                                                      .expert_load = r->step->expert_load,
                                                      .expert_count = r->step->n_expert_load};
+        hd_step_from_message(r->step, &event->report.step.metrics);
         return true;
     case HEDDLE__V1__REPORT__BODY_VALIDATION:
         event->report.kind = HD_REPORT_VALIDATION;

@@ -3,10 +3,11 @@
 #define HD_CONTROLLER_SERVICES_INTERNAL_H
 
 #include "controller/services/controller.h"
-#include "controller/store.h"
+#include "controller/store/store.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/fleet.pb-c.h"
 #include "heddle/v1/job.pb-c.h"
+#include "proto/step.h"
 
 enum {
     HEARTBEAT_MS = 3000,          /* a daemon's longest silence */
@@ -48,7 +49,7 @@ struct controller {
     int port;
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;
-    struct hd_store *store;
+    struct hd_job_store *store;
     struct hd_core *core;
     struct hd_core_out out; /* of the last step */
     struct turn *turn;      /* open; NULL: none */
@@ -96,10 +97,11 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
 Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
                                      size_t index);
 
-/* A packed JobSpec; freed with heddle__v1__job_spec__free_unpacked(spec, NULL). */
-enum hd_status convert_unpack_spec(const void *bytes, size_t count, Heddle__V1__JobSpec **ret_spec);
-/* What the core must know; strings point into the spec. */
-struct hd_ask convert_ask(const Heddle__V1__JobSpec *spec);
+/* A stored JobSpec; lists live in `arena`. */
+enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
+                                   struct hd_job *ret_job);
+/* What the core must know; the name points into the job. */
+struct hd_ask convert_ask(const struct hd_job *job);
 /* Back from messages; strings point into the message. */
 struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end);
 struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info);

@@ -55,7 +55,7 @@ enum hd_status agent_address_check(const char *given)
     return st;
 }
 
-/* The system's choice of a source address towards `peer`. */
+/* The source address that the system would use towards `peer`. */
 static enum hd_status find_source(const struct sockaddr_storage *peer, socklen_t peer_bytes,
                                   char ret_address[AGENT_ADDRESS_MAX])
 {
@@ -67,7 +67,7 @@ static enum hd_status find_source(const struct sockaddr_storage *peer, socklen_t
 
     if (fd < 0 || connect(fd, (const struct sockaddr *)peer, peer_bytes) < 0 ||
         getsockname(fd, (struct sockaddr *)&self, &size) < 0) {
-        st = hd_err(HD_UNAVAILABLE, "there is no way to the controller: %s", strerror(errno));
+        st = hd_err(HD_UNAVAILABLE, "no route to the controller: %s", strerror(errno));
     } else {
         bytes = self.ss_family == AF_INET
                     ? (const void *)&((struct sockaddr_in *)(void *)&self)->sin_addr

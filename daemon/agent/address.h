@@ -1,4 +1,4 @@
-/* address: where the ranks of this node are reached by those of other nodes.
+/* address: the address at which ranks of other nodes connect to the ranks of this node.
  *
  * Used by: agent.   Uses: base, rpc.   Threads: the agent's.
  */

@@ -1,7 +1,7 @@
+/* heddled from its start to its exit: opening, and the turns of its loop. */
 #include "daemon/agent/agent.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,220 +14,9 @@
 #include "base/log.h"
 #include "base/notify.h"
 #include "daemon/agent/doctor.h"
-#include "daemon/agent/reconcile.h"
 #include "rpc/find.h"
-#include "spec/spec.h"
 
-enum {
-    FILES_NEEDED = 512,
-    TRY_AGAIN_MS = 2000,
-    EPHEMERAL_END_MS = 8000, /* for supervisors to end theirs, on the way out */
-    RESOLVE_ARENA_MAX = 64 << 20,
-};
-
-/* ---- what the controller wants ---- */
-
-static enum hd_wish wish_of(const Heddle__V1__DesiredAttempt *d)
-{
-    switch (d->wanted) {
-    case HEDDLE__V1__WANTED__WANTED_RUNNING:
-        return HD_WISH_RUNNING;
-    case HEDDLE__V1__WANTED__WANTED_STOPPED:
-        return HD_WISH_STOPPED;
-    default: /* a newer controller's word: the mildest that starts nothing */
-        return HD_WISH_STOPPING;
-    }
-}
-
-static enum hd_here_state here_of(const struct local *l)
-{
-    switch (l->state) {
-    case LOCAL_PLANNED:
-        return HD_HERE_PLANNED;
-    case LOCAL_ENDED:
-        return HD_HERE_ENDED;
-    default:
-        return l->kill_wanted ? HD_HERE_DYING : l->stop_wanted ? HD_HERE_STOPPING : HD_HERE_ALIVE;
-    }
-}
-
-/* The ranks of this node. GPUs are named, so that a rank sees its own and no other. */
-static enum hd_status own_ranks(const struct agent *agent, const Heddle__V1__Plan *plan,
-                                struct local_ranks *ret_ranks)
-{
-    const struct agent_devices *devices = &agent->identity.devices;
-    const bool cuda = plan->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
-
-    *ret_ranks = (struct local_ranks){.world = (int64_t)plan->n_ranks};
-    for (size_t i = 0; i < plan->n_ranks && ret_ranks->count < HD_ATTEMPT_RANKS_MAX; i++) {
-        const Heddle__V1__RankPlacement *rank = plan->ranks[i];
-        const struct agent_one_device *device = agent_devices_at(devices, rank->device);
-
-        if (strcmp(rank->node_uuid, agent->identity.node_uuid) != 0)
-            continue;
-        if (cuda && (!device || !device->cuda))
-            return hd_err(HD_INVALID,
-                          "the plan gives rank %d GPU %d, which this node does not offer",
-                          rank->rank, rank->device);
-        ret_ranks->rank[ret_ranks->count] = rank->rank;
-        ret_ranks->gpu[ret_ranks->count++] = cuda ? device->uuid : NULL;
-    }
-    if (!ret_ranks->count)
-        return hd_err(HD_INVALID, "the plan has no rank for this node");
-    if (ret_ranks->count < ret_ranks->world && !agent->identity.data_address[0])
-        return hd_err(HD_CONFLICT, "this node offers no address to ranks of other nodes");
-    if (ret_ranks->count > devices->count)
-        return hd_err(HD_INVALID, "the plan has %d ranks for this node of %d devices",
-                      ret_ranks->count, devices->count);
-    return HD_OK;
-}
-
-/* Of each rank on the host: the plan's, or of a GPU's rank a share of the cores. */
-static int threads_of(const struct agent *agent, const Heddle__V1__Plan *plan)
-{
-    if (plan->device == HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA &&
-        agent->identity.devices.gpu_count)
-        return agent->identity.devices.list[0].threads;
-    return plan->threads_per_device > 0 ? plan->threads_per_device : 1;
-}
-
-static enum hd_status resolve(const struct agent *agent, const Heddle__V1__DesiredAttempt *d,
-                              struct hd_text *ret_text)
-{
-    struct hd_spec_attempt facts = {
-        .job_id = (int64_t)d->job,
-        .number = d->attempt,
-        .threads = threads_of(agent, d->plan),
-        .dir = d->attempt_dir,
-    };
-    struct hd_job *job = calloc(1, sizeof *job);
-    struct hd_arena arena;
-    enum hd_status st;
-
-    if (!job)
-        return hd_err(HD_NO_MEMORY, "no memory for a job");
-    if (d->base_checkpoint) {
-        facts.base_checkpoint = d->base_checkpoint->path;
-        facts.base_manifest_hash = d->base_checkpoint->manifest_hash;
-    }
-    hd_arena_init(&arena, RESOLVE_ARENA_MAX);
-    st = hd_spec_resolve(d->spec, d->plan, &facts, &arena, job);
-    if (!st)
-        st = hd_job_write(job, ret_text);
-    hd_arena_done(&arena);
-    free(job);
-    return st;
-}
-
-static void launch(struct agent *agent, const Heddle__V1__DesiredAttempt *d, struct local *local)
-{
-    struct local_ranks ranks;
-    struct hd_text text = {0};
-    enum hd_status st = HD_OK;
-
-    if (!local)
-        st = locals_add(&agent->locals, (int64_t)d->job, d->attempt, d->attempt_dir,
-                        d->checkpoint_dir, &local);
-    if (st) { /* nothing on record, nothing started */
-        agent->try_again_ms = hd_clock_now_ms() + TRY_AGAIN_MS;
-        hd_log(HD_LOG_ERROR, "job %" PRIu64 " attempt %d: %s", d->job, d->attempt,
-               hd_err_message());
-        return;
-    }
-    if (!d->spec || !d->plan)
-        st = hd_err(HD_INVALID, "the controller sent no spec or no plan");
-    if (!st)
-        st = own_ranks(agent, d->plan, &ranks);
-    if (!st)
-        st = resolve(agent, d, &text);
-    if (st)
-        local_fail_launch(local, st == HD_INVALID || st == HD_UNSUPPORTED, hd_err_message());
-    else
-        local_launch(local, text.data, text.len_bytes, &ranks);
-    hd_text_free(&text);
-}
-
-static void carry_out(struct agent *agent, const struct hd_action *action, struct local **locals,
-                      const Heddle__V1__DesiredState *desired)
-{
-    struct local *l = action->here_index == SIZE_MAX ? NULL : locals[action->here_index];
-
-    switch (action->deed) {
-    case HD_DEED_LAUNCH:
-        launch(agent, desired->attempts[action->wanted_index], l);
-        break;
-    case HD_DEED_STOP:
-        hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": stopping", l->job, l->attempt);
-        local_stop(l);
-        break;
-    case HD_DEED_KILL:
-        hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": ending at once", l->job,
-               l->attempt);
-        local_kill(l);
-        break;
-    case HD_DEED_FORGET:
-        local_forget(l);
-        break;
-    }
-    agent->observed_dirty = true;
-}
-
-static void reconcile(struct agent *agent)
-{
-    const Heddle__V1__DesiredState *desired = agent->desired->desired;
-    struct hd_action *actions;
-    struct hd_wanted *wanted;
-    struct local **locals;
-    struct hd_here *here;
-    struct hd_arena arena;
-    size_t count = 0, n;
-
-    for (struct local *l = agent->locals.first; l; l = l->next)
-        count++;
-    hd_arena_init(&arena, 0);
-    wanted = hd_arena_array(&arena, desired->n_attempts + 1, sizeof *wanted);
-    here = hd_arena_array(&arena, count + 1, sizeof *here);
-    locals = hd_arena_array(&arena, count + 1, sizeof *locals);
-    actions = hd_arena_array(&arena, desired->n_attempts + count + 1, sizeof *actions);
-    if (!hd_arena_failed(&arena)) {
-        for (size_t i = 0; i < desired->n_attempts; i++)
-            wanted[i] =
-                (struct hd_wanted){(int64_t)desired->attempts[i]->job,
-                                   desired->attempts[i]->attempt, wish_of(desired->attempts[i])};
-        n = 0;
-        for (struct local *l = agent->locals.first; l; l = l->next, n++) {
-            here[n] = (struct hd_here){l->job, l->attempt, here_of(l)};
-            locals[n] = l;
-        }
-        n = hd_reconcile(wanted, desired->n_attempts, here, count, actions);
-        for (size_t i = 0; i < n; i++)
-            carry_out(agent, &actions[i], locals, desired);
-        agent->reconcile_dirty = false;
-    }
-    hd_arena_done(&arena);
-}
-
-void agent_take_desired(struct agent *agent, Heddle__V1__ControllerMessage *message)
-{
-    if (!message)
-        return;
-    if (agent->desired)
-        hd_rpc_message_free(&agent->desired->base);
-    agent->desired = message;
-    deletion_take(agent, message->desired);
-    reconcile(agent);
-    agent->generation = message->desired->generation;
-    agent->observed_dirty = true;
-    agent_soon(agent);
-}
-
-void agent_forget_desired(struct agent *agent)
-{
-    if (agent->desired)
-        hd_rpc_message_free(&agent->desired->base);
-    agent->desired = NULL;
-    agent->generation = 0; /* of the next stream nothing is applied yet */
-}
+enum { FILES_NEEDED = 512 };
 
 /* ---- turns of the loop ---- */
 
@@ -236,29 +25,31 @@ static void on_soon(uv_timer_t *timer)
     struct agent *agent = timer->data;
 
     if (agent->desired && agent->reconcile_dirty && !agent->stopping)
-        reconcile(agent);
-    stream_flush(agent);
+        desired_apply(agent);
+    send_changes(agent);
 }
 
-void agent_soon(struct agent *agent)
+/* A broken GPU may be the reason for this end. */
+static bool may_break_gpu(const struct hd_link_end *end)
 {
-    if (!uv_is_active((uv_handle_t *)&agent->soon) && !uv_is_closing((uv_handle_t *)&agent->soon))
-        (void)uv_timer_start(&agent->soon, on_soon, 0, 0);
+    return !end->bad_input &&
+           (end->cause == HD_LINK_CAUSE_RANK_EXIT || end->cause == HD_LINK_CAUSE_HANG ||
+            end->cause == HD_LINK_CAUSE_LAUNCH_FAILED);
 }
 
-static void local_changed(void *user, struct local *local)
+static void local_changed(void *user, struct agent_attempt *local)
 {
     struct agent *agent = user;
 
-    if (local->state == LOCAL_ENDED)
-        offer_attempt_ended(agent, local);
+    if (local->state == LOCAL_ENDED && may_break_gpu(&local->end.end))
+        local->check = hd_health_check_soon(&agent->health);
     agent->reconcile_dirty = agent->observed_dirty = true;
     agent_soon(agent);
 }
 
-static void local_puts(void *user, struct local *local, const struct local_put *put)
+static void local_puts(void *user, struct agent_attempt *local, const struct local_put *put)
 {
-    stream_put(user, local, put);
+    send_put(user, local, put);
 }
 
 static void on_closed(void *user)
@@ -297,28 +88,12 @@ static void on_tick(uv_timer_t *timer)
         agent->try_again_ms = 0;
         agent->reconcile_dirty = true;
     }
-    offer_tick(agent);
+    if (hd_health_step(&agent->health))
+        stream_introduce(agent);
     stream_tick(agent);
     logs_tick(agent);
     deletion_tick(agent);
-    agent_soon(agent); /* a spool may have grown without a word */
-}
-
-void agent_end(struct agent *agent, int exit_code)
-{
-    if (agent->stopping)
-        return;
-    agent->stopping = true;
-    agent->exit_code = exit_code;
-    agent->stop_deadline_ms = hd_clock_now_ms() + EPHEMERAL_END_MS;
-    hd_notify_stopping();
-    if (locals_any_alive(&agent->locals))
-        hd_log(HD_LOG_INFO, "leaving; %s",
-               agent->options.ephemeral ? "ending all ranks first (--ephemeral)"
-                                        : "ranks go on with their supervisors");
-    for (struct local *l = agent->locals.first; l && agent->options.ephemeral; l = l->next)
-        if (l->state == LOCAL_ALIVE)
-            local_kill(l);
+    agent_soon(agent); /* a spool may have grown without a message */
 }
 
 static void on_signal(uv_signal_t *handle, int number)
@@ -332,7 +107,7 @@ static void on_signal(uv_signal_t *handle, int number)
 static void on_reload(uv_signal_t *handle, int number)
 {
     (void)number;
-    offer_ask_now(handle->data);
+    hd_health_repaired(&((struct agent *)handle->data)->health);
 }
 
 /* ---- opening ---- */
@@ -359,8 +134,8 @@ static enum hd_status find_programs(struct agent *agent)
     if (st)
         return st;
     if (access(agent->locals.supervisor, X_OK) < 0)
-        return hd_err(HD_NOT_FOUND, "%s: %s; it belongs beside heddled", agent->locals.supervisor,
-                      strerror(errno));
+        return hd_err(HD_NOT_FOUND, "%s: %s; install it in the folder of heddled",
+                      agent->locals.supervisor, strerror(errno));
     return HD_OK;
 }
 
@@ -404,20 +179,11 @@ static enum hd_status open_client(struct agent *agent)
     return st ? st : hd_rpc_client_new(agent->rpc, agent->address, &options, &agent->client);
 }
 
-/* A SIGHUP while GPUs are asked for at the start waits until there is somebody to hear it. */
-static void hold_reload(int how)
-{
-    sigset_t set;
-
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGHUP);
-    (void)pthread_sigmask(how, &set, NULL);
-}
-
 static void open_handles(struct agent *agent)
 {
     (void)uv_timer_init(agent->loop, &agent->tick);
     (void)uv_timer_init(agent->loop, &agent->soon);
+    agent->on_soon = on_soon;
     (void)uv_timer_init(agent->loop, &agent->retry);
     (void)uv_signal_init(agent->loop, &agent->sigterm);
     (void)uv_signal_init(agent->loop, &agent->sigint);
@@ -427,28 +193,28 @@ static void open_handles(struct agent *agent)
     (void)uv_signal_start(&agent->sigterm, on_signal, SIGTERM);
     (void)uv_signal_start(&agent->sigint, on_signal, SIGINT);
     (void)uv_signal_start(&agent->sighup, on_reload, SIGHUP);
-    hold_reload(SIG_UNBLOCK);
     (void)signal(SIGPIPE, SIG_IGN);
 }
 
-/* Takes everything down with it, and itself down with who started it. */
+/* --ephemeral: gets SIGTERM when the parent process ends. */
 static enum hd_status tie_to_parent(pid_t parent)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
-        return hd_err(HD_ABORTED, "the process that started this one is gone");
+        return hd_err(HD_ABORTED, "the parent process has ended");
     return HD_OK;
 }
 
 enum hd_status agent_open(struct agent *agent)
 {
+    const struct hd_processor *cpu = &agent->health.cpu;
     const pid_t parent = getppid();
     enum hd_status st;
 
-    hold_reload(SIG_BLOCK);
+    (void)signal(SIGHUP, SIG_IGN); /* until open_handles: the GPUs are being checked anyway */
     agent->loop = uv_default_loop();
     st = agent->options.ephemeral ? tie_to_parent(parent) : HD_OK;
     if (!st)
-        st = agent_devices_parse(agent->options.devices, &agent->offer.wish);
+        st = hd_device_wish_parse(agent->options.devices, &agent->health.wish);
     if (!st)
         st = find_programs(agent);
     if (!st)
@@ -457,11 +223,15 @@ enum hd_status agent_open(struct agent *agent)
         st = agent_identity_open(agent->options.state_dir, agent->options.node_name,
                                  &agent->identity);
     if (!st) {
-        worker_path(agent, agent->offer.worker, sizeof agent->offer.worker);
-        st = offer_open(agent);
+        worker_path(agent, agent->health.worker, sizeof agent->health.worker);
+        st = hd_health_open(&agent->health, agent->identity.state_dir, agent->identity.boot_id);
     }
     if (st)
         return st;
+    agent->identity.devices = &agent->health.devices;
+    agent->identity.spans = cpu->gloo;
+    (void)snprintf(agent->identity.compute, sizeof agent->identity.compute, "%s%s%s", cpu->isa,
+                   cpu->library[0] ? " and " : "", cpu->library);
     agent->locals.loop = agent->loop;
     agent->locals.tied = agent->options.ephemeral;
     agent->locals.data_address = agent->identity.data_address;
@@ -474,8 +244,6 @@ enum hd_status agent_open(struct agent *agent)
     (void)snprintf(agent->locals.node, sizeof agent->locals.node, "%s", agent->identity.node_name);
     open_handles(agent);
     st = locals_open(&agent->locals);
-    if (!st)
-        offer_attempts_known(agent);
     return st ? st : open_client(agent);
 }
 
@@ -490,7 +258,7 @@ enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
     struct hd_text text = {0};
     char worker[PATH_MAX + 16];
     enum hd_status st =
-        doctor ? find_self(agent) : hd_err(HD_NO_MEMORY, "no memory to look around");
+        doctor ? find_self(agent) : hd_err(HD_NO_MEMORY, "no memory for the findings");
 
     if (!st) {
         worker_path(agent, worker, sizeof worker);
@@ -499,9 +267,9 @@ enum hd_status agent_doctor(struct agent *agent, int *ret_exit_code)
         doctor_print(doctor, agent->options.json, &text);
         *ret_exit_code = doctor->problems ? EXIT_FAILURE : EXIT_SUCCESS;
         if (text.failed)
-            st = hd_err(HD_NO_MEMORY, "no memory for what was found");
+            st = hd_err(HD_NO_MEMORY, "no memory for the findings");
         else if (fputs(text.data, stdout) < 0 || fflush(stdout) < 0)
-            st = hd_err(HD_IO, "cannot write what was found: %s", strerror(errno));
+            st = hd_err(HD_IO, "cannot write the findings: %s", strerror(errno));
     }
     hd_text_free(&text);
     free(doctor);
@@ -515,9 +283,9 @@ int agent_run(struct agent *agent)
     stream_open(agent);
     hd_notify_ready();
     (void)uv_run(agent->loop, UV_RUN_DEFAULT);
-    agent_forget_desired(agent);
+    desired_forget(agent);
     deletion_free_all(agent);
-    offer_close(agent);
+    hd_health_close(&agent->health);
     (void)uv_loop_close(agent->loop);
     agent_identity_close(&agent->identity);
     return agent->exit_code;

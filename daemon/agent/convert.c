@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "daemon/agent/agent.h"
+#include "proto/step.h"
 
 #ifndef HD_BUILD
 #define HD_BUILD "unknown"
@@ -18,8 +19,8 @@
 
 enum { MANIFEST_BYTES_MAX = 64 << 20, CHECKPOINTS_MAX = 4096 };
 
-/* What is not UTF-8 would make the whole message unreadable to the peer. */
-static char *mend(char *text)
+/* In place: bytes that are not UTF-8 become '?'. The peer could not read the message otherwise. */
+static char *make_utf8(char *text)
 {
     const size_t n = strlen(text);
 
@@ -45,7 +46,7 @@ static Heddle__V1__Event *new_event(struct hd_arena *arena, const char *node,
     event->attempt = (int32_t)report->attempt;
     event->node = (char *)node;
     event->rank = (int32_t)report->rank;
-    event->message = mend(message);
+    event->message = make_utf8(message);
     return event;
 }
 
@@ -73,18 +74,10 @@ static Heddle__V1__StepReport *new_step(struct hd_arena *arena, const struct hd_
         return NULL;
     heddle__v1__step_report__init(step);
     step->step = report->step.step;
-    step->loss = report->step.loss;
-    step->grad_norm = report->step.grad_norm;
-    step->lr = report->step.lr;
-    step->tokens = report->step.tokens;
-    step->tokens_per_s = report->step.tokens_per_s;
-    step->step_ms = report->step.step_ms;
-    step->mfu = report->step.mfu;
     step->time_unix_ms = report->wall_ms;
-    step->router_balance = report->step.router_balance;
-    step->router_z = report->step.router_z;
-    step->router_dropped = report->step.router_dropped;
-    return fill_loads(arena, report, step) ? step : NULL;
+    return hd_step_to_message(&report->step.metrics, arena, step) && fill_loads(arena, report, step)
+               ? step
+               : NULL;
 }
 
 static Heddle__V1__ValidationReport *new_validation(struct hd_arena *arena,
@@ -112,8 +105,8 @@ static Heddle__V1__CheckpointInfo *new_checkpoint(struct hd_arena *arena,
     heddle__v1__checkpoint_info__init(info);
     info->attempt = (int32_t)report->attempt;
     info->step = report->checkpoint.step;
-    info->path = mend(report->checkpoint.path);
-    info->manifest_hash = mend(report->checkpoint.manifest_hash);
+    info->path = make_utf8(report->checkpoint.path);
+    info->manifest_hash = make_utf8(report->checkpoint.manifest_hash);
     info->time_unix_ms = report->wall_ms;
     info->size_bytes = report->checkpoint.bytes;
     return info;
@@ -128,7 +121,7 @@ static Heddle__V1__RankExit *new_exit(struct hd_arena *arena, struct hd_link_rep
     heddle__v1__rank_exit__init(rank_exit);
     rank_exit->exit_code = (int32_t)report->exit.code;
     rank_exit->signal = (int32_t)report->exit.signal;
-    rank_exit->message = mend(report->exit.message);
+    rank_exit->message = make_utf8(report->exit.message);
     rank_exit->time_unix_ms = report->wall_ms;
     return rank_exit;
 }
@@ -184,7 +177,7 @@ Heddle__V1__Report *convert_report(struct hd_arena *arena, const char *node,
         r->event = new_event(arena, node, report, "reports_left_out",
                              hd_arena_printf(arena,
                                              "%" PRId64 " step reports up to step %" PRId64
-                                             " were left out: nobody fetched them",
+                                             " were dropped: the spool was full",
                                              report->gap.count, report->gap.last_step));
         break;
     }
@@ -216,9 +209,9 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const char *node,
     e->cause = end_cause(end->end.cause);
     e->rank = (int32_t)end->end.first_rank;
     e->node = end->end.cause == HD_LINK_CAUSE_COMPLETED ? (char *)"" : (char *)node;
-    e->message = mend(end->end.message);
+    e->message = make_utf8(end->end.message);
     if (end->end.operation[0])
-        e->message = hd_arena_printf(arena, "%s: %s", mend(end->end.operation), e->message);
+        e->message = hd_arena_printf(arena, "%s: %s", make_utf8(end->end.operation), e->message);
     e->exit_code = (int32_t)end->end.code;
     e->signal = (int32_t)end->end.signal;
     e->bad_input = end->end.bad_input != 0;
@@ -256,9 +249,9 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
     hello->node_name = (char *)identity->node_name;
     hello->data_address = (char *)identity->data_address;
     hello->compute = (char *)identity->compute;
-    hello->devices = hd_arena_array(arena, (size_t)identity->devices.count, sizeof device);
-    for (int i = 0; hello->devices && i < identity->devices.count; i++) {
-        const struct agent_one_device *d = &identity->devices.list[i];
+    hello->devices = hd_arena_array(arena, (size_t)identity->devices->count, sizeof device);
+    for (int i = 0; hello->devices && i < identity->devices->count; i++) {
+        const struct hd_device *d = &identity->devices->list[i];
 
         device = hd_arena_alloc(arena, sizeof *device);
         if (!device)
@@ -272,9 +265,9 @@ Heddle__V1__Hello *convert_hello(struct hd_arena *arena, const struct agent_iden
         device->problem = hd_arena_strdup(arena, d->problem);
         if (!device->problem)
             return NULL;
-        (void)mend(device->problem);
+        (void)make_utf8(device->problem);
         device->memory_bytes = d->memory_bytes;
-        device->threads = d->cuda ? 0 : d->threads;
+        device->threads = d->threads;
         add_precisions(arena, d->bf16, device);
         hello->devices[hello->n_devices++] = device;
     }

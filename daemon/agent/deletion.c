@@ -35,7 +35,7 @@ static enum hd_status check_manifest(const char *path, const char *hash)
     return st == HD_NOT_FOUND ? HD_OK : st;
 }
 
-/* Only what is named like a checkpoint, by a path without detours. */
+/* Only a path without "." and ".." whose last part is a checkpoint's name. */
 static enum hd_status check_path(const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -56,7 +56,7 @@ enum hd_status deletion_remove(const char *path, const char *hash)
     if (st)
         return st;
     (void)snprintf(aside, sizeof aside, "%s.removed", path);
-    st = hd_file_remove_tree(aside); /* of an earlier try */
+    st = hd_file_remove_tree(aside); /* left by an earlier try */
     if (!st && rename(path, aside) < 0 && errno != ENOENT)
         st = hd_err(HD_IO, "cannot move %s aside: %s", path, strerror(errno));
     return st ? st : hd_file_remove_tree(aside);
@@ -154,7 +154,7 @@ void deletion_take(struct agent *agent, const Heddle__V1__DesiredState *desired)
         if (!d)
             d = add(agent, desired->deletions[i]);
         if (!d)
-            continue; /* it will be asked for again */
+            continue; /* the controller sends it again */
         d->wanted = true;
         begin(d);
     }

@@ -1,5 +1,6 @@
 #include "daemon/agent/doctor.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -15,12 +16,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "daemon/agent/address.h"
-#include "daemon/agent/ask.h"
-#include "daemon/agent/device.h"
-#include "daemon/agent/devices.h"
+#include "daemon/devices/ask.h"
+#include "daemon/devices/devices.h"
 #include "rpc/address.h"
 #include "rpc/find.h"
 
+enum { PCI_VENDOR_NVIDIA = 0x10de, PCI_CLASS_DISPLAY = 0x03 };
 enum { FILES_NEEDED = 512, PROBE_BYTES = 64 << 20, SMALL_FILE_MAX = 4096, CONNECT_MS = 5000 };
 #define NCCL_SHM_BYTES (INT64_C(256) << 20) /* what a few GPUs' communicators take of /dev/shm */
 
@@ -28,11 +29,7 @@ static const char *const level_names[] = {"ok", "note", "problem"};
 
 struct doctor *doctor_new(void)
 {
-    struct doctor *doctor = calloc(1, sizeof *doctor);
-
-    if (doctor)
-        hd_gpu_list_init(&doctor->gpus);
-    return doctor;
+    return calloc(1, sizeof(struct doctor));
 }
 
 void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area, const char *hint,
@@ -57,21 +54,115 @@ void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area
 
 static void look_at_programs(struct doctor *doctor, const struct doctor_options *options)
 {
-    struct agent_device device;
+    struct hd_processor cpu;
 
     if (access(options->supervisor, X_OK) < 0)
         doctor_add(doctor, DOCTOR_PROBLEM, "programs", "install it beside heddled", "%s: %s",
                    options->supervisor, strerror(errno));
-    if (agent_device_ask(options->worker, agent_devices_cores(), &device))
+    if (hd_ask_processor(options->worker, hd_devices_cores(), &cpu))
         doctor_add(doctor, DOCTOR_PROBLEM, "programs",
                    "install it beside heddled, of the same build, or name it with --worker", "%s",
                    hd_err_message());
     else
         doctor_add(doctor, DOCTOR_OK, "cpu", "", "%d usable cores, %s, %s, bf16 %s; %s",
-                   agent_devices_cores(), device.isa, device.library,
-                   device.bf16 ? "native" : "slower than fp32",
-                   device.gloo ? "ranks may work with those of other nodes (gloo)"
-                               : "built without gloo: jobs stay on this node");
+                   hd_devices_cores(), cpu.isa, cpu.library,
+                   cpu.bf16 ? "native" : "slower than fp32",
+                   cpu.gloo ? "ranks may work with those of other nodes (gloo)"
+                            : "built without gloo: jobs stay on this node");
+}
+
+/* ---- GPUs ---- */
+
+/* A number in hexadecimal; -1: the file cannot be read. */
+static long read_number(const char *devices, const char *device, const char *name)
+{
+    struct hd_text path = {0}, text = {0};
+    long number = -1;
+
+    hd_text_add(&path, "%s/%s/%s", devices, device, name);
+    if (!path.failed && !hd_file_read(path.data, SMALL_FILE_MAX, &text))
+        number = strtol(text.data, NULL, 16);
+    hd_text_free(&text);
+    hd_text_free(&path);
+    return number;
+}
+
+int doctor_count_on_bus(const char *devices)
+{
+    DIR *dir = opendir(devices);
+    const struct dirent *entry;
+    int count = 0;
+
+    while (dir && (entry = readdir(dir)))
+        count += entry->d_name[0] != '.' &&
+                 read_number(devices, entry->d_name, "vendor") == PCI_VENDOR_NVIDIA &&
+                 read_number(devices, entry->d_name, "class") >> 16 == PCI_CLASS_DISPLAY;
+    if (dir)
+        (void)closedir(dir);
+    return count;
+}
+
+static void look_at_gpu(struct doctor *doctor, int index)
+{
+    const struct hd_gpu *gpu = &doctor->gpus.gpus[index];
+    char area[16], memory[32];
+
+    (void)snprintf(area, sizeof area, "gpu %d", index);
+    hd_text_format_bytes(gpu->memory_bytes, memory);
+    doctor_add(doctor, DOCTOR_OK, area, "", "%s, %s, %s, %s", gpu->name, gpu->uuid, gpu->bus,
+               memory);
+    if (gpu->problem[0])
+        doctor_add(doctor, DOCTOR_PROBLEM, area, "jobs get other GPUs until it works", "%s",
+                   gpu->problem);
+    if (gpu->fault[0])
+        doctor_add(doctor, DOCTOR_PROBLEM, area,
+                   "a heddled that was running then gives it no jobs; after the repair send SIGHUP "
+                   "to heddled",
+                   "the kernel's log has %s", gpu->fault);
+}
+
+void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus)
+{
+    const struct hd_gpu_list *gpus = &doctor->gpus;
+
+    if (gpus->problem[0] && on_the_bus)
+        doctor_add(doctor, DOCTOR_PROBLEM, "gpus",
+                   "install NVIDIA's driver and Heddle's lib/libheddle_cuda.so, pass the GPUs into "
+                   "this container (docker --gpus all); a driver that hangs needs a reboot",
+                   "of %d NVIDIA GPUs on the PCI bus none can be used: %s", on_the_bus,
+                   gpus->problem);
+    else if (gpus->problem[0])
+        doctor_add(doctor, DOCTOR_NOTE, "gpus", "", "none on the PCI bus; the CPU is used (%s)",
+                   gpus->problem);
+    else
+        doctor_add(doctor, gpus->count < on_the_bus ? DOCTOR_NOTE : DOCTOR_OK, "gpus",
+                   gpus->count < on_the_bus
+                       ? "if there should be more: see nvidia-smi and dmesg; is "
+                         "CUDA_VISIBLE_DEVICES set?"
+                       : "",
+                   "CUDA lists %d; on the PCI bus are %d", (int)gpus->count, on_the_bus);
+    if (gpus->log_problem[0])
+        doctor_add(doctor, DOCTOR_NOTE, "xid", "run heddled with CAP_SYSLOG",
+                   "a GPU with a fatal error is not withdrawn: %s", gpus->log_problem);
+    for (int i = 0; i < gpus->count; i++)
+        look_at_gpu(doctor, i);
+}
+
+/* A driver that hangs is this function's finding, too. */
+static void ask_gpus(const char *worker, struct hd_gpu_list *ret_gpus)
+{
+    struct hd_worker_run ask = {.pid = 0};
+    enum hd_status st = hd_ask_gpus_begin(&ask, worker);
+
+    if (!st)
+        st = hd_ask_wait(&ask);
+    if (!st)
+        st = hd_ask_gpus_read(&ask, ret_gpus);
+    if (st) {
+        ret_gpus->count = 0;
+        (void)snprintf(ret_gpus->problem, sizeof ret_gpus->problem, "%s", hd_err_message());
+    }
+    hd_ask_end(&ask);
 }
 
 /* ---- the system ---- */
@@ -151,7 +242,7 @@ static void look_at_limits(struct doctor *doctor)
 
 /* ---- places and doors ---- */
 
-/* A folder that is not there yet will be made: what counts is the nearest one that is there. */
+/* heddled makes a folder that does not exist: its nearest existing parent is checked. */
 static void look_at_folder(struct doctor *doctor, const char *area, const char *given, bool needed)
 {
     char path[PATH_MAX];
@@ -199,7 +290,7 @@ static enum hd_status try_to_connect(const char *text)
     if (fd >= 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* of connect, too */
     if (fd < 0 || connect(fd, (struct sockaddr *)&peer, size) < 0)
-        st = hd_err(HD_UNAVAILABLE, "nobody answers at %s: %s", text, strerror(errno));
+        st = hd_err(HD_UNAVAILABLE, "cannot connect to %s: %s", text, strerror(errno));
     if (fd >= 0)
         (void)close(fd);
     return st;
@@ -239,13 +330,8 @@ static void look_at_data_address(struct doctor *doctor, const char *given)
 void doctor_look(struct doctor *doctor, const struct doctor_options *options)
 {
     look_at_programs(doctor, options);
-    if (agent_gpus_ask(options->worker, AGENT_ASK_MS, &doctor->gpus)) {
-        hd_gpu_list_init(&doctor->gpus);
-        doctor_add(doctor, DOCTOR_PROBLEM, "gpus", "a driver that hangs needs a reboot; see dmesg",
-                   "%s", hd_err_message());
-    } else {
-        doctor_look_at_gpus(doctor, doctor_count_on_bus(DOCTOR_BUS));
-    }
+    ask_gpus(options->worker, &doctor->gpus);
+    doctor_look_at_gpus(doctor, doctor_count_on_bus("/sys/bus/pci/devices"));
     look_at_memory(doctor);
     look_at_huge_pages(doctor);
     look_at_shm(doctor);

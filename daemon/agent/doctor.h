@@ -1,10 +1,10 @@
-/* doctor: heddled --doctor looks at what a node needs, says what it finds and what is wrong.
+/* doctor: heddled --doctor checks what a node needs and prints what is wrong and what helps.
  *
  * It changes nothing, claims no state directory and may run beside a heddled. A finding is `ok`, a
- * `note` (something is not there that some would want, or is slower than it could be) or a
+ * `note` (something optional is missing, or slower than it could be) or a
  * `problem`, which has a hint what to do about it.
  *
- * Used by: agent.   Uses: base, rpc, daemon/gpu.   Threads: one.
+ * Used by: agent.   Uses: base, rpc, daemon/devices.   Threads: one.
  */
 #ifndef HD_DAEMON_AGENT_DOCTOR_H
 #define HD_DAEMON_AGENT_DOCTOR_H
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #include "base/text.h"
-#include "daemon/gpu/gpu.h"
+#include "daemon/devices/gpu.h"
 
 enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_PROBLEM };
 
@@ -36,19 +36,15 @@ struct doctor_options {
     const char *controller, *state_dir, *data_address, *jobs_dir; /* NULL: not given */
 };
 
-/* ---- doctor.c ---- */
-
 struct doctor *doctor_new(void); /* NULL: no memory. free() it */
 void doctor_look(struct doctor *doctor, const struct doctor_options *options);
 void doctor_add(struct doctor *doctor, enum doctor_level level, const char *area, const char *hint,
                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void doctor_print(const struct doctor *doctor, bool json, struct hd_text *ret_text);
 
-/* ---- doctor_gpu.c: from the list, and how many NVIDIA GPUs are on the PCI bus ---- */
-
+/* Adds the findings about doctor->gpus, of which `on_the_bus` are on the PCI bus. */
 void doctor_look_at_gpus(struct doctor *doctor, int on_the_bus);
-/* `devices`: /sys/bus/pci/devices. -1: it cannot be read. */
-#define DOCTOR_BUS "/sys/bus/pci/devices"
+/* NVIDIA's GPUs in a folder that is like /sys/bus/pci/devices; 0 as well if it is not there. */
 int doctor_count_on_bus(const char *devices);
 
 #endif

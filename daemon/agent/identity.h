@@ -1,12 +1,12 @@
-/* identity: who a node is, and what it owns.
+/* identity: the name, UUIDs and state directory of this heddled.
  *
- *     STATE_DIR/lock          one heddled at a time
- *     STATE_DIR/node-uuid     made once
- *     STATE_DIR/cluster       whose attempts are on record here
- *     STATE_DIR/devices       known.h
+ *     STATE_DIR/lock          held while a heddled uses the directory
+ *     STATE_DIR/node-uuid     made at the first start, never changed
+ *     STATE_DIR/cluster       id of the cluster that the records belong to
+ *     STATE_DIR/devices       devices/numbers.h
  *     STATE_DIR/attempts/     local.h
  *
- * Used by: agent.   Uses: base, daemon/attempt.   Threads: immutable once opened.
+ * Used by: agent.   Uses: base, daemon/attempt, daemon/devices.   Threads: immutable once opened.
  */
 #ifndef HD_DAEMON_AGENT_IDENTITY_H
 #define HD_DAEMON_AGENT_IDENTITY_H
@@ -17,8 +17,8 @@
 
 #include "base/status.h"
 #include "daemon/agent/address.h"
-#include "daemon/agent/devices.h"
 #include "daemon/attempt/attempt.h"
+#include "daemon/devices/devices.h"
 
 enum { AGENT_UUID_MAX = 40, AGENT_NAME_MAX = 64 };
 
@@ -28,10 +28,10 @@ struct agent_identity {
     char node_uuid[AGENT_UUID_MAX], boot_id[HD_ATTEMPT_BOOT_MAX], instance_id[AGENT_UUID_MAX];
     int lock_fd;
 
-    struct agent_devices devices; /* set by the agent, once they were asked */
-    bool spans;                   /* likewise: ranks can work with those of other nodes */
-    char compute[72];             /* likewise: instruction set and library */
-    /* likewise: where those reach them; "": nowhere */
+    const struct hd_devices *devices; /* set by the agent: what the node offers */
+    bool spans;                       /* likewise: ranks can work with ranks of other nodes */
+    char compute[72];                 /* likewise: instruction set and library */
+    /* likewise: the address for ranks of other nodes; "": there is none */
     char data_address[AGENT_ADDRESS_MAX];
 };
 
@@ -40,7 +40,7 @@ enum hd_status agent_identity_open(const char *state_dir, const char *node_name,
                                    struct agent_identity *ret_identity);
 void agent_identity_close(struct agent_identity *identity);
 
-/* The cluster that the state directory belongs to; "" when none yet. */
+/* The cluster that the state directory belongs to; "" if it belongs to none yet. */
 enum hd_status agent_identity_read_cluster(const struct agent_identity *identity,
                                            char ret_cluster[AGENT_NAME_MAX]);
 enum hd_status agent_identity_write_cluster(const struct agent_identity *identity,

@@ -1,12 +1,12 @@
 /* local: the attempts on record on this node, each with its supervisor.
  *
- *     STATE_DIR/attempts/JOB-K       that the attempt is here, and where its directories are
+ *     STATE_DIR/attempts/JOB-K       one attempt: its directories
  *
  * The record is written before anything is started and removed when the controller has dropped the
- * attempt. A new heddled finds the records, connects to the supervisors that live and concludes
- * for those that do not (attempt/attempt.h).
+ * attempt. A new heddled finds the records, connects to the supervisors that live, and derives the
+ * end of an attempt whose supervisor is dead (hd_attempt_conclude).
  *
- *   PLANNED --local_launch--> ALIVE --its `end` is there, or concluded (look_after)--> ENDED
+ *   PLANNED --local_launch--> ALIVE --`end` was written or derived (locals_look_after)--> ENDED
  *
  * Used by: agent.   Uses: base, link, daemon/attempt, libuv.   Threads: the loop's.
  */
@@ -25,28 +25,25 @@
 
 enum local_state { LOCAL_PLANNED, LOCAL_ALIVE, LOCAL_ENDED };
 
-/* A rank's share of a rendezvous that was not answered yet. */
+/* A rank's value for a round of the rendezvous that the controller has not answered yet. */
 struct local_put {
     int64_t rank, round; /* round -1: none */
     size_t value_bytes;
     uint8_t value[HD_LINK_VALUE_MAX];
 };
 
-struct local {
-    struct local *next;
+struct agent_attempt {
+    struct agent_attempt *next;
     struct locals *all;
     int64_t job, attempt;
     char *attempt_dir, *checkpoint_dir, *run_dir;
     enum local_state state;
-    enum hd_attempt_state share; /* as its supervisor says */
+    enum hd_share_state share; /* as its supervisor has sent it */
     bool stop_wanted, kill_wanted;
     struct hd_link_report end; /* with ENDED */
     struct agent_outbox *outbox;
-    bool end_told;    /* ENDED and every report acknowledged: may be shown as ended */
-    bool inherited;   /* an earlier heddled has put it on record */
-    bool on_gpus;     /* or may be, where it is inherited */
-    bool weighed;     /* whether its end says that a GPU may be broken (offer.c) */
-    int64_t question; /* about GPUs, that must be answered before it is shown as ended; 0: none */
+    bool end_told; /* ENDED and every report acknowledged: may be shown as ended */
+    int64_t check; /* of the GPUs, that must be over before the end is told (hd_health); 0: none */
 
     uv_process_t *child; /* the supervisor, if this heddled started it and it lives */
     uv_poll_t *poll;     /* of fd */
@@ -60,28 +57,33 @@ struct local {
 struct locals {
     uv_loop_t *loop;
     char state_dir[PATH_MAX], supervisor[PATH_MAX], node[64];
-    char worker[PATH_MAX];    /* "": the one beside the supervisor */
+    char worker[PATH_MAX];    /* "": the one in the supervisor's folder */
     bool tied;                /* supervisors end with this process */
-    const char *data_address; /* where other nodes reach this one's ranks; "": nowhere */
-    struct local *first;
-    /* What happened to one: state, share, spool or end; and a rank's value for its peers. */
-    void (*on_change)(void *user, struct local *local);
-    void (*on_put)(void *user, struct local *local, const struct local_put *put);
+    const char *data_address; /* for ranks of other nodes; "": there is none */
+    struct agent_attempt *first;
+    /* on_change: an attempt's state, share, spool or end has changed; on_put: a rank has sent a
+     * value for its peers. */
+    void (*on_change)(void *user, struct agent_attempt *local);
+    void (*on_put)(void *user, struct agent_attempt *local, const struct local_put *put);
     void *user;
     uint8_t received[HD_FRAME_BYTES_MAX];
 };
 
+/* ---- record.c: what is on disk, and the list ---- */
+
 /* Reads the records. The state directory exists. */
 enum hd_status locals_open(struct locals *locals);
-/* Leaves the supervisors alone. The loop must run once more for the handles. */
-void locals_close(struct locals *locals);
-
-struct local *locals_find(const struct locals *locals, int64_t job, int64_t attempt);
+struct agent_attempt *locals_find(const struct locals *locals, int64_t job, int64_t attempt);
 
 /* Puts an attempt on record, PLANNED. */
 enum hd_status locals_add(struct locals *locals, int64_t job, int64_t attempt,
                           const char *attempt_dir, const char *checkpoint_dir,
-                          struct local **ret_local);
+                          struct agent_attempt **ret_local);
+/* Removes the record, and the attempt from the list; it is still to be freed. */
+void local_unrecord(struct agent_attempt *local);
+void local_free(struct agent_attempt *local);
+
+/* ---- local.c: an attempt that runs ---- */
 
 /* Which ranks of an attempt are this node's. */
 struct local_ranks {
@@ -92,21 +94,23 @@ struct local_ranks {
 };
 
 /* Writes the job file and starts the supervisor. A failure ends the attempt as launch_failed with
- * the story: it is not the caller's any more. */
-void local_launch(struct local *local, const char *job_text, size_t job_bytes,
+ * the message; the caller has nothing to do. */
+void local_launch(struct agent_attempt *local, const char *job_text, size_t job_bytes,
                   const struct local_ranks *ranks);
-void local_fail_launch(struct local *local, bool bad_input, const char *message);
+void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message);
 
-void local_stop(struct local *local); /* checkpoint, then end */
-void local_kill(struct local *local);
-void local_values(struct local *local, int64_t rank, int64_t round, const void *value,
+void local_stop(struct agent_attempt *local); /* checkpoint, then end */
+void local_kill(struct agent_attempt *local);
+void local_values(struct agent_attempt *local, int64_t rank, int64_t round, const void *value,
                   size_t value_bytes);
-/* Removes the record; its files stay. A planned one turns out to be ALIVE if a supervisor has come
- * up meanwhile; then it stays. */
-void local_forget(struct local *local);
+/* Removes the record; its files stay. If a supervisor has started meanwhile, a PLANNED attempt
+ * becomes ALIVE instead and stays. */
+void local_forget(struct agent_attempt *local);
 
-/* Called a few times a second: connects, notices ends, concludes for the dead. */
+/* Called a few times a second: connects to supervisors, notices and derives ends. */
 void locals_look_after(struct locals *locals);
 bool locals_any_alive(const struct locals *locals);
+/* Frees the list and leaves the supervisors alone. The loop must run once more for the handles. */
+void locals_close(struct locals *locals);
 
 #endif

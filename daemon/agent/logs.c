@@ -1,5 +1,5 @@
-/* Pieces of ranks' logs, on request, on a stream of their own: however much is asked for, the other
- * stream does not wait. A request for bytes that are not there yet waits here, not in the file. */
+/* Pieces of ranks' logs, on request, on a stream of their own, so that they never delay the other
+ * stream. A request for bytes that are not written yet waits in memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,7 +34,7 @@ static enum hd_status answer(struct agent *agent, uint64_t request, int64_t offs
     return hd_rpc_call_write(agent->logs, &chunk.base);
 }
 
-/* Reads what there is from the wanted place on. *ret_offset is where it begins. */
+/* Reads from the wanted offset on. *ret_offset: where the bytes begin. */
 static enum hd_status read_piece(const struct agent_log_request *r, uint8_t *ret_bytes,
                                  size_t *ret_count, int64_t *ret_offset)
 {
@@ -63,7 +63,7 @@ static enum hd_status read_piece(const struct agent_log_request *r, uint8_t *ret
     return st;
 }
 
-/* Whether the request is done with: answered, or the stream is gone. */
+/* Whether the request is over: it was answered, or the stream has ended. */
 static bool try_request(struct agent *agent, const struct agent_log_request *r, int64_t now_ms)
 {
     int64_t offset;
@@ -74,7 +74,7 @@ static bool try_request(struct agent *agent, const struct agent_log_request *r, 
         return false;
     st = answer(agent, r->request, offset, agent->log_bytes, st ? 0 : count,
                 st ? hd_err_message() : "");
-    return st != HD_LIMIT; /* then the peer is slow: later */
+    return st != HD_LIMIT; /* the controller is slow: later */
 }
 
 static void on_request(struct hd_rpc_call *call, const ProtobufCMessage *message)

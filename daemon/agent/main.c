@@ -16,35 +16,37 @@ static const char usage[] =
     "\n"
     "  --controller ADDR   unix:PATH or HOST:PORT (default: $HEDDLE_CONTROLLER, then the user's\n"
     "                      and the system's socket)\n"
-    "  --state-dir DIR     what this node must remember; one heddled at a time uses it\n"
+    "  --state-dir DIR     folder of this node's records; one heddled at a time uses it\n"
     "  --node-name NAME    unique in the cluster (default: the host's name)\n"
-    "  --devices WHAT      auto (default): the GPUs that can be used, and without any a device\n"
-    "                      of all usable cores; cpu:N[:T]: N devices of T threads (default:\n"
-    "                      usable cores / N); cuda: all GPUs; cuda:0,2 or cuda:GPU-UUID: these;\n"
+    "  --devices WHAT      auto (default): all GPUs, or one device of all usable cores if no\n"
+    "                      GPU works; cpu:N[:T]: N devices of T threads (default: usable cores\n"
+    "                      / N); cuda: all GPUs; cuda:0,2 or cuda:GPU-UUID: these GPUs;\n"
     "                      several with + between, such as cuda:0+cpu:2:4\n"
-    "  --data-address ADDR where ranks of other nodes reach those of this one: a numeric address\n"
+    "  --data-address ADDR this node's address for ranks of other nodes: a numeric address\n"
     "                      of this machine (default: the one from which it reaches the\n"
     "                      controller; loopback, for daemons of one machine, if that is local)\n"
     "  --ephemeral         end all ranks when heddled ends, and heddled when its parent ends;\n"
     "                      without it, ranks go on and a new heddled finds them\n"
     "  --token-file FILE   the cluster's token, for a controller at HOST:PORT\n"
-    "  --tls-ca FILE       PEM, who signed the controller's certificate (needed beyond loopback)\n"
+    "  --tls-ca FILE       PEM: the CA of the controller's certificate (needed beyond loopback)\n"
     "  --tls-cert FILE, --tls-key FILE\n"
     "                      this node's own certificate, if the controller asks for one\n"
     "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
-    "  --doctor [-o json]  instead of all this: look at what this node needs (programs, GPUs,\n"
-    "                      memory, and the options given here), say what is wrong and what helps;\n"
-    "                      ends with 0 when nothing is wrong, else with 1\n"
-    "  --jobs-dir DIR      with --doctor: the controller's, to be looked at from here\n"
+    "  --doctor [-o json]  check what this node needs (programs, GPUs, memory, the options\n"
+    "                      given here), print what is wrong and what helps, and end: with 0 if\n"
+    "                      nothing is wrong, else with 1\n"
+    "  --jobs-dir DIR      with --doctor: the controller's jobs directory, checked from here\n"
     "  --help, --version\n"
     "\n"
-    "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral.\n"
+    "Signals: SIGTERM and SIGINT leave ranks running, unless --ephemeral. SIGHUP checks the GPUs "
+    "at\n"
+    "once, and offers those again that an error in the kernel's log has withdrawn.\n"
     "Environment: HEDDLE_LOG=error|warn|info|debug.\n"
     "\n"
     "example: heddled --controller unix:/run/heddle/controller.sock \\\n"
     "             --state-dir /var/lib/heddle/node --devices cpu:2\n";
 
-enum option_key {
+enum heddled_option {
     OPT_CONTROLLER = 256,
     OPT_STATE_DIR,
     OPT_NODE_NAME,
@@ -140,7 +142,7 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
     while (!st && (key = getopt_long(argc, argv, "o:", longs, NULL)) != -1)
         st = take_option(key, optarg, ret_options);
     if (!st && optind != argc)
-        st = hd_err(HD_INVALID, "\"%s\" is one word too many; see heddled --help", argv[optind]);
+        st = hd_err(HD_INVALID, "unexpected argument \"%s\"; see heddled --help", argv[optind]);
     if (!st && !ret_options->doctor && (ret_options->jobs_dir || ret_options->json))
         st = hd_err(HD_INVALID, "--jobs-dir and -o belong to --doctor; see heddled --help");
     if (!st && !ret_options->doctor && ret_options->data_address)

@@ -1,7 +1,7 @@
 /* outbox: an attempt's reports on their way to the controller.
  *
- * Reads the spool, remembers what was sent and not acknowledged, and lets the spool go as
- * acknowledgements come. After a reconnect everything that is not acknowledged is read and sent
+ * Reads the spool, remembers what was sent and not acknowledged, and removes segments of the spool
+ * as acknowledgements come. After a reconnect everything that is not acknowledged is read and sent
  * again; the controller knows what it has by (job, attempt, rank, seq).
  *
  * Used by: agent.   Uses: daemon/attempt.   Threads: one owner.
@@ -23,8 +23,8 @@ enum hd_status agent_outbox_open(const char *run_dir, struct agent_outbox **ret_
 void agent_outbox_close(struct agent_outbox *outbox); /* NULL is fine */
 
 /* The next report to send; counts as sent from here on. HD_UNAVAILABLE: none now; HD_LIMIT: too
- * many wait for an acknowledgement; HD_CORRUPT: reports were lost (the story says where), ask
- * again. */
+ * many wait for an acknowledgement; HD_CORRUPT: reports were lost (the message says where); the
+ * next call goes on with the rest. */
 enum hd_status agent_outbox_next(struct agent_outbox *outbox, struct hd_link_report *ret_report);
 /* Takes the last one back: it could not be sent. */
 void agent_outbox_unsend(struct agent_outbox *outbox);

@@ -2,7 +2,7 @@
 
 #include <stdbool.h>
 
-static size_t find_wanted(const struct hd_wanted *wanted, size_t count, const struct hd_here *here)
+static size_t find_wanted(const struct hd_wished *wanted, size_t count, const struct hd_here *here)
 {
     for (size_t i = 0; i < count; i++)
         if (wanted[i].job == here->job && wanted[i].attempt == here->attempt)
@@ -10,7 +10,7 @@ static size_t find_wanted(const struct hd_wanted *wanted, size_t count, const st
     return SIZE_MAX;
 }
 
-static size_t find_here(const struct hd_here *here, size_t count, const struct hd_wanted *wanted)
+static size_t find_here(const struct hd_here *here, size_t count, const struct hd_wished *wanted)
 {
     for (size_t i = 0; i < count; i++)
         if (here[i].job == wanted->job && here[i].attempt == wanted->attempt)
@@ -23,12 +23,12 @@ static bool has_process(enum hd_here_state state)
     return state == HD_HERE_ALIVE || state == HD_HERE_STOPPING || state == HD_HERE_DYING;
 }
 
-/* What is done to something that is here; false: nothing. `wish` NULL: it is not listed. */
+/* What is done to an attempt on record; false: nothing. `wish` NULL: it is not listed. */
 static bool deed_for_here(enum hd_here_state state, const enum hd_wish *wish,
                           enum hd_deed *ret_deed)
 {
     if (wish && *wish == HD_WISH_RUNNING)
-        return false; /* a launch, if any, is decided with all that is here in view */
+        return false; /* launches are decided after the whole set was looked at */
     switch (state) {
     case HD_HERE_PLANNED:
         *ret_deed = HD_DEED_FORGET;
@@ -48,7 +48,7 @@ static bool deed_for_here(enum hd_here_state state, const enum hd_wish *wish,
     return false;
 }
 
-size_t hd_reconcile(const struct hd_wanted *wanted, size_t wanted_count, const struct hd_here *here,
+size_t hd_reconcile(const struct hd_wished *wanted, size_t wanted_count, const struct hd_here *here,
                     size_t here_count, struct hd_action *ret_actions)
 {
     bool must_go_first = false;

@@ -10,8 +10,8 @@
  *   stopped         -         forget    kill    kill       -       -
  *   not listed      -         forget    kill    kill       -       forget
  *
- *   *  only when nothing that is not listed is still alive: it may hold the devices. (Of what is
- *      listed the controller knows that it holds some.)
+ *   *  only when nothing that is not listed is still alive: it may hold the devices. (The
+ * controller knows which devices a listed attempt holds.)
  *
  * Rules
  *  1. An attempt is launched at most once: nothing that was ever alive is launched again.
@@ -28,7 +28,7 @@
 
 enum hd_wish { HD_WISH_RUNNING, HD_WISH_STOPPING, HD_WISH_STOPPED };
 
-struct hd_wanted {
+struct hd_wished {
     int64_t job, attempt;
     enum hd_wish wish;
 };
@@ -56,7 +56,7 @@ struct hd_action {
 
 /* Compares the sets, each without repetitions, in any order. ret_actions has room for
  * wanted_count + here_count; returns how many there are. Kills and stops come before launches. */
-size_t hd_reconcile(const struct hd_wanted *wanted, size_t wanted_count, const struct hd_here *here,
+size_t hd_reconcile(const struct hd_wished *wanted, size_t wanted_count, const struct hd_here *here,
                     size_t here_count, struct hd_action *ret_actions);
 
 #endif

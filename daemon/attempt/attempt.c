@@ -42,7 +42,7 @@ enum hd_status hd_attempt_boot_id(char ret_boot_id[HD_ATTEMPT_BOOT_MAX])
     return st;
 }
 
-/* Fields of /proc/PID/stat behind the name, which may itself hold blanks and brackets. */
+/* Fields of /proc/PID/stat after the name, which may itself contain blanks and brackets. */
 struct stat_fields {
     char state;
     pid_t parent, session;
@@ -264,7 +264,7 @@ static enum hd_status first_failed_exit(const char *run_dir, struct hd_link_repo
     return st;
 }
 
-/* What is known without a supervisor. `process`: NULL when it left no record of itself. */
+/* The end as far as the records tell it. `process`: NULL if the supervisor left no record. */
 static void decide_end(const char *run_dir, const struct hd_attempt_process *process,
                        struct hd_link_end *ret_end)
 {

@@ -1,4 +1,4 @@
-/* attempt: what an attempt leaves on a node, so that anybody who comes later knows how it went.
+/* attempt: the files that an attempt leaves on a node, from which its end is known later.
  *
  *     JOBS/7/attempt-2/                      of the attempt, on all its nodes
  *         logs/rank-0.log
@@ -15,9 +15,8 @@
  *     second one that finds `supervisor` or any exit record refuses to start.
  *  2. `rank-R.exit` is durable before anything else tells of that exit.
  *  3. `end` is written when no process of the share is left, by the supervisor, or by heddled after
- *     it saw that the supervisor is dead; what is there already is never replaced.
- *  4. Whoever reads a record checks it whole; a torn one does not exist, since all are written
- *     beside and renamed.
+ *     it saw that the supervisor is dead; an existing record is never replaced.
+ *  4. A record is complete or absent: it is written to another name, flushed and renamed.
  *
  * Used by: supervisor, agent.   Uses: base, link; libc alone.   Threads: none of its own.
  */
@@ -43,12 +42,12 @@
 
 enum { HD_ATTEMPT_BOOT_MAX = 40, HD_ATTEMPT_RANKS_MAX = 64 /* on one node */ };
 
-/* States of a node's share, as STATUS messages carry them. */
-enum hd_attempt_state {
-    HD_ATTEMPT_STARTING, /* until every rank here has left its setup */
-    HD_ATTEMPT_RUNNING,
-    HD_ATTEMPT_STOPPING, /* told to stop, or a rank is gone and the others are being ended */
-    HD_ATTEMPT_ENDED,    /* `end` is written */
+/* State of an attempt's share on one node, as STATUS messages carry it. */
+enum hd_share_state {
+    HD_SHARE_STARTING, /* until every rank here has left its setup */
+    HD_SHARE_RUNNING,
+    HD_SHARE_STOPPING, /* told to stop, or a rank is gone and the others are being ended */
+    HD_SHARE_ENDED,    /* `end` is written */
 };
 
 /* Adds ATTEMPT_DIR/nodes/NODE. */
@@ -56,7 +55,7 @@ void hd_attempt_run_dir(struct hd_text *ret_path, const char *attempt_dir, const
 /* Adds ATTEMPT_DIR/logs/rank-RANK.log. */
 void hd_attempt_log_path(struct hd_text *ret_path, const char *attempt_dir, int64_t rank);
 
-/* A process that can be told from all others that have or will have its number. */
+/* A process, told apart from later ones with the same pid by its start time. */
 struct hd_attempt_process {
     pid_t pid;
     int64_t start_ticks; /* since boot */
@@ -66,7 +65,7 @@ struct hd_attempt_process {
 enum hd_status hd_attempt_boot_id(char ret_boot_id[HD_ATTEMPT_BOOT_MAX]);
 /* HD_NOT_FOUND: there is no such process. */
 enum hd_status hd_attempt_process_find(pid_t pid, struct hd_attempt_process *ret_process);
-/* False for one that has ended, a zombie too. */
+/* False if it has ended; a zombie has. */
 bool hd_attempt_process_alive(const struct hd_attempt_process *process);
 
 /* The record `supervisor`. Reading: HD_NOT_FOUND when there is none. */
@@ -82,7 +81,7 @@ enum hd_status hd_attempt_write_end(const char *run_dir, const struct hd_link_re
 enum hd_status hd_attempt_read_end(const char *run_dir, struct hd_link_report *ret_end);
 
 /* For heddled, when the supervisor is dead and left no `end`: kills what is left of the attempt,
- * decides the end from the records (a rank's failure, a restarted machine, a supervisor that died
+ * derives the end from the records (a rank's failure, a restarted machine, a supervisor that died
  * or never came up), writes it and returns it. HD_TIMEOUT: something cannot be killed yet, call
  * again. HD_CONFLICT: a supervisor holds the directory. */
 enum hd_status hd_attempt_conclude(const char *run_dir, int64_t job, int64_t attempt,

@@ -30,13 +30,13 @@ static void segment_path(char ret_path[PATH_MAX], const char *dir, int64_t segme
 }
 
 /* Oldest and newest segment and their count; an absent directory has none. */
-struct extent {
+struct spool_extent {
     int64_t oldest, newest, count;
 };
 
-static struct extent look(const char *dir)
+static struct spool_extent look(const char *dir)
 {
-    struct extent extent = {0};
+    struct spool_extent extent = {0};
     DIR *d = opendir(dir);
     const struct dirent *entry;
     int64_t n;
@@ -153,7 +153,7 @@ enum hd_status hd_spool_append(struct hd_spool_writer *writer, const struct hd_l
     if (!st && durable && fdatasync(writer->fd) < 0)
         st = hd_err(HD_IO, "cannot flush: %s", strerror(errno));
     if (st) {
-        /* a half-written frame would hide what follows; what cannot be cut off is left behind */
+        /* a half-written frame would hide what follows: it is cut off, or a new segment is begun */
         if (writer->fd >= 0 && ftruncate(writer->fd, writer->size_bytes) < 0) {
             (void)close(writer->fd);
             writer->fd = -1;
@@ -218,7 +218,7 @@ void hd_spool_seek(struct hd_spool_reader *reader, struct hd_spool_position posi
 /* Opens the segment at the reading position, or the oldest one after it. */
 static enum hd_status open_segment(struct hd_spool_reader *r)
 {
-    const struct extent extent = look(r->dir);
+    const struct spool_extent extent = look(r->dir);
     char path[PATH_MAX];
 
     if (!extent.count || r->at.segment > extent.newest)
@@ -309,13 +309,13 @@ enum hd_status hd_spool_read(struct hd_spool_reader *reader, struct hd_link_repo
 void hd_spool_remove_before(const char *run_dir, int64_t segment)
 {
     char dir[PATH_MAX], path[PATH_MAX];
-    struct extent extent;
+    struct spool_extent extent;
 
     if (spool_path(dir, run_dir))
         return;
     extent = look(dir);
     for (int64_t n = extent.oldest; n && n < segment && n < extent.newest; n++) {
         segment_path(path, dir, n);
-        (void)unlink(path); /* what stays is read again and known already */
+        (void)unlink(path); /* a segment that stays is sent again, and the controller ignores it */
     }
 }

@@ -3,10 +3,11 @@
  * A directory of numbered segments, each a run of frames (link/frame.h). The supervisor appends and
  * starts a new segment every SEGMENT_BYTES; heddled reads from the oldest segment on and removes a
  * segment when every report in it was acknowledged and a newer one exists. Neither needs the other
- * to be alive, and whoever is started again begins at the oldest segment: reports may be sent
- * twice, never lost. A torn end, left by a crash, is where a segment ends.
+ * to be alive, and each begins at the oldest segment when it is started again: a report may be sent
+ * twice, but is never lost. A segment ends at a frame that a crash has cut off.
  *
- * The spool is bounded: with `segments_max` segments waiting, what may be left out is left out.
+ * The spool is bounded: while `segments_max` segments wait, the writer drops step reports
+ * (hd_spool_is_full), and nothing else.
  *
  * Used by: supervisor (writes), agent (reads).   Uses: base, link.   Threads: one per object.
  */
@@ -21,7 +22,7 @@
 
 enum {
     HD_SPOOL_SEGMENT_BYTES = 1 << 20,
-    HD_SPOOL_SEGMENTS_MAX = 64, /* 64 MiB: about 400,000 steps that nobody fetched */
+    HD_SPOOL_SEGMENTS_MAX = 64, /* 64 MiB: about 400,000 steps */
 };
 
 struct hd_spool_writer;
@@ -30,12 +31,12 @@ struct hd_spool_limits {
     int64_t segment_bytes, segments_max; /* 0: the values above */
 };
 
-/* Opens RUN_DIR/spool, made if absent, behind what is there. */
+/* Opens RUN_DIR/spool for appending; makes it if it does not exist. */
 enum hd_status hd_spool_writer_open(const char *run_dir, const struct hd_spool_limits *limits,
                                     struct hd_spool_writer **ret_writer);
 void hd_spool_writer_close(struct hd_spool_writer *writer); /* NULL is fine */
 
-/* Whether reports that may be left out should be. Looks at the directory now and then. */
+/* Whether step reports should be dropped. Reads the directory from time to time. */
 bool hd_spool_is_full(struct hd_spool_writer *writer);
 
 /* Appends a report; `durable`: it and all before it are on disk when this returns HD_OK. After a
@@ -45,7 +46,7 @@ enum hd_status hd_spool_append(struct hd_spool_writer *writer, const struct hd_l
 
 struct hd_spool_reader;
 
-/* Where a report stands. */
+/* Of a report. */
 struct hd_spool_position {
     int64_t segment, offset_bytes;
 };
@@ -55,7 +56,7 @@ enum hd_status hd_spool_reader_open(const char *run_dir, struct hd_spool_reader 
 void hd_spool_reader_close(struct hd_spool_reader *reader); /* NULL is fine */
 
 /* The next report. HD_UNAVAILABLE: none yet. HD_CORRUPT: the rest of a segment cannot be read; the
- * next call goes on behind it. */
+ * next call reads the segment after it. */
 enum hd_status hd_spool_read(struct hd_spool_reader *reader, struct hd_link_report *ret_report);
 struct hd_spool_position hd_spool_position(const struct hd_spool_reader *reader);
 void hd_spool_seek(struct hd_spool_reader *reader, struct hd_spool_position position);

@@ -20,15 +20,16 @@ static const char usage[] =
     "heddled starts it; there is no need to call it by hand.\n"
     "\n"
     "  --job FILE           the resolved job\n"
-    "  --run-dir DIR        where its records go; used by one supervisor only, ever\n"
+    "  --run-dir DIR        folder of its records; no second supervisor may use it\n"
     "  --ranks R[,R..]      the ranks to run here\n"
     "  --world W            ranks of the attempt on all nodes\n"
-    "  --gpus U[,U..]       the GPU of each of these ranks, by UUID: all that it will see\n"
-    "  --data-address ADDR  where ranks of other nodes reach those here, if there are any\n"
+    "  --gpus U[,U..]       UUID of each rank's GPU; a rank sees no other\n"
+    "  --data-address ADDR  this node's address for ranks of other nodes\n"
     "  --node NAME          this node's name, for messages\n"
     "  --worker PATH        the heddle-worker to run (default: beside this program)\n"
-    "  --parent PID         end everything when this process, the caller, ends\n"
-    "  --silence-limit-ms N a rank silent for so long hangs (default: learned per phase)\n"
+    "  --parent PID         end all ranks when this process, the caller, ends\n"
+    "  --silence-limit-ms N a rank that sends nothing for so long hangs\n"
+    "                       (default: a limit per phase, learned while training)\n"
     "  --help, --version\n"
     "\n"
     "example: heddle-supervisor --job /jobs/7/attempt-1/nodes/n1/job \\\n"
@@ -48,7 +49,7 @@ static enum hd_status read_ranks(const char *text, struct sup_options *options)
             return hd_err(HD_INVALID, "--ranks: %s is not a rank", word);
         for (int i = 0; i < options->rank_count; i++)
             if (options->ranks[i] == rank)
-                return hd_err(HD_INVALID, "--ranks: %s stands twice", word);
+                return hd_err(HD_INVALID, "--ranks: %s is given twice", word);
         options->ranks[options->rank_count++] = rank;
     }
     return HD_OK;
@@ -151,7 +152,7 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
         st = hd_err(HD_INVALID, "--gpus names %d GPUs for %d ranks", options.gpu_count,
                     options.rank_count);
     if (!st && options.rank_count != options.world && !options.data_address[0])
-        st = hd_err(HD_INVALID, "--data-address is missing: not all ranks are here");
+        st = hd_err(HD_INVALID, "--data-address is missing: some ranks run on other nodes");
     if (!st && !options.worker[0])
         st = default_worker(options.worker);
     if (!st)

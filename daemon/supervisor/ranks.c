@@ -1,4 +1,4 @@
-/* The ranks as processes: started, reaped, signalled, and nothing of theirs left behind. */
+/* The ranks as processes: started, reaped, and everything killed that they have started. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +75,7 @@ void sup_warn_of_environment(const struct sup *sup)
         hd_log(HD_LOG_WARN,
                "CUDA_MODULE_LOADING is %s in this environment, and %" PRId64
                " ranks take part: a kernel "
-               "that is loaded late waits for the device to be idle, and so for ever if a "
+               "that is loaded late waits until the device is idle, and so hangs if a "
                "collective runs there that waits for this rank; unset it, or say EAGER",
                loading, sup->options.world);
 }
@@ -211,7 +211,7 @@ bool sup_find_flight(const struct sup *sup, const struct sup_rank *rank,
     return true;
 }
 
-/* Behind the last words in its log. */
+/* Appends the rank's last collectives to its log. */
 static void log_flight(const struct sup *sup, const struct sup_rank *rank)
 {
     struct hd_flight_record records[HD_FLIGHT_MAX];
@@ -233,8 +233,8 @@ static void log_flight(const struct sup *sup, const struct sup_rank *rank)
     hd_text_free(&text);
 }
 
-/* What a person may do about the end of a rank that left no words; who, status and signal are told
- * beside it. */
+/* What a person may do about a rank that ended without a message. Rank, status and signal are shown
+ * beside this text. */
 static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret_text,
                    size_t size_bytes)
 {
@@ -244,10 +244,10 @@ static void advise(const struct sup *sup, const struct sup_rank *rank, char *ret
     if (sup_find_flight(sup, rank, &record))
         hd_flight_describe(&record, flight, sizeof flight);
     if (rank->signal == SIGKILL)
-        (void)snprintf(
-            ret_text, size_bytes,
-            "if nobody did that, the machine ran out of memory: see the kernel's log%s%s",
-            flight[0] ? "; its last collective was " : "", flight);
+        (void)snprintf(ret_text, size_bytes,
+                       "unless a person killed it, the machine ran out of memory: see the kernel's "
+                       "log (dmesg)%s%s",
+                       flight[0] ? "; its last collective was " : "", flight);
     else
         (void)snprintf(ret_text, size_bytes,
                        "it left no reason; see %.700s/logs/rank-%" PRId64 ".log%s%s",
@@ -260,7 +260,7 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
     struct hd_link_report report = {.kind = HD_LINK_EXIT};
     char reason[HD_LINK_TEXT_MAX];
 
-    sup_hear_rank(sup, rank); /* its last words may still be on the way */
+    sup_hear_rank(sup, rank); /* its last messages may be unread */
     rank->pid = 0;
     rank->exited = true;
     rank->code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
@@ -307,16 +307,6 @@ void sup_reap(struct sup *sup)
                 record_exit(sup, &sup->ranks[i], status);
 }
 
-void sup_signal_ranks(struct sup *sup, int signal)
-{
-    for (int i = 0; i < sup->options.rank_count; i++) {
-        if (!sup->ranks[i].pid)
-            continue;
-        (void)kill(sup->ranks[i].pid, signal);
-        sup->ranks[i].told_to_end = true;
-    }
-}
-
 bool sup_all_exited(const struct sup *sup)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
@@ -353,7 +343,7 @@ bool sup_is_busy(const struct sup_rank *rank)
 
     if (!rank->pid)
         return false;
-    for (int i = 0; i < BUSY_LOOKS; i++) { /* one that wakes up now and then is not busy */
+    for (int i = 0; i < BUSY_LOOKS; i++) { /* a rank that is seen asleep once is not busy */
         if (!read_stat(rank->pid, &state, &parent) || state == 'S')
             return false;
         (void)usleep(BUSY_LOOK_US);

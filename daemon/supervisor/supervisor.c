@@ -1,3 +1,4 @@
+/* The supervisor from its start to its exit: opening, and the loop. */
 #include "daemon/supervisor/supervisor.h"
 
 #include <errno.h>
@@ -22,16 +23,6 @@ enum {
     ENDING_TICK_MS = 50,
     SWEEP_TICK_MS = 10,
     FROZEN_MS = 10000, /* a turn that took so long: the machine slept, not the ranks */
-    END_TRIES = 10,    /* to write `end`, a second apart */
-};
-
-/* Longest silence of a rank. While training it is learned: 8 times the longest so far, at least
- * TRAINING_SILENCE_MS, once LEARNED_COUNT reports have come. */
-enum {
-    UNLEARNED_SILENCE_MS = 30 * 60 * 1000,
-    TRAINING_SILENCE_MS = 60 * 1000,
-    SILENCE_FACTOR = 8,
-    LEARNED_COUNT = 16,
 };
 
 /* ---- opening ---- */
@@ -76,18 +67,17 @@ static enum hd_status take_signals(struct sup *sup)
     return HD_OK;
 }
 
-/* Dies with heddled where that is asked for; in order, so with SIGTERM. */
+/* With --parent: gets SIGTERM, and so ends its ranks in order, when heddled ends. */
 static enum hd_status follow_parent(const struct sup_options *options)
 {
     if (!options->parent)
         return HD_OK;
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != options->parent)
-        return hd_err(HD_ABORTED, "process %d, which this one belongs to, is gone",
-                      (int)options->parent);
+        return hd_err(HD_ABORTED, "the parent process %d has ended", (int)options->parent);
     return HD_OK;
 }
 
-/* What every rank's environment says: threads, and how to find the rank's attempt. */
+/* The environment of every rank: threads, and the run directory. */
 static enum hd_status set_environment(const struct sup *sup)
 {
     const int64_t threads = sup->job.threads, wanted = threads * sup->options.rank_count;
@@ -135,16 +125,6 @@ static enum hd_status open_rest(struct sup *sup)
     return st ? st : set_environment(sup);
 }
 
-static void write_end(struct sup *sup, const struct hd_link_report *end)
-{
-    for (int i = 0; hd_attempt_write_end(sup->options.run_dir, end); i++) {
-        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-        if (i == END_TRIES) /* heddled will see a dead supervisor and say so */
-            return;
-        (void)sleep(1);
-    }
-}
-
 enum hd_status sup_open(struct sup *sup)
 {
     enum hd_status st;
@@ -173,7 +153,7 @@ enum hd_status sup_open(struct sup *sup)
         end.end.cause = HD_LINK_CAUSE_LAUNCH_FAILED;
         end.end.first_rank = -1;
         (void)snprintf(end.end.message, sizeof end.end.message, "%s", hd_err_message());
-        write_end(sup, &end);
+        sup_write_end(sup, &end);
     }
     return st;
 }
@@ -205,269 +185,6 @@ void sup_close(struct sup *sup)
     close_fd(sup->lock_fd);
 }
 
-/* ---- ending ---- */
-
-void sup_ask_stop(struct sup *sup, int64_t grace_ms)
-{
-    if (!sup->stop_asked)
-        hd_log(HD_LOG_INFO, "told to stop: the ranks write a checkpoint and end");
-    sup->stop_asked = true;
-    if (grace_ms > 0 && !sup->stop_deadline_ms)
-        sup->stop_deadline_ms = hd_clock_now_ms() + grace_ms;
-    sup->state = HD_ATTEMPT_STOPPING;
-    for (int i = 0; i < sup->options.rank_count; i++)
-        sup_command(&sup->ranks[i], HD_LINK_MSG_STOP);
-    sup_tell_state(sup);
-}
-
-void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bool at_once,
-                   const char *fmt, ...)
-{
-    const int64_t now_ms = hd_clock_now_ms();
-    va_list ap;
-
-    if (at_once && (!sup->ending || sup->term_at_ms > now_ms)) {
-        sup->term_at_ms = now_ms;
-        sup->kill_at_ms = now_ms + HD_SUP_TERM_MS;
-    }
-    if (sup->ending)
-        return;
-    sup->ending = true;
-    sup->cause = cause;
-    sup->blamed = blamed;
-    va_start(ap, fmt);
-    (void)vsnprintf(sup->reason, sizeof sup->reason, fmt, ap);
-    va_end(ap);
-    if (!at_once) {
-        sup->term_at_ms = now_ms + HD_SUP_LEAVE_MS;
-        sup->kill_at_ms = sup->term_at_ms + HD_SUP_TERM_MS;
-    }
-    sup->give_up_at_ms = sup->kill_at_ms + HD_SUP_GONE_MS;
-    sup->state = HD_ATTEMPT_STOPPING;
-    hd_log(HD_LOG_WARN, "ending all ranks: %s", sup->reason);
-    if (cause != HD_LINK_CAUSE_RANK_EXIT) /* else the dead rank was marked, with its reason */
-        hd_shm_control_abort(sup->shm, sup->reason);
-    sup_tell_state(sup);
-}
-
-/* Sends each signal of the ladder when its time has come. */
-static void climb(struct sup *sup, int64_t now_ms)
-{
-    if (sup->stop_deadline_ms && now_ms >= sup->stop_deadline_ms)
-        sup_begin_end(sup, HD_LINK_CAUSE_USER, -1, true,
-                      "the ranks did not stop in the time they were given");
-    if (!sup->ending)
-        return;
-    if (sup->term_at_ms && now_ms >= sup->term_at_ms) {
-        sup_signal_ranks(sup, SIGTERM);
-        sup_signal_ranks(sup, SIGCONT); /* a stopped process acts on nothing else */
-        sup->term_at_ms = 0;
-    }
-    if (now_ms >= sup->kill_at_ms)
-        sup_signal_ranks(sup, SIGKILL); /* again and again: it costs nothing */
-}
-
-static struct sup_rank *find_rank(struct sup *sup, int64_t number)
-{
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].rank == number)
-            return &sup->ranks[i];
-    return NULL;
-}
-
-/* It gave up because others did not answer or had given up. */
-static bool only_echoes(const struct sup_rank *rank)
-{
-    return rank->has_failure &&
-           (rank->failure.status == HD_ABORTED || rank->failure.status == HD_TIMEOUT);
-}
-
-/* Of an attempt on several nodes: a rank here that failed by itself, NULL: none did. */
-static struct sup_rank *find_cause(struct sup *sup)
-{
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].gone_bad && !sup->ranks[i].told_to_end && !only_echoes(&sup->ranks[i]))
-            return &sup->ranks[i];
-    return NULL;
-}
-
-/* Who failed first: the shared memory remembers; a rank may know better about another. */
-static struct sup_rank *find_blamed(struct sup *sup)
-{
-    char reason[HD_SHM_REASON_MAX];
-    struct sup_rank *rank = NULL, *named;
-    enum hd_status st;
-    int index;
-
-    if (sup->blamed >= 0)
-        return find_rank(sup, sup->blamed);
-    if (sup_spans(sup))
-        return find_cause(sup);
-    if (hd_shm_control_failure(sup->shm, &index, &st, reason) && index >= 0 &&
-        index < sup->options.rank_count)
-        rank = &sup->ranks[index];
-    for (int i = 0; !rank && i < sup->options.rank_count; i++)
-        if (sup->ranks[i].gone_bad)
-            rank = &sup->ranks[i];
-    named = rank && rank->has_failure ? find_rank(sup, rank->failure.first_rank) : NULL;
-    return named && named->gone_bad ? named : rank;
-}
-
-static bool is_bad_input(const struct sup_rank *rank)
-{
-    return (rank->exited && rank->code == HD_LINK_EXIT_BAD_INPUT) ||
-           (rank->has_failure &&
-            (rank->failure.status == HD_INVALID || rank->failure.status == HD_UNSUPPORTED));
-}
-
-/* The cause of an end that nothing forced. */
-static enum hd_link_cause quiet_cause(const struct sup *sup)
-{
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].code == HD_LINK_EXIT_STOPPED)
-            return HD_LINK_CAUSE_USER;
-    return HD_LINK_CAUSE_COMPLETED;
-}
-
-/* What the first rank said that echoes a failure elsewhere. */
-static const char *echoed(const struct sup *sup)
-{
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].gone_bad && only_echoes(&sup->ranks[i]))
-            return sup->ranks[i].failure.message;
-    return sup->reason;
-}
-
-/* No process is left, or none that can be helped: writes `end` and tells it. */
-static void sup_finish(struct sup *sup, int left)
-{
-    struct hd_link_report report = {.kind = HD_LINK_END, .rank = -1};
-    struct hd_link_end *end = &report.end;
-    const struct sup_rank *blamed = NULL;
-    const char *message = sup->reason;
-
-    if (!sup->ending && quiet_cause(sup) == HD_LINK_CAUSE_USER)
-        message = "stopped after a checkpoint, as told";
-    report.job = sup->job.job_id;
-    report.attempt = sup->job.attempt;
-    report.wall_ms = hd_clock_wall_ms();
-    end->cause = sup->ending ? sup->cause : quiet_cause(sup);
-    if (end->cause == HD_LINK_CAUSE_RANK_EXIT || sup->blamed >= 0)
-        blamed = find_blamed(sup);
-    end->first_rank = blamed ? blamed->rank : -1;
-    end->echo = sup->echo || (end->cause == HD_LINK_CAUSE_RANK_EXIT && !blamed && sup_spans(sup));
-    if (end->echo && end->cause == HD_LINK_CAUSE_RANK_EXIT)
-        message = echoed(sup);
-    if (blamed) {
-        end->code = blamed->code;
-        end->signal = blamed->signal;
-        end->bad_input = is_bad_input(blamed);
-        (void)snprintf(end->operation, sizeof end->operation, "%s", blamed->failure.operation);
-        if (end->cause == HD_LINK_CAUSE_RANK_EXIT && blamed->exit_text[0])
-            message = blamed->exit_text;
-    }
-    (void)snprintf(end->message, sizeof end->message, "%s", message);
-    if (left) {
-        const size_t n = strlen(end->message);
-
-        (void)snprintf(end->message + n, sizeof end->message - n,
-                       "; %d processes could not be killed", left);
-    }
-    sup_retry_held(sup);
-    write_end(sup, &report);
-    sup->state = HD_ATTEMPT_ENDED;
-    hd_log(HD_LOG_INFO, "ended: %s %s", hd_link_cause_name((enum hd_link_cause)end->cause),
-           end->message);
-    sup_tell_state(sup);
-}
-
-/* ---- silence ---- */
-
-static int64_t silence_limit_ms(const struct sup *sup, const struct sup_rank *rank)
-{
-    int64_t learned_ms;
-
-    if (sup->options.hang_limit_ms)
-        return sup->options.hang_limit_ms;
-    if (rank->phase != HD_LINK_PHASE_TRAINING || rank->heard_count < LEARNED_COUNT)
-        return UNLEARNED_SILENCE_MS;
-    learned_ms = SILENCE_FACTOR * rank->longest_silence_ms;
-    return learned_ms > TRAINING_SILENCE_MS ? learned_ms : TRAINING_SILENCE_MS;
-}
-
-/* How far a rank has come: its first collective that is not complete, and how far that is. */
-static uint64_t progress_of(const struct sup *sup, const struct sup_rank *rank)
-{
-    struct hd_flight_record record;
-
-    if (!sup_find_flight(sup, rank, &record))
-        return 0;
-    return record.launch * (HD_FLIGHT_COMPLETE + 1) + (uint64_t)record.state;
-}
-
-/* All fall silent when one stands still: those that are within half of the longest silence. */
-static bool is_silent_too(const struct sup_rank *rank, const struct sup_rank *silent,
-                          int64_t now_ms)
-{
-    return rank->pid && now_ms - rank->heard_ms >= (now_ms - silent->heard_ms) / 2;
-}
-
-/* To blame is the one that is behind in its collectives, for which the others wait; of several, the
- * one that was silent first. */
-static const struct sup_rank *find_behind(const struct sup *sup, const struct sup_rank *silent,
-                                          int64_t now_ms)
-{
-    const struct sup_rank *blamed = silent;
-
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (is_silent_too(&sup->ranks[i], silent, now_ms) &&
-            progress_of(sup, &sup->ranks[i]) < progress_of(sup, blamed))
-            blamed = &sup->ranks[i];
-    return blamed;
-}
-
-/* With ranks on other nodes there is no such count: to blame is one that is not asleep, as those
- * are that wait. NULL: all sleep. The first that is busy ends the search, for each look takes time.
- */
-static const struct sup_rank *find_busy(const struct sup *sup, const struct sup_rank *silent,
-                                        int64_t now_ms)
-{
-    if (sup_is_busy(silent))
-        return silent;
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (&sup->ranks[i] != silent && is_silent_too(&sup->ranks[i], silent, now_ms) &&
-            sup_is_busy(&sup->ranks[i]))
-            return &sup->ranks[i];
-    return NULL;
-}
-
-static void look_for_hang(struct sup *sup, int64_t now_ms)
-{
-    const struct sup_rank *silent = NULL, *blamed;
-    struct hd_flight_record record;
-    char flight[160] = "";
-
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].pid && (!silent || sup->ranks[i].heard_ms < silent->heard_ms))
-            silent = &sup->ranks[i];
-    if (!silent || sup->ending || now_ms - silent->heard_ms < silence_limit_ms(sup, silent))
-        return;
-    blamed = sup_spans(sup) ? find_busy(sup, silent, now_ms) : find_behind(sup, silent, now_ms);
-    if (!blamed) { /* they may wait for a rank of another node */
-        sup->echo = true;
-        sup_begin_end(sup, HD_LINK_CAUSE_HANG, -1, false,
-                      "no rank here gave a sign of life for %" PRId64 " s while %s",
-                      (now_ms - silent->heard_ms) / 1000, hd_link_phase_name(silent->phase));
-        return;
-    }
-    if (sup_find_flight(sup, blamed, &record))
-        hd_flight_describe(&record, flight, sizeof flight);
-    sup_begin_end(sup, HD_LINK_CAUSE_HANG, blamed->rank, false,
-                  "rank %" PRId64 " gave no sign of life for %" PRId64 " s while %s%s%s",
-                  blamed->rank, (now_ms - blamed->heard_ms) / 1000,
-                  hd_link_phase_name(blamed->phase), flight[0] ? "; it was in " : "", flight);
-}
-
 /* ---- the loop ---- */
 
 static void take_signal(struct sup *sup)
@@ -490,7 +207,7 @@ static void wait_and_act(struct sup *sup, int timeout_ms)
         {.fd = sup->daemon_fd, .events = POLLIN},
     };
 
-    for (int i = 0; i < sup->options.rank_count; i++) /* a negative one is passed over */
+    for (int i = 0; i < sup->options.rank_count; i++) /* poll ignores negative ones */
         fds[3 + i] = (struct pollfd){.fd = sup->ranks[i].link_fd, .events = POLLIN};
     if (poll(fds, (nfds_t)(3 + sup->options.rank_count), timeout_ms) <= 0)
         return;
@@ -503,13 +220,6 @@ static void wait_and_act(struct sup *sup, int timeout_ms)
         sup_hear_daemon(sup);
     if (fds[1].revents)
         sup_accept_daemon(sup);
-}
-
-/* A machine that slept, or a supervisor that was stopped, knows nothing of the ranks' silence. */
-static void forgive_silence(struct sup *sup, int64_t now_ms)
-{
-    for (int i = 0; i < sup->options.rank_count; i++)
-        sup->ranks[i].heard_ms = now_ms;
 }
 
 void sup_run(struct sup *sup)
@@ -529,14 +239,15 @@ void sup_run(struct sup *sup)
         wait_and_act(sup, all_exited ? SWEEP_TICK_MS : sup->ending ? ENDING_TICK_MS : TICK_MS);
         now_ms = hd_clock_now_ms();
         if (now_ms - before_ms > FROZEN_MS)
-            forgive_silence(sup, now_ms);
+            sup_forgive_silence(sup, now_ms);
         sup_retry_held(sup);
-        climb(sup, now_ms);
-        look_for_hang(sup, now_ms);
+        sup_climb(sup, now_ms);
+        sup_look_for_hang(sup, now_ms);
         sup_reap(sup);
         if (!sup_all_exited(sup))
             continue;
-        if (!sup->ending && !sup->give_up_at_ms) /* a quiet end: what was left behind goes too */
+        if (!sup->ending &&
+            !sup->give_up_at_ms) /* the ranks ended well; what they started is killed */
             sup->give_up_at_ms = now_ms + HD_SUP_GONE_MS;
         left = sup_kill_descendants();
         if (left && now_ms >= sup->give_up_at_ms)

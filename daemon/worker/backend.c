@@ -2,8 +2,8 @@
 
 #include "comm/local.h"
 #include "comm/nccl.h"
+#include "job/job.h"
 #include "kernels/plugin.h"
-#include "link/job.h"
 #include "model/model.h"
 #include "train/train.h"
 #include "worker/worker.h"
@@ -23,7 +23,7 @@ enum hd_status hd_worker_backend(const struct hd_job *job,
     return st ? hd_err_prefix(st, "device cuda") : HD_OK;
 }
 
-/* Over the endpoint on which the ranks met: GPUs move what GPUs hold. */
+/* Over the host endpoint on which the ranks met: the transport for memory of GPUs. */
 static enum hd_status open_nccl(const struct hd_comm_device *device, const struct hd_job *job,
                                 struct hd_comm *host, struct hd_comm **ret_comm)
 {

@@ -16,7 +16,7 @@ void card_write(const struct hd_gloo_card *card, const struct hd_traits *traits,
     memcpy(ret_bytes + LIBRARY_AT, traits->library, strnlen(traits->library, WORD_BYTES - 1));
 }
 
-/* The word at `at`, which another rank wrote. */
+/* The text at offset `at` of another rank's card. */
 static void read_word(const uint8_t *value, int at, char ret_word[WORD_BYTES])
 {
     memcpy(ret_word, value + at, WORD_BYTES);
@@ -35,7 +35,7 @@ static enum hd_status check(const uint8_t *value, int64_t rank, int64_t self,
     return hd_err(
         HD_UNSUPPORTED,
         "rank %lld computes with %s and %s, rank %lld with %s and %s: their results would "
-        "part; keep the job on nodes of one kind (heddle drain NODE for the others)",
+        "differ; keep the job on nodes of one kind (heddle drain NODE for the others)",
         (long long)rank, isa, library, (long long)self, traits->isa, traits->library);
 }
 

@@ -7,7 +7,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "data/survey.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
@@ -18,7 +18,7 @@ struct source { /* of one list: data.train or data.val */
     int count, room;
 };
 
-struct asked {
+struct data_list {
     struct hd_arena arena;
     struct hd_tokenizer *tokenizer; /* NULL: "none" */
     int64_t vocab, end_of_text;     /* -1: none */
@@ -32,7 +32,7 @@ static enum hd_status no_memory(void)
 }
 
 /* The source of a line; lines of one source follow each other. */
-static struct source *source_of(struct asked *a, const char *list, int64_t number)
+static struct source *source_of(struct data_list *a, const char *list, int64_t number)
 {
     struct source *s = a->source_count ? &a->sources[a->source_count - 1] : NULL;
 
@@ -48,7 +48,7 @@ static struct source *source_of(struct asked *a, const char *list, int64_t numbe
     return s;
 }
 
-static enum hd_status add_line(struct asked *a, const char *line)
+static enum hd_status add_line(struct data_list *a, const char *line)
 {
     struct hd_corpus_file file = {.path = NULL}, *files;
     int64_t number = 0;
@@ -70,7 +70,7 @@ static enum hd_status add_line(struct asked *a, const char *line)
     return HD_OK;
 }
 
-static enum hd_status read_files(struct asked *a)
+static enum hd_status read_files(struct data_list *a)
 {
     enum hd_status st = HD_OK;
     char *line = NULL;
@@ -85,7 +85,7 @@ static enum hd_status read_files(struct asked *a)
     return st;
 }
 
-static enum hd_status read_options(int argc, char **argv, struct asked *a)
+static enum hd_status read_options(int argc, char **argv, struct data_list *a)
 {
     struct hd_flag f[] = {{"--tokenizer", true, false, NULL},
                           {"--vocab", true, false, NULL},
@@ -115,7 +115,7 @@ static void add_count(struct hd_json_writer *w, const char *key, int64_t count)
         hd_json_add_int64(w, key, count);
 }
 
-static void add_tokenizer(const struct asked *a, struct hd_json_writer *w)
+static void add_tokenizer(const struct data_list *a, struct hd_json_writer *w)
 {
     hd_json_begin(w, "tokenizer", '{');
     hd_json_add_string(w, "name", a->tokenizer ? hd_tokenizer_name(a->tokenizer) : "none");
@@ -124,7 +124,7 @@ static void add_tokenizer(const struct asked *a, struct hd_json_writer *w)
     hd_json_end(w, '}');
 }
 
-static enum hd_status add_source(const struct asked *a, const struct source *s,
+static enum hd_status add_source(const struct data_list *a, const struct source *s,
                                  struct hd_json_writer *w)
 {
     const bool is_bytes = a->tokenizer && strcmp(hd_tokenizer_name(a->tokenizer), "bytes") == 0;
@@ -153,7 +153,7 @@ static enum hd_status add_source(const struct asked *a, const struct source *s,
 
 int hd_worker_data(int argc, char **argv)
 {
-    struct asked a = {.tokenizer = NULL};
+    struct data_list a = {.tokenizer = NULL};
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
     enum hd_status st;

@@ -4,21 +4,21 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "checkpoint/hf.h"
+#include "hf/hf.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
 enum { PROGRESS_MS = 200, SHARD_MB_MAX = 1 << 20, SHARD_MB_DEFAULT = 5000 };
 
-struct bar {
+struct export_bar {
     bool shown;
     int64_t last_ms;
 };
 
-/* On a terminal only, and not for every tensor. */
+/* Shown on a terminal only, and not for every tensor. */
 static void show_progress(void *context, int64_t done_bytes, int64_t total_bytes)
 {
-    struct bar *bar = context;
+    struct export_bar *bar = context;
     const int64_t now = hd_clock_now_ms();
     char done[32], total[32];
 
@@ -60,7 +60,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_hf_export *r
 int hd_worker_export(int argc, char **argv)
 {
     struct hd_hf_export options;
-    struct bar bar = {.shown = false};
+    struct export_bar bar = {.shown = false};
     enum hd_status st = read_options(argc, argv, &options);
 
     if (!st) {

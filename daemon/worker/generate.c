@@ -6,20 +6,20 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "train/generate.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
 enum { PROMPT_BYTES_MAX = 1 << 20 };
 
-struct request {
+struct generate_request {
     const char *checkpoint, *prompt;
     int64_t max_tokens, threads;
     struct hd_sampling sampling;
 };
 
-static enum hd_status read_request(int argc, char **argv, struct request *ret_request)
+static enum hd_status read_request(int argc, char **argv, struct generate_request *ret_request)
 {
     struct hd_flag f[] = {
         {"--checkpoint", true, false, NULL},  {"--prompt", true, false, NULL},
@@ -27,7 +27,7 @@ static enum hd_status read_request(int argc, char **argv, struct request *ret_re
         {"--top-k", false, false, NULL},      {"--top-p", false, false, NULL},
         {"--greedy", false, true, NULL},      {"--seed", false, false, NULL},
         {"--threads", false, false, NULL}};
-    struct request r = {0};
+    struct generate_request r = {0};
     int64_t seed = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
@@ -74,7 +74,7 @@ static enum hd_status print(const struct hd_tokenizer *tokenizer, struct hd_utf8
     return st;
 }
 
-static enum hd_status write_text(struct hd_generator *g, const struct request *r,
+static enum hd_status write_text(struct hd_generator *g, const struct generate_request *r,
                                  const struct hd_tokenizer *tokenizer,
                                  const struct hd_id_list *prompt)
 {
@@ -107,7 +107,7 @@ static enum hd_status write_text(struct hd_generator *g, const struct request *r
 }
 
 /* The ids of the prompt, all of which the model must know. */
-static enum hd_status encode(const struct hd_tokenizer *tokenizer, const struct request *r,
+static enum hd_status encode(const struct hd_tokenizer *tokenizer, const struct generate_request *r,
                              int64_t vocab, struct hd_id_list *ret_prompt)
 {
     struct hd_encoder *encoder = NULL;
@@ -123,7 +123,7 @@ static enum hd_status encode(const struct hd_tokenizer *tokenizer, const struct 
     return st;
 }
 
-static enum hd_status generate(const struct request *r)
+static enum hd_status generate(const struct generate_request *r)
 {
     const size_t bytes = strlen(r->prompt);
     struct hd_tokenizer *tokenizer = NULL;
@@ -141,7 +141,7 @@ static enum hd_status generate(const struct request *r)
                     r->checkpoint);
     if (!st && strcmp(hd_generator_tokenizer(g), "none") == 0)
         st = hd_err(HD_INVALID, "the job was trained on token files and names no data.tokenizer: "
-                                "nothing tells what text its ids stand for");
+                                "the text of its token ids is unknown");
     if (!st)
         st = hd_tokenizer_open(hd_generator_tokenizer(g), &tokenizer);
     if (!st)
@@ -156,7 +156,7 @@ static enum hd_status generate(const struct request *r)
 
 int hd_worker_generate(int argc, char **argv)
 {
-    struct request r;
+    struct generate_request r;
     enum hd_status st = read_request(argc, argv, &r);
 
     if (!st)

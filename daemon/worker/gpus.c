@@ -1,49 +1,17 @@
-/* gpus: what this machine's GPUs are and how they fare. A process of its own, because the driver's
- * libraries may hang: heddled runs it with a deadline (daemon/gpu/gpu.h). */
-#include <ctype.h>
+/* gpus: prints this machine's GPUs, and which of them no rank can use (daemon/devices/gpu.h). A
+ * process of its own with a deadline, because the driver may hang. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/gpu/nvml.h"
-#include "daemon/gpu/xid.h"
+#include "daemon/devices/xid.h"
 #include "kernels/plugin.h"
 #include "worker/flags.h"
 #include "worker/worker.h"
 
-static void keep_story(char *ret_text, size_t size)
-{
-    (void)snprintf(ret_text, size, "%s", hd_err_message());
-}
-
-/* NULL: the runtime does not see it. */
-static const struct hd_plugin_gpu *find(const struct hd_plugin_gpu *seen, int count,
-                                        const struct hd_gpu *gpu)
-{
-    for (int i = 0; i < count; i++)
-        if (strcmp(seen[i].uuid, gpu->uuid) == 0)
-            return &seen[i];
-    return NULL;
-}
-
-/* One that only the runtime knows: NVML is not there, or hides it. */
-static void add_seen(const struct hd_plugin_gpu *seen, struct hd_gpu_list *list)
-{
-    struct hd_gpu *gpu = &list->gpus[list->count++];
-
-    hd_gpu_init(gpu);
-    (void)snprintf(gpu->name, sizeof gpu->name, "%s", seen->name);
-    (void)snprintf(gpu->uuid, sizeof gpu->uuid, "%s", seen->uuid);
-    for (size_t i = 0; seen->bus[i]; i++)
-        gpu->bus[i] = (char)tolower((unsigned char)seen->bus[i]);
-    hd_gpu_clean(gpu->name);
-    hd_gpu_clean(gpu->uuid);
-    gpu->memory_bytes = seen->memory_bytes;
-    gpu->capability = seen->capability;
-}
-
-/* What can compute: the plug-in's word counts, for it is what ranks will use. */
-static void ask_plugin(struct hd_gpu_list *list)
+/* What the CUDA runtime lists: ranks compute with it, so nothing that it does not list is usable.
+ */
+static enum hd_status ask_plugin(struct hd_gpu_list *list)
 {
     struct hd_plugin_gpu *seen = calloc(HD_PLUGIN_GPUS_MAX, sizeof *seen);
     const struct hd_backend_table *table = NULL;
@@ -51,23 +19,22 @@ static void ask_plugin(struct hd_gpu_list *list)
     enum hd_status st =
         seen ? hd_plugin_cuda(&table) : hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
 
-    if (!st) {
-        list->plugin_abi = table->abi;
+    if (!st)
         st = hd_plugin_cuda_gpus(seen, &count);
-    }
-    if (st)
-        keep_story(list->plugin_problem, sizeof list->plugin_problem);
-    for (int i = 0; i < count; i++)
-        if (!hd_gpu_find(list, seen[i].uuid) && list->count < HD_GPU_MAX)
-            add_seen(&seen[i], list);
-    for (int64_t i = 0; i < list->count; i++) {
-        const struct hd_plugin_gpu *same = find(seen, count, &list->gpus[i]);
+    for (int i = 0; i < count && !st && list->count < HD_GPU_MAX; i++) {
+        struct hd_gpu *gpu = &list->gpus[list->count++];
 
-        if (same && list->gpus[i].memory_bytes < 0)
-            list->gpus[i].memory_bytes = same->memory_bytes;
-        hd_gpu_judge(&list->gpus[i], st || same);
+        (void)snprintf(gpu->uuid, sizeof gpu->uuid, "%s", seen[i].uuid);
+        (void)snprintf(gpu->name, sizeof gpu->name, "%s", seen[i].name);
+        (void)snprintf(gpu->bus, sizeof gpu->bus, "%s", seen[i].bus);
+        gpu->memory_bytes = seen[i].memory_bytes;
+        if (seen[i].capability < HD_GPU_MINIMUM_CAPABILITY)
+            (void)snprintf(gpu->problem, sizeof gpu->problem,
+                           "compute capability %d.%d is older than 8.0, which the kernels need",
+                           seen[i].capability / 10, seen[i].capability % 10);
     }
     free(seen);
+    return st;
 }
 
 int hd_worker_gpus(int argc, char **argv)
@@ -78,12 +45,11 @@ int hd_worker_gpus(int argc, char **argv)
                              : hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
 
     if (!st) {
-        hd_gpu_list_init(list);
-        if (hd_nvml_read(HD_NVML_LIBRARY, list))
-            keep_story(list->nvml_problem, sizeof list->nvml_problem);
-        ask_plugin(list);
+        (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1); /* that of nvidia-smi */
+        if (ask_plugin(list))
+            (void)snprintf(list->problem, sizeof list->problem, "%s", hd_err_message());
         if (list->count && hd_xid_read(HD_XID_LOG, list))
-            keep_story(list->log_problem, sizeof list->log_problem);
+            (void)snprintf(list->log_problem, sizeof list->log_problem, "%s", hd_err_message());
         hd_gpu_list_write(list, &json);
         st = json.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of GPUs") : HD_OK;
     }

@@ -145,9 +145,9 @@ int hd_worker_device(int argc, char **argv)
     if (!st)
         st = hd_flag_int(&f[0], 1, 4096, 1, &threads);
     if (!st)
-        st = hd_flag_int(&f[1], 1, HD_COMM_WORLD_MAX, 1, &world);
+        st = hd_flag_int(&f[1], 1, HD_COMM_RANKS_MAX, 1, &world);
     if (!st && f[2].value && strcmp(f[2].value, "auto") == 0)
-        (void)hd_plugin_cuda(&backend); /* what it cannot be stays the processor */
+        (void)hd_plugin_cuda(&backend); /* without a plug-in that works: the processor */
     else if (!st && f[2].value && strcmp(f[2].value, "cuda") == 0)
         st = hd_plugin_cuda(&backend);
     else if (!st && f[2].value && strcmp(f[2].value, "cpu") != 0)

@@ -16,14 +16,14 @@
 
 enum { TOKENS_MAX = 1 << 20, NPY_HEAD_BYTES = 128 };
 
-struct request {
+struct logits_request {
     const char *checkpoint, *out;
     int32_t *tokens;
     int64_t count, threads;
 };
 
 /* "12 7 255", or with commas. */
-static enum hd_status read_tokens(const char *text, struct request *r)
+static enum hd_status read_tokens(const char *text, struct logits_request *r)
 {
     const char *p = text;
 
@@ -49,7 +49,7 @@ static enum hd_status read_tokens(const char *text, struct request *r)
     return HD_OK;
 }
 
-static enum hd_status read_request(int argc, char **argv, struct request *r)
+static enum hd_status read_request(int argc, char **argv, struct logits_request *r)
 {
     struct hd_flag f[] = {{"--checkpoint", true, false, NULL},
                           {"--tokens", true, false, NULL},
@@ -72,7 +72,7 @@ static enum hd_status write_failed(const char *path)
 }
 
 /* Version 1.0 of the format: magic, length of the text, text up to a multiple of 64. */
-static enum hd_status write_npy_head(FILE *out, const struct request *r, int64_t V)
+static enum hd_status write_npy_head(FILE *out, const struct logits_request *r, int64_t V)
 {
     char head[NPY_HEAD_BYTES];
     int n;
@@ -103,7 +103,7 @@ static double log_sum_exp(const float *logits, int64_t V, int64_t *ret_top)
     return (double)logits[*ret_top] + log(sum);
 }
 
-static enum hd_status print_position(const struct request *r, int64_t i, const float *logits,
+static enum hd_status print_position(const struct logits_request *r, int64_t i, const float *logits,
                                      int64_t V)
 {
     struct hd_text line = {0};
@@ -130,7 +130,7 @@ static enum hd_status print_position(const struct request *r, int64_t i, const f
     return st;
 }
 
-static enum hd_status run(struct hd_generator *g, const struct request *r, FILE *out)
+static enum hd_status run(struct hd_generator *g, const struct logits_request *r, FILE *out)
 {
     const int64_t V = hd_generator_vocab(g);
     enum hd_status st = HD_OK;
@@ -157,7 +157,7 @@ static enum hd_status run(struct hd_generator *g, const struct request *r, FILE 
     return st;
 }
 
-static enum hd_status logits(const struct request *r)
+static enum hd_status logits(const struct logits_request *r)
 {
     struct hd_generator *g = NULL;
     FILE *out = r->out ? fopen(r->out, "wb") : NULL;
@@ -176,7 +176,7 @@ static enum hd_status logits(const struct request *r)
 
 int hd_worker_logits(int argc, char **argv)
 {
-    struct request r = {0};
+    struct logits_request r = {0};
     enum hd_status st = read_request(argc, argv, &r);
 
     if (!st)

@@ -17,9 +17,10 @@ static const struct verb {
      "             [--top-p P] [--greedy] [--seed S] [--threads N]",
      "text from a checkpoint", hd_worker_generate},
     {"logits", "--checkpoint DIR --tokens 'ID ID ..' [--out FILE.npy] [--threads N]",
-     "what a model says of given tokens: JSON lines, and all logits as an array", hd_worker_logits},
+     "the most likely next tokens: JSON lines; with --out all logits as an array",
+     hd_worker_logits},
     {"export", "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--force]",
-     "a model directory that transformers loads, from a checkpoint", hd_worker_export},
+     "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N] [--key NAME]\n"
      "             [--no-append-eot] [--json] -- IN...",
@@ -34,10 +35,10 @@ static const struct verb {
     {"program", "--job FILE [--rank R]", "the compiled programs of a rank, as text",
      hd_worker_program},
     {"device", "[--threads N] [--world N] [--device cpu|cuda|auto] [--measure]",
-     "what this machine's processor, or its first GPU, can do; measured: what a process takes of "
-     "it",
+     "what this machine's processor, or its first GPU, computes fast; --measure: the GPU memory "
+     "that a process takes",
      hd_worker_device},
-    {"gpus", "", "this machine's GPUs and what is wrong with them, as JSON", hd_worker_gpus},
+    {"gpus", "", "this machine's GPUs, and why some cannot be used, as JSON", hd_worker_gpus},
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
 

@@ -17,13 +17,13 @@ extern char **environ;
 enum {
     SIDE = 256,
     POOL_BYTES = 64 << 20,
-    END_MS = 2000,    /* that the other process has to give all back */
+    END_MS = 2000,    /* for the other process to free its memory and end */
     KILLED_MS = 1000, /* and to end when it is killed */
 };
 
 static const struct hd_backend_options options = {.threads = 1};
 
-/* A product by the library: so its kernels, and what it needs for them, are there. */
+/* One product by the library, which loads its kernels and takes its workspace. */
 static enum hd_status compute(const struct hd_backend_table *table, struct hd_backend *backend,
                               struct hd_stream *stream)
 {
@@ -86,7 +86,8 @@ static bool start(pid_t *ret_pid, int *ret_in, int *ret_out)
     posix_spawn_file_actions_t actions;
     bool started = false;
 
-    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* as ranks of several have it, the most */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER",
+                 0); /* as in a job of several ranks: takes the most memory */
     if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || posix_spawn_file_actions_init(&actions))
         goto done;
     started = !posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO) &&
@@ -106,7 +107,7 @@ done:
     return true;
 }
 
-/* Whether it says a word in time. */
+/* Whether it prints something in time. */
 static bool hears(int out, int timeout_ms)
 {
     const int64_t end_ms = hd_clock_now_ms() + timeout_ms;

@@ -14,9 +14,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "checkpoint/hf.h"
 #include "comm/gloo.h"
 #include "comm/shm_control.h"
+#include "hf/hf.h"
 #include "link/link.h"
 #include "metrics/tensorboard.h"
 #include "train/train.h"
@@ -26,12 +26,12 @@
 
 enum {
     RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
-    NODES_TIMEOUT_MS = 5 * 60 * 1000, /* until the ranks of all nodes are there */
+    NODES_TIMEOUT_MS = 5 * 60 * 1000, /* until the ranks of all nodes have met */
     SKIPS_MAX = 20 /* steps in a row without an update before the run is given up */
 };
 
 /* What a rank asks for in a step's exchange; the largest wins. */
-enum request { REQUEST_NONE, REQUEST_CHECKPOINT, REQUEST_STOP };
+enum rank_request { REQUEST_NONE, REQUEST_CHECKPOINT, REQUEST_STOP };
 
 struct rank {
     struct hd_arena arena;
@@ -47,7 +47,7 @@ struct rank {
     struct hd_trainer *trainer;
     bool bad_base; /* the checkpoint to start from could not be loaded as it was written */
     struct hd_tensorboard *board; /* rank 0 */
-    enum request request;         /* of this rank */
+    enum rank_request request;    /* of this rank */
     int64_t saved_step;           /* of the newest checkpoint; -1: none */
     int64_t skips;                /* in a row */
     bool data_changed;            /* and said so */
@@ -70,7 +70,7 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     if (!st)
-        st = hd_flag_int(&f[2], 1, HD_SHM_WORLD_MAX, 1, &r->world);
+        st = hd_flag_int(&f[2], 1, HD_COMM_RANKS_MAX, 1, &r->world);
     if (!st)
         st = hd_flag_int(&f[1], 0, r->world - 1, 0, &r->rank);
     if (!st)
@@ -103,8 +103,8 @@ static enum hd_status read_job(struct rank *r, const char *path)
     return st;
 }
 
-/* All ranks are here: shared memory carries what they tell each other. Every rank says who it is;
- * nobody goes on before all are there. */
+/* All ranks are on this node and exchange through shared memory. Each sends its name, and waits for
+ * the names of all others. */
 static enum hd_status meet_here(struct rank *r)
 {
     struct hd_link_values values;
@@ -121,7 +121,8 @@ static enum hd_status meet_here(struct rank *r)
     return st;
 }
 
-/* Ranks are on several nodes: each opens a door, and the rendezvous carries the cards of all. */
+/* Ranks are on several nodes: each listens on a port, and the rendezvous exchanges the cards of
+ * all. */
 static enum hd_status meet_at_doors(struct rank *r)
 {
     struct hd_gloo_card *cards = hd_arena_array(&r->arena, (size_t)r->world, sizeof *cards);
@@ -150,8 +151,8 @@ static enum hd_status meet_at_doors(struct rank *r)
     return st;
 }
 
-/* The node offered the device: that it cannot be opened is no fault of the job's, and another
- * attempt may have another one. */
+/* The node has offered the device: a failure to open it is not the job's fault, and the next
+ * attempt may get another one. */
 static enum hd_status blame_the_node(enum hd_status st)
 {
     return st == HD_UNSUPPORTED || st == HD_INVALID
@@ -159,7 +160,7 @@ static enum hd_status blame_the_node(enum hd_status st)
                : st;
 }
 
-/* The link comes first: whatever fails from then on is told to the supervisor in words. */
+/* The link is opened first: the message of any later failure reaches the supervisor. */
 static enum hd_status connect(struct rank *r, const char *job_path)
 {
     enum hd_status st = hd_link_worker_open(r->link_fd, r->rank, r->world, &r->link);
@@ -199,7 +200,7 @@ static void say_notes(struct rank *r)
     hd_text_free(&notes);
 }
 
-/* The folder that it was in is there: nothing that could be mounted later is missing. */
+/* The checkpoint does not exist, and its parent folder does: so it is not merely unmounted. */
 static bool is_gone(const char *checkpoint)
 {
     const char *slash = strrchr(checkpoint, '/');
@@ -241,7 +242,7 @@ static enum hd_status load_weights(struct rank *r)
     return st;
 }
 
-/* A sign of life while text becomes tokens; false when a peer is gone. */
+/* Reports progress while text becomes tokens; false when a peer has ended. */
 static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
 {
     struct rank *r = context;
@@ -330,7 +331,7 @@ static enum hd_status open_board(struct rank *r)
     return st;
 }
 
-/* Numbers that cannot be written are said once; training goes on. */
+/* One warning when they cannot be written; training goes on. */
 static void show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count)
 {
     if (!r->board || !hd_tensorboard_add(r->board, step, scalars, count))
@@ -340,35 +341,48 @@ static void show(struct rank *r, int64_t step, const struct hd_scalar *scalars, 
     r->board_failed = true;
 }
 
-/* The busiest expert in even shares, as `heddle watch` tells it. */
-static void show_router(struct rank *r, int64_t step, const struct hd_router_result *router)
+static struct hd_step_metrics metrics_of(const struct rank *r, const struct hd_step_result *s)
 {
-    struct hd_scalar scalars[] = {{"router/balance", router->balance},
-                                  {"router/z", router->z},
-                                  {"router/dropped", (double)router->dropped},
-                                  {"router/busiest_expert", 0}};
+    struct hd_step_metrics metrics = {.loss = s->loss,
+                                      .grad_norm = s->grad_norm,
+                                      .lr = s->lr,
+                                      .tokens = r->job.global_batch * r->job.context,
+                                      .tokens_per_s = s->tokens_per_s,
+                                      .step_ms = s->step_ms,
+                                      .mfu = s->mfu};
+
+    if (s->router.present) {
+        metrics.router_balance = s->router.balance;
+        metrics.router_z = s->router.z;
+        metrics.router_dropped = s->router.dropped;
+    }
+    return metrics;
+}
+
+/* The busiest expert in even shares, as `heddle watch` tells it. */
+static double busiest_expert(const struct hd_router_result *router)
+{
     int64_t sum = 0, most = 0;
 
     for (int64_t e = 0; e < router->experts; e++) {
         sum += router->load[e];
         most = router->load[e] > most ? router->load[e] : most;
     }
-    if (sum)
-        scalars[3].value = (double)most * (double)router->experts / (double)sum;
-    show(r, step, scalars, sizeof scalars / sizeof scalars[0]);
+    return sum ? (double)most * (double)router->experts / (double)sum : 0;
 }
 
 static void show_step(struct rank *r, const struct hd_step_result *s)
 {
-    const struct hd_scalar scalars[] = {
-        {"train/loss", s->loss}, {"train/grad_norm", s->grad_norm},
-        {"train/lr", s->lr},     {"train/tokens_per_s", s->tokens_per_s},
-        {"train/mfu", s->mfu},
-    };
+    const struct hd_step_metrics metrics = metrics_of(r, s);
+    struct hd_scalar scalars[HD_METRIC_COUNT + 1];
+    size_t count = 0;
 
-    show(r, s->step, scalars, sizeof scalars / sizeof scalars[0]);
+    for (int i = 0; i < HD_METRIC_COUNT; i++)
+        if (*hd_metrics[i].tag && (s->router.present || !hd_metric_is_of_router(i)))
+            scalars[count++] = (struct hd_scalar){hd_metrics[i].tag, hd_metric_get(&metrics, i)};
     if (s->router.present)
-        show_router(r, s->step, &s->router);
+        scalars[count++] = (struct hd_scalar){"router/busiest_expert", busiest_expert(&s->router)};
+    show(r, s->step, scalars, count);
 }
 
 /* ---- the profile ---- */
@@ -413,7 +427,7 @@ static enum hd_status validate(struct rank *r)
     return HD_OK;
 }
 
-/* Changed data does not undo the work so far, but no run will repeat it: a word is due. */
+/* Warns once when data files have changed: training goes on, but no later run will repeat it. */
 static void check_data(struct rank *r)
 {
     if (!r->data_changed && hd_trainer_check_data(r->trainer)) {
@@ -422,8 +436,8 @@ static void check_data(struct rank *r)
     }
 }
 
-/* must: the last checkpoint, without which the work would be lost. A periodic one that fails is
- * said and tried again at its next turn; training goes on. */
+/* must: the last checkpoint, without which the work would be lost. A periodic one that fails is a
+ * warning, and the next one is tried when it is due; training goes on. */
 static enum hd_status save(struct rank *r, bool must)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
@@ -463,11 +477,8 @@ static void listen(struct rank *r)
     }
 }
 
-static void add_router(const struct hd_router_result *router, struct hd_link_step *step)
+static void add_loads(const struct hd_router_result *router, struct hd_link_step *step)
 {
-    step->router_balance = router->balance;
-    step->router_z = router->z;
-    step->router_dropped = router->dropped;
     step->expert_load_count =
         router->experts < HD_LINK_LOADS_MAX ? router->experts : HD_LINK_LOADS_MAX;
     for (int64_t e = 0; e < step->expert_load_count; e++)
@@ -476,15 +487,7 @@ static void add_router(const struct hd_router_result *router, struct hd_link_ste
 
 static void report_step(struct rank *r, const struct hd_step_result *s)
 {
-    const int64_t tokens = r->job.global_batch * r->job.context;
-    struct hd_link_step step = {.step = s->step,
-                                .loss = s->loss,
-                                .grad_norm = s->grad_norm,
-                                .lr = s->lr,
-                                .tokens = tokens,
-                                .tokens_per_s = s->tokens_per_s,
-                                .step_ms = s->step_ms,
-                                .mfu = s->mfu};
+    struct hd_link_step step = {.step = s->step, .metrics = metrics_of(r, s)};
 
     hd_log(HD_LOG_INFO, "step %lld: loss %.4f grad_norm %.4f lr %.3g tokens/s %.0f step_ms %.1f",
            (long long)s->step, s->loss, s->grad_norm, s->lr, s->tokens_per_s, s->step_ms);
@@ -493,7 +496,7 @@ static void report_step(struct rank *r, const struct hd_step_result *s)
         return;
     }
     if (s->router.present)
-        add_router(&s->router, &step);
+        add_loads(&s->router, &step);
     hd_link_report_step(r->link, &step);
 }
 
@@ -576,7 +579,7 @@ static enum hd_status one_step(struct rank *r)
 
 static enum hd_status run(struct rank *r)
 {
-    const bool validates = hd_trainer_can_validate(r->trainer) && r->job.validate_every > 0;
+    const bool validates = hd_trainer_can_validate(r->trainer) && r->job.validate_batches > 0;
     enum hd_status st = HD_OK;
 
     if (validates && hd_trainer_steps_done(r->trainer) == 0)
@@ -629,17 +632,17 @@ static void log_flight(const struct hd_comm *comm)
 
 static void report_failure(struct rank *r, enum hd_status st)
 {
-    char story[HD_ERR_MAX];
+    char message[HD_ERR_MAX];
     int64_t blame = st == HD_ABORTED ? -1 : r->rank;
 
-    (void)snprintf(story, sizeof story, "%s", hd_err_message());
-    hd_log(HD_LOG_ERROR, "%s", story);
+    (void)snprintf(message, sizeof message, "%s", hd_err_message());
+    hd_log(HD_LOG_ERROR, "%s", message);
     if (r->comm) {
-        hd_comm_abort(r->comm, story);
+        hd_comm_abort(r->comm, message);
         log_flight(r->comm);
     }
     if (r->link)
-        hd_link_report_failure(r->link, st, blame, r->trainer ? "training" : "setup", story);
+        hd_link_report_failure(r->link, st, blame, r->trainer ? "training" : "setup", message);
 }
 
 int hd_worker_rank(int argc, char **argv)

@@ -21,15 +21,15 @@ static void on_signal(int number)
     stop = 1;
 }
 
-struct bar {
+struct tokenize_bar {
     bool shown;
     int64_t begin_ms, last_ms;
 };
 
-/* On a terminal a line that renews itself, else now and then one that stays. */
+/* On a terminal one line that is overwritten, else a new line from time to time. */
 static bool show_progress(void *context, const struct hd_tokenize_counts *c)
 {
-    struct bar *bar = context;
+    struct tokenize_bar *bar = context;
     const int64_t now = hd_clock_now_ms(), spent = now - bar->begin_ms;
     const bool is_terminal = isatty(STDERR_FILENO);
     char done[32], total[32], rate[32], left[HD_CLOCK_TEXT_MAX];
@@ -56,7 +56,7 @@ struct options {
     bool ends_documents, as_json;
 };
 
-/* What is before "--" are flags, what is behind it input files. */
+/* Flags are before "--", input files after it. */
 static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *ret_how,
                                    struct options *ret_options)
 {
@@ -73,7 +73,7 @@ static enum hd_status read_options(int argc, char **argv, struct hd_tokenize *re
         inputs++;
     st = hd_flags_read(inputs, argv, f, sizeof f / sizeof f[0]);
     if (!st && inputs + 1 >= argc)
-        st = hd_err(HD_INVALID, "no input files; they stand behind --");
+        st = hd_err(HD_INVALID, "no input files; give them after --");
     if (!st)
         st =
             hd_flag_int(&f[2], 1, HD_TOKENIZE_THREADS_MAX, sysconf(_SC_NPROCESSORS_ONLN), &threads);
@@ -162,8 +162,9 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_text_free(&path);
 }
 
-static enum hd_status run(struct hd_tokenize *how, const struct options *o, struct bar *bar,
-                          struct hd_tokenize_counts *ret_counts, struct hd_text *out)
+static enum hd_status run(struct hd_tokenize *how, const struct options *o,
+                          struct tokenize_bar *bar, struct hd_tokenize_counts *ret_counts,
+                          struct hd_text *out)
 {
     struct hd_tokenizer *tokenizer = NULL;
     enum hd_status st = choose_format(o, out, how);
@@ -181,8 +182,8 @@ static enum hd_status run(struct hd_tokenize *how, const struct options *o, stru
     return st;
 }
 
-/* Each of them stops the work in good order; a second one of the same kind ends it at once. One
- * that the caller ignores, as nohup does with SIGHUP, stays so. */
+/* The first such signal stops the work in order; a second one of the same kind ends the process at
+ * once. A signal that the caller ignores, as nohup does with SIGHUP, is ignored. */
 static void take_signals(void)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -192,7 +193,8 @@ static void take_signals(void)
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
         if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             (void)sigaction(signals[i], &action, NULL);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on files is told like a full disk */
+    (void)signal(SIGXFSZ,
+                 SIG_IGN); /* exceeding a file size limit is an error of write, as on a full disk */
 }
 
 int hd_worker_tokenize(int argc, char **argv)
@@ -201,7 +203,7 @@ int hd_worker_tokenize(int argc, char **argv)
     struct options options = {0};
     struct hd_tokenize_counts counts = {0};
     struct hd_text out = {0};
-    struct bar bar = {.begin_ms = hd_clock_now_ms()};
+    struct tokenize_bar bar = {.begin_ms = hd_clock_now_ms()};
     enum hd_status st = read_options(argc, argv, &how, &options);
 
     bar.last_ms = bar.begin_ms;

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-/* Each takes the arguments behind the verb and returns the exit status. */
+/* Each takes the arguments after the verb and returns the exit status. */
 int hd_worker_rank(int argc, char **argv);
 int hd_worker_generate(int argc, char **argv);
 int hd_worker_logits(int argc, char **argv);
@@ -47,7 +47,7 @@ enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const
                                      struct hd_comm *host, const struct hd_shm_fds *fds,
                                      struct hd_worker_device *ret_device,
                                      struct hd_comm **ret_comm);
-void hd_worker_device_close(struct hd_worker_device *device); /* behind comm and trainer */
+void hd_worker_device_close(struct hd_worker_device *device); /* after comm and trainer */
 
 /* Exit statuses of the verbs for people, those of the heddle command (rank has those of link.h). */
 enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER_FAILED = 6 };

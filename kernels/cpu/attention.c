@@ -2,41 +2,41 @@
  * of keys rescales what was summed before (the online softmax). */
 #include "kernels/cpu/attention_vectors.h"
 
-struct forward {
+struct cpu_forward {
     const struct hd_attention_forward_args *args;
-    struct hd_dry_attention_layout layout;
+    struct hd_costs_attention_layout layout;
     struct weight_drop drop;
     int64_t kv_len, blocks; /* visible keys at most; blocks of rows per group */
 };
 
 /* One thread's part of the scratch. */
-struct tiles {
+struct forward_tiles {
     float *q_t, *out, *max, *sum, *k_t, *v, *score;
     int32_t *key_index;
     struct sight sight;
 };
 
-static struct task task_of(const struct forward *f, int64_t b, int64_t g)
+static struct task task_of(const struct cpu_forward *f, int64_t b, int64_t g)
 {
     return TASK_OF(f->args, &f->drop, b, g, f->kv_len, f->layout.width);
 }
 
-static struct tiles tiles_of(const struct forward *f, int thread)
+static struct forward_tiles tiles_of(const struct cpu_forward *f, int thread)
 {
-    const struct hd_dry_attention_layout *l = &f->layout;
+    const struct hd_costs_attention_layout *l = &f->layout;
     float *base = (float *)f->args->scratch + thread * l->thread_floats;
 
-    return (struct tiles){.q_t = base + l->q_t,
-                          .out = base + l->out,
-                          .max = base + l->max,
-                          .sum = base + l->sum,
-                          .k_t = base + l->k_t,
-                          .v = base + l->v,
-                          .score = base + l->score,
-                          .key_index = (int32_t *)(base + l->key_index),
-                          .sight = {.index = (int32_t *)(base + l->index),
-                                    .bound = (int32_t *)(base + l->bound),
-                                    .slope = base + l->slope}};
+    return (struct forward_tiles){.q_t = base + l->q_t,
+                                  .out = base + l->out,
+                                  .max = base + l->max,
+                                  .sum = base + l->sum,
+                                  .k_t = base + l->k_t,
+                                  .v = base + l->v,
+                                  .score = base + l->score,
+                                  .key_index = (int32_t *)(base + l->key_index),
+                                  .sight = {.index = (int32_t *)(base + l->index),
+                                            .bound = (int32_t *)(base + l->bound),
+                                            .slope = base + l->slope}};
 }
 
 /* score[:] becomes exp(score - the row's new maximum); what the row summed so far is rescaled. */
@@ -81,8 +81,9 @@ drop_weights(const struct task *t, int64_t row, const int32_t *keys, int64_t cou
 }
 
 /* All rows of a block against one tile of keys. */
-static void attend_tile(const struct task *t, const struct tiles *s, int64_t first, int64_t rows,
-                        int64_t key, int64_t count, const struct extent *keys)
+static void attend_tile(const struct task *t, const struct forward_tiles *s, int64_t first,
+                        int64_t rows, int64_t key, int64_t count,
+                        const struct attention_extent *keys)
 {
     pack_keys_transposed(t, s->k_t, t->k, t->ldk, key, count);
     pack_keys(t, s->v, t->v, t->ldv, key, count);
@@ -105,7 +106,7 @@ static void attend_tile(const struct task *t, const struct tiles *s, int64_t fir
     }
 }
 
-static void load_block(const struct task *t, struct tiles *s, int64_t first, int64_t rows)
+static void load_block(const struct task *t, struct forward_tiles *s, int64_t first, int64_t rows)
 {
     load_sight(t, first, rows, &s->sight);
     /* `out` is free until the first tile: the rows pass through it on their way to q_t */
@@ -122,7 +123,8 @@ static void load_block(const struct task *t, struct tiles *s, int64_t first, int
 }
 
 INLINE void store_block(const struct hd_attention_forward_args *a, const struct task *t,
-                        const struct tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
+                        const struct forward_tiles *s, int64_t first, int64_t rows,
+                        enum hd_dtype dtype)
 {
     for (int64_t i = 0; i < rows; i++) {
         const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
@@ -136,7 +138,7 @@ INLINE void store_block(const struct hd_attention_forward_args *a, const struct 
     }
 }
 
-static void attend_block(const struct forward *f, const struct task *t, struct tiles *s,
+static void attend_block(const struct cpu_forward *f, const struct task *t, struct forward_tiles *s,
                          int64_t first, int64_t rows)
 {
     struct row_extent extent;
@@ -145,7 +147,7 @@ static void attend_block(const struct forward *f, const struct task *t, struct t
     extent = row_extent_of(&s->sight, 0, rows);
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
         const int64_t count = at_most(TILE, t->kv_len - key);
-        const struct extent keys = load_keys(t, s->key_index, key, count);
+        const struct attention_extent keys = load_keys(t, s->key_index, key, count);
 
         if (cover_of(t, &extent, &keys) != NOTHING)
             attend_tile(t, s, first, rows, key, count, &keys);
@@ -158,8 +160,8 @@ static void attend_block(const struct forward *f, const struct task *t, struct t
 
 static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)
 {
-    const struct forward *f = args;
-    struct tiles tiles = tiles_of(f, thread);
+    const struct cpu_forward *f = args;
+    struct forward_tiles tiles = tiles_of(f, thread);
 
     for (int64_t i = begin; i < end; i++) {
         const int64_t group = i / f->blocks, first = i % f->blocks * f->layout.block_rows;
@@ -173,7 +175,7 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
 enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
                                          const struct hd_attention_forward_args *args)
 {
-    struct forward f = {.args = args, .kv_len = args->kv_len};
+    struct cpu_forward f = {.args = args, .kv_len = args->kv_len};
     enum hd_status st = hd_cpu_check_float("attention_forward", args->dtype);
 
     if (!st)
@@ -184,11 +186,12 @@ enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
         return st;
     if (args->kv_filled && *args->kv_filled < f.kv_len)
         f.kv_len = *args->kv_filled;
-    if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, &cpu->traits)) {
+    if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len,
+                                        &cpu->traits)) {
         KERNEL(attention_forward_panels)(cpu, args, &f.drop, f.kv_len);
         return HD_OK;
     }
-    f.layout = hd_dry_attention_forward_layout(args);
+    f.layout = hd_costs_attention_forward_layout(args);
     f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
     hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks, &f);
     return HD_OK;

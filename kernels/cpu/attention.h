@@ -4,13 +4,13 @@
  * by head, taken in blocks; keys come in tiles. A tile of keys is packed once for all rows of a
  * block, and left out when no row of the block sees any of its keys.
  *
- * Used by: attention*.c.   Uses: cpu, drop, dry, vec.
+ * Used by: attention*.c.   Uses: cpu, drop, costs, vec.
  */
 #ifndef HD_KERNELS_CPU_ATTENTION_H
 #define HD_KERNELS_CPU_ATTENTION_H
 
+#include "kernels/costs/costs.h"
 #include "kernels/cpu/drop.h"
-#include "kernels/dry/dry.h"
 
 /* Dropout of weights. */
 struct weight_drop {
@@ -51,11 +51,11 @@ struct sight {
     int32_t *index, *bound;
     float *slope;
 };
-struct extent {
+struct attention_extent {
     int32_t min, max;
 };
 struct row_extent {
-    struct extent index, bound;
+    struct attention_extent index, bound;
 };
 
 enum cover { NOTHING, SOME, ALL }; /* of a tile of scores is visible */
@@ -86,9 +86,9 @@ static void load_sight(const struct task *t, int64_t first, int64_t count, struc
     }
 }
 
-static struct extent extent_of(const int32_t *values, int64_t count)
+static struct attention_extent extent_of(const int32_t *values, int64_t count)
 {
-    struct extent e = {INT32_MAX, INT32_MIN};
+    struct attention_extent e = {INT32_MAX, INT32_MIN};
 
     for (int64_t i = 0; i < count; i++) {
         e.min = values[i] < e.min ? values[i] : e.min;
@@ -105,7 +105,7 @@ static struct row_extent row_extent_of(const struct sight *sight, int64_t first,
 
 /* How much of the scores of these rows against these keys is visible. */
 static enum cover cover_of(const struct task *t, const struct row_extent *rows,
-                           const struct extent *keys)
+                           const struct attention_extent *keys)
 {
     const int64_t window = t->window;
 
@@ -125,7 +125,8 @@ static __attribute__((unused)) bool sees_a_key(const struct task *t, const struc
     const int32_t *index = t->kv_index + t->b * t->kv_stride;
 
     for (int64_t key = 0; key < t->kv_len; key += tile_keys) {
-        const struct extent keys = extent_of(index + key, at_most(tile_keys, t->kv_len - key));
+        const struct attention_extent keys =
+            extent_of(index + key, at_most(tile_keys, t->kv_len - key));
 
         if (cover_of(t, rows, &keys) != NOTHING)
             return true;
@@ -164,7 +165,7 @@ INLINE enum hd_status weight_drop_of(const char *kernel, float p, uint64_t key,
     return drop_of(kernel, key, block, p, &ret_drop->drop);
 }
 
-/* bf16 on panels of words (attention_panels_*.c), where hd_dry_attention_is_on_panels(). kv_len:
+/* bf16 on panels of words (attention_panels_*.c), where hd_costs_attention_is_on_panels(). kv_len:
  * keys that are there. */
 void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
                                       const struct hd_attention_forward_args *args,
@@ -175,10 +176,10 @@ void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
 
 INLINE enum hd_status check_heads(const char *kernel, int64_t H, int64_t G, int64_t D)
 {
-    if (D < 8 || D % 8 || D > HD_DRY_ATTENTION_D_MAX)
+    if (D < 8 || D % 8 || D > HD_COSTS_ATTENTION_D_MAX)
         return hd_err(HD_UNSUPPORTED,
                       "%s: the head width is %lld; the cpu backend takes multiples of 8 up to %d",
-                      kernel, (long long)D, HD_DRY_ATTENTION_D_MAX);
+                      kernel, (long long)D, HD_COSTS_ATTENTION_D_MAX);
     if (G < 1 || H % G)
         return hd_err(HD_INVALID, "%s: %lld key/value heads do not divide %lld query heads", kernel,
                       (long long)G, (long long)H);

@@ -2,48 +2,48 @@
  * and values of a group, so dk and dv are summed by one thread and need no atomics. */
 #include "kernels/cpu/attention_vectors.h"
 
-struct backward {
+struct cpu_backward {
     const struct hd_attention_backward_args *args;
-    struct hd_dry_attention_layout layout;
+    struct hd_costs_attention_layout layout;
     struct weight_drop drop;
 };
 
 /* One thread's part of the scratch. */
-struct tiles {
+struct backward_tiles {
     float *q, *q_t, *dout, *dout_t, *dq, *lse, *delta;
     float *k, *k_t, *v_t, *score, *dscore, *dk, *dv;
     int32_t *key_index;
     struct sight sight;
 };
 
-static struct task task_of(const struct backward *f, int64_t b, int64_t g)
+static struct task task_of(const struct cpu_backward *f, int64_t b, int64_t g)
 {
     return TASK_OF(f->args, &f->drop, b, g, f->args->kv_len, f->layout.width);
 }
 
-static struct tiles tiles_of(const struct backward *f, int thread)
+static struct backward_tiles tiles_of(const struct cpu_backward *f, int thread)
 {
-    const struct hd_dry_attention_layout *l = &f->layout;
+    const struct hd_costs_attention_layout *l = &f->layout;
     float *base = (float *)f->args->scratch + thread * l->thread_floats;
 
-    return (struct tiles){.q = base + l->q,
-                          .q_t = base + l->q_t,
-                          .dout = base + l->dout,
-                          .dout_t = base + l->dout_t,
-                          .dq = base + l->dq,
-                          .lse = base + l->lse,
-                          .delta = base + l->delta,
-                          .k = base + l->k,
-                          .k_t = base + l->k_t,
-                          .v_t = base + l->v_t,
-                          .score = base + l->score,
-                          .dscore = base + l->dscore,
-                          .dk = base + l->dk,
-                          .dv = base + l->dv,
-                          .key_index = (int32_t *)(base + l->key_index),
-                          .sight = {.index = (int32_t *)(base + l->index),
-                                    .bound = (int32_t *)(base + l->bound),
-                                    .slope = base + l->slope}};
+    return (struct backward_tiles){.q = base + l->q,
+                                   .q_t = base + l->q_t,
+                                   .dout = base + l->dout,
+                                   .dout_t = base + l->dout_t,
+                                   .dq = base + l->dq,
+                                   .lse = base + l->lse,
+                                   .delta = base + l->delta,
+                                   .k = base + l->k,
+                                   .k_t = base + l->k_t,
+                                   .v_t = base + l->v_t,
+                                   .score = base + l->score,
+                                   .dscore = base + l->dscore,
+                                   .dk = base + l->dk,
+                                   .dv = base + l->dv,
+                                   .key_index = (int32_t *)(base + l->key_index),
+                                   .sight = {.index = (int32_t *)(base + l->index),
+                                             .bound = (int32_t *)(base + l->bound),
+                                             .slope = base + l->slope}};
 }
 
 /* score becomes p = exp(score - lse), dscore (now dout v^T) becomes p * (dscore - delta). */
@@ -72,8 +72,9 @@ static __attribute__((noinline)) void soften_dropped_row(const struct task *t, i
     drop_floats(score, dropped, count, drop->scale);
 }
 
-static void differentiate_tile(const struct task *t, const struct tiles *s, int64_t first,
-                               int64_t rows, int64_t key, int64_t count, const struct extent *keys)
+static void differentiate_tile(const struct task *t, const struct backward_tiles *s, int64_t first,
+                               int64_t rows, int64_t key, int64_t count,
+                               const struct attention_extent *keys)
 {
     const int64_t width = t->width;
 
@@ -108,7 +109,7 @@ static void differentiate_tile(const struct task *t, const struct tiles *s, int6
 
 /* A row that sees no key has lse = -inf; +inf in its place makes every p zero. */
 INLINE void load_block(const struct hd_attention_backward_args *a, const struct task *t,
-                       struct tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
+                       struct backward_tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
 {
     load_rows(t, s->q, t->q, t->ldq, first, rows, t->scale, dtype);
     load_rows(t, s->dout, a->dout, a->lddo, first, rows, 1.0f, dtype);
@@ -143,7 +144,8 @@ INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float s
 }
 
 INLINE void store_queries(const struct hd_attention_backward_args *a, const struct task *t,
-                          const struct tiles *s, int64_t first, int64_t rows, enum hd_dtype dtype)
+                          const struct backward_tiles *s, int64_t first, int64_t rows,
+                          enum hd_dtype dtype)
 {
     for (int64_t i = 0; i < rows; i++)
         store_row(a->dq, task_query(t, first + i) * a->lddq + task_head(t, first + i) * a->D,
@@ -151,7 +153,7 @@ INLINE void store_queries(const struct hd_attention_backward_args *a, const stru
 }
 
 INLINE void store_keys(const struct hd_attention_backward_args *a, const struct task *t,
-                       const struct tiles *s, enum hd_dtype dtype)
+                       const struct backward_tiles *s, enum hd_dtype dtype)
 {
     for (int64_t j = 0; j < a->kv_len; j++) {
         store_row(a->dk, key_at(t, j, a->lddk), s->dk + j * t->width, a->D, 1.0f, a->accumulate,
@@ -162,7 +164,7 @@ INLINE void store_keys(const struct hd_attention_backward_args *a, const struct 
 }
 
 static void differentiate_block(const struct hd_attention_backward_args *a, const struct task *t,
-                                struct tiles *s, int64_t first, int64_t rows)
+                                struct backward_tiles *s, int64_t first, int64_t rows)
 {
     struct row_extent extent;
 
@@ -176,7 +178,7 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
         load_block(a, t, s, first, rows, HD_F32);
     for (int64_t key = 0; key < t->kv_len; key += TILE) {
         const int64_t count = at_most(TILE, t->kv_len - key);
-        const struct extent keys = load_keys(t, s->key_index, key, count);
+        const struct attention_extent keys = load_keys(t, s->key_index, key, count);
 
         if (cover_of(t, &extent, &keys) != NOTHING)
             differentiate_tile(t, s, first, rows, key, count, &keys);
@@ -189,9 +191,9 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
 
 static void differentiate_groups(const void *args, int64_t begin, int64_t end, int thread)
 {
-    const struct backward *f = args;
+    const struct cpu_backward *f = args;
     const struct hd_attention_backward_args *a = f->args;
-    struct tiles s = tiles_of(f, thread);
+    struct backward_tiles s = tiles_of(f, thread);
 
     for (int64_t group = begin; group < end; group++) {
         const struct task t = task_of(f, group / a->G, group % a->G);
@@ -212,7 +214,7 @@ static void differentiate_groups(const void *args, int64_t begin, int64_t end, i
 enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
                                           const struct hd_attention_backward_args *args)
 {
-    struct backward f = {.args = args};
+    struct cpu_backward f = {.args = args};
     enum hd_status st = hd_cpu_check_float("attention_backward", args->dtype);
 
     if (!st)
@@ -223,11 +225,12 @@ enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
         st = WEIGHT_DROP_OF("attention_backward", args, &f.drop);
     if (st)
         return st;
-    if (hd_dry_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, &cpu->traits)) {
+    if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len,
+                                        &cpu->traits)) {
         KERNEL(attention_backward_panels)(cpu, args, &f.drop);
         return HD_OK;
     }
-    f.layout = hd_dry_attention_backward_layout(args);
+    f.layout = hd_costs_attention_backward_layout(args);
     hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
     return HD_OK;
 }

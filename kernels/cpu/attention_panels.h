@@ -16,8 +16,8 @@
 #include "kernels/cpu/vecmath.h"
 
 enum { COLUMNS = HD_PANEL_COLUMNS };
-_Static_assert((int)HD_DRY_ATTENTION_PANEL == (int)HD_PANEL_COLUMNS, "the layout's panels");
-_Static_assert((int)HD_DRY_ATTENTION_PANEL == (int)HD_PANEL_ROWS_MAX, "the layout's panels");
+_Static_assert((int)HD_COSTS_ATTENTION_PANEL == (int)HD_PANEL_COLUMNS, "the layout's panels");
+_Static_assert((int)HD_COSTS_ATTENTION_PANEL == (int)HD_PANEL_ROWS_MAX, "the layout's panels");
 
 INLINE int64_t panels_for(int64_t columns)
 {
@@ -66,7 +66,7 @@ INLINE void prefetch_keys(const struct task *t, const uint16_t *rows, int64_t ld
 
 /* Extents of each panel of keys; unlike rows', those of a tile that is not whole count no key that
  * is not there. */
-INLINE void key_extents(struct extent *ret_extents, const int32_t *index, int64_t count)
+INLINE void key_extents(struct attention_extent *ret_extents, const int32_t *index, int64_t count)
 {
     for (int64_t j = 0; j < count; j += COLUMNS)
         ret_extents[j / COLUMNS] = extent_of(index + j, at_most(COLUMNS, count - j));

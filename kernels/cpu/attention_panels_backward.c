@@ -11,24 +11,24 @@
 #include "kernels/cpu/attention_panels.h"
 
 enum {
-    QUERIES = HD_DRY_ATTENTION_QUERIES,
-    KEYS_MAX = HD_DRY_ATTENTION_KEYS_BACKWARD,
-    ROW_PANELS = HD_DRY_ATTENTION_ROWS / COLUMNS,
+    QUERIES = HD_COSTS_ATTENTION_QUERIES,
+    KEYS_MAX = HD_COSTS_ATTENTION_KEYS_BACKWARD,
+    ROW_PANELS = HD_COSTS_ATTENTION_ROWS / COLUMNS,
     KEY_PANELS_MAX = KEYS_MAX / 8 /* a panel of keys has 8 rows or more */
 };
 
 _Static_assert((int)DROP_ROWS == (int)COLUMNS, "a panel's rows are dropped at a time");
 
-struct backward {
+struct panel_backward {
     const struct hd_attention_backward_args *args;
     const struct hd_cpu_panels *panels;
-    struct hd_dry_attention_panels layout;
+    struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
     int64_t tile_keys; /* a whole number of the left factor's panels */
 };
 
 /* One thread's part of the scratch. */
-struct tiles {
+struct panel_backward_tiles {
     uint32_t *q_t, *dout_t, *q_words, *dout_words, *ds_words;
     uint16_t *k, *v, *k_t, *p, *ds;
     float *dq, *dk, *dv, *lse, *delta, *score, *dscore;
@@ -43,41 +43,41 @@ struct block {
 };
 
 /* A tile of keys, with the extents of its panels. */
-struct keys {
+struct panel_backward_keys {
     int64_t first, count;
-    struct extent panel[KEY_PANELS_MAX];
+    struct attention_extent panel[KEY_PANELS_MAX];
 };
 
-static struct tiles tiles_of(const struct backward *f, int thread)
+static struct panel_backward_tiles tiles_of(const struct panel_backward *f, int thread)
 {
-    const struct hd_dry_attention_panels *l = &f->layout;
+    const struct hd_costs_attention_panels *l = &f->layout;
     char *base = (char *)f->args->scratch + thread * l->thread_bytes;
 
-    return (struct tiles){.q_t = (uint32_t *)(base + l->q_t),
-                          .dout_t = (uint32_t *)(base + l->dout_t),
-                          .q_words = (uint32_t *)(base + l->q_words),
-                          .dout_words = (uint32_t *)(base + l->dout_words),
-                          .ds_words = (uint32_t *)(base + l->ds_words),
-                          .k = (uint16_t *)(base + l->k),
-                          .v = (uint16_t *)(base + l->v),
-                          .k_t = (uint16_t *)(base + l->k_t),
-                          .p = (uint16_t *)(base + l->p),
-                          .ds = (uint16_t *)(base + l->ds),
-                          .dq = (float *)(base + l->dq),
-                          .dk = (float *)(base + l->dk),
-                          .dv = (float *)(base + l->dv),
-                          .lse = (float *)(base + l->lse),
-                          .delta = (float *)(base + l->delta),
-                          .score = (float *)(base + l->score),
-                          .dscore = (float *)(base + l->dscore),
-                          .key_index = (int32_t *)(base + l->key_index),
-                          .sight = {.index = (int32_t *)(base + l->index),
-                                    .bound = (int32_t *)(base + l->bound),
-                                    .slope = (float *)(base + l->slope)}};
+    return (struct panel_backward_tiles){.q_t = (uint32_t *)(base + l->q_t),
+                                         .dout_t = (uint32_t *)(base + l->dout_t),
+                                         .q_words = (uint32_t *)(base + l->q_words),
+                                         .dout_words = (uint32_t *)(base + l->dout_words),
+                                         .ds_words = (uint32_t *)(base + l->ds_words),
+                                         .k = (uint16_t *)(base + l->k),
+                                         .v = (uint16_t *)(base + l->v),
+                                         .k_t = (uint16_t *)(base + l->k_t),
+                                         .p = (uint16_t *)(base + l->p),
+                                         .ds = (uint16_t *)(base + l->ds),
+                                         .dq = (float *)(base + l->dq),
+                                         .dk = (float *)(base + l->dk),
+                                         .dv = (float *)(base + l->dv),
+                                         .lse = (float *)(base + l->lse),
+                                         .delta = (float *)(base + l->delta),
+                                         .score = (float *)(base + l->score),
+                                         .dscore = (float *)(base + l->dscore),
+                                         .key_index = (int32_t *)(base + l->key_index),
+                                         .sight = {.index = (int32_t *)(base + l->index),
+                                                   .bound = (int32_t *)(base + l->bound),
+                                                   .slope = (float *)(base + l->slope)}};
 }
 
 /* The block's rows of a tensor as right factors: along D (t) and along the rows (words). */
-static void pack_block(const struct backward *f, const struct task *t, uint32_t *across,
+static void pack_block(const struct panel_backward *f, const struct task *t, uint32_t *across,
                        uint32_t *words, const uint16_t *rows, int64_t count)
 {
     const int64_t width = t->width, depth = panels_for(count) * COLUMNS / 2;
@@ -92,8 +92,9 @@ static void pack_block(const struct backward *f, const struct task *t, uint32_t 
 
 /* lse and delta of the block. A row that sees no key has lse = -inf; +inf in its place makes every
  * p zero, as it does for the rows that pad the last panel. */
-static void load_lse(const struct backward *f, const struct task *t, const struct tiles *s,
-                     const struct block *block, const uint16_t *dout)
+static void load_lse(const struct panel_backward *f, const struct task *t,
+                     const struct panel_backward_tiles *s, const struct block *block,
+                     const uint16_t *dout)
 {
     const struct hd_attention_backward_args *a = f->args;
 
@@ -119,8 +120,8 @@ static void load_lse(const struct backward *f, const struct task *t, const struc
 }
 
 /* dq's room holds the rows while they are packed. */
-static void load_block(const struct backward *f, const struct task *t, const struct tiles *s,
-                       struct block *block)
+static void load_block(const struct panel_backward *f, const struct task *t,
+                       const struct panel_backward_tiles *s, struct block *block)
 {
     const struct hd_attention_backward_args *a = f->args;
     uint16_t *q = (uint16_t *)s->dq, *dout = q + f->layout.block_rows * t->width;
@@ -135,8 +136,8 @@ static void load_block(const struct backward *f, const struct task *t, const str
     memset(s->dq, 0, (size_t)(panels_for(block->count) * COLUMNS * t->width) * sizeof *s->dq);
 }
 
-static void pack_keys(const struct backward *f, const struct task *t, const struct tiles *s,
-                      const struct keys *keys)
+static void pack_keys(const struct panel_backward *f, const struct task *t,
+                      const struct panel_backward_tiles *s, const struct panel_backward_keys *keys)
 {
     const uint16_t *k = (const uint16_t *)t->k + key_at(t, keys->first, t->ldk);
     const uint16_t *v = (const uint16_t *)t->v + key_at(t, keys->first, t->ldv);
@@ -151,7 +152,7 @@ static void pack_keys(const struct backward *f, const struct task *t, const stru
 }
 
 /* p and ds of one row of s^T, for VL rows of the block from `row` on. */
-INLINE void soften(const struct task *t, const struct tiles *s, const float *score,
+INLINE void soften(const struct task *t, const struct panel_backward_tiles *s, const float *score,
                    const float *dscore, int32_t key, int64_t row, bool mask, vf *ret_p, vf *ret_ds)
 {
     vf x = vf_load_f32(score, VL) * t->scale;
@@ -184,8 +185,8 @@ INLINE vu widen_bits(vf x)
 /* The scores' panel of `count` keys from `key` (of the tile) on and the rows from `row` (of the
  * block) on becomes p^T and ds^T at column `column` of theirs, and ds_words. Rows of an odd last
  * key's pair are zero. */
-INLINE void soften_panel(const struct task *t, const struct tiles *s, int64_t key, int count,
-                         int64_t row, int64_t column, bool mask)
+INLINE void soften_panel(const struct task *t, const struct panel_backward_tiles *s, int64_t key,
+                         int count, int64_t row, int64_t column, bool mask)
 {
     for (int i = 0; i < count; i += 2) {
         const bool has_high = i + 1 < count;
@@ -219,7 +220,7 @@ INLINE void soften_panel(const struct task *t, const struct tiles *s, int64_t ke
 /* soften_panel where weights were dropped: ds is of all weights, dv of those that stayed, which are
  * scaled at the end. */
 static __attribute__((noinline)) void soften_dropped_panel(const struct task *t,
-                                                           const struct tiles *s,
+                                                           const struct panel_backward_tiles *s,
                                                            const struct block *block, int64_t key,
                                                            int count, int64_t row, int64_t column)
 {
@@ -241,7 +242,8 @@ static __attribute__((noinline)) void soften_dropped_panel(const struct task *t,
         drop_halves(s->p + (key + i) * QUERIES + column, dropped[i], COLUMNS);
 }
 
-static void clear_panel(const struct tiles *s, int64_t key, int count, int64_t column)
+static void clear_panel(const struct panel_backward_tiles *s, int64_t key, int count,
+                        int64_t column)
 {
     for (int i = 0; i < count; i++) {
         memset(s->p + (key + i) * QUERIES + column, 0, COLUMNS * sizeof *s->p);
@@ -252,11 +254,11 @@ static void clear_panel(const struct tiles *s, int64_t key, int count, int64_t c
 }
 
 /* What is not zero, from begin to end, of a list of panels. */
-struct span {
+struct panel_span {
     int64_t begin, end;
 };
 
-static void add_to_span(struct span *span, int64_t i)
+static void add_to_span(struct panel_span *span, int64_t i)
 {
     if (span->begin >= span->end)
         span->begin = i;
@@ -265,15 +267,15 @@ static void add_to_span(struct span *span, int64_t i)
 
 /* One panel of the block's rows against a tile of keys: p^T and ds^T at `column`, and dq^T. Widens
  * the spans of the panels of keys, in panels of rows from the column's first. */
-static void differentiate_panel(const struct backward *f, const struct task *t,
-                                const struct tiles *s, const struct block *block,
-                                const struct keys *keys, int64_t row, int64_t column,
-                                struct span *spans)
+static void differentiate_panel(const struct panel_backward *f, const struct task *t,
+                                const struct panel_backward_tiles *s, const struct block *block,
+                                const struct panel_backward_keys *keys, int64_t row, int64_t column,
+                                struct panel_span *spans)
 {
     const int64_t width = t->width, words = width / 2, panel_rows = f->panels->rows;
     const int64_t depth_step = f->panels->by_row ? panel_rows : 2;
     const uint32_t *q_t = s->q_t + row * words, *dout_t = s->dout_t + row * words;
-    struct span depth = {0, 0};
+    struct panel_span depth = {0, 0};
     float *dq = s->dq + row * width;
 
     for (int64_t i = 0; i < keys->count; i += panel_rows) {
@@ -315,13 +317,15 @@ static void differentiate_panel(const struct backward *f, const struct task *t,
 }
 
 /* dv += p^T dout and dk += ds^T q, of the panels of rows that each panel of keys is seen by. */
-static void add_products(const struct backward *f, const struct task *t, const struct tiles *s,
-                         const struct keys *keys, int64_t row, const struct span *spans)
+static void add_products(const struct panel_backward *f, const struct task *t,
+                         const struct panel_backward_tiles *s,
+                         const struct panel_backward_keys *keys, int64_t row,
+                         const struct panel_span *spans)
 {
     const int64_t panel_rows = f->panels->rows, width = t->width;
 
     for (int64_t i = 0; i < keys->count; i += panel_rows) {
-        const struct span span = spans[i / panel_rows];
+        const struct panel_span span = spans[i / panel_rows];
         const int64_t column = span.begin * COLUMNS, words = (span.end - span.begin) * COLUMNS / 2;
         const int count = (int)at_most(panel_rows, keys->count - i);
 
@@ -337,13 +341,13 @@ static void add_products(const struct backward *f, const struct task *t, const s
     }
 }
 
-static void differentiate_tile(const struct backward *f, const struct task *t,
-                               const struct tiles *s, const struct block *block,
-                               const struct keys *keys)
+static void differentiate_tile(const struct panel_backward *f, const struct task *t,
+                               const struct panel_backward_tiles *s, const struct block *block,
+                               const struct panel_backward_keys *keys)
 {
     pack_keys(f, t, s, keys);
     for (int64_t row = 0; row < block->count; row += QUERIES) {
-        struct span spans[KEY_PANELS_MAX] = {{0, 0}};
+        struct panel_span spans[KEY_PANELS_MAX] = {{0, 0}};
 
         for (int64_t i = row; i < at_most(row + QUERIES, block->count); i += COLUMNS)
             differentiate_panel(f, t, s, block, keys, i, i - row, spans);
@@ -365,11 +369,12 @@ INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float s
 }
 
 /* dq^T lies by panels of 32 rows. */
-INLINE void store_queries(const struct backward *f, const struct task *t, const struct tiles *s,
-                          const struct block *block, enum hd_dtype dtype)
+INLINE void store_queries(const struct panel_backward *f, const struct task *t,
+                          const struct panel_backward_tiles *s, const struct block *block,
+                          enum hd_dtype dtype)
 {
     const struct hd_attention_backward_args *a = f->args;
-    _Alignas(64) float rows[COLUMNS * HD_DRY_ATTENTION_D_MAX];
+    _Alignas(64) float rows[COLUMNS * HD_COSTS_ATTENTION_D_MAX];
 
     for (int64_t row = 0; row < block->count; row += COLUMNS) {
         pack_transposed(rows, t->width, s->dq, row * t->width, COLUMNS, t->width, COLUMNS, t->width,
@@ -383,7 +388,7 @@ INLINE void store_queries(const struct backward *f, const struct task *t, const 
 }
 
 INLINE void store_keys(const struct hd_attention_backward_args *a, const struct task *t,
-                       const struct tiles *s, enum hd_dtype dtype)
+                       const struct panel_backward_tiles *s, enum hd_dtype dtype)
 {
     const float share = t->drop ? t->drop->drop.scale : 1.0f;
 
@@ -395,8 +400,8 @@ INLINE void store_keys(const struct hd_attention_backward_args *a, const struct 
     }
 }
 
-static void differentiate_block(const struct backward *f, const struct task *t,
-                                const struct tiles *s, struct block *block)
+static void differentiate_block(const struct panel_backward *f, const struct task *t,
+                                const struct panel_backward_tiles *s, struct block *block)
 {
     const int64_t panel_rows = f->panels->rows;
     struct sight sight = s->sight;
@@ -408,8 +413,9 @@ static void differentiate_block(const struct backward *f, const struct task *t,
         return; /* nothing to add */
     load_block(f, t, s, block);
     for (int64_t key = 0; key < t->kv_len; key += f->tile_keys) {
-        struct keys keys = {.first = key, .count = at_most(f->tile_keys, t->kv_len - key)};
-        struct extent keys_extent;
+        struct panel_backward_keys keys = {.first = key,
+                                           .count = at_most(f->tile_keys, t->kv_len - key)};
+        struct attention_extent keys_extent;
 
         memcpy(s->key_index, t->kv_index + t->b * t->kv_stride + key,
                (size_t)keys.count * sizeof *s->key_index);
@@ -429,9 +435,9 @@ static void differentiate_block(const struct backward *f, const struct task *t,
 
 static void differentiate_groups(const void *args, int64_t begin, int64_t end, int thread)
 {
-    const struct backward *f = args;
+    const struct panel_backward *f = args;
     const struct hd_attention_backward_args *a = f->args;
-    const struct tiles s = tiles_of(f, thread);
+    const struct panel_backward_tiles s = tiles_of(f, thread);
 
     if (f->panels->begin)
         f->panels->begin();
@@ -461,11 +467,11 @@ void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
                                        const struct hd_attention_backward_args *args,
                                        const struct weight_drop *drop)
 {
-    const struct backward f = {.args = args,
-                               .drop = drop,
-                               .panels = cpu->panels,
-                               .layout = hd_dry_attention_backward_panels(args),
-                               .tile_keys = KEYS_MAX / cpu->panels->rows * cpu->panels->rows};
+    const struct panel_backward f = {.args = args,
+                                     .drop = drop,
+                                     .panels = cpu->panels,
+                                     .layout = hd_costs_attention_backward_panels(args),
+                                     .tile_keys = KEYS_MAX / cpu->panels->rows * cpu->panels->rows};
 
     hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
 }

@@ -3,20 +3,20 @@
  * sum of the weights is of those before rounding, so that the log-sum-exp is exact. */
 #include "kernels/cpu/attention_panels.h"
 
-enum { KEY_PANELS = HD_DRY_ATTENTION_KEYS_FORWARD / COLUMNS };
+enum { KEY_PANELS = HD_COSTS_ATTENTION_KEYS_FORWARD / COLUMNS };
 
-_Static_assert((int)HD_DRY_ATTENTION_KEYS_FORWARD <= (int)DROP_NUMBERS_MAX, "a row's weights");
+_Static_assert((int)HD_COSTS_ATTENTION_KEYS_FORWARD <= (int)DROP_NUMBERS_MAX, "a row's weights");
 
-struct forward {
+struct panel_forward {
     const struct hd_attention_forward_args *args;
     const struct hd_cpu_panels *panels;
-    struct hd_dry_attention_panels layout;
+    struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
     int64_t kv_len, blocks;
 };
 
 /* One thread's part of the scratch. */
-struct tiles {
+struct panel_forward_tiles {
     uint16_t *q, *p;
     uint32_t *k_t, *v_words;
     float *out, *max, *sum, *score;
@@ -25,32 +25,32 @@ struct tiles {
 };
 
 /* A tile of keys: how many, and the extents of its panels. */
-struct keys {
+struct panel_forward_keys {
     int64_t count;
-    struct extent extent, panel[KEY_PANELS];
+    struct attention_extent extent, panel[KEY_PANELS];
 };
 
-static struct tiles tiles_of(const struct forward *f, int thread)
+static struct panel_forward_tiles tiles_of(const struct panel_forward *f, int thread)
 {
-    const struct hd_dry_attention_panels *l = &f->layout;
+    const struct hd_costs_attention_panels *l = &f->layout;
     char *base = (char *)f->args->scratch + thread * l->thread_bytes;
 
-    return (struct tiles){.q = (uint16_t *)(base + l->q),
-                          .p = (uint16_t *)(base + l->p),
-                          .k_t = (uint32_t *)(base + l->k_t),
-                          .v_words = (uint32_t *)(base + l->v_words),
-                          .out = (float *)(base + l->out),
-                          .max = (float *)(base + l->max),
-                          .sum = (float *)(base + l->sum),
-                          .score = (float *)(base + l->score),
-                          .key_index = (int32_t *)(base + l->key_index),
-                          .sight = {.index = (int32_t *)(base + l->index),
-                                    .bound = (int32_t *)(base + l->bound),
-                                    .slope = (float *)(base + l->slope)}};
+    return (struct panel_forward_tiles){.q = (uint16_t *)(base + l->q),
+                                        .p = (uint16_t *)(base + l->p),
+                                        .k_t = (uint32_t *)(base + l->k_t),
+                                        .v_words = (uint32_t *)(base + l->v_words),
+                                        .out = (float *)(base + l->out),
+                                        .max = (float *)(base + l->max),
+                                        .sum = (float *)(base + l->sum),
+                                        .score = (float *)(base + l->score),
+                                        .key_index = (int32_t *)(base + l->key_index),
+                                        .sight = {.index = (int32_t *)(base + l->index),
+                                                  .bound = (int32_t *)(base + l->bound),
+                                                  .slope = (float *)(base + l->slope)}};
 }
 
-static void pack_tile(const struct forward *f, const struct task *t, const struct tiles *s,
-                      int64_t key, int64_t count)
+static void pack_tile(const struct panel_forward *f, const struct task *t,
+                      const struct panel_forward_tiles *s, int64_t key, int64_t count)
 {
     const uint16_t *k = (const uint16_t *)t->k + key_at(t, key, t->ldk);
     const uint16_t *v = (const uint16_t *)t->v + key_at(t, key, t->ldv);
@@ -143,14 +143,15 @@ static __attribute__((noinline)) void drop_weights(const struct task *t, int64_t
                                                    const int32_t *keys, int64_t count,
                                                    uint16_t *weight)
 {
-    uint8_t bytes[HD_DRY_ATTENTION_KEYS_FORWARD + DROP_LINE_PAD];
+    uint8_t bytes[HD_COSTS_ATTENTION_KEYS_FORWARD + DROP_LINE_PAD];
 
     drop_halves(weight, drop_numbers(&t->drop->drop, place_of(t, row), bytes, keys, count), count);
 }
 
 /* One panel of rows, from `row` of the block that begins with `first`, against a tile of keys. */
-static void attend_panel(const struct forward *f, const struct task *t, const struct tiles *s,
-                         int64_t first, int64_t row, int rows, const struct keys *keys)
+static void attend_panel(const struct panel_forward *f, const struct task *t,
+                         const struct panel_forward_tiles *s, int64_t first, int64_t row, int rows,
+                         const struct panel_forward_keys *keys)
 {
     const int64_t ld = f->layout.keys, words = t->width / 2, count = panels_for(keys->count);
     const struct row_extent extent = row_extent_of(&s->sight, row, rows);
@@ -195,7 +196,7 @@ static void attend_panel(const struct forward *f, const struct task *t, const st
 }
 
 static void store_block(const struct hd_attention_forward_args *a, const struct task *t,
-                        const struct tiles *s, int64_t first, int64_t rows)
+                        const struct panel_forward_tiles *s, int64_t first, int64_t rows)
 {
     for (int64_t i = 0; i < rows; i++) {
         const int64_t head = task_head(t, first + i), query = task_query(t, first + i);
@@ -209,8 +210,8 @@ static void store_block(const struct hd_attention_forward_args *a, const struct 
     }
 }
 
-static void attend_block(const struct forward *f, const struct task *t, const struct tiles *s,
-                         int64_t first, int64_t rows)
+static void attend_block(const struct panel_forward *f, const struct task *t,
+                         const struct panel_forward_tiles *s, int64_t first, int64_t rows)
 {
     const int panel_rows = f->panels->rows;
     struct sight sight = s->sight;
@@ -225,7 +226,7 @@ static void attend_block(const struct forward *f, const struct task *t, const st
     }
     extent = row_extent_of(&s->sight, 0, rows);
     for (int64_t key = 0; key < t->kv_len; key += f->layout.keys) {
-        struct keys keys = {.count = at_most(f->layout.keys, t->kv_len - key)};
+        struct panel_forward_keys keys = {.count = at_most(f->layout.keys, t->kv_len - key)};
 
         memcpy(s->key_index, t->kv_index + t->b * t->kv_stride + key,
                (size_t)keys.count * sizeof *s->key_index);
@@ -244,9 +245,9 @@ static void attend_block(const struct forward *f, const struct task *t, const st
 
 static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)
 {
-    const struct forward *f = args;
+    const struct panel_forward *f = args;
     const struct hd_attention_forward_args *a = f->args;
-    const struct tiles tiles = tiles_of(f, thread);
+    const struct panel_forward_tiles tiles = tiles_of(f, thread);
 
     if (f->panels->begin)
         f->panels->begin();
@@ -266,11 +267,11 @@ void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
                                       const struct hd_attention_forward_args *args,
                                       const struct weight_drop *drop, int64_t kv_len)
 {
-    struct forward f = {.args = args,
-                        .drop = drop,
-                        .panels = cpu->panels,
-                        .layout = hd_dry_attention_forward_panels(args),
-                        .kv_len = kv_len};
+    struct panel_forward f = {.args = args,
+                              .drop = drop,
+                              .panels = cpu->panels,
+                              .layout = hd_costs_attention_forward_panels(args),
+                              .kv_len = kv_len};
 
     f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
     hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks, &f);

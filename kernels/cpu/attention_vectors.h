@@ -11,7 +11,7 @@
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vecmath.h"
 
-enum { TILE = HD_DRY_ATTENTION_TILE };
+enum { TILE = HD_COSTS_ATTENTION_TILE };
 
 /* rows[i, :] = scale * the row's vector in `from`, as fp32 of the padded width. */
 INLINE void load_rows(const struct task *t, float *rows, const void *from, int64_t ld,
@@ -38,7 +38,8 @@ static void transpose_rows(const struct task *t, float *tiles, const float *rows
 }
 
 /* Copies the indices of a tile of keys. */
-static struct extent load_keys(const struct task *t, int32_t *index, int64_t key, int64_t count)
+static struct attention_extent load_keys(const struct task *t, int32_t *index, int64_t key,
+                                         int64_t count)
 {
     memcpy(index, t->kv_index + t->b * t->kv_stride + key, (size_t)count * sizeof *index);
     memset(index + count, 0, (size_t)(TILE - count) * sizeof *index);

@@ -11,9 +11,9 @@
 #endif
 
 #include "base/clock.h"
+#include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/panel.h"
-#include "kernels/dry/dry.h"
 #include "kernels/stream.h"
 
 enum {
@@ -122,6 +122,18 @@ static void choose_products(const struct hd_backend_options *options, struct hd_
     t->own_bf16 = options->gemm_by == HD_GEMM_BY_BEST && t->bf16_products == HD_BF16_PAIRS;
 }
 
+#ifdef HEDDLE_HAVE_DNNL
+/* Not on AVX2: oneDNN's fp32 products pack their factors there into memory that they allocate
+ * inside each launch (megabytes; the mode of the scratchpad does not change it), which no plan
+ * counts, and own code was measured to be 2% behind on average. See docs/decisions/0015. */
+static bool is_library_wanted(const struct hd_backend_options *options, const struct hd_traits *t)
+{
+    return !options->force_plain &&
+           (options->gemm_by == HD_GEMM_BY_LIBRARY ||
+            (options->gemm_by == HD_GEMM_BY_BEST && strcmp(t->isa, "avx2") != 0));
+}
+#endif
+
 static void describe(const struct hd_backend_options *options, struct hd_traits *ret_traits)
 {
     struct hd_traits *t = ret_traits;
@@ -134,8 +146,7 @@ static void describe(const struct hd_backend_options *options, struct hd_traits 
     choose_products(options, t);
     (void)snprintf(t->library, sizeof t->library, "own");
 #ifdef HEDDLE_HAVE_DNNL
-    if (!options->force_plain &&
-        (options->gemm_by == HD_GEMM_BY_BEST || options->gemm_by == HD_GEMM_BY_LIBRARY)) {
+    if (is_library_wanted(options, t)) {
         t->gemm_scratch_bytes = (int64_t)t->threads * GEMM_BUDGET_BYTES;
         hd_cpu_gemm_library_name(t->library, sizeof t->library);
     }
@@ -171,8 +182,13 @@ static enum hd_status open_cpu(const struct hd_backend_options *options,
     describe(options, &cpu->traits);
     cpu->kernels = detect(options->force_plain, &scrap);
     cpu->panels = find_panels(options, &cpu->traits);
+    if (!cpu->kernels->fma_rate)
+        st = hd_err(HD_UNSUPPORTED,
+                    "this program has no kernels for this machine's processor: it was "
+                    "built for another one (-DHEDDLE_CPU_KERNELS=native); build it "
+                    "with all");
 #ifdef HEDDLE_HAVE_DNNL
-    if (cpu->traits.gemm_scratch_bytes)
+    if (!st && cpu->traits.gemm_scratch_bytes)
         st = hd_cpu_gemm_library_open(cpu->traits.threads, &cpu->gemm_library);
 #endif
     if (!st)
@@ -230,7 +246,7 @@ static enum hd_status synchronize(struct hd_stream *stream)
 static enum hd_status prepare(struct hd_backend *cpu, enum hd_kernel kernel, const void *args)
 {
 #ifdef HEDDLE_HAVE_DNNL
-    if (kernel == HD_K_gemm && cpu->gemm_library && !hd_dry_gemm_is_own(args, &cpu->traits))
+    if (kernel == HD_K_gemm && cpu->gemm_library && !hd_costs_gemm_is_own(args, &cpu->traits))
         return hd_cpu_gemm_library_prepare(cpu->gemm_library, args, cpu->traits.gemm_scratch_bytes);
 #else
     (void)cpu;

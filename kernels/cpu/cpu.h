@@ -4,7 +4,7 @@
  * into one table each; the backend chooses a table when it is opened. A kernel cuts its work into
  * pieces by the shapes alone, never by the number of threads, and hands them to hd_cpu_parallel().
  *
- * Used by: kernels/cpu only.   Uses: base, kernels.h, dry (scratch layouts).
+ * Used by: kernels/cpu only.   Uses: base, kernels.h, costs (scratch layouts).
  * Threads: a backend belongs to one thread at a time; kernels use its threads inside a launch.
  */
 #ifndef HD_KERNELS_CPU_CPU_H

@@ -1,9 +1,9 @@
-/* gemm: chooses who multiplies. Own code where it was measured to be faster (hd_dry_gemm_is_own);
+/* gemm: chooses who multiplies. Own code where it was measured to be faster (hd_costs_gemm_is_own);
  * else the library, where there is one and it takes the shape within its budget; else own code,
  * which alone has GELU behind a product. */
 #include "kernels/cpu/gemm.h"
 
-#include "kernels/dry/dry.h"
+#include "kernels/costs/costs.h"
 
 static enum hd_status check(const struct hd_gemm_args *args)
 {
@@ -18,14 +18,14 @@ static enum hd_status multiply(struct hd_backend *cpu, const struct hd_gemm_args
     bool done = false;
 
 #ifdef HEDDLE_HAVE_DNNL
-    if (cpu->gemm_library && !hd_dry_gemm_is_own(args, &cpu->traits))
+    if (cpu->gemm_library && !hd_costs_gemm_is_own(args, &cpu->traits))
         st =
             hd_cpu_gemm_library_run(cpu->gemm_library, args, cpu->traits.gemm_scratch_bytes, &done);
 #endif
     cpu->library_ran |= done;
     if (st || done)
         return st;
-    if (hd_dry_gemm_is_row(args))
+    if (hd_costs_gemm_is_row(args))
         KERNEL(gemm_row)(cpu, args);
     else
         KERNEL(gemm_blocked)(cpu, args);
@@ -34,11 +34,11 @@ static enum hd_status multiply(struct hd_backend *cpu, const struct hd_gemm_args
 
 enum hd_status KERNEL(gemm)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
-    const struct hd_bias_backward_args dbias = hd_dry_gemm_dbias(args, &cpu->traits);
+    const struct hd_bias_backward_args dbias = hd_costs_gemm_dbias(args, &cpu->traits);
     enum hd_status st = check(args);
 
     if (!st)
-        st = hd_dry_gemm_check(args);
+        st = hd_costs_gemm_check(args);
     if (st || args->M <= 0)
         return st;
     if (args->N > 0)

@@ -7,10 +7,10 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Own code: any shape, within hd_dry_gemm_layout(). */
+/* Own code: any shape, within hd_costs_gemm_layout(). */
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args);
 
-/* Own code where hd_dry_gemm_is_row(). */
+/* Own code where hd_costs_gemm_is_row(). */
 void KERNEL(gemm_row)(struct hd_backend *cpu, const struct hd_gemm_args *args);
 
 #endif

@@ -1,10 +1,10 @@
 /* gemm_blocked: matrix multiplication by own code.
  *
  * c is computed slab by slab. For each slice of the depth the threads pack the slab's rows of a and
- * columns of b into panels that they share (hd_dry_gemm_layout), so each factor is packed once per
- * slab, in the order in which the innermost product streams through it; then they take groups of
- * panels, one tile of c at a time, from a list. Whatever is transposed or odd is dealt with while
- * packing: the products see whole panels, padded by zeros.
+ * columns of b into panels that they share (hd_costs_gemm_layout), so each factor is packed once
+ * per slab, in the order in which the innermost product streams through it; then they take groups
+ * of panels, one tile of c at a time, from a list. Whatever is transposed or odd is dealt with
+ * while packing: the products see whole panels, padded by zeros.
  *
  * Words of a panel are fp32 values (bf16 factors are widened while packing), or, where the machine
  * multiplies bf16 itself, pairs of bf16 values (panel.h).
@@ -14,13 +14,13 @@
  *
  * (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication".)
  */
+#include "kernels/costs/costs.h"
 #include "kernels/cpu/gelu.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/micro.h"
 #include "kernels/cpu/pairs.h"
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/transpose.h"
-#include "kernels/dry/dry.h"
 
 /* What one thread takes at a time: about 200 KiB of a's panels times 400 KiB of b's. */
 enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256, PACK_PANELS = 8 };
@@ -61,16 +61,37 @@ static void pack_a_pairs(const struct slab *s, uint32_t *to, int64_t row, int64_
         pack_pairs_transposed(to, m, from, a->lda, rows, s->depth, s->words, m);
 }
 
+/* Panels [begin, end) of a transposed a, word by word: each line of a is read once and in order.
+ * Where a vector is longer than a word of a panel, whole vectors are stored, and the next word
+ * overwrites what was too much; only the last word is stored exactly. */
+INLINE void pack_a_lines(const struct slab *s, int64_t begin, int64_t end, enum hd_dtype dtype)
+{
+    const struct hd_gemm_args *a = s->args;
+
+    for (int64_t k = 0; k < s->depth; k++) {
+        const int64_t line = (s->k + k) * a->lda + s->row;
+
+        if (k + PREFETCH_ROWS < s->depth)
+            prefetch_row(a->a, line + PREFETCH_ROWS * a->lda + begin * MICRO_M,
+                         at_most(end * MICRO_M, s->rows) - begin * MICRO_M, dtype);
+        for (int64_t p = begin; p < end; p++) {
+            float *to = (float *)s->a + (p * s->words + k) * MICRO_M;
+            const int64_t left = s->rows - p * MICRO_M, at = line + p * MICRO_M;
+
+            if ((int)VL >= (int)MICRO_M && left >= VL && k + 1 < s->depth)
+                vf_store_f32(to, VL, vf_load(a->a, at, VL, dtype));
+            else
+                pack_rows(to, MICRO_M, a->a, at, 0, 1, at_most(left, MICRO_M), MICRO_M, dtype);
+        }
+    }
+}
+
 INLINE void pack_a_widened(const struct slab *s, float *to, int64_t row, int64_t rows,
                            enum hd_dtype dtype)
 {
     const struct hd_gemm_args *a = s->args;
 
-    if (a->trans_a)
-        pack_rows(to, MICRO_M, a->a, s->k * a->lda + row, a->lda, s->depth, rows, MICRO_M, dtype);
-    else
-        pack_transposed(to, MICRO_M, a->a, row * a->lda + s->k, a->lda, rows, s->depth, MICRO_M,
-                        dtype);
+    pack_transposed(to, MICRO_M, a->a, row * a->lda + s->k, a->lda, rows, s->depth, MICRO_M, dtype);
 }
 
 static void pack_b_pairs(const struct slab *s, uint32_t *to, int64_t column, int64_t columns)
@@ -93,6 +114,9 @@ INLINE void pack_b_widened(const struct slab *s, float *to, int64_t column, int6
     if (a->trans_b)
         pack_transposed(to, MICRO_N, a->b, column * a->ldb + s->k, a->ldb, columns, s->depth,
                         MICRO_N, dtype);
+    else if (columns == MICRO_N) /* a constant to the compiler */
+        pack_rows(to, MICRO_N, a->b, s->k * a->ldb + column, a->ldb, s->depth, MICRO_N, MICRO_N,
+                  dtype);
     else
         pack_rows(to, MICRO_N, a->b, s->k * a->ldb + column, a->ldb, s->depth, columns, MICRO_N,
                   dtype);
@@ -135,6 +159,13 @@ static void pack_a_panels(const void *args, int64_t begin, int64_t end, int thre
     (void)thread;
     if (s->panels && !s->panels->by_row && s->args->trans_a) {
         pack_a_across(s, begin, end);
+        return;
+    }
+    if (!s->panels && s->args->trans_a) {
+        if (s->args->ab_dtype == HD_BF16)
+            pack_a_lines(s, begin, end, HD_BF16);
+        else
+            pack_a_lines(s, begin, end, HD_F32);
         return;
     }
     for (int64_t p = begin; p < end; p++) {
@@ -183,6 +214,20 @@ INLINE vf finish(const struct hd_gemm_args *a, vf x, int64_t at, int64_t n, enum
     return gelu(x);
 }
 
+/* c (+)= tile. */
+INLINE void add_tile(float *c, int64_t ldc, const float *tile, int64_t rows, int64_t columns,
+                     bool add)
+{
+    for (int64_t i = 0; i < rows; i++, c += ldc, tile += MICRO_N)
+        FOR_VECTORS (j, n, 0, columns) {
+            vf x = vf_load_f32(tile + j, n);
+
+            if (add)
+                x += vf_load_f32(c + j, n);
+            vf_store_f32(c + j, n, x);
+        }
+}
+
 /* sums (+)= tile, or, behind the last slice, c = sums + tile (+ c) (+ bias) and the epilogue. row
  * and column count from the slab's corner. */
 INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int64_t rows,
@@ -190,7 +235,21 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
 {
     const struct hd_gemm_args *a = s->args;
     const bool first = s->k == 0, own_sums = s->sums != NULL;
+    const bool bias = a->bias && s->last;
+    const bool epilogue = a->epilogue && s->last;
 
+    if (c_dtype == HD_F32 && !bias && !epilogue) { /* own_sums is false: c holds the sums */
+        float *c = (float *)a->c + (s->row + row) * a->ldc + s->column + column;
+        const bool add = a->accumulate || !first;
+
+        if (columns == MICRO_N && add)
+            add_tile(c, a->ldc, tile, rows, MICRO_N, true);
+        else if (columns == MICRO_N)
+            add_tile(c, a->ldc, tile, rows, MICRO_N, false);
+        else
+            add_tile(c, a->ldc, tile, rows, columns, add);
+        return;
+    }
     for (int64_t i = 0; i < rows; i++)
         FOR_VECTORS (j, n, 0, columns) {
             const int64_t at = (s->row + row + i) * a->ldc + s->column + column + j;
@@ -205,9 +264,9 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
             }
             if (own_sums ? a->accumulate : a->accumulate || !first)
                 x += vf_load(a->c, at, n, c_dtype);
-            if (a->bias && s->last)
+            if (bias)
                 x += vf_load(a->bias, s->column + column + j, n, a->ab_dtype);
-            if (a->epilogue && s->last)
+            if (epilogue)
                 x = finish(a, x, at, n, c_dtype);
             vf_store(a->c, at, n, x, c_dtype);
         }
@@ -374,22 +433,22 @@ static void compute_slice(struct hd_backend *cpu, struct slab *s, bool pack_b)
 
 /* Panels of pairs are as wide as the widest vectors. */
 static const struct hd_cpu_panels *panels_for(const struct hd_backend *cpu,
-                                              const struct hd_dry_gemm_layout *l)
+                                              const struct hd_costs_gemm_layout *l)
 {
     return l->pairs ? cpu->panels : NULL;
 }
 
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
-    const struct hd_dry_gemm_layout l = hd_dry_gemm_layout(args, &cpu->traits);
+    const struct hd_costs_gemm_layout l = hd_costs_gemm_layout(args, &cpu->traits);
     struct slab s = {.args = args, .panels = panels_for(cpu, &l), .words = l.words};
     char *scratch = args->scratch;
 
     s.panel_rows = s.panels ? s.panels->rows : MICRO_M;
     s.group_panels = GROUP_ROWS / s.panel_rows;
     s.a = (uint32_t *)scratch;
-    s.b = (uint32_t *)(scratch + hd_dry_align(l.a_words * 4));
-    s.sums = l.sums_floats ? (float *)((char *)s.b + hd_dry_align(l.b_words * 4)) : NULL;
+    s.b = (uint32_t *)(scratch + hd_costs_align(l.a_words * 4));
+    s.sums = l.sums_floats ? (float *)((char *)s.b + hd_costs_align(l.b_words * 4)) : NULL;
     s.sums_ld = l.columns;
     for (s.column = 0; s.column < args->N; s.column += l.columns)
         for (s.row = 0; s.row < args->M; s.row += l.rows)

@@ -19,6 +19,16 @@ enum { MICRO_M = 6 };
 #endif
 enum { MICRO_N = 2 * VL };
 
+/* Steps along the depth per turn of the loop. Twelve multiply-adds alone do not hide the loop's own
+ * instructions: on Zen 3, AVX2 went from 74 to 88 GFLOP/s. With 28 of them it is not needed. */
+#if VEC_BYTES == 64
+#define MICRO_DEPTH
+#elif defined(__clang__)
+#define MICRO_DEPTH _Pragma("clang loop unroll_count(4)")
+#else
+#define MICRO_DEPTH _Pragma("GCC unroll 4")
+#endif
+
 /* One block: m <= MICRO_M rows, nv <= 2 vectors of columns. a[i, k] is a[i * am + k * ak]; m, nv,
  * am and ak are constants where this is inlined. */
 INLINE void micro_block(const int m, const int nv, float *c, int64_t ldc, const float *a,
@@ -33,6 +43,7 @@ INLINE void micro_block(const int m, const int nv, float *c, int64_t ldc, const 
         for (int j = 0; j < nv; j++)
             sums[i][j] = add ? vf_load_f32(c + i * ldc + j * VL, VL) : (vf){0};
     }
+    MICRO_DEPTH
     for (int64_t k = 0; k < K; k++) {
         vf row[2];
 

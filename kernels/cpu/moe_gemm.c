@@ -6,10 +6,10 @@
  * computes it, changes no bit of a row.
  *
  * All threads share a large expert. Small ones have too few tiles for that: each thread takes whole
- * experts and multiplies alone (hd_dry_grouped_layout).
+ * experts and multiplies alone (hd_costs_grouped_layout).
  */
+#include "kernels/costs/costs.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/dry/dry.h"
 
 struct grouped {
     const struct hd_grouped_gemm_args *args;
@@ -37,7 +37,7 @@ static struct hd_gemm_args product_of(const struct grouped *g, int64_t e, int64_
 {
     const struct hd_grouped_gemm_args *a = g->args;
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
-    struct hd_gemm_args p = hd_dry_grouped_product(a, end - begin);
+    struct hd_gemm_args p = hd_costs_grouped_product(a, end - begin);
 
     p.c = (char *)a->c + begin * a->ldc * c;
     p.a = (const char *)a->a + begin * a->lda * ab;
@@ -53,7 +53,7 @@ static int64_t rows_of(const struct grouped *g, int64_t e)
 
 static bool is_small(const struct grouped *g, int64_t e)
 {
-    return rows_of(g, e) > 0 && rows_of(g, e) <= HD_DRY_GROUPED_SMALL;
+    return rows_of(g, e) > 0 && rows_of(g, e) <= HD_COSTS_GROUPED_SMALL;
 }
 
 static void multiply_small(const void *args, int64_t begin, int64_t end, int thread)
@@ -81,7 +81,7 @@ static void multiply_one_by_one(struct hd_backend *cpu, const struct grouped *g)
 
 static void multiply(struct hd_backend *cpu, const struct grouped *g)
 {
-    const int64_t E = g->args->E, enough = cpu->traits.threads * HD_DRY_GROUPED_SMALL_PER_THREAD;
+    const int64_t E = g->args->E, enough = cpu->traits.threads * HD_COSTS_GROUPED_SMALL_PER_THREAD;
     int64_t small = 0;
     bool apart;
 
@@ -100,7 +100,7 @@ static void multiply(struct hd_backend *cpu, const struct grouped *g)
 
 enum hd_status KERNEL(grouped_gemm)(struct hd_backend *cpu, const struct hd_grouped_gemm_args *args)
 {
-    const struct hd_dry_grouped_layout l = hd_dry_grouped_layout(args, &cpu->traits);
+    const struct hd_costs_grouped_layout l = hd_costs_grouped_layout(args, &cpu->traits);
     struct hd_backend one = *cpu;
     const struct grouped g = {.args = args,
                               .one = &one,
@@ -115,7 +115,7 @@ enum hd_status KERNEL(grouped_gemm)(struct hd_backend *cpu, const struct hd_grou
         return st;
     one.crew = NULL;
     find_begins(args->scratch, args->counts, args->E, args->T);
-    if (hd_dry_grouped_is_one_by_one(args))
+    if (hd_costs_grouped_is_one_by_one(args))
         multiply_one_by_one(cpu, &g);
     else
         multiply(cpu, &g);
@@ -132,7 +132,7 @@ enum hd_status KERNEL(grouped_gemm_weight)(struct hd_backend *cpu,
 
     for (int64_t e = 0; !st && e < a->E; e++) {
         const int64_t rows = a->counts[e] < a->T - begin ? a->counts[e] : a->T - begin;
-        struct hd_gemm_args p = hd_dry_grouped_weight_product(a, rows);
+        struct hd_gemm_args p = hd_costs_grouped_weight_product(a, rows);
 
         p.c = a->c + e * a->stride_c;
         p.a = (const char *)a->a + begin * a->lda * ab;

@@ -1,8 +1,8 @@
 /* moe_rows: rows of a mixture of experts on their ways: into expert order, back with their gates,
  * and between the orders in which ranks send and experts compute. */
+#include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
-#include "kernels/dry/dry.h"
 
 static int64_t at_most(int64_t a, int64_t b)
 {

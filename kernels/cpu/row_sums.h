@@ -1,17 +1,17 @@
 /* row_sums: sums over all rows, for the gradients of weights and biases.
  *
- * The rows are cut into chunks that depend on R alone (hd_dry_row_chunks). Each chunk's sums go to
- * its own place in the scratch, then the chunks are added in order: the result does not depend on
- * the number of threads.
+ * The rows are cut into chunks that depend on R alone (hd_costs_row_chunks). Each chunk's sums go
+ * to its own place in the scratch, then the chunks are added in order: the result does not depend
+ * on the number of threads.
  *
- * Used by: norm, bias.   Uses: cpu, dry, vec.
+ * Used by: norm, bias.   Uses: cpu, costs, vec.
  */
 #ifndef HD_KERNELS_CPU_ROW_SUMS_H
 #define HD_KERNELS_CPU_ROW_SUMS_H
 
+#include "kernels/costs/costs.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
-#include "kernels/dry/dry.h"
 
 struct row_sums {
     const void *args;
@@ -51,7 +51,7 @@ INLINE void sum_rows(row_terms_of *terms, const int outputs, const void *args, f
 static void row_sums_chunks(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct row_sums *s = args;
-    const struct hd_dry_chunks chunks = hd_dry_row_chunks(s->R);
+    const struct hd_costs_chunks chunks = hd_costs_row_chunks(s->R);
     const int64_t width = s->out[1] ? 2 * s->N : s->N;
 
     (void)thread;
@@ -66,7 +66,7 @@ static void row_sums_chunks(const void *args, int64_t begin, int64_t end, int th
 static void row_sums_columns(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct row_sums *s = args;
-    const int64_t count = hd_dry_row_chunks(s->R).count;
+    const int64_t count = hd_costs_row_chunks(s->R).count;
     const int64_t width = s->out[1] ? 2 * s->N : s->N;
 
     (void)thread;
@@ -84,7 +84,7 @@ static void row_sums_run(const struct hd_backend *cpu, const struct row_sums *su
 {
     enum { COLUMNS = 256 };
 
-    hd_cpu_parallel(cpu, hd_dry_row_chunks(sums->R).count, 1, row_sums_chunks, sums);
+    hd_cpu_parallel(cpu, hd_costs_row_chunks(sums->R).count, 1, row_sums_chunks, sums);
     hd_cpu_parallel(cpu, sums->N, COLUMNS, row_sums_columns, sums);
 }
 

@@ -5,6 +5,8 @@
 #ifndef HD_KERNELS_CPU_TRANSPOSE_H
 #define HD_KERNELS_CPU_TRANSPOSE_H
 
+#include <stdbool.h>
+
 #include "kernels/cpu/vec.h"
 
 enum { PREFETCH_ROWS = 12 };
@@ -68,7 +70,9 @@ INLINE void transpose_square(vf x[VL])
 #undef STEP
 }
 
-/* to[j, i] = from[at + i * ld + j] for i < rows, j < columns; zero for rows <= i < width. */
+/* to[j, i] = from[at + i * ld + j] for i < rows, j < columns; zero for rows <= i < width. Rows that
+ * are shorter than a vector and follow each other at once are stored as whole vectors, but the
+ * last: the next row overwrites what was too much. */
 INLINE void pack_transposed(float *to, int64_t ld_to, const void *from, int64_t at, int64_t ld,
                             int64_t rows, int64_t columns, int64_t width, enum hd_dtype dtype)
 {
@@ -84,8 +88,11 @@ INLINE void pack_transposed(float *to, int64_t ld_to, const void *from, int64_t 
             for (int k = 0; k < VL; k++)
                 x[k] = i + k < rows ? vf_load(from, at + (i + k) * ld + j, n, dtype) : (vf){0};
             transpose_square(x);
-            for (int k = 0; k < n; k++)
-                vf_store_f32(to + (j + k) * ld_to + i, stored, x[k]);
+            for (int k = 0; k < n; k++) {
+                const bool whole = width < VL && ld_to == width && j + k + 1 < columns;
+
+                vf_store_f32(to + (j + k) * ld_to + i, whole ? VL : stored, x[k]);
+            }
         }
     }
 }

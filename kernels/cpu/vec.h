@@ -176,6 +176,11 @@ INLINE __mmask16 vf_mask(int64_t n)
 {
     return (__mmask16)((1u << n) - 1u);
 }
+#elif defined(__AVX2__)
+INLINE __m256i vf_mask(int64_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
 #endif
 
 /* n floats from p on, zero in the other lanes. */
@@ -188,6 +193,9 @@ INLINE vf vf_load_f32(const float *p, int64_t n)
 #if defined(__AVX512F__)
     else
         x = (vf)_mm512_maskz_loadu_ps(vf_mask(n), p);
+#elif defined(__AVX2__)
+    else
+        x = (vf)_mm256_maskload_ps(p, vf_mask(n));
 #else
     else {
         x = (vf){0};
@@ -205,6 +213,23 @@ INLINE void vf_store_f32(float *p, int64_t n, vf x)
 #if defined(__AVX512F__)
     else
         _mm512_mask_storeu_ps(p, vf_mask(n), (__m512)x);
+#elif defined(__AVX2__)
+    else { /* by halves: AMD takes tens of instructions for a masked store */
+        vf_half half = __builtin_shufflevector(x, x, 0, 1, 2, 3);
+
+        if (n & 4) {
+            memcpy(p, &half, sizeof half);
+            half = __builtin_shufflevector(x, x, 4, 5, 6, 7);
+            p += 4;
+        }
+        if (n & 2) {
+            memcpy(p, &half, 2 * sizeof *p);
+            half = __builtin_shufflevector(half, half, 2, 3, 2, 3);
+            p += 2;
+        }
+        if (n & 1)
+            *p = half[0];
+    }
 #else
     else
         for (int i = 0; i < n; i++)

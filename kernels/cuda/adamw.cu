@@ -27,13 +27,13 @@ static __device__ double power(double base, int64_t t)
 }
 
 /* Of a step. */
-struct update {
+struct cuda_update {
     float b1, b2, rest1, rest2, correction1, correction2, eps, grad_factor, lr, weight_decay;
 };
 
-static __device__ __forceinline__ struct update update_of(const struct hd_step_block *block)
+static __device__ __forceinline__ struct cuda_update update_of(const struct hd_step_block *block)
 {
-    struct update u;
+    struct cuda_update u;
 
     u.b1 = block->beta1;
     u.b2 = block->beta2;
@@ -49,13 +49,13 @@ static __device__ __forceinline__ struct update update_of(const struct hd_step_b
 }
 
 /* The range that a thread is in, whose elements share lr and decay. */
-struct place {
+struct adamw_place {
     int64_t range, end;
     float lr, decay;
 };
 
-static __device__ __forceinline__ void place_take(struct place *p, const struct update &u,
-                                                  const struct hd_update_range *ranges)
+static __device__ __forceinline__ void
+place_take(struct adamw_place *p, const struct cuda_update &u, const struct hd_update_range *ranges)
 {
     const struct hd_update_range *range = &ranges[p->range];
 
@@ -65,7 +65,8 @@ static __device__ __forceinline__ void place_take(struct place *p, const struct 
 }
 
 /* The first range from p->range on that ends behind the element. */
-static __device__ __forceinline__ void place_seek(struct place *p, const struct update &u,
+static __device__ __forceinline__ void place_seek(struct adamw_place *p,
+                                                  const struct cuda_update &u,
                                                   const struct hd_update_range *ranges,
                                                   int64_t range_count, int64_t element)
 {
@@ -84,8 +85,9 @@ static __device__ __forceinline__ void place_seek(struct place *p, const struct 
 
 /* The root and the quotient are good to some units in the last place of the step, which lr makes
  * small beside the weight, and take no slow paths, whose calls would cost registers. */
-static __device__ __forceinline__ void update_one(const struct update &u, const struct place &p,
-                                                  float &weight, float &m, float &v, float grad)
+static __device__ __forceinline__ void update_one(const struct cuda_update &u,
+                                                  const struct adamw_place &p, float &weight,
+                                                  float &m, float &v, float grad)
 {
     const float g = __fmul_rn(grad, u.grad_factor);
     float mean_square, root, step;
@@ -110,7 +112,7 @@ struct adamw {
 
     /* All of it in the range p. */
     template <int V>
-    __device__ __forceinline__ void finish(const struct update &u, const struct place &p,
+    __device__ __forceinline__ void finish(const struct cuda_update &u, const struct adamw_place &p,
                                            int64_t at, pack<float, V> w_, pack<float, V> m_,
                                            pack<float, V> v_, pack<float, V> g_) const
     {
@@ -129,8 +131,8 @@ struct adamw {
     }
 
     /* Elements [at, end) one by one: where a range ends in a pack, and what no pack holds. */
-    __device__ __forceinline__ void finish_each(const struct update &u, struct place *p, int64_t at,
-                                                int64_t end) const
+    __device__ __forceinline__ void finish_each(const struct cuda_update &u, struct adamw_place *p,
+                                                int64_t at, int64_t end) const
     {
 #pragma unroll 1
         for (; at < end; at++) {
@@ -146,11 +148,11 @@ template <typename Copy, int V>
 static __global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_RESIDENT)
     adamw_flat(struct adamw<Copy> a)
 {
-    HD_SHARED(struct update, shared, 1);
-    const struct update &u = shared[0];
+    HD_SHARED(struct cuda_update, shared, 1);
+    const struct cuda_update &u = shared[0];
     const int64_t threads = (int64_t)gridDim.x * ADAMW_THREADS, packs = a.N / V;
     const int64_t first = (int64_t)blockIdx.x * ADAMW_THREADS + threadIdx.x;
-    struct place p = {0, 0, 0, 0};
+    struct adamw_place p = {0, 0, 0, 0};
 
     if (a.block->skip_update)
         return;

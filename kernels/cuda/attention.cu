@@ -7,10 +7,10 @@ enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t 
     if (dtype != HD_F32 && dtype != HD_BF16 && dtype != HD_F16)
         return hd_err(HD_UNSUPPORTED, "%s: the cuda backend has no kernel for %s", kernel,
                       hd_dtype_name(dtype));
-    if (D < 8 || D % 8 || D > HD_DRY_ATTENTION_D_MAX)
+    if (D < 8 || D % 8 || D > HD_COSTS_ATTENTION_D_MAX)
         return hd_err(HD_UNSUPPORTED,
                       "%s: the head width is %lld; the cuda backend takes multiples of 8 up to %d",
-                      kernel, (long long)D, HD_DRY_ATTENTION_D_MAX);
+                      kernel, (long long)D, HD_COSTS_ATTENTION_D_MAX);
     if (G < 1 || H % G)
         return hd_err(HD_INVALID, "%s: %lld key/value heads do not divide %lld query heads", kernel,
                       (long long)G, (long long)H);
@@ -143,7 +143,7 @@ static bool forward_is_tiled(const struct hd_attention_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
-    return hd_dry_attention_is_tiled(a->dtype, a->D) &&
+    return hd_costs_attention_is_tiled(a->dtype, a->D) &&
            attention_rows_are_aligned(a->out, a->ldo, e) &&
            attention_rows_are_aligned(a->q, a->ldq, e) &&
            attention_rows_are_aligned(a->k, a->ldk, e) &&
@@ -153,7 +153,7 @@ static bool forward_is_tiled(const struct hd_attention_forward_args *a)
 extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
                                                     const struct hd_attention_forward_args *args)
 {
-    const struct hd_dry_attention_sights sights = hd_dry_attention_forward_sights(args);
+    const struct hd_costs_attention_sights sights = hd_costs_attention_forward_sights(args);
     struct attention_forward f = {};
     enum hd_status st =
         attention_check("attention_forward", args->dtype, args->H, args->G, args->D,

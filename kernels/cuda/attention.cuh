@@ -17,12 +17,12 @@
 #include "kernels/cuda/random.cuh"
 
 extern "C" {
-#include "kernels/dry/dry.h"
+#include "kernels/costs/costs.h"
 }
 
 enum {
-    ATTENTION_GRANULE = HD_DRY_ATTENTION_GRANULE,
-    ATTENTION_PAD = HD_DRY_ATTENTION_PAD,
+    ATTENTION_GRANULE = HD_COSTS_ATTENTION_GRANULE,
+    ATTENTION_PAD = HD_COSTS_ATTENTION_PAD,
     ATTENTION_NO_KEY = INT32_MAX,       /* index of a key that is not there */
     ATTENTION_ALL_KEYS = INT32_MAX - 1, /* `most` of a query that sees every key */
     ATTENTION_WARP = 32
@@ -46,7 +46,7 @@ struct attention {
     const float *slopes;             /* or NULL */
     const int32_t *kv_filled;        /* or NULL; rows past it may hold anything and are not read */
     struct attention_sights sights;
-    struct drop drop;
+    struct cuda_drop drop;
     int64_t ldq, ldk, ldv, kv_stride;
     int32_t B, q_len, kv_len, H, G, D, first_head;
     int32_t section; /* of the launch's blocks: attention_block_of */
@@ -69,7 +69,7 @@ struct attention_backward {
         *stats; /* [B, H, q_pad]: lse, by powers of two or e as the kernels like it; delta */
     float *parts_dk, *parts_dv; /* [B, G, parts, kv_len, D], where parts > 1 */
     int64_t lddo, lddq, lddk, lddv;
-    int32_t parts, part_heads; /* the heads that share a key head, cut: hd_dry_attention_sights */
+    int32_t parts, part_heads; /* the heads that share a key head, cut: hd_costs_attention_sights */
     enum hd_dtype grad_dtype;
     bool accumulate;
 };
@@ -86,7 +86,7 @@ enum hd_status attention_launch_sights(struct hd_cuda_stream *stream,
                                        int64_t q_len, int64_t kv_len, int64_t kv_stride,
                                        int64_t window, bool causal);
 
-/* Tensor cores take bf16 and fp16 of head widths 64, 96 and 128 (hd_dry_attention_is_tiled) whose
+/* Tensor cores take bf16 and fp16 of head widths 64, 96 and 128 (hd_costs_attention_is_tiled) whose
  * rows all start on 16 bytes; everything else is taken by plain code in fp32. */
 static inline bool attention_rows_are_aligned(const void *base, int64_t ld, int64_t element_bytes)
 {
@@ -141,7 +141,7 @@ enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
 /* What both directions' arguments have, whose members are named alike; dropout stands apart. */
 template <typename ARGS>
 static inline void attention_set(struct attention *a, const ARGS *args,
-                                 const struct hd_dry_attention_sights *sights)
+                                 const struct hd_costs_attention_sights *sights)
 {
     char *base = (char *)args->scratch;
 
@@ -383,9 +383,9 @@ static __device__ __forceinline__ bool attention_sees(int2 query, int32_t key)
 }
 
 /* What a weight is multiplied by. */
-static __device__ __forceinline__ float attention_stays(const struct drop &drop, uint64_t step_key,
-                                                        int32_t key, int32_t index, int head,
-                                                        int32_t sample)
+static __device__ __forceinline__ float attention_stays(const struct cuda_drop &drop,
+                                                        uint64_t step_key, int32_t key,
+                                                        int32_t index, int head, int32_t sample)
 {
     const uint4 words =
         drop_words(step_key, (uint32_t)key / 4, (uint32_t)index, (uint32_t)head, (uint32_t)sample);

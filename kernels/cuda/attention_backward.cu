@@ -85,7 +85,7 @@ static bool backward_is_tiled(const struct hd_attention_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), g = (int64_t)hd_dtype_size(a->grad_dtype);
 
-    return hd_dry_attention_is_tiled(a->dtype, a->D) &&
+    return hd_costs_attention_is_tiled(a->dtype, a->D) &&
            attention_rows_are_aligned(a->dout, a->lddo, e) &&
            attention_rows_are_aligned(a->q, a->ldq, e) &&
            attention_rows_are_aligned(a->k, a->ldk, e) &&
@@ -110,7 +110,7 @@ static enum hd_status check(const struct hd_attention_backward_args *a)
 extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda,
                                                      const struct hd_attention_backward_args *args)
 {
-    const struct hd_dry_attention_sights sights = hd_dry_attention_backward_sights(args);
+    const struct hd_costs_attention_sights sights = hd_costs_attention_backward_sights(args);
     const bool is_tiled = backward_is_tiled(args);
     struct attention_backward f = {};
     struct stats_task t = {};

@@ -8,7 +8,7 @@
  * left factors of the next ones (attention_tiles.cuh) in both kernels, and nothing but q, k, v and
  * dout is ever in shared memory. Heads that share a key head are summed in order within its block;
  * where that leaves too few blocks, they are cut into parts, by the shape alone
- * (hd_dry_attention_backward_sights), each part's sums go to scratch in fp32, and a third kernel
+ * (hd_costs_attention_backward_sights), each part's sums go to scratch in fp32, and a third kernel
  * adds them in order. What is copied is one stage ahead of what is multiplied.
  *
  *   dk, dv  D    warps  keys x queries   shared memory   sums + p, ds (registers)   blocks per SM
@@ -78,7 +78,7 @@ static __device__ __forceinline__ int64_t backward_query(const struct attention 
 
 /* ---- dk, dv: a block per 128 keys of a key head ---- */
 
-enum { BACKWARD_KEYS = HD_DRY_ATTENTION_KEYS };
+enum { BACKWARD_KEYS = HD_COSTS_ATTENTION_KEYS };
 
 /* Queries of a stage; fewer where a block has less shared memory. Sums are the same, bit for bit.
  */

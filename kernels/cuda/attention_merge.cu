@@ -10,15 +10,15 @@
 
 enum { LANES = 8, THREADS = 256, WIDTH = 8 /* elements of a lane at a time */ };
 
-struct factors {
+struct cuda_factors {
     float old, block, lse;
 };
 
 /* With the larger of the two at m and e = exp(-|difference|): the new one is m + log(1 + e), the
  * factors are 1 / (1 + e) and e / (1 + e), which add up to one. */
-static __device__ struct factors factors_of(float old, float block)
+static __device__ struct cuda_factors factors_of(float old, float block)
 {
-    struct factors f = {0, 0, -INFINITY};
+    struct cuda_factors f = {0, 0, -INFINITY};
 
     if (old == -INFINITY && block == -INFINITY)
         return f;
@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(THREADS) merge_kernel(struct hd_attenti
     const int lane = (int)threadIdx.x % LANES;
     const bool is_there = at < a.R * a.H;
     const int64_t place = is_there ? at % a.H * a.R + at / a.H : 0;
-    struct factors f = {0, 1, 0};
+    struct cuda_factors f = {0, 1, 0};
 
     if (is_there) {
         const float block = a.block_lse[place];

@@ -79,7 +79,7 @@ struct bias_terms {
 extern "C" enum hd_status hd_cuda_bias_backward(struct hd_cuda_stream *s,
                                                 const struct hd_bias_backward_args *a)
 {
-    const struct row_sums sums = {{a->dbias}, (float *)a->scratch, a->R, a->N, a->accumulate};
+    const struct cuda_row_sums sums = {{a->dbias}, (float *)a->scratch, a->R, a->N, a->accumulate};
 
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct bias_terms<T> terms = {

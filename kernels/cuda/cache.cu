@@ -7,7 +7,7 @@
 /* Row r of all new ones is row r % new_rows of sequence r / new_rows. Elements of E bytes are
  * copied as they are, an E for each encoding's size. */
 template <typename E>
-struct append {
+struct cuda_append {
     static constexpr int UNROLL = 4;
     template <int V>
     struct in {
@@ -50,7 +50,7 @@ struct append {
 template <typename E>
 static enum hd_status append_as(struct hd_cuda_stream *s, const struct hd_cache_append_args *a)
 {
-    const struct append<E> op = {
+    const struct cuda_append<E> op = {
         (E *)a->cache,
             (const E *)a->inp, a->filled, a->overflow, a->B, a->rows, a->new_rows, a->ldi, a->ldc
     };

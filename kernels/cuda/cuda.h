@@ -1,11 +1,11 @@
 /* cuda: what the files of the CUDA plug-in share.
  *
  * Kernels and the functions that launch them are C++ (*.cu, one stem per op as in kernels/cpu and
- * kernels/dry); everything else is C. A launching function enqueues on its stream and returns; it
+ * kernels/costs); everything else is C. A launching function enqueues on its stream and returns; it
  * allocates nothing, waits for nothing and reads no device memory. The same sources are compiled
  * for the host against an emulator of the device (tests/cudasim).
  *
- * Used by: kernels/cuda only.   Uses: base, kernels.h, dry (scratch layouts), the CUDA runtime.
+ * Used by: kernels/cuda only.   Uses: base, kernels.h, costs (scratch layouts), the CUDA runtime.
  * Threads: a backend and its streams belong to one thread; several backends may share a device.
  */
 #ifndef HD_KERNELS_CUDA_CUDA_H

@@ -9,7 +9,7 @@
 #include "kernels/cuda/random.cuh"
 
 template <typename T>
-struct dropout {
+struct cuda_dropout {
     static constexpr int UNROLL = 4;
     template <int V>
     struct in {
@@ -20,7 +20,7 @@ struct dropout {
     const T *inp;
     const int32_t *sample, *index;
     int64_t R, C, first_channel;
-    struct drop drop;
+    struct cuda_drop drop;
 
     __device__ int64_t rows() const
     {
@@ -68,13 +68,13 @@ struct dropout {
 
 extern "C" enum hd_status hd_cuda_dropout(struct hd_cuda_stream *s, const struct hd_dropout_args *a)
 {
-    struct drop drop = {};
+    struct cuda_drop drop = {};
     const enum hd_status st = drop_of("dropout", a->key, a->block, a->p, &drop);
 
     if (st)
         return st;
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct dropout<T> op = {
+        const struct cuda_dropout<T> op = {
             (T *)a->out, (const T *)a->inp, a->sample, a->index, a->R, a->C, a->first_channel, drop
         };
 

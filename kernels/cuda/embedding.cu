@@ -19,7 +19,7 @@
 #include "kernels/cuda/map.cuh"
 
 extern "C" {
-#include "kernels/dry/dry.h"
+#include "kernels/costs/costs.h"
 }
 
 static __device__ __forceinline__ bool in_table(int64_t index, int64_t V)
@@ -89,7 +89,7 @@ enum {
     SORT_TILE = SORT_THREADS * SORT_EACH,
     RANGE_MAX = 1024, /* rows of the table that a block sorts for */
     RANGES = 128,
-    PIECE = HD_DRY_EMBEDDING_PIECE,
+    PIECE = HD_COSTS_EMBEDDING_PIECE,
     ADD_THREADS = 256,
     ADD_WARPS = ADD_THREADS / 32,
     ADD_RESIDENT = 3,
@@ -97,7 +97,7 @@ enum {
     GROUP_MAX = 8 /* indices that a warp takes at a time */
 };
 
-struct sorted {
+struct cuda_sorted {
     const int32_t *index;
     int32_t *begin; /* [V + 1]: rows[begin[v] .. begin[v + 1]) name row v of the table */
     int32_t *rows;  /* [R] */
@@ -107,7 +107,7 @@ struct sorted {
 
 /* A thread's indices of the tile from r0 on, from the range's first one on; -1 for those of others.
  */
-static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const struct sorted &s,
+static __device__ __forceinline__ void load_tile(int (&own)[SORT_EACH], const struct cuda_sorted &s,
                                                  int64_t r0, int64_t low, int range)
 {
 #pragma unroll
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void place_rows(int32_t *rows, int *place, con
     }
 }
 
-static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s)
+static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct cuda_sorted s)
 {
     HD_SHARED(int64_t, shared, BLOCK_WARPS);
     HD_SHARED(int, place, RANGE_MAX); /* counts, then where the next row of an index goes */
@@ -210,16 +210,16 @@ static __global__ void __launch_bounds__(SORT_THREADS) sort_rows(struct sorted s
  * PIECE, (w + 1) * PIECE) of the sorted rows: an index's first piece (`first`), of which there is
  * at most one, since it fills the window's end; or a later one, whose index has rows on both sides
  * of the window's begin. */
-struct piece {
+struct cuda_piece {
     int64_t v, begin, end; /* rows of the index; v < 0: there is none */
     int64_t at;            /* where the piece begins */
 };
 
-static __device__ __forceinline__ struct piece piece_of(const struct sorted &s, int64_t w,
-                                                        bool first)
+static __device__ __forceinline__ struct cuda_piece piece_of(const struct cuda_sorted &s, int64_t w,
+                                                             bool first)
 {
     const int64_t left = w * PIECE, probe = first ? left + PIECE : left;
-    struct piece p = {-1, 0, 0, 0};
+    struct cuda_piece p = {-1, 0, 0, 0};
 
     if (probe >= s.begin[s.V])
         return p;
@@ -233,15 +233,15 @@ static __device__ __forceinline__ struct piece piece_of(const struct sorted &s, 
     return p;
 }
 
-static __device__ __forceinline__ float *piece_sum(const struct sorted &s, const struct piece &p,
-                                                   int64_t at)
+static __device__ __forceinline__ float *piece_sum(const struct cuda_sorted &s,
+                                                   const struct cuda_piece &p, int64_t at)
 {
     return s.pieces + (at / PIECE * 2 + (at == p.begin)) * s.C;
 }
 
 /* sums += dout of the sorted rows [begin, end), V columns from c on, in order. */
 template <int V, typename T>
-static __device__ __forceinline__ void add_sorted(float (&sums)[V], const struct sorted &s,
+static __device__ __forceinline__ void add_sorted(float (&sums)[V], const struct cuda_sorted &s,
                                                   const T *dout, int64_t begin, int64_t end,
                                                   int64_t c)
 {
@@ -279,7 +279,7 @@ static __device__ __forceinline__ void put_sums(float *out, const float (&sums)[
 /* Items of a warp: 32 packs of columns of a group of rows of the table, then those of a piece. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
-    add_rows(struct sorted s, float *dweight, const T *dout, bool accumulate)
+    add_rows(struct cuda_sorted s, float *dweight, const T *dout, bool accumulate)
 {
     const int64_t tiles = (s.C + 32 * V - 1) / (32 * V), pieces = (s.R + PIECE - 1) / PIECE * 2;
     const int64_t groups = (s.V + s.group - 1) / s.group, items = (groups + pieces) * tiles;
@@ -304,7 +304,7 @@ static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
                 put_sums(dweight + (v0 + k) * s.C + c, sums, accumulate);
             }
         } else if (c < s.C) {
-            const struct piece p = piece_of(s, (item - groups) / 2, (item - groups) % 2);
+            const struct cuda_piece p = piece_of(s, (item - groups) / 2, (item - groups) % 2);
             float sums[V] = {};
 
             if (p.v < 0)
@@ -317,7 +317,7 @@ static __global__ void __launch_bounds__(ADD_THREADS, ADD_RESIDENT)
 
 template <int V>
 static __global__ void __launch_bounds__(ADD_THREADS)
-    add_pieces(struct sorted s, float *dweight, bool accumulate)
+    add_pieces(struct cuda_sorted s, float *dweight, bool accumulate)
 {
     const int64_t tiles = (s.C + 32 * V - 1) / (32 * V);
     const int64_t items = (s.R + PIECE - 1) / PIECE * tiles;
@@ -325,7 +325,7 @@ static __global__ void __launch_bounds__(ADD_THREADS)
     for (int64_t n = (int64_t)blockIdx.x * ADD_WARPS + threadIdx.x / 32; n < items;
          n += (int64_t)gridDim.x * ADD_WARPS) {
         const int64_t w = n / tiles, c = (n - w * tiles) * 32 * V + threadIdx.x % 32 * V;
-        const struct piece p = piece_of(s, w, true);
+        const struct cuda_piece p = piece_of(s, w, true);
         float sums[V] = {};
 
         if (c >= s.C || p.v < 0)
@@ -345,7 +345,7 @@ static __global__ void __launch_bounds__(ADD_THREADS)
 template <int V, typename T>
 static enum hd_status embedding_backward(struct hd_cuda_stream *s,
                                          const struct hd_embedding_backward_args *a,
-                                         const struct sorted &sorted)
+                                         const struct cuda_sorted &sorted)
 {
     const int64_t tiles = divide_up(a->C, 32 * V), pieces = divide_up(a->R, PIECE);
     enum hd_status st = HD_LAUNCH(s, (sort_rows), dim3((unsigned)divide_up(a->V, sorted.range)),
@@ -368,21 +368,21 @@ static enum hd_status embedding_backward(struct hd_cuda_stream *s,
 extern "C" enum hd_status hd_cuda_embedding_backward(struct hd_cuda_stream *s,
                                                      const struct hd_embedding_backward_args *a)
 {
-    const struct hd_dry_embedding_layout layout = hd_dry_embedding_layout(a);
+    const struct hd_costs_embedding_layout layout = hd_costs_embedding_layout(a);
     char *scratch = (char *)a->scratch;
     const int64_t range = divide_up(a->V, RANGES);
     /* many rows at a time where there are many: then most of them are zeros to be stored */
     const int64_t group = a->V < 4096 ? 1 : a->V < 32768 ? a->V / 4096 : (int64_t)GROUP_MAX;
-    const struct sorted sorted = {a->index,
-                                  (int32_t *)(scratch + layout.begin),
-                                  (int32_t *)(scratch + layout.rows),
-                                  (float *)(scratch + layout.pieces),
-                                  a->R,
-                                  a->C,
-                                  a->V,
-                                  a->first,
-                                  range < RANGE_MAX ? range : (int64_t)RANGE_MAX,
-                                  group};
+    const struct cuda_sorted sorted = {a->index,
+                                       (int32_t *)(scratch + layout.begin),
+                                       (int32_t *)(scratch + layout.rows),
+                                       (float *)(scratch + layout.pieces),
+                                       a->R,
+                                       a->C,
+                                       a->V,
+                                       a->first,
+                                       range < RANGE_MAX ? range : (int64_t)RANGE_MAX,
+                                       group};
 
     if (a->V == 0 || a->C == 0)
         return HD_OK;

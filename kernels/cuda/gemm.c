@@ -18,23 +18,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/costs/costs.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/dry/dry.h"
 
 enum { BUCKETS = 64, CHOICES = 4, ALIGN_MAX = 16 };
 enum { AUX_ROW = 8 }; /* of whose multiples rows of pre and gelu_inp are apart, for the library */
 
 /* What is chosen for. Compared by bytes, so it is zeroed before it is filled. */
-struct shape {
+struct cuda_shape {
     int64_t M, N, K, lda, ldb, ldc;
     int32_t trans_a, trans_b, accumulate, epilogue, dbias, ab_dtype, c_dtype;
     int32_t align_a, align_b, align_c; /* bytes; 16 stands for more */
     int32_t align_bias, align_aux;     /* of bias or dbias, of pre or gelu_inp; 0: there is none */
 };
 
-struct product {
-    struct product *next;
-    struct shape shape;
+struct cuda_product {
+    struct cuda_product *next;
+    struct cuda_shape shape;
     bool taken; /* false: the library refused the shape */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
@@ -44,7 +44,7 @@ struct product {
 
 struct hd_cuda_gemm {
     cublasLtHandle_t handle;
-    struct product *products[BUCKETS];
+    struct cuda_product *products[BUCKETS];
 };
 
 void hd_cuda_gemm_library_name(char *ret_name, size_t size_bytes)
@@ -72,7 +72,7 @@ enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda, struct hd_cuda_g
     return HD_OK;
 }
 
-static void free_product(struct product *p)
+static void free_product(struct cuda_product *p)
 {
     if (p->matmul)
         (void)cublasLtMatmulDescDestroy(p->matmul);
@@ -91,7 +91,7 @@ void hd_cuda_gemm_close(struct hd_cuda_gemm *gemm)
         return;
     for (int i = 0; i < BUCKETS; i++)
         while (gemm->products[i]) {
-            struct product *p = gemm->products[i];
+            struct cuda_product *p = gemm->products[i];
 
             gemm->products[i] = p->next;
             free_product(p);
@@ -130,9 +130,9 @@ static const void *bias_of(const struct hd_gemm_args *args)
     return args->dbias ? args->dbias : args->bias;
 }
 
-static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
+static void shape_of(const struct hd_gemm_args *args, struct cuda_shape *ret_shape)
 {
-    struct shape *s = ret_shape;
+    struct cuda_shape *s = ret_shape;
 
     memset(s, 0, sizeof *s);
     s->M = args->M;
@@ -157,7 +157,7 @@ static void shape_of(const struct hd_gemm_args *args, struct shape *ret_shape)
     s->align_aux = aux_of(args) ? align_of(aux_of(args)) : 0;
 }
 
-static unsigned bucket_of(const struct shape *shape)
+static unsigned bucket_of(const struct cuda_shape *shape)
 {
     const unsigned char *bytes = (const unsigned char *)shape;
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -179,7 +179,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
     return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value);
 }
 
-static cublasLtEpilogue_t epilogue_of(const struct shape *s)
+static cublasLtEpilogue_t epilogue_of(const struct cuda_shape *s)
 {
     const bool bias = s->align_bias, aux = s->align_aux;
 
@@ -198,9 +198,9 @@ static cublasLtEpilogue_t epilogue_of(const struct shape *s)
 }
 
 /* What is asked for: [N, M] of the library = op of our b times op of our a. */
-static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct product *p)
+static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_product *p)
 {
-    const struct shape *s = &p->shape;
+    const struct cuda_shape *s = &p->shape;
     const bool tf32 = cuda->options.tf32 && s->ab_dtype == HD_F32;
     const cudaDataType_t ab = type_of((enum hd_dtype)s->ab_dtype);
     cublasStatus_t failed;
@@ -234,7 +234,7 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct product 
 }
 
 /* The addresses that stand in the description and not in the call. */
-static cublasStatus_t set_addresses(const struct product *p, const struct hd_gemm_args *args)
+static cublasStatus_t set_addresses(const struct cuda_product *p, const struct hd_gemm_args *args)
 {
     const void *aux = aux_of(args), *bias = bias_of(args);
     cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
@@ -250,10 +250,10 @@ static cublasStatus_t set_addresses(const struct product *p, const struct hd_gem
 
 /* Marks p as taken, or leaves it when the library cannot compute this shape. Any other failure is
  * one: products that quietly went over to own code would look like a slow GPU. */
-static enum hd_status choose(const struct hd_backend *cuda, struct product *p,
+static enum hd_status choose(const struct hd_backend *cuda, struct cuda_product *p,
                              const struct hd_gemm_args *args)
 {
-    const struct shape *s = &p->shape;
+    const struct cuda_shape *s = &p->shape;
     const uint64_t budget = (uint64_t)cuda->traits.gemm_scratch_bytes;
     cublasLtMatmulHeuristicResult_t found[CHOICES];
     cublasLtMatmulPreference_t preference = NULL;
@@ -308,10 +308,10 @@ static enum hd_status choose(const struct hd_backend *cuda, struct product *p,
 }
 
 static enum hd_status find_product(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                                   struct product **ret_product)
+                                   struct cuda_product **ret_product)
 {
-    struct shape shape;
-    struct product **bucket, *p;
+    struct cuda_shape shape;
+    struct cuda_product **bucket, *p;
     enum hd_status st;
 
     shape_of(args, &shape);
@@ -346,20 +346,20 @@ static enum hd_status check(const struct hd_gemm_args *args)
                       "gemm: the cuda backend multiplies f32, bf16 and f16, not %s "
                       "into %s",
                       hd_dtype_name(ab), hd_dtype_name(c));
-    return hd_dry_gemm_check(args);
+    return hd_costs_gemm_check(args);
 }
 
 /* How the library computes args, *ret_part, which may be less: the product alone, where it refuses
  * what stands behind it (GELU only where rows have no gaps, so that it can be a pass over them). A
  * dbias that accumulates is formed in scratch. */
 static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                               struct hd_gemm_args *ret_part, struct product **ret_product)
+                               struct hd_gemm_args *ret_part, struct cuda_product **ret_product)
 {
     enum hd_status st;
 
     *ret_part = *args;
     if (args->dbias && args->accumulate)
-        ret_part->dbias = hd_dry_gemm_dbias(args, &cuda->traits).scratch;
+        ret_part->dbias = hd_costs_gemm_dbias(args, &cuda->traits).scratch;
     st = find_product(cuda, ret_part, ret_product);
     if (st || (*ret_product)->taken || (!args->epilogue && !args->dbias) ||
         (args->epilogue && distance(args->ldc, args->M, args->N) != args->N))
@@ -376,9 +376,9 @@ static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_ge
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     struct hd_gemm_args part;
-    struct product *p;
+    struct cuda_product *p;
 
-    if (args->M <= 0 || args->N <= 0 || hd_dry_gemm_is_own(args, &cuda->traits))
+    if (args->M <= 0 || args->N <= 0 || hd_costs_gemm_is_own(args, &cuda->traits))
         return HD_OK;
     return find_way(cuda, args, &part, &p);
 }
@@ -387,10 +387,10 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
                                   bool *ret_taken)
 {
     struct hd_gemm_args part = *args;
-    struct product *p = NULL;
+    struct cuda_product *p = NULL;
     enum hd_status st = check(args);
 
-    if (!st && args->M > 0 && args->N > 0 && !hd_dry_gemm_is_own(args, &cuda->traits))
+    if (!st && args->M > 0 && args->N > 0 && !hd_costs_gemm_is_own(args, &cuda->traits))
         st = find_way(cuda, args, &part, &p);
     if (!st)
         *ret_taken =
@@ -400,7 +400,7 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
 
 /* *ret_refused, and HD_OK: what the heuristic chose is refused after all, and nothing was launched.
  * Of the epilogue's part, that is: a plain product has no second way. */
-static enum hd_status multiply(struct hd_cuda_stream *stream, const struct product *p,
+static enum hd_status multiply(struct hd_cuda_stream *stream, const struct cuda_product *p,
                                const struct hd_gemm_args *args, bool *ret_refused)
 {
     const float one = 1, beta = args->accumulate ? 1 : 0;
@@ -439,7 +439,7 @@ static enum hd_status pass_gelu(struct hd_cuda_stream *stream, const struct hd_g
 static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
                              const struct hd_gemm_args *part)
 {
-    const struct hd_bias_backward_args dbias = hd_dry_gemm_dbias(args, &stream->cuda->traits);
+    const struct hd_bias_backward_args dbias = hd_costs_gemm_dbias(args, &stream->cuda->traits);
     const struct hd_add_args add = {
         .out = args->dbias, .a = args->dbias, .b = part->dbias, .N = args->M, .dtype = HD_F32};
 
@@ -463,13 +463,13 @@ static enum hd_status multiply_by_own(struct hd_cuda_stream *stream,
 enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_args *args)
 {
     struct hd_gemm_args part;
-    struct product *p;
+    struct cuda_product *p;
     bool refused = false;
     enum hd_status st = check(args);
 
     if (st || args->M <= 0)
         return st;
-    if (args->N <= 0 || hd_dry_gemm_is_own(args, &stream->cuda->traits))
+    if (args->N <= 0 || hd_costs_gemm_is_own(args, &stream->cuda->traits))
         return multiply_by_own(stream, args);
     st = find_way(stream->cuda, args, &part, &p);
     if (st)

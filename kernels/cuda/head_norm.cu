@@ -234,13 +234,14 @@ hd_cuda_head_norm_backward_weight(struct hd_cuda_stream *s,
                                   const struct hd_head_norm_backward_weight_args *a)
 {
     const int64_t normed = a->H + a->G, rows[2] = {a->R * a->H, a->R * a->G};
-    float *const partial[2] = {
-        (float *)a->scratch, (float *)a->scratch + hd_dry_device_row_chunks(rows[0]).count * a->D};
+    float *const partial[2] = {(float *)a->scratch,
+                               (float *)a->scratch +
+                                   hd_costs_device_row_chunks(rows[0]).count * a->D};
     enum hd_status st = HD_OK;
 
     HD_CUDA_FLOATS(a->dtype, T, {
         for (int k = 0; !st && k < 2; k++) {
-            const struct row_sums sums = {
+            const struct cuda_row_sums sums = {
                 {k ? a->dk_weight : a->dq_weight}, partial[k], rows[k], a->D, a->accumulate};
             const struct head_terms<T> terms = {
                 (const T *)a->dout, (const T *)a->inp, a->rstd, k ? a->H : 0, k ? a->G : a->H,

@@ -48,7 +48,7 @@ __device__ __forceinline__ bool find_expert(const int32_t *begins, int64_t E, in
     return false;
 }
 
-struct grouped {
+struct cuda_grouped {
     struct target c; /* rows: all of them */
     const int32_t *counts;
     int64_t E, T, stride; /* of the experts' matrices */
@@ -57,7 +57,7 @@ struct grouped {
 /* WAY: 64 or 128 on the tensor cores, 0 by multiply-add. */
 template <typename T, int WAY, bool B_INNER>
 __device__ __forceinline__ void grouped_tiles(T *shared, int32_t *begins, const factor<T> &a,
-                                              const factor<T> &b, const struct grouped &g)
+                                              const factor<T> &b, const struct cuda_grouped &g)
 {
     constexpr int SIZE = WAY ? WAY : static_cast<int>(PLAIN_SIZE);
     const int64_t columns = (g.c.columns + SIZE - 1) / SIZE;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void grouped_tiles(T *shared, int32_t *begins, const 
 
 template <typename T, int WAY, bool B_INNER>
 __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS))
-    grouped_gemm_kernel(factor<T> a, factor<T> b, struct grouped g, size_t begins_at)
+    grouped_gemm_kernel(factor<T> a, factor<T> b, struct cuda_grouped g, size_t begins_at)
 {
     HD_SHARED_DYNAMIC(char, shared);
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS
 /* Here c.rows and c.columns are a gradient's, depth the rows of an expert. */
 template <typename T, int WAY>
 __global__ void __launch_bounds__(WAY ? 2 * WAY : static_cast<int>(PLAIN_THREADS))
-    grouped_gemm_weight_kernel(factor<T> a, factor<T> b, struct grouped g, size_t begins_at)
+    grouped_gemm_weight_kernel(factor<T> a, factor<T> b, struct cuda_grouped g, size_t begins_at)
 {
     HD_SHARED_DYNAMIC(char, shared);
     constexpr int SIZE = WAY ? WAY : static_cast<int>(PLAIN_SIZE);
@@ -166,7 +166,7 @@ static enum hd_status launch(struct hd_cuda_stream *stream, const struct hd_grou
     const struct target c = {args->c,          nullptr,       args->ldc,      args->T,
                              args->N,          args->c_dtype, args->ab_dtype, args->accumulate,
                              HD_EPILOGUE_NONE, nullptr,       nullptr};
-    const struct grouped g = {c, args->counts, args->E, args->T, args->stride_b};
+    const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_b};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const int64_t lines = args->T / size + (args->E < args->T ? args->E : args->T);
     const dim3 grid = grid_of(stream, lines * divide_up(args->N, size));
@@ -210,7 +210,7 @@ static enum hd_status launch_weight(struct hd_cuda_stream *stream,
     const struct target c = {args->c,          nullptr, args->ldc,      args->M,
                              args->N,          HD_F32,  args->ab_dtype, args->accumulate,
                              HD_EPILOGUE_NONE, nullptr, nullptr};
-    const struct grouped g = {c, args->counts, args->E, args->T, args->stride_c};
+    const struct cuda_grouped g = {c, args->counts, args->E, args->T, args->stride_c};
     const int size = way ? way : static_cast<int>(PLAIN_SIZE);
     const dim3 grid =
         grid_of(stream, args->E * divide_up(args->M, size) * divide_up(args->N, size));

@@ -69,12 +69,12 @@ static __device__ __forceinline__ float softplus(float x) /* no overflow, no los
 
 /* An expert and its h in the order of choice: larger h first, of equal ones the lower index; what
  * cannot be compared (NaN) counts as least. */
-struct choice {
+struct cuda_choice {
     float h;
     int e;
 };
 
-static __device__ __forceinline__ bool is_before(struct choice a, struct choice b)
+static __device__ __forceinline__ bool is_before(struct cuda_choice a, struct cuda_choice b)
 {
     return a.h > b.h || (a.h == b.h && a.e < b.e);
 }
@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
 
     for (int64_t r = (int64_t)blockIdx.x * ROUTE_WARPS + threadIdx.x / 32; r < a.R; r += warps) {
         float h[PER], sum = 0, chosen_sum = 0, max = 0;
-        struct choice last = {INFINITY, -1};
+        struct cuda_choice last = {INFINITY, -1};
 
 #pragma unroll
         for (int i = 0; i < PER; i++) {
@@ -99,20 +99,20 @@ static __global__ void __launch_bounds__(ROUTE_THREADS) route_rows(struct hd_rou
                 h[i] += a.noise[at] * softplus(a.noise_logits[at]);
         }
         for (int64_t k = 0; k < a.K; k++) { /* the first one behind the last */
-            struct choice best = {-INFINITY, INT32_MAX};
+            struct cuda_choice best = {-INFINITY, INT32_MAX};
             float weight;
 
 #pragma unroll
             for (int i = 0; i < PER; i++) {
-                const struct choice one = {h[i] == h[i] ? h[i] : -INFINITY, lane + i * 32};
+                const struct cuda_choice one = {h[i] == h[i] ? h[i] : -INFINITY, lane + i * 32};
 
                 if (one.e < E && is_before(last, one) && is_before(one, best))
                     best = one;
             }
 #pragma unroll
             for (int distance = 16; distance > 0; distance /= 2) {
-                const struct choice other = {__shfl_xor_sync(0xffffffffu, best.h, distance),
-                                             __shfl_xor_sync(0xffffffffu, best.e, distance)};
+                const struct cuda_choice other = {__shfl_xor_sync(0xffffffffu, best.h, distance),
+                                                  __shfl_xor_sync(0xffffffffu, best.e, distance)};
 
                 best = is_before(other, best) ? other : best;
             }

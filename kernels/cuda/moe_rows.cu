@@ -18,7 +18,7 @@
 #include "kernels/cuda/pack.cuh"
 
 extern "C" {
-#include "kernels/dry/dry.h"
+#include "kernels/costs/costs.h"
 }
 
 enum { ROWS_THREADS = 256, ROWS_WARPS = ROWS_THREADS / 32, ROWS_RESIDENT = 4, ROWS_UNROLL = 4 };
@@ -89,7 +89,7 @@ static __device__ __forceinline__ void copy_row(U *out, const U *row, const int3
 enum { ASSIGN_THREADS = 1024, ASSIGN_SHARED_BYTES = 96 * 1024 };
 
 /* What run q has left of expert e's rows: the next one's slot, and where they end. */
-struct span {
+struct cuda_span {
     int64_t next, end;
 };
 
@@ -105,7 +105,7 @@ static __device__ __forceinline__ int64_t kept_of(const struct hd_assign_args &a
 static __global__ void __launch_bounds__(ASSIGN_THREADS) assign_spans(struct hd_assign_args a)
 {
     HD_SHARED(int64_t, shared, BLOCK_WARPS);
-    struct span *spans = (struct span *)a.scratch;
+    struct cuda_span *spans = (struct cuda_span *)a.scratch;
     int64_t place = 0;
 
     for (int64_t base = 0; base < a.E * a.Q; base += ASSIGN_THREADS) {
@@ -164,7 +164,7 @@ static __global__ void __launch_bounds__(ASSIGN_THREADS)
     const int64_t stretch = (choices + warps * 32 - 1) / (warps * 32) * 32;
     const int64_t begin = warp * stretch, end = at_most(begin + stretch, choices);
     const int32_t *chosen = a.chosen + blockIdx.x * choices;
-    const struct span *spans = (const struct span *)a.scratch + blockIdx.x * E;
+    const struct cuda_span *spans = (const struct cuda_span *)a.scratch + blockIdx.x * E;
     int32_t *slot = a.slot + blockIdx.x * choices;
     int *own = counted + warp * E;
 
@@ -454,7 +454,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
 extern "C" enum hd_status hd_cuda_regroup(struct hd_cuda_stream *s, const struct hd_regroup_args *a)
 {
     const int64_t bytes = a->C * (int64_t)hd_dtype_size(a->dtype), count = a->P * a->E;
-    const struct hd_dry_regroup_layout layout = hd_dry_regroup_layout(a);
+    const struct hd_costs_regroup_layout layout = hd_costs_regroup_layout(a);
     int64_t *places = (int64_t *)((char *)a->scratch + layout.places);
     int64_t *arrivals = (int64_t *)((char *)a->scratch + layout.arrivals);
     const dim3 blocks((unsigned)divide_up(a->T, REGROUP_STRETCH * ROWS_WARPS));

@@ -23,17 +23,17 @@
 #include "kernels/cuda/row_sums.cuh"
 
 /* How a row is shared; its threads, packs of a thread, and blocks that a multiprocessor holds. */
-enum shape { NARROW, WIDE, LONG };
+enum norm_shape { NARROW, WIDE, LONG };
 constexpr int NARROW_THREADS = 128, NARROW_PACKS = 4, NARROW_FORWARD = 4, NARROW_BACKWARD = 3;
 constexpr int WIDE_FORWARD = 1024, WIDE_BACKWARD = 768, WIDE_PACKS = 2;
 constexpr int LONG_THREADS = 512, LONG_RESIDENT = 2;
 
-template <enum shape SHAPE>
+template <enum norm_shape SHAPE>
 constexpr int packs_of = SHAPE == NARROW ? NARROW_PACKS : WIDE_PACKS;
 
 /* mean and bias: of LayerNorm. */
 template <typename T>
-struct forward {
+struct cuda_norm_forward {
     T *out, *sum;
     float *mean, *rstd;
     const T *inp, *add, *weight, *bias;
@@ -42,7 +42,7 @@ struct forward {
 };
 
 template <typename T>
-struct backward {
+struct cuda_norm_backward {
     T *dinp;
     const T *dout, *inp;
     const float *mean, *rstd;
@@ -52,20 +52,20 @@ struct backward {
 
 /* A thread's place: its row among those that the block has at a time, its lane among those that
  * share the row. */
-struct place {
+struct norm_place {
     int rows, row, width, lane;
 };
 
-template <enum shape SHAPE>
-static __device__ __forceinline__ struct place place_of(int lanes)
+template <enum norm_shape SHAPE>
+static __device__ __forceinline__ struct norm_place place_of(int lanes)
 {
     if (SHAPE == NARROW)
         return {NARROW_THREADS / lanes, (int)threadIdx.x / lanes, lanes, (int)threadIdx.x % lanes};
     return {1, 0, (int)blockDim.x, (int)threadIdx.x};
 }
 
-template <enum shape SHAPE>
-static __device__ __forceinline__ float row_sum(float x, const struct place &p, float *shared)
+template <enum norm_shape SHAPE>
+static __device__ __forceinline__ float row_sum(float x, const struct norm_place &p, float *shared)
 {
     return SHAPE == NARROW ? lanes_add(x, p.width) : block_add(x, shared);
 }
@@ -103,8 +103,9 @@ static __device__ __forceinline__ float pack_squares(float sum, const pack<T, V>
 
 /* out = (x - mean) * rstd * weight (+ bias) from column c on */
 template <bool MEAN, typename T, int V>
-static __device__ __forceinline__ void store_norm(const struct forward<T> &a, const pack<T, V> &x,
-                                                  int64_t at, int64_t c, float mean, float rstd)
+static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward<T> &a,
+                                                  const pack<T, V> &x, int64_t at, int64_t c,
+                                                  float mean, float rstd)
 {
     const pack<T, V> weight = pack_load<V>(a.weight + c);
     pack<T, V> bias = {}, out;
@@ -121,14 +122,14 @@ static __device__ __forceinline__ void store_norm(const struct forward<T> &a, co
     pack_store(a.out + at + c, out);
 }
 
-template <typename T, int V, bool MEAN, enum shape SHAPE>
+template <typename T, int V, bool MEAN, enum norm_shape SHAPE>
 static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_FORWARD,
                                          SHAPE == NARROW ? NARROW_FORWARD : 1)
-    norm_forward(struct forward<T> a, int lanes)
+    norm_forward(struct cuda_norm_forward<T> a, int lanes)
 {
     HD_SHARED(float, shared, BLOCK_WARPS);
     constexpr int PACKS = packs_of<SHAPE>;
-    const struct place p = place_of<SHAPE>(lanes);
+    const struct norm_place p = place_of<SHAPE>(lanes);
     const int C = (int)a.C;
 
     for (int64_t first = (int64_t)blockIdx.x * p.rows; first < a.R;
@@ -189,7 +190,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
 /* Each thread reads again what it wrote itself. */
 template <typename T, int V, bool MEAN>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
-    norm_forward_long(struct forward<T> a)
+    norm_forward_long(struct cuda_norm_forward<T> a)
 {
     HD_SHARED(float, shared, BLOCK_WARPS);
     const int64_t begin = (int64_t)threadIdx.x * V, step = LONG_THREADS * V;
@@ -228,7 +229,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
 
 /* The shape for rows of C elements in packs of V, and the threads that share a row. */
 template <int V>
-static enum shape shape_of(int64_t C, int wide_threads, int *ret_lanes)
+static enum norm_shape shape_of(int64_t C, int wide_threads, int *ret_lanes)
 {
     *ret_lanes = 1;
     if (C > (int64_t)wide_threads * WIDE_PACKS * V)
@@ -243,7 +244,7 @@ static enum shape shape_of(int64_t C, int wide_threads, int *ret_lanes)
 }
 
 template <bool MEAN, int V, typename T>
-static enum hd_status forward_launch(struct hd_cuda_stream *s, const struct forward<T> &a)
+static enum hd_status forward_launch(struct hd_cuda_stream *s, const struct cuda_norm_forward<T> &a)
 {
     int lanes;
 
@@ -269,7 +270,7 @@ extern "C" enum hd_status hd_cuda_rmsnorm_forward(struct hd_cuda_stream *s,
                                                   const struct hd_rmsnorm_forward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct forward<T> f = {
+        const struct cuda_norm_forward<T> f = {
             (T *)a->out, (T *)a->sum, NULL, a->rstd, (const T *)a->inp, (const T *)a->add,
                 (const T *)a->weight, NULL, a->R, a->C, a->eps
         };
@@ -283,7 +284,7 @@ extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
                                                     const struct hd_layernorm_forward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct forward<T> f = {
+        const struct cuda_norm_forward<T> f = {
             (T *)a->out, (T *)a->sum, a->mean, a->rstd, (const T *)a->inp, (const T *)a->add,
                 (const T *)a->weight, (const T *)a->bias, a->R, a->C, a->eps
         };
@@ -335,14 +336,14 @@ struct terms {
 };
 
 /* Every element is read before it is written, by the same thread: dinp may alias dout and add. */
-template <typename T, int V, bool MEAN, enum shape SHAPE>
+template <typename T, int V, bool MEAN, enum norm_shape SHAPE>
 static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_BACKWARD,
                                          SHAPE == NARROW ? NARROW_BACKWARD : 1)
-    norm_backward(struct backward<T> a, int lanes)
+    norm_backward(struct cuda_norm_backward<T> a, int lanes)
 {
     HD_SHARED(float, shared, BLOCK_WARPS);
     constexpr int PACKS = packs_of<SHAPE>;
-    const struct place p = place_of<SHAPE>(lanes);
+    const struct norm_place p = place_of<SHAPE>(lanes);
     const int C = (int)a.C;
 
     for (int64_t first = (int64_t)blockIdx.x * p.rows; first < a.R;
@@ -391,7 +392,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
 
 template <typename T, int V, bool MEAN>
 static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
-    norm_backward_long(struct backward<T> a)
+    norm_backward_long(struct cuda_norm_backward<T> a)
 {
     HD_SHARED(float, shared, BLOCK_WARPS);
     const int64_t begin = (int64_t)threadIdx.x * V, step = LONG_THREADS * V;
@@ -428,7 +429,8 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
 }
 
 template <bool MEAN, int V, typename T>
-static enum hd_status backward_launch(struct hd_cuda_stream *s, const struct backward<T> &a)
+static enum hd_status backward_launch(struct hd_cuda_stream *s,
+                                      const struct cuda_norm_backward<T> &a)
 {
     int lanes;
 
@@ -454,7 +456,7 @@ extern "C" enum hd_status hd_cuda_rmsnorm_backward(struct hd_cuda_stream *s,
                                                    const struct hd_rmsnorm_backward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct backward<T> b = {
+        const struct cuda_norm_backward<T> b = {
             (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, NULL, a->rstd,
                 (const T *)a->weight, (const T *)a->add, a->R, a->C
         };
@@ -468,7 +470,7 @@ extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
                                                      const struct hd_layernorm_backward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct backward<T> b = {
+        const struct cuda_norm_backward<T> b = {
             (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, a->mean, a->rstd,
                 (const T *)a->weight, (const T *)a->add, a->R, a->C
         };
@@ -517,7 +519,8 @@ extern "C" enum hd_status
 hd_cuda_rmsnorm_backward_weight(struct hd_cuda_stream *s,
                                 const struct hd_rmsnorm_backward_weight_args *a)
 {
-    const struct row_sums sums = {{a->dweight}, (float *)a->scratch, a->R, a->C, a->accumulate};
+    const struct cuda_row_sums sums = {
+        {a->dweight}, (float *)a->scratch, a->R, a->C, a->accumulate};
 
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct weight_terms<T, false> terms = {
@@ -533,7 +536,7 @@ extern "C" enum hd_status
 hd_cuda_layernorm_backward_weight(struct hd_cuda_stream *s,
                                   const struct hd_layernorm_backward_weight_args *a)
 {
-    const struct row_sums sums = {
+    const struct cuda_row_sums sums = {
         {a->dweight, a->dbias}, (float *)a->scratch, a->R, a->C, a->accumulate};
 
     HD_CUDA_FLOATS(a->dtype, T, {

@@ -58,8 +58,9 @@ enum hd_status hd_cuda_plugin_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_
     if (count > HD_PLUGIN_GPUS_MAX)
         return hd_err(HD_LIMIT, "there are %d GPUs; at most %d are reckoned with", count,
                       HD_PLUGIN_GPUS_MAX);
+    *ret_count = 0;
     for (int i = 0; i < count; i++) {
-        struct hd_plugin_gpu *gpu = &ret_gpus[i];
+        struct hd_plugin_gpu *gpu = &ret_gpus[*ret_count];
         struct cudaDeviceProp device;
 
         memset(gpu, 0, sizeof *gpu);
@@ -68,12 +69,12 @@ enum hd_status hd_cuda_plugin_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_
             st = hd_cuda_check(cudaDeviceGetPCIBusId(gpu->bus, (int)sizeof gpu->bus, i),
                                "cannot look at a GPU");
         if (st)
-            return st;
+            continue; /* a broken GPU: the others work without it */
         (void)snprintf(gpu->name, sizeof gpu->name, "%s", device.name);
         spell_uuid((const unsigned char *)device.uuid.bytes, gpu->uuid);
         gpu->memory_bytes = (int64_t)device.totalGlobalMem;
         gpu->capability = device.major * 10 + device.minor;
+        (*ret_count)++;
     }
-    *ret_count = count;
-    return HD_OK;
+    return *ret_count ? HD_OK : st;
 }

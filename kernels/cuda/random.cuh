@@ -70,7 +70,7 @@ static __device__ __forceinline__ float2 random_normals(uint64_t key, uint32_t c
 
 /* ---- Dropout: passed to kernels by value ---- */
 
-struct drop {
+struct cuda_drop {
     const struct hd_step_block *block;
     uint64_t key;
     uint32_t threshold; /* words below it drop */
@@ -80,7 +80,7 @@ struct drop {
 /* HD_INVALID for a p outside [0, 1). */
 static inline enum hd_status drop_of(const char *kernel, uint64_t key,
                                      const struct hd_step_block *block, float p,
-                                     struct drop *ret_drop)
+                                     struct cuda_drop *ret_drop)
 {
     if (!(p >= 0 && p < 1))
         return hd_err(HD_INVALID, "%s: the probability of dropout is %g; it must be in [0, 1)",
@@ -93,7 +93,7 @@ static inline enum hd_status drop_of(const char *kernel, uint64_t key,
 }
 
 /* Of the step that runs: once per thread. */
-static __device__ __forceinline__ uint64_t drop_step_key(const struct drop &drop)
+static __device__ __forceinline__ uint64_t drop_step_key(const struct cuda_drop &drop)
 {
     return random_key(drop.key, (uint64_t)drop.block->step);
 }
@@ -106,7 +106,7 @@ static __device__ __forceinline__ uint4 drop_words(uint64_t step_key, uint32_t c
 }
 
 /* 0, or what a value that stays is multiplied by. */
-static __device__ __forceinline__ float drop_factor(const struct drop &drop, uint32_t word)
+static __device__ __forceinline__ float drop_factor(const struct cuda_drop &drop, uint32_t word)
 {
     return word < drop.threshold ? 0.0f : drop.scale;
 }

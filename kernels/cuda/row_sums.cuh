@@ -1,8 +1,8 @@
 /* row_sums: sums over all rows, for the gradients of weights and biases.
  *
- * The rows are cut into chunks that depend on R alone (hd_dry_device_row_chunks). A block adds up a
- * chunk's rows for 256 columns or so (32 packs): L lanes take a row side by side, 256 / L rows at a
- * time, and each lane keeps the sums of its columns in registers; what the groups of lanes have
+ * The rows are cut into chunks that depend on R alone (hd_costs_device_row_chunks). A block adds up
+ * a chunk's rows for 256 columns or so (32 packs): L lanes take a row side by side, 256 / L rows at
+ * a time, and each lane keeps the sums of its columns in registers; what the groups of lanes have
  * found is added in their order. The chunks' sums go to the scratch, and a second launch adds them
  * in order: no result depends on the device or on who was first.
  *
@@ -20,10 +20,10 @@
 #include "kernels/cuda/pack.cuh"
 
 extern "C" {
-#include "kernels/dry/dry.h"
+#include "kernels/costs/costs.h"
 }
 
-struct row_sums {
+struct cuda_row_sums {
     float *out[2];  /* [N] each; the second or NULL */
     float *partial; /* [chunks, OUTPUTS, N] */
     int64_t R, N;
@@ -85,7 +85,8 @@ static __global__ void __launch_bounds__(SUMS_THREADS, 2)
 }
 
 /* A block adds up 32 columns, its warps taking the chunks in turn. blockIdx.y is the output. */
-static __global__ void __launch_bounds__(SUMS_WARPS * 32) add_chunks(struct row_sums s, int chunks)
+static __global__ void __launch_bounds__(SUMS_WARPS * 32)
+    add_chunks(struct cuda_row_sums s, int chunks)
 {
     HD_SHARED(float, shared, SUMS_WARPS * 32);
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -110,9 +111,9 @@ static __global__ void __launch_bounds__(SUMS_WARPS * 32) add_chunks(struct row_
 /* V divides N and all distances between rows. */
 template <int V, typename Terms>
 static enum hd_status row_sums_launch(struct hd_cuda_stream *s, const Terms &terms,
-                                      const struct row_sums &sums)
+                                      const struct cuda_row_sums &sums)
 {
-    const struct hd_dry_chunks chunks = hd_dry_device_row_chunks(sums.R);
+    const struct hd_costs_chunks chunks = hd_costs_device_row_chunks(sums.R);
     enum hd_status st = HD_OK;
     int lanes = 1;
 

@@ -37,14 +37,15 @@ struct target {
     const void *gelu_inp; /* as data, or NULL */
 };
 
-__device__ __forceinline__ float load_any(const void *data, int64_t i, enum hd_dtype dtype)
+static __device__ __forceinline__ float load_any(const void *data, int64_t i, enum hd_dtype dtype)
 {
     return dtype == HD_F32    ? static_cast<const float *>(data)[i]
            : dtype == HD_BF16 ? to_float(static_cast<const bf16 *>(data)[i])
                               : to_float(static_cast<const f16 *>(data)[i]);
 }
 
-__device__ __forceinline__ void store_any(void *data, int64_t i, enum hd_dtype dtype, float x)
+static __device__ __forceinline__ void store_any(void *data, int64_t i, enum hd_dtype dtype,
+                                                 float x)
 {
     if (dtype == HD_F32)
         static_cast<float *>(data)[i] = x;
@@ -55,8 +56,8 @@ __device__ __forceinline__ void store_any(void *data, int64_t i, enum hd_dtype d
 }
 
 /* c[row, column] (+)= sum (+ bias[column]), and the epilogue */
-__device__ __forceinline__ void store_one(const struct target &c, int64_t row, int64_t column,
-                                          float sum)
+static __device__ __forceinline__ void store_one(const struct target &c, int64_t row,
+                                                 int64_t column, float sum)
 {
     const int64_t i = row * c.ld + column;
 
@@ -75,8 +76,8 @@ __device__ __forceinline__ void store_one(const struct target &c, int64_t row, i
 
 /* Two columns beside each other, in one access where c allows it (`paired`: every row begins on a
  * bound of two elements; column is even). */
-__device__ __forceinline__ void store_two(const struct target &c, bool paired, int64_t row,
-                                          int64_t column, float low, float high)
+static __device__ __forceinline__ void store_two(const struct target &c, bool paired, int64_t row,
+                                                 int64_t column, float low, float high)
 {
     const int64_t i = row * c.ld + column;
 
@@ -92,7 +93,7 @@ __device__ __forceinline__ void store_two(const struct target &c, bool paired, i
     }
 }
 
-__device__ __forceinline__ bool is_paired(const struct target &c)
+static __device__ __forceinline__ bool is_paired(const struct target &c)
 {
     const uintptr_t two = c.dtype == HD_F32 ? 8 : 4;
 
@@ -102,8 +103,8 @@ __device__ __forceinline__ bool is_paired(const struct target &c)
 /* Stores sums [ROWS, COLUMNS] that stand in shared memory, LINE floats a row, to c[row..,
  * column..]: neighbouring threads neighbouring columns. */
 template <int ROWS, int COLUMNS, int LINE, int THREADS>
-__device__ __forceinline__ void store_sums(const float *sums, const struct target &c, int64_t row,
-                                           int64_t column)
+static __device__ __forceinline__ void store_sums(const float *sums, const struct target &c,
+                                                  int64_t row, int64_t column)
 {
     const bool paired = is_paired(c);
 
@@ -123,7 +124,7 @@ enum { TILE_DEPTH = 32, TILE_STAGES = 3 };
 
 /* OUTER lines of 4 chunks of 8 elements, or 32 lines of OUTER / 8. */
 template <int OUTER, bool INNER>
-__device__ __forceinline__ int chunk_at(int line, int chunk)
+static __device__ __forceinline__ int chunk_at(int line, int chunk)
 {
     constexpr int CHUNKS = INNER ? TILE_DEPTH / 8 : OUTER / 8;
 
@@ -132,7 +133,8 @@ __device__ __forceinline__ int chunk_at(int line, int chunk)
 
 /* Begins to copy the slice at k of OUTER rows (columns) from `first`; zeros beyond the bounds. */
 template <typename T, int OUTER, int THREADS, bool INNER>
-__device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t first, int64_t slice)
+static __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t first,
+                                             int64_t slice)
 {
     constexpr int CHUNKS = INNER ? TILE_DEPTH / 8 : OUTER / 8, LINES = INNER ? OUTER : TILE_DEPTH;
 
@@ -159,7 +161,7 @@ __device__ __forceinline__ void fetch(T *to, const factor<T> &f, int64_t first, 
 
 /* mma's a: 16 rows from `first`, 16 of the depth from k. */
 template <typename T, int OUTER, bool INNER>
-__device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int first, int k)
+static __device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int first, int k)
 {
     const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, in = lane % 8;
 
@@ -174,7 +176,7 @@ __device__ __forceinline__ void load_a(uint32_t r[4], const T *tile, int first, 
 /* mma's b twice: r[0..1] of 8 columns from `first`, r[2..3] of the next 8; 16 of the depth from k.
  */
 template <typename T, int OUTER, bool INNER>
-__device__ __forceinline__ void load_b(uint32_t r[4], const T *tile, int first, int k)
+static __device__ __forceinline__ void load_b(uint32_t r[4], const T *tile, int first, int k)
 {
     const int lane = static_cast<int>(threadIdx.x) % 32, matrix = lane / 8, in = lane % 8;
 
@@ -297,8 +299,8 @@ enum {
 /* One slice of a factor, the depth outside: to[k][i]. Neighbouring threads read what lies beside.
  */
 template <typename T>
-__device__ __forceinline__ void fetch_plain(float *to, const factor<T> &f, bool inner,
-                                            int64_t first, int64_t slice)
+static __device__ __forceinline__ void fetch_plain(float *to, const factor<T> &f, bool inner,
+                                                   int64_t first, int64_t slice)
 {
 #pragma unroll
     for (int n = 0; n < PLAIN_SIZE * PLAIN_DEPTH / PLAIN_THREADS; n++) {

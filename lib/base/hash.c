@@ -6,7 +6,7 @@
 #include "base/hash_own.h"
 
 #if defined __has_include
-#if __has_include(<xxhash.h>)
+#if __has_include(<xxhash.h>) && !defined HEDDLE_NO_XXHASH
 #define HAVE_XXHASH 1
 #endif
 #endif

@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct reader {
+struct json_reader {
     struct hd_arena *arena;
     const struct hd_json_limits *limits;
     const char *start, *p, *end;
     size_t value_count;
 };
 
-static enum hd_status parse_value(struct reader *r, int depth, struct hd_json **ret_value);
+static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_json **ret_value);
 
-static enum hd_status wrong(const struct reader *r, const char *what)
+static enum hd_status wrong(const struct json_reader *r, const char *what)
 {
     return hd_err(HD_INVALID, "byte %zu: %s", (size_t)(r->p - r->start), what);
 }
@@ -25,13 +25,13 @@ static enum hd_status no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for the JSON values");
 }
 
-static void skip_blanks(struct reader *r)
+static void skip_blanks(struct json_reader *r)
 {
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r'))
         r->p++;
 }
 
-static bool take(struct reader *r, char c)
+static bool take(struct json_reader *r, char c)
 {
     if (r->p == r->end || *r->p != c)
         return false;
@@ -53,7 +53,7 @@ static int hex_digit(char c)
 }
 
 /* The four digits after \u. */
-static enum hd_status parse_hex4(struct reader *r, uint32_t *ret_code)
+static enum hd_status parse_hex4(struct json_reader *r, uint32_t *ret_code)
 {
     uint32_t code = 0;
 
@@ -90,7 +90,7 @@ static char *put_utf8(char *out, uint32_t code)
 }
 
 /* After "\u": one code point, which may take a second \u for the lower half of a surrogate pair. */
-static enum hd_status parse_unicode(struct reader *r, char **out)
+static enum hd_status parse_unicode(struct json_reader *r, char **out)
 {
     uint32_t code = 0, low = 0;
     enum hd_status st = parse_hex4(r, &code);
@@ -115,7 +115,7 @@ static enum hd_status parse_unicode(struct reader *r, char **out)
     return HD_OK;
 }
 
-static enum hd_status parse_escape(struct reader *r, char **out)
+static enum hd_status parse_escape(struct json_reader *r, char **out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     const char *found;
@@ -133,7 +133,7 @@ static enum hd_status parse_escape(struct reader *r, char **out)
 }
 
 /* At the opening quote. The decoded string is never longer than its source. */
-static enum hd_status parse_string(struct reader *r, const char **ret_text)
+static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
 {
     const char *close = r->p + 1;
     enum hd_status st = HD_OK;
@@ -167,7 +167,7 @@ static enum hd_status parse_string(struct reader *r, const char **ret_text)
 
 /* ---- numbers ---- */
 
-static bool take_digits(struct reader *r)
+static bool take_digits(struct json_reader *r)
 {
     const char *before = r->p;
 
@@ -176,7 +176,7 @@ static bool take_digits(struct reader *r)
     return r->p > before;
 }
 
-static enum hd_status parse_number(struct reader *r, struct hd_json *value)
+static enum hd_status parse_number(struct json_reader *r, struct hd_json *value)
 {
     const char *from = r->p;
     size_t n;
@@ -210,7 +210,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static enum hd_status refuse_repeated_keys(struct reader *r, const struct hd_json *object)
+static enum hd_status refuse_repeated_keys(struct json_reader *r, const struct hd_json *object)
 {
     const char **keys;
     size_t n = 0;
@@ -237,7 +237,7 @@ static enum hd_status refuse_repeated_keys(struct reader *r, const struct hd_jso
     return HD_OK;
 }
 
-static enum hd_status parse_key(struct reader *r, const char **ret_key)
+static enum hd_status parse_key(struct json_reader *r, const char **ret_key)
 {
     enum hd_status st;
 
@@ -251,7 +251,7 @@ static enum hd_status parse_key(struct reader *r, const char **ret_key)
 }
 
 /* After the opening bracket. */
-static enum hd_status parse_items(struct reader *r, int depth, struct hd_json *parent)
+static enum hd_status parse_items(struct json_reader *r, int depth, struct hd_json *parent)
 {
     const bool is_object = parent->kind == HD_JSON_OBJECT;
     const char close = is_object ? '}' : ']';
@@ -286,7 +286,7 @@ static enum hd_status parse_items(struct reader *r, int depth, struct hd_json *p
     }
 }
 
-static bool take_word(struct reader *r, const char *word)
+static bool take_word(struct json_reader *r, const char *word)
 {
     size_t n = strlen(word);
 
@@ -296,7 +296,7 @@ static bool take_word(struct reader *r, const char *word)
     return true;
 }
 
-static enum hd_status parse_value(struct reader *r, int depth, struct hd_json **ret_value)
+static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_json **ret_value)
 {
     struct hd_json *value;
 
@@ -335,7 +335,7 @@ static enum hd_status parse_value(struct reader *r, int depth, struct hd_json **
 enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
                              const struct hd_json_limits *limits, const struct hd_json **ret_root)
 {
-    struct reader r = {
+    struct json_reader r = {
         .arena = arena, .limits = limits, .start = text, .p = text, .end = text + text_bytes};
     struct hd_json *root = NULL;
     enum hd_status st = parse_value(&r, 0, &root);

@@ -2,7 +2,7 @@
  *
  * For files that Heddle itself writes and reads back, possibly damaged or hostile: every limit is
  * the caller's, duplicate member names and ill-formed UTF-8 are refused, numbers stay as written
- * until somebody asks for an int64. What people send goes through jansson, for its messages.
+ * until somebody asks for an int64. What people send is YAML (spec).
  *
  * Used by: checkpoint, spec, the heddle command.   Uses: arena, status, text.   Threads: values are
  * immutable once parsed.

@@ -18,24 +18,11 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-
-#define HD_CKPT_MANIFEST_FILE "manifest.json"
-
-enum {
-    HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* what the safetensors library accepts */
-    HD_CKPT_MANIFEST_BYTES_MAX = 512 * 1024 * 1024,
-    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* files are read in pieces of this */
-    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* data are hashed in blocks of this: part of the format */
-    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* heads in blocks of this: about one tensor's line */
-};
-#define HD_CKPT_ELEMENTS_MAX (INT64_C(1) << 50) /* of one tensor */
+#include "checkpoint/format.h"
 
 /* ---- entry ---- */
 
-enum hd_status hd_ckpt_check_entry(const struct hd_ckpt_entry *entry);
 bool hd_ckpt_entry_is_whole(const struct hd_ckpt_entry *entry);
-int64_t hd_ckpt_box_elements(const struct hd_ckpt_entry *entry);
-
 /* NAME, or NAME@START:END/LENGTH,... with +FIRST:END behind it when it is a range of the box:
  * unique in a shard, and all there is to say but the dtype and the shape of a whole tensor. */
 void hd_ckpt_add_label(struct hd_text *ret_text, const struct hd_ckpt_entry *entry);
@@ -44,10 +31,6 @@ void hd_ckpt_add_label(struct hd_text *ret_text, const struct hd_ckpt_entry *ent
  * case that it is a whole tensor. The result has passed hd_ckpt_check_entry. */
 enum hd_status hd_ckpt_parse_label(struct hd_arena *arena, const char *label,
                                    struct hd_ckpt_entry *entry);
-
-/* "F32" <-> HD_F32 */
-const char *hd_ckpt_dtype_name(enum hd_dtype dtype, char ret_name[16]);
-bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype);
 
 /* ---- table ---- */
 
@@ -75,45 +58,7 @@ bool hd_ckpt_is_shard_name(const char *file); /* rank-00000.safetensors and noth
 
 /* ---- blocks ---- */
 
-struct hd_ckpt_region { /* consecutive bytes of a file */
-    const char *name;   /* the tensor; NULL: the head; "": of a file that is no more than bytes */
-    int64_t size_bytes, block_bytes; /* block_bytes: 1 to HD_CKPT_BLOCK_BYTES */
-};
-
-struct hd_ckpt_hash_list { /* XXH64 of each block, in the file's order */
-    const uint64_t *hashes;
-    size_t count;
-};
-
-struct hd_ckpt_blocks { /* hashing of a file while it is written; start with {0} */
-    struct hd_ckpt_region *regions;
-    size_t region_count, region; /* region: the present one */
-    int64_t in_region;           /* bytes of it that were added */
-    struct hd_hash hash;         /* of the present block */
-    uint64_t *hashes;
-    size_t count;
-};
-
-size_t hd_ckpt_count_blocks(const struct hd_ckpt_region *regions, size_t count);
-
-/* The regions of a file, all of it, none of them empty; then its bytes in pieces of any size. Free
- * with blocks_done, also after a failure. */
-enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
-                                    const struct hd_ckpt_region *regions, size_t count);
-void hd_ckpt_blocks_add(struct hd_ckpt_blocks *blocks, const void *data, size_t size_bytes);
-void hd_ckpt_blocks_done(struct hd_ckpt_blocks *blocks);
-
 uint64_t hd_ckpt_hash_of_hashes(const uint64_t *hashes, size_t count);
-char *hd_ckpt_format_hashes(const uint64_t *hashes, size_t count); /* the caller frees; or NULL */
-enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
-                                    struct hd_ckpt_hash_list *ret_list);
-
-/* Reads all of DIR/FILE, open as fd. HD_CORRUPT names the file, the tensor and the range of bytes
- * where it is not what it was. `hashes`: hd_ckpt_count_blocks of them. */
-enum hd_status hd_ckpt_check_blocks(const char *dir, const char *file, int fd,
-                                    const struct hd_ckpt_region *regions, size_t count,
-                                    const uint64_t *hashes);
-
 /* rank-00000.hashes: what a rank leaves beside its shard for the one that commits, which takes it
  * into the manifest and removes it. */
 enum hd_status hd_ckpt_write_hashes(const char *dir, const char *shard_file,
@@ -179,11 +124,6 @@ enum hd_status hd_ckpt_parse_manifest(struct hd_arena *arena, struct hd_arena *s
                                       struct hd_ckpt_hash_list **ret_lists,
                                       struct hd_ckpt_stored **ret_stored, size_t *ret_count);
 
-/* The last line of a file of ours: the hash of all bytes before it. `text` is JSON whose object is
- * open, a comma at its end; sealing closes it. */
-enum hd_status hd_ckpt_seal(struct hd_text *text);
-enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes);
-
 /* HD_EXISTS where `dir` has a manifest. */
 enum hd_status hd_ckpt_refuse_complete(const char *dir);
 
@@ -192,8 +132,5 @@ enum hd_status hd_ckpt_refuse_complete(const char *dir);
 const struct hd_ckpt_stored *hd_ckpt_stored(const struct hd_ckpt *ckpt); /* sorted by name */
 size_t hd_ckpt_stored_count(const struct hd_ckpt *ckpt);
 const struct hd_ckpt_hash_list *hd_ckpt_hash_lists(const struct hd_ckpt *ckpt); /* or NULL */
-
-/* DIR/FILE opened for reading; ret_size may be NULL. Errors name the path. */
-enum hd_status hd_ckpt_open_file(const char *dir, const char *file, int *ret_fd, int64_t *ret_size);
 
 #endif

@@ -17,7 +17,7 @@ struct side {
     int64_t first, end;               /* the range */
 };
 
-struct walk {
+struct overlap_walk {
     struct side side[2]; /* the entry, the wanted piece */
     int dim_count;
     hd_ckpt_run_fn *run;
@@ -47,7 +47,7 @@ static void join_dimension(struct side *side, int d, int dim_count)
     }
 }
 
-static void join_dimensions(struct walk *w)
+static void join_dimensions(struct overlap_walk *w)
 {
     struct side *a = &w->side[0], *b = &w->side[1];
 
@@ -84,7 +84,7 @@ static void clip(const struct side *s, int d, int64_t base, int64_t *lo, int64_t
     *hi = *hi < to ? *hi : to;
 }
 
-static enum hd_status walk_dimension(const struct walk *w, int d, const int64_t base[2])
+static enum hd_status walk_dimension(const struct overlap_walk *w, int d, const int64_t base[2])
 {
     int64_t lo = 0, hi = INT64_MAX;
     enum hd_status st = HD_OK;
@@ -113,7 +113,7 @@ static enum hd_status walk_dimension(const struct walk *w, int d, const int64_t 
 enum hd_status hd_ckpt_overlap(const struct hd_ckpt_entry *entry, const struct hd_ckpt_entry *want,
                                hd_ckpt_run_fn *run, void *context)
 {
-    struct walk w = {.run = run, .context = context};
+    struct overlap_walk w = {.run = run, .context = context};
     const int64_t base[2] = {0, 0};
 
     assert(entry->dim_count == want->dim_count);

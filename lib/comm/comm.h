@@ -47,8 +47,39 @@ struct hd_comm_group;
 struct hd_comm_stream;
 struct hd_stream; /* kernels/kernels.h: a compute stream of a backend */
 
+/* The engines: code, stable name (API: in messages), and the most ranks that one connects. What an
+ * endpoint holds is sized by its world, so a limit is what has been thought through and tried.
+ *
+ *   self   a world of one
+ *   shm    ranks of one node; each holds a descriptor of every other's memory
+ *   local  ranks on one device: the kernel of a sum takes an address of each (HD_COMBINE_MAX)
+ *   gloo   ranks on any nodes; each holds a socket to every other
+ *   nccl   ranks on any nodes, a GPU each; its ordered sums are limited as those of local */
+#define HD_COMM_ENGINE_LIST(X) \
+    X(SELF, "self", 1)         \
+    X(SHM, "shm", 256)         \
+    X(LOCAL, "local", 64)      \
+    X(GLOO, "gloo", 256)       \
+    X(NCCL, "nccl", 64)
+
+enum hd_comm_engine_kind {
+#define X(code, name, ranks_max) HD_COMM_BY_##code,
+    HD_COMM_ENGINE_LIST(X)
+#undef X
+        HD_COMM_ENGINE_COUNT
+};
+
+enum { /* HD_COMM_SHM_RANKS_MAX ... */
+#define X(code, name, ranks_max) HD_COMM_##code##_RANKS_MAX = ranks_max,
+       HD_COMM_ENGINE_LIST(X)
+#undef X
+           HD_COMM_RANKS_MAX = HD_COMM_GLOO_RANKS_MAX /* the most that any engine connects */
+};
+
+/* HD_INVALID, naming the engine and its limit, unless 0 <= rank < world <= limit. */
+enum hd_status hd_comm_check_world(enum hd_comm_engine_kind engine, int rank, int world);
+
 enum {
-    HD_COMM_WORLD_MAX = 64,      /* ranks; also of gloo, where each is connected to each */
     HD_COMM_GROUPS_MAX = 64,     /* groups of one endpoint */
     HD_COMM_GROUP_NAME_MAX = 16, /* bytes of a group's name, with its closing NUL */
     HD_COMM_QUEUE_MAX = 1024,    /* operations in flight on one stream; a launch beyond it waits */
@@ -63,6 +94,7 @@ enum {
     X(ALL_TO_ALL, "all_to_all")         \
     X(ALL_TO_ALL_V, "all_to_all_v")     \
     X(BROADCAST, "broadcast")           \
+    X(SHIFT, "shift")                   \
     X(SEND, "send")                     \
     X(RECV, "recv")                     \
     X(BARRIER, "barrier")
@@ -108,7 +140,7 @@ void hd_comm_free(struct hd_comm *comm);
 
 int hd_comm_rank(const struct hd_comm *comm);
 int hd_comm_world(const struct hd_comm *comm);
-const char *hd_comm_engine_name(const struct hd_comm *comm); /* "shm", "gloo", "self" */
+const char *hd_comm_engine_name(const struct hd_comm *comm); /* "shm" */
 
 /* A wait fails with HD_TIMEOUT when for this long no operation of this rank moved. > 0. */
 void hd_comm_set_deadline(struct hd_comm *comm, int64_t deadline_ms);
@@ -199,6 +231,14 @@ struct hd_comm_broadcast_args { /* buf = buf of member `root` */
     int root; /* its index in the group */
 };
 
+/* One step of a ring: recv = send of member (i - 1) mod P, on every member i. */
+struct hd_comm_shift_args {
+    const void *send; /* [count]; untouched until complete, which is when the next has read it */
+    void *recv;       /* [count], disjoint from send */
+    int64_t count;
+    enum hd_dtype dtype;
+};
+
 /* Sends and receives of one pair match in the order of their launch on the group. A send that is
  * not read yet holds up collectives that follow it on its stream, but neither sends nor receives
  * (unless one receives into its buffer): ranks that first send and then receive do not wait for
@@ -229,6 +269,8 @@ enum hd_status hd_comm_all_to_all_v(struct hd_comm_group *group, struct hd_comm_
                                     const struct hd_comm_all_to_all_v_args *args);
 enum hd_status hd_comm_broadcast(struct hd_comm_group *group, struct hd_comm_stream *stream,
                                  const struct hd_comm_broadcast_args *args);
+enum hd_status hd_comm_shift(struct hd_comm_group *group, struct hd_comm_stream *stream,
+                             const struct hd_comm_shift_args *args);
 enum hd_status hd_comm_send(struct hd_comm_group *group, struct hd_comm_stream *stream,
                             const struct hd_comm_send_args *args);
 enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *stream,

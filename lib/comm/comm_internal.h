@@ -1,6 +1,6 @@
-/* comm_internal: what comm.c (the calls, the queues, the checks) and the engines share.
+/* comm_internal: what comm.c (the calls), launch.c (the queues, the checks) and the engines share.
  *
- * A launch becomes a `struct hd_comm_op` in the ring of its stream. comm.c fills it and seals it;
+ * A launch becomes a `struct hd_comm_op` in the ring of its stream. launch.c fills it and seals it;
  * from then on the engine owns it until it counts it as completed.
  *
  * Used by: lib/comm alone.
@@ -26,8 +26,12 @@ enum hd_comm_state { /* in step with enum hd_shm_flight_state */
                      HD_COMM_STATES
 };
 
+/* How an operation moves. A shift is two operations, one of each of the latter. */
+enum hd_comm_way { HD_COMM_AMONG_ALL, HD_COMM_TO_PEER, HD_COMM_FROM_PEER };
+
 struct hd_comm_op {
-    int kind; /* enum hd_comm_kind or HD_COMM_AFTER */
+    int kind; /* enum hd_comm_kind or HD_COMM_AFTER: what it is called and counted as */
+    enum hd_comm_way way;
     struct hd_comm_group *group;
     struct hd_comm_stream *stream;
     const char *send;
@@ -35,7 +39,8 @@ struct hd_comm_op {
     int64_t count; /* per member, as in the args of the kind; all_to_all_v: row_elems */
     enum hd_dtype dtype;
     enum hd_comm_reduce reduce;
-    int peer; /* root of a broadcast, peer of a send or receive, as group index; else -1 */
+    int peer; /* root of a broadcast, peer of HD_COMM_TO_PEER and FROM_PEER, as group index; else -1
+               */
 
     const int32_t *send_counts; /* all_to_all_v */
     int32_t *recv_counts, *overflow;
@@ -55,11 +60,10 @@ struct hd_comm_op {
 };
 
 /* What a member brings to an operation. Plain bytes: engines keep it where the other members can
- * see it, or send it to them. */
+ * see it, or send it to them; and for an all_to_all_v a copy of its counts, [size of the group]. */
 struct hd_comm_offer {
     int64_t count, send_rows_max, recv_rows_max;
     int32_t kind, dtype, reduce, root;
-    int32_t send_counts[HD_COMM_WORLD_MAX]; /* all_to_all_v; a copy: a later change cannot matter */
 };
 
 struct hd_comm_stream {
@@ -75,12 +79,14 @@ struct hd_comm_group {
     char name[HD_COMM_GROUP_NAME_MAX];
     uint64_t id; /* hash of name and members, never 0 */
     int size, index;
-    int32_t members[HD_COMM_WORLD_MAX];
-    uint64_t seq;                                                      /* collectives launched */
-    uint64_t send_seq[HD_COMM_WORLD_MAX], recv_seq[HD_COMM_WORLD_MAX]; /* by group index */
+    uint64_t seq; /* collectives launched */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
-    void *channels[HD_COMM_WORLD_MAX]; /* the engine's, by group index */
-    bool met;                          /* the engine's: a collective has come together */
+    bool met; /* the engine's: a collective has come together */
+    /* by group index */
+    uint64_t *send_seq, *recv_seq;
+    void **channels; /* the engine's */
+    const void **in; /* the engine's: inputs of the sum under way */
+    int32_t *members;
 };
 
 /* Wakes one sleeper. Lives where the engine wants it, also in memory of several processes. A bell
@@ -123,7 +129,7 @@ struct hd_comm_flight {
 
 /* What an engine is. Every slot is filled that does not say otherwise. */
 struct hd_comm_engine {
-    const char *name;
+    enum hd_comm_engine_kind kind;
     bool stands_on_device; /* an operation that is complete for the host waits for peers there */
     enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
@@ -136,6 +142,8 @@ struct hd_comm_engine {
     int (*pair_missing)(struct hd_comm_op *op, const char **ret_what);
     /* of a member that has entered the collective, this rank's own included */
     const struct hd_comm_offer *(*offer)(const struct hd_comm_op *op, int member);
+    /* of an all_to_all_v, [size of the group]; NULL: members do not compare what they bring */
+    const int32_t *(*send_counts)(const struct hd_comm_op *op, int member);
     bool (*has_left)(const struct hd_comm *comm, int rank); /* it will never do anything again */
     void (*latest)(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
     /* collectives of the group that a member has entered, as far as this rank can know */
@@ -233,8 +241,10 @@ void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t
 
 /* ---- meeting.c: what the members of a collective bring, and whether it goes together ---- */
 
-/* HD_INVALID: a count of an all_to_all_v is negative. */
-enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer);
+/* ret_counts: [size of the group], written for an all_to_all_v whose counts the host sees.
+ * HD_INVALID: one of them is negative. */
+enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer,
+                                  int32_t *ret_counts);
 
 /* All members have entered. HD_INVALID, with both named, when two brought different operations.
  * HD_LIMIT when rows of an all_to_all_v exceed a bound and the caller gave no overflow flag; with
@@ -262,6 +272,11 @@ static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stre
 static inline bool hd_comm_has_ended(const struct hd_comm_stream *stream, uint64_t ticket)
 {
     return stream->completed >= ticket;
+}
+
+static inline bool hd_comm_is_of_a_pair(int kind)
+{
+    return kind == HD_COMM_SEND || kind == HD_COMM_RECV || kind == HD_COMM_SHIFT;
 }
 
 static inline bool hd_comm_reduces(int kind)

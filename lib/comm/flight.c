@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -97,7 +98,7 @@ void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
     struct hd_comm_flight_slot *slot = slot_of(flight, op->launch);
 
     op->state = state;
-    if (state == HD_COMM_ENTERED && op->kind != HD_COMM_SEND && op->kind != HD_COMM_RECV)
+    if (state == HD_COMM_ENTERED && op->way == HD_COMM_AMONG_ALL)
         hd_comm_note_entered(&flight->entered, op->group->name, op->seq);
     if (atomic_load_explicit(&slot->launch, memory_order_relaxed) == op->launch) {
         const bool runs_later = state == HD_COMM_COMPLETE && op->group->comm->side;
@@ -107,8 +108,8 @@ void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
                               state_of(op->launch, runs_later ? HD_COMM_MOVING : state),
                               memory_order_release);
     }
-    if (state == HD_COMM_COMPLETE)
-        op->group->counts[op->kind].calls++;
+    if (state == HD_COMM_COMPLETE && !(op->kind == HD_COMM_SHIFT && op->way == HD_COMM_TO_PEER))
+        op->group->counts[op->kind].calls++; /* of a shift's two operations one counts */
 }
 
 void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
@@ -142,6 +143,7 @@ static bool read_slot(const struct hd_comm_flight_slot *slot, uint64_t launch,
         .bytes = atomic_load(&slot->bytes),
         .since_ms = atomic_load(&slot->since_ms),
         .peer = atomic_load(&slot->peer),
+        .is_of_a_pair = hd_comm_is_of_a_pair((int)atomic_load(&slot->kind)),
         .state = (enum hd_flight_state)(atomic_load(&slot->state) % HD_COMM_STATES),
     };
     (void)snprintf(ret_record->kind, sizeof ret_record->kind, "%s",
@@ -230,19 +232,23 @@ static void name_ranks(const struct hd_comm_group *group, const bool *chosen, in
 void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm_engine *engine = group->comm->engine;
-    uint64_t entered[HD_COMM_WORLD_MAX], least = UINT64_MAX, most = 0, next = UINT64_MAX;
-    bool behind[HD_COMM_WORLD_MAX];
+    uint64_t *entered = calloc((size_t)group->size, sizeof *entered);
+    bool *behind = calloc((size_t)group->size, sizeof *behind);
+    uint64_t least = UINT64_MAX, most = 0, next = UINT64_MAX;
     char ranks[96], others[48], latest[160] = "";
     int count = 0, one = 0;
 
     ret_text[0] = '\0';
-    for (int m = 0; m < group->size; m++) {
+    for (int m = 0; entered && behind && m < group->size; m++) {
         entered[m] = engine->entered(group, m);
         least = entered[m] < least ? entered[m] : least;
         most = entered[m] > most ? entered[m] : most;
     }
-    if (least == most)
+    if (least >= most) {
+        free(entered);
+        free(behind);
         return;
+    }
     for (int m = 0; m < group->size; m++) {
         behind[m] = entered[m] == least;
         count += behind[m];
@@ -260,4 +266,6 @@ void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t
                    "%s %s behind: entered %" PRIu64 " operations of group %s, the others %s%s%s",
                    ranks, count > 1 ? "are" : "is", least, group->name, others,
                    latest[0] ? "; " : "", latest);
+    free(entered);
+    free(behind);
 }

@@ -12,6 +12,7 @@
 #ifndef HD_COMM_FLIGHT_H
 #define HD_COMM_FLIGHT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/text.h"
@@ -28,13 +29,14 @@ enum hd_flight_state {
 
 struct hd_flight_record {
     uint64_t launch;  /* counts this rank's launches, 1.. */
-    uint64_t seq;     /* place in the order of the group (of the pair, for send and recv) */
+    uint64_t seq;     /* place in the order of the group (of the pair, for shift, send and recv) */
     uint64_t bytes;   /* count * bytes of an element; all_to_all_v: of one row */
     int64_t since_ms; /* hd_clock_now_ms when it came into its state */
     char kind[16];    /* "all_reduce" */
     char group[16];   /* "dp" */
     char stream[16];  /* "reduce" */
     int32_t peer;     /* rank of the peer or root; -1: none */
+    bool is_of_a_pair;
     enum hd_flight_state state;
 };
 

@@ -20,7 +20,7 @@ enum hd_status gloo_head_fill(const struct hd_comm_op *op, struct gloo_head *ret
     ret_head->group_id = op->group->id;
     ret_head->seq = op->seq;
     memcpy(ret_head->group, op->group->name, sizeof ret_head->group);
-    return hd_comm_make_offer(op, &ret_head->offer);
+    return hd_comm_make_offer(op, &ret_head->offer, gloo_counts_of(ret_head));
 }
 
 bool gloo_head_may_go(struct gloo_peer *peer)
@@ -36,26 +36,25 @@ void gloo_head_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot)
 {
     struct gloo_peer *peer = gloo_peer_of(op->group->comm, rank);
     const uint64_t place = peer->out_next++ % GLOO_HEADS_OUT;
-    struct gloo_head *head = &peer->out[place];
-    const size_t bytes = op->kind == HD_COMM_ALL_TO_ALL_V
-                             ? sizeof *head
-                             : offsetof(struct gloo_head, offer.send_counts);
+    struct gloo_head *head = gloo_head_of(&peer->out, place);
+    const size_t bytes =
+        op->kind == HD_COMM_ALL_TO_ALL_V ? peer->out.each_bytes : sizeof(struct gloo_head);
 
     (void)gloo_head_fill(op, head); /* counts were looked at when this rank entered */
     *ret_slot = head->slot = peer->slot_next;
     peer->slot_next += 2;
     peer->out_pending[place] =
-        hd_gloo_send(peer->out_ticket[place], rank, GLOO_SLOT_HEAD, place * sizeof *head,
+        hd_gloo_send(peer->out_ticket[place], rank, GLOO_SLOT_HEAD, place * peer->out.each_bytes,
                      bytes); /* not: the peer is gone, and will be named */
 }
 
 struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq, bool send)
 {
     for (int i = 0; i < GLOO_INBOX; i++) {
-        struct gloo_head *head = &peer->inbox[i];
+        struct gloo_head *head = gloo_head_of(&peer->inbox, (size_t)i);
 
         if (peer->kept[i] && head->group_id == group_id && head->seq == seq &&
-            (head->offer.kind == HD_COMM_SEND) == send)
+            hd_comm_is_of_a_pair(head->offer.kind) == send)
             return head;
     }
     return NULL;
@@ -63,7 +62,7 @@ struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint
 
 void gloo_head_drop(struct gloo_peer *peer, struct gloo_head *head)
 {
-    peer->kept[head - peer->inbox] = false;
+    peer->kept[(size_t)((char *)head - peer->inbox.at) / peer->inbox.each_bytes] = false;
 }
 
 struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head *head)
@@ -71,8 +70,7 @@ struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head 
     for (int i = 0; i < GLOO_INBOX; i++) {
         if (!peer->kept[i]) {
             peer->kept[i] = true;
-            peer->inbox[i] = *head;
-            return &peer->inbox[i];
+            return memcpy(gloo_head_of(&peer->inbox, (size_t)i), head, peer->inbox.each_bytes);
         }
     }
     return NULL;
@@ -80,8 +78,8 @@ struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head 
 
 static void await_head(struct gloo_peer *peer, int rank, uint64_t place)
 {
-    (void)hd_gloo_recv(peer->in_ticket[place], rank, GLOO_SLOT_HEAD,
-                       place * sizeof(struct gloo_head), sizeof(struct gloo_head));
+    (void)hd_gloo_recv(peer->in_ticket[place], rank, GLOO_SLOT_HEAD, place * peer->in.each_bytes,
+                       peer->in.each_bytes);
 }
 
 /* Takes the heads that have come. False: more than a peer may send. */
@@ -92,10 +90,10 @@ static bool take_heads(struct gloo_peer *peer, int rank)
 
         if (hd_gloo_received(peer->in_ticket[place]) != HD_GLOO_DONE)
             return true;
-        if (!gloo_head_keep(peer, &peer->in[place]))
+        if (!gloo_head_keep(peer, gloo_head_of(&peer->in, place)))
             return false;
-        peer->latest = peer->in[place];
-        if (peer->latest.offer.kind != HD_COMM_SEND)
+        peer->latest = *gloo_head_of(&peer->in, place);
+        if (!hd_comm_is_of_a_pair(peer->latest.offer.kind))
             hd_comm_note_entered(&peer->entered, peer->latest.group, peer->latest.seq);
         peer->in_next++;
         await_head(peer, rank, place);
@@ -269,14 +267,62 @@ static size_t stage_bytes(int world)
     return all < GLOO_STAGE_MAX ? all : GLOO_STAGE_MAX;
 }
 
-static size_t state_bytes(int world)
+/* The next `bytes` behind `base`; NULL where nothing is laid out and bytes are only counted. */
+static void *take(char *base, size_t *at, size_t bytes)
 {
-    return sizeof(struct gloo_state) + (size_t)world * sizeof(struct gloo_peer);
+    const size_t begin = *at;
+
+    *at += (bytes + 15) / 16 * 16;
+    return base ? base + begin : NULL;
+}
+
+static struct gloo_heads take_some(char *base, size_t *at, int count, int world)
+{
+    const size_t each = gloo_head_bytes(world);
+
+    return (struct gloo_heads){take(base, at, (size_t)count * each), each};
+}
+
+/* Points a zeroed state of so many bytes to its arrays, which lie behind it; NULL: counts alone. */
+static size_t lay_out(struct gloo_state *gloo, int world)
+{
+    const size_t ranks = (size_t)world;
+    char *base = (char *)gloo;
+    struct gloo_place *places;
+    size_t at = 0;
+
+    (void)take(base, &at, sizeof *gloo + ranks * sizeof gloo->peers[0]);
+    places = take(base, &at, ranks * sizeof *places);
+    if (gloo)
+        gloo->places = places;
+    for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
+        struct gloo_run run = {.heads = take_some(base, &at, world, world)};
+
+        run.out = take(base, &at, ranks * sizeof *run.out);
+        run.in = take(base, &at, ranks * sizeof *run.in);
+        run.result_out = take(base, &at, ranks * sizeof *run.result_out);
+        run.result_in = take(base, &at, ranks * sizeof *run.result_in);
+        run.slots = take(base, &at, ranks * sizeof *run.slots);
+        if (gloo)
+            gloo->runs[s] = run;
+    }
+    for (int r = 0; r < world; r++) {
+        const struct gloo_heads in = take_some(base, &at, GLOO_HEADS_IN, world);
+        const struct gloo_heads out = take_some(base, &at, GLOO_HEADS_OUT, world);
+        const struct gloo_heads inbox = take_some(base, &at, GLOO_INBOX, world);
+
+        if (gloo) {
+            gloo->peers[r].in = in;
+            gloo->peers[r].out = out;
+            gloo->peers[r].inbox = inbox;
+        }
+    }
+    return at;
 }
 
 uint64_t hd_gloo_memory_bytes(int world)
 {
-    return hd_comm_whole_pages(state_bytes(world)) +
+    return hd_comm_whole_pages(lay_out(NULL, world)) +
            hd_comm_whole_pages(HD_COMM_STREAM_COUNT * stage_bytes(world));
 }
 
@@ -305,7 +351,7 @@ static void linger(struct hd_comm *comm)
 {
     struct gloo_state *gloo = gloo_of(comm);
     const int64_t until_ms = hd_clock_now_ms() + GLOO_LINGER_MS;
-    bool ended[HD_GLOO_WORLD_MAX] = {false}, open = true;
+    bool open = true;
 
     while (open && hd_clock_now_ms() < until_ms) {
         const uint32_t rung = atomic_load(&gloo->bell.rung);
@@ -316,8 +362,9 @@ static void linger(struct hd_comm *comm)
             if (r == comm->rank || hd_gloo_link_lost(gloo->link, r))
                 continue;
             open = true;
-            if (!ended[r] && hd_gloo_sent(gloo->peers[r].notice_out_ticket) == HD_GLOO_DONE)
-                ended[r] = hd_gloo_link_end(gloo->link, r);
+            if (!gloo->peers[r].ended &&
+                hd_gloo_sent(gloo->peers[r].notice_out_ticket) == HD_GLOO_DONE)
+                gloo->peers[r].ended = hd_gloo_link_end(gloo->link, r);
         }
         if (open)
             hd_comm_sleep(&gloo->bell, rung, 10);
@@ -363,7 +410,7 @@ static void engine_close(struct hd_comm *comm, bool clean)
 /* ---- opening ---- */
 
 static const struct hd_comm_engine gloo_engine = {
-    .name = "gloo",
+    .kind = HD_COMM_BY_GLOO,
     .visible = visible,
     .group_open = group_open,
     .collective_step = gloo_collective_step,
@@ -372,6 +419,7 @@ static const struct hd_comm_engine gloo_engine = {
     .collective_missing = gloo_collective_missing,
     .pair_missing = gloo_pair_missing,
     .offer = gloo_offer,
+    .send_counts = gloo_send_counts,
     .has_left = has_left,
     .latest = describe_latest,
     .entered = entered,
@@ -396,9 +444,11 @@ static enum hd_status open_peer(struct gloo_state *gloo, int rank)
     enum hd_status st = HD_OK;
 
     for (int i = 0; i < GLOO_HEADS_IN && !st; i++)
-        st = hd_gloo_ticket_new(gloo->link, peer->in, sizeof peer->in, &peer->in_ticket[i]);
+        st = hd_gloo_ticket_new(gloo->link, peer->in.at, GLOO_HEADS_IN * peer->in.each_bytes,
+                                &peer->in_ticket[i]);
     for (int i = 0; i < GLOO_HEADS_OUT && !st; i++)
-        st = hd_gloo_ticket_new(gloo->link, peer->out, sizeof peer->out, &peer->out_ticket[i]);
+        st = hd_gloo_ticket_new(gloo->link, peer->out.at, GLOO_HEADS_OUT * peer->out.each_bytes,
+                                &peer->out_ticket[i]);
     if (!st)
         st = hd_gloo_ticket_new(gloo->link, &peer->notice, sizeof peer->notice,
                                 &peer->notice_ticket);
@@ -417,7 +467,7 @@ static enum hd_status open_peer(struct gloo_state *gloo, int rank)
 static enum hd_status open_endpoint(const int *fds, const struct gloo_place *places, int rank,
                                     int world, int64_t deadline_ms, struct hd_comm **ret_comm)
 {
-    struct gloo_state *gloo = calloc(1, state_bytes(world));
+    struct gloo_state *gloo = calloc(1, lay_out(NULL, world));
     struct hd_comm *comm = NULL;
     int ranks_here = 0;
     enum hd_status st = gloo ? HD_OK : hd_err(HD_NO_MEMORY, "gloo: no memory for an endpoint");
@@ -436,7 +486,8 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_place *pla
     comm->engine_state = gloo;
     comm->bell = &gloo->bell;
     comm->flight = &gloo->flight;
-    memcpy(gloo->places, places, sizeof gloo->places);
+    (void)lay_out(gloo, world);
+    memcpy(gloo->places, places, (size_t)world * sizeof *places);
     for (int r = 0; r < world; r++) {
         gloo->peers[r].latest.offer.kind = HD_COMM_KIND_COUNT;
         gloo->peers[r].slot_next = GLOO_SLOT_FIRST;
@@ -461,16 +512,24 @@ enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo
                                  int rank, int world, int64_t deadline_ms,
                                  struct hd_comm **ret_comm)
 {
-    struct gloo_place places[HD_GLOO_WORLD_MAX] = {0};
-    int fds[HD_GLOO_WORLD_MAX];
-    enum hd_status st;
+    struct gloo_place *places;
+    int *fds;
+    enum hd_status st = hd_comm_check_world(HD_COMM_BY_GLOO, rank, world);
 
-    if (world < 1 || world > HD_GLOO_WORLD_MAX || rank < 0 || rank >= world)
-        return hd_err(HD_INVALID, "gloo: rank %d of %d; use 0 <= rank < world <= %d", rank, world,
-                      HD_GLOO_WORLD_MAX);
+    if (st)
+        return st;
     if (deadline_ms <= 0)
         return hd_err(HD_INVALID, "gloo: a deadline of %lld ms; use 1 or more",
                       (long long)deadline_ms);
-    st = gloo_meet(door, cards, rank, world, deadline_ms, places, fds);
-    return st ? st : open_endpoint(fds, places, rank, world, deadline_ms, ret_comm);
+    places = calloc((size_t)world, sizeof *places);
+    fds = calloc((size_t)world, sizeof *fds);
+    if (!places || !fds)
+        st = hd_err(HD_NO_MEMORY, "gloo: no memory to meet the other ranks");
+    if (!st)
+        st = gloo_meet(door, cards, rank, world, deadline_ms, places, fds);
+    if (!st)
+        st = open_endpoint(fds, places, rank, world, deadline_ms, ret_comm);
+    free(places);
+    free(fds);
+    return st;
 }

@@ -34,7 +34,6 @@
 #include "comm/comm.h"
 
 enum {
-    HD_GLOO_WORLD_MAX = HD_COMM_WORLD_MAX, /* every rank holds a connection to every other */
     HD_GLOO_CARD_BYTES = 192,
     HD_GLOO_NODE_MAX = 64, /* bytes of a node's name, with its closing NUL; longer ones are cut */
 };

@@ -24,7 +24,12 @@ static struct gloo_run *run_of(const struct hd_comm_op *op)
 
 const struct hd_comm_offer *gloo_offer(const struct hd_comm_op *op, int member)
 {
-    return &run_of(op)->heads[member].offer;
+    return &gloo_head_of(&run_of(op)->heads, (size_t)member)->offer;
+}
+
+const int32_t *gloo_send_counts(const struct hd_comm_op *op, int member)
+{
+    return gloo_counts_of(gloo_head_of(&run_of(op)->heads, (size_t)member));
 }
 
 /* ---- entering ---- */
@@ -58,7 +63,7 @@ static enum hd_status enter(struct hd_comm_op *op)
     enum hd_status st;
 
     op->slot = run;
-    st = gloo_head_fill(op, &run->heads[group->index]);
+    st = gloo_head_fill(op, gloo_head_of(&run->heads, (size_t)group->index));
     if (st)
         return st;
     for (int m = 0; m < group->size; m++) {
@@ -84,7 +89,8 @@ static bool all_entered(struct hd_comm_op *op)
         head = gloo_head_find(peer, group->id, op->seq, false);
         if (!head)
             return false;
-        run_of(op)->heads[op->member] = *head;
+        memcpy(gloo_head_of(&run_of(op)->heads, (size_t)op->member), head,
+               run_of(op)->heads.each_bytes);
         gloo_head_drop(peer, head);
     }
     return true;
@@ -107,7 +113,7 @@ static struct gloo_flow flow_from(const struct hd_comm_op *op, int member, int64
                                   int64_t bytes)
 {
     return (struct gloo_flow){.peer = op->group->members[member],
-                              .slot = run_of(op)->heads[member].slot,
+                              .slot = gloo_head_of(&run_of(op)->heads, (size_t)member)->slot,
                               .at = gloo_offset(op->group->comm, op->recv) + (size_t)at,
                               .bytes = bytes,
                               .chunk = GLOO_CHUNK_MAX,
@@ -118,7 +124,6 @@ static struct gloo_flow flow_from(const struct hd_comm_op *op, int member, int64
 static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_out,
                       struct gloo_flow *ret_in)
 {
-    const struct gloo_head *heads = run_of(op)->heads;
     const int64_t unit = hd_comm_unit_bytes(op);
     const int me = op->group->index;
 
@@ -136,10 +141,10 @@ static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_
         *ret_in = flow_from(op, m, m * unit, unit);
         break;
     default: /* HD_COMM_ALL_TO_ALL_V */
-        *ret_out = flow_to(op, m, hd_comm_rows_sent(op, me, m) * unit,
-                           heads[me].offer.send_counts[m] * unit);
+        *ret_out =
+            flow_to(op, m, hd_comm_rows_sent(op, me, m) * unit, gloo_send_counts(op, me)[m] * unit);
         *ret_in = flow_from(op, m, hd_comm_rows_received(op, me, m) * unit,
-                            heads[m].offer.send_counts[me] * unit);
+                            gloo_send_counts(op, m)[me] * unit);
         break;
     }
 }
@@ -261,17 +266,16 @@ static void add_some(struct hd_comm_op *op, bool *moved)
     const int64_t in_chunk = run->summed % chunk, place = run->summed / chunk % GLOO_STAGES;
     const int64_t to = op->kind == HD_COMM_ALL_REDUCE ? run->begin : 0;
     int64_t n = gathered(op) - run->summed;
-    const void *in[HD_COMM_WORLD_MAX];
 
     n = n < step ? n : step;
     n = n < chunk - in_chunk ? n : chunk - in_chunk;
     if (n <= 0)
         return;
     for (int m = 0; m < group->size; m++)
-        in[m] = m == group->index
-                    ? op->send + run->begin + run->summed
-                    : gloo_of(group->comm)->data + run->in[m].at + place * chunk + in_chunk;
-    hd_ordered_reduce(op->recv + to + run->summed, in, group->size, n / size, op->dtype,
+        group->in[m] = m == group->index
+                           ? op->send + run->begin + run->summed
+                           : gloo_of(group->comm)->data + run->in[m].at + place * chunk + in_chunk;
+    hd_ordered_reduce(op->recv + to + run->summed, group->in, group->size, n / size, op->dtype,
                       op->reduce);
     run->summed += n;
     *moved = true;

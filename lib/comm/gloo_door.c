@@ -181,11 +181,15 @@ struct meeting {
     int rank, world, door_fd;
     const struct gloo_place *places;
     uint8_t secret[HD_GLOO_HASH_BYTES];
-    int *fds;                              /* [world]; -1: not met yet */
-    struct visit calls[HD_GLOO_WORLD_MAX]; /* to lower ranks, by rank */
-    int64_t again_ms[HD_GLOO_WORLD_MAX];   /* when to call again */
-    const char *why[HD_GLOO_WORLD_MAX];    /* what the last call ended with */
-    struct visit guests[GLOO_GUESTS_MAX];  /* at our door */
+    int *fds;                             /* [world]; -1: not met yet */
+    struct visit guests[GLOO_GUESTS_MAX]; /* at our door */
+    struct pollfd *polled;                /* [1 + GLOO_GUESTS_MAX + world] */
+    struct visit **visits;                /* whose they are */
+    struct gloo_call {
+        struct visit visit;
+        int64_t again_ms; /* when to call again */
+        const char *why;  /* what the last call ended with */
+    } calls[];            /* [world]; to lower ranks, by rank */
 };
 
 static void turn_away(struct visit *visit)
@@ -339,13 +343,13 @@ static bool advance(struct meeting *m, struct visit *visit, const char **ret_why
 
 static void call(struct meeting *m, int peer, int64_t now_ms)
 {
-    struct visit *visit = &m->calls[peer];
+    struct visit *visit = &m->calls[peer].visit;
     struct sockaddr_storage at;
     socklen_t bytes;
 
-    m->again_ms[peer] = now_ms + AGAIN_MS;
-    if (!m->why[peer]) /* what an earlier call ended with says more */
-        m->why[peer] = "it cannot be reached";
+    m->calls[peer].again_ms = now_ms + AGAIN_MS;
+    if (!m->calls[peer].why) /* what an earlier call ended with says more */
+        m->calls[peer].why = "it cannot be reached";
     if (find_address(m->places[peer].address, m->places[peer].port, &at, &bytes) != HD_OK)
         return;
     *visit = (struct visit){.peer = peer, .since_ms = now_ms};
@@ -354,7 +358,7 @@ static void call(struct meeting *m, int peer, int64_t now_ms)
         return;
     visit->step = CONNECTING;
     if (connect(visit->fd, (const struct sockaddr *)&at, bytes) < 0 && errno != EINPROGRESS) {
-        m->why[peer] = strerrordesc_np(errno);
+        m->calls[peer].why = strerrordesc_np(errno);
         turn_away(visit);
     }
 }
@@ -388,7 +392,7 @@ static void let_in(struct meeting *m, int64_t now_ms)
 static void call_where_due(struct meeting *m, int64_t now_ms)
 {
     for (int r = 0; r < m->rank; r++) {
-        if (m->fds[r] < 0 && m->calls[r].step == UNUSED && now_ms >= m->again_ms[r])
+        if (m->fds[r] < 0 && m->calls[r].visit.step == UNUSED && now_ms >= m->calls[r].again_ms)
             call(m, r, now_ms);
     }
 }
@@ -400,9 +404,10 @@ static void drop_the_silent(struct meeting *m, int64_t now_ms)
             turn_away(&m->guests[g]);
     }
     for (int r = 0; r < m->rank; r++) {
-        if (m->calls[r].step != UNUSED && now_ms - m->calls[r].since_ms > GLOO_PATIENCE_MS) {
-            m->why[r] = "it does not answer";
-            turn_away(&m->calls[r]);
+        if (m->calls[r].visit.step != UNUSED &&
+            now_ms - m->calls[r].visit.since_ms > GLOO_PATIENCE_MS) {
+            m->calls[r].why = "it does not answer";
+            turn_away(&m->calls[r].visit);
         }
     }
 }
@@ -410,35 +415,35 @@ static void drop_the_silent(struct meeting *m, int64_t now_ms)
 /* Waits a little for anything to happen and deals with it. */
 static void meet_some(struct meeting *m, int64_t until_ms)
 {
-    struct pollfd polled[1 + GLOO_GUESTS_MAX + HD_GLOO_WORLD_MAX];
-    struct visit *visits[1 + GLOO_GUESTS_MAX + HD_GLOO_WORLD_MAX] = {NULL};
     const int64_t now_ms = hd_clock_now_ms(), left_ms = now_ms < until_ms ? until_ms - now_ms : 0;
     int count = 1;
 
     drop_the_silent(m, now_ms);
     call_where_due(m, now_ms);
-    polled[0] = (struct pollfd){.fd = m->door_fd, .events = POLLIN};
+    m->polled[0] = (struct pollfd){.fd = m->door_fd, .events = POLLIN};
     for (int v = 0; v < GLOO_GUESTS_MAX + m->rank; v++) {
-        struct visit *visit = v < GLOO_GUESTS_MAX ? &m->guests[v] : &m->calls[v - GLOO_GUESTS_MAX];
+        struct visit *visit =
+            v < GLOO_GUESTS_MAX ? &m->guests[v] : &m->calls[v - GLOO_GUESTS_MAX].visit;
 
         if (visit->step == UNUSED)
             continue;
-        visits[count] = visit;
-        polled[count++] = (struct pollfd){.fd = visit->fd,
-                                          .events = visit->step == CONNECTING ? POLLOUT : POLLIN};
+        m->visits[count] = visit;
+        m->polled[count++] = (struct pollfd){
+            .fd = visit->fd, .events = visit->step == CONNECTING ? POLLOUT : POLLIN};
     }
-    if (poll(polled, (nfds_t)count, left_ms < SLICE_MS ? (int)left_ms : SLICE_MS) <= 0)
+    if (poll(m->polled, (nfds_t)count, left_ms < SLICE_MS ? (int)left_ms : SLICE_MS) <= 0)
         return;
     for (int v = 1; v < count; v++) {
         const char *why = "";
 
-        if (!polled[v].revents || advance(m, visits[v], &why))
+        if (!m->polled[v].revents || advance(m, m->visits[v], &why))
             continue;
-        if (visits[v] >= m->calls && visits[v] < m->calls + m->rank)
-            m->why[visits[v] - m->calls] = why;
-        turn_away(visits[v]);
+        for (int r = 0; r < m->rank; r++)
+            if (m->visits[v] == &m->calls[r].visit)
+                m->calls[r].why = why;
+        turn_away(m->visits[v]);
     }
-    if (polled[0].revents)
+    if (m->polled[0].revents)
         let_in(m, now_ms);
 }
 
@@ -462,9 +467,9 @@ static enum hd_status name_missing(const struct meeting *m, int64_t deadline_ms)
             continue;
         hd_text_add(&text, "; rank %d (node %s, %s port %u): %s", r, m->places[r].node,
                     m->places[r].address, m->places[r].port,
-                    r > m->rank ? "it has not come"
-                    : m->why[r] ? m->why[r]
-                                : "not called yet");
+                    r > m->rank       ? "it has not come"
+                    : m->calls[r].why ? m->calls[r].why
+                                      : "not called yet");
     }
     st = hd_err(HD_TIMEOUT,
                 "gloo: after %lld ms rank %d (node %s) is not connected to %d of %d ranks%s",
@@ -496,6 +501,30 @@ static enum hd_status check_cards(const struct hd_gloo_door *door, const struct 
     return HD_OK;
 }
 
+static void free_meeting(struct meeting *m)
+{
+    free(m->polled);
+    free(m->visits);
+    memset(m->secret, 0, sizeof m->secret);
+    free(m);
+}
+
+static struct meeting *new_meeting(int world)
+{
+    const size_t visits = 1 + GLOO_GUESTS_MAX + (size_t)world;
+    struct meeting *m = calloc(1, sizeof *m + (size_t)world * sizeof m->calls[0]);
+
+    if (!m)
+        return NULL;
+    m->world = world;
+    m->polled = calloc(visits, sizeof *m->polled);
+    m->visits = calloc(visits, sizeof(struct visit *));
+    if (m->polled && m->visits)
+        return m;
+    free_meeting(m);
+    return NULL;
+}
+
 enum hd_status gloo_meet(struct hd_gloo_door *door, const struct hd_gloo_card *cards, int rank,
                          int world, int64_t deadline_ms, struct gloo_place *ret_places,
                          int *ret_fds)
@@ -506,11 +535,10 @@ enum hd_status gloo_meet(struct hd_gloo_door *door, const struct hd_gloo_card *c
 
     if (st)
         return st;
-    m = calloc(1, sizeof *m);
+    m = new_meeting(world);
     if (!m)
         return hd_err(HD_NO_MEMORY, "gloo: no memory to meet the other ranks");
     m->rank = rank;
-    m->world = world;
     m->door_fd = door->fd;
     m->places = ret_places;
     m->fds = ret_fds;
@@ -524,13 +552,12 @@ enum hd_status gloo_meet(struct hd_gloo_door *door, const struct hd_gloo_card *c
     for (int g = 0; g < GLOO_GUESTS_MAX; g++)
         turn_away(&m->guests[g]);
     for (int r = 0; r < rank; r++)
-        turn_away(&m->calls[r]);
+        turn_away(&m->calls[r].visit);
     for (int r = 0; r < world && st; r++) {
         if (ret_fds[r] >= 0)
             (void)close(ret_fds[r]);
         ret_fds[r] = -1;
     }
-    memset(m->secret, 0, sizeof m->secret);
-    free(m);
+    free_meeting(m);
     return st;
 }

@@ -50,11 +50,32 @@ _Static_assert((int)GLOO_HEADS_IN >= 2 * (int)HD_COMM_STREAM_COUNT, "see invaria
 
 enum { GLOO_SLOT_HEAD = 0, GLOO_SLOT_NOTICE = 1, GLOO_SLOT_FIRST = 16 };
 
+/* Heads lie in arrays with room for the counts of an all_to_all_v behind each, for every rank of
+ * the world; they are sent for an all_to_all_v alone. */
 struct gloo_head {
     uint64_t group_id, seq, slot; /* data come on slot, results of an all_reduce on slot + 1 */
     char group[HD_COMM_GROUP_NAME_MAX];
-    struct hd_comm_offer offer; /* its send_counts are sent for all_to_all_v alone */
+    struct hd_comm_offer offer;
 };
+struct gloo_heads {
+    char *at;
+    size_t each_bytes;
+};
+
+static inline size_t gloo_head_bytes(int world)
+{
+    return sizeof(struct gloo_head) + ((size_t)world + 1) / 2 * 2 * sizeof(int32_t);
+}
+
+static inline struct gloo_head *gloo_head_of(const struct gloo_heads *heads, size_t i)
+{
+    return (struct gloo_head *)(heads->at + i * heads->each_bytes);
+}
+
+static inline int32_t *gloo_counts_of(const struct gloo_head *head)
+{
+    return (int32_t *)(head + 1);
+}
 
 enum gloo_notice_kind { GLOO_FAILED = 1, GLOO_DIED, GLOO_LEFT };
 
@@ -86,20 +107,19 @@ struct gloo_flow {
 
 /* The collective that a stream has under way. By group index. */
 struct gloo_run {
-    struct gloo_head heads[HD_COMM_WORLD_MAX];
-    struct gloo_flow out[HD_COMM_WORLD_MAX], in[HD_COMM_WORLD_MAX];
-    struct gloo_flow result_out[HD_COMM_WORLD_MAX], result_in[HD_COMM_WORLD_MAX];
-    uint64_t slots[HD_COMM_WORLD_MAX]; /* that this rank named to them */
-    int64_t begin, summed, bytes;      /* this rank's share of a reduction; copied of a pull */
+    struct gloo_heads heads;
+    struct gloo_flow *out, *in, *result_out, *result_in;
+    uint64_t *slots;              /* that this rank named to them */
+    int64_t begin, summed, bytes; /* this rank's share of a reduction; copied of a pull */
 };
 
 struct gloo_peer {
-    struct gloo_head in[GLOO_HEADS_IN], out[GLOO_HEADS_OUT], inbox[GLOO_INBOX];
-    bool kept[GLOO_INBOX]; /* the inbox's place holds a head */
+    struct gloo_heads in, out, inbox; /* GLOO_HEADS_IN, GLOO_HEADS_OUT, GLOO_INBOX of them */
+    bool kept[GLOO_INBOX];            /* the inbox's place holds a head */
     struct hd_gloo_ticket *in_ticket[GLOO_HEADS_IN], *out_ticket[GLOO_HEADS_OUT];
     bool out_pending[GLOO_HEADS_OUT];
     uint64_t in_next, out_next;     /* heads ever taken, ever sent */
-    struct gloo_head latest;        /* of kind HD_COMM_KIND_COUNT while none came */
+    struct gloo_head latest;        /* without counts; kind HD_COMM_KIND_COUNT while none came */
     struct hd_comm_entered entered; /* as its heads say */
     uint64_t slot_next;
     int sends; /* not received yet */
@@ -107,6 +127,7 @@ struct gloo_peer {
     struct hd_gloo_ticket *notice_ticket, *notice_out_ticket;
     _Atomic bool noticed; /* its notice is here, or never comes; any thread may have seen to that */
     bool left;            /* the owner has seen that it left */
+    bool ended;           /* while this rank closes: it has sent all to the peer */
 };
 
 struct gloo_state {
@@ -123,9 +144,11 @@ struct gloo_state {
     size_t data_bytes, stage_at, stage_bytes;
     struct gloo_data *free_data, *all_data;
     struct hd_comm_flight flight;
-    struct gloo_place places[HD_GLOO_WORLD_MAX];
+    struct gloo_place *places; /* [world] */
     struct gloo_run runs[HD_COMM_STREAM_COUNT];
-    struct gloo_peer peers[]; /* [world]; this rank's own holds its sends to itself */
+    struct gloo_peer
+        peers[]; /* [world]; this rank's own holds its sends to itself. What points into
+                    arrays of the world's size points behind them: gloo.c, lay_out */
 };
 
 static inline struct gloo_state *gloo_of(const struct hd_comm *comm)
@@ -182,5 +205,6 @@ enum hd_status gloo_send_step(struct hd_comm_op *op, bool *moved);
 enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved);
 int gloo_pair_missing(struct hd_comm_op *op, const char **ret_what);
 const struct hd_comm_offer *gloo_offer(const struct hd_comm_op *op, int member);
+const int32_t *gloo_send_counts(const struct hd_comm_op *op, int member);
 
 #endif

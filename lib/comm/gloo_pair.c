@@ -32,16 +32,17 @@ static enum hd_status offer(struct hd_comm_op *op, bool *moved)
     struct hd_comm *comm = op->group->comm;
     struct gloo_peer *peer = gloo_peer_of(comm, peer_rank(op));
     struct gloo_data *data;
-    struct gloo_head head;
     uint64_t slot;
 
     if (peer->sends == GLOO_SENDS_MAX || (!to_itself(op) && !gloo_head_may_go(peer)))
         return HD_OK; /* the peer receives some first */
     if (to_itself(op)) {
-        (void)gloo_head_fill(op, &head);     /* a send has no counts */
-        head.slot = (uint64_t)(uintptr_t)op; /* stays in its queue until it is complete */
+        struct gloo_head *head = gloo_head_of(&peer->out, 0); /* this rank sends itself none */
+
+        (void)gloo_head_fill(op, head);
+        head->slot = (uint64_t)(uintptr_t)op; /* stays in its queue until it is complete */
         op->slot = NULL;
-        (void)gloo_head_keep(peer, &head);
+        (void)gloo_head_keep(peer, head);
     } else {
         data = gloo_data_take(comm);
         if (!data)
@@ -155,7 +156,7 @@ enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
         if (hd_gloo_received(data->ticket) != HD_GLOO_DONE)
             return HD_OK;
         gloo_data_give(comm, data);
-        op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)bytes_of(op);
+        op->group->counts[op->kind].moved_bytes += (uint64_t)bytes_of(op);
         *moved = true;
     }
     hd_comm_set_state(op, HD_COMM_COMPLETE);
@@ -164,11 +165,11 @@ enum hd_status gloo_recv_step(struct hd_comm_op *op, bool *moved)
 
 int gloo_pair_missing(struct hd_comm_op *op, const char **ret_what)
 {
-    if (op->kind == HD_COMM_SEND && op->state == HD_COMM_LEAVING) {
+    if (op->way == HD_COMM_TO_PEER && op->state == HD_COMM_LEAVING) {
         *ret_what = "has not received it";
         return peer_rank(op);
     }
-    if (op->kind == HD_COMM_RECV) {
+    if (op->way == HD_COMM_FROM_PEER) {
         *ret_what = "has not sent it";
         return peer_rank(op);
     }

@@ -24,6 +24,8 @@
 #include "comm/shm_internal.h"
 #include "comm/side.h"
 
+_Static_assert((int)HD_COMM_LOCAL_RANKS_MAX <= (int)HD_COMBINE_MAX, "an address of each rank");
+
 struct local_event {
     struct hd_event *event;
     void (*free_event)(struct hd_event *event);
@@ -37,11 +39,11 @@ struct hd_comm_hub {
     struct local_event *events; /* all that its endpoints ever made */
 };
 
-struct local {
+struct comm_local {
     struct hd_comm_hub *hub;
     struct hd_event *came[HD_COMM_GROUPS_MAX][SHM_RING], *went[HD_COMM_GROUPS_MAX][SHM_RING];
-    struct hd_event *sent[HD_COMM_WORLD_MAX][SHM_OUTBOX];  /* by receiver */
-    struct hd_event *taken[HD_COMM_WORLD_MAX][SHM_OUTBOX]; /* by sender */
+    struct hd_event *sent[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX];  /* by receiver */
+    struct hd_event *taken[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX]; /* by sender */
 };
 
 /* ---- the hub ---- */
@@ -62,12 +64,14 @@ enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub)
 {
     struct hd_shm_control *ctl;
     struct hd_shm_fds fds = {.world = world};
-    enum hd_status st = hd_shm_control_new(world, &ctl);
+    enum hd_status st = hd_comm_check_world(HD_COMM_BY_LOCAL, 0, world);
 
+    if (!st)
+        st = hd_shm_control_new(world, &ctl);
     if (st)
         return st;
     fds.control_fd = hd_shm_control_fd(ctl);
-    memcpy(fds.rank_fds, hd_shm_control_rank_fds(ctl), sizeof fds.rank_fds);
+    memcpy(fds.rank_fds, hd_shm_control_rank_fds(ctl), (size_t)world * sizeof fds.rank_fds[0]);
     st = hd_comm_hub_on(&fds, ret_hub);
     if (st)
         hd_shm_control_free(ctl);
@@ -184,7 +188,7 @@ static int channel_of(const struct hd_comm_op *op)
 
 enum hd_status local_enter(const struct hd_comm_op *op, struct shm_entry *entry)
 {
-    struct local *local = shm_of(op->group->comm)->local;
+    struct comm_local *local = shm_of(op->group->comm)->local;
     enum hd_status st = begin(op);
 
     if (st)
@@ -293,7 +297,7 @@ static enum hd_status exchange_rows(struct hd_comm_op *op)
 enum hd_status local_move(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
-    struct local *local = shm_of(group->comm)->local;
+    struct comm_local *local = shm_of(group->comm)->local;
     struct shm_entry *own = shm_entry_of(op, group->index);
     enum hd_status st = begin(op);
 
@@ -340,7 +344,7 @@ enum hd_status local_post(const struct hd_comm_op *op, struct shm_slot *slot)
     if (st)
         return st;
     slot->offset = (uint64_t)(uintptr_t)op->send;
-    st = record(op, &shm_of(comm)->local->sent[to][slot - shm_of(comm)->area->outbox[to]],
+    st = record(op, &shm_of(comm)->local->sent[to][slot - shm_outbox(shm_of(comm)->area, to)],
                 &slot->came);
     return end(op, st);
 }
@@ -349,7 +353,7 @@ enum hd_status local_take(struct hd_comm_op *op, struct shm_slot *slot)
 {
     struct hd_comm *comm = op->group->comm;
     const int from = op->group->members[op->peer];
-    const struct shm_slot *first = shm_area_of(comm, from)->outbox[comm->rank];
+    const struct shm_slot *first = shm_outbox(shm_area_of(comm, from), comm->rank);
     enum hd_status st = begin(op);
 
     if (st)
@@ -400,7 +404,7 @@ static void local_close(struct hd_comm *comm, bool clean)
 }
 
 static const struct hd_comm_engine local_engine = {
-    .name = "local",
+    .kind = HD_COMM_BY_LOCAL,
     .visible = local_visible,
     SHM_ENGINE_CALLS,
     .close = local_close,
@@ -411,7 +415,7 @@ enum hd_status hd_comm_open_local(struct hd_comm_hub *hub, int rank,
                                   struct hd_comm **ret_comm)
 {
     struct hd_comm_side *side = NULL;
-    struct local *local = calloc(1, sizeof *local);
+    struct comm_local *local = calloc(1, sizeof *local);
     struct hd_comm *comm;
     enum hd_status st = local ? hd_comm_side_open(device, &side)
                               : hd_err(HD_NO_MEMORY, "local: no memory for an endpoint");

@@ -11,7 +11,13 @@ static const struct hd_comm_offer *offer_of(const struct hd_comm_op *op, int mem
     return op->group->comm->engine->offer(op, member);
 }
 
-enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer)
+static const int32_t *counts_of(const struct hd_comm_op *op, int member)
+{
+    return op->group->comm->engine->send_counts(op, member);
+}
+
+enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer,
+                                  int32_t *ret_counts)
 {
     const struct hd_comm_group *group = op->group;
 
@@ -25,13 +31,13 @@ enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_of
     if (group->comm->side)
         return HD_OK; /* counts are in device memory, and stay there */
     for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
-        ret_offer->send_counts[m] = op->send_counts[m];
-        if (ret_offer->send_counts[m] < 0)
+        ret_counts[m] = op->send_counts[m];
+        if (ret_counts[m] < 0)
             return hd_comm_fail(group->comm, HD_INVALID,
                                 "all_to_all_v #%" PRIu64 " of group %s: rank %d would send %d rows "
                                 "to rank %d",
-                                op->seq, group->name, group->comm->rank,
-                                (int)ret_offer->send_counts[m], (int)group->members[m]);
+                                op->seq, group->name, group->comm->rank, (int)ret_counts[m],
+                                (int)group->members[m]);
     }
     return HD_OK;
 }
@@ -83,11 +89,11 @@ static enum hd_status compare(const struct hd_comm_op *op)
 
 int64_t hd_comm_rows_sent(const struct hd_comm_op *op, int from, int before)
 {
-    const struct hd_comm_offer *offer = offer_of(op, from);
+    const int32_t *counts = counts_of(op, from);
     int64_t rows = 0;
 
     for (int m = 0; m < before; m++)
-        rows += offer->send_counts[m];
+        rows += counts[m];
     return rows;
 }
 
@@ -96,7 +102,7 @@ int64_t hd_comm_rows_received(const struct hd_comm_op *op, int to, int before)
     int64_t rows = 0;
 
     for (int m = 0; m < before; m++)
-        rows += offer_of(op, m)->send_counts[to];
+        rows += counts_of(op, m)[to];
     return rows;
 }
 
@@ -126,7 +132,7 @@ static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
     if (exceeded)
         *op->overflow = 1;
     for (int m = 0; m < size && op->recv_counts; m++)
-        op->recv_counts[m] = exceeded ? 0 : offer_of(op, m)->send_counts[group->index];
+        op->recv_counts[m] = exceeded ? 0 : counts_of(op, m)[group->index];
     *ret_exceeded = exceeded;
     return HD_OK;
 }

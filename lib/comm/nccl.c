@@ -165,7 +165,7 @@ static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mes
 
     for (int g = 0; g < count && !st; g++) {
         const struct hd_mesh_group where = hd_mesh_find_group(mesh, names[g], comm->rank);
-        int32_t members[HD_COMM_WORLD_MAX];
+        int32_t members[HD_COMM_NCCL_RANKS_MAX];
         struct nccl_joined *joined = NULL;
 
         for (int32_t m = 0; m < where.size; m++)
@@ -221,8 +221,7 @@ static int nccl_missing(struct hd_comm_op *op, const char **ret_what)
 {
     *ret_what = "has not launched it";
     for (int m = 0; m < op->group->size; m++) {
-        if (op->kind != HD_COMM_SEND && op->kind != HD_COMM_RECV &&
-            nccl_entered(op->group, m) < op->seq)
+        if (op->way == HD_COMM_AMONG_ALL && nccl_entered(op->group, m) < op->seq)
             return op->group->members[m];
     }
     return -1;
@@ -308,7 +307,7 @@ static void nccl_close(struct hd_comm *comm, bool clean)
 }
 
 static const struct hd_comm_engine nccl_engine = {
-    .name = "nccl",
+    .kind = HD_COMM_BY_NCCL,
     .stands_on_device = true,
     .visible = nccl_visible,
     .group_open = nccl_group_open,
@@ -335,10 +334,12 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
     struct nccl_state *nccl = calloc(1, sizeof *nccl);
     pthread_condattr_t monotonic;
     struct hd_comm *comm = NULL;
-    enum hd_status st = nccl
-                            ? hd_comm_new(&nccl_engine, host->rank, host->world, deadline_ms, &comm)
-                            : hd_err(HD_NO_MEMORY, "nccl: no memory for an endpoint");
+    enum hd_status st = hd_comm_check_world(HD_COMM_BY_NCCL, host->rank, host->world);
 
+    if (!st && !nccl)
+        st = hd_err(HD_NO_MEMORY, "nccl: no memory for an endpoint");
+    if (!st)
+        st = hd_comm_new(&nccl_engine, host->rank, host->world, deadline_ms, &comm);
     if (st) {
         free(nccl);
         hd_comm_free(host);
@@ -364,7 +365,7 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
 static enum hd_status join_world(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
-    int32_t everybody[HD_COMM_WORLD_MAX];
+    int32_t everybody[HD_COMM_NCCL_RANKS_MAX];
     struct hd_comm_group *world;
     enum hd_status st;
 

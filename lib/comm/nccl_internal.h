@@ -31,7 +31,7 @@ enum {
 struct nccl_joined {
     struct hd_nccl_comm *comm;
     int size;
-    int32_t members[HD_COMM_WORLD_MAX];
+    int32_t members[HD_COMM_NCCL_RANKS_MAX];
     _Atomic bool gone; /* somebody aborts it */
 };
 

@@ -20,10 +20,11 @@ enum { COUNTS_LOOK_US = 20 };
 /* What a member tells the others before an all_to_all_v. */
 struct bounds {
     int64_t send_rows_max, recv_rows_max;
-    int32_t send_counts[HD_COMM_WORLD_MAX];
+    int32_t send_counts[HD_COMM_NCCL_RANKS_MAX];
 };
 
-_Static_assert(HD_COMM_WORLD_MAX * sizeof(struct bounds) <= NCCL_SCRATCH, "of all members");
+_Static_assert((int)HD_COMM_NCCL_RANKS_MAX <= (int)HD_COMBINE_MAX, "an address of each member");
+_Static_assert(HD_COMM_NCCL_RANKS_MAX * sizeof(struct bounds) <= NCCL_SCRATCH, "of all members");
 
 static const struct hd_device_table *device_of(const struct hd_comm_op *op)
 {
@@ -39,7 +40,7 @@ static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *fr
 /* ---- groups of sends and receives ---- */
 
 /* Of one member with one other: where from and where to, how much. */
-struct part {
+struct nccl_part {
     const char *send;
     char *recv;
     int64_t send_bytes, recv_bytes;
@@ -47,7 +48,7 @@ struct part {
 
 /* Everything between this member and all others as one group of calls; with itself, a copy. */
 static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
-                               const struct part *parts)
+                               const struct nccl_part *parts)
 {
     struct hd_comm_group *group = op->group;
     struct nccl_state *nccl = nccl_of(group->comm);
@@ -108,7 +109,7 @@ static enum hd_status all_reduce_piece(struct hd_comm_op *op, struct hd_nccl_com
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
     const char *send = op->send + at * size;
     char *recv = op->recv + at * size;
-    struct part out[HD_COMM_WORLD_MAX] = {{0}}, back[HD_COMM_WORLD_MAX] = {{0}};
+    struct nccl_part out[HD_COMM_NCCL_RANKS_MAX] = {{0}}, back[HD_COMM_NCCL_RANKS_MAX] = {{0}};
     int64_t begin, end, own_begin, own_end;
     enum hd_status st;
 
@@ -117,11 +118,11 @@ static enum hd_status all_reduce_piece(struct hd_comm_op *op, struct hd_nccl_com
         hd_comm_slice(count, op->dtype, group->size, m, &begin, &end);
         if (m == group->index)
             continue;
-        out[m] =
-            (struct part){send + begin * size, nccl_stage(op) + m * (own_end - own_begin) * size,
-                          (end - begin) * size, (own_end - own_begin) * size};
-        back[m] = (struct part){recv + own_begin * size, recv + begin * size,
-                                (own_end - own_begin) * size, (end - begin) * size};
+        out[m] = (struct nccl_part){send + begin * size,
+                                    nccl_stage(op) + m * (own_end - own_begin) * size,
+                                    (end - begin) * size, (own_end - own_begin) * size};
+        back[m] = (struct nccl_part){recv + own_begin * size, recv + begin * size,
+                                     (own_end - own_begin) * size, (end - begin) * size};
     }
     st = exchange(op, comm, out);
     if (!st)
@@ -134,13 +135,14 @@ static enum hd_status reduce_scatter_piece(struct hd_comm_op *op, struct hd_nccl
 {
     struct hd_comm_group *group = op->group;
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
-    struct part parts[HD_COMM_WORLD_MAX] = {{0}};
+    struct nccl_part parts[HD_COMM_NCCL_RANKS_MAX] = {{0}};
     enum hd_status st;
 
     for (int m = 0; m < group->size; m++) {
         if (m != group->index)
-            parts[m] = (struct part){op->send + (m * op->count + at) * size,
-                                     nccl_stage(op) + m * count * size, count * size, count * size};
+            parts[m] =
+                (struct nccl_part){op->send + (m * op->count + at) * size,
+                                   nccl_stage(op) + m * count * size, count * size, count * size};
     }
     st = exchange(op, comm, parts);
     return st ? st
@@ -259,9 +261,9 @@ static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *
     struct hd_stream *stream = hd_comm_side_stream(op);
     const int64_t row = hd_comm_unit_bytes(op);
     const int me = group->index;
-    struct bounds all[HD_COMM_WORLD_MAX];
-    struct part parts[HD_COMM_WORLD_MAX] = {{0}};
-    int32_t counts[HD_COMM_WORLD_MAX] = {0}, one = 1;
+    struct bounds all[HD_COMM_NCCL_RANKS_MAX];
+    struct nccl_part parts[HD_COMM_NCCL_RANKS_MAX] = {{0}};
+    int32_t counts[HD_COMM_NCCL_RANKS_MAX] = {0}, one = 1;
     const char *from = op->send;
     char *to = op->recv;
     enum hd_status st = read_bounds(op, comm, all);
@@ -274,8 +276,8 @@ static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *
         const int64_t before = from - op->send; /* what members before m are sent */
 
         counts[m] = all[m].send_counts[me];
-        parts[m] =
-            (struct part){op->send + before, to, all[me].send_counts[m] * row, counts[m] * row};
+        parts[m] = (struct nccl_part){op->send + before, to, all[me].send_counts[m] * row,
+                                      counts[m] * row};
         from += all[me].send_counts[m] * row;
         to += counts[m] * row;
     }
@@ -292,10 +294,10 @@ static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *
 static enum hd_status all_to_all(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     const int64_t unit = hd_comm_unit_bytes(op);
-    struct part parts[HD_COMM_WORLD_MAX];
+    struct nccl_part parts[HD_COMM_NCCL_RANKS_MAX];
 
     for (int m = 0; m < op->group->size; m++)
-        parts[m] = (struct part){op->send + m * unit, op->recv + m * unit, unit, unit};
+        parts[m] = (struct nccl_part){op->send + m * unit, op->recv + m * unit, unit, unit};
     return exchange(op, comm, parts);
 }
 
@@ -453,13 +455,13 @@ static enum hd_status hand_pair_to_itself(struct hd_comm_op *op)
     enum hd_status st = HD_OK;
     bool found = false, last = false;
 
-    if (op->kind == HD_COMM_SEND)
+    if (op->way == HD_COMM_TO_PEER)
         return HD_OK; /* its receive takes it */
     for (; !last && !found; place++) {
         const struct hd_comm_op *send = hd_comm_op_at(op->stream, place);
 
         last = send->last;
-        found = send->kind == HD_COMM_SEND && send->group == op->group && send->seq == op->seq;
+        found = send->way == HD_COMM_TO_PEER && send->group == op->group && send->seq == op->seq;
         if (found)
             st = copy(op, op->recv, send->send, hd_comm_unit_bytes(op));
     }
@@ -492,7 +494,7 @@ static enum hd_status hand_pair_over(struct hd_comm_op *op)
     if (!nccl->grouping)
         st = nccl->calls->group_begin();
     nccl->grouping = !st;
-    if (!st && bytes && op->kind == HD_COMM_SEND)
+    if (!st && bytes && op->way == HD_COMM_TO_PEER)
         st = nccl->calls->send(comm, stream, op->send, bytes, op->peer);
     else if (!st && bytes)
         st = nccl->calls->recv(comm, stream, op->recv, bytes, op->peer);
@@ -506,8 +508,8 @@ static enum hd_status hand_pair_over(struct hd_comm_op *op)
         st = st ? st : end;
     }
     nccl_leave(nccl);
-    if (op->kind == HD_COMM_RECV && op->peer != op->group->index)
-        op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)bytes;
+    if (op->way == HD_COMM_FROM_PEER && op->peer != op->group->index)
+        op->group->counts[op->kind].moved_bytes += (uint64_t)bytes;
     return st || !op->last ? st : nccl_settle(op->group->comm, comm, hd_comm_op_name(op));
 }
 

@@ -23,9 +23,9 @@ enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 static int find_missing(struct hd_comm_op *op, const char **ret_what)
 {
     const struct hd_comm_engine *engine = op->group->comm->engine;
-    const bool pair = op->kind == HD_COMM_SEND || op->kind == HD_COMM_RECV;
 
-    return pair ? engine->pair_missing(op, ret_what) : engine->collective_missing(op, ret_what);
+    return op->way == HD_COMM_AMONG_ALL ? engine->collective_missing(op, ret_what)
+                                        : engine->pair_missing(op, ret_what);
 }
 
 /* The operation that a device has to run next on a stream; NULL for none, and when its place in the
@@ -172,12 +172,12 @@ static enum hd_status step_after(struct hd_comm_op *op, bool *moved)
 
 static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
 {
-    switch (op->kind) {
-    case HD_COMM_AFTER:
+    if (op->kind == HD_COMM_AFTER)
         return step_after(op, moved);
-    case HD_COMM_SEND:
+    switch (op->way) {
+    case HD_COMM_TO_PEER:
         return op->group->comm->engine->send_step(op, moved);
-    case HD_COMM_RECV:
+    case HD_COMM_FROM_PEER:
         return op->group->comm->engine->recv_step(op, moved);
     default:
         return op->group->comm->engine->collective_step(op, moved);
@@ -203,7 +203,7 @@ static enum hd_status step_launch(struct hd_comm_stream *stream, uint64_t place,
         }
         if (op->state != HD_COMM_COMPLETE) {
             complete = false;
-            blocking = blocking || op->kind != HD_COMM_SEND || op->state != HD_COMM_LEAVING;
+            blocking = blocking || op->way != HD_COMM_TO_PEER || op->state != HD_COMM_LEAVING;
         }
         last = op->last;
     } while (!last);
@@ -231,12 +231,12 @@ static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
     do {
         const struct hd_comm_op *op = hd_comm_op_at(stream, place++);
 
-        if (op->kind != HD_COMM_SEND && op->kind != HD_COMM_RECV)
+        if (op->way == HD_COMM_AMONG_ALL)
             return false;
-        for (uint64_t i = stream->completed; op->kind == HD_COMM_RECV && i < place - 1; i++) {
+        for (uint64_t i = stream->completed; op->way == HD_COMM_FROM_PEER && i < place - 1; i++) {
             const struct hd_comm_op *before = hd_comm_op_at(stream, i);
 
-            if (before->state != HD_COMM_COMPLETE && before->kind == HD_COMM_SEND &&
+            if (before->state != HD_COMM_COMPLETE && before->way == HD_COMM_TO_PEER &&
                 before->launch < op->launch && overlap(before, op))
                 return false;
         }

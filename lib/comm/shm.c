@@ -47,10 +47,10 @@ enum hd_status shm_check_failure(struct hd_comm *comm)
     st = shm_failure(shm_of(comm)->block, &index, &text);
     if (!st)
         return HD_OK;
-    if (index == SHM_REASON_PARENT)
+    if (index == shm_reason_of_parent(comm->world))
         st = hd_err(st, "stopped from outside: %s", text);
-    else if (index >= SHM_REASON_DEATH)
-        st = hd_err(st, "rank %d died first: %s", index - SHM_REASON_DEATH, text);
+    else if (index >= comm->world)
+        st = hd_err(st, "rank %d died first: %s", index - comm->world, text);
     else
         st = hd_err(st, "rank %d failed first: %s", index, text);
     return hd_comm_keep_failure(comm, st);
@@ -68,7 +68,7 @@ const struct hd_comm_flight *shm_flight_of(const struct hd_comm *comm, int rank)
 
 void shm_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
 {
-    shm_fail(shm_of(comm)->block, SHM_REASON_OWN + comm->rank, st, reason);
+    shm_fail(shm_of(comm)->block, comm->rank, st, reason);
 }
 
 /* ---- visible memory ---- */
@@ -89,7 +89,7 @@ static enum hd_status self_visible(struct hd_comm *comm, size_t size_bytes, void
 
 static enum hd_status shm_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
-    const int fd = shm_of(comm)->rank_fds[comm->rank];
+    const int fd = shm_of(comm)->peers[comm->rank].fd;
 
     /* sealed, so that no mistake can cut it under the feet of the peers */
     if (ftruncate(fd, (off_t)hd_comm_whole_pages(size_bytes)) < 0 ||
@@ -102,7 +102,7 @@ static enum hd_status shm_visible(struct hd_comm *comm, size_t size_bytes, void 
 enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_t bytes,
                          char **ret_at)
 {
-    struct shm_state *shm = shm_of(comm);
+    struct shm_peer *peer = &shm_of(comm)->peers[rank];
 
     if (bytes == 0) {
         *ret_at = NULL;
@@ -112,28 +112,27 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
         *ret_at = comm->visible + offset;
         return HD_OK;
     }
-    if (!shm->peer_base[rank]) {
+    if (!peer->base) {
         const uint64_t size = atomic_load(&shm_area_of(comm, rank)->visible_bytes);
         void *base = size == 0 ? MAP_FAILED
-                               : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                                      shm->rank_fds[rank], 0);
+                               : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, peer->fd, 0);
 
         if (base == MAP_FAILED)
             return hd_comm_fail(
                 comm, HD_NO_MEMORY, "cannot map the visible memory of rank %d (%llu bytes): %s",
                 rank, (unsigned long long)size, size ? strerror(errno) : "it has announced none");
-        shm->peer_base[rank] = base;
-        shm->peer_bytes[rank] = size;
-        (void)close(shm->rank_fds[rank]);
-        shm->rank_fds[rank] = -1;
+        peer->base = base;
+        peer->bytes = size;
+        (void)close(peer->fd);
+        peer->fd = -1;
     }
-    if (offset > shm->peer_bytes[rank] || (uint64_t)bytes > shm->peer_bytes[rank] - offset)
+    if (offset > peer->bytes || (uint64_t)bytes > peer->bytes - offset)
         return hd_comm_fail(comm, HD_CORRUPT,
                             "rank %d announced %lld bytes at offset %llu of its %llu bytes of "
                             "visible memory",
                             rank, (long long)bytes, (unsigned long long)offset,
-                            (unsigned long long)shm->peer_bytes[rank]);
-    *ret_at = shm->peer_base[rank] + offset;
+                            (unsigned long long)peer->bytes);
+    *ret_at = peer->base + offset;
     return HD_OK;
 }
 
@@ -151,10 +150,10 @@ static void unmap(struct hd_comm *comm)
     struct shm_state *shm = shm_of(comm);
 
     for (int r = 0; r < comm->world; r++) {
-        if (shm->peer_base[r])
-            (void)munmap(shm->peer_base[r], shm->peer_bytes[r]);
-        if (shm->rank_fds[r] >= 0)
-            (void)close(shm->rank_fds[r]);
+        if (shm->peers[r].base)
+            (void)munmap(shm->peers[r].base, shm->peers[r].bytes);
+        if (shm->peers[r].fd >= 0)
+            (void)close(shm->peers[r].fd);
     }
     if (comm->visible)
         (void)munmap(comm->visible, hd_comm_whole_pages(comm->visible_bytes));
@@ -172,19 +171,19 @@ void shm_close(struct hd_comm *comm, bool clean)
         shm_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
     atomic_store(&shm->area->left, 1);
     for (int r = 0; r < comm->world; r++)
-        hd_comm_ring(&shm->block->areas[r].bell);
+        hd_comm_ring(&shm_area_of(comm, r)->bell);
     unmap(comm);
 }
 
 static const struct hd_comm_engine shm_engine = {
-    .name = "shm",
+    .kind = HD_COMM_BY_SHM,
     .visible = shm_visible,
     SHM_ENGINE_CALLS,
     .close = shm_close,
 };
 
 static const struct hd_comm_engine self_engine = {
-    .name = "self",
+    .kind = HD_COMM_BY_SELF,
     .visible = self_visible,
     SHM_ENGINE_CALLS,
     .close = shm_close,
@@ -201,13 +200,13 @@ static enum hd_status open_engine(const struct hd_comm_engine *engine, int rank,
     st = hd_comm_new(engine, rank, world, deadline_ms, &comm);
     if (st)
         return st;
-    shm = calloc(1, sizeof *shm);
+    shm = calloc(1, sizeof *shm + (size_t)world * sizeof shm->peers[0]);
     if (!shm) {
         hd_comm_delete(comm);
         return hd_err(HD_NO_MEMORY, "comm: no memory for an endpoint");
     }
-    for (int r = 0; r < HD_SHM_WORLD_MAX; r++)
-        shm->rank_fds[r] = -1;
+    for (int r = 0; r < world; r++)
+        shm->peers[r].fd = -1;
     shm->block = MAP_FAILED;
     shm->block_bytes = shm_block_bytes(world);
     hd_comm_set_spin(comm, world);
@@ -232,13 +231,13 @@ static enum hd_status check_block(const struct hd_comm *comm, int control_fd)
     if (pread(control_fd, &head, sizeof head, 0) != (ssize_t)sizeof head || head.magic != SHM_MAGIC)
         return hd_err(HD_INVALID, "shm: descriptor %d is not a control block of Heddle",
                       control_fd);
-    if (head.version != SHM_VERSION || head.area_bytes != sizeof(struct shm_area))
+    if (head.version != SHM_VERSION || head.area_bytes != shm_area_bytes((int)head.world))
         return hd_err(
             HD_INVALID,
             "shm: the control block has version %u with areas of %llu bytes, this program "
             "version %d with %zu; start all parts from one build",
             head.version, (unsigned long long)head.area_bytes, SHM_VERSION,
-            sizeof(struct shm_area));
+            shm_area_bytes((int)head.world));
     if (head.world != (uint32_t)comm->world || stat.st_size < (off_t)shm_block_bytes(comm->world))
         return hd_err(HD_INVALID, "shm: the control block is for %u ranks, not %d", head.world,
                       comm->world);
@@ -255,12 +254,12 @@ static enum hd_status attach(struct hd_comm *comm, int control_fd, const int *ra
     shm->block = mmap(NULL, shm->block_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, control_fd, 0);
     if (shm->block == MAP_FAILED)
         return hd_err(HD_NO_MEMORY, "shm: cannot map the control block: %s", strerror(errno));
-    shm->area = &shm->block->areas[comm->rank];
+    shm->area = shm_area_of(comm, comm->rank);
     comm->bell = &shm->area->bell;
     comm->flight = &shm->area->flight;
     for (int r = 0; r < comm->world; r++) {
-        shm->rank_fds[r] = fcntl(rank_fds[r], F_DUPFD_CLOEXEC, 3);
-        if (shm->rank_fds[r] < 0)
+        shm->peers[r].fd = fcntl(rank_fds[r], F_DUPFD_CLOEXEC, 3);
+        if (shm->peers[r].fd < 0)
             return hd_err(HD_IO, "shm: the descriptor %d of rank %d: %s", rank_fds[r], r,
                           strerror(errno));
     }
@@ -273,11 +272,10 @@ enum hd_status shm_join(const struct hd_comm_engine *engine, int control_fd, con
                         int rank, int world, int64_t deadline_ms, struct hd_comm **ret_comm)
 {
     struct hd_comm *comm;
-    enum hd_status st;
+    enum hd_status st = hd_comm_check_world(engine->kind, rank, world);
 
-    if (world < 1 || world > HD_COMM_WORLD_MAX || rank < 0 || rank >= world)
-        return hd_err(HD_INVALID, "%s: rank %d of %d; use 0 <= rank < world <= %d", engine->name,
-                      rank, world, HD_COMM_WORLD_MAX);
+    if (st)
+        return st;
     st = open_engine(engine, rank, world, deadline_ms, &comm);
     if (st)
         return st;
@@ -299,7 +297,7 @@ enum hd_status hd_comm_open_shm(int control_fd, const int *rank_fds, int rank, i
 
 enum hd_status hd_comm_open_self(struct hd_comm **ret_comm)
 {
-    struct hd_comm *comm;
+    struct hd_comm *comm = NULL;
     struct shm_state *shm;
     enum hd_status st;
 
@@ -316,7 +314,7 @@ enum hd_status hd_comm_open_self(struct hd_comm **ret_comm)
         return st;
     }
     shm_block_init(shm->block, 1);
-    shm->area = &shm->block->areas[0];
+    shm->area = shm_area_of(comm, 0);
     comm->bell = &shm->area->bell;
     comm->flight = &shm->area->flight;
     atomic_store(&shm->area->attached, 1);

@@ -62,6 +62,14 @@ const struct hd_comm_offer *shm_offer(const struct hd_comm_op *op, int member)
     return &shm_entry_of(op, member)->offer;
 }
 
+const int32_t *shm_send_counts(const struct hd_comm_op *op, int member)
+{
+    const struct hd_comm *comm = op->group->comm;
+
+    return shm_counts(shm_area_of(comm, op->group->members[member]), comm->world,
+                      op->group->channels[member], op->seq);
+}
+
 static bool has_reached(const struct hd_comm_op *op, int member, enum shm_phase phase)
 {
     return find_channel(op->group, member) &&
@@ -117,7 +125,10 @@ static enum hd_status enter(struct hd_comm_op *op)
 {
     const struct hd_comm *comm = op->group->comm;
     struct shm_entry *entry = shm_entry_of(op, op->group->index);
-    enum hd_status st = hd_comm_make_offer(op, &entry->offer);
+    enum hd_status st =
+        hd_comm_make_offer(op, &entry->offer,
+                           shm_counts(shm_of(comm)->area, comm->world,
+                                      op->group->channels[op->group->index], op->seq));
 
     if (!st && shm_of(comm)->local)
         st = local_enter(op, entry);
@@ -169,7 +180,7 @@ static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_fro
         break;
     default: /* HD_COMM_ALL_TO_ALL_V */
         *ret_from = entry->send_offset + (uint64_t)(hd_comm_rows_sent(op, member, me) * unit);
-        *ret_bytes = entry->offer.send_counts[me] * unit;
+        *ret_bytes = shm_send_counts(op, member)[me] * unit;
         to += (uint64_t)(hd_comm_rows_received(op, me, member) * unit);
         break;
     }
@@ -239,7 +250,6 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
     struct hd_comm_group *group = op->group;
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
     const bool everywhere = op->kind == HD_COMM_ALL_REDUCE;
-    const void *in[HD_COMM_WORLD_MAX];
     int64_t begin = 0, end = op->count, shift = 0, step, n;
 
     if (everywhere)
@@ -259,9 +269,10 @@ static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
 
             if (st)
                 return st;
-            in[m] = at;
+            group->in[m] = at;
         }
-        hd_ordered_reduce(op->recv + begin * size, in, group->size, n, op->dtype, op->reduce);
+        hd_ordered_reduce(op->recv + begin * size, group->in, group->size, n, op->dtype,
+                          op->reduce);
         group->counts[op->kind].moved_bytes += (uint64_t)((group->size - 1) * n * size);
         if (everywhere) {
             const enum hd_status st = spread(op, begin * size, n * size);

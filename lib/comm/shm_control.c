@@ -12,12 +12,10 @@
 #include "comm/comm_internal.h"
 #include "comm/shm_layout.h"
 
-_Static_assert((int)HD_SHM_WORLD_MAX == (int)HD_COMM_WORLD_MAX, "one limit, two names");
-
 struct hd_shm_control {
     int world, control_fd;
-    int rank_fds[HD_SHM_WORLD_MAX];
     struct shm_block *block;
+    int rank_fds[]; /* [world] */
 };
 
 /* ---- the block ---- */
@@ -27,7 +25,7 @@ void shm_block_init(struct shm_block *block, int world)
     block->magic = SHM_MAGIC;
     block->version = SHM_VERSION;
     block->world = (uint32_t)world;
-    block->area_bytes = sizeof(struct shm_area);
+    block->area_bytes = shm_area_bytes(world);
 }
 
 void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, const char *text)
@@ -40,8 +38,8 @@ void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, cons
         (void)snprintf(reason->text, sizeof reason->text, "%s", text);
         (void)atomic_compare_exchange_strong(&block->failure, &none, 1 + (uint32_t)reason_index);
     }
-    for (uint32_t r = 0; r < block->world; r++) /* asleep or about to be: the bell must differ */
-        hd_comm_wake(&block->areas[r].bell);
+    for (int r = 0; r < (int)block->world; r++) /* asleep or about to be: the bell must differ */
+        hd_comm_wake(&shm_block_area(block, r)->bell);
 }
 
 enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
@@ -61,17 +59,16 @@ enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
 enum hd_status hd_shm_control_new(int world, struct hd_shm_control **ret_ctl)
 {
     struct hd_shm_control *ctl;
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_comm_check_world(HD_COMM_BY_SHM, 0, world);
 
-    if (world < 1 || world > HD_SHM_WORLD_MAX)
-        return hd_err(HD_INVALID, "shm: a world of %d ranks; use 1 to %d on one node", world,
-                      HD_SHM_WORLD_MAX);
-    ctl = calloc(1, sizeof *ctl);
+    if (st)
+        return st;
+    ctl = calloc(1, sizeof *ctl + (size_t)world * sizeof ctl->rank_fds[0]);
     if (!ctl)
         return hd_err(HD_NO_MEMORY, "shm: no memory for the control of %d ranks", world);
     ctl->world = world;
     ctl->block = MAP_FAILED;
-    for (int r = 0; r < HD_SHM_WORLD_MAX; r++)
+    for (int r = 0; r < world; r++)
         ctl->rank_fds[r] = -1;
 
     ctl->control_fd = memfd_create("heddle-control", MFD_CLOEXEC);
@@ -169,7 +166,7 @@ enum hd_status hd_shm_control_parse(const char *text, struct hd_shm_fds *ret_fds
         const size_t len = strcspn(at, ",");
         int64_t fd;
 
-        if (len >= sizeof word || fds.world == HD_SHM_WORLD_MAX)
+        if (len >= sizeof word || fds.world == HD_COMM_SHM_RANKS_MAX)
             break;
         memcpy(word, at, len);
         word[len] = '\0';
@@ -195,12 +192,12 @@ enum hd_status hd_shm_control_parse(const char *text, struct hd_shm_fds *ret_fds
 void hd_shm_control_mark_dead(struct hd_shm_control *ctl, int rank, const char *reason)
 {
     if (rank >= 0 && rank < ctl->world)
-        shm_fail(ctl->block, SHM_REASON_DEATH + rank, HD_ABORTED, reason);
+        shm_fail(ctl->block, shm_reason_of_death(ctl->world, rank), HD_ABORTED, reason);
 }
 
 void hd_shm_control_abort(struct hd_shm_control *ctl, const char *reason)
 {
-    shm_fail(ctl->block, SHM_REASON_PARENT, HD_ABORTED, reason);
+    shm_fail(ctl->block, shm_reason_of_parent(ctl->world), HD_ABORTED, reason);
 }
 
 bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
@@ -212,7 +209,7 @@ bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
 
     if (!st)
         return false;
-    *ret_rank = index == SHM_REASON_PARENT ? -1 : index % HD_SHM_WORLD_MAX;
+    *ret_rank = index == shm_reason_of_parent(ctl->world) ? -1 : index % ctl->world;
     *ret_status = st;
     (void)snprintf(ret_reason, HD_SHM_REASON_MAX, "%s", text);
     return true;
@@ -223,5 +220,5 @@ bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
 int hd_shm_control_flight(const struct hd_shm_control *ctl, int rank,
                           struct hd_flight_record ret_records[HD_FLIGHT_MAX])
 {
-    return hd_comm_flight_read(&ctl->block->areas[rank].flight, ret_records);
+    return hd_comm_flight_read(&shm_block_area(ctl->block, rank)->flight, ret_records);
 }

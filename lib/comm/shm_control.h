@@ -14,7 +14,7 @@
  *
  * Do not mark a rank dead that ended well: what its peers still do may not need it.
  *
- * Used by: supervisor, worker, tests.   Uses: base (libc and threads alone).
+ * Used by: supervisor, worker, tests.   Uses: base, comm.h (the limit).
  * Threads: a control may be used by several threads; new and free by one.
  */
 #ifndef HD_COMM_SHM_CONTROL_H
@@ -25,14 +25,14 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "comm/comm.h"
 #include "comm/flight.h"
 
 struct hd_shm_control;
 
 enum {
-    HD_SHM_WORLD_MAX = 64,
     HD_SHM_REASON_MAX = 512, /* bytes of a reason, with its closing NUL; longer ones are cut */
-    HD_SHM_FDS_TEXT_MAX = 65 * 12, /* bytes of hd_shm_control_format */
+    HD_SHM_FDS_TEXT_MAX = (HD_COMM_SHM_RANKS_MAX + 1) * 12, /* bytes of hd_shm_control_format */
 };
 
 enum hd_status hd_shm_control_new(int world, struct hd_shm_control **ret_ctl);
@@ -49,7 +49,7 @@ void hd_shm_control_keep_over_exec(const struct hd_shm_control *ctl);
 /* The descriptors as text for an argument or the environment, and back. */
 struct hd_shm_fds {
     int control_fd, world;
-    int rank_fds[HD_SHM_WORLD_MAX];
+    int rank_fds[HD_COMM_SHM_RANKS_MAX]; /* [world] */
 };
 enum hd_status hd_shm_control_format(const struct hd_shm_control *ctl, char *ret_text,
                                      size_t size_bytes);

@@ -16,14 +16,18 @@
 /* What one step copies or adds at most, in bytes read: some tens of microseconds. */
 enum { SHM_STEP_BYTES = 128 * 1024 };
 
+struct shm_peer {
+    int fd;
+    char *base; /* NULL until mapped */
+    uint64_t bytes;
+};
+
 struct shm_state {
     struct shm_block *block;
     size_t block_bytes;
-    struct shm_area *area; /* this rank's */
-    int rank_fds[HD_SHM_WORLD_MAX];
-    char *peer_base[HD_SHM_WORLD_MAX]; /* NULL until mapped */
-    uint64_t peer_bytes[HD_SHM_WORLD_MAX];
-    struct local *local; /* local.c: visible memory is a device's; NULL: the host's */
+    struct shm_area *area;    /* this rank's */
+    struct comm_local *local; /* local.c: visible memory is a device's; NULL: the host's */
+    struct shm_peer peers[];  /* [world] */
 };
 
 static inline struct shm_state *shm_of(const struct hd_comm *comm)
@@ -33,7 +37,7 @@ static inline struct shm_state *shm_of(const struct hd_comm *comm)
 
 static inline struct shm_area *shm_area_of(const struct hd_comm *comm, int rank)
 {
-    return &shm_of(comm)->block->areas[rank];
+    return shm_block_area(shm_of(comm)->block, rank);
 }
 
 /* Where `bytes` at `offset` of a rank's visible memory are in this process. */
@@ -53,6 +57,7 @@ enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved);
 
 /* Of a member that has entered. */
 const struct hd_comm_offer *shm_offer(const struct hd_comm_op *op, int member);
+const int32_t *shm_send_counts(const struct hd_comm_op *op, int member);
 
 /* The rank that an op waits for, -1 for none, and what that rank has not done. */
 int shm_collective_missing(struct hd_comm_op *op, const char **ret_what);
@@ -76,13 +81,13 @@ void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t 
 struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member);
 
 /* Of the table of every engine whose ranks meet in the block; they differ in memory and closing. */
-#define SHM_ENGINE_CALLS                                                              \
-    .group_open = shm_group_open, .collective_step = shm_collective_step,             \
-    .send_step = shm_send_step, .recv_step = shm_recv_step,                           \
-    .collective_missing = shm_collective_missing, .pair_missing = shm_pair_missing,   \
-    .offer = shm_offer, .has_left = shm_has_left, .latest = shm_describe_latest,      \
-    .entered = shm_entered, .flight_of = shm_flight_of, .failure = shm_check_failure, \
-    .has_failed = shm_has_failed, .abort = shm_abort
+#define SHM_ENGINE_CALLS                                                               \
+    .group_open = shm_group_open, .collective_step = shm_collective_step,              \
+    .send_step = shm_send_step, .recv_step = shm_recv_step,                            \
+    .collective_missing = shm_collective_missing, .pair_missing = shm_pair_missing,    \
+    .offer = shm_offer, .send_counts = shm_send_counts, .has_left = shm_has_left,      \
+    .latest = shm_describe_latest, .entered = shm_entered, .flight_of = shm_flight_of, \
+    .failure = shm_check_failure, .has_failed = shm_has_failed, .abort = shm_abort
 
 /* ---- local.c: the steps of an operation that touch memory, where it is a device's ---- */
 

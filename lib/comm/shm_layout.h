@@ -31,7 +31,7 @@
 enum {
     SHM_RING = 16,   /* collectives of one group under way at once (several streams) */
     SHM_OUTBOX = 32, /* sends from one rank to another under way at once */
-    SHM_VERSION = 5,
+    SHM_VERSION = 6,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
 
@@ -69,7 +69,8 @@ struct shm_area {
     _Atomic uint64_t visible_bytes; /* 0 until the region is there */
     struct hd_comm_flight flight;
     struct shm_channel channels[HD_COMM_GROUPS_MAX];
-    struct shm_slot outbox[HD_SHM_WORLD_MAX][SHM_OUTBOX]; /* by the receiver's rank */
+    /* behind it, sized by the world: slots [world][SHM_OUTBOX], by the receiver's rank; counts of
+     * an all_to_all_v [HD_COMM_GROUPS_MAX][SHM_RING][world] */
 };
 
 struct shm_reason {
@@ -78,25 +79,71 @@ struct shm_reason {
     char text[HD_SHM_REASON_MAX];
 };
 
-enum { /* indices of reasons; `failure` is 1 + such an index */
-       SHM_REASON_OWN = 0,
-       SHM_REASON_DEATH = HD_SHM_WORLD_MAX,
-       SHM_REASON_PARENT = 2 * HD_SHM_WORLD_MAX,
-       SHM_REASON_COUNT
-};
-
 struct shm_block {
     uint64_t magic;
     uint32_t version, world;
-    uint64_t area_bytes; /* sizeof(struct shm_area) of whoever made it */
+    uint64_t area_bytes; /* shm_area_bytes of the build that made it */
     _Atomic uint32_t failure;
-    struct shm_reason reasons[SHM_REASON_COUNT];
-    struct shm_area areas[]; /* [world] */
+    struct shm_reason reasons[]; /* of each rank itself, of each rank's death, of the parent; behind
+                                    them the areas of all ranks */
 };
+
+/* Indices of reasons; `failure` is 1 + such an index. Below `world` a rank's own. */
+static inline int shm_reason_of_death(int world, int rank)
+{
+    return world + rank;
+}
+
+static inline int shm_reason_of_parent(int world)
+{
+    return 2 * world;
+}
+
+static inline size_t shm_whole_lines(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static inline size_t shm_area_bytes(int world)
+{
+    const size_t ranks = (size_t)world;
+
+    return sizeof(struct shm_area) + ranks * SHM_OUTBOX * sizeof(struct shm_slot) +
+           shm_whole_lines(HD_COMM_GROUPS_MAX * SHM_RING * ranks * sizeof(int32_t));
+}
+
+static inline size_t shm_areas_at(int world)
+{
+    return shm_whole_lines(sizeof(struct shm_block) +
+                           (2 * (size_t)world + 1) * sizeof(struct shm_reason));
+}
 
 static inline size_t shm_block_bytes(int world)
 {
-    return sizeof(struct shm_block) + (size_t)world * sizeof(struct shm_area);
+    return shm_areas_at(world) + (size_t)world * shm_area_bytes(world);
+}
+
+static inline struct shm_area *shm_block_area(const struct shm_block *block, int rank)
+{
+    const int world = (int)block->world;
+
+    return (struct shm_area *)((char *)block + shm_areas_at(world) +
+                               (size_t)rank * shm_area_bytes(world));
+}
+
+/* The slots of an area for one receiver, [SHM_OUTBOX]. */
+static inline struct shm_slot *shm_outbox(const struct shm_area *area, int receiver)
+{
+    return (struct shm_slot *)(area + 1) + (size_t)receiver * SHM_OUTBOX;
+}
+
+/* The counts of an area for one place in the ring of one of its channels, [world]. */
+static inline int32_t *shm_counts(const struct shm_area *area, int world,
+                                  const struct shm_channel *channel, uint64_t seq)
+{
+    const size_t place = (size_t)(channel - area->channels) * SHM_RING + (size_t)(seq % SHM_RING);
+
+    return (int32_t *)(shm_outbox(area, 0) + (size_t)world * SHM_OUTBOX) + place * (size_t)world;
 }
 
 void shm_block_init(struct shm_block *block, int world); /* on zeroed memory */

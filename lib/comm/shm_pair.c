@@ -21,10 +21,10 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
     struct shm_slot *slot = op->slot;
 
     if (op->state == HD_COMM_QUEUED) {
-        slot = shm_of(comm)->area->outbox[peer_rank(op)];
+        slot = shm_outbox(shm_of(comm)->area, peer_rank(op));
         for (int i = 0; i < SHM_OUTBOX && atomic_load(&slot->post) != SHM_FREE; i++)
             slot++;
-        if (slot == shm_of(comm)->area->outbox[peer_rank(op)] + SHM_OUTBOX)
+        if (slot == shm_outbox(shm_of(comm)->area, peer_rank(op)) + SHM_OUTBOX)
             return HD_OK; /* all in use: the receiver takes them first */
         slot->dtype = (uint32_t)op->dtype;
         slot->group_id = op->group->id;
@@ -60,7 +60,7 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
 static struct shm_slot *find_post(const struct hd_comm_op *op)
 {
     const struct hd_comm *comm = op->group->comm;
-    struct shm_slot *slot = shm_area_of(comm, peer_rank(op))->outbox[comm->rank];
+    struct shm_slot *slot = shm_outbox(shm_area_of(comm, peer_rank(op)), comm->rank);
 
     for (int i = 0; i < SHM_OUTBOX; i++, slot++) {
         if (atomic_load(&slot->post) == SHM_POSTED && slot->group_id == op->group->id &&
@@ -103,7 +103,7 @@ static enum hd_status take_on_device(struct hd_comm_op *op)
     if (st)
         return st;
     if (peer_rank(op) != op->group->comm->rank)
-        op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)hd_comm_unit_bytes(op);
+        op->group->counts[op->kind].moved_bytes += (uint64_t)hd_comm_unit_bytes(op);
     give_back(op);
     return HD_OK;
 }
@@ -125,7 +125,7 @@ static enum hd_status take(struct hd_comm_op *op)
     if (n > 0) {
         memmove(op->recv + op->cursor, from + op->cursor, (size_t)n); /* to oneself may overlap */
         if (peer_rank(op) != comm->rank)
-            op->group->counts[HD_COMM_RECV].moved_bytes += (uint64_t)n;
+            op->group->counts[op->kind].moved_bytes += (uint64_t)n;
         op->cursor += n;
     }
     if (op->cursor == bytes)
@@ -157,12 +157,12 @@ enum hd_status shm_recv_step(struct hd_comm_op *op, bool *moved)
 
 int shm_pair_missing(struct hd_comm_op *op, const char **ret_what)
 {
-    if (op->kind == HD_COMM_SEND && op->state == HD_COMM_LEAVING &&
+    if (op->way == HD_COMM_TO_PEER && op->state == HD_COMM_LEAVING &&
         atomic_load(&((const struct shm_slot *)op->slot)->post) == SHM_POSTED) {
         *ret_what = "has not received it";
         return peer_rank(op);
     }
-    if (op->kind == HD_COMM_RECV && op->state == HD_COMM_ENTERED && !find_post(op)) {
+    if (op->way == HD_COMM_FROM_PEER && op->state == HD_COMM_ENTERED && !find_post(op)) {
         *ret_what = "has not sent it";
         return peer_rank(op);
     }

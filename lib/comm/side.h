@@ -65,9 +65,9 @@ static inline struct hd_stream *hd_comm_side_stream(const struct hd_comm_op *op)
 uint64_t hd_comm_side_launch(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
                              uint64_t ticket);
 
-/* What comm.c and progress.c ask when an endpoint has a side. Tickets are complete for the host.
- * A stream of the device is opened when its stream is first used: a backend's first stream is for
- * computing, and an endpoint is there before whoever computes. */
+/* What comm.c, launch.c and progress.c ask when an endpoint has a side. Tickets are complete for
+ * the host. A stream of the device is opened when its stream is first used: a backend's first
+ * stream is for computing, and an endpoint is there before whoever computes. */
 enum hd_status hd_comm_side_need(const struct hd_comm_stream *stream);
 enum hd_status hd_comm_side_follow(struct hd_comm_stream *stream, struct hd_stream *compute);
 enum hd_status hd_comm_side_wait_on(const struct hd_comm_stream *stream, uint64_t ticket,

@@ -20,8 +20,7 @@ static bool find_record(const struct hd_comm_flight *flight, uint64_t launch, co
         const struct hd_flight_record *r = &records[i];
 
         if (!group ? r->launch == launch
-                   : r->seq == seq && strcmp(r->group, group) == 0 &&
-                         strcmp(r->kind, "send") != 0 && strcmp(r->kind, "recv") != 0) {
+                   : r->seq == seq && strcmp(r->group, group) == 0 && !r->is_of_a_pair) {
             *ret_record = *r;
             return true;
         }
@@ -108,7 +107,7 @@ void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_te
     }
     hd_flight_describe(&record, what, sizeof what);
     group = find_group(comm, record.group);
-    if (strcmp(record.kind, "send") == 0 || strcmp(record.kind, "recv") == 0)
+    if (record.is_of_a_pair)
         describe_peer(comm, record.peer, who, sizeof who);
     else if (group)
         hd_comm_describe_behind(group, who, sizeof who);

@@ -9,20 +9,20 @@
 
 enum { READ_TOKENS = 4096, FIRST_ROOM = 1 << 12 };
 
-struct pair {
+struct bigram_pair {
     uint64_t key;  /* before << 32 | token */
     int64_t count; /* 0: this place is free */
 };
 
 struct hd_bigram {
-    struct pair *pairs;   /* n(a,b), open addressing */
-    size_t room, used;    /* room: a power of two */
-    int64_t *before;      /* n(a) = sum_b n(a,b), [V] */
-    int64_t *single;      /* n(b), [V]                */
-    int64_t total, vocab; /* N, V                   */
+    struct bigram_pair *pairs; /* n(a,b), open addressing */
+    size_t room, used;         /* room: a power of two */
+    int64_t *before;           /* n(a) = sum_b n(a,b), [V] */
+    int64_t *single;           /* n(b), [V]                */
+    int64_t total, vocab;      /* N, V                   */
 };
 
-static struct pair *find(struct pair *pairs, size_t room, uint64_t key)
+static struct bigram_pair *find(struct bigram_pair *pairs, size_t room, uint64_t key)
 {
     uint64_t hash = key * UINT64_C(0x9E3779B97F4A7C15); /* Fibonacci hashing */
     size_t at = (size_t)(hash >> 20) & (room - 1);
@@ -35,7 +35,7 @@ static struct pair *find(struct pair *pairs, size_t room, uint64_t key)
 static enum hd_status grow(struct hd_bigram *m)
 {
     const size_t room = 2 * m->room;
-    struct pair *pairs = calloc(room, sizeof *pairs);
+    struct bigram_pair *pairs = calloc(room, sizeof *pairs);
 
     if (!pairs)
         return hd_err(HD_NO_MEMORY, "no memory for %zu pairs of tokens", m->used);
@@ -51,7 +51,7 @@ static enum hd_status grow(struct hd_bigram *m)
 static enum hd_status count_pair(struct hd_bigram *m, int32_t before, int32_t token)
 {
     const uint64_t key = (uint64_t)before << 32 | (uint32_t)token;
-    struct pair *p = find(m->pairs, m->room, key);
+    struct bigram_pair *p = find(m->pairs, m->room, key);
     enum hd_status st;
 
     if (!p->count) {
@@ -131,7 +131,7 @@ void hd_bigram_free(struct hd_bigram *m)
 double hd_bigram_probability(const struct hd_bigram *m, int32_t before, int32_t token)
 {
     const double single = ((double)m->single[token] + 1) / ((double)m->total + (double)m->vocab);
-    const struct pair *p = find(m->pairs, m->room, (uint64_t)before << 32 | (uint32_t)token);
+    const struct bigram_pair *p = find(m->pairs, m->room, (uint64_t)before << 32 | (uint32_t)token);
 
     return ((double)p->count + single) / ((double)m->before[before] + 1);
 }

@@ -15,17 +15,17 @@
 
 enum { HEAD_BYTES_MAX = 1 << 16, WORD_MAX = 32 };
 
-struct reader {
+struct npy_reader {
     const char *at, *end;
 };
 
-static void skip_blanks(struct reader *r)
+static void skip_blanks(struct npy_reader *r)
 {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t'))
         r->at++;
 }
 
-static bool take(struct reader *r, char c)
+static bool take(struct npy_reader *r, char c)
 {
     skip_blanks(r);
     if (r->at == r->end || *r->at != c)
@@ -35,7 +35,7 @@ static bool take(struct reader *r, char c)
 }
 
 /* A text in quotes of either kind, printable, without escapes. */
-static bool take_text(struct reader *r, char ret_text[WORD_MAX])
+static bool take_text(struct npy_reader *r, char ret_text[WORD_MAX])
 {
     size_t n = 0;
     char quote;
@@ -53,7 +53,7 @@ static bool take_text(struct reader *r, char ret_text[WORD_MAX])
     return r->at < r->end && *r->at++ == quote;
 }
 
-static bool take_word(struct reader *r, const char *word)
+static bool take_word(struct npy_reader *r, const char *word)
 {
     const size_t n = strlen(word);
 
@@ -64,7 +64,7 @@ static bool take_word(struct reader *r, const char *word)
     return true;
 }
 
-static bool take_number(struct reader *r, int64_t *ret_value)
+static bool take_number(struct npy_reader *r, int64_t *ret_value)
 {
     int64_t value = 0;
     int digits = 0;
@@ -83,7 +83,7 @@ struct header {
     int64_t count; /* of the first dimension */
 };
 
-static bool take_shape(struct reader *r, struct header *h)
+static bool take_shape(struct npy_reader *r, struct header *h)
 {
     int64_t size;
 
@@ -100,7 +100,7 @@ static bool take_shape(struct reader *r, struct header *h)
     return true;
 }
 
-static bool take_entry(struct reader *r, struct header *h)
+static bool take_entry(struct npy_reader *r, struct header *h)
 {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
     char key[WORD_MAX];
@@ -121,7 +121,7 @@ static bool take_entry(struct reader *r, struct header *h)
     return h->fortran || take_word(r, "False");
 }
 
-static bool take_header(struct reader *r, struct header *h)
+static bool take_header(struct npy_reader *r, struct header *h)
 {
     if (!take(r, '{'))
         return false;
@@ -164,7 +164,7 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
     const unsigned char *p = bytes;
     struct hd_token_view view = {.kind = "npy"};
     struct header header = {.dims = 0};
-    struct reader r;
+    struct npy_reader r;
     enum hd_status st;
     int64_t head, length;
 
@@ -178,7 +178,7 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
     if (length > HEAD_BYTES_MAX || length > size_bytes - head)
         return hd_err(HD_INVALID, "the header of %" PRId64 " bytes is cut short or too long",
                       length);
-    r = (struct reader){(const char *)p + head, (const char *)p + head + length};
+    r = (struct npy_reader){(const char *)p + head, (const char *)p + head + length};
     if (!take_header(&r, &header))
         return hd_err(HD_INVALID, "its header is not one that NumPy writes for a plain array");
     st = check_header(&header, &view);

@@ -22,7 +22,7 @@ enum {
 /* A piece of work. It belongs to the caller's thread while FREE or DONE, to a worker in between. */
 enum slot_state { FREE, READY, TAKEN, DONE };
 
-struct slot {
+struct tokenize_slot {
     enum slot_state state;
     const char *path;
     int64_t first_line; /* of the text in the file, from 1; 0: a piece of one document */
@@ -39,7 +39,7 @@ struct work {
     const struct hd_tokenize *how;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* any slot's state, or `stops` */
-    struct slot *slots;
+    struct tokenize_slot *slots;
     int slot_count;
     int64_t taken; /* pieces that workers took so far: they take them in order */
     bool stops;
@@ -57,7 +57,7 @@ struct work {
 /* ---- workers ---- */
 
 /* A document ends behind the ids of the slot so far. */
-static enum hd_status end_document(const struct work *w, struct slot *slot)
+static enum hd_status end_document(const struct work *w, struct tokenize_slot *slot)
 {
     if (w->how->end_of_text >= 0) {
         enum hd_status st = hd_id_list_reserve(&slot->ids, 1);
@@ -80,8 +80,8 @@ static enum hd_status end_document(const struct work *w, struct slot *slot)
 }
 
 /* One line of .jsonl: its text is a document. */
-static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder, struct slot *slot,
-                               const char *line, size_t size_bytes)
+static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
+                               struct tokenize_slot *slot, const char *line, size_t size_bytes)
 {
     const char *key = w->how->key ? w->how->key : "text", *text = NULL;
     struct hd_arena arena;
@@ -98,7 +98,7 @@ static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
 }
 
 static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *encoder,
-                                     struct slot *slot)
+                                     struct tokenize_slot *slot)
 {
     const char *text = slot->text.data ? slot->text.data : "";
     enum hd_status st = hd_encoder_add(encoder, text, slot->text.len_bytes, &slot->ids);
@@ -112,7 +112,7 @@ static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *en
 }
 
 static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *encoder,
-                                     struct slot *slot)
+                                     struct tokenize_slot *slot)
 {
     const char *p = slot->text.data ? slot->text.data : "", *end = p + slot->text.len_bytes;
     int64_t line = slot->first_line;
@@ -137,7 +137,7 @@ static void *run_worker(void *context)
     struct work *w = context;
     struct hd_encoder *encoder = NULL;
     enum hd_status made = hd_encoder_new(w->how->tokenizer, &encoder);
-    struct slot *slot;
+    struct tokenize_slot *slot;
 
     (void)pthread_mutex_lock(&w->lock);
     for (;;) {
@@ -246,7 +246,8 @@ static int64_t count_lines(const char *text, size_t bytes)
 }
 
 /* Hands the first bytes of `ahead` to the slot. */
-static enum hd_status take_piece(struct work *w, struct slot *slot, size_t bytes, bool has_lines)
+static enum hd_status take_piece(struct work *w, struct tokenize_slot *slot, size_t bytes,
+                                 bool has_lines)
 {
     const size_t rest = w->ahead.len_bytes - bytes;
 
@@ -278,7 +279,7 @@ static enum hd_status refuse_length(const struct work *w, const char *path, bool
 }
 
 /* Reads on until a piece is there. */
-static enum hd_status fill_from_file(struct work *w, struct slot *slot)
+static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
 {
     const bool has_lines = hd_text_ends(slot->path, ".jsonl");
     const size_t max =
@@ -303,7 +304,7 @@ static enum hd_status fill_from_file(struct work *w, struct slot *slot)
 }
 
 /* The next piece of work; *ret_filled false when there is none. */
-static enum hd_status fill(struct work *w, struct slot *slot, bool *ret_filled)
+static enum hd_status fill(struct work *w, struct tokenize_slot *slot, bool *ret_filled)
 {
     enum hd_status st = HD_OK;
 
@@ -321,7 +322,7 @@ static enum hd_status fill(struct work *w, struct slot *slot, bool *ret_filled)
 
 /* ---- writing ---- */
 
-static enum hd_status write_ids(struct work *w, struct slot *slot)
+static enum hd_status write_ids(struct work *w, struct tokenize_slot *slot)
 {
     enum hd_status st = HD_OK;
     size_t at = 0;
@@ -342,7 +343,7 @@ static enum hd_status write_ids(struct work *w, struct slot *slot)
 
 /* ---- the caller's loop ---- */
 
-static void hand_over(struct work *w, struct slot *slot, enum slot_state state)
+static void hand_over(struct work *w, struct tokenize_slot *slot, enum slot_state state)
 {
     (void)pthread_mutex_lock(&w->lock);
     slot->state = state;
@@ -350,7 +351,7 @@ static void hand_over(struct work *w, struct slot *slot, enum slot_state state)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-static enum hd_status await(struct work *w, const struct slot *slot)
+static enum hd_status await(struct work *w, const struct tokenize_slot *slot)
 {
     enum hd_status st = HD_OK;
     bool is_done = false;
@@ -380,10 +381,10 @@ static enum hd_status run(struct work *w)
     enum hd_status st = HD_OK;
 
     while (!st && (more || written < filled)) {
-        struct slot *oldest = &w->slots[written % w->slot_count];
+        struct tokenize_slot *oldest = &w->slots[written % w->slot_count];
 
         if (more && filled - written < w->slot_count) {
-            struct slot *slot = &w->slots[filled % w->slot_count];
+            struct tokenize_slot *slot = &w->slots[filled % w->slot_count];
 
             st = fill(w, slot, &more);
             if (!st && more) {

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 #include "data/token_writer.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 enum { HD_TOKENIZE_THREADS_MAX = 256 };
 #define HD_TOKENIZE_PIECE_BYTES_MAX INT32_MAX

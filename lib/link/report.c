@@ -34,14 +34,30 @@ const char *hd_link_kind_name(enum hd_link_kind kind)
 #define PACK_TEXT(name) hd_pack_text(pack, value->name);
 #define PACK_PATH(name) hd_pack_text(pack, value->name);
 
-#define PACK_LOADS(name) pack_loads(pack, value->name, value->name##_count);
+#define PACK_METRICS(name) pack_metrics(pack, &value->name);
+#define PACK_LOADS(name)   pack_loads(pack, value->name, value->name##_count);
 
-#define UNPACK_INT(name)   ret_value->name = hd_unpack_int(unpack);
-#define UNPACK_REAL(name)  ret_value->name = hd_unpack_real(unpack);
-#define UNPACK_WORD(name)  hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
-#define UNPACK_TEXT(name)  hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
-#define UNPACK_PATH(name)  hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
-#define UNPACK_LOADS(name) ret_value->name##_count = unpack_loads(unpack, ret_value->name);
+#define UNPACK_INT(name)     ret_value->name = hd_unpack_int(unpack);
+#define UNPACK_REAL(name)    ret_value->name = hd_unpack_real(unpack);
+#define UNPACK_WORD(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_TEXT(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_PATH(name)    hd_unpack_text(unpack, ret_value->name, sizeof ret_value->name);
+#define UNPACK_METRICS(name) unpack_metrics(unpack, &ret_value->name);
+#define UNPACK_LOADS(name)   ret_value->name##_count = unpack_loads(unpack, ret_value->name);
+
+/* By position: a supervisor and its ranks are one build. */
+static void pack_metrics(struct hd_pack *pack, const struct hd_step_metrics *metrics)
+{
+    for (int i = 0; i < HD_METRIC_COUNT; i++)
+        hd_pack_real(pack, hd_metric_get(metrics, i));
+}
+
+static void unpack_metrics(struct hd_unpack *unpack, struct hd_step_metrics *ret_metrics)
+{
+    for (int i = 0; i < HD_METRIC_COUNT; i++)
+        if (!hd_metric_set(ret_metrics, i, hd_unpack_real(unpack)))
+            unpack->failed = true;
+}
 
 static void pack_loads(struct hd_pack *pack, const int64_t *loads, int64_t count)
 {

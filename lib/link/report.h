@@ -15,8 +15,9 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "job/job.h"
+#include "job/metrics.h"
 #include "link/frame.h"
-#include "link/job.h"
 
 enum {
     HD_LINK_WORD_MAX = 96,    /* an operation, a hash */
@@ -74,19 +75,10 @@ const char *hd_link_level_name(enum hd_link_level level);
 const char *hd_link_cause_name(enum hd_link_cause cause);
 
 /* Fields of each kind. INT: int64_t; REAL: double; WORD, TEXT, PATH: char[] of that kind's size;
- * LOADS: int64_t[] and its count. */
-#define HD_LINK_STEP_FIELDS(X)                   \
-    X(INT, step)                                 \
-    X(REAL, loss)                                \
-    X(REAL, grad_norm)                           \
-    X(REAL, lr)                                  \
-    X(INT, tokens) /* of this step, all ranks */ \
-    X(REAL, tokens_per_s)                        \
-    X(REAL, step_ms)                             \
-    X(REAL, mfu) /* 0: peak unknown */           \
-    X(REAL, router_balance)                      \
-    X(REAL, router_z)                            \
-    X(INT, router_dropped)                       \
+ * METRICS: struct hd_step_metrics; LOADS: int64_t[] and its count. */
+#define HD_LINK_STEP_FIELDS(X) \
+    X(INT, step)               \
+    X(METRICS, metrics)        \
     X(LOADS, expert_load) /* choices of each; count 0: the model has no experts */
 #define HD_LINK_VALIDATION_FIELDS(X) X(INT, step) X(REAL, loss) X(INT, tokens)
 #define HD_LINK_CHECKPOINT_FIELDS(X)                        \
@@ -140,11 +132,12 @@ enum hd_link_kind {
         HD_LINK_KIND_COUNT
 };
 
-#define HD_LINK_MEMBER_INT(name)  int64_t name;
-#define HD_LINK_MEMBER_REAL(name) double name;
-#define HD_LINK_MEMBER_WORD(name) char name[HD_LINK_WORD_MAX];
-#define HD_LINK_MEMBER_TEXT(name) char name[HD_LINK_TEXT_MAX];
-#define HD_LINK_MEMBER_PATH(name) char name[HD_JOB_PATH_MAX];
+#define HD_LINK_MEMBER_INT(name)     int64_t name;
+#define HD_LINK_MEMBER_REAL(name)    double name;
+#define HD_LINK_MEMBER_WORD(name)    char name[HD_LINK_WORD_MAX];
+#define HD_LINK_MEMBER_TEXT(name)    char name[HD_LINK_TEXT_MAX];
+#define HD_LINK_MEMBER_PATH(name)    char name[HD_JOB_PATH_MAX];
+#define HD_LINK_MEMBER_METRICS(name) struct hd_step_metrics name;
 #define HD_LINK_MEMBER_LOADS(name) \
     int64_t name##_count;          \
     int64_t name[HD_LINK_LOADS_MAX];

@@ -76,7 +76,7 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
 }
 
 /* What a unit's forward function is given besides its input. */
-struct forward {
+struct model_forward {
     const struct hd_model *model;
     int tp;
 };
@@ -85,7 +85,7 @@ struct forward {
 static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
                                        struct hd_tensor *x)
 {
-    const struct forward *f = context;
+    const struct model_forward *f = context;
     const struct hd_model_config *c = &f->model->config;
     const int64_t layer = unit - f->model->unit_first_block;
     const struct hd_block *w = &f->model->blocks[layer];
@@ -101,7 +101,7 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
 }
 
 /* The tokens' rows and those of their positions: [Rl, C]. */
-static struct hd_tensor *embed(struct hd_rec *rec, const struct forward *f)
+static struct hd_tensor *embed(struct hd_rec *rec, const struct model_forward *f)
 {
     const int table = f->model->positions;
     struct hd_tensor *tokens = hd_rec_batch(rec, HD_BATCH_TOKENS);
@@ -119,7 +119,7 @@ static struct hd_tensor *embed(struct hd_rec *rec, const struct forward *f)
 static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, int unit,
                                            struct hd_tensor *x)
 {
-    const struct forward *f = context;
+    const struct model_forward *f = context;
     const struct hd_model_config *c = &f->model->config;
     const struct hd_dropout d = {c->dropout_embedding, c->seed, 0, HD_SITE_EMBEDDING};
 
@@ -130,7 +130,7 @@ static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, in
 static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,
                                       struct hd_tensor *x)
 {
-    const struct forward *f = context;
+    const struct model_forward *f = context;
 
     (void)unit;
     x = norm_forward(rec, &f->model->config, x, f->model->head_norm);
@@ -143,7 +143,7 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
 
 void hd_model_record(const struct hd_model *model, struct hd_rec *rec)
 {
-    struct forward f = {model, hd_rec_tp_size(rec)};
+    struct model_forward f = {model, hd_rec_tp_size(rec)};
     struct hd_tensor *x = hd_rec_unit(rec, model->unit_embedding, embedding_forward, &f, NULL);
 
     for (int64_t i = 0; i < model->config.L; i++)

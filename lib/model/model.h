@@ -22,7 +22,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
-#include "link/job.h"
+#include "job/job.h"
 #include "program/program.h"
 
 /* What makes a family. */

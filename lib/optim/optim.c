@@ -71,10 +71,10 @@ static void emit_squares(struct hd_emit *e, int part)
         if (!s->counted)
             continue;
         sums.offset_bytes = s->first_chunk * (int64_t)sizeof(double);
-        (void)hd_emit_kernel(e, HD_K_square_sums,
-                             &(struct hd_square_sums_args){.N = s->end - s->begin},
-                             (struct hd_operand[]){sums, hd_emit_global(e, HD_GLOBAL_BLOCK),
-                                                   hd_emit_part(e, part, HD_STATE_GRAD, s->begin)});
+        (void)hd_emit_square_sums(
+            e, HD_ARGS(square_sums, .N = s->end - s->begin),
+            HD_OPERANDS(square_sums, .sums = sums, .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
+                        .grad = hd_emit_part(e, part, HD_STATE_GRAD, s->begin)));
     }
 }
 
@@ -84,16 +84,17 @@ static void emit_update(struct hd_emit *e, int part)
     const struct hd_part *p = &r->parts[part];
     const bool copy = r->compute_dtype != HD_F32;
 
-    (void)hd_emit_kernel(
-        e, HD_K_adamw,
-        &(struct hd_adamw_args){
-            .N = p->count, .range_count = p->range_count, .copy_dtype = r->compute_dtype},
-        (struct hd_operand[]){
-            hd_emit_part(e, part, HD_STATE_WEIGHT, 0), hd_emit_part(e, part, HD_STATE_MOMENT1, 0),
-            hd_emit_part(e, part, HD_STATE_MOMENT2, 0),
-            copy ? hd_emit_part(e, part, HD_STATE_COPY, 0) : hd_emit_none(),
-            hd_emit_part(e, part, HD_STATE_GRAD, 0), hd_emit_global(e, HD_GLOBAL_BLOCK),
-            hd_emit_part(e, part, HD_STATE_RANGES, 0)});
+    (void)hd_emit_adamw(
+        e,
+        HD_ARGS(adamw, .N = p->count, .range_count = p->range_count,
+                .copy_dtype = r->compute_dtype),
+        HD_OPERANDS(adamw, .weight = hd_emit_part(e, part, HD_STATE_WEIGHT, 0),
+                    .m = hd_emit_part(e, part, HD_STATE_MOMENT1, 0),
+                    .v = hd_emit_part(e, part, HD_STATE_MOMENT2, 0),
+                    .copy = copy ? hd_emit_part(e, part, HD_STATE_COPY, 0) : hd_emit_none(),
+                    .grad = hd_emit_part(e, part, HD_STATE_GRAD, 0),
+                    .block = hd_emit_global(e, HD_GLOBAL_BLOCK),
+                    .ranges = hd_emit_part(e, part, HD_STATE_RANGES, 0)));
 }
 
 static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, int part))
@@ -116,21 +117,26 @@ static void emit_exchange(struct hd_emit *e)
     struct hd_operand records = hd_emit_global(e, HD_GLOBAL_RECORDS);
     struct hd_operand block = hd_emit_global(e, HD_GLOBAL_BLOCK);
 
-    (void)hd_emit_kernel(e, HD_K_step_record,
-                         &(struct hd_step_record_args){.chunks = r->own_chunk_count,
-                                                       .counts_loss = r->coord.tp == 0},
-                         (struct hd_operand[]){record, block, hd_emit_global(e, HD_GLOBAL_SUMS)});
+    (void)hd_emit_step_record(
+        e, HD_ARGS(step_record, .chunks = r->own_chunk_count, .counts_loss = r->coord.tp == 0),
+        HD_OPERANDS(step_record, .record = record, .block = block,
+                    .sums = hd_emit_global(e, HD_GLOBAL_SUMS)));
     if (!alone)
-        (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_WORLD, records, record,
-                           HD_EXCHANGE_WORDS, HD_F64);
+        (void)hd_emit_comm(e,
+                           HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_WORLD,
+                                   .count = HD_EXCHANGE_WORDS, .dtype = HD_F64),
+                           HD_OPERANDS(comm, .received = records, .sent = record));
     if (r->routers > 0 && r->mesh.sizes.dp * r->mesh.sizes.cp > 1) {
         const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
 
-        (void)hd_emit_comm(e, HD_COMM_ALL_REDUCE, HD_GROUP_DP_CP, routes, routes,
-                           r->routers * (HD_ROUTE_WORDS + r->experts), HD_F64);
+        (void)hd_emit_comm(e,
+                           HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_DP_CP,
+                                   .count = r->routers * (HD_ROUTE_WORDS + r->experts),
+                                   .dtype = HD_F64),
+                           HD_OPERANDS(comm, .received = routes, .sent = routes));
     }
-    (void)hd_emit_kernel(e, HD_K_step_finish, &(struct hd_step_finish_args){.ranks = r->mesh.world},
-                         (struct hd_operand[]){block, records});
+    (void)hd_emit_step_finish(e, HD_ARGS(step_finish, .ranks = r->mesh.world),
+                              HD_OPERANDS(step_finish, .block = block, .records = records));
 }
 
 enum hd_status hd_optim_compile(const struct hd_registry *registry,

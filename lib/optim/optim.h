@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#include "link/job.h"
+#include "job/job.h"
 #include "program/program.h"
 
 enum hd_lr_decay { HD_LR_CONSTANT, HD_LR_COSINE, HD_LR_LINEAR, HD_LR_WSD };

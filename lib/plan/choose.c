@@ -1,29 +1,26 @@
 #include "plan/choose.h"
 
+#include <string.h>
+
 #include "base/text.h"
-#include "link/job.h"
+#include "comm/comm.h"
 
 enum { MICRO_BATCH_MAX = 1 << 20 }; /* of the job file */
 
-static int32_t or_one(int32_t size)
+static int64_t or_one(int64_t size)
 {
     return size ? size : 1;
 }
 
 int32_t hd_plan_unit(const struct hd_plan_wish *wish)
 {
-    return or_one(wish->tp);
-}
-
-const char *hd_plan_exchange_name(enum hd_plan_exchange exchange)
-{
-    return exchange == HD_PLAN_ALL_GATHER ? "all_gather" : "ring";
+    return (int32_t)or_one(wish->sizes.tp);
 }
 
 /* The largest divisor of a rank's sequences up to HD_MICRO_BATCH_AUTO_MAX. */
-static int32_t auto_micro_batch(int64_t share)
+static int64_t auto_micro_batch(int64_t share)
 {
-    for (int32_t size = HD_MICRO_BATCH_AUTO_MAX; size > 1; size--)
+    for (int64_t size = HD_MICRO_BATCH_AUTO_MAX; size > 1; size--)
         if (share % size == 0)
             return size;
     return 1;
@@ -31,7 +28,7 @@ static int32_t auto_micro_batch(int64_t share)
 
 /* ---- the rules ---- */
 
-static enum hd_plan_obstacle check_built(const struct hd_plan_wish *w)
+static enum hd_plan_obstacle check_built(const struct hd_layout_sizes *w)
 {
     if (w->pp > 1)
         return HD_PLAN_PP_NOT_BUILT;
@@ -53,13 +50,13 @@ static enum hd_plan_obstacle check_tp(const struct hd_plan_wish *w, int64_t tp)
 }
 
 static enum hd_plan_obstacle check_model(const struct hd_plan_wish *w,
-                                         const struct hd_plan_sizes *s)
+                                         const struct hd_layout_sizes *s)
 {
     const enum hd_plan_obstacle tp = check_tp(w, s->tp);
 
     if (tp)
         return tp;
-    if (s->cp > 1 && w->context % (2 * (int64_t)s->cp))
+    if (s->cp > 1 && w->context % (2 * s->cp))
         return HD_PLAN_CP_CONTEXT;
     if (s->ep > 1 && (!w->experts || w->experts % s->ep))
         return w->experts ? HD_PLAN_EP_EXPERTS : HD_PLAN_EP_DENSE;
@@ -68,45 +65,77 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_wish *w,
     return s->sequence && w->context / s->cp % s->tp ? HD_PLAN_SEQUENCE_ROWS : HD_PLAN_FITS;
 }
 
-enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devices,
-                                   struct hd_plan_sizes *ret_sizes)
+static void decide_word(char word[HD_JOB_WORD_MAX], const char *automatic)
 {
-    struct hd_plan_sizes s = {
-        .pp = 1, .cp = or_one(wish->cp), .tp = or_one(wish->tp), .ep = or_one(wish->ep)};
-    const int64_t replica = (int64_t)s.cp * s.tp;
-    enum hd_plan_obstacle why = check_built(wish);
-    int64_t share;
+    if (strcmp(word, "auto") == 0)
+        memcpy(word, automatic, strlen(automatic) + 1);
+}
 
-    s.sequence = wish->sequence ? wish->sequence == HD_PLAN_ON : s.tp > 1;
-    s.cp_exchange = wish->cp_exchange ? wish->cp_exchange : HD_PLAN_RING;
+void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
+                           struct hd_layout_sizes *sizes)
+{
+    memcpy(sizes->device, device, strlen(device) + 1);
+    decide_word(sizes->precision, bf16_fast ? "bf16" : "fp32");
+    if (!sizes->threads)
+        sizes->threads = threads > 0 ? threads : 1;
+}
+
+enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devices,
+                                   struct hd_layout_sizes *ret_sizes)
+{
+    struct hd_layout_sizes s = wish->sizes;
+    enum hd_plan_obstacle why = check_built(&s);
+    int64_t replica, share;
+
+    s.pp = 1;
+    s.cp = or_one(s.cp);
+    s.tp = or_one(s.tp);
+    s.ep = or_one(s.ep);
+    s.zero = 0;
+    if (s.sequence < 0)
+        s.sequence = s.tp > 1;
+    decide_word(s.cp_exchange, "ring");
+    decide_word(s.schedule, "none");
+    decide_word(s.recompute, "none");
+    replica = s.cp * s.tp;
     if (!why)
         why = check_model(wish, &s);
     if (why)
         return why;
-    if (devices > HD_JOB_RANKS_MAX)
+    if (devices > hd_plan_ranks_max(wish->sizes.device, NULL))
         return HD_PLAN_TOO_MANY;
     if (devices < 1 || devices % replica)
         return HD_PLAN_DEVICES;
-    s.dp = (int32_t)(devices / replica);
-    if (wish->dp && wish->dp != s.dp)
+    s.dp = devices / replica;
+    if (wish->sizes.dp && wish->sizes.dp != s.dp)
         return HD_PLAN_DP;
-    if ((int64_t)s.dp * s.cp % s.ep)
+    if (s.dp * s.cp % s.ep)
         return HD_PLAN_EP_RANKS;
     if (wish->global_batch < 1 || wish->global_batch % s.dp)
         return HD_PLAN_BATCH;
     share = wish->global_batch / s.dp;
-    s.micro_batch = wish->micro_batch ? wish->micro_batch : auto_micro_batch(share);
+    if (!s.micro_batch)
+        s.micro_batch = auto_micro_batch(share);
     if (share % s.micro_batch)
         return HD_PLAN_MICRO_BATCH;
-    s.micro_batches = (int32_t)(share / s.micro_batch);
     *ret_sizes = s;
     return HD_PLAN_FITS;
 }
 
+int32_t hd_plan_ranks_max(const char *device, const char **ret_engine)
+{
+    const bool cuda = strcmp(device, "cuda") == 0;
+
+    if (ret_engine)
+        *ret_engine = cuda ? "nccl" : "gloo";
+    return cuda ? HD_COMM_NCCL_RANKS_MAX : HD_COMM_GLOO_RANKS_MAX;
+}
+
 int32_t hd_plan_most(const struct hd_plan_wish *wish, int32_t devices_min, int32_t devices_max)
 {
-    const int32_t most = devices_max < HD_JOB_RANKS_MAX ? devices_max : HD_JOB_RANKS_MAX;
-    struct hd_plan_sizes sizes;
+    const int32_t connected = hd_plan_ranks_max(wish->sizes.device, NULL);
+    const int32_t most = devices_max < connected ? devices_max : connected;
+    struct hd_layout_sizes sizes;
 
     for (int32_t count = most; count >= devices_min && count > 0; count--)
         if (hd_plan_size(wish, count, &sizes) == HD_PLAN_FITS)
@@ -132,10 +161,10 @@ static bool is_possible_cp(const void *about, int64_t value)
 static bool is_possible_count(const void *about, int64_t value)
 {
     const struct hd_plan_wish *w = about;
-    const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
+    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
 
     return value % replica == 0 && w->global_batch % (value / replica) == 0 &&
-           value / or_one(w->tp) % or_one(w->ep) == 0;
+           value / or_one(w->sizes.tp) % or_one(w->sizes.ep) == 0;
 }
 
 /* Of experts, and of the ranks of dp x cp that share them. */
@@ -160,18 +189,19 @@ static enum hd_status refuse_tp(const struct hd_plan_wish *w, enum hd_plan_obsta
 {
     char list[HD_TEXT_LIST_MAX];
 
-    hd_text_list_near(is_possible_tp, w, devices, w->tp, list);
+    hd_text_list_near(is_possible_tp, w, devices, w->sizes.tp, list);
     if (why == HD_PLAN_TP_KV_HEADS)
         return hd_err(HD_INVALID,
                       "parallel.tp: %d neither divides model.kv_heads = %lld nor is a multiple of "
                       "it; use %s",
-                      w->tp, (long long)w->kv_heads, list);
+                      (int)w->sizes.tp, (long long)w->kv_heads, list);
     if (why == HD_PLAN_TP_VOCAB)
         return hd_err(HD_INVALID,
                       "parallel.tp: %d shares of model.vocab = %lld leave a rank without a token; "
                       "use %s",
-                      w->tp, (long long)w->vocab, list);
-    return hd_err(HD_INVALID, "parallel.tp: %d does not divide model.%s = %lld; use %s", w->tp,
+                      (int)w->sizes.tp, (long long)w->vocab, list);
+    return hd_err(HD_INVALID, "parallel.tp: %d does not divide model.%s = %lld; use %s",
+                  (int)w->sizes.tp,
                   why == HD_PLAN_TP_HEADS ? "heads"
                   : why == HD_PLAN_TP_FFN ? "ffn_hidden"
                                           : "shared_ffn_hidden",
@@ -193,22 +223,23 @@ static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_o
         return hd_err(HD_UNSUPPORTED, unsupported, "pp", "pipeline parallelism");
     case HD_PLAN_ZERO_NOT_BUILT:
         return hd_err(HD_UNSUPPORTED,
-                      "parallel.zero: ZeRO stage %d is not supported yet; use auto or 0", w->zero);
+                      "parallel.zero: ZeRO stage %d is not supported yet; use auto or 0",
+                      (int)w->sizes.zero);
     case HD_PLAN_CP_CONTEXT:
-        hd_text_list_near(is_possible_cp, w, devices, w->cp, list);
+        hd_text_list_near(is_possible_cp, w, devices, w->sizes.cp, list);
         return hd_err(HD_INVALID,
                       "parallel.cp: %d ranks take two chunks each of model.context = %lld, which "
                       "%lld does not divide; use %s",
-                      w->cp, (long long)w->context, 2 * (long long)w->cp, list);
+                      (int)w->sizes.cp, (long long)w->context, 2 * (long long)w->sizes.cp, list);
     case HD_PLAN_EP_DENSE:
         return hd_err(HD_INVALID,
                       "parallel.ep: %d ranks would share the experts of a block, and the model has "
                       "none; write auto or 1",
-                      w->ep);
+                      (int)w->sizes.ep);
     case HD_PLAN_EP_EXPERTS:
-        hd_text_list_near(divides, &w->experts, w->experts, w->ep, list);
+        hd_text_list_near(divides, &w->experts, w->experts, w->sizes.ep, list);
         return hd_err(HD_INVALID, "parallel.ep: %d does not divide model.experts = %lld; use %s",
-                      w->ep, (long long)w->experts, list);
+                      (int)w->sizes.ep, (long long)w->experts, list);
     case HD_PLAN_SEQUENCE_ALONE:
         return hd_err(HD_INVALID, "parallel.sequence: true shares rows among the ranks of "
                                   "parallel.tp, which is 1; write auto or false, or raise tp");
@@ -217,7 +248,7 @@ static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_o
                       "parallel.sequence: parallel.tp = %d does not divide the %lld tokens of a "
                       "sequence on a rank (model.context / parallel.cp); write false, or change "
                       "model.context",
-                      w->tp, (long long)(w->context / or_one(w->cp)));
+                      (int)w->sizes.tp, (long long)(w->context / or_one(w->sizes.cp)));
     default:
         return refuse_tp(w, why, devices);
     }
@@ -225,28 +256,30 @@ static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_o
 
 static enum hd_status refuse_dp(const struct hd_plan_wish *w, int32_t devices)
 {
-    const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
+    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
 
     if (replica == 1)
         return hd_err(HD_INVALID,
                       "parallel.dp: %d is not resources.devices = %d; write auto, or the same "
                       "number in both",
-                      w->dp, devices);
+                      (int)w->sizes.dp, devices);
     return hd_err(HD_INVALID,
                   "parallel.dp: %d replicas of tp x cp = %lld devices are %lld, not "
                   "resources.devices = %d; write auto, or let them agree",
-                  w->dp, (long long)replica, (long long)(w->dp * replica), devices);
+                  (int)w->sizes.dp, (long long)replica, (long long)(w->sizes.dp * replica),
+                  devices);
 }
 
 static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_obstacle why,
                                    int32_t devices)
 {
-    const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
+    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
     const int64_t share = why == HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
     struct expert_ranks ep = {.experts = w->experts};
     char list[HD_TEXT_LIST_MAX];
 
-    hd_text_list_near(is_possible_count, w, HD_JOB_RANKS_MAX, devices, list);
+    hd_text_list_near(is_possible_count, w, hd_plan_ranks_max(w->sizes.device, NULL), devices,
+                      list);
     switch (why) {
     case HD_PLAN_DEVICES:
         return hd_err(HD_INVALID,
@@ -256,12 +289,12 @@ static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_ob
     case HD_PLAN_DP:
         return refuse_dp(w, devices);
     case HD_PLAN_EP_RANKS:
-        ep.ranks = devices / or_one(w->tp);
-        hd_text_list_near(is_possible_ep, &ep, ep.experts, w->ep, list);
+        ep.ranks = devices / or_one(w->sizes.tp);
+        hd_text_list_near(is_possible_ep, &ep, ep.experts, w->sizes.ep, list);
         return hd_err(HD_INVALID,
                       "parallel.ep: %d does not divide the %lld ranks of dp x cp "
                       "(resources.devices / parallel.tp); use %s",
-                      w->ep, (long long)ep.ranks, list);
+                      (int)w->sizes.ep, (long long)ep.ranks, list);
     case HD_PLAN_BATCH:
         if (replica == 1)
             return hd_err(HD_INVALID,
@@ -273,11 +306,11 @@ static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_ob
                       devices, (long long)(devices / replica), (long long)replica,
                       (long long)w->global_batch, list);
     default:
-        hd_text_list_near(divides, &share, MICRO_BATCH_MAX, w->micro_batch, list);
+        hd_text_list_near(divides, &share, MICRO_BATCH_MAX, w->sizes.micro_batch, list);
         return hd_err(HD_INVALID,
                       "parallel.micro_batch: %d does not divide the %lld sequences of a rank "
                       "(train.global_batch / %s); use %s",
-                      w->micro_batch, (long long)share,
+                      (int)w->sizes.micro_batch, (long long)share,
                       replica == 1 ? "resources.devices" : "the replicas", list);
     }
 }
@@ -285,10 +318,10 @@ static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_ob
 /* No number of a range fits. */
 static enum hd_status refuse_range(const struct hd_plan_wish *w, int32_t min, int32_t max)
 {
-    const int64_t replica = (int64_t)or_one(w->tp) * or_one(w->cp);
-    const int64_t wanted = w->dp * replica;
+    const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
+    const int64_t wanted = w->sizes.dp * replica;
 
-    if (w->dp && (wanted < min || wanted > max))
+    if (w->sizes.dp && (wanted < min || wanted > max))
         return refuse_dp(w, wanted < min ? min : max);
     if (max / replica * replica < min)
         return hd_err(HD_INVALID,
@@ -299,15 +332,17 @@ static enum hd_status refuse_range(const struct hd_plan_wish *w, int32_t min, in
                   "resources.devices: no number from %d to %d shares train.global_batch = %lld "
                   "evenly%s%s; change one of them",
                   min, max, (long long)w->global_batch,
-                  w->micro_batch ? " in whole micro-batches" : "",
-                  w->ep > 1 ? " among whole blocks of parallel.ep" : "");
+                  w->sizes.micro_batch ? " in whole micro-batches" : "",
+                  w->sizes.ep > 1 ? " among whole blocks of parallel.ep" : "");
 }
 
 enum hd_status hd_plan_check(const struct hd_plan_wish *wish, int32_t devices_min,
                              int32_t devices_max)
 {
-    const int32_t most = devices_max < HD_JOB_RANKS_MAX ? devices_max : HD_JOB_RANKS_MAX;
-    struct hd_plan_sizes sizes;
+    const char *engine;
+    const int32_t connected = hd_plan_ranks_max(wish->sizes.device, &engine);
+    const int32_t most = devices_max < connected ? devices_max : connected;
+    struct hd_layout_sizes sizes;
     enum hd_plan_obstacle why;
 
     if (hd_plan_most(wish, devices_min, devices_max))
@@ -315,12 +350,20 @@ enum hd_status hd_plan_check(const struct hd_plan_wish *wish, int32_t devices_mi
     why = hd_plan_size(wish, most, &sizes);
     if (why && why < HD_PLAN_TOO_MANY)
         return refuse_always(wish, why, most);
-    if (devices_min > HD_JOB_RANKS_MAX)
+    if (devices_min > connected)
         return hd_err(HD_UNSUPPORTED,
-                      "resources.devices: %d are not supported yet; a job has at most %d "
-                      "devices",
-                      devices_min, HD_JOB_RANKS_MAX);
+                      "resources.devices: %d are not supported yet; the engine %s connects at most "
+                      "%d",
+                      devices_min, engine, connected);
     if (devices_min != devices_max)
         return refuse_range(wish, devices_min, most);
     return refuse_count(wish, why, most);
+}
+
+enum hd_status hd_plan_decide(const struct hd_plan_wish *wish, int32_t devices,
+                              struct hd_layout_sizes *ret_sizes)
+{
+    if (hd_plan_size(wish, devices, ret_sizes) == HD_PLAN_FITS)
+        return HD_OK;
+    return hd_plan_check(wish, devices, devices);
 }

@@ -2,7 +2,7 @@
  * place that knows which sizes go together: the rules of the job file, the controller and `heddle
  * plan` ask here, so that they say the same.
  *
- *     devices       tp x cp x dp (x pp = 1), at most HD_JOB_RANKS_MAX; dp is what tp and cp leave
+ *     devices       tp x cp x dp (x pp = 1), at most hd_plan_ranks_max; dp is what tp and cp leave
  *     tp            divides model.heads, model.ffn_hidden and model.shared_ffn_hidden; divides
  *                   model.kv_heads, or is a multiple of it (then each key/value head is held by
  *                   tp / kv_heads ranks); leaves no rank without a token of model.vocab, whose
@@ -15,7 +15,8 @@
  *                   Enough for every micro-batch, and the reason why none is asked for here
  *     micro_batch   dp x micro_batch divides train.global_batch
  *
- * Used by: spec, controller, the heddle command.   Uses: base, link.   Threads: pure.
+ * Used by: spec, controller, the heddle command.   Uses: base, job, comm.h (limits).
+ * Threads: pure.
  */
 #ifndef HD_PLAN_CHOOSE_H
 #define HD_PLAN_CHOOSE_H
@@ -24,35 +25,23 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "job/job.h"
 
 enum { HD_MICRO_BATCH_AUTO_MAX = 8 }; /* sequences: enough to fill the cores, small in memory */
 
-/* The numbers of both are those of job.proto. */
-enum hd_plan_switch { HD_PLAN_AUTO, HD_PLAN_OFF, HD_PLAN_ON };
-enum hd_plan_exchange { HD_PLAN_EXCHANGE_AUTO, HD_PLAN_RING, HD_PLAN_ALL_GATHER };
-
-/* What a job says about its layout. Members of the job file, in their own ranges; none negative but
- * zero's auto. */
+/* What a job says about its layout, and what of its model and recipe the rules need. */
 struct hd_plan_wish {
+    struct hd_layout_sizes sizes;                 /* with auto (job/job.h) */
     int64_t global_batch;                         /* sequences per step */
     int64_t heads, kv_heads, ffn_hidden, context; /* of the model, all >= 1 */
     int64_t experts;                              /* of a block; 0: it has no router */
     int64_t shared_ffn_hidden;                    /* 0: no shared expert */
-    int64_t vocab;                                /* 0: not known, nothing is asked of it */
-    int32_t tp, pp, dp, cp, ep;                   /* 0: auto */
-    int32_t zero;                                 /* -1: auto */
-    int32_t micro_batch;                          /* 0: auto */
-    enum hd_plan_switch sequence;
-    enum hd_plan_exchange cp_exchange;
+    int64_t vocab;                                /* 0: not known, no rule applies */
 };
 
-/* A layout with nothing left to choose. */
-struct hd_plan_sizes {
-    int32_t pp, dp, cp, tp, ep, zero;
-    int32_t micro_batch, micro_batches; /* of a rank and step */
-    bool sequence;                      /* sequence parallelism */
-    enum hd_plan_exchange cp_exchange;  /* never AUTO */
-};
+/* How many ranks the engine connects (comm/comm.h) that a job of several nodes has on such devices
+ * ("cpu", "cuda"; "auto" counts as cpu); ret_engine, which may be NULL: its name. */
+int32_t hd_plan_ranks_max(const char *device, const char **ret_engine);
 
 /* Why there is no layout: what is not built, what the model does not allow on any devices, and what
  * the number of devices does not allow. */
@@ -70,7 +59,7 @@ enum hd_plan_obstacle {
     HD_PLAN_EP_EXPERTS,
     HD_PLAN_SEQUENCE_ALONE, /* asked for, but tp is 1 */
     HD_PLAN_SEQUENCE_ROWS,
-    HD_PLAN_TOO_MANY, /* devices, of HD_JOB_RANKS_MAX at most */
+    HD_PLAN_TOO_MANY, /* devices, of hd_plan_ranks_max at most */
     HD_PLAN_DEVICES,  /* no multiple of tp x cp */
     HD_PLAN_DP,       /* not what tp and cp leave */
     HD_PLAN_EP_RANKS, /* does not divide dp x cp */
@@ -78,9 +67,15 @@ enum hd_plan_obstacle {
     HD_PLAN_MICRO_BATCH
 };
 
-/* The layout on exactly so many devices, or why there is none. */
+/* The layout on exactly so many devices, or why there is none. Precision, kind of device and
+ * threads are the wish's: hd_plan_decide_device decides them. */
 enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devices,
-                                   struct hd_plan_sizes *ret_sizes);
+                                   struct hd_layout_sizes *ret_sizes);
+
+/* What the devices decide of a layout: their kind; fp32 or bf16 where the job says auto (bf16_fast:
+ * these devices multiply bf16 faster); threads of a rank where it says auto. */
+void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
+                           struct hd_layout_sizes *sizes);
 
 /* The largest number within min and max on which there is a layout; 0: none. */
 int32_t hd_plan_most(const struct hd_plan_wish *wish, int32_t devices_min, int32_t devices_max);
@@ -90,9 +85,11 @@ int32_t hd_plan_most(const struct hd_plan_wish *wish, int32_t devices_min, int32
 enum hd_status hd_plan_check(const struct hd_plan_wish *wish, int32_t devices_min,
                              int32_t devices_max);
 
+/* The layout on exactly so many devices; where there is none, hd_plan_check's failure. */
+enum hd_status hd_plan_decide(const struct hd_plan_wish *wish, int32_t devices,
+                              struct hd_layout_sizes *ret_sizes);
+
 /* The ranks that may not be parted by the edge of a node: those of one tensor-parallel group. */
 int32_t hd_plan_unit(const struct hd_plan_wish *wish);
-
-const char *hd_plan_exchange_name(enum hd_plan_exchange exchange); /* "ring", "all_gather" */
 
 #endif

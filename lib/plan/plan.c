@@ -1,5 +1,9 @@
 #include "plan/plan.h"
 
+#include <string.h>
+
+#include "plan/choose.h"
+
 int64_t hd_memory_total(const struct hd_memory *memory)
 {
     return memory->private_bytes + memory->visible_bytes;
@@ -44,19 +48,19 @@ static enum hd_status plan_rank(const struct hd_job *job, const struct hd_traits
     return st;
 }
 
-_Static_assert((int)HD_JOB_RANKS_MAX == (int)HD_COMM_WORLD_MAX,
-               "a job has as many ranks as the engines connect");
-
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan)
 {
     const int64_t world = job->pp * job->dp * job->cp * job->tp;
+    const char *engine;
+    const int32_t most = hd_plan_ranks_max(job->device, &engine);
     struct hd_plan plan = {0};
     enum hd_status st = HD_OK;
 
-    if (world < 1 || world > HD_COMM_WORLD_MAX)
-        return hd_err(HD_LIMIT, "a plan is for 1 to %d ranks, not %lld", HD_COMM_WORLD_MAX,
-                      (long long)world);
+    if (world < 1 || world > most)
+        return hd_err(HD_LIMIT,
+                      "a plan is for 1 to %d ranks, which the engine %s connects, not %lld", most,
+                      engine, (long long)world);
     plan.world = (int)world;
     plan.ranks = hd_arena_array(arena, (size_t)world, sizeof *plan.ranks);
     if (!plan.ranks)

@@ -11,7 +11,7 @@
 #define HD_PLAN_PLAN_H
 
 #include "base/arena.h"
-#include "link/job.h"
+#include "job/job.h"
 #include "program/dry.h"
 #include "train/layout.h"
 

@@ -48,20 +48,54 @@ enum hd_status hd_compile(struct hd_rec *rec, const struct hd_compile_options *o
     return hd_emit_finish(e, ret_chunk);
 }
 
-int hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field)
+const struct hd_store *hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field)
 {
     for (int i = 0; i < chunk->store_count; i++)
-        if (chunk->stores[i].kind == HD_STORE_BATCH && chunk->stores[i].field == field)
-            return i;
-    return -1;
+        if (chunk->stores[i]->kind == HD_STORE_BATCH && chunk->stores[i]->field == field)
+            return chunk->stores[i];
+    return NULL;
 }
 
-int hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind)
+const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind)
 {
     for (int i = 0; i < chunk->store_count; i++)
-        if (chunk->stores[i].kind == kind)
-            return i;
-    return -1;
+        if (chunk->stores[i]->kind == kind)
+            return chunk->stores[i];
+    return NULL;
+}
+
+/* ---- nodes as passes see them ---- */
+
+#define READ(name)       HD_READ,
+#define WRITE(name)      HD_WRITE,
+#define READ_WRITE(name) HD_READ_WRITE,
+static const enum hd_access comm_access[] = {HD_COMM_OPERAND_LIST(READ, WRITE, READ_WRITE)};
+
+int hd_node_operand_count(const struct hd_node *node)
+{
+    return node->is_comm ? (int)(sizeof comm_access / sizeof comm_access[0])
+                         : hd_kernel_info(node->kernel)->operand_count;
+}
+
+enum hd_access hd_node_access(const struct hd_node *node, int k)
+{
+    return node->is_comm ? comm_access[k] : hd_kernel_info(node->kernel)->operands[k].access;
+}
+
+bool hd_node_touches(const struct hd_node *node, const struct hd_store *store)
+{
+    for (int k = 0; k < hd_node_operand_count(node); k++)
+        if (node->operands[k].store == store)
+            return true;
+    return false;
+}
+
+bool hd_node_writes(const struct hd_node *node, const struct hd_store *store)
+{
+    for (int k = 0; k < hd_node_operand_count(node); k++)
+        if (node->operands[k].store == store && (hd_node_access(node, k) & HD_WRITE))
+            return true;
+    return false;
 }
 
 const char *hd_call_name(enum hd_call call)

@@ -14,6 +14,8 @@ int64_t hd_dry_comm_bytes(enum hd_comm_kind kind, int P, int64_t count, enum hd_
         return (int64_t)P * (P - 1) * n;
     case HD_COMM_BROADCAST:
         return (P - 1) * n;
+    case HD_COMM_SHIFT: /* every member receives once */
+        return P * n;
     case HD_COMM_RECV:
         return n;
     default: /* a send is counted by its receiver; a barrier moves nothing */
@@ -49,8 +51,6 @@ int64_t hd_dry_node_bytes(const struct hd_chunk *chunk, const struct hd_node *no
 {
     const int P = chunk->group_size[node->group];
 
-    if (node->comm == HD_COMM_SEND) /* a shift: every member receives once */
-        return P * hd_dry_comm_bytes(HD_COMM_RECV, P, node->count, node->dtype);
     if (node->comm == HD_COMM_ALL_TO_ALL_V)
         return node->rows.even * (P - 1) * node->rows.elements *
                (int64_t)hd_dtype_size(node->dtype);
@@ -66,12 +66,6 @@ static int64_t node_bytes(const struct hd_dry *dry, const struct hd_chunk *chunk
            (int64_t)hd_dtype_size(node->dtype);
 }
 
-/* Whoever receives moves the bytes of a shift. */
-static enum hd_comm_kind counted_as(enum hd_comm_kind kind)
-{
-    return kind == HD_COMM_SEND ? HD_COMM_RECV : kind;
-}
-
 void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call call, bool first,
                 bool last)
 {
@@ -84,9 +78,7 @@ void hd_dry_add(struct hd_dry *dry, const struct hd_chunk *chunk, enum hd_call c
             continue;
         if (node->is_comm) {
             dry->calls[node->group][node->comm]++;
-            if (node->comm == HD_COMM_SEND) /* each member sends and receives once */
-                dry->calls[node->group][HD_COMM_RECV]++;
-            dry->group_bytes[node->group][counted_as(node->comm)] += node_bytes(dry, chunk, node);
+            dry->group_bytes[node->group][node->comm] += node_bytes(dry, chunk, node);
         } else {
             double before = dry->costs.flops;
 

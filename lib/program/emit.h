@@ -1,13 +1,19 @@
 /* emit: what the rows of the op table use to turn a recorded op into nodes. Only for lib/program
  * and for lib/optim, which emits the update without a recording.
  *
- * An emitter adds nodes to the current program (F, E, D, B or W). Values of tensors and their
- * gradients are looked up here; a gradient that several consumers contribute to is summed as they
- * are emitted, in reverse order of the forward pass.
+ * An emitter adds nodes to the current program (F, E, D, B, W or U):
+ *
+ *     (void)hd_emit_add(e, HD_ARGS(add, .N = N, .dtype = dtype),
+ *                       HD_OPERANDS(add, .out = sum, .a = a, .b = b));
+ *
+ * Values of tensors and their gradients are looked up here; a gradient with several contributions
+ * is summed as they are emitted, in reverse order of the forward pass. The first failure is kept in
+ * `error` and ends the compilation; functions that are called after it return something harmless.
  */
 #ifndef HD_PROGRAM_EMIT_H
 #define HD_PROGRAM_EMIT_H
 
+#include "program/operands.h"
 #include "program/program.h"
 #include "program/rec.h"
 
@@ -18,9 +24,14 @@ struct hd_node_list {
 
 /* The gradient of one tensor while B is emitted. */
 struct hd_grad_slot {
-    int store;         /* -1: none yet */
-    bool own;          /* made for this tensor alone, so that more may be added in place */
-    enum hd_call call; /* the program of its newest contribution: B, or F by a composite op */
+    struct hd_operand sum; /* of the contributions until now; absent: none yet */
+    bool own;              /* made for this tensor alone, so that more may be added in place */
+    enum hd_call call;     /* the program of its newest contribution: B, or F by a composite op */
+};
+
+/* What the forward of an op keeps for its backward beside the values of tensors. */
+struct hd_emit_kept {
+    struct hd_operand lse, mean, rstd;
 };
 
 struct hd_emit {
@@ -29,41 +40,49 @@ struct hd_emit {
     const struct hd_compile_options *options;
     struct hd_arena *arena;
     struct hd_error error;
-    struct hd_node nowhere; /* handed out after a failure: written, never read */
+    struct hd_node failed_node; /* returned after a failure: written, never read */
+    struct hd_store failed_store;
 
-    struct hd_store *stores;
+    struct hd_store **stores; /* by id */
     int store_count, store_room;
     struct hd_node_list lists[HD_CALL_COUNT];
     enum hd_call call; /* the program that nodes are added to */
     int unit;
-
-    struct hd_operand *value;    /* by tensor id; store -1: not made */
-    struct hd_operand *again[2]; /* in B, in W: what was derived again there, by tensor id */
-    int *producer;               /* by tensor id: the op whose result it is; -1: none */
-    int *kept_store;  /* by op index: what its forward left for its backward (lse, rstd, ...) */
-    int *kept_store2; /* a second one (mean) */
-    void **op_state;  /* by op index: what a composite op keeps of its emission for backward */
-    struct hd_grad_slot *grads; /* by tensor id */
-    bool *param_has_grad;       /* by parameter: contributed to in this micro-batch */
-    int *part_store;            /* by part * kinds + kind */
-    int global_store[HD_GLOBAL_COUNT];
     int op_index; /* of the op being emitted */
+
+    /* by tensor id */
+    struct hd_operand *value;         /* absent: not made yet */
+    struct hd_operand *recomputed[2]; /* in B, in W; absent: not recomputed there */
+    const struct hd_op **producer;    /* the op whose result it is; NULL: none */
+    struct hd_grad_slot *grads;
+    /* by op index */
+    struct hd_emit_kept *kept;
+    void **op_state; /* what a composite op remembers of its forward for its backward */
+
+    bool *param_has_grad;         /* by parameter: has a contribution in this micro-batch */
+    struct hd_store **part_store; /* by part * HD_STATE_KIND_COUNT + kind; NULL: not made yet */
+    struct hd_store *global_store[HD_GLOBAL_COUNT];
 };
 
 /* ---- stores ---- */
 
-int hd_emit_store(struct hd_emit *e, const struct hd_store *like);
+/* Never NULL. */
+struct hd_store *hd_emit_store(struct hd_emit *e, const struct hd_store *like);
 struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                int64_t rows, int64_t columns);
-struct hd_operand hd_emit_at(int store, int64_t offset_bytes);
+
 static inline struct hd_operand hd_emit_none(void)
 {
-    return (struct hd_operand){-1, 0};
+    return (struct hd_operand){0};
 }
 
-/* The memory of a tensor's value, made at first use. In B and W a value that is not kept but
- * derived again (hd_op_row.again) is derived here, once per program. */
-struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t);
+/* The place that many elements behind `o`. */
+static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
+                                           enum hd_dtype dtype)
+{
+    o.offset_bytes += element * (int64_t)hd_dtype_size(dtype);
+    return o;
+}
 
 /* A parameter (or span) for computing in `dtype`; its gradient. */
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
@@ -80,42 +99,67 @@ struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads);
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                 int64_t rows, int64_t columns);
 
-/* ---- gradients of activations ---- */
+/* ---- values ---- */
 
-/* The gradient that reached t so far; store -1: none. */
+/* The memory of a tensor's value, made at first use. In B and W a value that forward did not keep
+ * is recomputed (hd_op_row.recompute), once per program. */
+struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t);
+
+/* ---- gradients (emit_grad.c) ---- */
+
+/* The sum of the contributions to t's gradient until now; absent: none. */
 struct hd_operand hd_emit_grad(const struct hd_emit *e, const struct hd_tensor *t);
-/* A contribution in memory of its own. Adds to what is there. */
+/* One more contribution; it is added to those before it. own: its memory is of this contribution
+ * alone. */
 void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_operand grad,
                       bool own);
-/* Memory that a GEMM may add into: ret_accumulate tells whether something is there already. */
+/* Memory for a contribution by a GEMM. ret_accumulate: it holds the sum of the earlier ones, and
+ * the GEMM adds to it; else it is new, and hd_emit_add_grad must follow. */
 struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
                                    bool *ret_accumulate);
 
-/* ---- nodes ---- */
-
-/* operands in the order of the kernel's row, scratch left out or -1 (place.c gives it). */
-struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
-                               const struct hd_operand *operands);
-/* A product: c, a, b, bias. What stands behind it the fuse pass puts in. */
-struct hd_node *hd_emit_gemm(struct hd_emit *e, const struct hd_gemm_args *args,
-                             const struct hd_operand operands[4]);
 /* The gradient of `param` (of its span) and whether this is the micro-batch's first contribution;
  * the node must be marked by hd_emit_contributes. */
 struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first);
 void hd_emit_contributes(struct hd_node *node, bool first);
-/* A collective; for HD_COMM_SEND see struct hd_node. */
-struct hd_node *hd_emit_comm(struct hd_emit *e, enum hd_comm_kind kind, enum hd_group_name group,
-                             struct hd_operand received, struct hd_operand sent, int64_t count,
-                             enum hd_dtype dtype);
+
+/* ---- nodes ---- */
+
+/* A kernel's arguments, without the pointers, and its operands by name; what is left out is 0 and
+ * absent. */
+#define HD_ARGS(kernel, ...)     (&(struct hd_##kernel##_args){__VA_ARGS__})
+#define HD_OPERANDS(kernel, ...) (&(struct hd_##kernel##_operands){__VA_ARGS__})
+
+/* Both are copied. Emitters call the typed functions that follow, hd_emit_NAME of each kernel.
+ * Never NULL. What one product can do besides (GELU, the gradient of a bias) is joined to it by the
+ * fuse pass. */
+struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
+                               const void *operands);
+#define K(name, list)                                                                         \
+    static inline struct hd_node *hd_emit_##name(struct hd_emit *e,                           \
+                                                 const struct hd_##name##_args *args,         \
+                                                 const struct hd_##name##_operands *operands) \
+    {                                                                                         \
+        return hd_emit_kernel(e, HD_K_##name, args, operands);                                \
+    }
+HD_KERNEL_LIST(K)
+#undef K
+
+/* A collective; count and rows as in struct hd_node. Never NULL. */
+struct hd_comm_args {
+    enum hd_comm_kind kind;
+    enum hd_group_name group;
+    int64_t count;
+    enum hd_dtype dtype;
+    struct hd_node_rows rows;
+};
+struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
+                             const struct hd_comm_operands *operands);
 
 /* db += sum_r dy, for a span of biases from `bias` on; nothing for -1 or frozen ones. */
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y);
 
-/* all_to_all_v: operands and bounds as in struct hd_node. */
-void hd_emit_rows(struct hd_emit *e, enum hd_group_name group, const struct hd_operand operands[5],
-                  const struct hd_node_rows *rows, enum hd_dtype dtype);
-
-/* What a kernel that drops is keyed by. */
+/* The key of a kernel that drops. */
 uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout);
 
 void hd_emit_fail(struct hd_emit *e, enum hd_status st);
@@ -126,16 +170,17 @@ struct hd_op_row {
     void (*forward)(struct hd_emit *e, const struct hd_op *op);
     void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: nothing to do */
     void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: nothing to do */
-    /* Not NULL: backward does not find the result kept, it is derived again from the op's inputs;
-     * none: this time it is kept after all. */
-    struct hd_operand (*again)(struct hd_emit *e, const struct hd_op *op);
-    /* Backward for inputs follows the gradient into F when it was formed there: it makes it smaller
-     * before it is kept. */
-    bool early;
+    /* Emits the op a second time in backward, from its inputs, and returns the result; forward does
+     * not keep it. Returns none if forward kept it all the same. NULL: results are kept. */
+    struct hd_operand (*recompute)(struct hd_emit *e, const struct hd_op *op);
+    /* backward_inputs is emitted into F when the gradient of the result was formed there: what it
+     * makes is smaller, so that less is kept. */
+    bool follows_gradient;
 };
 #define X(name, class) extern const struct hd_op_row hd_op_row_##name;
 HD_OP_LIST(X)
 #undef X
+const struct hd_op_row *hd_op_row(enum hd_op_kind kind);
 
 /* ---- passes over a chunk (each changes the programs in place) ---- */
 

@@ -30,9 +30,8 @@ struct hd_emit_keys {
 /* Those that stand beside the queries, or their gradients beside the queries'. */
 struct hd_emit_keys hd_emit_keys_beside(const struct hd_emit_attention *a, struct hd_operand qkv);
 
-void hd_emit_attention_forward(struct hd_emit *e, const struct hd_emit_attention *a,
-                               const struct hd_emit_keys *keys, struct hd_operand out,
-                               struct hd_operand lse);
+void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
+                    const struct hd_emit_keys *keys, struct hd_operand out, struct hd_operand lse);
 
 /* Where gradients go: those of k and v in rows ldk apart, those of q ldq apart. accumulate: fp32
  * alone. */
@@ -44,9 +43,9 @@ struct hd_emit_attention_grads {
 };
 
 /* From the gradient of the op's result, with its value and log-sum-exp over all keys. */
-void hd_emit_attention_backward(struct hd_emit *e, const struct hd_emit_attention *a,
-                                const struct hd_emit_keys *keys,
-                                const struct hd_emit_attention_grads *grads);
+void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *a,
+                             const struct hd_emit_keys *keys,
+                             const struct hd_emit_attention_grads *grads);
 
 /* The same over the keys of all context-parallel ranks (ops_context_parallel.c): into the op's
  * value and lse; into grad, rows as those of the queries. */

@@ -13,31 +13,13 @@
  * result it reads: in backward a weight's gradient may stand between. Products get more to do only
  * where the device does it in the product's own pass over memory (hd_gemm_takes_epilogue).
  */
-#include <assert.h>
 #include <string.h>
 
 #include "program/emit.h"
 
-/* Where an operand of a kernel stands in its row. */
-static int find_operand(enum hd_kernel kernel, const char *name)
-{
-    const struct hd_kernel_info *info = hd_kernel_info(kernel);
-
-    for (int i = 0; i < info->operand_count; i++)
-        if (strcmp(info->operands[i].name, name) == 0)
-            return i;
-    assert(!"no such operand");
-    return -1;
-}
-
-static struct hd_operand *operand(struct hd_node *node, const char *name)
-{
-    return &node->operand[find_operand(node->kernel, name)];
-}
-
 static bool same(struct hd_operand a, struct hd_operand b)
 {
-    return a.store >= 0 && a.store == b.store && a.offset_bytes == b.offset_bytes;
+    return a.store && a.store == b.store && a.offset_bytes == b.offset_bytes;
 }
 
 static bool is_kernel(const struct hd_node *node, enum hd_kernel kernel)
@@ -45,79 +27,128 @@ static bool is_kernel(const struct hd_node *node, enum hd_kernel kernel)
     return !node->is_comm && node->kernel == kernel;
 }
 
-static bool fuse_forward(struct hd_node *add, struct hd_node *norm)
-{
-    if (!is_kernel(add, HD_K_add) ||
-        !(is_kernel(norm, HD_K_rmsnorm_forward) || is_kernel(norm, HD_K_layernorm_forward)) ||
-        operand(norm, "add")->store >= 0 || !same(*operand(norm, "inp"), *operand(add, "out")))
-        return false;
-    *operand(norm, "sum") = *operand(add, "out");
-    *operand(norm, "inp") = *operand(add, "a");
-    *operand(norm, "add") = *operand(add, "b");
-    return true;
-}
+/* ---- A sum and a norm ---- */
 
-static bool used_later(const struct hd_node_list *list, int from, int store)
+/* The operands that the sum changes in a norm's forward (out, inp, add) and backward (dinp, add).
+ */
+struct norm {
+    struct hd_operand *sum, *inp, *add;
+};
+struct norm_backward {
+    struct hd_operand *dinp, *add;
+};
+
+static bool find_norm(const struct hd_node *node, struct norm *ret_norm)
 {
-    for (int i = from; i < list->count; i++)
-        for (int k = 0; k < HD_KERNEL_OPERANDS_MAX; k++)
-            if (list->nodes[i]->operand[k].store == store)
-                return true;
+    if (is_kernel(node, HD_K_rmsnorm_forward)) {
+        struct hd_rmsnorm_forward_operands *o = hd_rmsnorm_forward_operands_of(node);
+
+        *ret_norm = (struct norm){&o->sum, &o->inp, &o->add};
+        return true;
+    }
+    if (is_kernel(node, HD_K_layernorm_forward)) {
+        struct hd_layernorm_forward_operands *o = hd_layernorm_forward_operands_of(node);
+
+        *ret_norm = (struct norm){&o->sum, &o->inp, &o->add};
+        return true;
+    }
     return false;
 }
 
-/* The sum's other term takes the place of `add`; its gradient alone (g1) must not be wanted
- * elsewhere. */
-static bool fuse_backward(const struct hd_emit *e, struct hd_node *norm, struct hd_node *add,
-                          int next_index)
+static bool find_norm_backward(const struct hd_node *node, struct norm_backward *ret_norm)
 {
+    if (is_kernel(node, HD_K_rmsnorm_backward)) {
+        struct hd_rmsnorm_backward_operands *o = hd_rmsnorm_backward_operands_of(node);
+
+        *ret_norm = (struct norm_backward){&o->dinp, &o->add};
+        return true;
+    }
+    if (is_kernel(node, HD_K_layernorm_backward)) {
+        struct hd_layernorm_backward_operands *o = hd_layernorm_backward_operands_of(node);
+
+        *ret_norm = (struct norm_backward){&o->dinp, &o->add};
+        return true;
+    }
+    return false;
+}
+
+static bool fuse_forward(const struct hd_node *add, const struct hd_node *node)
+{
+    const struct hd_add_operands *a;
+    struct norm norm;
+
+    if (!is_kernel(add, HD_K_add) || !find_norm(node, &norm))
+        return false;
+    a = hd_add_operands_of(add);
+    if (norm.add->store || !same(*norm.inp, a->out))
+        return false;
+    *norm.sum = a->out;
+    *norm.inp = a->a;
+    *norm.add = a->b;
+    return true;
+}
+
+static bool used_later(const struct hd_node_list *list, int from, const struct hd_store *store)
+{
+    for (int i = from; i < list->count; i++)
+        if (hd_node_touches(list->nodes[i], store))
+            return true;
+    return false;
+}
+
+/* The sum's other term takes the place of `add`; its gradient alone (g1) must have no other reader.
+ */
+static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
+                          const struct hd_node *add, int next_index)
+{
+    const struct hd_add_operands *a;
+    struct norm_backward norm;
     struct hd_operand part;
 
-    if (!is_kernel(add, HD_K_add) ||
-        !(is_kernel(norm, HD_K_rmsnorm_backward) || is_kernel(norm, HD_K_layernorm_backward)) ||
-        operand(norm, "add")->store >= 0)
+    if (!is_kernel(add, HD_K_add) || !find_norm_backward(node, &norm) || norm.add->store)
         return false;
-    part = *operand(norm, "dinp");
-    if (!same(part, *operand(add, "b")) || same(part, *operand(add, "a")) ||
+    a = hd_add_operands_of(add);
+    part = *norm.dinp;
+    if (!same(part, a->b) || same(part, a->a) ||
         used_later(&e->lists[HD_CALL_B], next_index, part.store) ||
         used_later(&e->lists[HD_CALL_W], 0, part.store))
         return false;
-    *operand(norm, "dinp") = *operand(add, "out");
-    *operand(norm, "add") = *operand(add, "a");
+    *norm.dinp = a->out;
+    *norm.add = a->a;
     return true;
 }
 
 /* ---- GELU behind a product ---- */
 
-static bool touches(const struct hd_node *node, int store, bool writing)
+/* Between nodes `from` and `to`, neither counted. */
+static bool touched_between(const struct hd_node_list *list, int from, int to,
+                            const struct hd_store *store)
 {
-    for (int k = 0; k < hd_node_operand_count(node); k++)
-        if (node->operand[k].store == store &&
-            (!writing || (hd_node_access(node, k) & HD_WRITE) != 0))
+    for (int i = from + 1; i < to; i++)
+        if (hd_node_touches(list->nodes[i], store))
             return true;
     return false;
 }
 
-/* Between nodes `from` and `to`, neither counted. */
-static bool touched_between(const struct hd_node_list *list, int from, int to, int store,
-                            bool writing)
+static bool written_between(const struct hd_node_list *list, int from, int to,
+                            const struct hd_store *store)
 {
     for (int i = from + 1; i < to; i++)
-        if (touches(list->nodes[i], store, writing))
+        if (hd_node_writes(list->nodes[i], store))
             return true;
     return false;
 }
 
 /* In any program, or from outside. */
 static bool used_beside(const struct hd_emit *e, const struct hd_node *a, const struct hd_node *b,
-                        int store)
+                        const struct hd_store *store)
 {
-    if (e->stores[store].kind != HD_STORE_TEMPORARY)
+    if (store->kind != HD_STORE_TEMPORARY)
         return true;
     for (int c = 0; c < HD_CALL_COUNT; c++)
         for (int i = 0; i < e->lists[c].count; i++)
             if (e->lists[c].nodes[i] != a && e->lists[c].nodes[i] != b &&
-                touches(e->lists[c].nodes[i], store, false))
+                hd_node_touches(e->lists[c].nodes[i], store))
                 return true;
     return false;
 }
@@ -127,15 +158,16 @@ static int find_product(const struct hd_node_list *list, int at, struct hd_opera
 {
     int i = at - 1;
 
-    while (i >= 0 && !touches(list->nodes[i], inp.store, true))
+    while (i >= 0 && !hd_node_writes(list->nodes[i], inp.store))
         i--;
-    if (i < 0 || !is_kernel(list->nodes[i], HD_K_gemm) || !same(*operand(list->nodes[i], "c"), inp))
+    if (i < 0 || !is_kernel(list->nodes[i], HD_K_gemm) ||
+        !same(hd_gemm_operands_of(list->nodes[i])->c, inp))
         return -1;
     return i;
 }
 
 /* Whether the device takes GELU over all N elements of the product's result behind it. */
-static bool takes_gelu(const struct hd_emit *e, struct hd_node *product,
+static bool takes_gelu(const struct hd_emit *e, const struct hd_node *product,
                        enum hd_gemm_epilogue epilogue, int64_t N, enum hd_dtype dtype)
 {
     struct hd_gemm_args args = *(const struct hd_gemm_args *)product->args;
@@ -143,7 +175,7 @@ static bool takes_gelu(const struct hd_emit *e, struct hd_node *product,
     if (args.accumulate || args.epilogue || args.ldc != args.N || args.M * args.N != N ||
         args.c_dtype != dtype)
         return false;
-    args.bias = operand(product, "bias")->store >= 0 ? product->args : NULL; /* given or not */
+    args.bias = hd_gemm_operands_of(product)->bias.store ? product->args : NULL; /* given or not */
     args.epilogue = epilogue;
     return hd_gemm_takes_epilogue(&args, &e->options->traits);
 }
@@ -153,49 +185,47 @@ static void set_epilogue(struct hd_node *product, enum hd_gemm_epilogue epilogue
     ((struct hd_gemm_args *)product->args)->epilogue = epilogue;
 }
 
-/* What GELU reads is written only where somebody else reads it too: its backward. */
+/* What GELU reads is written only where another node reads it too: its backward. */
 static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
-    struct hd_node *gelu = list->nodes[at], *product;
-    const struct hd_operand inp = *operand(gelu, "inp"), out = *operand(gelu, "out");
+    const struct hd_node *gelu = list->nodes[at];
+    const struct hd_gelu_forward_operands *o = hd_gelu_forward_operands_of(gelu);
     const struct hd_gelu_forward_args *args = gelu->args;
-    const int i = find_product(list, at, inp);
+    const int i = find_product(list, at, o->inp);
+    struct hd_gemm_operands *product;
 
-    if (i < 0 || operand(gelu, "counts")->store >= 0 || inp.store == out.store)
+    if (i < 0 || o->counts.store || o->inp.store == o->out.store ||
+        !takes_gelu(e, list->nodes[i], HD_EPILOGUE_GELU, args->N, args->dtype) ||
+        touched_between(list, i, at, o->out.store))
         return false;
-    product = list->nodes[i];
-    if (!takes_gelu(e, product, HD_EPILOGUE_GELU, args->N, args->dtype) ||
-        touched_between(list, i, at, out.store, false))
-        return false;
-    if (used_beside(e, product, gelu, inp.store))
-        *operand(product, "pre") = inp;
-    *operand(product, "c") = out;
-    set_epilogue(product, HD_EPILOGUE_GELU);
+    product = hd_gemm_operands_of(list->nodes[i]);
+    if (used_beside(e, list->nodes[i], gelu, o->inp.store))
+        product->pre = o->inp;
+    product->c = o->out;
+    set_epilogue(list->nodes[i], HD_EPILOGUE_GELU);
     return true;
 }
 
-/* The gradient in front of GELU's is made no more: nobody else may want it. */
+/* The gradient in front of GELU's is no longer written: no other node may read it. */
 static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
-    struct hd_node *gelu = list->nodes[at], *product;
-    const struct hd_operand dout = *operand(gelu, "dout"), dinp = *operand(gelu, "dinp");
-    const struct hd_operand inp = *operand(gelu, "inp");
+    const struct hd_node *gelu = list->nodes[at];
+    const struct hd_gelu_backward_operands *o = hd_gelu_backward_operands_of(gelu);
     const struct hd_gelu_backward_args *args = gelu->args;
-    const int i = find_product(list, at, dout);
+    const int i = find_product(list, at, o->dout);
+    struct hd_gemm_operands *product;
 
-    if (i < 0 || operand(gelu, "counts")->store >= 0 || dinp.store == dout.store ||
-        dinp.store == inp.store)
+    if (i < 0 || o->counts.store || o->dinp.store == o->dout.store || o->dinp.store == o->inp.store)
         return false;
-    product = list->nodes[i];
-    if (operand(product, "bias")->store >= 0 ||
-        !takes_gelu(e, product, HD_EPILOGUE_GELU_BACKWARD, args->N, args->dtype) ||
-        used_beside(e, product, gelu, dout.store) ||
-        touched_between(list, i, at, dinp.store, false) ||
-        touched_between(list, i, at, inp.store, true))
+    product = hd_gemm_operands_of(list->nodes[i]);
+    if (product->bias.store ||
+        !takes_gelu(e, list->nodes[i], HD_EPILOGUE_GELU_BACKWARD, args->N, args->dtype) ||
+        used_beside(e, list->nodes[i], gelu, o->dout.store) ||
+        touched_between(list, i, at, o->dinp.store) || written_between(list, i, at, o->inp.store))
         return false;
-    *operand(product, "c") = dinp;
-    *operand(product, "gelu_inp") = inp;
-    set_epilogue(product, HD_EPILOGUE_GELU_BACKWARD);
+    product->c = o->dinp;
+    product->gelu_inp = o->inp;
+    set_epilogue(list->nodes[i], HD_EPILOGUE_GELU_BACKWARD);
     return true;
 }
 
@@ -208,7 +238,7 @@ static bool fuse_bias(const struct hd_emit *e, struct hd_node *product, struct h
 
     if (!is_kernel(product, HD_K_gemm) || !is_kernel(bias, HD_K_bias_backward) ||
         !product->contribution || product->first_contribution != bias->first_contribution ||
-        !same(*operand(product, "a"), *operand(bias, "dout")))
+        !same(hd_gemm_operands_of(product)->a, hd_bias_backward_operands_of(bias)->dout))
         return false;
     args = *(const struct hd_gemm_args *)product->args;
     if (!args.trans_a || args.M != b->N || args.K != b->R || args.lda != b->ldd ||
@@ -217,7 +247,7 @@ static bool fuse_bias(const struct hd_emit *e, struct hd_node *product, struct h
     args.dbias = bias->args; /* given: all that counts */
     if (!hd_gemm_takes_epilogue(&args, &e->options->traits))
         return false;
-    *operand(product, "dbias") = *operand(bias, "dbias");
+    hd_gemm_operands_of(product)->dbias = hd_bias_backward_operands_of(bias)->dbias;
     return true;
 }
 

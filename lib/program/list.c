@@ -15,7 +15,7 @@
 static void add_name(const struct hd_chunk *chunk, struct hd_text *text, struct hd_operand o,
                      bool shape)
 {
-    const struct hd_store *s = &chunk->stores[o.store];
+    const struct hd_store *s = o.store;
 
     if (s->kind == HD_STORE_PART) {
         hd_text_add(text, "%s:%s", s->name,
@@ -50,22 +50,22 @@ static void list_operands(const struct hd_chunk *chunk, struct hd_text *text,
     const char *between = "";
 
     for (int k = 0; k < hd_node_operand_count(node); k++) {
-        if (node->operand[k].store < 0 || is_output(node, k) != outputs)
+        if (!node->operands[k].store || is_output(node, k) != outputs)
             continue;
         hd_text_add(text, "%s", between);
-        add_name(chunk, text, node->operand[k], outputs);
+        add_name(chunk, text, node->operands[k], outputs);
         between = ", ";
     }
 }
 
-/* The first output that is there; every node has one. */
+/* The first output that is not absent; every node has one. */
 static struct hd_operand first_output(const struct hd_node *node)
 {
     int k = 0;
 
-    while (node->operand[k].store < 0 || !is_output(node, k))
+    while (!node->operands[k].store || !is_output(node, k))
         k++;
-    return node->operand[k];
+    return node->operands[k];
 }
 
 /* A product by what is done beside it. */
@@ -82,7 +82,7 @@ static const char *product_name(const struct hd_node *node)
 const char *hd_node_name(const struct hd_node *node)
 {
     if (node->is_comm)
-        return node->comm == HD_COMM_SEND ? "shift" : hd_comm_kind_name(node->comm);
+        return hd_comm_kind_name(node->comm);
     return node->kernel == HD_K_gemm ? product_name(node) : hd_kernel_info(node->kernel)->name;
 }
 
@@ -91,7 +91,7 @@ static void list_node(const struct hd_chunk *chunk, struct hd_text *text,
 {
     const size_t start = text->len_bytes;
     const struct hd_operand output = first_output(node);
-    const struct hd_store *out = &chunk->stores[output.store];
+    const struct hd_store *out = output.store;
 
     hd_text_add(text, "%4d %s%s", number, hd_node_name(node),
                 node->contribution ? (node->first_contribution ? " =+" : " +") : "");

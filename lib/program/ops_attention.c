@@ -16,9 +16,9 @@ static void emit_rope(struct hd_emit *e, const struct hd_op *op, struct hd_opera
                                       .inverse = inverse,
                                       .dtype = op->in[0]->dtype};
 
-    (void)hd_emit_kernel(e, HD_K_rope, &args,
-                         (struct hd_operand[]){x, hd_emit_value(e, op->in[1]),
-                                               hd_emit_angles(e, P, D, &op->set.rope)});
+    (void)hd_emit_rope(e, &args,
+                       HD_OPERANDS(rope, .x = x, .position = hd_emit_value(e, op->in[1]),
+                                   .table = hd_emit_angles(e, P, D, &op->set.rope)));
 }
 
 static void rope_forward(struct hd_emit *e, const struct hd_op *op)
@@ -46,12 +46,6 @@ const struct hd_op_row hd_op_row_rope = {.forward = rope_forward,
 
 /* ---- attention ---- */
 
-static struct hd_operand column(struct hd_operand o, int64_t first, enum hd_dtype dtype)
-{
-    o.offset_bytes += first * (int64_t)hd_dtype_size(dtype);
-    return o;
-}
-
 struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
@@ -66,11 +60,8 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
                                   .op = op,
                                   .q = hd_emit_value(e, x),
                                   .index = hd_emit_value(e, op->in[1]),
-                                  .bounds = hd_emit_none(),
                                   .slopes = op->set.alibi ? hd_emit_slopes(e, op->set.heads)
-                                                          : hd_emit_none(),
-                                  .samples = hd_emit_none(),
-                                  .block = hd_emit_none()};
+                                                          : hd_emit_none()};
 
     if (op->set.dropout.p > 0) {
         a.samples = hd_emit_value(e, op->in[op->in_count - 1]);
@@ -85,78 +76,49 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
 
 struct hd_emit_keys hd_emit_keys_beside(const struct hd_emit_attention *a, struct hd_operand qkv)
 {
-    return (struct hd_emit_keys){.k = column(qkv, a->H * a->D, a->dtype),
-                                 .v = column(qkv, (a->H + a->G) * a->D, a->dtype),
+    return (struct hd_emit_keys){.k = hd_emit_at(qkv, a->H * a->D, a->dtype),
+                                 .v = hd_emit_at(qkv, (a->H + a->G) * a->D, a->dtype),
                                  .index = a->index,
-                                 .filled = hd_emit_none(),
                                  .rows = a->S,
                                  .ld = a->ld};
 }
 
-void hd_emit_attention_forward(struct hd_emit *e, const struct hd_emit_attention *a,
-                               const struct hd_emit_keys *keys, struct hd_operand out,
-                               struct hd_operand lse)
+void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
+                    const struct hd_emit_keys *keys, struct hd_operand out, struct hd_operand lse)
 {
-    (void)hd_emit_kernel(e, HD_K_attention_forward,
-                         &(struct hd_attention_forward_args){.B = a->B,
-                                                             .q_len = a->S,
-                                                             .kv_len = keys->rows,
-                                                             .kv_stride = keys->rows,
-                                                             .H = a->H,
-                                                             .G = a->G,
-                                                             .D = a->D,
-                                                             .ldq = a->ld,
-                                                             .ldk = keys->ld,
-                                                             .ldv = keys->ld,
-                                                             .ldo = a->H * a->D,
-                                                             .dropout_key = a->dropout_key,
-                                                             .first_head = a->first_head,
-                                                             .window = a->op->set.window,
-                                                             .pairs = keys->pairs,
-                                                             .scale = 1 / sqrtf((float)a->D),
-                                                             .dropout = (float)a->op->set.dropout.p,
-                                                             .causal = a->op->set.causal,
-                                                             .dtype = a->dtype},
-                         (struct hd_operand[]){out, lse, a->q, keys->k, keys->v, a->index,
-                                               keys->index, a->bounds, a->slopes, keys->filled,
-                                               a->samples, a->block});
+    (void)hd_emit_attention_forward(
+        e,
+        HD_ARGS(attention_forward, .B = a->B, .q_len = a->S, .kv_len = keys->rows,
+                .kv_stride = keys->rows, .H = a->H, .G = a->G, .D = a->D, .ldq = a->ld,
+                .ldk = keys->ld, .ldv = keys->ld, .ldo = a->H * a->D, .dropout_key = a->dropout_key,
+                .first_head = a->first_head, .window = a->op->set.window, .pairs = keys->pairs,
+                .scale = 1 / sqrtf((float)a->D), .dropout = (float)a->op->set.dropout.p,
+                .causal = a->op->set.causal, .dtype = a->dtype),
+        HD_OPERANDS(attention_forward, .out = out, .lse = lse, .q = a->q, .k = keys->k,
+                    .v = keys->v, .q_index = a->index, .kv_index = keys->index,
+                    .q_bound = a->bounds, .slopes = a->slopes, .kv_filled = keys->filled,
+                    .sample = a->samples, .block = a->block));
 }
 
-void hd_emit_attention_backward(struct hd_emit *e, const struct hd_emit_attention *a,
-                                const struct hd_emit_keys *keys,
-                                const struct hd_emit_attention_grads *g)
+void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *a,
+                             const struct hd_emit_keys *keys,
+                             const struct hd_emit_attention_grads *g)
 {
-    (void)hd_emit_kernel(
-        e, HD_K_attention_backward,
-        &(struct hd_attention_backward_args){.B = a->B,
-                                             .q_len = a->S,
-                                             .kv_len = keys->rows,
-                                             .kv_stride = keys->rows,
-                                             .H = a->H,
-                                             .G = a->G,
-                                             .D = a->D,
-                                             .ldq = a->ld,
-                                             .ldk = keys->ld,
-                                             .ldv = keys->ld,
-                                             .ldo = a->H * a->D,
-                                             .lddq = g->ldq,
-                                             .lddk = g->ldk,
-                                             .lddv = g->ldk,
-                                             .lddo = a->H * a->D,
-                                             .dropout_key = a->dropout_key,
-                                             .first_head = a->first_head,
-                                             .window = a->op->set.window,
-                                             .pairs = keys->pairs,
-                                             .scale = 1 / sqrtf((float)a->D),
-                                             .dropout = (float)a->op->set.dropout.p,
-                                             .causal = a->op->set.causal,
-                                             .accumulate = g->accumulate,
-                                             .dtype = a->dtype,
-                                             .grad_dtype = g->dtype},
-        (struct hd_operand[]){g->dq, g->dk, g->dv, hd_emit_grad(e, a->op->out), a->q, keys->k,
-                              keys->v, hd_emit_value(e, a->op->out),
-                              hd_emit_at(e->kept_store[e->op_index], 0), a->index, keys->index,
-                              a->bounds, a->slopes, a->samples, a->block});
+    (void)hd_emit_attention_backward(
+        e,
+        HD_ARGS(attention_backward, .B = a->B, .q_len = a->S, .kv_len = keys->rows,
+                .kv_stride = keys->rows, .H = a->H, .G = a->G, .D = a->D, .ldq = a->ld,
+                .ldk = keys->ld, .ldv = keys->ld, .ldo = a->H * a->D, .lddq = g->ldq,
+                .lddk = g->ldk, .lddv = g->ldk, .lddo = a->H * a->D, .dropout_key = a->dropout_key,
+                .first_head = a->first_head, .window = a->op->set.window, .pairs = keys->pairs,
+                .scale = 1 / sqrtf((float)a->D), .dropout = (float)a->op->set.dropout.p,
+                .causal = a->op->set.causal, .accumulate = g->accumulate, .dtype = a->dtype,
+                .grad_dtype = g->dtype),
+        HD_OPERANDS(attention_backward, .dq = g->dq, .dk = g->dk, .dv = g->dv,
+                    .dout = hd_emit_grad(e, a->op->out), .q = a->q, .k = keys->k, .v = keys->v,
+                    .out = hd_emit_value(e, a->op->out), .lse = e->kept[e->op_index].lse,
+                    .q_index = a->index, .kv_index = keys->index, .q_bound = a->bounds,
+                    .slopes = a->slopes, .sample = a->samples, .block = a->block));
 }
 
 /* Appends the new rows of k or v to this unit's cache and returns the cache. */
@@ -168,16 +130,11 @@ static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit
     struct hd_operand overflow = hd_emit_global(e, HD_GLOBAL_BLOCK);
 
     overflow.offset_bytes = offsetof(struct hd_step_block, overflow);
-    (void)hd_emit_kernel(
-        e, HD_K_cache_append,
-        &(struct hd_cache_append_args){.B = a->B,
-                                       .rows = context,
-                                       .new_rows = a->S,
-                                       .N = N,
-                                       .ldi = a->ld,
-                                       .ldc = N,
-                                       .dtype = a->dtype},
-        (struct hd_operand[]){cache, overflow, rows, hd_emit_value(e, a->op->in[2])});
+    (void)hd_emit_cache_append(e,
+                               HD_ARGS(cache_append, .B = a->B, .rows = context, .new_rows = a->S,
+                                       .N = N, .ldi = a->ld, .ldc = N, .dtype = a->dtype),
+                               HD_OPERANDS(cache_append, .cache = cache, .overflow = overflow,
+                                           .inp = rows, .filled = hd_emit_value(e, a->op->in[2])));
     return cache;
 }
 
@@ -203,14 +160,14 @@ static void attention_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_operand lse = hd_emit_temp(e, "lse", HD_F32, a.H, a.R);
     struct hd_emit_keys keys;
 
-    e->kept_store[e->op_index] = lse.store;
+    e->kept[e->op_index].lse = lse;
     if (e->rec->shape.mode != HD_RECORD_DECODE && e->registry->mesh.sizes.cp > 1) {
         hd_emit_context_forward(e, &a, lse);
         return;
     }
     keys =
         e->rec->shape.mode == HD_RECORD_DECODE ? cached_keys(e, &a) : hd_emit_keys_beside(&a, a.q);
-    hd_emit_attention_forward(e, &a, &keys, hd_emit_value(e, op->out), lse);
+    hd_emit_attend(e, &a, &keys, hd_emit_value(e, op->out), lse);
 }
 
 static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -228,13 +185,13 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (e->registry->mesh.sizes.cp > 1)
         hd_emit_context_backward(e, &a, grad);
     else
-        hd_emit_attention_backward(e, &a, &keys,
-                                   &(struct hd_emit_attention_grads){.dq = grad,
-                                                                     .dk = grads.k,
-                                                                     .dv = grads.v,
-                                                                     .ldq = a.ld,
-                                                                     .ldk = a.ld,
-                                                                     .dtype = a.dtype});
+        hd_emit_attend_backward(e, &a, &keys,
+                                &(struct hd_emit_attention_grads){.dq = grad,
+                                                                  .dk = grads.k,
+                                                                  .dv = grads.v,
+                                                                  .ldq = a.ld,
+                                                                  .ldk = a.ld,
+                                                                  .dtype = a.dtype});
     hd_emit_add_grad(e, x, grad, true);
 }
 

@@ -34,12 +34,6 @@ static int64_t block_elements(const struct ring *r)
     return r->a->R * r->width;
 }
 
-static struct hd_operand at_element(struct hd_operand o, int64_t element, enum hd_dtype dtype)
-{
-    o.offset_bytes += element * (int64_t)hd_dtype_size(dtype);
-    return o;
-}
-
 static struct hd_operand new_block(struct ring *r, const char *name, enum hd_dtype dtype,
                                    int64_t blocks)
 {
@@ -52,7 +46,10 @@ static struct hd_operand shift(struct ring *r, const char *name, struct hd_opera
 {
     struct hd_operand received = new_block(r, name, dtype, 1);
 
-    (void)hd_emit_comm(r->e, HD_COMM_SEND, HD_GROUP_CP, received, sent, block_elements(r), dtype);
+    (void)hd_emit_comm(r->e,
+                       HD_ARGS(comm, .kind = HD_COMM_SHIFT, .group = HD_GROUP_CP,
+                               .count = block_elements(r), .dtype = dtype),
+                       HD_OPERANDS(comm, .received = received, .sent = sent));
     return received;
 }
 
@@ -60,14 +57,10 @@ static void copy_columns(struct ring *r, struct hd_operand out, int64_t ldo,
                          enum hd_dtype out_dtype, struct hd_operand inp, int64_t ldi,
                          enum hd_dtype inp_dtype, int64_t N)
 {
-    (void)hd_emit_kernel(r->e, HD_K_copy_columns,
-                         &(struct hd_copy_columns_args){.R = r->a->R,
-                                                        .N = N,
-                                                        .ldo = ldo,
-                                                        .ldi = ldi,
-                                                        .out_dtype = out_dtype,
-                                                        .inp_dtype = inp_dtype},
-                         (struct hd_operand[]){out, inp});
+    (void)hd_emit_copy_columns(r->e,
+                               HD_ARGS(copy_columns, .R = r->a->R, .N = N, .ldo = ldo, .ldi = ldi,
+                                       .out_dtype = out_dtype, .inp_dtype = inp_dtype),
+                               HD_OPERANDS(copy_columns, .out = out, .inp = inp));
 }
 
 /* Lays the own block together and, where that is the way, gathers all. */
@@ -85,8 +78,10 @@ static struct ring begin(struct hd_emit *e, const struct hd_emit_attention *a)
     r.next = r.own;
     if (e->rec->shape.gather_keys) {
         r.all = new_block(&r, "blocks", a->dtype, r.P);
-        (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_CP, r.all, r.own, block_elements(&r),
-                           a->dtype);
+        (void)hd_emit_comm(e,
+                           HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_CP,
+                                   .count = block_elements(&r), .dtype = a->dtype),
+                           HD_OPERANDS(comm, .received = r.all, .sent = r.own));
     }
     return r;
 }
@@ -105,14 +100,13 @@ static struct hd_emit_keys take_block(struct ring *r, int32_t step)
     struct hd_operand block = r->next;
 
     if (r->e->rec->shape.gather_keys && step > 0)
-        block = at_element(r->all, theirs.rank * block_elements(r), a->dtype);
+        block = hd_emit_at(r->all, theirs.rank * block_elements(r), a->dtype);
     else if (!r->e->rec->shape.gather_keys && step + 1 < r->P)
         r->next = shift(r, "block", block, a->dtype);
     return (struct hd_emit_keys){
         .k = block,
-        .v = at_element(block, a->G * a->D, a->dtype),
+        .v = hd_emit_at(block, a->G * a->D, a->dtype),
         .index = hd_emit_positions(r->e, a->B, &theirs),
-        .filled = hd_emit_none(),
         .rows = a->S,
         .ld = r->width,
         .pairs = hd_zigzag_pairs(&mine, &theirs, a->op->set.causal, a->op->set.window)};
@@ -151,13 +145,14 @@ void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *
             continue;
         out = hd_emit_temp(e, "attended", a->dtype, a->R, columns);
         out_lse = hd_emit_temp(e, "lse", HD_F32, a->H, a->R);
-        hd_emit_attention_forward(e, a, &keys, out, out_lse);
-        (void)hd_emit_kernel(
-            e, HD_K_attention_merge,
-            &(struct hd_attention_merge_args){
-                .R = a->R, .H = a->H, .D = a->D, .first = step == 0, .dtype = a->dtype},
-            (struct hd_operand[]){step == last ? hd_emit_value(e, a->op->out) : hd_emit_none(), sum,
-                                  lse, out, out_lse});
+        hd_emit_attend(e, a, &keys, out, out_lse);
+        (void)hd_emit_attention_merge(
+            e,
+            HD_ARGS(attention_merge, .R = a->R, .H = a->H, .D = a->D, .first = step == 0,
+                    .dtype = a->dtype),
+            HD_OPERANDS(attention_merge,
+                        .out = step == last ? hd_emit_value(e, a->op->out) : hd_emit_none(),
+                        .acc = sum, .lse = lse, .block_out = out, .block_lse = out_lse));
     }
 }
 
@@ -165,9 +160,9 @@ void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *
 
 static void zero(struct ring *r, struct hd_operand out)
 {
-    (void)hd_emit_kernel(
-        r->e, HD_K_zero,
-        &(struct hd_zero_args){.size_bytes = block_elements(r) * (int64_t)sizeof(float)}, &out);
+    (void)hd_emit_zero(r->e,
+                       HD_ARGS(zero, .size_bytes = block_elements(r) * (int64_t)sizeof(float)),
+                       HD_OPERANDS(zero, .out = out));
 }
 
 /* Adds to dq and stores dk and dv of a block in `dkv`, [R, width] fp32. The kernel adds to all
@@ -180,11 +175,11 @@ static void differentiate(struct ring *r, const struct hd_emit_keys *keys, struc
     if (!first)
         zero(r, dkv);
     if (keys->pairs)
-        hd_emit_attention_backward(
+        hd_emit_attend_backward(
             r->e, r->a, keys,
             &(struct hd_emit_attention_grads){.dq = dq,
                                               .dk = dkv,
-                                              .dv = at_element(dkv, columns, HD_F32),
+                                              .dv = hd_emit_at(dkv, columns, HD_F32),
                                               .ldq = r->a->H * r->a->D,
                                               .ldk = r->width,
                                               .dtype = HD_F32,
@@ -194,9 +189,8 @@ static void differentiate(struct ring *r, const struct hd_emit_keys *keys, struc
 /* The sum that arrived for a block and this rank's term. */
 static void add(struct ring *r, struct hd_operand sum, struct hd_operand arrived)
 {
-    (void)hd_emit_kernel(r->e, HD_K_add,
-                         &(struct hd_add_args){.N = block_elements(r), .dtype = HD_F32},
-                         (struct hd_operand[]){sum, sum, arrived});
+    (void)hd_emit_add(r->e, HD_ARGS(add, .N = block_elements(r), .dtype = HD_F32),
+                      HD_OPERANDS(add, .out = sum, .a = sum, .b = arrived));
 }
 
 /* Returns the gradient of the own block. */
@@ -227,11 +221,13 @@ static struct hd_operand gathered_backward(struct ring *r, struct hd_operand dq)
     for (int32_t step = 0; step < r->P; step++) {
         const struct hd_emit_keys keys = take_block(r, step);
 
-        differentiate(r, &keys, dq, at_element(all, source_of(r, step) * block_elements(r), HD_F32),
+        differentiate(r, &keys, dq, hd_emit_at(all, source_of(r, step) * block_elements(r), HD_F32),
                       step == 0);
     }
-    (void)hd_emit_comm(r->e, HD_COMM_REDUCE_SCATTER, HD_GROUP_CP, own, all, block_elements(r),
-                       HD_F32);
+    (void)hd_emit_comm(r->e,
+                       HD_ARGS(comm, .kind = HD_COMM_REDUCE_SCATTER, .group = HD_GROUP_CP,
+                               .count = block_elements(r), .dtype = HD_F32),
+                       HD_OPERANDS(comm, .received = own, .sent = all));
     return own;
 }
 
@@ -245,6 +241,6 @@ void hd_emit_context_backward(struct hd_emit *e, const struct hd_emit_attention 
         e->rec->shape.gather_keys ? gathered_backward(&r, dq) : ring_backward(&r, dq);
 
     copy_columns(&r, grad, a->ld, a->dtype, dq, columns, HD_F32, columns);
-    copy_columns(&r, at_element(grad, columns, a->dtype), a->ld, a->dtype, dkv, r.width, HD_F32,
+    copy_columns(&r, hd_emit_at(grad, columns, a->dtype), a->ld, a->dtype, dkv, r.width, HD_F32,
                  r.width);
 }

@@ -5,11 +5,11 @@
 
 static void swiglu_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    (void)hd_emit_kernel(e, HD_K_swiglu_forward,
-                         &(struct hd_swiglu_forward_args){
-                             .R = op->out->dim[0], .F = op->out->dim[1], .dtype = op->out->dtype},
-                         (struct hd_operand[]){hd_emit_value(e, op->out),
-                                               hd_emit_value(e, op->in[0]), hd_emit_none()});
+    (void)hd_emit_swiglu_forward(e,
+                                 HD_ARGS(swiglu_forward, .R = op->out->dim[0], .F = op->out->dim[1],
+                                         .dtype = op->out->dtype),
+                                 HD_OPERANDS(swiglu_forward, .out = hd_emit_value(e, op->out),
+                                             .inp = hd_emit_value(e, op->in[0])));
 }
 
 static void swiglu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -20,11 +20,10 @@ static void swiglu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    (void)hd_emit_kernel(
-        e, HD_K_swiglu_backward,
-        &(struct hd_swiglu_backward_args){
-            .R = op->out->dim[0], .F = op->out->dim[1], .dtype = x->dtype},
-        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x), hd_emit_none()});
+    (void)hd_emit_swiglu_backward(
+        e, HD_ARGS(swiglu_backward, .R = op->out->dim[0], .F = op->out->dim[1], .dtype = x->dtype),
+        HD_OPERANDS(swiglu_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
+                    .inp = hd_emit_value(e, x)));
     hd_emit_add_grad(e, x, dx, true);
 }
 
@@ -35,11 +34,10 @@ const struct hd_op_row hd_op_row_swiglu = {.forward = swiglu_forward,
 
 static void gelu_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    (void)hd_emit_kernel(e, HD_K_gelu_forward,
-                         &(struct hd_gelu_forward_args){.N = op->out->dim[0] * op->out->dim[1],
-                                                        .dtype = op->out->dtype},
-                         (struct hd_operand[]){hd_emit_value(e, op->out),
-                                               hd_emit_value(e, op->in[0]), hd_emit_none()});
+    (void)hd_emit_gelu_forward(
+        e, HD_ARGS(gelu_forward, .N = op->out->dim[0] * op->out->dim[1], .dtype = op->out->dtype),
+        HD_OPERANDS(gelu_forward, .out = hd_emit_value(e, op->out),
+                    .inp = hd_emit_value(e, op->in[0])));
 }
 
 static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -50,10 +48,10 @@ static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    (void)hd_emit_kernel(
-        e, HD_K_gelu_backward,
-        &(struct hd_gelu_backward_args){.N = x->dim[0] * x->dim[1], .dtype = x->dtype},
-        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x), hd_emit_none()});
+    (void)hd_emit_gelu_backward(
+        e, HD_ARGS(gelu_backward, .N = x->dim[0] * x->dim[1], .dtype = x->dtype),
+        HD_OPERANDS(gelu_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
+                    .inp = hd_emit_value(e, x)));
     hd_emit_add_grad(e, x, dx, true);
 }
 
@@ -64,11 +62,10 @@ const struct hd_op_row hd_op_row_gelu = {.forward = gelu_forward,
 
 static void add_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    (void)hd_emit_kernel(
-        e, HD_K_add,
-        &(struct hd_add_args){.N = op->out->dim[0] * op->out->dim[1], .dtype = op->out->dtype},
-        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_value(e, op->in[0]),
-                              hd_emit_value(e, op->in[1])});
+    (void)hd_emit_add(
+        e, HD_ARGS(add, .N = op->out->dim[0] * op->out->dim[1], .dtype = op->out->dtype),
+        HD_OPERANDS(add, .out = hd_emit_value(e, op->out), .a = hd_emit_value(e, op->in[0]),
+                    .b = hd_emit_value(e, op->in[1])));
 }
 
 static void add_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -90,15 +87,13 @@ uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout)
 static void emit_dropout(struct hd_emit *e, const struct hd_op *op, struct hd_operand out,
                          struct hd_operand inp)
 {
-    (void)hd_emit_kernel(e, HD_K_dropout,
-                         &(struct hd_dropout_args){.key = hd_emit_dropout_key(&op->set.dropout),
-                                                   .R = op->out->dim[0],
-                                                   .C = op->out->dim[1],
-                                                   .p = (float)op->set.dropout.p,
-                                                   .dtype = op->out->dtype},
-                         (struct hd_operand[]){out, inp, hd_emit_value(e, op->in[1]),
-                                               hd_emit_value(e, op->in[2]),
-                                               hd_emit_global(e, HD_GLOBAL_BLOCK)});
+    (void)hd_emit_dropout(
+        e,
+        HD_ARGS(dropout, .key = hd_emit_dropout_key(&op->set.dropout), .R = op->out->dim[0],
+                .C = op->out->dim[1], .p = (float)op->set.dropout.p, .dtype = op->out->dtype),
+        HD_OPERANDS(dropout, .out = out, .inp = inp, .sample = hd_emit_value(e, op->in[1]),
+                    .index = hd_emit_value(e, op->in[2]),
+                    .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
 }
 
 static void dropout_forward(struct hd_emit *e, const struct hd_op *op)
@@ -126,10 +121,8 @@ const struct hd_op_row hd_op_row_dropout = {.forward = dropout_forward,
 static void emit_cast(struct hd_emit *e, struct hd_operand out, enum hd_dtype out_dtype,
                       struct hd_operand inp, enum hd_dtype inp_dtype, int64_t N)
 {
-    (void)hd_emit_kernel(
-        e, HD_K_cast,
-        &(struct hd_cast_args){.N = N, .out_dtype = out_dtype, .inp_dtype = inp_dtype},
-        (struct hd_operand[]){out, inp});
+    (void)hd_emit_cast(e, HD_ARGS(cast, .N = N, .out_dtype = out_dtype, .inp_dtype = inp_dtype),
+                       HD_OPERANDS(cast, .out = out, .inp = inp));
 }
 
 static void cast_forward(struct hd_emit *e, const struct hd_op *op)
@@ -161,11 +154,10 @@ static void bias_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
 
-    (void)hd_emit_kernel(
-        e, HD_K_bias_forward,
-        &(struct hd_bias_forward_args){.R = x->dim[0], .N = x->dim[1], .dtype = x->dtype},
-        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_value(e, x),
-                              hd_emit_weight(e, op->param[0], x->dtype)});
+    (void)hd_emit_bias_forward(
+        e, HD_ARGS(bias_forward, .R = x->dim[0], .N = x->dim[1], .dtype = x->dtype),
+        HD_OPERANDS(bias_forward, .out = hd_emit_value(e, op->out), .inp = hd_emit_value(e, x),
+                    .bias = hd_emit_weight(e, op->param[0], x->dtype)));
 }
 
 static void bias_backward_inputs(struct hd_emit *e, const struct hd_op *op)

@@ -134,20 +134,17 @@ static struct hd_operand rows(struct experts *x, const char *name, int64_t count
     return hd_emit_temp(x->e, name, x->dtype, count, width);
 }
 
-/* A kernel over the rows of this rank's experts, of which there are as many as routers send: at
- * even loads as many as this rank sends to all. */
-static struct hd_node *emit_rows(struct experts *x, enum hd_kernel kernel, const void *args,
-                                 const struct hd_operand *operands)
+/* Marks a kernel over the rows of this rank's experts, of which there are as many as routers send:
+ * at even loads as many as this rank sends to all. */
+static struct hd_node *dealt(const struct experts *x, struct hd_node *node)
 {
-    struct hd_node *node = hd_emit_kernel(x->e, kernel, args, operands);
-
     node->rows.even = x->T_sent;
     return node;
 }
 
 /* ---- route ---- */
 
-/* x in fp32; made again where it is needed, it is not kept. */
+/* x in fp32; recomputed for backward, it is not kept. */
 static struct hd_operand in_fp32(struct experts *x)
 {
     const struct hd_operand value = hd_emit_value(x->e, x->op->in[0]);
@@ -156,10 +153,9 @@ static struct hd_operand in_fp32(struct experts *x)
     if (x->dtype == HD_F32)
         return value;
     wide = numbers(x, "widened", HD_F32, x->R, x->C);
-    (void)hd_emit_kernel(
-        x->e, HD_K_cast,
-        &(struct hd_cast_args){.N = x->R * x->C, .out_dtype = HD_F32, .inp_dtype = x->dtype},
-        (struct hd_operand[]){wide, value});
+    (void)hd_emit_cast(x->e,
+                       HD_ARGS(cast, .N = x->R * x->C, .out_dtype = HD_F32, .inp_dtype = x->dtype),
+                       HD_OPERANDS(cast, .out = wide, .inp = value));
     return wide;
 }
 
@@ -170,16 +166,9 @@ static struct hd_operand router_product(struct experts *x, const char *name, str
 
     (void)hd_emit_gemm(
         x->e,
-        &(struct hd_gemm_args){.M = x->R,
-                               .N = x->E,
-                               .K = x->C,
-                               .lda = x->C,
-                               .ldb = x->C,
-                               .ldc = x->E,
-                               .trans_b = true,
-                               .ab_dtype = HD_F32,
-                               .c_dtype = HD_F32},
-        (struct hd_operand[]){out, in, hd_emit_weight(x->e, param, HD_F32), hd_emit_none()});
+        HD_ARGS(gemm, .M = x->R, .N = x->E, .K = x->C, .lda = x->C, .ldb = x->C, .ldc = x->E,
+                .trans_b = true, .ab_dtype = HD_F32, .c_dtype = HD_F32),
+        HD_OPERANDS(gemm, .c = out, .a = in, .b = hd_emit_weight(x->e, param, HD_F32)));
     return out;
 }
 
@@ -187,20 +176,18 @@ static void add_noise(struct experts *x, struct hd_operand in)
 {
     const struct hd_op *op = x->op;
 
-    x->noise_logits = x->noise = hd_emit_none();
     if (op->in_count < 3)
         return;
     x->noise_logits = router_product(x, "noise_logits", in, op->param[1]);
     x->noise = numbers(x, "noise", HD_F32, x->R, x->E);
-    (void)hd_emit_kernel(
-        x->e, HD_K_route_noise,
-        &(struct hd_route_noise_args){
-            .key = hd_dropout_key(x->router->seed, x->router->number, HD_SITE_ROUTER),
-            .R = x->R,
-            .E = x->E},
-        (struct hd_operand[]){x->noise, hd_emit_value(x->e, op->in[1]),
-                              hd_emit_value(x->e, op->in[2]),
-                              hd_emit_global(x->e, HD_GLOBAL_BLOCK)});
+    (void)hd_emit_route_noise(
+        x->e,
+        HD_ARGS(route_noise,
+                .key = hd_dropout_key(x->router->seed, x->router->number, HD_SITE_ROUTER),
+                .R = x->R, .E = x->E),
+        HD_OPERANDS(route_noise, .noise = x->noise, .sample = hd_emit_value(x->e, op->in[1]),
+                    .index = hd_emit_value(x->e, op->in[2]),
+                    .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK)));
 }
 
 /* Gathers [Q, E] numbers of every context-parallel rank. */
@@ -210,7 +197,10 @@ static struct hd_operand gather_sums(struct experts *x, const char *name, struct
     const int64_t cp = x->e->registry->mesh.sizes.cp;
     const struct hd_operand all = numbers(x, name, dtype, cp * x->Q, x->E);
 
-    (void)hd_emit_comm(x->e, HD_COMM_ALL_GATHER, HD_GROUP_CP, all, mine, x->Q * x->E, dtype);
+    (void)hd_emit_comm(x->e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_CP,
+                               .count = x->Q * x->E, .dtype = dtype),
+                       HD_OPERANDS(comm, .received = all, .sent = mine));
     return all;
 }
 
@@ -225,32 +215,32 @@ static void choose(struct experts *x)
     x->lse = numbers(x, "lse", HD_F32, x->R, 0);
     x->chosen = numbers(x, "chosen", HD_I32, x->R, x->K);
     x->gate = numbers(x, "gate", HD_F32, x->R, x->K);
-    (void)hd_emit_kernel(
-        x->e, HD_K_route_forward,
-        &(struct hd_route_forward_args){
-            .R = x->R, .E = x->E, .K = x->K, .renormalize = x->router->renormalize},
-        (struct hd_operand[]){x->probs, x->lse, x->chosen, x->gate, logits, x->noise_logits,
-                              x->noise});
+    (void)hd_emit_route_forward(x->e,
+                                HD_ARGS(route_forward, .R = x->R, .E = x->E, .K = x->K,
+                                        .renormalize = x->router->renormalize),
+                                HD_OPERANDS(route_forward, .probs = x->probs, .lse = x->lse,
+                                            .chosen = x->chosen, .gate = x->gate, .logits = logits,
+                                            .noise_logits = x->noise_logits, .noise = x->noise));
 }
 
 /* What the losses and the capacity need to know of whole sequences. */
-struct sums {
+struct sequence_sums {
     struct hd_operand run_counts; /* [Q, E] of this rank's runs */
     struct hd_operand prob_sums;  /* [B, E] of whole sequences */
     struct hd_operand taken;      /* [Q, E] before each run; absent without context parallelism */
 };
 
-static struct sums sum_up(struct experts *x)
+static struct sequence_sums sum_up(struct experts *x)
 {
     const int64_t cp = x->e->registry->mesh.sizes.cp;
-    struct sums s = {.run_counts = numbers(x, "run_counts", HD_I32, x->Q, x->E),
-                     .prob_sums = numbers(x, "prob_sums", HD_F32, x->Q, x->E),
-                     .taken = hd_emit_none()};
+    struct sequence_sums s = {.run_counts = numbers(x, "run_counts", HD_I32, x->Q, x->E),
+                              .prob_sums = numbers(x, "prob_sums", HD_F32, x->Q, x->E)};
     struct hd_operand all_counts, all_sums;
 
-    (void)hd_emit_kernel(x->e, HD_K_route_sums,
-                         &(struct hd_route_sums_args){.R = x->R, .E = x->E, .K = x->K, .Q = x->Q},
-                         (struct hd_operand[]){s.run_counts, s.prob_sums, x->chosen, x->probs});
+    (void)hd_emit_route_sums(x->e, HD_ARGS(route_sums, .R = x->R, .E = x->E, .K = x->K, .Q = x->Q),
+                             HD_OPERANDS(route_sums, .counts = s.run_counts,
+                                         .prob_sums = s.prob_sums, .chosen = x->chosen,
+                                         .probs = x->probs));
     x->counts = s.run_counts;
     if (cp == 1)
         return s;
@@ -259,35 +249,32 @@ static struct sums sum_up(struct experts *x)
     x->counts = numbers(x, "counts", HD_I32, x->B, x->E);
     s.prob_sums = numbers(x, "prob_sums", HD_F32, x->B, x->E);
     s.taken = numbers(x, "taken", HD_I32, x->Q, x->E);
-    (void)hd_emit_kernel(
-        x->e, HD_K_route_totals,
-        &(struct hd_route_totals_args){
-            .E = x->E, .Q = x->Q, .runs = x->runs, .P = cp, .rank = x->e->registry->coord.cp},
-        (struct hd_operand[]){x->counts, s.prob_sums, s.taken, all_counts, all_sums});
+    (void)hd_emit_route_totals(x->e,
+                               HD_ARGS(route_totals, .E = x->E, .Q = x->Q, .runs = x->runs, .P = cp,
+                                       .rank = x->e->registry->coord.cp),
+                               HD_OPERANDS(route_totals, .counts = x->counts,
+                                           .prob_sums = s.prob_sums, .taken = s.taken,
+                                           .all_counts = all_counts, .all_prob_sums = all_sums));
     return s;
 }
 
 /* For the step's report, and for nobody else. */
-static void tell(struct experts *x, const struct sums *s)
+static void tell(struct experts *x, const struct sequence_sums *s)
 {
     struct hd_operand record = hd_emit_global(x->e, HD_GLOBAL_ROUTES);
 
     record.offset_bytes = x->router->number * (HD_ROUTE_WORDS + x->E) * (int64_t)sizeof(double);
-    (void)hd_emit_kernel(
-        x->e, HD_K_route_record,
-        &(struct hd_route_record_args){.R = x->R,
-                                       .E = x->E,
-                                       .K = x->K,
-                                       .Q = x->Q,
-                                       .runs = x->runs,
-                                       .S = x->S,
-                                       .capacity = x->capacity},
-        (struct hd_operand[]){record, x->counts, s->prob_sums, s->run_counts, s->taken, x->lse});
+    (void)hd_emit_route_record(x->e,
+                               HD_ARGS(route_record, .R = x->R, .E = x->E, .K = x->K, .Q = x->Q,
+                                       .runs = x->runs, .S = x->S, .capacity = x->capacity),
+                               HD_OPERANDS(route_record, .record = record, .counts = x->counts,
+                                           .prob_sums = s->prob_sums, .run_counts = s->run_counts,
+                                           .taken = s->taken, .lse = x->lse));
 }
 
 static void route(struct experts *x)
 {
-    struct sums s;
+    struct sequence_sums s;
 
     choose(x);
     s = sum_up(x);
@@ -296,17 +283,13 @@ static void route(struct experts *x)
     x->slot = numbers(x, "slot", HD_I32, x->R, x->K);
     x->expert_counts = numbers(x, "expert_counts", HD_I32, x->E, 0);
     x->sent = numbers(x, "sent_counts", HD_I32, x->P, 0);
-    (void)hd_emit_kernel(x->e, HD_K_assign,
-                         &(struct hd_assign_args){.R = x->R,
-                                                  .E = x->E,
-                                                  .K = x->K,
-                                                  .Q = x->Q,
-                                                  .T = x->T_sent,
-                                                  .P = x->P,
-                                                  .capacity = x->capacity},
-                         (struct hd_operand[]){x->slot, x->expert_counts, x->sent,
-                                               hd_emit_global(x->e, HD_GLOBAL_BLOCK), x->chosen,
-                                               s.run_counts, s.taken});
+    (void)hd_emit_assign(
+        x->e,
+        HD_ARGS(assign, .R = x->R, .E = x->E, .K = x->K, .Q = x->Q, .T = x->T_sent, .P = x->P,
+                .capacity = x->capacity),
+        HD_OPERANDS(assign, .slot = x->slot, .counts = x->expert_counts, .sent = x->sent,
+                    .block = hd_emit_global(x->e, HD_GLOBAL_BLOCK), .chosen = x->chosen,
+                    .run_counts = s.run_counts, .taken = s.taken));
 }
 
 /* ---- dispatch ---- */
@@ -321,38 +304,41 @@ static void exchange_counts(struct experts *x)
     x->all_counts = numbers(x, "all_counts", HD_I32, x->P, x->El);
     x->received = numbers(x, "received_counts", HD_I32, x->P, 0);
     x->expert_counts = numbers(x, "expert_counts", HD_I32, x->El, 0);
-    (void)hd_emit_comm(x->e, HD_COMM_ALL_TO_ALL, HD_GROUP_EP, x->all_counts, mine, x->El, HD_I32);
+    (void)hd_emit_comm(x->e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_TO_ALL, .group = HD_GROUP_EP,
+                               .count = x->El, .dtype = HD_I32),
+                       HD_OPERANDS(comm, .received = x->all_counts, .sent = mine));
 }
 
 static void regroup(struct experts *x, struct hd_operand out, struct hd_operand in, bool inverse,
                     bool first)
 {
-    const struct hd_operand none = hd_emit_none();
-
-    (void)emit_rows(x, HD_K_regroup,
-                    &(struct hd_regroup_args){.P = x->P,
-                                              .E = x->El,
-                                              .T = x->T_received,
-                                              .C = x->C,
-                                              .inverse = inverse,
-                                              .dtype = x->dtype},
-                    (struct hd_operand[]){out, first ? x->expert_counts : none,
-                                          first ? hd_emit_global(x->e, HD_GLOBAL_BLOCK) : none, in,
-                                          x->all_counts});
+    (void)dealt(
+        x, hd_emit_regroup(
+               x->e,
+               HD_ARGS(regroup, .P = x->P, .E = x->El, .T = x->T_received, .C = x->C,
+                       .inverse = inverse, .dtype = x->dtype),
+               HD_OPERANDS(regroup, .out = out, .counts = first ? x->expert_counts : hd_emit_none(),
+                           .block = first ? hd_emit_global(x->e, HD_GLOBAL_BLOCK) : hd_emit_none(),
+                           .inp = in, .all_counts = x->all_counts)));
 }
 
 static void send_rows(struct experts *x, struct hd_operand received, struct hd_operand sent,
                       bool back, bool first)
 {
-    const struct hd_node_rows bounds = {.sent_max = back ? x->T_received : x->T_sent,
-                                        .received_max = back ? x->T_sent : x->T_received,
-                                        .elements = x->C,
-                                        .even = x->T_sent};
-    const struct hd_operand operands[] = {
-        received, sent, back ? x->received : x->sent, first ? x->received : hd_emit_none(),
-        block_field(x->e, offsetof(struct hd_step_block, too_many_rows))};
+    const struct hd_node_rows rows = {.sent_max = back ? x->T_received : x->T_sent,
+                                      .received_max = back ? x->T_sent : x->T_received,
+                                      .elements = x->C,
+                                      .even = x->T_sent};
 
-    hd_emit_rows(x->e, HD_GROUP_EP, operands, &bounds, x->dtype);
+    (void)hd_emit_comm(
+        x->e,
+        HD_ARGS(comm, .kind = HD_COMM_ALL_TO_ALL_V, .group = HD_GROUP_EP,
+                .count = rows.received_max, .dtype = x->dtype, .rows = rows),
+        HD_OPERANDS(comm, .received = received, .sent = sent,
+                    .sent_counts = back ? x->received : x->sent,
+                    .received_counts = first ? x->received : hd_emit_none(),
+                    .exceeded = block_field(x->e, offsetof(struct hd_step_block, too_many_rows))));
 }
 
 /* From rows in the order of slots to rows in the order of this rank's experts. `first`: the counts
@@ -394,27 +380,20 @@ static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct 
 {
     const int64_t stride = x->C * x->F;
 
-    (void)emit_rows(x, HD_K_grouped_gemm,
-                    &(struct hd_grouped_gemm_args){.E = x->El,
-                                                   .T = x->T_received,
-                                                   .N = N,
-                                                   .K = K,
-                                                   .lda = lda,
-                                                   .ldb = trans ? K : N,
-                                                   .ldc = ldc,
-                                                   .stride_b = stride,
-                                                   .trans_b = trans,
-                                                   .accumulate = accumulate,
-                                                   .ab_dtype = x->dtype,
-                                                   .c_dtype = x->dtype},
-                    (struct hd_operand[]){c, a, hd_emit_weight(x->e, x->op->param[param], x->dtype),
-                                          x->expert_counts});
+    (void)dealt(
+        x, hd_emit_grouped_gemm(
+               x->e,
+               HD_ARGS(grouped_gemm, .E = x->El, .T = x->T_received, .N = N, .K = K, .lda = lda,
+                       .ldb = trans ? K : N, .ldc = ldc, .stride_b = stride, .trans_b = trans,
+                       .accumulate = accumulate, .ab_dtype = x->dtype, .c_dtype = x->dtype),
+               HD_OPERANDS(grouped_gemm, .c = c, .a = a,
+                           .b = hd_emit_weight(x->e, x->op->param[param], x->dtype),
+                           .counts = x->expert_counts)));
 }
 
 static struct hd_operand second_half(const struct experts *x, struct hd_operand o)
 {
-    o.offset_bytes += x->F * (int64_t)hd_dtype_size(x->dtype);
-    return o;
+    return hd_emit_at(o, x->F, x->dtype);
 }
 
 static struct hd_operand compute(struct experts *x)
@@ -426,10 +405,12 @@ static struct hd_operand compute(struct experts *x)
     product(x, x->hidden, 2 * x->F, x->entered, x->C, PARAM_GATE, x->F, x->C, true, false);
     product(x, second_half(x, x->hidden), 2 * x->F, x->entered, x->C, PARAM_UP, x->F, x->C, true,
             false);
-    (void)emit_rows(x, HD_K_swiglu_forward,
-                    &(struct hd_swiglu_forward_args){
-                        .R = x->T_received, .F = x->F, .groups = x->El, .dtype = x->dtype},
-                    (struct hd_operand[]){x->activated, x->hidden, x->expert_counts});
+    (void)dealt(x,
+                hd_emit_swiglu_forward(x->e,
+                                       HD_ARGS(swiglu_forward, .R = x->T_received, .F = x->F,
+                                               .groups = x->El, .dtype = x->dtype),
+                                       HD_OPERANDS(swiglu_forward, .out = x->activated,
+                                                   .inp = x->hidden, .counts = x->expert_counts)));
     product(x, out, x->C, x->activated, x->F, PARAM_DOWN, x->C, x->F, true, false);
     return out;
 }
@@ -447,18 +428,20 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
     e->op_state[e->op_index] = x;
     route(x);
     permuted = rows(x, "permuted", x->T_sent, x->C);
-    (void)hd_emit_kernel(e, HD_K_permute_forward,
-                         &(struct hd_permute_forward_args){
-                             .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent, .dtype = x->dtype},
-                         (struct hd_operand[]){permuted, hd_emit_value(e, op->in[0]), x->slot});
+    (void)hd_emit_permute_forward(e,
+                                  HD_ARGS(permute_forward, .R = x->R, .K = x->K, .C = x->C,
+                                          .T = x->T_sent, .dtype = x->dtype),
+                                  HD_OPERANDS(permute_forward, .out = permuted,
+                                              .inp = hd_emit_value(e, op->in[0]), .slot = x->slot));
     exchange_counts(x);
     x->entered = dispatch(x, permuted, true);
     x->returned = give_back(x, compute(x));
-    (void)hd_emit_kernel(
-        e, HD_K_combine_forward,
-        &(struct hd_combine_forward_args){
-            .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent, .dtype = x->dtype},
-        (struct hd_operand[]){hd_emit_value(e, op->out), x->returned, x->gate, x->slot});
+    (void)hd_emit_combine_forward(e,
+                                  HD_ARGS(combine_forward, .R = x->R, .K = x->K, .C = x->C,
+                                          .T = x->T_sent, .dtype = x->dtype),
+                                  HD_OPERANDS(combine_forward, .out = hd_emit_value(e, op->out),
+                                              .inp = x->returned, .gate = x->gate,
+                                              .slot = x->slot));
 }
 
 /* ---- backward ---- */
@@ -466,24 +449,20 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
 static void route_backward(struct experts *x, struct hd_operand dgate)
 {
     struct hd_emit *e = x->e;
-    const bool noisy = x->noise.store >= 0;
+    const bool noisy = x->noise.store;
 
     x->dlogits = numbers(x, "dscores", HD_F32, x->R, x->E);
     x->dnoise_logits = noisy ? numbers(x, "dnoise_logits", HD_F32, x->R, x->E) : hd_emit_none();
-    (void)hd_emit_kernel(
-        e, HD_K_route_backward,
-        &(struct hd_route_backward_args){.R = x->R,
-                                         .E = x->E,
-                                         .K = x->K,
-                                         .B = x->B,
-                                         .S = x->S,
-                                         .balance = (float)x->router->balance,
-                                         .z = (float)x->router->z,
-                                         .share = 1.0f / (float)e->registry->mesh.sizes.tp,
-                                         .renormalize = x->router->renormalize},
-        (struct hd_operand[]){x->dlogits, x->dnoise_logits, dgate, x->probs, x->lse, x->chosen,
-                              x->gate, x->noise_logits, x->noise, x->counts,
-                              hd_emit_global(e, HD_GLOBAL_BLOCK)});
+    (void)hd_emit_route_backward(
+        e,
+        HD_ARGS(route_backward, .R = x->R, .E = x->E, .K = x->K, .B = x->B, .S = x->S,
+                .balance = (float)x->router->balance, .z = (float)x->router->z,
+                .share = 1.0f / (float)e->registry->mesh.sizes.tp,
+                .renormalize = x->router->renormalize),
+        HD_OPERANDS(route_backward, .dlogits = x->dlogits, .dnoise_logits = x->dnoise_logits,
+                    .dgate = dgate, .probs = x->probs, .lse = x->lse, .chosen = x->chosen,
+                    .gate = x->gate, .noise_logits = x->noise_logits, .noise = x->noise,
+                    .counts = x->counts, .block = hd_emit_global(e, HD_GLOBAL_BLOCK)));
 }
 
 /* dx (+)= dlogits W, fp32. */
@@ -492,16 +471,9 @@ static void router_gradient(struct experts *x, struct hd_operand dx, struct hd_o
 {
     (void)hd_emit_gemm(
         x->e,
-        &(struct hd_gemm_args){.M = x->R,
-                               .N = x->C,
-                               .K = x->E,
-                               .lda = x->E,
-                               .ldb = x->C,
-                               .ldc = x->C,
-                               .accumulate = accumulate,
-                               .ab_dtype = HD_F32,
-                               .c_dtype = HD_F32},
-        (struct hd_operand[]){dx, dlogits, hd_emit_weight(x->e, param, HD_F32), hd_emit_none()});
+        HD_ARGS(gemm, .M = x->R, .N = x->C, .K = x->E, .lda = x->E, .ldb = x->C, .ldc = x->C,
+                .accumulate = accumulate, .ab_dtype = HD_F32, .c_dtype = HD_F32),
+        HD_OPERANDS(gemm, .c = dx, .a = dlogits, .b = hd_emit_weight(x->e, param, HD_F32)));
 }
 
 /* The gradient that reaches x by way of the experts, then of the router. */
@@ -512,22 +484,22 @@ static void input_gradient(struct experts *x, struct hd_operand dentered)
     const struct hd_operand dx = rows(x, "grad", x->R, x->C);
     struct hd_operand wide, narrow;
 
-    (void)hd_emit_kernel(x->e, HD_K_permute_backward,
-                         &(struct hd_permute_backward_args){
-                             .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent, .dtype = x->dtype},
-                         (struct hd_operand[]){dx, back, x->slot});
+    (void)hd_emit_permute_backward(
+        x->e,
+        HD_ARGS(permute_backward, .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent,
+                .dtype = x->dtype),
+        HD_OPERANDS(permute_backward, .dinp = dx, .dout = back, .slot = x->slot));
     wide = x->dtype == HD_F32 ? dx : numbers(x, "grad", HD_F32, x->R, x->C);
     router_gradient(x, wide, x->dlogits, x->op->param[0], x->dtype == HD_F32);
-    if (x->noise.store >= 0)
+    if (x->noise.store)
         router_gradient(x, wide, x->dnoise_logits, x->op->param[1], true);
     hd_emit_add_grad(x->e, in, dx, true);
     if (x->dtype == HD_F32)
         return;
     narrow = rows(x, "grad", x->R, x->C);
-    (void)hd_emit_kernel(
-        x->e, HD_K_cast,
-        &(struct hd_cast_args){.N = x->R * x->C, .out_dtype = x->dtype, .inp_dtype = HD_F32},
-        (struct hd_operand[]){narrow, wide});
+    (void)hd_emit_cast(x->e,
+                       HD_ARGS(cast, .N = x->R * x->C, .out_dtype = x->dtype, .inp_dtype = HD_F32),
+                       HD_OPERANDS(cast, .out = narrow, .inp = wide));
     hd_emit_add_grad(x->e, in, narrow, true);
 }
 
@@ -540,19 +512,22 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         return; /* forward has failed */
     dreturned = rows(x, "dreturned", x->T_sent, x->C);
     dgate = numbers(x, "dgate", HD_F32, x->R, x->K);
-    (void)hd_emit_kernel(e, HD_K_combine_backward,
-                         &(struct hd_combine_backward_args){
-                             .R = x->R, .K = x->K, .C = x->C, .T = x->T_sent, .dtype = x->dtype},
-                         (struct hd_operand[]){dreturned, dgate, hd_emit_grad(e, op->out),
-                                               x->returned, x->gate, x->slot});
+    (void)hd_emit_combine_backward(e,
+                                   HD_ARGS(combine_backward, .R = x->R, .K = x->K, .C = x->C,
+                                           .T = x->T_sent, .dtype = x->dtype),
+                                   HD_OPERANDS(combine_backward, .dinp = dreturned, .dgate = dgate,
+                                               .dout = hd_emit_grad(e, op->out), .inp = x->returned,
+                                               .gate = x->gate, .slot = x->slot));
     x->dresult = dispatch(x, dreturned, false);
     dactivated = rows(x, "dactivated", x->T_received, x->F);
     product(x, dactivated, x->F, x->dresult, x->C, PARAM_DOWN, x->F, x->C, false, false);
     x->dhidden = rows(x, "dhidden", x->T_received, 2 * x->F);
-    (void)emit_rows(x, HD_K_swiglu_backward,
-                    &(struct hd_swiglu_backward_args){
-                        .R = x->T_received, .F = x->F, .groups = x->El, .dtype = x->dtype},
-                    (struct hd_operand[]){x->dhidden, dactivated, x->hidden, x->expert_counts});
+    (void)dealt(x, hd_emit_swiglu_backward(x->e,
+                                           HD_ARGS(swiglu_backward, .R = x->T_received, .F = x->F,
+                                                   .groups = x->El, .dtype = x->dtype),
+                                           HD_OPERANDS(swiglu_backward, .dinp = x->dhidden,
+                                                       .dout = dactivated, .inp = x->hidden,
+                                                       .counts = x->expert_counts)));
     route_backward(x, dgate);
     if (!op->in[0]->needs_grad)
         return;
@@ -573,17 +548,13 @@ static void expert_weight_gradient(struct experts *x, int param, struct hd_opera
     if (!hd_op_trains_param(x->e->registry, x->op, param))
         return;
     grad = hd_emit_param_grad(x->e, x->op->param[param], 1, &first);
-    hd_emit_contributes(emit_rows(x, HD_K_grouped_gemm_weight,
-                                  &(struct hd_grouped_gemm_weight_args){.E = x->El,
-                                                                        .T = x->T_received,
-                                                                        .M = M,
-                                                                        .N = N,
-                                                                        .lda = ldd,
-                                                                        .ldb = N,
-                                                                        .ldc = N,
-                                                                        .stride_c = M * N,
-                                                                        .ab_dtype = x->dtype},
-                                  (struct hd_operand[]){grad, dout, in, x->expert_counts}),
+    hd_emit_contributes(dealt(x, hd_emit_grouped_gemm_weight(
+                                     x->e,
+                                     HD_ARGS(grouped_gemm_weight, .E = x->El, .T = x->T_received,
+                                             .M = M, .N = N, .lda = ldd, .ldb = N, .ldc = N,
+                                             .stride_c = M * N, .ab_dtype = x->dtype),
+                                     HD_OPERANDS(grouped_gemm_weight, .c = grad, .a = dout, .b = in,
+                                                 .counts = x->expert_counts))),
                         first);
 }
 
@@ -593,21 +564,15 @@ static void router_weight_gradient(struct experts *x, int param, struct hd_opera
     struct hd_operand grad;
     bool first;
 
-    if (dlogits.store < 0 || !hd_op_trains_param(x->e->registry, x->op, param))
+    if (!dlogits.store || !hd_op_trains_param(x->e->registry, x->op, param))
         return;
     grad = hd_emit_param_grad(x->e, x->op->param[param], 1, &first);
-    hd_emit_contributes(hd_emit_gemm(x->e,
-                                     &(struct hd_gemm_args){.M = x->E,
-                                                            .N = x->C,
-                                                            .K = x->R,
-                                                            .lda = x->E,
-                                                            .ldb = x->C,
-                                                            .ldc = x->C,
-                                                            .trans_a = true,
-                                                            .ab_dtype = HD_F32,
-                                                            .c_dtype = HD_F32},
-                                     (struct hd_operand[]){grad, dlogits, in, hd_emit_none()}),
-                        first);
+    hd_emit_contributes(
+        hd_emit_gemm(x->e,
+                     HD_ARGS(gemm, .M = x->E, .N = x->C, .K = x->R, .lda = x->E, .ldb = x->C,
+                             .ldc = x->C, .trans_a = true, .ab_dtype = HD_F32, .c_dtype = HD_F32),
+                     HD_OPERANDS(gemm, .c = grad, .a = dlogits, .b = in)),
+        first);
 }
 
 static void experts_backward_weights(struct hd_emit *e, const struct hd_op *op)

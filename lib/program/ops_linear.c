@@ -20,13 +20,13 @@ static void embedding_forward(struct hd_emit *e, const struct hd_op *op)
         .dtype = out->dtype,
     };
 
-    (void)hd_emit_kernel(
-        e, HD_K_embedding_forward, &args,
-        (struct hd_operand[]){hd_emit_value(e, out), hd_emit_value(e, op->in[0]),
-                              hd_emit_weight(e, op->param[0], out->dtype),
-                              positions ? hd_emit_value(e, op->in[1]) : hd_emit_none(),
-                              positions ? hd_emit_weight(e, op->param[1], out->dtype)
-                                        : hd_emit_none()});
+    (void)hd_emit_embedding_forward(
+        e, &args,
+        HD_OPERANDS(
+            embedding_forward, .out = hd_emit_value(e, out), .index = hd_emit_value(e, op->in[0]),
+            .weight = hd_emit_weight(e, op->param[0], out->dtype),
+            .index2 = positions ? hd_emit_value(e, op->in[1]) : hd_emit_none(),
+            .weight2 = positions ? hd_emit_weight(e, op->param[1], out->dtype) : hd_emit_none()));
 }
 
 static void embedding_backward_weights(struct hd_emit *e, const struct hd_op *op)
@@ -38,16 +38,17 @@ static void embedding_backward_weights(struct hd_emit *e, const struct hd_op *op
         if (!hd_op_trains_param(e->registry, op, i))
             continue;
         grad = hd_emit_param_grad(e, op->param[i], 1, &first);
-        hd_emit_contributes(hd_emit_kernel(e, HD_K_embedding_backward,
-                                           &(struct hd_embedding_backward_args){
-                                               .R = op->out->dim[0],
+        hd_emit_contributes(
+            hd_emit_embedding_backward(e,
+                                       HD_ARGS(embedding_backward, .R = op->out->dim[0],
                                                .C = op->out->dim[1],
                                                .V = e->registry->params[op->param[i]].local[0],
                                                .first = e->registry->params[op->param[i]].start[0],
-                                               .dtype = op->out->dtype},
-                                           (struct hd_operand[]){grad, hd_emit_value(e, op->in[i]),
-                                                                 hd_emit_grad(e, op->out)}),
-                            first);
+                                               .dtype = op->out->dtype),
+                                       HD_OPERANDS(embedding_backward, .dweight = grad,
+                                                   .index = hd_emit_value(e, op->in[i]),
+                                                   .dout = hd_emit_grad(e, op->out))),
+            first);
     }
 }
 
@@ -63,20 +64,14 @@ static void linear_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *x = op->in[0], *y = op->out;
     const int64_t K = x->dim[1], N = y->dim[1];
 
-    (void)hd_emit_gemm(
-        e,
-        &(struct hd_gemm_args){.M = x->dim[0],
-                               .N = N,
-                               .K = K,
-                               .lda = K,
-                               .ldb = K,
-                               .ldc = N,
-                               .trans_b = true,
-                               .ab_dtype = x->dtype,
-                               .c_dtype = y->dtype},
-        (struct hd_operand[]){
-            hd_emit_value(e, y), hd_emit_value(e, x), hd_emit_weight(e, op->param[0], x->dtype),
-            op->param[1] >= 0 ? hd_emit_weight(e, op->param[1], x->dtype) : hd_emit_none()});
+    (void)hd_emit_gemm(e,
+                       HD_ARGS(gemm, .M = x->dim[0], .N = N, .K = K, .lda = K, .ldb = K, .ldc = N,
+                               .trans_b = true, .ab_dtype = x->dtype, .c_dtype = y->dtype),
+                       HD_OPERANDS(gemm, .c = hd_emit_value(e, y), .a = hd_emit_value(e, x),
+                                   .b = hd_emit_weight(e, op->param[0], x->dtype),
+                                   .bias = op->param[1] >= 0
+                                               ? hd_emit_weight(e, op->param[1], x->dtype)
+                                               : hd_emit_none()));
 }
 
 static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -89,21 +84,13 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     if (!e->options->split_backward && hd_op_trains_param(e->registry, op, 0))
-        (void)hd_emit_value(e, x); /* what is gathered again arrives while dx is computed */
+        (void)hd_emit_value(e, x); /* a recomputed gather arrives while dx is computed */
     dx = hd_emit_grad_sum(e, x, &accumulate);
     (void)hd_emit_gemm(e,
-                       &(struct hd_gemm_args){.M = x->dim[0],
-                                              .N = K,
-                                              .K = N,
-                                              .lda = N,
-                                              .ldb = K,
-                                              .ldc = K,
-                                              .accumulate = accumulate,
-                                              .ab_dtype = y->dtype,
-                                              .c_dtype = x->dtype},
-                       (struct hd_operand[]){dx, hd_emit_grad(e, y),
-                                             hd_emit_weight(e, op->param[0], x->dtype),
-                                             hd_emit_none()});
+                       HD_ARGS(gemm, .M = x->dim[0], .N = K, .K = N, .lda = N, .ldb = K, .ldc = K,
+                               .accumulate = accumulate, .ab_dtype = y->dtype, .c_dtype = x->dtype),
+                       HD_OPERANDS(gemm, .c = dx, .a = hd_emit_grad(e, y),
+                                   .b = hd_emit_weight(e, op->param[0], x->dtype)));
     if (!accumulate)
         hd_emit_add_grad(e, x, dx, true);
 }
@@ -117,12 +104,12 @@ void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct h
     if (!hd_op_trains_param(e->registry, &op, 0))
         return;
     grad = hd_emit_param_grad(e, bias, span, &first);
-    hd_emit_contributes(
-        hd_emit_kernel(e, HD_K_bias_backward,
-                       &(struct hd_bias_backward_args){
-                           .R = y->dim[0], .N = y->dim[1], .ldd = y->dim[1], .dtype = y->dtype},
-                       (struct hd_operand[]){grad, hd_emit_grad(e, y)}),
-        first);
+    hd_emit_contributes(hd_emit_bias_backward(
+                            e,
+                            HD_ARGS(bias_backward, .R = y->dim[0], .N = y->dim[1], .ldd = y->dim[1],
+                                    .dtype = y->dtype),
+                            HD_OPERANDS(bias_backward, .dbias = grad, .dout = hd_emit_grad(e, y))),
+                        first);
 }
 
 static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
@@ -135,18 +122,11 @@ static void linear_backward_weights(struct hd_emit *e, const struct hd_op *op)
     if (hd_op_trains_param(e->registry, op, 0)) {
         grad = hd_emit_param_grad(e, op->param[0], op->span, &first);
         hd_emit_contributes(
-            hd_emit_gemm(e,
-                         &(struct hd_gemm_args){.M = N,
-                                                .N = K,
-                                                .K = x->dim[0],
-                                                .lda = N,
-                                                .ldb = K,
-                                                .ldc = K,
-                                                .trans_a = true,
-                                                .ab_dtype = x->dtype,
-                                                .c_dtype = HD_F32},
-                         (struct hd_operand[]){grad, hd_emit_grad(e, y), hd_emit_value(e, x),
-                                               hd_emit_none()}),
+            hd_emit_gemm(
+                e,
+                HD_ARGS(gemm, .M = N, .N = K, .K = x->dim[0], .lda = N, .ldb = K, .ldc = K,
+                        .trans_a = true, .ab_dtype = x->dtype, .c_dtype = HD_F32),
+                HD_OPERANDS(gemm, .c = grad, .a = hd_emit_grad(e, y), .b = hd_emit_value(e, x))),
             first);
     }
     hd_emit_bias_gradient(e, op->param[1], op->span, y);
@@ -187,12 +167,6 @@ struct head {
     bool train_x, train_w;
 };
 
-static struct hd_operand row_of_store(struct hd_operand o, const struct head *h, int64_t columns)
-{
-    o.offset_bytes += h->first_row * columns * (int64_t)hd_dtype_size(h->dtype);
-    return o;
-}
-
 /* Loss and dlogits in place, from logits whose vocabulary this rank has alone or shares. */
 static void head_loss(struct hd_emit *e, const struct head *h, struct hd_operand target)
 {
@@ -202,75 +176,61 @@ static void head_loss(struct hd_emit *e, const struct head *h, struct hd_operand
     struct hd_operand mine, all;
 
     if (h->tp == 1) {
-        (void)hd_emit_kernel(e, HD_K_cross_entropy,
-                             &(struct hd_cross_entropy_args){
-                                 .R = h->rows, .V = h->V, .Vp = h->Vp, .dtype = h->dtype},
-                             (struct hd_operand[]){dlogits, block, h->logits, target});
+        (void)hd_emit_cross_entropy(
+            e, HD_ARGS(cross_entropy, .R = h->rows, .V = h->V, .Vp = h->Vp, .dtype = h->dtype),
+            HD_OPERANDS(cross_entropy, .dlogits = dlogits, .block = block, .logits = h->logits,
+                        .target = target));
         return;
     }
     mine = hd_emit_temp(e, "stats", HD_F32, h->rows, HD_CROSS_ENTROPY_STATS);
     all = hd_emit_temp(e, "all_stats", HD_F32, h->tp * h->rows, HD_CROSS_ENTROPY_STATS);
-    (void)hd_emit_kernel(
-        e, HD_K_cross_entropy_stats,
-        &(struct hd_cross_entropy_stats_args){
-            .R = h->rows, .V = h->V, .Vp = h->Vp, .first = h->first, .dtype = h->dtype},
-        (struct hd_operand[]){mine, h->logits, target});
-    (void)hd_emit_comm(e, HD_COMM_ALL_GATHER, HD_GROUP_TP, all, mine, words, HD_F32);
-    (void)hd_emit_kernel(
-        e, HD_K_cross_entropy_shared,
-        &(struct hd_cross_entropy_shared_args){
-            .R = h->rows, .V = h->V, .Vp = h->Vp, .P = h->tp, .first = h->first, .dtype = h->dtype},
-        (struct hd_operand[]){dlogits, block, h->logits, all, target});
+    (void)hd_emit_cross_entropy_stats(
+        e,
+        HD_ARGS(cross_entropy_stats, .R = h->rows, .V = h->V, .Vp = h->Vp, .first = h->first,
+                .dtype = h->dtype),
+        HD_OPERANDS(cross_entropy_stats, .stats = mine, .logits = h->logits, .target = target));
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_TP,
+                               .count = words, .dtype = HD_F32),
+                       HD_OPERANDS(comm, .received = all, .sent = mine));
+    (void)hd_emit_cross_entropy_shared(
+        e,
+        HD_ARGS(cross_entropy_shared, .R = h->rows, .V = h->V, .Vp = h->Vp, .P = h->tp,
+                .first = h->first, .dtype = h->dtype),
+        HD_OPERANDS(cross_entropy_shared, .dlogits = dlogits, .block = block, .logits = h->logits,
+                    .stats = all, .target = target));
 }
 
 static void head_chunk(struct hd_emit *e, const struct head *h)
 {
     const struct hd_tensor *x = h->op->in[0];
-    struct hd_operand rows = row_of_store(hd_emit_value(e, x), h, h->C);
+    struct hd_operand rows = hd_emit_at(hd_emit_value(e, x), h->first_row * h->C, h->dtype);
     struct hd_operand weight = hd_emit_weight(e, h->op->param[0], h->dtype);
-    struct hd_operand target = hd_emit_value(e, h->op->in[1]);
+    struct hd_operand target = hd_emit_at(hd_emit_value(e, h->op->in[1]), h->first_row, HD_I32);
     bool first;
 
-    target.offset_bytes += h->first_row * (int64_t)sizeof(int32_t);
     (void)hd_emit_gemm(e,
-                       &(struct hd_gemm_args){.M = h->rows,
-                                              .N = h->V,
-                                              .K = h->C,
-                                              .lda = h->C,
-                                              .ldb = h->C,
-                                              .ldc = h->Vp,
-                                              .trans_b = true,
-                                              .ab_dtype = h->dtype,
-                                              .c_dtype = h->dtype},
-                       (struct hd_operand[]){h->logits, rows, weight, hd_emit_none()});
+                       HD_ARGS(gemm, .M = h->rows, .N = h->V, .K = h->C, .lda = h->C, .ldb = h->C,
+                               .ldc = h->Vp, .trans_b = true, .ab_dtype = h->dtype,
+                               .c_dtype = h->dtype),
+                       HD_OPERANDS(gemm, .c = h->logits, .a = rows, .b = weight));
     head_loss(e, h, target);
     if (h->train_x)
-        (void)hd_emit_gemm(
-            e,
-            &(struct hd_gemm_args){.M = h->rows,
-                                   .N = h->C,
-                                   .K = h->V,
-                                   .lda = h->Vp,
-                                   .ldb = h->C,
-                                   .ldc = h->C,
-                                   .ab_dtype = h->dtype,
-                                   .c_dtype = h->dtype},
-            (struct hd_operand[]){row_of_store(h->dx, h, h->C), h->logits, weight, hd_emit_none()});
+        (void)hd_emit_gemm(e,
+                           HD_ARGS(gemm, .M = h->rows, .N = h->C, .K = h->V, .lda = h->Vp,
+                                   .ldb = h->C, .ldc = h->C, .ab_dtype = h->dtype,
+                                   .c_dtype = h->dtype),
+                           HD_OPERANDS(gemm, .c = hd_emit_at(h->dx, h->first_row * h->C, h->dtype),
+                                       .a = h->logits, .b = weight));
     if (h->train_w) {
         struct hd_operand grad = hd_emit_param_grad(e, h->op->param[0], 1, &first);
 
         hd_emit_contributes(
             hd_emit_gemm(e,
-                         &(struct hd_gemm_args){.M = h->V,
-                                                .N = h->C,
-                                                .K = h->rows,
-                                                .lda = h->Vp,
-                                                .ldb = h->C,
-                                                .ldc = h->C,
-                                                .trans_a = true,
-                                                .ab_dtype = h->dtype,
-                                                .c_dtype = HD_F32},
-                         (struct hd_operand[]){grad, h->logits, rows, hd_emit_none()}),
+                         HD_ARGS(gemm, .M = h->V, .N = h->C, .K = h->rows, .lda = h->Vp,
+                                 .ldb = h->C, .ldc = h->C, .trans_a = true, .ab_dtype = h->dtype,
+                                 .c_dtype = HD_F32),
+                         HD_OPERANDS(gemm, .c = grad, .a = h->logits, .b = rows)),
             first);
     }
 }
@@ -313,25 +273,17 @@ static void logits_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
     const int64_t V = e->registry->params[op->param[0]].local[0], C = x->dim[1];
-    int out = hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_OUTPUT,
-                                                  .name = "logits",
-                                                  .dtype = HD_F32,
-                                                  .rows = x->dim[0],
-                                                  .columns = V});
+    struct hd_store *out = hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_OUTPUT,
+                                                               .name = "logits",
+                                                               .dtype = HD_F32,
+                                                               .rows = x->dim[0],
+                                                               .columns = V});
 
     (void)hd_emit_gemm(e,
-                       &(struct hd_gemm_args){.M = x->dim[0],
-                                              .N = V,
-                                              .K = C,
-                                              .lda = C,
-                                              .ldb = C,
-                                              .ldc = V,
-                                              .trans_b = true,
-                                              .ab_dtype = x->dtype,
-                                              .c_dtype = HD_F32},
-                       (struct hd_operand[]){hd_emit_at(out, 0), hd_emit_value(e, x),
-                                             hd_emit_weight(e, op->param[0], x->dtype),
-                                             hd_emit_none()});
+                       HD_ARGS(gemm, .M = x->dim[0], .N = V, .K = C, .lda = C, .ldb = C, .ldc = V,
+                               .trans_b = true, .ab_dtype = x->dtype, .c_dtype = HD_F32),
+                       HD_OPERANDS(gemm, .c = {out, 0}, .a = hd_emit_value(e, x),
+                                   .b = hd_emit_weight(e, op->param[0], x->dtype)));
 }
 
 const struct hd_op_row hd_op_row_logits = {.forward = logits_forward};

@@ -1,26 +1,20 @@
 /* RMSNorm and LayerNorm: forward keeps the statistics of each row, backward reads them. */
 #include "program/emit.h"
 
-static void keep_statistics(struct hd_emit *e, int *slot, const char *name, int64_t R)
-{
-    *slot = hd_emit_temp(e, name, HD_F32, R, 0).store;
-}
-
 /* ---- RMSNorm ---- */
 
 static void rmsnorm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    int *rstd = &e->kept_store[e->op_index];
+    struct hd_emit_kept *kept = &e->kept[e->op_index];
 
-    keep_statistics(e, rstd, "rstd", x->dim[0]);
-    (void)hd_emit_kernel(
-        e, HD_K_rmsnorm_forward,
-        &(struct hd_rmsnorm_forward_args){
-            .R = x->dim[0], .C = x->dim[1], .eps = (float)op->set.eps, .dtype = x->dtype},
-        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_none(), hd_emit_at(*rstd, 0),
-                              hd_emit_value(e, x), hd_emit_none(),
-                              hd_emit_weight(e, op->param[0], x->dtype)});
+    kept->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
+    (void)hd_emit_rmsnorm_forward(e,
+                                  HD_ARGS(rmsnorm_forward, .R = x->dim[0], .C = x->dim[1],
+                                          .eps = (float)op->set.eps, .dtype = x->dtype),
+                                  HD_OPERANDS(rmsnorm_forward, .out = hd_emit_value(e, op->out),
+                                              .rstd = kept->rstd, .inp = hd_emit_value(e, x),
+                                              .weight = hd_emit_weight(e, op->param[0], x->dtype)));
 }
 
 static void rmsnorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -31,12 +25,11 @@ static void rmsnorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    (void)hd_emit_kernel(
-        e, HD_K_rmsnorm_backward,
-        &(struct hd_rmsnorm_backward_args){.R = x->dim[0], .C = x->dim[1], .dtype = x->dtype},
-        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x),
-                              hd_emit_at(e->kept_store[e->op_index], 0),
-                              hd_emit_weight(e, op->param[0], x->dtype), hd_emit_none()});
+    (void)hd_emit_rmsnorm_backward(
+        e, HD_ARGS(rmsnorm_backward, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
+        HD_OPERANDS(rmsnorm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
+                    .inp = hd_emit_value(e, x), .rstd = e->kept[e->op_index].rstd,
+                    .weight = hd_emit_weight(e, op->param[0], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
 
@@ -50,11 +43,10 @@ static void rmsnorm_backward_weights(struct hd_emit *e, const struct hd_op *op)
         return;
     grad = hd_emit_param_grad(e, op->param[0], 1, &first);
     hd_emit_contributes(
-        hd_emit_kernel(e, HD_K_rmsnorm_backward_weight,
-                       &(struct hd_rmsnorm_backward_weight_args){
-                           .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype},
-                       (struct hd_operand[]){grad, hd_emit_grad(e, op->out), hd_emit_value(e, x),
-                                             hd_emit_at(e->kept_store[e->op_index], 0)}),
+        hd_emit_rmsnorm_backward_weight(
+            e, HD_ARGS(rmsnorm_backward_weight, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
+            HD_OPERANDS(rmsnorm_backward_weight, .dweight = grad, .dout = hd_emit_grad(e, op->out),
+                        .inp = hd_emit_value(e, x), .rstd = e->kept[e->op_index].rstd)),
         first);
 }
 
@@ -67,18 +59,18 @@ const struct hd_op_row hd_op_row_rmsnorm = {.forward = rmsnorm_forward,
 static void layernorm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    int *mean = &e->kept_store2[e->op_index], *rstd = &e->kept_store[e->op_index];
+    struct hd_emit_kept *kept = &e->kept[e->op_index];
 
-    keep_statistics(e, mean, "mean", x->dim[0]);
-    keep_statistics(e, rstd, "rstd", x->dim[0]);
-    (void)hd_emit_kernel(
-        e, HD_K_layernorm_forward,
-        &(struct hd_layernorm_forward_args){
-            .R = x->dim[0], .C = x->dim[1], .eps = (float)op->set.eps, .dtype = x->dtype},
-        (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_none(), hd_emit_at(*mean, 0),
-                              hd_emit_at(*rstd, 0), hd_emit_value(e, x), hd_emit_none(),
-                              hd_emit_weight(e, op->param[0], x->dtype),
-                              hd_emit_weight(e, op->param[1], x->dtype)});
+    kept->mean = hd_emit_temp(e, "mean", HD_F32, x->dim[0], 0);
+    kept->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], 0);
+    (void)hd_emit_layernorm_forward(e,
+                                    HD_ARGS(layernorm_forward, .R = x->dim[0], .C = x->dim[1],
+                                            .eps = (float)op->set.eps, .dtype = x->dtype),
+                                    HD_OPERANDS(layernorm_forward, .out = hd_emit_value(e, op->out),
+                                                .mean = kept->mean, .rstd = kept->rstd,
+                                                .inp = hd_emit_value(e, x),
+                                                .weight = hd_emit_weight(e, op->param[0], x->dtype),
+                                                .bias = hd_emit_weight(e, op->param[1], x->dtype)));
 }
 
 static void layernorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -89,13 +81,12 @@ static void layernorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    (void)hd_emit_kernel(
-        e, HD_K_layernorm_backward,
-        &(struct hd_layernorm_backward_args){.R = x->dim[0], .C = x->dim[1], .dtype = x->dtype},
-        (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x),
-                              hd_emit_at(e->kept_store2[e->op_index], 0),
-                              hd_emit_at(e->kept_store[e->op_index], 0),
-                              hd_emit_weight(e, op->param[0], x->dtype), hd_emit_none()});
+    (void)hd_emit_layernorm_backward(
+        e, HD_ARGS(layernorm_backward, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
+        HD_OPERANDS(layernorm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
+                    .inp = hd_emit_value(e, x), .mean = e->kept[e->op_index].mean,
+                    .rstd = e->kept[e->op_index].rstd,
+                    .weight = hd_emit_weight(e, op->param[0], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
 
@@ -112,13 +103,12 @@ static void layernorm_backward_weights(struct hd_emit *e, const struct hd_op *op
     if (first != first_bias)
         hd_emit_fail(e, hd_err(HD_INTERNAL, "layernorm: weight and bias shared apart"));
     hd_emit_contributes(
-        hd_emit_kernel(e, HD_K_layernorm_backward_weight,
-                       &(struct hd_layernorm_backward_weight_args){
-                           .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype},
-                       (struct hd_operand[]){dweight, dbias, hd_emit_grad(e, op->out),
-                                             hd_emit_value(e, x),
-                                             hd_emit_at(e->kept_store2[e->op_index], 0),
-                                             hd_emit_at(e->kept_store[e->op_index], 0)}),
+        hd_emit_layernorm_backward_weight(
+            e,
+            HD_ARGS(layernorm_backward_weight, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
+            HD_OPERANDS(layernorm_backward_weight, .dweight = dweight, .dbias = dbias,
+                        .dout = hd_emit_grad(e, op->out), .inp = hd_emit_value(e, x),
+                        .mean = e->kept[e->op_index].mean, .rstd = e->kept[e->op_index].rstd)),
         first);
 }
 
@@ -131,20 +121,17 @@ const struct hd_op_row hd_op_row_layernorm = {.forward = layernorm_forward,
 static void head_norm_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    int *rstd = &e->kept_store[e->op_index];
+    struct hd_emit_kept *kept = &e->kept[e->op_index];
 
-    *rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], op->set.heads + op->set.kv_heads).store;
-    (void)hd_emit_kernel(e, HD_K_head_norm_forward,
-                         &(struct hd_head_norm_forward_args){.R = x->dim[0],
-                                                             .H = op->set.heads,
-                                                             .G = op->set.kv_heads,
-                                                             .D = op->set.head_width,
-                                                             .eps = (float)op->set.eps,
-                                                             .dtype = x->dtype},
-                         (struct hd_operand[]){hd_emit_value(e, op->out), hd_emit_at(*rstd, 0),
-                                               hd_emit_value(e, x),
-                                               hd_emit_weight(e, op->param[0], x->dtype),
-                                               hd_emit_weight(e, op->param[1], x->dtype)});
+    kept->rstd = hd_emit_temp(e, "rstd", HD_F32, x->dim[0], op->set.heads + op->set.kv_heads);
+    (void)hd_emit_head_norm_forward(
+        e,
+        HD_ARGS(head_norm_forward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
+                .D = op->set.head_width, .eps = (float)op->set.eps, .dtype = x->dtype),
+        HD_OPERANDS(head_norm_forward, .out = hd_emit_value(e, op->out), .rstd = kept->rstd,
+                    .inp = hd_emit_value(e, x),
+                    .q_weight = hd_emit_weight(e, op->param[0], x->dtype),
+                    .k_weight = hd_emit_weight(e, op->param[1], x->dtype)));
 }
 
 static void head_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -155,16 +142,14 @@ static void head_norm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    (void)hd_emit_kernel(e, HD_K_head_norm_backward,
-                         &(struct hd_head_norm_backward_args){.R = x->dim[0],
-                                                              .H = op->set.heads,
-                                                              .G = op->set.kv_heads,
-                                                              .D = op->set.head_width,
-                                                              .dtype = x->dtype},
-                         (struct hd_operand[]){dx, hd_emit_grad(e, op->out), hd_emit_value(e, x),
-                                               hd_emit_at(e->kept_store[e->op_index], 0),
-                                               hd_emit_weight(e, op->param[0], x->dtype),
-                                               hd_emit_weight(e, op->param[1], x->dtype)});
+    (void)hd_emit_head_norm_backward(
+        e,
+        HD_ARGS(head_norm_backward, .R = x->dim[0], .H = op->set.heads, .G = op->set.kv_heads,
+                .D = op->set.head_width, .dtype = x->dtype),
+        HD_OPERANDS(head_norm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
+                    .inp = hd_emit_value(e, x), .rstd = e->kept[e->op_index].rstd,
+                    .q_weight = hd_emit_weight(e, op->param[0], x->dtype),
+                    .k_weight = hd_emit_weight(e, op->param[1], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
 
@@ -181,14 +166,13 @@ static void head_norm_backward_weights(struct hd_emit *e, const struct hd_op *op
     if (first != first_k)
         hd_emit_fail(e, hd_err(HD_INTERNAL, "head_norm: one of two weights is shared"));
     hd_emit_contributes(
-        hd_emit_kernel(e, HD_K_head_norm_backward_weight,
-                       &(struct hd_head_norm_backward_weight_args){.R = x->dim[0],
-                                                                   .H = op->set.heads,
-                                                                   .G = op->set.kv_heads,
-                                                                   .D = op->set.head_width,
-                                                                   .dtype = x->dtype},
-                       (struct hd_operand[]){dq, dk, hd_emit_grad(e, op->out), hd_emit_value(e, x),
-                                             hd_emit_at(e->kept_store[e->op_index], 0)}),
+        hd_emit_head_norm_backward_weight(
+            e,
+            HD_ARGS(head_norm_backward_weight, .R = x->dim[0], .H = op->set.heads,
+                    .G = op->set.kv_heads, .D = op->set.head_width, .dtype = x->dtype),
+            HD_OPERANDS(head_norm_backward_weight, .dq_weight = dq, .dk_weight = dk,
+                        .dout = hd_emit_grad(e, op->out), .inp = hd_emit_value(e, x),
+                        .rstd = e->kept[e->op_index].rstd)),
         first);
 }
 

@@ -10,7 +10,8 @@
  *
  * With sequence parallelism a rank has the rows [i R/tp, (i+1) R/tp) outside, so that norms,
  * residuals and what they keep shrink by tp; a gather and a scattered sum move together what one
- * sum moves. What enter gathered is not kept: backward gathers it again for the weight gradient.
+ * sum moves. What enter gathered is not kept: backward recomputes it, by a second gather, for the
+ * weight gradient.
  */
 #include "program/emit.h"
 
@@ -26,7 +27,9 @@ static struct hd_operand emit_over_tp(struct hd_emit *e, enum hd_comm_kind kind,
 {
     struct hd_operand out = hd_emit_temp(e, name, like->dtype, like->dim[0], like->dim[1]);
 
-    (void)hd_emit_comm(e, kind, HD_GROUP_TP, out, sent, count, like->dtype);
+    (void)hd_emit_comm(
+        e, HD_ARGS(comm, .kind = kind, .group = HD_GROUP_TP, .count = count, .dtype = like->dtype),
+        HD_OPERANDS(comm, .received = out, .sent = sent));
     return out;
 }
 
@@ -56,7 +59,7 @@ static void tp_enter_forward(struct hd_emit *e, const struct hd_op *op)
         e->registry->sequence ? emit_gather(e, "entered", op->out, op->in[0], x) : x;
 }
 
-static struct hd_operand tp_enter_again(struct hd_emit *e, const struct hd_op *op)
+static struct hd_operand tp_enter_recompute(struct hd_emit *e, const struct hd_op *op)
 {
     if (!e->registry->sequence)
         return hd_emit_none(); /* the result is the input, which is kept */
@@ -73,8 +76,8 @@ static void tp_enter_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 
 const struct hd_op_row hd_op_row_tp_enter = {.forward = tp_enter_forward,
                                              .backward_inputs = tp_enter_backward_inputs,
-                                             .again = tp_enter_again,
-                                             .early = true};
+                                             .recompute = tp_enter_recompute,
+                                             .follows_gradient = true};
 
 /* ---- leave ---- */
 
@@ -103,11 +106,8 @@ const struct hd_op_row hd_op_row_tp_leave = {.forward = tp_leave_forward,
 
 static void tp_rows_forward(struct hd_emit *e, const struct hd_op *op)
 {
-    struct hd_operand rows = hd_emit_value(e, op->in[0]);
-
-    rows.offset_bytes +=
-        e->registry->coord.tp * op->out->dim[0] * (int64_t)hd_dtype_size(op->out->dtype);
-    e->value[op->out->id] = rows;
+    e->value[op->out->id] = hd_emit_at(hd_emit_value(e, op->in[0]),
+                                       e->registry->coord.tp * op->out->dim[0], op->out->dtype);
 }
 
 const struct hd_op_row hd_op_row_tp_rows = {.forward = tp_rows_forward};

@@ -17,7 +17,7 @@
 
 /* Life of a store in one program, as node indices. */
 struct life {
-    int store, first, last;
+    int store, first, last; /* store: its id */
 };
 
 static int64_t round_up(int64_t bytes)
@@ -54,7 +54,7 @@ static int64_t scratch_bytes(struct hd_emit *e, const struct hd_node *node, int 
 
     *ret_operand = -1;
     for (int k = 0; k < info->operand_count; k++) {
-        void *stand_in = node->operand[k].store >= 0 ? (void *)HD_TENSOR_ALIGN : NULL;
+        void *stand_in = node->operands[k].store ? (void *)HD_TENSOR_ALIGN : NULL;
 
         memcpy((char *)node->args + info->operands[k].offset, &stand_in, sizeof stand_in);
         if (info->operands[k].access == HD_SCRATCH)
@@ -77,7 +77,7 @@ static void give_scratch(struct hd_emit *e)
                 continue;
             bytes = scratch_bytes(e, node, &k);
             if (bytes > 0)
-                node->operand[k] = hd_emit_temp(e, "scratch", HD_U8, bytes, 0);
+                node->operands[k] = hd_emit_temp(e, "scratch", HD_U8, bytes, 0);
         }
 }
 
@@ -108,19 +108,18 @@ static void find_lives(const struct hd_emit *e, enum hd_call call, struct life *
         const struct hd_node *node = list->nodes[i];
         int last = node->is_comm ? released_at(list, i) : i;
 
-        for (int k = 0; k < HD_KERNEL_OPERANDS_MAX; k++) {
-            int s = node->operand[k].store;
+        for (int k = 0; k < hd_node_operand_count(node); k++) {
+            struct life *life =
+                node->operands[k].store ? &lives[node->operands[k].store->id] : NULL;
 
-            if (s < 0)
-                continue;
-            if (lives[s].first < 0)
-                lives[s].first = i;
-            if (last > lives[s].last)
-                lives[s].last = last;
+            if (life && life->first < 0)
+                life->first = i;
+            if (life && last > life->last)
+                life->last = last;
         }
     }
     for (int s = 0; s < e->store_count; s++) {
-        enum hd_store_kind kind = e->stores[s].kind;
+        enum hd_store_kind kind = e->stores[s]->kind;
 
         if (lives[s].first >= 0 && (kind == HD_STORE_BATCH || kind == HD_STORE_INPUT))
             lives[s].first = 0; /* written before the call */
@@ -134,7 +133,7 @@ static enum hd_region region_of(const struct hd_emit *e, struct life *const live
 {
     bool f = lives[HD_CALL_F][s].first >= 0, b = lives[HD_CALL_B][s].first >= 0,
          w = lives[HD_CALL_W][s].first >= 0;
-    enum hd_store_kind kind = e->stores[s].kind;
+    enum hd_store_kind kind = e->stores[s]->kind;
 
     if (e->rec->shape.mode == HD_RECORD_TRAIN &&
         ((f && (b || w)) || kind == HD_STORE_BATCH || kind == HD_STORE_INPUT))
@@ -204,17 +203,17 @@ static void place_work(struct hd_emit *e, struct hd_chunk *chunk, const struct l
         return;
     }
     for (int s = 0; s < e->store_count; s++)
-        if (is_placed_by_programs(&e->stores[s]) && lives[s].first >= 0 &&
-            e->stores[s].region == HD_REGION_WORK)
-            items[count++] = (struct work_item){lives[s], round_up(e->stores[s].size_bytes), 0,
-                                                e->stores[s].visible};
+        if (is_placed_by_programs(e->stores[s]) && lives[s].first >= 0 &&
+            e->stores[s]->region == HD_REGION_WORK)
+            items[count++] = (struct work_item){lives[s], round_up(e->stores[s]->size_bytes), 0,
+                                                e->stores[s]->visible};
     qsort(items, (size_t)count, sizeof *items, larger_first);
     for (int i = 0; i < count; i++) {
         int64_t *end = half(&chunk->extent[HD_REGION_WORK], items[i].visible);
 
         items[i].offset = lowest_free(by_offset, i, &items[i]);
         insert_by_offset(by_offset, i, &items[i]);
-        e->stores[items[i].life.store].offset = items[i].offset;
+        e->stores[items[i].life.store]->offset = items[i].offset;
         if (items[i].offset + items[i].size_bytes > *end)
             *end = items[i].offset + items[i].size_bytes;
     }
@@ -249,7 +248,7 @@ void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
         find_lives(e, (enum hd_call)c, lives[c]);
     }
     for (int i = 0; i < e->store_count; i++) {
-        struct hd_store *s = &e->stores[i];
+        struct hd_store *s = e->stores[i];
 
         if (!is_placed_by_programs(s)) {
             place_state(e, chunk, s);

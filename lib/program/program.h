@@ -373,10 +373,17 @@ struct hd_store {
     int unit;                       /* HD_STORE_CACHE */
 };
 
+/* A place in a store. All zeros: absent, which a kernel sees as a null pointer. */
 struct hd_operand {
-    int store; /* -1: absent (NULL) */
+    struct hd_store *store; /* NULL: absent */
     int64_t offset_bytes;
 };
+
+/* What collectives work on: W written, R read, RW both. The last three are of all_to_all_v alone:
+ * the counts of rows sent to each member, of those received (or absent), and the number that
+ * becomes 1 when a bound was exceeded. */
+#define HD_COMM_OPERAND_LIST(R, W, RW) \
+    W(received) R(sent) R(sent_counts) W(received_counts) RW(exceeded)
 
 enum { HD_NODE_WAITS_MAX = 8 };
 
@@ -384,15 +391,14 @@ struct hd_node {
     bool is_comm;
     int unit;
     enum hd_stream_name stream;
-    struct hd_operand operand[HD_KERNEL_OPERANDS_MAX]; /* comm: [0] received, [1] sent */
+    struct hd_operand *operands; /* [hd_node_operand_count]; by name: operands.h */
 
     /* a kernel; the pointers in args are filled in when it is bound */
     enum hd_kernel kernel;
     void *args;
 
     /* a collective */
-    enum hd_comm_kind comm; /* SEND: a shift, sent to the next member and received from the one
-                               before in one launch, round the ring */
+    enum hd_comm_kind comm;
     enum hd_group_name group;
     int64_t count; /* elements, as in the args of comm.h; all_to_all_v: rows there is room for */
     enum hd_dtype dtype;
@@ -400,9 +406,7 @@ struct hd_node {
         int64_t sent_max, received_max; /* bounds of this rank */
         int64_t elements;               /* of a row */
         int64_t even;                   /* for costs: rows in use when routers deal evenly */
-    } rows; /* of all_to_all_v: its operands are received, sent, the counts of rows sent to each
-               member, of those received (or absent), and where it says that a bound was exceeded.
-               Of a kernel `even` alone; 0: its arguments say how many */
+    } rows; /* of all_to_all_v; of a kernel `even` alone, 0: its arguments say how many */
 
     /* variants of the program */
     bool contribution;       /* goes to a parameter's gradient */
@@ -414,9 +418,12 @@ struct hd_node {
     int wait_count;
 };
 
-/* Operands of a node, and how it uses operand k. */
+/* For passes that treat all nodes alike: how many operands a node has, present or absent, and how
+ * it uses operand k. */
 int hd_node_operand_count(const struct hd_node *node);
 enum hd_access hd_node_access(const struct hd_node *node, int k);
+bool hd_node_touches(const struct hd_node *node, const struct hd_store *store);
+bool hd_node_writes(const struct hd_node *node, const struct hd_store *store);
 
 struct hd_program {
     enum hd_call call;
@@ -434,7 +441,7 @@ struct hd_chunk {
     struct hd_rec_shape shape;
     int group_size[HD_GROUP_COUNT]; /* that the collectives of this chunk were compiled for */
     struct hd_traits traits;
-    struct hd_store *stores;
+    struct hd_store **stores; /* by id */
     int store_count;
     struct hd_program program[HD_CALL_COUNT]; /* empty where the chunk has none */
     struct hd_extent extent[HD_REGION_COUNT]; /* STATE: the chunk's own constants and caches only */
@@ -462,12 +469,13 @@ enum hd_status hd_compile(struct hd_rec *rec, const struct hd_compile_options *o
  * group. */
 void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text);
 
-/* The store of a batch field, of the (only) input, or of the output; -1 when the chunk has none. */
-int hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field);
-int hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind);
+/* The store of a batch field, of the (only) input, or of the output; NULL when the chunk has none.
+ */
+const struct hd_store *hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field);
+const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind);
 
-const char *hd_node_name(const struct hd_node *node); /* of its kernel, with what is fused into a
-                                                         product, of its collective, or "shift" */
+/* Of its kernel, with what is fused into a product, or of its collective. */
+const char *hd_node_name(const struct hd_node *node);
 const char *hd_call_name(enum hd_call call);
 const char *hd_region_name(enum hd_region region);
 const char *hd_stream_text(enum hd_stream_name stream);

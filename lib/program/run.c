@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "program/emit.h"
+#include "program/operands.h"
 
 struct bound_node {
     const struct hd_node *node;
@@ -18,10 +19,7 @@ struct bound_node {
         struct hd_comm_reduce_scatter_args reduce_scatter;
         struct hd_comm_all_to_all_args all_to_all;
         struct hd_comm_all_to_all_v_args all_to_all_v;
-        struct shift {
-            struct hd_comm_send_args send;
-            struct hd_comm_recv_args recv;
-        } shift;
+        struct hd_comm_shift_args shift;
     } comm;
     uint64_t ticket;
     int waits[HD_NODE_WAITS_MAX], wait_count; /* collectives only, by place in this list */
@@ -100,25 +98,20 @@ void hd_runner_profile(struct hd_runner *runner, const struct hd_profiler *profi
 
 /* ---- binding ---- */
 
-void *hd_store_address(const struct hd_chunk *chunk, const struct hd_bases *bases, int store)
+void *hd_store_address(const struct hd_bases *bases, const struct hd_store *s)
 {
-    const struct hd_store *s = &chunk->stores[store];
-
     if (s->kind == HD_STORE_CONSTANT || s->kind == HD_STORE_CACHE)
         return bases->chunk_state + s->offset;
     return bases->base[s->region][s->visible] + s->offset;
 }
 
-static void *resolve(const struct hd_chunk *chunk, const struct hd_bases *bases,
-                     struct hd_operand o)
+static void *resolve(const struct hd_bases *bases, struct hd_operand o)
 {
-    if (o.store < 0)
-        return NULL;
-    return (char *)hd_store_address(chunk, bases, o.store) + o.offset_bytes;
+    return o.store ? (char *)hd_store_address(bases, o.store) + o.offset_bytes : NULL;
 }
 
-static enum hd_status bind_kernel(struct hd_runner *runner, const struct hd_chunk *chunk,
-                                  bool first, const struct hd_bases *bases, struct hd_arena *arena,
+static enum hd_status bind_kernel(struct hd_runner *runner, bool first,
+                                  const struct hd_bases *bases, struct hd_arena *arena,
                                   struct bound_node *b)
 {
     const struct hd_node *node = b->node;
@@ -130,7 +123,7 @@ static enum hd_status bind_kernel(struct hd_runner *runner, const struct hd_chun
         return hd_err(HD_NO_MEMORY, "no memory to bind a program");
     memcpy(b->args, node->args, info->args_size_bytes);
     for (int k = 0; k < info->operand_count; k++) {
-        void *address = resolve(chunk, bases, node->operand[k]);
+        void *address = resolve(bases, node->operands[k]);
 
         memcpy((char *)b->args + info->operands[k].offset, &address, sizeof address);
     }
@@ -140,25 +133,17 @@ static enum hd_status bind_kernel(struct hd_runner *runner, const struct hd_chun
     return runner->table->prepare(runner->backend, node->kernel, b->args);
 }
 
-static struct shift bind_shift(const struct hd_comm_group *group, const struct hd_node *node,
-                               void *received, const void *sent)
-{
-    const int P = hd_comm_group_size(group), me = hd_comm_group_index(group);
-
-    return (struct shift){{sent, node->count, node->dtype, (me + 1) % P},
-                          {received, node->count, node->dtype, (me + P - 1) % P}};
-}
-
-static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk *chunk,
-                                const struct hd_bases *bases, struct bound_node *b)
+static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases *bases,
+                                struct bound_node *b)
 {
     static const enum hd_comm_stream_name streams[] = {[HD_STREAM_GATHER] = HD_COMM_STREAM_GATHER,
                                                        [HD_STREAM_REDUCE] = HD_COMM_STREAM_REDUCE,
                                                        [HD_STREAM_PIPELINE] =
                                                            HD_COMM_STREAM_PIPELINE};
     const struct hd_node *node = b->node;
-    void *received = resolve(chunk, bases, node->operand[0]);
-    const void *sent = resolve(chunk, bases, node->operand[1]);
+    const struct hd_comm_operands *operands = hd_comm_operands_of(node);
+    void *received = resolve(bases, operands->received);
+    const void *sent = resolve(bases, operands->sent);
     enum hd_status st;
 
     if (!runner->comm)
@@ -183,15 +168,15 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_chunk 
         b->comm.all_to_all_v = (struct hd_comm_all_to_all_v_args){
             .send = sent,
             .recv = received,
-            .send_counts = resolve(chunk, bases, node->operand[2]),
-            .recv_counts = resolve(chunk, bases, node->operand[3]),
-            .overflow = resolve(chunk, bases, node->operand[4]),
+            .send_counts = resolve(bases, operands->sent_counts),
+            .recv_counts = resolve(bases, operands->received_counts),
+            .overflow = resolve(bases, operands->exceeded),
             .send_rows_max = node->rows.sent_max,
             .recv_rows_max = node->rows.received_max,
             .row_elems = node->rows.elements,
             .dtype = node->dtype};
-    else if (node->comm == HD_COMM_SEND)
-        b->comm.shift = bind_shift(b->group, node, received, sent);
+    else if (node->comm == HD_COMM_SHIFT)
+        b->comm.shift = (struct hd_comm_shift_args){sent, received, node->count, node->dtype};
     else
         return hd_err(HD_INTERNAL, "no op records a %s yet", hd_comm_kind_name(node->comm));
     return HD_OK;
@@ -249,8 +234,8 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
         if ((node->only_first && !first) || (node->only_last && !last))
             continue;
         b->node = node;
-        st = node->is_comm ? bind_comm(runner, chunk, bases, b)
-                           : bind_kernel(runner, chunk, first, bases, arena, b);
+        st = node->is_comm ? bind_comm(runner, bases, b)
+                           : bind_kernel(runner, first, bases, arena, b);
         if (st)
             return st;
         bind_waits(p, place, b);
@@ -277,17 +262,6 @@ static enum hd_status fail(struct hd_runner *runner, enum hd_status st, const st
     return hd_err_restore(&runner->error);
 }
 
-static enum hd_status launch_shift(struct bound_node *b)
-{
-    enum hd_status st = hd_comm_begin(b->stream);
-
-    if (!st)
-        st = hd_comm_send(b->group, b->stream, &b->comm.shift.send);
-    if (!st)
-        st = hd_comm_recv(b->group, b->stream, &b->comm.shift.recv);
-    return st ? st : hd_comm_end(b->stream);
-}
-
 static enum hd_status launch_comm(struct hd_runner *runner, struct bound_node *b)
 {
     const struct hd_node *node = b->node;
@@ -306,7 +280,7 @@ static enum hd_status launch_comm(struct hd_runner *runner, struct bound_node *b
     else if (node->comm == HD_COMM_ALL_TO_ALL_V)
         st = hd_comm_all_to_all_v(b->group, b->stream, &b->comm.all_to_all_v);
     else
-        st = launch_shift(b);
+        st = hd_comm_shift(b->group, b->stream, &b->comm.shift);
     if (!st)
         b->ticket = hd_comm_record(b->stream);
     return st;

@@ -67,7 +67,7 @@ enum hd_status hd_runner_join(struct hd_runner *runner);
 struct hd_stream *hd_runner_stream(struct hd_runner *runner);
 
 /* The address of a store. */
-void *hd_store_address(const struct hd_chunk *chunk, const struct hd_bases *bases, int store);
+void *hd_store_address(const struct hd_bases *bases, const struct hd_store *store);
 
 /* The values of a constant, a table of angles, of slopes or of indices: size_bytes of the store. */
 void hd_constant_fill(const struct hd_store *constant, void *ret_values);

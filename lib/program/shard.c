@@ -11,16 +11,6 @@
 
 static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* last first */
 
-static bool contributes_to(const struct hd_node *node, int store)
-{
-    if (!node->contribution)
-        return false;
-    for (int k = 0; k < HD_KERNEL_OPERANDS_MAX; k++)
-        if (node->operand[k].store == store)
-            return true;
-    return false;
-}
-
 /* Moves the newest node of the list to place `at`. */
 static void move_last_to(struct hd_node_list *list, int at)
 {
@@ -33,7 +23,7 @@ static void move_last_to(struct hd_node_list *list, int at)
 
 /* The sums of a part from place `at` of the list on: over tensor parallelism where its ranks found
  * parts of the gradient, then over data parallelism. */
-static void emit_sums(struct hd_emit *e, const struct hd_part *p, int store, int at)
+static void emit_sums(struct hd_emit *e, const struct hd_part *p, struct hd_store *store, int at)
 {
     const struct hd_mesh *mesh = e->options->mesh;
 
@@ -42,21 +32,22 @@ static void emit_sums(struct hd_emit *e, const struct hd_part *p, int store, int
         const enum hd_group_name group = whole ? p->reduce_group : p->segments[i].sum_group;
         const int64_t begin = whole ? 0 : p->segments[i].begin;
         const int64_t end = whole ? p->count : p->segments[i].end;
-        const struct hd_operand grad = hd_emit_at(store, begin * (int64_t)sizeof(float));
+        const struct hd_operand grad = {store, begin * (int64_t)sizeof(float)};
         struct hd_node *node;
 
         if (group == HD_GROUP_COUNT || hd_mesh_find_group(mesh, group, 0).size == 1)
             continue;
-        node = hd_emit_comm(e, HD_COMM_ALL_REDUCE, group, grad, grad, end - begin, HD_F32);
-        if (!node)
-            return;
+        node = hd_emit_comm(e,
+                            HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = group,
+                                    .count = end - begin, .dtype = HD_F32),
+                            HD_OPERANDS(comm, .received = grad, .sent = grad));
         node->stream = HD_STREAM_REDUCE;
         node->only_last = true;
         move_last_to(&e->lists[e->call], at++);
     }
 }
 
-static void reduce_part(struct hd_emit *e, int part, int store)
+static void reduce_part(struct hd_emit *e, int part, struct hd_store *store)
 {
     const struct hd_part *p = &e->registry->parts[part];
 
@@ -64,7 +55,7 @@ static void reduce_part(struct hd_emit *e, int part, int store)
         struct hd_node_list *list = &e->lists[order[c]];
 
         for (int i = list->count - 1; i >= 0; i--) {
-            if (!contributes_to(list->nodes[i], store))
+            if (!list->nodes[i]->contribution || !hd_node_touches(list->nodes[i], store))
                 continue;
             e->call = order[c];
             e->unit = p->unit;
@@ -77,9 +68,9 @@ static void reduce_part(struct hd_emit *e, int part, int store)
 void hd_pass_shard(struct hd_emit *e)
 {
     for (int part = 0; part < e->registry->part_count; part++) {
-        int store = e->part_store[part * HD_STATE_KIND_COUNT + HD_STATE_GRAD];
+        struct hd_store *store = e->part_store[part * HD_STATE_KIND_COUNT + HD_STATE_GRAD];
 
-        if (store >= 0)
+        if (store)
             reduce_part(e, part, store);
     }
 }

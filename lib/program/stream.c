@@ -22,28 +22,11 @@ static enum hd_stream_name choose(const struct hd_node *node)
         return HD_STREAM_COMPUTE;
     if (node->stream != HD_STREAM_COMPUTE)
         return node->stream; /* a pass has chosen */
-    return node->comm == HD_COMM_SEND || node->comm == HD_COMM_RECV ? HD_STREAM_PIPELINE
-                                                                    : HD_STREAM_GATHER;
-}
-
-/* Received and sent; and of all_to_all_v the counts of both, and where it says that a bound was
- * exceeded. */
-static const enum hd_access comm_access[] = {HD_WRITE, HD_READ, HD_READ, HD_WRITE, HD_READ_WRITE};
-
-enum hd_access hd_node_access(const struct hd_node *node, int k)
-{
-    return node->is_comm ? comm_access[k] : hd_kernel_info(node->kernel)->operands[k].access;
-}
-
-int hd_node_operand_count(const struct hd_node *node)
-{
-    if (!node->is_comm)
-        return hd_kernel_info(node->kernel)->operand_count;
-    return node->comm == HD_COMM_ALL_TO_ALL_V ? 5 : 2;
+    return node->comm == HD_COMM_SHIFT ? HD_STREAM_PIPELINE : HD_STREAM_GATHER;
 }
 
 struct state {
-    struct touch *stores;
+    struct touch *stores;         /* by id */
     int waited[STREAMS][STREAMS]; /* [mine][other]: how far my stream has waited */
 };
 
@@ -55,12 +38,13 @@ static void find_waits(struct state *s, struct hd_node *node, int index)
     for (int t = 0; t < STREAMS; t++)
         need[t] = -1;
     for (int k = 0; k < hd_node_operand_count(node); k++) {
+        const struct hd_store *store = node->operands[k].store;
         bool writes = hd_node_access(node, k) != HD_READ;
 
-        if (node->operand[k].store < 0)
+        if (!store)
             continue;
         for (int t = 0; t < STREAMS; t++) {
-            const struct touch *touch = &s->stores[node->operand[k].store];
+            const struct touch *touch = &s->stores[store->id];
             int last = writes ? touch->touched[t] : touch->wrote[t];
 
             if (t != mine && last > need[t])
@@ -74,11 +58,13 @@ static void find_waits(struct state *s, struct hd_node *node, int index)
         s->waited[mine][t] = need[t];
     }
     for (int k = 0; k < hd_node_operand_count(node); k++) {
-        if (node->operand[k].store < 0)
+        const struct hd_store *store = node->operands[k].store;
+
+        if (!store)
             continue;
-        s->stores[node->operand[k].store].touched[mine] = index;
+        s->stores[store->id].touched[mine] = index;
         if (hd_node_access(node, k) != HD_READ)
-            s->stores[node->operand[k].store].wrote[mine] = index;
+            s->stores[store->id].wrote[mine] = index;
     }
 }
 

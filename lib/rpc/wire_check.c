@@ -13,20 +13,20 @@ struct frame {
     uint8_t seen[HD_RPC_WIRE_FIELDS_MAX / 8]; /* fields of one message that have come */
 };
 
-struct walk {
+struct wire_walk {
     const uint8_t *begin, *at;
     size_t elements;
     size_t depth; /* frames in use */
     struct frame frames[HD_RPC_WIRE_DEPTH_MAX];
 };
 
-static enum hd_status malformed(const struct walk *walk, const char *what)
+static enum hd_status malformed(const struct wire_walk *walk, const char *what)
 {
     return hd_err(HD_INVALID, "malformed %s message: %s at byte %td",
                   walk->frames[walk->depth - 1].descriptor->name, what, walk->at - walk->begin);
 }
 
-static enum hd_status push(struct walk *walk, const ProtobufCMessageDescriptor *descriptor,
+static enum hd_status push(struct wire_walk *walk, const ProtobufCMessageDescriptor *descriptor,
                            const uint8_t *end)
 {
     struct frame *frame;
@@ -44,7 +44,7 @@ static enum hd_status push(struct walk *walk, const ProtobufCMessageDescriptor *
     return HD_OK;
 }
 
-static enum hd_status count(struct walk *walk, size_t elements)
+static enum hd_status count(struct wire_walk *walk, size_t elements)
 {
     walk->elements += elements;
     if (walk->elements > HD_RPC_WIRE_ELEMENTS_MAX)
@@ -91,7 +91,7 @@ static size_t packed_elements(ProtobufCType type, const uint8_t *bytes, size_t s
 }
 
 /* A field of wire type 2: a string, bytes, a sub-message (entered), or packed numbers. */
-static enum hd_status walk_sized(struct walk *walk, const ProtobufCFieldDescriptor *field)
+static enum hd_status walk_sized(struct wire_walk *walk, const ProtobufCFieldDescriptor *field)
 {
     struct frame *frame = &walk->frames[walk->depth - 1];
     const uint8_t *bytes;
@@ -123,7 +123,7 @@ static enum hd_status walk_sized(struct walk *walk, const ProtobufCFieldDescript
     return count(walk, packed_elements(field->type, bytes, size_bytes));
 }
 
-static enum hd_status walk_field(struct walk *walk)
+static enum hd_status walk_field(struct wire_walk *walk)
 {
     const struct frame *frame = &walk->frames[walk->depth - 1];
     const ProtobufCFieldDescriptor *field;
@@ -163,7 +163,7 @@ static enum hd_status walk_field(struct walk *walk)
 enum hd_status hd_rpc_wire_check(const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                  size_t size_bytes)
 {
-    struct walk walk;
+    struct wire_walk walk;
     enum hd_status st;
 
     walk.begin = walk.at = bytes;

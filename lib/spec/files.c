@@ -15,20 +15,20 @@
 
 enum { PATHS_BYTES_MAX = 3 << 20 }; /* of one job: it travels in one message of 4 MiB */
 
-/* A list that is being built; found[i] says that a pattern found item i. */
+/* A list that is being built; found[i] says that a pattern found item i. Paths live in the arena of
+ * the job; the two arrays are the list's. */
 struct list {
-    Heddle__V1__DataFile **items;
+    struct hd_arena *arena;
+    struct hd_job_file *items;
     bool *found;
     size_t count, room;
     size_t *path_bytes; /* of the whole job */
     bool mixture;
-    int32_t source; /* that what is added belongs to */
+    int64_t source; /* that what is added belongs to */
 };
 
 static void list_done(struct list *list)
 {
-    for (size_t i = 0; i < list->count; i++)
-        heddle__v1__data_file__free_unpacked(list->items[i], NULL);
     free(list->items);
     free(list->found);
 }
@@ -41,15 +41,13 @@ static enum hd_status no_memory(void)
 static enum hd_status list_add(struct list *list, const char *key, const char *path,
                                int64_t size_bytes, bool found)
 {
-    Heddle__V1__DataFile *file;
-
     *list->path_bytes += strlen(path) + 16;
     if (list->count == HD_SPEC_FILES_MAX || *list->path_bytes > PATHS_BYTES_MAX)
         return hd_err(HD_INVALID, "%s: more than %d files, or names of more than 3 MiB; join files",
                       key, HD_SPEC_FILES_MAX);
     if (list->count == list->room) {
         size_t room = list->room ? 2 * list->room : 16;
-        Heddle__V1__DataFile **items = realloc(list->items, room * sizeof *items);
+        struct hd_job_file *items = realloc(list->items, room * sizeof *items);
         bool *flags;
 
         if (!items)
@@ -61,14 +59,10 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
         list->found = flags;
         list->room = room;
     }
-    file = (Heddle__V1__DataFile *)spec_new_message(&heddle__v1__data_file__descriptor);
-    if (!file)
-        return no_memory();
     list->found[list->count] = found;
-    list->items[list->count++] = file;
-    file->size_bytes = size_bytes;
-    file->source = list->source;
-    return spec_set_text(&file->path, path) ? HD_OK : no_memory();
+    list->items[list->count++] =
+        (struct hd_job_file){hd_arena_strdup(list->arena, path), size_bytes, list->source};
+    return hd_arena_failed(list->arena) ? no_memory() : HD_OK;
 }
 
 bool spec_is_token_file(const char *path)
@@ -81,15 +75,15 @@ bool spec_is_lines(const char *path)
     return hd_text_ends(path, ".jsonl");
 }
 
-bool spec_has_text(const Heddle__V1__DataSpec *data)
+bool spec_has_text(const struct hd_job *job)
 {
-    for (size_t i = 0; i < data->n_train; i++)
-        if (!spec_is_token_file(data->train[i]->path))
+    for (int64_t i = 0; i < job->train_count; i++)
+        if (!spec_is_token_file(job->train[i].path))
             return true;
-    for (size_t i = 0; i < data->n_val; i++)
-        if (!spec_is_token_file(data->val[i]->path))
+    for (int64_t i = 0; i < job->val_count; i++)
+        if (!spec_is_token_file(job->val[i].path))
             return true;
-    return !data->n_train;
+    return !job->train_count;
 }
 
 /* The index beside a Megatron .bin: read with it, not a file of data. */
@@ -165,7 +159,7 @@ static enum hd_status add_pattern(struct list *list, const char *key, const char
 }
 
 static enum hd_status expand(struct list *list, const char *name, const char *folder,
-                             Heddle__V1__DataFile *const *files, size_t count)
+                             const struct hd_job_file *files, size_t count)
 {
     enum hd_status st = HD_OK;
 
@@ -173,15 +167,15 @@ static enum hd_status expand(struct list *list, const char *name, const char *fo
         struct hd_text path = {0};
         char key[64];
 
-        list->source = files[i]->source;
+        list->source = files[i].source;
         (void)snprintf(key, sizeof key, "%s[%zu]", name,
-                       list->mixture ? (size_t)files[i]->source : i);
-        hd_file_join(&path, folder, files[i]->path);
+                       list->mixture ? (size_t)files[i].source : i);
+        hd_file_join(&path, folder, files[i].path);
         if (path.failed)
             st = no_memory();
-        else if (strpbrk(files[i]->path, "*?["))
+        else if (strpbrk(files[i].path, "*?["))
             st = hd_file_exists(path.data) ? add_path(list, key, path.data, false)
-                                           : add_pattern(list, key, path.data, files[i]->path);
+                                           : add_pattern(list, key, path.data, files[i].path);
         else
             st = add_path(list, key, path.data, false);
         hd_text_free(&path);
@@ -191,42 +185,41 @@ static enum hd_status expand(struct list *list, const char *name, const char *fo
 
 static int by_path(const void *a, const void *b)
 {
-    return strcmp((*(Heddle__V1__DataFile *const *)a)->path,
-                  (*(Heddle__V1__DataFile *const *)b)->path);
+    const struct hd_job_file *x = a, *y = b;
+
+    return strcmp(x->path, y->path);
 }
 
 /* Each source of a mixture still has a file. */
 static enum hd_status need_files(const struct list *list, const char *key)
 {
-    int32_t source = 0;
+    int64_t source = 0;
 
-    for (size_t i = 0; i < list->count && list->items[i]->source <= source + 1; i++)
-        source = list->items[i]->source;
+    for (size_t i = 0; i < list->count && list->items[i].source <= source + 1; i++)
+        source = list->items[i].source;
     if (source == list->source)
         return HD_OK;
-    return hd_err(HD_INVALID, "%s[%d]: every file of it is in data.val; give other files", key,
-                  source + 1);
+    return hd_err(HD_INVALID, "%s[%lld]: every file of it is in data.val; give other files", key,
+                  (long long)source + 1);
 }
 
 /* Drops from `list` what a pattern found and `others` (sorted by path) has; a file that is in both
  * by its name is a mistake. */
 static enum hd_status drop_others(struct list *list, const char *key,
-                                  Heddle__V1__DataFile *const *others, size_t other_count)
+                                  const struct hd_job_file *others, size_t other_count)
 {
     enum hd_status st = HD_OK;
     size_t kept = 0;
 
     for (size_t i = 0; i < list->count; i++) {
-        Heddle__V1__DataFile *file = list->items[i];
+        const struct hd_job_file file = list->items[i];
         bool in_both = other_count && bsearch(&file, others, other_count, sizeof file, by_path);
 
         if (in_both && !list->found[i] && !st)
-            st = hd_err(HD_INVALID, "%s: %s is in data.val too; remove it from one", key,
-                        file->path);
-        if (in_both && list->found[i]) {
-            heddle__v1__data_file__free_unpacked(file, NULL);
+            st =
+                hd_err(HD_INVALID, "%s: %s is in data.val too; remove it from one", key, file.path);
+        if (in_both && list->found[i])
             continue;
-        }
         list->found[kept] = list->found[i];
         list->items[kept++] = file;
     }
@@ -238,7 +231,7 @@ static enum hd_status drop_others(struct list *list, const char *key,
 
 static enum hd_status part_from_val(struct list *train, const struct list *val)
 {
-    Heddle__V1__DataFile **sorted = calloc(val->count + 1, sizeof *sorted);
+    struct hd_job_file *sorted = calloc(val->count + 1, sizeof *sorted);
     enum hd_status st;
 
     if (!sorted)
@@ -257,9 +250,9 @@ static enum hd_status need_bytes(const struct list *list, const char *key, int64
     int64_t total = 0;
 
     for (size_t i = 0; i < list->count; i++) {
-        if (spec_is_token_file(list->items[i]->path))
+        if (spec_is_token_file(list->items[i].path))
             return HD_OK;
-        total += list->items[i]->size_bytes;
+        total += list->items[i].size_bytes;
     }
     if (total > context) /* one sequence and the token after it */
         return HD_OK;
@@ -271,38 +264,42 @@ static enum hd_status need_bytes(const struct list *list, const char *key, int64
 }
 
 /* The expanded list takes the place of what the job file said. */
-static void replace(struct list *list, size_t *count, Heddle__V1__DataFile ***items)
+static enum hd_status replace(const struct list *list, struct hd_job_file **ret_items,
+                              int64_t *ret_count)
 {
-    struct list old = {.items = *items, .count = *count};
+    struct hd_job_file *items = hd_arena_array(list->arena, list->count + 1, sizeof *items);
 
-    *items = list->items;
-    *count = list->count;
-    list->items = NULL;
-    list->count = 0;
-    list_done(&old);
+    if (!items)
+        return no_memory();
+    if (list->count)
+        memcpy(items, list->items, list->count * sizeof *items);
+    *ret_items = items;
+    *ret_count = (int64_t)list->count;
+    return HD_OK;
 }
 
-enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder)
+enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
 {
-    Heddle__V1__DataSpec *data = spec->data;
+    struct hd_job *job = draft->job;
     size_t path_bytes = 0;
-    struct list train = {.path_bytes = &path_bytes, .mixture = data->n_train_weights > 0};
-    struct list val = {.path_bytes = &path_bytes};
+    struct list train = {
+        .arena = draft->arena, .path_bytes = &path_bytes, .mixture = job->weight_count > 0};
+    struct list val = {.arena = draft->arena, .path_bytes = &path_bytes};
     enum hd_status st;
 
-    st = expand(&train, "data.train", folder, data->train, data->n_train);
+    st = expand(&train, "data.train", folder, job->train, (size_t)job->train_count);
     if (!st)
-        st = expand(&val, "data.val", folder, data->val, data->n_val);
+        st = expand(&val, "data.val", folder, job->val, (size_t)job->val_count);
     if (!st)
         st = part_from_val(&train, &val);
     if (!st)
-        st = need_bytes(&train, "data.train", spec->model->context);
+        st = need_bytes(&train, "data.train", job->context);
     if (!st && val.count)
-        st = need_bytes(&val, "data.val", spec->model->context);
-    if (!st) {
-        replace(&train, &data->n_train, &data->train);
-        replace(&val, &data->n_val, &data->val);
-    }
+        st = need_bytes(&val, "data.val", job->context);
+    if (!st)
+        st = replace(&train, &job->train, &job->train_count);
+    if (!st)
+        st = replace(&val, &job->val, &job->val_count);
     list_done(&train);
     list_done(&val);
     return st;

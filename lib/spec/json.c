@@ -1,173 +1,170 @@
-/* JobSpec -> JSON with the keys of the job file, through the table of keys. */
+/* json: struct hd_job -> JSON with the keys of the job file. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "spec_internal.h"
 
-static void add_choice(struct hd_json_writer *w, const struct spec_key *key, const char *value)
+static void add_files(struct hd_json_writer *w, const char *name, const struct hd_job_file *files,
+                      int64_t count)
 {
-    hd_json_add_string(w, key->name, *value ? value : "auto");
-}
-
-static void add_auto(struct hd_json_writer *w, const struct spec_key *key, bool is_auto,
-                     int64_t value)
-{
-    if (is_auto)
-        hd_json_add_string(w, key->name, "auto");
-    else
-        hd_json_add_int64(w, key->name, value);
-}
-
-static void add_files(struct hd_json_writer *w, const struct spec_key *key, size_t count,
-                      Heddle__V1__DataFile *const *files)
-{
-    hd_json_begin(w, key->name, '[');
-    for (size_t i = 0; i < count; i++)
-        hd_json_add_string(w, NULL, files[i]->path);
+    hd_json_begin(w, name, '[');
+    for (int64_t i = 0; i < count; i++)
+        hd_json_add_string(w, NULL, files[i].path);
     hd_json_end(w, ']');
 }
 
-static void add_sources(struct hd_json_writer *w, const struct spec_key *key,
-                        const Heddle__V1__DataSpec *d)
+static void add_sources(struct hd_json_writer *w, const char *name, const struct hd_job *job)
 {
-    size_t file = 0;
+    int64_t file = 0;
 
-    if (!d->n_train_weights) {
-        add_files(w, key, d->n_train, d->train);
+    if (!job->weight_count) {
+        add_files(w, name, job->train, job->train_count);
         return;
     }
-    hd_json_begin(w, key->name, '[');
-    for (size_t k = 0; k < d->n_train_weights; k++) {
+    hd_json_begin(w, name, '[');
+    for (int64_t k = 0; k < job->weight_count; k++) {
         hd_json_begin(w, NULL, '{');
         hd_json_begin(w, "path", '[');
-        for (; file < d->n_train && d->train[file]->source <= (int32_t)k; file++)
-            hd_json_add_string(w, NULL, d->train[file]->path);
+        for (; file < job->train_count && job->train[file].source <= k; file++)
+            hd_json_add_string(w, NULL, job->train[file].path);
         hd_json_end(w, ']');
-        hd_json_add_real(w, "weight", d->train_weights[k]);
+        hd_json_add_real(w, "weight", job->weights[k]);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
 }
 
-static void add_devices(struct hd_json_writer *w, const struct spec_key *key,
-                        const Heddle__V1__ResourceSpec *r)
+static void add_devices(struct hd_json_writer *w, const char *name, const struct hd_job *job)
 {
-    if (r->devices_min == r->devices_max) {
-        hd_json_add_int64(w, key->name, r->devices_min);
+    if (job->devices_min == job->devices_max) {
+        hd_json_add_int64(w, name, job->devices_min);
         return;
     }
-    hd_json_begin(w, key->name, '{');
-    hd_json_add_int64(w, "min", r->devices_min);
-    hd_json_add_int64(w, "max", r->devices_max);
+    hd_json_begin(w, name, '{');
+    hd_json_add_int64(w, "min", job->devices_min);
+    hd_json_add_int64(w, "max", job->devices_max);
     hd_json_end(w, '}');
 }
 
-static void add_steps(struct hd_json_writer *w, const struct spec_key *key,
-                      const int64_t interval[2])
+static void add_steps(struct hd_json_writer *w, const char *name, const struct hd_job *job)
 {
-    if (!interval[0] && !interval[1])
-        return; /* a key that is not there */
-    hd_json_begin(w, key->name, '[');
-    hd_json_add_int64(w, NULL, interval[0]);
-    hd_json_add_int64(w, NULL, interval[1]);
+    if (!job->profile_first && !job->profile_last)
+        return; /* an absent key */
+    hd_json_begin(w, name, '[');
+    hd_json_add_int64(w, NULL, job->profile_first);
+    hd_json_add_int64(w, NULL, job->profile_last);
     hd_json_end(w, ']');
 }
 
-static void add_section(struct hd_json_writer *w, const struct spec_section *section,
-                        const ProtobufCMessage *message);
-
-static void add_value(struct hd_json_writer *w, const struct spec_key *key,
-                      const ProtobufCMessage *message)
+/* Groups (train.lr) are written key by key, not in their short form. */
+static void add_form(struct hd_json_writer *w, const struct hd_key *key, const char *name,
+                     const struct hd_job *job)
 {
-    const void *member = (const char *)message + key->offset;
-    const Heddle__V1__ParallelSpec *parallel = (const Heddle__V1__ParallelSpec *)message;
-    const char *word;
+    if (strcmp(key->path, "data.train") == 0)
+        add_sources(w, name, job);
+    else if (strcmp(key->path, "data.val") == 0)
+        add_files(w, name, job->val, job->val_count);
+    else if (strcmp(key->path, "resources.devices") == 0)
+        add_devices(w, name, job);
+    else if (strcmp(key->path, "train.profile.steps") == 0)
+        add_steps(w, name, job);
+}
+
+static void add_number(struct hd_json_writer *w, const struct hd_key *key, const char *name,
+                       const void *member)
+{
+    const double value =
+        key->kind == HD_KEY_INT ? (double)*(const int64_t *)member : *(const double *)member;
+    char word[HD_JOB_WORD_MAX];
+
+    if (!hd_job_word_of(key, value, word)) {
+        if (key->kind == HD_KEY_INT)
+            hd_json_add_int64(w, name, *(const int64_t *)member);
+        else
+            hd_json_add_real(w, name, value);
+    } else if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0) {
+        hd_json_add_bool(w, name, *word == 't');
+    } else {
+        hd_json_add_string(w, name, word);
+    }
+}
+
+static void add_value(struct hd_json_writer *w, const struct hd_key *key, const char *name,
+                      const struct hd_job *job)
+{
+    const void *member = hd_job_const_member(key, job);
 
     switch (key->kind) {
-    case SPEC_TEXT:
-    case SPEC_PATH:
-        if (**(char *const *)member) /* an empty one is a key that is not there */
-            hd_json_add_string(w, key->name, *(char *const *)member);
+    case HD_KEY_WORD:
+    case HD_KEY_NAME:
+    case HD_KEY_PATH:
+        if (*(const char *)member) /* an empty one is an absent key */
+            hd_json_add_string(w, name, member);
         break;
-    case SPEC_CHOICE:
-        add_choice(w, key, *(char *const *)member);
+    case HD_KEY_INT:
+    case HD_KEY_REAL:
+        add_number(w, key, name, member);
         break;
-    case SPEC_INT:
-        hd_json_add_int64(w, key->name, *(const int64_t *)member);
+    case HD_KEY_BOOL:
+        hd_json_add_bool(w, name, *(const bool *)member);
         break;
-    case SPEC_INT32:
-        hd_json_add_int64(w, key->name, *(const int32_t *)member);
-        break;
-    case SPEC_AUTO:
-        add_auto(w, key, *(const int32_t *)member == 0, *(const int32_t *)member);
-        break;
-    case SPEC_ZERO:
-        add_auto(w, key, parallel->_zero_case == HEDDLE__V1__PARALLEL_SPEC___ZERO__NOT_SET,
-                 parallel->zero);
-        break;
-    case SPEC_SEED:
-        hd_json_add_int64(w, key->name, (int64_t) * (const uint64_t *)member);
-        break;
-    case SPEC_AUTO_REAL:
-        if (*(const double *)member == 0) {
-            hd_json_add_string(w, key->name, "auto");
-            break;
-        }
-        hd_json_add_real(w, key->name, *(const double *)member);
-        break;
-    case SPEC_REAL:
-        hd_json_add_real(w, key->name, *(const double *)member);
-        break;
-    case SPEC_BOOL:
-        hd_json_add_bool(w, key->name, *(const protobuf_c_boolean *)member);
-        break;
-    case SPEC_WORD:
-        word = spec_word_name(key, *(const int *)member);
-        if (word)
-            hd_json_add_string(w, key->name, word);
-        else /* a newer peer's: shown, not fatal */
-            hd_json_add_int64(w, key->name, *(const int *)member);
-        break;
-    case SPEC_SWITCH:
-        if (*(const int *)member == HEDDLE__V1__SWITCH__SWITCH_UNSPECIFIED)
-            hd_json_add_string(w, key->name, "auto");
-        else
-            hd_json_add_bool(w, key->name, *(const int *)member == HEDDLE__V1__SWITCH__SWITCH_ON);
-        break;
-    case SPEC_FILES:
-        add_files(w, key, *(const size_t *)member,
-                  *(Heddle__V1__DataFile * *const *)((const char *)member + sizeof(size_t)));
-        break;
-    case SPEC_SOURCES:
-        add_sources(w, key, (const Heddle__V1__DataSpec *)message);
-        break;
-    case SPEC_DEVICES:
-        add_devices(w, key, (const Heddle__V1__ResourceSpec *)message);
-        break;
-    case SPEC_STEPS:
-        add_steps(w, key, member);
-        break;
-    case SPEC_SECTION:
-        if (!*spec_member_message((ProtobufCMessage *)message, key))
-            break;
-        hd_json_begin(w, key->name, '{');
-        add_section(w, key->section, *spec_member_message((ProtobufCMessage *)message, key));
-        hd_json_end(w, '}');
+    case HD_KEY_FORM:
+        add_form(w, key, name, job);
         break;
     }
 }
 
-static void add_section(struct hd_json_writer *w, const struct spec_section *section,
-                        const ProtobufCMessage *message)
+/* Closes and opens groups until `open` is the group that holds `path`; returns the key's name. */
+static const char *enter_group(struct hd_json_writer *w, const char *path,
+                               char open[SPEC_PATH_TEXT_MAX])
 {
-    for (size_t i = 0; i < section->key_count; i++)
-        add_value(w, &section->keys[i], message);
+    const char *last = strrchr(path, '.');
+    const size_t want = last ? (size_t)(last - path) : 0;
+    size_t len;
+
+    while (len = strlen(open),
+           len > want || strncmp(open, path, len) != 0 || (len && path[len] != '.')) {
+        char *dot = strrchr(open, '.');
+
+        *(dot ? dot : open) = '\0';
+        hd_json_end(w, '}');
+    }
+    while (len < want) {
+        const char *from = path + len + (len > 0);
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(from, "."), from);
+        hd_json_begin(w, name, '{');
+        len = (size_t)(from - path) + strlen(name);
+        (void)snprintf(open, SPEC_PATH_TEXT_MAX, "%.*s", (int)len, path);
+    }
+    return last ? last + 1 : path;
 }
 
-void hd_spec_add_json(const struct Heddle__V1__JobSpec *spec, const char *key,
-                      struct hd_json_writer *writer)
+void hd_spec_add_json(const struct hd_job *job, const char *key, struct hd_json_writer *writer)
 {
+    char open[SPEC_PATH_TEXT_MAX] = "";
+
     hd_json_begin(writer, key, '{');
-    add_section(writer, &spec_root, &spec->base);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *k = &hd_job_keys[i];
+
+        if (!k->hidden && !spec_is_group(k->path))
+            add_value(writer, k, enter_group(writer, k->path, open), job);
+    }
+    (void)enter_group(writer, "", open);
     hd_json_end(writer, '}');
+}
+
+void hd_spec_add_plan_json(const struct hd_layout_sizes *layout, struct hd_json_writer *writer)
+{
+    const struct hd_job job = {.layout = *layout};
+
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *k = &hd_job_keys[i];
+
+        if (hd_job_key_is_of_layout(k))
+            add_value(writer, k, strrchr(k->path, '.') + 1, &job);
+    }
 }

@@ -7,37 +7,42 @@
 /* The map at the end of a dotted path, made where the file has none; "x: 1" becomes "x: {peak: 1}"
  * where the short form of a section is in the way. */
 static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map,
-                                   const struct spec_section *section, const char *origin,
-                                   const char **path, struct yaml_node **ret_map)
+                                   const char *origin, const char **path,
+                                   struct yaml_node **ret_map)
 {
+    const char *whole = *path;
+
     for (const char *dot = strchr(*path, '.'); dot; dot = strchr(*path, '.')) {
-        char name[64];
-        const struct spec_key *key;
+        const char *name = hd_arena_printf(arena, "%.*s", (int)(dot - *path), *path);
+        const char *group = hd_arena_printf(arena, "%.*s", (int)(dot - whole), whole);
+        const char *holder =
+            hd_arena_printf(arena, "%.*s", *path == whole ? 0 : (int)(*path - whole - 1), whole);
         struct yaml_node *child, *full;
 
-        (void)snprintf(name, sizeof name, "%.*s", (int)(dot - *path), *path);
-        key = spec_find_key(section, name);
-        if (!key || key->kind != SPEC_SECTION)
+        if (!name || !group || !holder)
+            return hd_err(HD_NO_MEMORY, "no memory for the job file");
+        if (!spec_is_group(group))
             return hd_err(HD_INVALID, "%s: there is no group %s in %s", origin, name,
-                          *section->path ? section->path : "a job file");
+                          *holder ? holder : "a job file");
         child = spec_yaml_find(map, name);
         if (!child) {
-            child = spec_yaml_new(arena, YAML_KIND_MAP, key->name, 0, origin);
+            child = spec_yaml_new(arena, YAML_KIND_MAP, name, 0, origin);
             if (!child)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
             spec_yaml_append(map, child);
-        } else if (child->kind == YAML_KIND_SCALAR && key->section->short_key) {
-            full = spec_yaml_expand(arena, key->section, child);
+        } else if (child->kind == YAML_KIND_SCALAR) {
+            full = spec_yaml_expand(arena, group, child);
             if (!full)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            child->kind = YAML_KIND_MAP;
-            child->first = full->first;
-            child->last = full->last;
-        } else if (child->kind != YAML_KIND_MAP) {
-            return hd_err(HD_INVALID, "%s: %s is not a group of keys in the file", origin, name);
+            if (full->first) {
+                child->kind = YAML_KIND_MAP;
+                child->first = full->first;
+                child->last = full->last;
+            }
         }
+        if (child->kind != YAML_KIND_MAP)
+            return hd_err(HD_INVALID, "%s: %s is not a group of keys in the file", origin, name);
         map = child;
-        section = key->section;
         *path = dot + 1;
     }
     *ret_map = map;
@@ -67,7 +72,7 @@ static enum hd_status apply_override(const char *name, const char *override, str
 
     st = spec_yaml_parse(name, origin, equals + 1, strlen(equals + 1), arena, &value);
     if (!st)
-        st = override_map(arena, root, &spec_root, origin, &key, &map);
+        st = override_map(arena, root, origin, &key, &map);
     if (st)
         return st;
     value->key = key;

@@ -1,13 +1,13 @@
-/* spec: what a user wrote in a job file, checked and completed, and what the ranks get out of it.
+/* spec: a job file becomes a job, checked and completed; with a plan it becomes a resolved job.
  *
- *     job.yaml --read--> JobSpec --fill_defaults--> --check--> --find_files--> SubmitJob
- *     JobSpec + Plan + attempt --resolve--> struct hd_job (link/job.h), nothing left to choose
+ *     job.yaml --read--> struct hd_job --from, defaults, check, find files--> a complete spec
+ *     spec --to_message--> JobSpec (proto/heddle/v1/job.proto) --from_message--> spec
+ *     spec + layout + attempt --resolve--> the ranks' struct hd_job, nothing left to choose
  *
- * The JobSpec message (proto/heddle/v1/job.proto) is the one form of a job between programs; its
- * member names are the keys of the job file. It is complete: reading a file fills in the default of
- * each key that is not there, so that a stored spec means the same for ever. Reading a file and
- * taking a message from the network meet in hd_spec_check, so both give the same verdict in the
- * same words.
+ * The keys are those of job/keys.def. A spec is complete: reading a file fills in the default of
+ * each absent key, so that a stored spec keeps its meaning when a default changes. Reading a file
+ * and taking a message from the network meet in hd_spec_check, so both give the same verdict in
+ * the same words.
  *
  * Every failure is HD_INVALID (a mistake) or HD_UNSUPPORTED (a sensible wish for what is not built
  * yet) with the story "KEY.PATH: what is wrong; what to do". The functions that read a file put
@@ -18,7 +18,7 @@
  * Limits on a job file: 256 KiB, nesting of 16, one document, UTF-8 without NUL; anchors, aliases,
  * tags, unknown and repeated keys are mistakes.
  *
- * Used by: the heddle command, controller.   Uses: base, link, the generated messages.
+ * Used by: the heddle command, controller.   Uses: base, job, hf, plan, the generated messages.
  * Threads: any; no state is shared.
  */
 #ifndef HD_SPEC_SPEC_H
@@ -30,7 +30,7 @@
 #include "base/arena.h"
 #include "base/status.h"
 #include "base/text.h"
-#include "link/job.h"
+#include "job/job.h"
 
 struct hd_json_writer;      /* base/json.h */
 struct Heddle__V1__JobSpec; /* heddle/v1/job.pb-c.h */
@@ -57,59 +57,75 @@ struct hd_spec_source {
 /* Does everything that `heddle submit` does before it talks to the controller: reads, overrides,
  * fills defaults, checks, makes paths absolute, expands globs (in bytewise order, files only), and
  * records sizes. A file that a glob of data.train finds and that data.val has is left out of
- * data.train. The result belongs to
- * the caller (hd_spec_free). */
-enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source,
-                                 struct Heddle__V1__JobSpec **ret_spec);
+ * data.train. Lists live in `arena`. */
+enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_arena *arena,
+                                 struct hd_job *ret_job);
 
 /* The same from a file; `path` "-" is standard input with the working directory as folder.
  * HD_NOT_FOUND or HD_IO when the job file itself cannot be read. */
 enum hd_status hd_spec_read_file(const char *path, const char *const *overrides,
-                                 size_t override_count, struct Heddle__V1__JobSpec **ret_spec);
+                                 size_t override_count, struct hd_arena *arena,
+                                 struct hd_job *ret_job);
 
-void hd_spec_free(struct Heddle__V1__JobSpec *spec); /* NULL is fine */
+/* A complete spec from the message of any client. What is zero or empty in it and cannot be meant
+ * as such (kv_heads, ffn_hidden, vocab, rope_theta, tokenizer, order, decay, beta2, devices ...)
+ * gets the default of the job file; where zero means something (weight_decay, clip, keep ...) it
+ * stays. HD_INVALID for a key or a number of an enum that this build does not know. Lists are
+ * copied into `arena`. hd_spec_check is to follow. */
+enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
+                                    struct hd_arena *arena, struct hd_job *ret_job);
 
-/* Completes a message that another client made: what is zero or empty and cannot be meant as such
- * (kv_heads, ffn_hidden, vocab, rope_theta, norm_eps, tokenizer, order, decay, beta2, eps, devices)
- * gets the default of the job file; absent sections are made. Where zero means something
- * (weight_decay, clip, keep ...) it stays. Idempotent. Only HD_NO_MEMORY can fail: defaults come
- * out of wrong values too, hd_spec_check follows. */
-enum hd_status hd_spec_fill_defaults(struct Heddle__V1__JobSpec *spec);
+/* The message of a spec: keys that job.proto has as fields in these, the others as pairs of path
+ * and value. It lives in `arena`, together with all it points to: never free it by itself. NULL:
+ * out of memory. */
+struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct hd_arena *arena);
+
+/* The layout of a plan in its message, whose ranks are not touched; what is added lives in `arena`.
+ * False: out of memory. */
+bool hd_spec_plan_to_message(const struct hd_layout_sizes *layout, struct hd_arena *arena,
+                             struct Heddle__V1__Plan *message);
+/* HD_INVALID: a key or a value that this build does not know. */
+enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
+                                         struct hd_layout_sizes *ret_layout);
 
 /* All rules that need no file system: required keys, ranges, divisibility, what is built. Expects a
- * filled spec, however it came. The first violation in the order of the file format is reported. */
-enum hd_status hd_spec_check(const struct Heddle__V1__JobSpec *spec);
+ * complete spec. The first violation in the order of the file format is reported. */
+enum hd_status hd_spec_check(const struct hd_job *job);
 
-/* What an attempt adds to a spec. */
+/* What the spec says about its layout, for plan/choose.h. */
+void hd_spec_wish(const struct hd_job *job, struct hd_plan_wish *ret_wish);
+
+/* The largest number within resources.devices, and of hd_plan_ranks_max, on which there is a
+ * layout; 0: none. */
+int32_t hd_spec_most_devices(const struct hd_job *job);
+
+/* What an attempt adds to a spec and its layout. */
 struct hd_spec_attempt {
     int64_t job_id, number;
-    int64_t threads;                /* per rank */
     const char *dir;                /* absolute: checkpoints/ goes below it */
     const char *base_checkpoint;    /* directory to start from; NULL: from the seed */
-    const char *base_manifest_hash; /* hex; NULL with base_checkpoint NULL */
+    const char *base_manifest_hash; /* hexadecimal; NULL with base_checkpoint NULL */
 };
 
-/* What the spec says about its layout, for plan/choose.h. The spec is filled. */
-void hd_spec_wish(const struct Heddle__V1__JobSpec *spec, struct hd_plan_wish *ret_wish);
-
-/* The largest number within resources.devices, and of HD_JOB_RANKS_MAX, on which there is a layout;
- * 0: none. The spec is filled. */
-int32_t hd_spec_most_devices(const struct Heddle__V1__JobSpec *spec);
-
-/* The job for the ranks of one attempt. `spec` is filled and checked; file lists and paths are
- * copied into `arena`. HD_INVALID when the plan does not fit the spec (its product is not the
- * number of devices, its sizes do not go together or with the model): a mistake of the planner,
- * named all the same.
- */
-enum hd_status hd_spec_resolve(const struct Heddle__V1__JobSpec *spec,
-                               const struct Heddle__V1__Plan *plan,
-                               const struct hd_spec_attempt *attempt, struct hd_arena *arena,
-                               struct hd_job *ret_job);
+/* The job for the ranks of one attempt. `spec` is checked; the lists are the spec's, not copies.
+ * HD_INVALID when the layout does not fit the spec (its sizes do not go together or with the
+ * model): a mistake of the planner, named all the same. */
+enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout_sizes *layout,
+                               const struct hd_spec_attempt *attempt, struct hd_job *ret_job);
 
 /* Adds the spec as a JSON object with the keys of the job file. A job file may be JSON, which is
  * YAML: what is written here reads back with hd_spec_read_yaml. */
-void hd_spec_add_json(const struct Heddle__V1__JobSpec *spec, const char *key,
-                      struct hd_json_writer *writer);
+void hd_spec_add_json(const struct hd_job *job, const char *key, struct hd_json_writer *writer);
+
+/* Adds the keys of a layout as members of the open object, by the last part of their paths. */
+void hd_spec_add_plan_json(const struct hd_layout_sizes *layout, struct hd_json_writer *writer);
+
+/* What a job file without the key gets, for people: "required", "auto: 1", "0.1". */
+void hd_spec_document_default(const struct hd_key *key, struct hd_text *ret_text);
+
+/* The keys of a job file as rows of a Markdown table, "| `path` | default | meaning |"; `prefix`:
+ * only those whose path begins with it; "": all. */
+void hd_spec_document(const char *prefix, struct hd_text *ret_text);
 
 /* The nearest of `count` words to `word` by edit distance, or NULL when none is near enough to be
  * what was meant. For unknown keys, commands and flags. */

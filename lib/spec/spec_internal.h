@@ -1,93 +1,60 @@
 /* spec_internal: what the files of lib/spec share.
  *
  *     yaml.c      bytes -> a tree of nodes with lines         (the only owner of yaml.h)
- *     schema.c    the table of keys: one row per key of a job file
- *     read.c      tree + table -> JobSpec
+ *     schema.c    the keys of job/keys.def as groups of a job file
+ *     read.c      tree -> struct hd_job
+ *     forms.c     values with a form of their own: lists of files, devices, intervals
  *     override.c  --set in place of what the file says
  *     defaults.c  defaults that come out of other keys, and of absent keys
  *     check.c     the rules
  *     files.c     paths and globs
  *     from.c      what model directories say
- *     resolve.c   JobSpec + Plan -> struct hd_job
- *     json.c      JobSpec -> JSON
+ *     message.c   struct hd_job <-> JobSpec
+ *     resolve.c   spec + layout + attempt -> the ranks' job
+ *     json.c      struct hd_job -> JSON
+ *     document.c  the keys as a table for people
  */
 #ifndef HD_SPEC_SPEC_INTERNAL_H
 #define HD_SPEC_SPEC_INTERNAL_H
 
 #include <stdbool.h>
 
-#include "heddle/v1/job.pb-c.h"
 #include "spec/spec.h"
 
-/* ---- the table of keys ---- */
+/* ---- groups of keys ---- */
 
-enum spec_kind {
-    SPEC_TEXT,      /* char *: any text */
-    SPEC_PATH,      /* char *: a path */
-    SPEC_CHOICE,    /* char *: auto is "", else as written */
-    SPEC_INT,       /* int64_t */
-    SPEC_INT32,     /* int32_t */
-    SPEC_AUTO,      /* int32_t: auto is 0 */
-    SPEC_ZERO,      /* ParallelSpec.zero: auto is not set */
-    SPEC_SEED,      /* uint64_t, up to INT64_MAX */
-    SPEC_REAL,      /* double */
-    SPEC_AUTO_REAL, /* double: auto is 0 */
-    SPEC_BOOL,      /* protobuf_c_boolean */
-    SPEC_WORD,      /* an enum, by words */
-    SPEC_SWITCH,    /* the enum Switch: auto, true or false */
-    SPEC_FILES,     /* DataFile ** with its count in front of it (protobuf-c's n_ member) */
-    SPEC_SOURCES,   /* the same for data.train, whose entries may be {path, weight}; min, max: of
-                       weights */
-    SPEC_DEVICES,   /* devices_min and devices_max, by a number or {min, max} */
-    SPEC_STEPS,     /* two int64_t side by side: [first, last], or one number for both */
-    SPEC_SECTION    /* a message of its own */
+enum { SPEC_KEYS_MAX = 256, SPEC_CHILDREN_MAX = 64 };
+
+/* A job that is being read. */
+struct spec_draft {
+    struct hd_job *job;
+    struct hd_arena *arena;    /* of the job's lists */
+    bool given[SPEC_KEYS_MAX]; /* by index in hd_job_keys: the file, or model.from, says it */
 };
 
-struct spec_word {
-    const char *name;
-    int value;
+/* Was the key of this path given? The path must exist. */
+bool *spec_given(struct spec_draft *draft, const char *path);
+
+/* The key of the job file by its path; NULL: none, or a group. */
+const struct hd_key *spec_find_key(const char *path);
+bool spec_is_group(const char *path);
+/* The names directly below a group, in the order of the file format ("": below the root). */
+struct spec_children {
+    char texts[SPEC_CHILDREN_MAX][32];
+    const char *names[SPEC_CHILDREN_MAX];
+    size_t count;
 };
+void spec_list_children(const char *group, struct spec_children *ret_children);
+/* Does a plain value in place of the group stand for this key in it? train.lr: 1e-3 is its peak. */
+bool spec_is_short_for(const char *group, const char *name);
 
-struct spec_section;
-
-struct spec_key {
-    const char *name;
-    enum spec_kind kind;
-    size_t offset;                /* of the member in its message */
-    double min, max;              /* of numbers, both inclusive */
-    const struct spec_word *word; /* SPEC_WORD: closed by a NULL name */
-    const struct spec_section *section;
-};
-
-struct spec_section {
-    const char *path; /* "train.lr"; "" for the whole file */
-    const ProtobufCMessageDescriptor *message;
-    const struct spec_key *keys; /* in the order of the file format */
-    size_t key_count;
-    const char *short_key; /* the key that a plain value in place of the section stands for; or
-                              SPEC_SHORT_FOR_ALL: for each of them */
-};
-#define SPEC_SHORT_FOR_ALL "*"
-
-extern const struct spec_section spec_root;
-
-const struct spec_key *spec_find_key(const struct spec_section *section, const char *name);
-const char *spec_word_name(const struct spec_key *key, int value); /* NULL: not known */
-bool spec_number_in_range(const struct spec_key *key, double value);
-/* The member of a SPEC_SECTION key in the message that holds it. */
-ProtobufCMessage **spec_member_message(ProtobufCMessage *holder, const struct spec_key *key);
-ProtobufCMessage *spec_new_message(const ProtobufCMessageDescriptor *message); /* malloc; or NULL */
-/* A JobSpec with all its sections, their members zero. NULL without memory. */
-Heddle__V1__JobSpec *spec_new_complete(void);
-/* Makes the sections that `message` lacks; false without memory. */
-bool spec_make_sections(ProtobufCMessage *message, const struct spec_section *section);
-/* Replaces a string member; false without memory. */
-bool spec_set_text(char **member, const char *text);
-
-/* "PATH: 70 is outside 1 to 16; ..." for a number of any kind. */
-enum hd_status spec_err_range(const char *path, const struct spec_key *key, double value);
+/* "PATH: 70 is not possible; give a whole number from 1 to 16" */
+enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value);
 /* "PATH: is missing; give a whole number from 1 to 16" */
-enum hd_status spec_err_missing(const char *path, const struct spec_key *key);
+enum hd_status spec_err_missing(const char *path, const struct hd_key *key);
+/* Bounds of the weight of a source of a mixture. */
+#define SPEC_WEIGHT_MIN 1e-9
+#define SPEC_WEIGHT_MAX 1e9
 
 /* ---- text for messages ---- */
 
@@ -125,9 +92,9 @@ struct yaml_node *spec_yaml_find(const struct yaml_node *map, const char *key); 
 struct yaml_node *spec_yaml_new(struct hd_arena *arena, enum yaml_kind kind, const char *key,
                                 int line, const char *origin);
 void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child);
-/* A map of what the plain value `node` stands for in a section with a short key, in the place of
- * the value; NULL without memory. */
-struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const struct spec_section *section,
+/* A map of what the plain value `node` stands for in the group, in the place of the value; without
+ * children where it stands for nothing. NULL without memory. */
+struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
                                    const struct yaml_node *node);
 
 /* Puts the source's overrides into the tree of the file `name`; one that is wrong is its own place.
@@ -135,11 +102,38 @@ struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const struct spec_sec
 enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const char *name,
                                     struct hd_arena *arena, struct yaml_node *root);
 
-/* The defaults of keys for which zero has a meaning, so that hd_spec_fill_defaults cannot tell that
- * they are absent: by the tree. docs/job-file.md states them. */
-void spec_fill_absent(const struct yaml_node *root, Heddle__V1__JobSpec *spec);
-/* Does the file have the section, or the key in it (NULL: the section)? */
-bool spec_has(const struct yaml_node *root, const char *section, const char *key);
+/* Fills what was not given: the defaults of keys.def, then those that come out of other keys. */
+void spec_fill_absent(struct spec_draft *draft);
+/* Fills what is zero or empty and cannot be meant as such. Idempotent. */
+void spec_fill_zero(struct hd_job *job);
+
+/* ---- reading a value: the file's kinds, each with its own words of refusal ---- */
+
+struct spec_reader {
+    const char *name; /* of the file, for messages */
+    const char *folder;
+    struct hd_arena arena; /* of the tree */
+    struct yaml_node *root;
+    struct spec_draft draft;
+    const struct yaml_node *here;  /* what is being read, */
+    char path[SPEC_PATH_TEXT_MAX]; /* and its key */
+};
+
+size_t spec_path_push(struct spec_reader *r, const char *name); /* returns what pop wants */
+void spec_path_pop(struct spec_reader *r, size_t len);
+/* The text between min and max of `key`, or one of its words. */
+enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
+                             const struct yaml_node *node, int64_t *ret_value);
+enum hd_status spec_read_real(struct spec_reader *r, const struct hd_key *key,
+                              const struct yaml_node *node, double *ret_value);
+enum hd_status spec_need_scalar(struct spec_reader *r, const struct yaml_node *node,
+                                const char *what);
+/* "X is not one of a, b, c; did you mean b?" */
+enum hd_status spec_unknown_word(const char *path, const char *text, const char *const *names,
+                                 size_t count);
+/* A key of kind HD_KEY_FORM. */
+enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
+                              const struct yaml_node *node);
 
 /* ---- paths ---- */
 
@@ -147,16 +141,14 @@ bool spec_has(const struct yaml_node *root, const char *section, const char *key
 bool spec_is_token_file(const char *path);
 bool spec_is_lines(const char *path); /* .jsonl: a document a line */
 /* Does the job train on text, so that it needs a tokenizer? Also while it names no file at all. */
-bool spec_has_text(const Heddle__V1__DataSpec *data);
+bool spec_has_text(const struct hd_job *job);
 
 /* Expands what data.train and data.val say and makes every path absolute against `folder`. */
-enum hd_status spec_find_files(Heddle__V1__JobSpec *spec, const char *folder);
+enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
 
 #define SPEC_INIT_NONE "none" /* train.init_from: by the seed, though model.from is given */
 
-/* Reads the directories of model.from and train.init_from into the members beside them.
- * written: the job file as it stands. */
-enum hd_status spec_read_from(Heddle__V1__JobSpec *spec, const char *folder,
-                              const struct yaml_node *written);
+/* Reads the directories of model.from and train.init_from into the members beside them. */
+enum hd_status spec_read_from(struct spec_draft *draft, const char *folder);
 
 #endif

@@ -8,26 +8,26 @@
 
 #include "spec_internal.h"
 
-struct parse {
+struct yaml_parse {
     yaml_parser_t yaml;
     const char *name, *origin;
     struct hd_arena *arena;
 };
 
-static enum hd_status fail(const struct parse *p, size_t line, const char *what)
+static enum hd_status fail(const struct yaml_parse *p, size_t line, const char *what)
 {
     if (p->origin)
         return hd_err(HD_INVALID, "%s: %s", p->origin, what);
     return hd_err(HD_INVALID, "%s:%zu: %s", p->name, line + 1, what);
 }
 
-static enum hd_status no_memory(const struct parse *p)
+static enum hd_status no_memory(const struct yaml_parse *p)
 {
     return hd_err(HD_NO_MEMORY, "no memory to read %s", p->name);
 }
 
 /* libyaml's own words, in one line. */
-static enum hd_status fail_syntax(const struct parse *p)
+static enum hd_status fail_syntax(const struct yaml_parse *p)
 {
     char what[256];
     const char *context = p->yaml.context, *problem = p->yaml.problem;
@@ -67,21 +67,22 @@ void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child)
     parent->last = child;
 }
 
-struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const struct spec_section *section,
+struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
                                    const struct yaml_node *node)
 {
-    const bool all = strcmp(section->short_key, SPEC_SHORT_FOR_ALL) == 0;
     struct yaml_node *map =
         spec_yaml_new(arena, YAML_KIND_MAP, node->key, node->line, node->origin);
+    struct spec_children children;
 
-    for (size_t i = 0; map && i < section->key_count; i++) {
+    spec_list_children(group, &children);
+    for (size_t i = 0; map && i < children.count; i++) {
         struct yaml_node *value;
 
-        if (!all && strcmp(section->keys[i].name, section->short_key) != 0)
+        if (!spec_is_short_for(group, children.names[i]))
             continue;
-        value =
-            spec_yaml_new(arena, YAML_KIND_SCALAR, section->keys[i].name, node->line, node->origin);
-        if (!value)
+        value = spec_yaml_new(arena, YAML_KIND_SCALAR, hd_arena_strdup(arena, children.names[i]),
+                              node->line, node->origin);
+        if (!value || !value->key)
             return NULL;
         value->plain = node->plain;
         value->text = node->text;
@@ -100,7 +101,7 @@ struct yaml_node *spec_yaml_find(const struct yaml_node *map, const char *key)
     return NULL;
 }
 
-static enum hd_status next_event(struct parse *p, yaml_event_t *ret_event)
+static enum hd_status next_event(struct yaml_parse *p, yaml_event_t *ret_event)
 {
     return yaml_parser_parse(&p->yaml, ret_event) ? HD_OK : fail_syntax(p);
 }
@@ -119,7 +120,8 @@ static bool has_anchor_or_tag(const yaml_event_t *e)
     }
 }
 
-static enum hd_status copy_scalar(struct parse *p, const yaml_event_t *e, const char **ret_text)
+static enum hd_status copy_scalar(struct yaml_parse *p, const yaml_event_t *e,
+                                  const char **ret_text)
 {
     const char *value = (const char *)e->data.scalar.value;
 
@@ -130,7 +132,7 @@ static enum hd_status copy_scalar(struct parse *p, const yaml_event_t *e, const 
 }
 
 /* The node that an event begins; children follow. */
-static enum hd_status begin_node(struct parse *p, const yaml_event_t *e, const char *key,
+static enum hd_status begin_node(struct yaml_parse *p, const yaml_event_t *e, const char *key,
                                  struct yaml_node **ret_node)
 {
     enum yaml_kind kind = e->type == YAML_SCALAR_EVENT           ? YAML_KIND_SCALAR
@@ -155,7 +157,7 @@ static enum hd_status begin_node(struct parse *p, const yaml_event_t *e, const c
     return copy_scalar(p, e, &node->text);
 }
 
-static enum hd_status read_key(struct parse *p, const yaml_event_t *e, const char **ret_key)
+static enum hd_status read_key(struct yaml_parse *p, const yaml_event_t *e, const char **ret_key)
 {
     if (e->type != YAML_SCALAR_EVENT || has_anchor_or_tag(e))
         return fail(p, e->start_mark.line, "a key must be a plain word");
@@ -169,7 +171,7 @@ static bool ends_collection(const yaml_event_t *e)
 
 /* Everything below one document start, without recursion: the stack is as deep as a job file may
  * be. */
-static enum hd_status read_tree(struct parse *p, struct yaml_node **ret_root)
+static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_root)
 {
     struct yaml_node *stack[HD_SPEC_DEPTH_MAX], *root = NULL, *node = NULL;
     const char *key = NULL;
@@ -211,7 +213,7 @@ static enum hd_status read_tree(struct parse *p, struct yaml_node **ret_root)
 }
 
 /* Takes the next event, which must be of `type`; another one is reported as `otherwise`. */
-static enum hd_status expect(struct parse *p, yaml_event_type_t type, const char *otherwise)
+static enum hd_status expect(struct yaml_parse *p, yaml_event_type_t type, const char *otherwise)
 {
     enum hd_status st;
     yaml_event_t e;
@@ -245,7 +247,7 @@ enum hd_status spec_yaml_parse(const char *name, const char *origin, const void 
                                size_t size_bytes, struct hd_arena *arena,
                                struct yaml_node **ret_root)
 {
-    struct parse p = {.name = name, .origin = origin, .arena = arena};
+    struct yaml_parse p = {.name = name, .origin = origin, .arena = arena};
     enum hd_status st;
 
     if (size_bytes > HD_SPEC_FILE_BYTES_MAX)

@@ -89,11 +89,11 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
     struct fields f = {.rows = l->job.micro_batch * l->job.context / l->mesh.sizes.cp};
 
     for (int k = 0; k < HD_BATCH_FIELDS; k++) {
-        const int store = hd_chunk_find_batch(chunk, names[k]);
+        const struct hd_store *store = hd_chunk_find_batch(chunk, names[k]);
 
-        if (store < 0)
+        if (!store)
             continue;
-        f.tensor[k] = hd_store_address(chunk, bases, store);
+        f.tensor[k] = hd_store_address(bases, store);
         f.filled[k] =
             t->reach.device ? (int32_t *)(t->host_base + l->batch) + k * f.rows : f.tensor[k];
     }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "checkpoint/hf.h"
+#include "hf/hf.h"
 #include "program/run.h"
 #include "train/layout.h"
 #include "train/source.h"
@@ -82,10 +82,12 @@ static enum hd_status reserve(struct hd_generator *g)
     g->bases.base[HD_REGION_STATE][0] = g->memory;
     g->bases.chunk_state = g->memory + g->registry.private_bytes;
     g->bases.base[HD_REGION_WORK][0] = g->bases.chunk_state + own;
-    for (int i = 0; i < g->chunk[PREFILL]->store_count; i++)
-        if (g->chunk[PREFILL]->stores[i].kind == HD_STORE_CONSTANT)
-            hd_constant_fill(&g->chunk[PREFILL]->stores[i],
-                             hd_store_address(g->chunk[PREFILL], &g->bases, i));
+    for (int i = 0; i < g->chunk[PREFILL]->store_count; i++) {
+        const struct hd_store *s = g->chunk[PREFILL]->stores[i];
+
+        if (s->kind == HD_STORE_CONSTANT)
+            hd_constant_fill(s, hd_store_address(&g->bases, s));
+    }
     return HD_OK;
 }
 
@@ -252,9 +254,9 @@ int64_t hd_generator_step(const struct hd_generator *g)
 
 static int32_t *batch(const struct hd_generator *g, int which, enum hd_batch_field field)
 {
-    int store = hd_chunk_find_batch(g->chunk[which], field);
+    const struct hd_store *store = hd_chunk_find_batch(g->chunk[which], field);
 
-    return store < 0 ? NULL : hd_store_address(g->chunk[which], &g->bases, store);
+    return store ? hd_store_address(&g->bases, store) : NULL;
 }
 
 static void set_field(const struct hd_generator *g, int which, enum hd_batch_field field,
@@ -281,7 +283,7 @@ static enum hd_status check_finite(const float *logits, int64_t V)
 static enum hd_status advance(struct hd_generator *g, int which, const float **ret_logits)
 {
     const int64_t rows = g->chunk[which]->shape.S;
-    const int logits = hd_chunk_find_kind(g->chunk[which], HD_STORE_OUTPUT);
+    const struct hd_store *logits = hd_chunk_find_kind(g->chunk[which], HD_STORE_OUTPUT);
     int32_t *filled = batch(g, which, HD_BATCH_FILLED);
     enum hd_status st;
 
@@ -297,8 +299,7 @@ static enum hd_status advance(struct hd_generator *g, int which, const float **r
     if (st)
         return st;
     g->filled += rows;
-    *ret_logits = (const float *)hd_store_address(g->chunk[which], &g->bases, logits) +
-                  (rows - 1) * g->job.vocab;
+    *ret_logits = (const float *)hd_store_address(&g->bases, logits) + (rows - 1) * g->job.vocab;
     return check_finite(*ret_logits, g->job.vocab);
 }
 

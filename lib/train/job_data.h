@@ -11,7 +11,7 @@
 
 #include "base/arena.h"
 #include "data/data.h"
-#include "link/job.h"
+#include "job/job.h"
 #include "train/token_cache.h"
 
 struct hd_job_data {

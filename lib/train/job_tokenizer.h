@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#include "data/tokenizer.h"
-#include "link/job.h"
+#include "job/job.h"
+#include "tokenizer/tokenizer.h"
 
 struct hd_job_tokenizer { /* start with {0} */
     struct hd_tokenizer *opened;

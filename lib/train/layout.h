@@ -9,7 +9,7 @@
 #define HD_TRAIN_LAYOUT_H
 
 #include "base/arena.h"
-#include "link/job.h"
+#include "job/job.h"
 #include "model/model.h"
 #include "pipeline/pipeline.h"
 #include "program/program.h"

@@ -67,8 +67,7 @@ enum hd_status profile_write_table(const struct hd_profile *profile, double peak
 
 /* What a launch works on in words, such as "bf16[512,384] over 1024"; its costs. */
 enum { PROFILE_SHAPE_MAX = 96 };
-void profile_op_shape(const struct hd_chunk *chunk, const struct hd_node *node,
-                      char ret_shape[PROFILE_SHAPE_MAX]);
+void profile_op_shape(const struct hd_node *node, char ret_shape[PROFILE_SHAPE_MAX]);
 struct hd_costs profile_op_costs(const struct hd_chunk *chunk, const struct hd_node *node);
 
 #endif

@@ -15,8 +15,7 @@ static int64_t sent_elements(const struct hd_node *node)
     return node->comm == HD_COMM_ALL_TO_ALL_V ? node->rows.even * node->rows.elements : node->count;
 }
 
-void profile_op_shape(const struct hd_chunk *chunk, const struct hd_node *node,
-                      char ret_shape[PROFILE_SHAPE_MAX])
+void profile_op_shape(const struct hd_node *node, char ret_shape[PROFILE_SHAPE_MAX])
 {
     const struct hd_store *out = NULL;
 
@@ -35,10 +34,9 @@ void profile_op_shape(const struct hd_chunk *chunk, const struct hd_node *node,
                        a->trans_b ? " b^T" : "");
         return;
     }
-    for (int k = 0; !out && k < hd_kernel_info(node->kernel)->operand_count; k++)
-        if (node->operand[k].store >= 0 &&
-            (hd_kernel_info(node->kernel)->operands[k].access & HD_WRITE))
-            out = &chunk->stores[node->operand[k].store];
+    for (int k = 0; !out && k < hd_node_operand_count(node); k++)
+        if (hd_node_access(node, k) & HD_WRITE)
+            out = node->operands[k].store;
     if (out && out->columns)
         (void)snprintf(ret_shape, PROFILE_SHAPE_MAX, "%s[%" PRId64 ",%" PRId64 "]",
                        hd_dtype_name(out->dtype), out->rows, out->columns);
@@ -111,7 +109,7 @@ static void add_launch(const struct trace *t, const struct record *r)
     const int64_t ns = slice_ns(r);
     char shape[PROFILE_SHAPE_MAX];
 
-    profile_op_shape(chunk, r->node, shape);
+    profile_op_shape(r->node, shape);
     begin_event(t, "X", r->node->is_comm ? "launch" : "op", hd_node_name(r->node),
                 r->on_device ? DEVICE_TRACK : 0, r->on_device ? r->device_begin_ns : r->begin_ns);
     add_duration(t, ns);
@@ -135,7 +133,7 @@ static void add_collective(const struct trace *t, const struct record *r, int64_
     const int track = (int)r->node->stream;
     char shape[PROFILE_SHAPE_MAX];
 
-    profile_op_shape(chunk, r->node, shape);
+    profile_op_shape(r->node, shape);
     begin_event(t, "b", "collective", hd_node_name(r->node), track, r->begin_ns);
     (void)fprintf(t->out,
                   ",\"id\":%" PRId64 ",\"args\":{\"unit\":\"%s\",\"micro_batch\":%d,\"shape\":"
@@ -245,7 +243,7 @@ enum hd_status profile_write_trace(const struct hd_profile *p, const char *path)
 /* ---- the table ---- */
 
 /* Time and work of one node, of one op and shape, or of one op. */
-struct row {
+struct profile_row {
     const struct hd_node *node; /* key of the first kind */
     const struct hd_chunk *chunk;
     char name[48], shape[PROFILE_SHAPE_MAX]; /* keys of the others; shape "": any */
@@ -255,21 +253,21 @@ struct row {
 };
 
 struct rows {
-    struct row *list;
+    struct profile_row *list;
     size_t count;
 };
 
 static int by_node(const void *a, const void *b)
 {
-    const uintptr_t x = (uintptr_t)((const struct row *)a)->node;
-    const uintptr_t y = (uintptr_t)((const struct row *)b)->node;
+    const uintptr_t x = (uintptr_t)((const struct profile_row *)a)->node;
+    const uintptr_t y = (uintptr_t)((const struct profile_row *)b)->node;
 
     return (x > y) - (x < y);
 }
 
 static int by_time(const void *a, const void *b)
 {
-    const int64_t x = ((const struct row *)a)->ns, y = ((const struct row *)b)->ns;
+    const int64_t x = ((const struct profile_row *)a)->ns, y = ((const struct profile_row *)b)->ns;
 
     return (y > x) - (y < x);
 }
@@ -290,8 +288,8 @@ static enum hd_status list_nodes(const struct hd_profile *p, struct rows *ret_ro
     for (size_t c = 0; c < 2; c++)
         for (int call = 0; call < HD_CALL_COUNT; call++)
             for (int i = 0; i < chunks[c]->program[call].count; i++)
-                rows.list[rows.count++] =
-                    (struct row){.node = chunks[c]->program[call].nodes[i], .chunk = chunks[c]};
+                rows.list[rows.count++] = (struct profile_row){
+                    .node = chunks[c]->program[call].nodes[i], .chunk = chunks[c]};
     qsort(rows.list, rows.count, sizeof *rows.list, by_node);
     *ret_rows = rows;
     return HD_OK;
@@ -301,8 +299,8 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
 {
     for (int64_t i = 0; i < p->count; i++) {
         const struct record *r = &p->records[i];
-        const struct row key = {.node = r->node};
-        struct row *row;
+        const struct profile_row key = {.node = r->node};
+        struct profile_row *row;
 
         if (r->kind != RECORD_SPAN || r->span != HD_SPAN_LAUNCH || !r->end_ns)
             continue;
@@ -313,7 +311,7 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
         }
     }
     for (size_t i = 0; i < rows->count; i++) {
-        struct row *row = &rows->list[i];
+        struct profile_row *row = &rows->list[i];
         const struct hd_costs one = profile_op_costs(row->chunk, row->node);
         const double compute = peak > 0 ? one.flops / peak : 0;
         const double move = (double)(one.read_bytes + one.write_bytes) / p->bandwidth;
@@ -321,7 +319,7 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
 
         (void)snprintf(row->name, sizeof row->name, "%s%s", hd_node_name(row->node),
                        row->node->is_comm ? " (launch)" : "");
-        profile_op_shape(row->chunk, row->node, row->shape);
+        profile_op_shape(row->node, row->shape);
         if (row->node->is_comm) /* a launch only enqueues */
             continue;
         row->costs.flops = one.flops * (double)n;
@@ -339,7 +337,7 @@ static enum hd_status group(const struct rows *from, bool with_shapes, struct ro
     if (!to.list)
         return hd_err(HD_NO_MEMORY, "no memory for the table of a profile");
     for (size_t i = 0; i < from->count; i++) {
-        const struct row *row = &from->list[i];
+        const struct profile_row *row = &from->list[i];
         size_t k = 0;
 
         if (!row->count)
@@ -365,14 +363,14 @@ static enum hd_status group(const struct rows *from, bool with_shapes, struct ro
     return HD_OK;
 }
 
-struct sums {
+struct profile_sums {
     int64_t step_ns, launch_ns, wait_ns, poll_ns, join_ns, input_ns;
     int64_t waits, polls, joins, inputs;
 };
 
-static struct sums add_up(const struct hd_profile *p)
+static struct profile_sums add_up(const struct hd_profile *p)
 {
-    struct sums s = {0};
+    struct profile_sums s = {0};
 
     for (int64_t i = 0; i < p->count; i++) {
         const struct record *r = &p->records[i];
@@ -401,7 +399,7 @@ static struct sums add_up(const struct hd_profile *p)
     return s;
 }
 
-static void print_row(FILE *out, const struct row *row, double step_ns, double steps)
+static void print_row(FILE *out, const struct profile_row *row, double step_ns, double steps)
 {
     const int64_t bytes = row->costs.read_bytes + row->costs.write_bytes;
 
@@ -420,8 +418,8 @@ static void print_row(FILE *out, const struct row *row, double step_ns, double s
 static void print_rest(FILE *out, const char *name, int64_t count, int64_t ns, double step_ns,
                        double steps)
 {
-    const struct row row = {.count = count, .ns = ns};
-    struct row named = row;
+    const struct profile_row row = {.count = count, .ns = ns};
+    struct profile_row named = row;
 
     (void)snprintf(named.name, sizeof named.name, "%s", name);
     print_row(out, &named, step_ns, steps);
@@ -436,7 +434,7 @@ static void print_title(FILE *out, const char *last)
 static void print_table(FILE *out, const struct hd_profile *p, double peak, const struct rows *ops,
                         const struct rows *shapes)
 {
-    const struct sums s = add_up(p);
+    const struct profile_sums s = add_up(p);
     const double steps = (double)p->steps_recorded, step_ns = (double)(s.step_ns ? s.step_ns : 1);
     const int64_t rest = s.step_ns - s.launch_ns - s.wait_ns - s.poll_ns - s.join_ns - s.input_ns;
     double floor_ns = 0;

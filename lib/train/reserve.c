@@ -17,7 +17,7 @@ enum {
 
 /* ---- touching ---- */
 
-struct piece {
+struct memory_piece {
     char *base;
     size_t size_bytes;
     int error; /* errno */
@@ -27,7 +27,7 @@ struct piece {
 
 static void *touch(void *argument)
 {
-    struct piece *p = argument;
+    struct memory_piece *p = argument;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
     while (p->size_bytes && madvise(p->base, p->size_bytes, MADV_POPULATE_WRITE) < 0) {
@@ -48,7 +48,7 @@ static void *touch(void *argument)
  * had is done without. */
 static enum hd_status touch_all(char *base, size_t size_bytes, int threads)
 {
-    struct piece pieces[TOUCHERS_MAX] = {0};
+    struct memory_piece pieces[TOUCHERS_MAX] = {0};
     size_t count = size_bytes / PIECE_BYTES + 1, each;
     int error = 0;
 
@@ -58,7 +58,7 @@ static enum hd_status touch_all(char *base, size_t size_bytes, int threads)
         count = TOUCHERS_MAX;
     each = (size_bytes / count + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
     for (size_t i = 0, at = 0; i < count; i++) {
-        struct piece *p = &pieces[i];
+        struct memory_piece *p = &pieces[i];
 
         p->base = base + at;
         p->size_bytes = i + 1 == count || size_bytes - at < each ? size_bytes - at : each;

@@ -252,12 +252,14 @@ static enum hd_status commit(struct hd_trainer *t, const char *dir, const struct
 
 static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct hd_saved *ret_saved)
 {
-    struct outcome all[HD_COMM_WORLD_MAX], mine;
+    struct outcome *all = hd_arena_array(arena, (size_t)t->layout.mesh.world, sizeof *all), mine;
     struct hd_saved saved = {.bytes = 0};
     uint64_t hash = 0;
     enum hd_status st =
         hd_ckpt_format_dir(t->layout.job.attempt_dir, t->steps_done, saved.path, sizeof saved.path);
 
+    if (!all)
+        return hd_err(HD_NO_MEMORY, "no memory for what the ranks say");
     if (st)
         mine = outcome_of(st);
     else
@@ -416,14 +418,17 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
 /* Rank 0 reads every byte for all: a bit that turned over on the disk must not become a model. */
 static enum hd_status verify(struct hd_trainer *t, const char *dir)
 {
-    struct outcome all[HD_COMM_WORLD_MAX], mine = {0};
+    struct outcome *all = calloc((size_t)t->layout.mesh.world, sizeof *all), mine = {0};
     enum hd_status st;
 
+    if (!all)
+        return hd_err(HD_NO_MEMORY, "no memory for what the ranks say");
     if (t->layout.rank == 0)
         mine = outcome_of(hd_ckpt_verify(dir));
     hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS);
     st = agree(t, &mine, all);
     hd_comm_set_deadline(t->comm, HD_STEP_DEADLINE_MS);
+    free(all);
     return st;
 }
 

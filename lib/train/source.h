@@ -7,7 +7,7 @@
 #ifndef HD_TRAIN_SOURCE_H
 #define HD_TRAIN_SOURCE_H
 
-#include "checkpoint/hf.h"
+#include "hf/hf.h"
 #include "program/registry.h"
 
 struct hd_source;

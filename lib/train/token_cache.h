@@ -18,7 +18,7 @@
 
 #include "base/arena.h"
 #include "data/data.h"
-#include "link/job.h"
+#include "job/job.h"
 #include "train/job_tokenizer.h"
 
 struct hd_token_cache_watch {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "train/batch.h"
 #include "train/profile.h"
 #include "train/trainer.h"
@@ -277,8 +277,8 @@ static enum hd_status write_constants(struct hd_trainer *t, const struct hd_chun
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < chunk->store_count; i++)
-        if (chunk->stores[i].kind == HD_STORE_CONSTANT)
-            st = write_constant(t, &chunk->stores[i], hd_store_address(chunk, bases, i));
+        if (chunk->stores[i]->kind == HD_STORE_CONSTANT)
+            st = write_constant(t, chunk->stores[i], hd_store_address(bases, chunk->stores[i]));
     return st;
 }
 

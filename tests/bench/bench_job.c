@@ -31,6 +31,8 @@ struct hd_job bench_job(const char *family, const char *precision, const char *d
                        .cp = 1,
                        .tp = 1,
                        .ep = 1,
+                       .devices_min = 1,
+                       .devices_max = 1,
                        .job_id = 1,
                        .attempt = 1,
                        .train = file,
@@ -41,6 +43,8 @@ struct hd_job bench_job(const char *family, const char *precision, const char *d
     bench_job_word(j.positions, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
     bench_job_word(j.rope_scaling, "none");
     bench_job_word(j.cp_exchange, "ring");
+    bench_job_word(j.schedule, "none");
+    bench_job_word(j.recompute, "none");
     bench_job_word(j.documents, "joined");
     bench_job_word(j.lr_decay, "constant");
     bench_job_word(j.precision, precision);

@@ -3,7 +3,7 @@
 #ifndef HD_TESTS_BENCH_JOB_H
 #define HD_TESTS_BENCH_JOB_H
 
-#include "link/job.h"
+#include "job/job.h"
 
 /* One rank, AdamW, clipping at 1; the one file of its data lives in `file`. The model's shape, the
  * batch and the words that the callers' cases differ in are left to them. */

@@ -5,13 +5,13 @@
  *
  * Each launch is timed by events around it, three rounds to warm up and then --rounds, of which the
  * median and the least are printed; before each one 256 MiB are written, so that nothing is left in
- * a cache. Bytes and operations are those of kernels/dry, every tensor once. Beside them stands the
- * floor: what the bytes take at the rate of a copy by the device itself, measured in the same run
- * before and after, or, for products and attention, the operations at the peak that MFU is quoted
- * against. Values are random: a GPU that multiplies zeros draws less power and is faster. A product
- * that the library did not take says so. --epilogues apart: what stands behind products, or beside
- * them, is never the library's, so that two runs compare the same lines with and without. Clocks
- * are as nvidia-smi tells them, before and after.
+ * a cache. Bytes and operations are those of kernels/costs, every tensor once. Beside them stands
+ * the floor: what the bytes take at the rate of a copy by the device itself, measured in the same
+ * run before and after, or, for products and attention, the operations at the peak that MFU is
+ * quoted against. Values are random: a GPU that multiplies zeros draws less power and is faster. A
+ * product that the library did not take says so. --epilogues apart: what stands behind products, or
+ * beside them, is never the library's, so that two runs compare the same lines with and without.
+ * Clocks are as nvidia-smi tells them, before and after.
  *
  * CUDA_MODULE_LOADING=EAGER against LAZY: the time to open, and the memory that nvidia-smi shows.
  * Where there is no GPU it says why, and has nothing to do. Run by hand.

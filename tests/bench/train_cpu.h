@@ -7,7 +7,7 @@
 #ifndef HD_TESTS_BENCH_TRAIN_CPU_H
 #define HD_TESTS_BENCH_TRAIN_CPU_H
 
-#include "link/job.h"
+#include "job/job.h"
 
 enum { TRAIN_CPU_THREADS = 2 };
 

@@ -5,7 +5,7 @@
  * + the bytes of every other op, each tensor once, over the bandwidth of a triad
  *
  * all measured here, again in every run, so that a ratio compares times that were taken side by
- * side. Operations and bytes are those of kernels/dry.
+ * side. Operations and bytes are those of kernels/costs.
  */
 #include <stdio.h>
 #include <stdlib.h>

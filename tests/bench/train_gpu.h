@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
+#include "job/job.h"
 #include "kernels/kernels.h"
-#include "link/job.h"
 
 /* What is trained: a model's shape, and how many sequences a step has. */
 struct gpu_case {

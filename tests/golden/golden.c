@@ -38,12 +38,6 @@ float golden_weight(const char *name, int dim_count, int64_t i)
 
 /* ---- files ---- */
 
-static bool set_word(char *member, const char *value)
-{
-    (void)snprintf(member, HD_JOB_WORD_MAX, "%s", value);
-    return true;
-}
-
 static bool set_int(int64_t *member, const char *value)
 {
     char *end;
@@ -52,26 +46,15 @@ static bool set_int(int64_t *member, const char *value)
     return *end == '\0';
 }
 
-static bool set_real(double *member, const char *value)
+/* Settings are named as in the text of version 1. */
+static bool set(struct hd_job *job, const char *name, const char *value)
 {
-    char *end;
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
 
-    *member = strtod(value, &end);
-    return *end == '\0';
-}
-
-static bool set(struct hd_job *job, const char *key, const char *value)
-{
-#define SET_WORD(member) set_word(job->member, value)
-#define SET_PATH(member) set_word(job->member, value)
-#define SET_INT(member)  set_int(&job->member, value)
-#define SET_REAL(member) set_real(&job->member, value)
-#define SET_BOOL(member) (job->member = *value == '1', true)
-#define X(kind, member, name, min, max) \
-    if (strcmp(key, name) == 0)         \
-        return SET_##kind(member);
-    HD_JOB_FIELDS(X)
-#undef X
+        if (key->kind != HD_KEY_FORM && strcmp(key->old ? key->old : key->path, name) == 0)
+            return hd_job_parse(key, value, job) == HD_OK;
+    }
     return false;
 }
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
-#include "link/job.h"
+#include "job/job.h"
 
 enum { GOLDEN_TENSORS_MAX = 64, GOLDEN_NAME_MAX = 128 };
 

@@ -26,7 +26,7 @@ a_controller_with_a_full_disk_refuses_jobs_and_loses_no_report() {
     await_step "$job" 1 $((step + 5))
     rm "$dir/c/filler"
     # It may have been kept for later; the refusal says how to ask again without a second job.
-    id=$(sed -nE 's/.*--request-id ([0-9a-f]{32}) .*/\1/p' "$dir/refused")
+    id=$(sed -nE 's/.*--request-id ([0-9a-f]{32})( .*|$)/\1/p' "$dir/refused")
     [ -n "$id" ] || fail "the refusal tells no request id: $(cat "$dir/refused")"
     await 30 "a submission that is accepted" is_accepted
     later=$(cat "$dir/accepted")

@@ -17,7 +17,7 @@ training_goes_on_while_the_disk_is_full() {
     await_checkpoint "$job" $EVERY
     # Room for reports, not for a checkpoint.
     free=$(df --output=avail -B 1 "$dir/jobs" | tail -n 1)
-    head -c $((free - 2000000)) /dev/zero >"$dir/jobs/filler"
+    head -c $((free - 600000)) /dev/zero >"$dir/jobs/filler"
     step=$(newest_step "$job")
     before=$(cd "$(checkpoint_dir "$job" 1 "$step")" && sha256sum *)
     await $PATIENCE "a warning that names the disk" says "$job" '"kind": *"warning".*[Nn]o space'

@@ -9,7 +9,8 @@ export LC_ALL=C
 : "${HEDDLE_BIN:=${HEDDLE_BUILD_DIR:?}/bin}"
 
 PATIENCE=90     # seconds for anything that should take a moment; sanitizers and a busy machine are slow
-: "${STEPS:=200}" # of the usual job: some seconds on one core
+: "${STEPS:=400}" # of the usual job: some seconds on one core
+: "${BATCH:=8}"   # its sequences a step: what a step costs
 EVERY=20        # its steps between checkpoints
 
 work=$TMPDIR
@@ -86,9 +87,9 @@ start_cluster() {
 write_job() { # FILE
     cat >"$1" <<END
 name: chaos
-model: {family: llama, layers: 2, hidden: 128, heads: 4, context: 128}
+model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}
 data: {train: [$work/corpus.txt]}
-train: {steps: $STEPS, global_batch: 16, lr: 1e-3, precision: fp32}
+train: {steps: $STEPS, global_batch: $BATCH, lr: 1e-3, precision: fp32}
 resources: {device: cpu, devices: 2}
 checkpoint: {every: $EVERY, keep: 0}
 END

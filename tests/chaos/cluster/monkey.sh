@@ -2,7 +2,7 @@
 # monkey.sh KILLS SEED NODE=DEVICES...: one job on these nodes; whoever is killed on any of them, whenever,
 # and in whatever order: the job succeeds, and what it has learned is what an undisturbed run on one node
 # learns.
-STEPS=400 # time for some kills
+STEPS=400 BATCH=16 # time for some kills
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
 kills=$1 seed=$2

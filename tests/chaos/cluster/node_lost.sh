@@ -2,7 +2,7 @@
 # node_lost.sh: a node that is silent for so long that it counts as lost (3 minutes) loses its job to
 # another, which goes on from the checkpoint that the controller knew; what the lost node still wrote
 # and reports when it returns changes nothing.
-STEPS=400 # time to bring up three nodes while the first trains
+STEPS=1000 BATCH=16 # time to bring up three nodes while the first trains
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
 LOST=240 # seconds; the lease of a node is 180

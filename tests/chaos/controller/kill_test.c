@@ -34,6 +34,7 @@ static struct bench {
     int64_t kill_at_ms;
     int kills, kills_with_work; /* the latter while requests were under way */
     uint64_t key, draws;
+    struct hd_arena arena; /* of the spec */
     Heddle__V1__JobSpec *spec;
     uint64_t jobs[JOBS]; /* acknowledged number of each request; 0: none yet */
     int next, acknowledged, in_flight;
@@ -75,7 +76,7 @@ static Heddle__V1__JobSpec *new_spec(struct bench *b)
 {
     char text[512], train[96];
     struct hd_spec_source source = {.name = "job.yaml", .folder = b->dir, .bytes = text};
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job job;
 
     (void)snprintf(train, sizeof train, "%s/train.txt", b->dir);
     assert_int_equal(hd_file_write_atomic(train, "some text", 9, 0644), HD_OK);
@@ -87,9 +88,9 @@ static Heddle__V1__JobSpec *new_spec(struct bench *b)
                    "train: {steps: 10, global_batch: 8, lr: 1e-3, precision: fp32}\n"
                    "resources: {device: cpu, devices: 2}\n");
     source.size_bytes = strlen(text);
-    if (hd_spec_read_yaml(&source, &spec))
+    if (hd_spec_read_yaml(&source, &b->arena, &job))
         fail_msg("%s", hd_err_message());
-    return spec;
+    return hd_spec_to_message(&job, &b->arena);
 }
 
 /* ---- submissions ------------------------------------------------------------------------------*/
@@ -259,7 +260,7 @@ static void every_acknowledged_job_is_there_once(void **state)
     (void)uv_run(&b->loop, UV_RUN_DEFAULT);
     assert_true(b->closed);
     assert_int_equal(uv_loop_close(&b->loop), 0);
-    hd_spec_free(b->spec);
+    hd_arena_done(&b->arena);
     assert_int_equal(hd_file_remove_tree(b->dir), HD_OK);
 }
 

@@ -2,7 +2,7 @@
 # heddle data tokenize: its formats, and what it leaves when it does not come to its end.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
-tokenizer=$HEDDLE_SOURCE_DIR/tests/unit/data/tokenizers/gpt2.json
+tokenizer=$HEDDLE_SOURCE_DIR/tests/unit/tokenizer/tokenizers/gpt2.json
 out=$work/out
 mkdir "$out"
 printf '{"text": "one"}\n{"text": "fourteen bytes"}\n' >"$work/two.jsonl"

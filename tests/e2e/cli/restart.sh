@@ -7,12 +7,13 @@ start_controller
 start_node n1 cpu:2
 file=$(job_file survivor)
 job=$(submit "$file" --set train.steps=400 --set validate.every=0)
-"$HEDDLE_BIN/heddle" watch "$job" -o jsonl >"$work/watch.jsonl" 2>"$work/watch.err" &
-watcher=$!
 "$HEDDLE_BIN/heddle" wait "$job" >"$work/wait.out" 2>&1 &
 waiter=$!
 "$HEDDLE_BIN/heddle" logs -f "$job" >"$work/follow" 2>"$work/follow.err" &
 follower=$!
+"$HEDDLE_BIN/heddle" watch "$job" -o jsonl >"$work/watch.jsonl" 2>"$work/watch.err" &
+watcher=$!
+await 30 test -s "$work/follow" # the others began before it and before the steps that are awaited below
 for round in 1 2; do
     seen=$(grep -c '^{"type":"step"' "$work/watch.jsonl")
     more_steps() { [ "$(grep -c '^{"type":"step"' "$work/watch.jsonl")" -gt $((seen + 20)) ]; }

@@ -4,8 +4,10 @@
 
 unset HEDDLE_CONTROLLER
 doctor() { "$HEDDLE_BIN/heddled" --doctor "$@"; }
-# a machine whose driver answers as $STANDIN_NVML says (tests/unit/gpu/standin_nvml.c)
-with_driver() { LD_LIBRARY_PATH=$HEDDLE_BUILD_DIR/tests/nvml/whole STANDIN_NVML=$1 doctor "${@:2}"; }
+# a machine whose heddle-worker answers so (tests/unit/daemon/fake_worker.c)
+with_gpus() { FAKE_GPUS="{\"problem\":\"$1\",\"log_problem\":\"\",\"gpus\":[$2]}" doctor --worker "$HEDDLE_BUILD_DIR/tests/fake_worker" "${@:3}"; }
+# gpu N PROBLEM: one GPU of such an answer
+gpu() { printf '{"uuid":"GPU-%s","name":"Stand-in H100","bus":"0000:1%s:00.0","problem":"%s","fault":"","memory_bytes":85899345920,"fault_at":0}' "$1" "$1" "${2:-}"; }
 # look NAME STATUS COMMAND...: as check_status; what it printed stays
 look() {
     check_status "$@"
@@ -17,17 +19,16 @@ says() { grep -qF -- "$1" "$work/seen.out"; }
 # problems_of N: how many GPU N has
 problems_of() { grep -c "^gpu $1  *problem" "$work/seen.out"; }
 
-look two_gpus_one_of_them_ill 1 with_driver "gpus=2 ecc=1 narrow=1"
-check a_gpu_is_described says "Stand-in H100, GPU-00000000-0000-0000-0000-000000000000, 0000:10:00.0, 80.0 GiB"
-check its_driver_too says "580.65.06, for CUDA up to 13.0"
-check_equal what_ails_one_is_told_of_it "1 3" "$(problems_of 0) $(problems_of 1)" # a link is down in both
-check an_error_has_a_hint says "-> drain the node and reset the GPU"
+look two_gpus_one_of_them_broken 1 with_gpus "" "$(gpu 0),$(gpu 1 "it fell off the bus")"
+check a_gpu_is_described says "Stand-in H100, GPU-0, 0000:10:00.0, 80.0 GiB"
+check_equal what_is_wrong_is_said_of_the_broken_one "0 1" "$(problems_of 0) $(problems_of 1)"
+check its_reason_is_shown says "it fell off the bus"
 
 # wrong only where there is a GPU for it
 on_the_bus=$(cat /sys/bus/pci/devices/*/vendor 2>/dev/null | grep -c 0x10de)
-look a_driver_that_does_not_start $((on_the_bus > 0)) with_driver "init=9"
-check its_reason_is_shown says "the kernel's module is not loaded"
-look json_is_for_programs 1 with_driver "gpus=1" -o json
+look a_driver_that_does_not_start $((on_the_bus > 0)) with_gpus "the kernel's module is not loaded" ""
+check its_reason_is_shown_too says "the kernel's module is not loaded"
+look json_is_for_programs 1 with_gpus "" "$(gpu 0),$(gpu 1 "it fell off the bus")" -o json
 check it_has_the_kind says '"kind":"Doctor"'
 check it_has_the_levels says '"area":"gpu 0","level":"ok"'
 check_status a_door_that_is_shut_is_a_problem 1 doctor --controller "unix:$work/nobody" --state-dir "$work/state"
@@ -40,7 +41,7 @@ file=$(job_file wants)
 look device_cuda_without_a_gpu_fails 6 heddle local "$file" --set resources.device=cuda
 check_equal one_line_says_why 1 "$(grep -c 'no GPU can be used: .*; heddled --doctor tells more' "$work/seen.err")"
 check auto_takes_the_cpu_then heddle local "$file" --set train.steps=2 --state-dir "$work/auto"
-check_equal one_line_says_that 1 "$(cat "$work"/auto/*/heddled.log | grep -c 'no GPU can be used: .*; the CPU serves')"
+check_equal one_line_says_that 1 "$(cat "$work"/auto/*/heddled.log | grep -c 'no GPU can be used: .*; the CPU is used')"
 
 look a_plan_for_gpus_needs_one 2 heddle plan "$file" --set resources.device=cuda
 check_equal that_is_said_too 1 "$(grep -c 'no GPU of this machine can be used' "$work/seen.err")"

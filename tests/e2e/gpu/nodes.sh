@@ -3,9 +3,8 @@
 # the GPU has a stand-in for heddle-worker (tests/unit/daemon/fake_worker.c), which only says so.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
-export FAKE_GPUS='{"driver":"580.1","driver_cuda":13000,"nvml_problem":"","plugin_problem":"","log_problem":"",
-"plugin_abi":3,"gpus":[{"name":"Stand-in H100","uuid":"GPU-a","bus":"0000:01:00.0","memory_bytes":85899345920,
-"peers":[],"problem":""}]}'
+export FAKE_GPUS='{"problem":"","log_problem":"","gpus":[{"uuid":"GPU-a","name":"Stand-in H100","bus":"0000:01:00.0",
+"problem":"","fault":"","memory_bytes":85899345920,"fault_at":0}]}'
 file=$(job_file small)
 # where_is JOB: "DEVICE NODE" of its first rank
 where_is() {
@@ -21,7 +20,7 @@ heddle nodes -o wide >"$work/nodes"
 check_equal a_node_shows_its_kinds_of_devices "1 cuda, 2 cpu" "$(sed -n 's/^gpu .*  \(1 cuda.* cpu\)  .*/\1/p' "$work/nodes")"
 heddle nodes -o jsonl >"$work/nodes"
 check_equal a_gpu_has_a_uuid 1 \
-    "$(grep -c '"index":0,"kind":"cuda","name":"Stand-in H100","uuid":"GPU-a","memory_bytes":[0-9.e+]*,"threads":0' "$work/nodes")"
+    "$(grep -c '"index":0,"kind":"cuda","name":"Stand-in H100","uuid":"GPU-a","memory_bytes":[0-9.e+]*,"threads":[1-9]' "$work/nodes")"
 check_equal a_processor_has_none 4 "$(grep -o '"kind":"cpu","name":"[^"]*","uuid":null' "$work/nodes" | wc -l)"
 
 wanted=$(submit "$file" --set resources.device=cuda --set resources.devices=1)

@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint_internal.h"
-#include "checkpoint/hf_internal.h"
+#include "hf/hf_internal.h"
 
 enum { KIND_JSON, KIND_TABLE, KIND_MANIFEST, KIND_LABEL, KIND_HASHES, KIND_COUNT };
 enum { INPUT_MAX = 4096, ARENA_MAX = 1 << 20, ELEMENTS_TRIED = 4096 };

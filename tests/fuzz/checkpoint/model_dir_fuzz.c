@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/hf_internal.h"
+#include "hf/hf_internal.h"
 #include "tests/fuzz/driver.h"
 
 #define ARENA_MAX (64u << 20)

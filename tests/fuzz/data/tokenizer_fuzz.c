@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tokenizer_internal.h"
 #include "tests/fuzz/driver.h"
+#include "tokenizer/tokenizer_internal.h"
 
 static void require(int condition)
 {

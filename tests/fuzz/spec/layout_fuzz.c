@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,7 +17,6 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "heddle/v1/job.pb-c.h"
 #include "mesh/mesh.h"
 #include "plan/choose.h"
 #include "spec/spec.h"
@@ -40,14 +40,15 @@ static const struct choice unbuilt[] = {{NULL, 0}, {NULL, 0},   {NULL, 0}, {NULL
                                         {NULL, 0}, {"auto", 0}, {"1", 1},  {"2", 2}};
 static const struct choice zeros[] = {{NULL, -1}, {NULL, -1}, {NULL, -1}, {"auto", -1},
                                       {"0", 0},   {"0", 0},   {"1", 1},   {"4", WRONG}};
-static const struct choice switches[] = {{NULL, HD_PLAN_AUTO},   {"auto", HD_PLAN_AUTO},
-                                         {"true", HD_PLAN_ON},   {"false", HD_PLAN_OFF},
-                                         {"false", HD_PLAN_OFF}, {"maybe", WRONG}};
-static const struct choice exchanges[] = {{NULL, HD_PLAN_EXCHANGE_AUTO},
-                                          {"auto", HD_PLAN_EXCHANGE_AUTO},
-                                          {"ring", HD_PLAN_RING},
-                                          {"all_gather", HD_PLAN_ALL_GATHER},
+static const struct choice switches[] = {{NULL, -1},   {"auto", -1}, {"true", 1},
+                                         {"false", 0}, {"false", 0}, {"maybe", WRONG}};
+static const struct choice exchanges[] = {/* values count `exchange_words` */
+                                          {NULL, 0},
+                                          {"auto", 0},
+                                          {"ring", 1},
+                                          {"all_gather", 2},
                                           {"tree", WRONG}};
+static const char *const exchange_words[] = {"auto", "ring", "all_gather"};
 static const int32_t counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 65, 128, 65536};
 
 static const struct choice room[] = {{NULL, 0},  {NULL, 0},    {"auto", 0},
@@ -119,21 +120,22 @@ static void write_model(struct input *in, struct hd_plan_wish *w)
 
 static void write_parallel(struct input *in, struct hd_plan_wish *w)
 {
-    int32_t rows;
+    int32_t rows, exchange;
 
     hd_text_add(&in->text, "parallel: {");
-    w->tp = write_choice(in, "tp", sizes, COUNT(sizes));
-    w->cp = write_choice(in, "cp", sizes, COUNT(sizes));
-    w->dp = choose(in, 4) ? 0 : write_choice(in, "dp", sizes, COUNT(sizes));
-    w->pp = write_choice(in, "pp", unbuilt, COUNT(unbuilt));
-    w->ep = choose(in, 2) ? 0 : write_choice(in, "ep", sizes, COUNT(sizes));
+    w->sizes.tp = write_choice(in, "tp", sizes, COUNT(sizes));
+    w->sizes.cp = write_choice(in, "cp", sizes, COUNT(sizes));
+    w->sizes.dp = choose(in, 4) ? 0 : write_choice(in, "dp", sizes, COUNT(sizes));
+    w->sizes.pp = write_choice(in, "pp", unbuilt, COUNT(unbuilt));
+    w->sizes.ep = choose(in, 2) ? 0 : write_choice(in, "ep", sizes, COUNT(sizes));
     rows = choose(in, 2) ? 0 : write_choice(in, "expert_rows", room, COUNT(room));
     in->wrong |= rows > 0 && !w->experts;
-    w->zero = write_choice(in, "zero", zeros, COUNT(zeros));
-    w->micro_batch = choose(in, 2) ? 0 : write_choice(in, "micro_batch", sizes, COUNT(sizes));
-    w->sequence = (enum hd_plan_switch)write_choice(in, "sequence", switches, COUNT(switches));
-    w->cp_exchange =
-        (enum hd_plan_exchange)write_choice(in, "cp_exchange", exchanges, COUNT(exchanges));
+    w->sizes.zero = write_choice(in, "zero", zeros, COUNT(zeros));
+    w->sizes.micro_batch = choose(in, 2) ? 0 : write_choice(in, "micro_batch", sizes, COUNT(sizes));
+    w->sizes.sequence = write_choice(in, "sequence", switches, COUNT(switches));
+    exchange = write_choice(in, "cp_exchange", exchanges, COUNT(exchanges));
+    (void)snprintf(w->sizes.cp_exchange, sizeof w->sizes.cp_exchange, "%s",
+                   exchange_words[exchange < 0 ? 0 : exchange]);
     hd_text_add(&in->text, "}\n");
 }
 
@@ -156,7 +158,8 @@ static void write_devices(struct input *in, int32_t *ret_min, int32_t *ret_max)
     hd_text_add(&in->text, "}\n");
 }
 
-static enum hd_status read_text(const struct hd_text *text, struct Heddle__V1__JobSpec **ret_spec)
+static enum hd_status read_text(const struct hd_text *text, struct hd_arena *arena,
+                                struct hd_job *ret_job)
 {
     struct hd_spec_source source = {
         .name = "job.yaml", .bytes = text->data, .size_bytes = text->len_bytes};
@@ -165,35 +168,24 @@ static enum hd_status read_text(const struct hd_text *text, struct Heddle__V1__J
 
     assert_non_null(folder);
     source.folder = folder;
-    st = hd_spec_read_yaml(&source, ret_spec);
+    st = hd_spec_read_yaml(&source, arena, ret_job);
     free(folder);
     return st;
 }
 
 /* What the controller makes of it on so many devices reaches the ranks. */
-static void resolve(const struct Heddle__V1__JobSpec *spec, const struct hd_plan_sizes *s,
-                    int32_t devices)
+static void resolve(const struct hd_job *spec, struct hd_layout_sizes *s, int32_t devices)
 {
-    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
     static struct hd_job job, back;
-    Heddle__V1__Plan plan = HEDDLE__V1__PLAN__INIT;
     struct hd_text text = {0};
     struct hd_arena arena;
     struct hd_mesh mesh;
 
     hd_arena_init(&arena, 0);
-    plan.pp = s->pp;
-    plan.dp = s->dp;
-    plan.cp = s->cp;
-    plan.tp = s->tp;
-    plan.ep = s->ep;
-    plan.micro_batch = s->micro_batch;
-    plan.sequence = s->sequence;
-    plan.cp_exchange = (Heddle__V1__CpExchange)s->cp_exchange;
-    plan.n_ranks = (size_t)devices;
-    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
-    plan.precision = HEDDLE__V1__PRECISION__PRECISION_FP32;
-    if (hd_spec_resolve(spec, &plan, &attempt, &arena, &job))
+    memcpy(s->precision, "auto", 5);
+    hd_plan_decide_device("cpu", false, 1, s);
+    if (hd_spec_resolve(spec, s, &attempt, &job))
         fail_msg("%s", hd_err_message());
     assert_int_equal(hd_job_write(&job, &text), HD_OK);
     assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_OK);
@@ -208,8 +200,8 @@ static void resolve(const struct Heddle__V1__JobSpec *spec, const struct hd_plan
     assert_true(back.ep == 1 || (back.experts > 0 && back.experts % back.ep == 0));
     assert_true(back.experts_per_token <= back.experts);
     assert_int_equal(back.sequence, s->sequence);
-    assert_string_equal(back.cp_exchange,
-                        s->cp_exchange == HD_PLAN_ALL_GATHER ? "all_gather" : "ring");
+    assert_string_equal(back.cp_exchange, s->cp_exchange);
+    assert_string_not_equal(back.cp_exchange, "auto");
     assert_int_equal(back.global_batch % (back.dp * back.micro_batch), 0);
     hd_text_free(&text);
     hd_arena_done(&arena);
@@ -220,9 +212,10 @@ static bool try_one(const uint8_t *bytes, size_t count)
 {
     static const int32_t batches[] = {8, 1, 2, 6, 12, 24, 64, 120};
     struct input in = {.bytes = bytes, .left = count};
-    struct Heddle__V1__JobSpec *spec = NULL;
-    struct hd_plan_wish wish = {0};
-    struct hd_plan_sizes s;
+    struct hd_plan_wish wish = {.sizes = {.schedule = "auto", .recompute = "auto"}};
+    struct hd_layout_sizes s;
+    struct hd_arena arena;
+    struct hd_job spec;
     int32_t min, max, most = 0;
     enum hd_status st;
 
@@ -232,23 +225,24 @@ static bool try_one(const uint8_t *bytes, size_t count)
     hd_text_add(&in.text, "data: {train: [LICENSE]}\ntrain: {steps: 1, lr: 1, ");
     wish.global_batch = write_number(&in, "global_batch", batches, COUNT(batches));
     hd_text_add(&in.text, "}\n");
-    st = read_text(&in.text, &spec);
-    for (int32_t devices = min; !in.wrong && devices <= max && devices <= HD_JOB_RANKS_MAX;
-         devices++) {
+    hd_arena_init(&arena, 0);
+    st = read_text(&in.text, &arena, &spec);
+    for (int32_t devices = min;
+         !in.wrong && devices <= max && devices <= hd_plan_ranks_max("auto", NULL); devices++) {
         if (hd_plan_size(&wish, devices, &s))
             continue;
         most = devices;
-        if (spec)
-            resolve(spec, &s, devices);
+        if (!st)
+            resolve(&spec, &s, devices);
     }
     if ((st == HD_OK) != (most > 0))
         fail_msg("%s: %s\n%s", most ? "refused" : "accepted", hd_err_message(), in.text.data);
-    if (spec)
-        assert_int_equal(hd_spec_most_devices(spec), most);
+    if (!st)
+        assert_int_equal(hd_spec_most_devices(&spec), most);
     else
         assert_true((st == HD_INVALID || st == HD_UNSUPPORTED) &&
                     hd_text_starts(hd_err_message(), "job.yaml:"));
-    hd_spec_free(spec);
+    hd_arena_done(&arena);
     hd_text_free(&in.text);
     return st == HD_OK;
 }

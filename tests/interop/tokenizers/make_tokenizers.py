@@ -2,7 +2,7 @@
 
 DIR gets gpt2.json, llama3.json and qwen2.json, tokenizers of 600 to 700 tokens with the pre-tokenizers,
 normalisers and flags of the models they are named after, corpus.bin, texts of many scripts, and for
-each tokenizer its ids of them, NAME.ids. What is committed in tests/unit/data/tokenizers was made by
+each tokenizer its ids of them, NAME.ids. What is committed in tests/unit/tokenizer/tokenizers was made by
 this with tokenizers 0.23; training is repeatable, so running it again gives the same files.
 
 corpus.bin: for each text its size in bytes, then the bytes. NAME.ids: for each text the number of

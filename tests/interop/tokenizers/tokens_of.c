@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 static int fail(const char *what)
 {

@@ -1,6 +1,7 @@
 /* Layouts as processes, over shm and over gloo, and as logical ranks on a device that runs late,
  * give the bits of the same ranks as threads: sums are added in the order of ranks by every engine,
- * and what is launched late comes out as if it had run at once. GRID_RUN says how the ranks run.
+ * and what is launched late comes out as if it had run at once. `--run processes|gloo|lazy`
+ * says how the ranks run.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +13,9 @@
 #include <cmocka.h>
 
 #include "trial.h"
+
+/* Of --run. */
+static enum hd_status (*run_otherwise)(const struct hd_job *job, struct run *run);
 
 static const char *const names[] = {
     "gpt2: tp=2",
@@ -61,7 +65,7 @@ static void every_engine_gives_the_bits_of_threads(void **state)
         runs[i] = run_new(GRID_STEPS);
         job = grid_job(picks[i].bench->model, &picks[i].bench->harness, &picks[i].layout,
                        &runs[i]->layout);
-        if (GRID_RUN(&job, runs[i]))
+        if (run_otherwise(&job, runs[i]))
             fail_msg("%s: %s", picks[i].text, hd_err_message());
     }
     for (int i = 0; i < count; i++) {
@@ -82,9 +86,18 @@ static void every_engine_gives_the_bits_of_threads(void **state)
     grid_benches_close(benches);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_engine_gives_the_bits_of_threads)};
+    const char *how = argc == 3 && strcmp(argv[1], "--run") == 0 ? argv[2] : "";
 
+    if (strcmp(how, "processes") == 0)
+        run_otherwise = run_on_processes;
+    else if (strcmp(how, "gloo") == 0)
+        run_otherwise = run_on_gloo;
+    else if (strcmp(how, "lazy") == 0)
+        run_otherwise = run_on_lazy_device;
+    else
+        return 2;
     return cmocka_run_group_tests_name("engines", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* Every layout of a model trains to the numbers of one rank: each axis alone, every legal pair,
- * stated triples. Layouts are generated from the table in axes.c; GRID_MODEL names the model.
+ * stated triples. Layouts are generated from the table in axes.c; `--model` names it.
  *
  * By hand:  grid_llama_test [--full] [--list] [--only 'tp=2 dp=2']
  */
@@ -15,14 +15,11 @@
 #include "cover.h"
 #include "trial.h"
 
-#ifndef GRID_ALL_TRIPLES
-#define GRID_ALL_TRIPLES false
-#endif
-
 static struct {
     bool all_triples, list;
+    const char *model;
     const char *only; /* NULL: all */
-} asked = {.all_triples = GRID_ALL_TRIPLES};
+} asked;
 
 static struct grid_layout wish_of(const char *words)
 {
@@ -42,7 +39,7 @@ static void every_layout_trains_like_one_rank(void **state)
     struct grid_bench bench;
 
     (void)state;
-    grid_bench_open(&bench, GRID_MODEL);
+    grid_bench_open(&bench, asked.model);
     grid_bench_refer(&bench);
     grid_choose(bench.model, asked.all_triples, &cover);
     for (int i = 0; i < cover.count; i++) {
@@ -52,22 +49,22 @@ static void every_layout_trains_like_one_rank(void **state)
             continue;
         grid_write(&cover.list[i], text);
         if (asked.list) {
-            (void)printf("%s %s\n", GRID_MODEL, text);
+            (void)printf("%s %s\n", asked.model, text);
         } else if (!grid_try(&bench, &cover.list[i], &worst)) {
             passed++;
-            (void)printf("PASS %s %s worst %.1e\n", GRID_MODEL, text, worst);
+            (void)printf("PASS %s %s worst %.1e\n", asked.model, text, worst);
         } else {
-            (void)printf("FAIL %s %s: %s\n", GRID_MODEL, text, hd_err_message());
+            (void)printf("FAIL %s %s: %s\n", asked.model, text, hd_err_message());
             if (!failed++)
                 (void)snprintf(first, sizeof first, "%s: %s", text, hd_err_message());
         }
         (void)fflush(stdout);
     }
-    (void)printf("%s (%s): %d layouts passed, %d failed\n", GRID_MODEL, bench.model->what, passed,
+    (void)printf("%s (%s): %d layouts passed, %d failed\n", asked.model, bench.model->what, passed,
                  failed);
     grid_bench_close(&bench);
     if (failed)
-        fail_msg("%d of %d layouts of %s, the first is %s", failed, passed + failed, GRID_MODEL,
+        fail_msg("%d of %d layouts of %s, the first is %s", failed, passed + failed, asked.model,
                  first);
     assert_true(passed > 0 || asked.list);
 }
@@ -79,11 +76,11 @@ static void every_legal_pair_is_covered(void **state)
     int legal, uncovered;
 
     (void)state;
-    grid_bench_open(&bench, GRID_MODEL);
+    grid_bench_open(&bench, asked.model);
     grid_choose(bench.model, asked.all_triples, &cover);
     legal = grid_print_exclusions(bench.model);
     uncovered = grid_uncovered_pairs(bench.model, &cover);
-    (void)printf("%s: %d of %d legal layouts chosen, %d uncovered legal pairs\n", GRID_MODEL,
+    (void)printf("%s: %d of %d legal layouts chosen, %d uncovered legal pairs\n", asked.model,
                  cover.count, legal, uncovered);
     grid_bench_close(&bench);
     assert_int_equal(uncovered, 0);
@@ -99,7 +96,7 @@ static void a_pair_that_is_left_out_is_noticed(void **state)
     struct grid_bench bench;
 
     (void)state;
-    grid_bench_open(&bench, GRID_MODEL);
+    grid_bench_open(&bench, asked.model);
     grid_choose(bench.model, false, &cover);
     for (int i = 0; i < cover.count; i++)
         if (!grid_grants(&cover.list[i], &pair))
@@ -111,7 +108,8 @@ static void a_pair_that_is_left_out_is_noticed(void **state)
 
 static int usage(const char *program)
 {
-    (void)fprintf(stderr, "usage: %s [--full] [--list] [--only 'AXIS=VALUE ...']\n", program);
+    (void)fprintf(stderr, "usage: %s --model NAME [--full] [--list] [--only 'AXIS=VALUE ...']\n",
+                  program);
     return 2;
 }
 
@@ -129,11 +127,15 @@ int main(int argc, char **argv)
             asked.all_triples = true;
         else if (strcmp(argv[i], "--list") == 0)
             asked.list = true;
+        else if (strcmp(argv[i], "--model") == 0 && i + 1 < argc)
+            asked.model = argv[++i];
         else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
             asked.only = argv[++i];
         else
             return usage(argv[0]);
     }
+    if (!asked.model)
+        return usage(argv[0]);
     if (asked.list || asked.only)
         return cmocka_run_group_tests_name("grid", by_hand, NULL, NULL);
     return cmocka_run_group_tests_name("grid", tests, NULL, NULL);

@@ -48,7 +48,7 @@ static void check_bytes(int P, const char *exchange)
     job = job_of(&h, "llama", P, exchange);
     times = L * job.global_batch / B;
     traffic_count(&job, &traffic);
-    assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_CP, HD_COMM_RECV),
+    assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_CP, HD_COMM_SHIFT),
                      ring ? times * P * (2 * (P - 1) + P) * n : 0);
     assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_CP, HD_COMM_ALL_GATHER),
                      ring ? 0 : times * 2 * P * (P - 1) * n);

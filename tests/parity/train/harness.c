@@ -100,6 +100,8 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
                        .ep = 1,
                        .micro_batch = 2,
                        .job_id = 1,
+                       .devices_min = dp,
+                       .devices_max = dp,
                        .attempt = 1,
                        .train_count = 1};
 
@@ -114,6 +116,8 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.rope_scaling, "none");
     word(j.positions, gpt2 ? "learned" : "rope");
     word(j.cp_exchange, "ring");
+    word(j.schedule, "none");
+    word(j.recompute, "none");
     word(j.family, family);
     word(j.tokenizer, "bytes");
     word(j.order, "shuffled");

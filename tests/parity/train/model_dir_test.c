@@ -15,8 +15,8 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/random.h"
-#include "checkpoint/hf.h"
 #include "data/token_writer.h"
+#include "hf/hf.h"
 #include "runs.h"
 #include "train/generate.h"
 

@@ -27,7 +27,7 @@ check() { # ROOT
         }
         function owned_by(file, owners,   list, n, i) {
             n = split(owners, list, " ")
-            for (i = 1; i <= n; i++) if (index(file, list[i] "/") == 1) return 1
+            for (i = 1; i <= n; i++) if (file == list[i] || index(file, list[i] "/") == 1) return 1
             return 0
         }
         BEGIN {
@@ -59,6 +59,28 @@ check() { # ROOT
 check "$HEDDLE_SOURCE_DIR" >"$TMPDIR/found"
 verdict arrows_point_down_only "$TMPDIR/found"
 
+# Prints a line per tag of a struct, enum or union that two files under ROOT define. Each backend
+# defines hd_backend, which is opaque elsewhere. A type within a C++ type is indented and does not
+# count.
+check_tags() { # ROOT
+    (cd "$1" && find lib kernels daemon controller -name '*.[ch]' -exec \
+        grep -oHE '\b(struct|enum|union) [a-zA-Z_][a-zA-Z_0-9]* \{' {} + &&
+        find lib kernels daemon controller '(' -name '*.cu' -o -name '*.cuh' -o -name '*.cc' ')' -exec \
+            grep -oHE '^(struct|enum|union) [a-zA-Z_][a-zA-Z_0-9]* \{' {} +) 2>/dev/null |
+        sort -u | awk -F'[: ]' '$3 != "hd_backend" {
+            if ($3 in first && first[$3] != $1) print $3 ": " first[$3] " and " $1
+            else first[$3] = $1
+        }'
+}
+
+check_tags "$HEDDLE_SOURCE_DIR" >"$TMPDIR/found"
+verdict a_tag_names_one_struct "$TMPDIR/found"
+
+# What may stand at the top; build/ and dotfiles are not the project's.
+ls "$HEDDLE_SOURCE_DIR" | grep -vxE 'build|ARCHITECTURE.md|CMakeLists.txt|CMakePresets.json|CONTRIBUTING.md|LICENSE|README.md' |
+    grep -vxE 'controller|daemon|deploy|docs|kernels|lib|proto|tests' >"$TMPDIR/found"
+verdict the_top_level_holds_what_is_listed "$TMPDIR/found"
+
 # The check itself: each wrong line below is found, the right ones are not.
 mkdir -p "$TMPDIR/tree/lib/base" "$TMPDIR/tree/lib/mesh" "$TMPDIR/tree/lib/attic" "$TMPDIR/tree/controller/cli"
 echo '#include "mesh/mesh.h"' >"$TMPDIR/tree/lib/base/up.c"
@@ -71,6 +93,12 @@ check "$TMPDIR/tree" | cut -d: -f1 | sort >"$TMPDIR/found"
 printf '%s\n' controller/cli/compute.c lib/attic/unknown.c lib/base/up.c lib/mesh/foreign.c lib/mesh/inner.c |
     diff - "$TMPDIR/found" >"$TMPDIR/difference"
 verdict an_arrow_that_points_up_is_found "$TMPDIR/difference"
+
+printf 'struct twice {\n    int a;\n};\n' | tee "$TMPDIR/tree/lib/base/one.h" >"$TMPDIR/tree/controller/cli/two.c"
+echo 'static const enum once { A } a;' >"$TMPDIR/tree/lib/mesh/once.c"
+check_tags "$TMPDIR/tree" | cut -d: -f1 >"$TMPDIR/found"
+echo twice | diff - "$TMPDIR/found" >"$TMPDIR/difference"
+verdict a_tag_of_two_structs_is_found "$TMPDIR/difference"
 
 for program; do
     ldd "$HEDDLE_BIN/$program" 2>&1 |

@@ -474,10 +474,10 @@ static void lines_without_a_terminal_have_no_cursor_codes(void **state)
     assert_int_equal(run.code, 0);
     assert_null(strchr(run.out, '\033'));
     assert_null(strchr(run.err, '\033'));
-    assert_string_equal(run.out, "job 7 running\n"
-                                 "step 1/2  loss 0.0000  grad_norm 0  lr 0  0 tok/s  0.0 ms\n"
-                                 "step 2/2  loss 0.0000  grad_norm 0  lr 0  0 tok/s  0.0 ms\n"
-                                 "job 7 succeeded at step 2\n");
+    assert_string_equal(run.out, "step 1/2  loss 0.000000  grad_norm 0  lr 0\n"
+                                 "step 2/2  loss 0.000000  grad_norm 0  lr 0\n"
+                                 "job succeeded at step 2, loss 0.000000\n");
+    assert_string_equal(run.err, "heddle: the controller is back\n");
 }
 
 static void wait_asks_for_the_end_only_and_ends_like_the_job(void **state)
@@ -540,12 +540,32 @@ static int longest_line(const char *seen)
     return longest;
 }
 
-/* Goal: the bar never wraps, follows a change of size, and is gone at the end. Method: a terminal
- * of 60 columns that becomes one of 40. */
+/* Starts `heddle WORDS` on a terminal of its own. */
+static pid_t start_on_terminal(const char *words, int columns, int *ret_terminal)
+{
+    const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    pid_t pid = forkpty(ret_terminal, NULL, NULL, &size);
+
+    if (pid < 0) {
+        print_message("no terminal can be made here: %s\n", strerror(errno));
+        skip();
+    }
+    if (pid == 0) {
+        (void)setenv("TERM", "xterm", 1);
+        (void)setenv("LC_ALL", "C", 1);
+        (void)unsetenv("NO_COLOR");
+        exec_heddle(words, STDOUT_FILENO, STDERR_FILENO);
+    }
+    return pid;
+}
+
+/* Goal: the bar never wraps, follows changes of the terminal's size, and is gone at the end.
+ * Method: a terminal that becomes wider and narrower; each time the line must be drawn anew, with
+ * fewer columns than the terminal has. What it has at a width is in cli_test. */
 static void on_a_terminal_there_is_a_bar_that_fits(void **state)
 {
+    static const int widths[] = {300, 40, 160, 20, 80, 21};
     static char seen[65536];
-    struct winsize size = {.ws_row = 24, .ws_col = 60};
     size_t before;
     int terminal, status;
     pid_t pid;
@@ -554,27 +574,22 @@ static void on_a_terminal_there_is_a_bar_that_fits(void **state)
     fake.hold = true;
     meet();
     seen[0] = '\0';
-    pid = forkpty(&terminal, NULL, NULL, &size);
-    if (pid < 0) {
-        print_message("no terminal can be made here: %s\n", strerror(errno));
-        skip();
-    }
-    if (pid == 0) {
-        (void)setenv("TERM", "xterm", 1);
-        (void)setenv("LC_ALL", "C", 1);
-        exec_heddle("watch 7", STDOUT_FILENO, STDERR_FILENO);
-    }
-    assert_true(pid > 0);
+    pid = start_on_terminal("watch 7", 60, &terminal);
     read_terminal(terminal, "1/2", seen, sizeof seen);
     assert_non_null(strstr(seen, " 50% \033[32m#"));
     assert_in_range(longest_line(seen), 40, 59);
 
-    before = strlen(seen);
-    size.ws_col = 40;
-    assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0); /* sends SIGWINCH */
-    read_terminal(terminal, "1/2", seen + before, sizeof seen - before);
-    assert_non_null(strstr(seen + before, "\033[1A")); /* the old bar now covers two rows */
-    assert_in_range(longest_line(seen + before), 20, 39);
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)widths[i]};
+
+        before = strlen(seen);
+        assert_int_equal(ioctl(terminal, TIOCSWINSZ, &size), 0); /* sends SIGWINCH */
+        read_terminal(terminal, "1/2", seen + before, sizeof seen - before);
+        assert_non_null(strstr(seen + before, "1/2"));
+        assert_in_range(longest_line(seen + before), 7, widths[i] - 1);
+        if (widths[i] == 40) /* the old bar of 299 columns now covers eight rows */
+            assert_non_null(strstr(seen + before, "\033[7A"));
+    }
 
     before = strlen(seen);
     assert_int_equal(kill(pid, SIGINT), 0);
@@ -582,7 +597,30 @@ static void on_a_terminal_there_is_a_bar_that_fits(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(WEXITSTATUS(status), 130);
     assert_true(hd_text_starts(seen + before, "\r\033[J"));
-    assert_null(strchr(seen + before, '#')); /* not drawn again */
+    assert_null(strstr(seen + before, "1/2")); /* not drawn again */
+    (void)close(terminal);
+}
+
+static void on_a_terminal_errors_are_red(void **state)
+{
+    static char seen[4096];
+    int terminal, status;
+    pid_t pid;
+
+    (void)state;
+    meet();
+    seen[0] = '\0';
+    pid = start_on_terminal("show 4", 80, &terminal);
+    read_terminal(terminal, NULL, seen, sizeof seen);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_string_equal(seen, "\033[31mheddle:\033[0m there is no job 4\r\n");
+    (void)close(terminal);
+
+    seen[0] = '\0';
+    pid = start_on_terminal("show 4 --color never", 80, &terminal);
+    read_terminal(terminal, NULL, seen, sizeof seen);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_string_equal(seen, "heddle: there is no job 4\r\n");
     (void)close(terminal);
 }
 
@@ -619,6 +657,7 @@ int main(void)
                                         stop_fake),
         cmocka_unit_test_setup_teardown(on_a_terminal_there_is_a_bar_that_fits, start_fake,
                                         stop_fake),
+        cmocka_unit_test_setup_teardown(on_a_terminal_errors_are_red, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(logs_go_on_at_the_next_byte_and_with_the_next_attempt,
                                         start_fake, stop_fake),
     };

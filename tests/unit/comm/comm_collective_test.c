@@ -257,7 +257,8 @@ static void try_broadcasts(struct desk *desk, const struct sizes *sizes)
     }
 }
 
-/* Everybody sends to the right and receives from the left, in one launch. */
+/* Every member's block goes to its right neighbour: by a shift, and by a send and a receive in one
+ * launch. */
 static void try_ring(struct desk *desk, const struct sizes *sizes)
 {
     const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
@@ -266,6 +267,7 @@ static void try_ring(struct desk *desk, const struct sizes *sizes)
     char *recv = desk->self->base, *send = recv + (bytes + 63) / 64 * 64;
     const struct hd_comm_send_args send_args = {send, sizes->count, sizes->dtype, right};
     const struct hd_comm_recv_args recv_args = {recv, sizes->count, sizes->dtype, left};
+    const struct hd_comm_shift_args shift_args = {send, recv, sizes->count, sizes->dtype};
     void *expected = input_of(desk, left, 1, sizes);
 
     fill(send, desk->self->rank, sizes->count, sizes->dtype);
@@ -273,6 +275,10 @@ static void try_ring(struct desk *desk, const struct sizes *sizes)
     CHECK_OK(desk->self, hd_comm_recv(desk->group, desk->stream, &recv_args));
     CHECK_OK(desk->self, hd_comm_send(desk->group, desk->stream, &send_args));
     CHECK_OK(desk->self, finish(desk, hd_comm_end(desk->stream)));
+    CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
+    desk->hash = hash_bytes(desk->hash, recv, bytes);
+    memset(recv, 0xee, bytes);
+    CHECK_OK(desk->self, finish(desk, hd_comm_shift(desk->group, desk->stream, &shift_args)));
     CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
     free(expected);
@@ -555,7 +561,7 @@ static void slices_cover_everything_once(void **state)
             }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_order_of_three_ranks_shows),
@@ -568,6 +574,7 @@ int main(void)
         cmocka_unit_test(the_engine_self_copies),
     };
 
+    ranks_read_engine(argc, argv);
     if (RANKS_ON_DEVICE)
         ranks_device_seed(20);
 

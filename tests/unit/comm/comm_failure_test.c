@@ -170,7 +170,7 @@ static void a_rank_that_never_enters_is_named_at_the_deadline(void **state)
             assert_says(&reports[r], "rank 2 has not entered");
             assert_says(
                 &reports[r],
-                RANKS_ENGINE == ENGINE_SHM
+                ranks_engine == ENGINE_SHM
                     ? "the latest of rank 2 is all_reduce #1 of group world (40 B), complete"
                     : "the latest of rank 2 is all_reduce #1 of group world (40 B)");
             assert_says(&reports[r], "rank 2 is behind: entered 1 operations of group world");
@@ -625,7 +625,9 @@ static void a_rank_attaches_once_and_to_the_right_block(void **state)
 
     (void)state;
     assert_int_equal(hd_shm_control_new(0, &ctl), HD_INVALID);
-    assert_int_equal(hd_shm_control_new(HD_SHM_WORLD_MAX + 1, &ctl), HD_INVALID);
+    assert_int_equal(hd_shm_control_new(HD_COMM_SHM_RANKS_MAX + 1, &ctl), HD_INVALID);
+    assert_non_null(
+        strstr(hd_err_message(), "world <= 256, which is what the engine shm connects"));
     assert_int_equal(hd_shm_control_new(2, &ctl), HD_OK);
     assert_int_equal(hd_shm_control_format(ctl, text, sizeof text), HD_OK);
     assert_int_equal(hd_shm_control_parse(text, &fds), HD_OK);
@@ -739,11 +741,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_bound_exceeded_raises_the_flag_and_moves_nothing),
     };
 
+    ranks_read_engine(argc, argv);
     if (RANKS_ON_DEVICE)
         ranks_device_seed(10);
-    if (RANKS_ENGINE == ENGINE_NCCL)
+    if (ranks_engine == ENGINE_NCCL)
         return cmocka_run_group_tests(on_nccl, NULL, NULL);
-    if (RANKS_ENGINE != ENGINE_SHM)
+    if (ranks_engine != ENGINE_SHM)
         return cmocka_run_group_tests(on_any, NULL, NULL);
     return cmocka_run_group_tests(on_shm, NULL, NULL);
 }

@@ -20,9 +20,10 @@ static _Atomic bool is_over;
 /* Launch n: sum n of n bytes, of group "even" or "odd", its root a rank of that group. */
 static void *launch_many(void *unused)
 {
+    static int32_t ranks[GROUPS] = {2, 3};
     static struct hd_comm_group groups[GROUPS] = {
-        {.name = "even", .size = 1, .members = {2}},
-        {.name = "odd", .size = 1, .members = {3}},
+        {.name = "even", .size = 1, .members = &ranks[0]},
+        {.name = "odd", .size = 1, .members = &ranks[1]},
     };
     static const struct hd_comm_stream streams[GROUPS] = {
         {.name = HD_COMM_STREAM_REDUCE},

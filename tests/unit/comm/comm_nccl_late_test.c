@@ -741,6 +741,7 @@ int main(void)
         cmocka_unit_test(a_failing_device_is_told_at_once_with_its_story),
     };
 
+    ranks_engine = ENGINE_NCCL;
     ranks_device_seed(41);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -367,6 +367,7 @@ int main(void)
         cmocka_unit_test(a_communicator_that_never_comes_up_is_given_up),
     };
 
+    ranks_engine = ENGINE_NCCL;
     ranks_device_seed(40);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

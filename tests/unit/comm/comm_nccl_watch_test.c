@@ -317,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_call_is_blocked_when_nothing_moved_while_it_lasted),
     };
 
+    ranks_engine = ENGINE_NCCL;
     ranks_device_seed(42);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -554,6 +554,7 @@ static void count_each_kind(struct rank *self)
                                             a, b, rows, NULL, overflow, 100, 100, 7, HD_F32}));
     CHECK_OK(self,
              hd_comm_broadcast(group, s, &(struct hd_comm_broadcast_args){a, COUNTED, HD_F32, 1}));
+    CHECK_OK(self, hd_comm_shift(group, s, &(struct hd_comm_shift_args){a, b, COUNTED, HD_F32}));
     CHECK_OK(self, hd_comm_begin(s));
     CHECK_OK(self,
              hd_comm_send(group, s,
@@ -595,10 +596,11 @@ static void moved_bytes_are_the_closed_forms(void **state)
          * nobody sees the counts of a device,
          * except where NCCL has to be told them */
         assert_int_equal(total[HD_COMM_ALL_TO_ALL_V],
-                         RANKS_ENGINE == ENGINE_LOCAL ? 0
+                         ranks_engine == ENGINE_LOCAL ? 0
                                                       : (uint64_t)(p * (p + 1) / 2 * (p - 1) * 28));
         assert_int_equal(total[HD_COMM_BROADCAST], (uint64_t)(p - 1) * n);
-        assert_int_equal(total[HD_COMM_SEND], 0); /* the receiver moves */
+        assert_int_equal(total[HD_COMM_SHIFT], (uint64_t)p * n); /* each receives one block */
+        assert_int_equal(total[HD_COMM_SEND], 0);                /* the receiver moves */
         assert_int_equal(total[HD_COMM_RECV], (uint64_t)p * n);
         assert_int_equal(total[HD_COMM_BARRIER], 0);
         for (int r = 0; r < p; r++)
@@ -654,7 +656,7 @@ static void the_last_64_launches_are_on_record(void **state)
  * On nccl one launch was before them, of the ranks' meeting on the host. */
 static void seventy_and_their_text(struct rank *self)
 {
-    const int before = RANKS_ENGINE == ENGINE_NCCL;
+    const int before = ranks_engine == ENGINE_NCCL;
     char head[64], first_line[80], last_line[80];
     struct hd_text text = {0};
     const char *last;
@@ -813,7 +815,7 @@ static void a_maximum_is_nan_when_any_element_is(void **state)
         cmocka_unit_test(compute_may_be_followed_and_made_to_wait),              \
         cmocka_unit_test(a_maximum_is_nan_when_any_element_is)
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest on_any[] = {ON_ANY_ENGINE};
     const struct CMUnitTest on_shm[] = {
@@ -833,11 +835,12 @@ int main(void)
         cmocka_unit_test(a_maximum_is_nan_when_any_element_is),
     };
 
+    ranks_read_engine(argc, argv);
     if (RANKS_ON_DEVICE)
         ranks_device_seed(30);
-    if (RANKS_ENGINE == ENGINE_NCCL)
+    if (ranks_engine == ENGINE_NCCL)
         return cmocka_run_group_tests(on_nccl, NULL, NULL);
-    if (RANKS_ENGINE != ENGINE_SHM)
+    if (ranks_engine != ENGINE_SHM)
         return cmocka_run_group_tests(on_any, NULL, NULL);
     return cmocka_run_group_tests(on_shm, NULL, NULL);
 }

@@ -19,6 +19,24 @@
 #include "comm/nccl.h"
 #include "device.h"
 
+enum ranks_engine ranks_engine = ENGINE_SHM;
+
+void ranks_read_engine(int argc, char **argv)
+{
+    static const char *const names[] = {"shm", "gloo", "local", "nccl"};
+    int engine = 0;
+
+    if (argc < 3 || strcmp(argv[1], "--engine") != 0)
+        return;
+    while (engine < 4 && strcmp(argv[2], names[engine]) != 0)
+        engine++;
+    if (engine == 4) {
+        (void)fprintf(stderr, "there is no engine %s; it is shm, gloo, local or nccl\n", argv[2]);
+        exit(2);
+    }
+    ranks_engine = (enum ranks_engine)engine;
+}
+
 void rank_failed(struct rank *self, const char *file, int line, const char *what)
 {
     (void)snprintf(self->report->failed, sizeof self->report->failed, "rank %d: %s:%d: %s [%.200s]",

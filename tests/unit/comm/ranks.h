@@ -17,12 +17,13 @@
 
 enum ranks_as { AS_THREADS, AS_PROCESSES };
 
-/* Which engine connects the ranks. The same cases are built once for each. */
+/* Which engine connects the ranks. The same cases run once for each. */
 enum ranks_engine { ENGINE_SHM, ENGINE_GLOO, ENGINE_LOCAL, ENGINE_NCCL };
-#ifndef RANKS_ENGINE
-#define RANKS_ENGINE ENGINE_SHM
-#endif
-#define RANKS_ON_DEVICE (RANKS_ENGINE >= ENGINE_LOCAL)
+extern enum ranks_engine ranks_engine; /* ENGINE_SHM, unless the test says otherwise */
+#define RANKS_ON_DEVICE (ranks_engine >= ENGINE_LOCAL)
+
+/* Takes `--engine shm|gloo|local|nccl` from the command line. */
+void ranks_read_engine(int argc, char **argv);
 
 enum { RANKS_MAX = 8, NUMBERS_MAX = 64 };
 
@@ -64,10 +65,10 @@ struct ranks {
     void (*parent)(struct hd_shm_control *ctl, const pid_t *pids, struct report *reports);
 };
 
-/* Runs on RANKS_ENGINE, waits for all ranks, fails the test when a rank failed a check or did not
+/* Runs on ranks_engine, waits for all ranks, fails the test when a rank failed a check or did not
  * finish (unless `may_die`). *ret_reports: [world], valid until the next run; free with ranks_free.
  */
-#define ranks_run(ranks, may_die) ranks_run_on(RANKS_ENGINE, ranks, may_die)
+#define ranks_run(ranks, may_die) ranks_run_on(ranks_engine, ranks, may_die)
 struct report *ranks_run_on(enum ranks_engine engine, const struct ranks *ranks, bool may_die);
 void ranks_free(struct report *reports);
 

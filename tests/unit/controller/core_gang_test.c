@@ -97,7 +97,7 @@ static void a_tensor_parallel_group_stays_on_one_node(void **state)
     (void)sim_submitted(sim, &one); /* n2:0 */
     assert_int_equal(sim_cancel(sim, first, false), HD_OK);
     sim_run_until_ended(sim, first, 20);
-    pair.wish.tp = four.wish.tp = 2;
+    pair.wish.sizes.tp = four.wish.sizes.tp = 2;
     job = sim_submitted(sim, &pair);
     sim_assert_reason(
         sim, job,
@@ -110,8 +110,8 @@ static void a_tensor_parallel_group_stays_on_one_node(void **state)
     spread = sim_submitted(sim, &four);
     sim_run_until_ended(sim, spread, 100);
     sim_assert_places(sim, spread, 1, "cpu n1:0 n1:1 n2:0 n2:1");
-    assert_int_equal(sim_attempt(sim, spread, 1)->plan.tp, 2);
-    assert_int_equal(sim_attempt(sim, spread, 1)->plan.dp, 2);
+    assert_int_equal(sim_attempt(sim, spread, 1)->plan.layout.tp, 2);
+    assert_int_equal(sim_attempt(sim, spread, 1)->plan.layout.dp, 2);
     sim_free(sim);
 }
 
@@ -122,7 +122,7 @@ static void no_node_is_large_enough_for_a_group(void **state)
     uint64_t job;
 
     (void)state;
-    four.wish.tp = 4;
+    four.wish.sizes.tp = 4;
     job = sim_submitted(sim, &four);
     sim_assert_reason(sim, job,
                       "needs 4 cpu devices, on each node a multiple of parallel.tp = 4; n1 has 2 "
@@ -139,10 +139,10 @@ static void a_range_uses_whole_replicas_only(void **state)
 
     (void)state;
     ask.devices_max = 12;
-    ask.wish.tp = ask.wish.cp = 2;
+    ask.wish.sizes.tp = ask.wish.sizes.cp = 2;
     job = sim_submitted(sim, &ask);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
-    assert_int_equal(sim_attempt(sim, job, 1)->plan.dp, 1);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.dp, 1);
     sim_free(sim);
 }
 
@@ -154,11 +154,12 @@ static void a_context_parallel_group_may_span_nodes(void **state)
     uint64_t job;
 
     (void)state;
-    four.wish.cp = 4;
+    four.wish.sizes.cp = 4;
     job = sim_submitted(sim, &four);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
-    assert_int_equal(sim_attempt(sim, job, 1)->plan.cp, 4);
-    assert_int_equal(sim_attempt(sim, job, 1)->plan.micro_batch, 8); /* one replica has them all */
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.cp, 4);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.micro_batch,
+                     8); /* one replica has them all */
     sim_run_until_ended(sim, job, 60);
     sim_assert_undisturbed(sim, job, 12);
     sim_free(sim);

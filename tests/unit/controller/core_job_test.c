@@ -23,7 +23,7 @@ static void a_job_trains_to_its_end(void **state)
     sim_assert_undisturbed(sim, job, 12);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_COMPLETED);
-    assert_int_equal(sim_attempt(sim, job, 1)->plan.dp, 2);
+    assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.dp, 2);
     for (int64_t step = 1; step <= 12; step++)
         assert_int_equal(sim_count_steps(sim, job, step), 1);
     sim_free(sim);
@@ -368,7 +368,7 @@ static void a_text_too_long_is_cut_between_characters(void **state)
     hd_core_node_at(sim->core, 0, &view);
     assert_int_equal(strlen(view.record->drain_reason), HD_CTL_PATH_BYTES_MAX - 1);
     assert_int_equal(hd_core_step(sim->core, &report, sim->now, &out), HD_OK);
-    for (const struct hd_op *op = out.batch->first; op; op = op->next)
+    for (const struct hd_batch_op *op = out.batch->first; op; op = op->next)
         kept = op->kind == HD_OP_EVENT ? &op->event : kept;
     assert_non_null(kept);
     assert_int_equal(strlen(kept->message), HD_CTL_MESSAGE_BYTES_MAX - 1);
@@ -390,29 +390,30 @@ static void plans_divide_the_batch(void **state)
     (void)state;
     ask.wish.global_batch = 60; /* 30 a rank: the largest divisor up to 8 is 6 */
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
-    assert_int_equal(plan.micro_batch, 6);
-    assert_int_equal(plan.micro_batches, 5);
-    ask.wish.micro_batch = 15;
+    assert_int_equal(plan.layout.micro_batch, 6);
+    assert_int_equal(hd_layout_micro_batches(&plan.layout, 60), 5);
+    ask.wish.sizes.micro_batch = 15;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
-    assert_int_equal(plan.micro_batches, 2);
-    ask.wish.micro_batch = 7;
+    assert_int_equal(hd_layout_micro_batches(&plan.layout, 60), 2);
+    ask.wish.sizes.micro_batch = 7;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_INVALID);
-    ask.wish.micro_batch = 0;
+    ask.wish.sizes.micro_batch = 0;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 7, &plan), HD_INVALID);
-    ask.wish.tp = 2;
+    ask.wish.sizes.tp = 2;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 6, &plan), HD_OK);
-    assert_true(plan.tp == 2 && plan.dp == 3 && plan.sequence);
-    assert_int_equal(plan.micro_batch, 5); /* 20 a replica */
+    assert_true(plan.layout.tp == 2 && plan.layout.dp == 3 && plan.layout.sequence);
+    assert_int_equal(plan.layout.micro_batch, 5); /* 20 a replica */
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 5, &plan), HD_INVALID);
-    ask.wish.tp = 0;
-    ask.wish.pp = 2;
+    ask.wish.sizes.tp = 0;
+    ask.wish.sizes.pp = 2;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_UNSUPPORTED);
-    ask.wish.pp = 0;
+    ask.wish.sizes.pp = 0;
     assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 2, &plan), HD_OK);
-    assert_int_equal(plan.device, HD_DEVICE_KIND_CUDA);
-    ask.wish.global_batch = 128; /* 64 and 128 share it evenly, but 128 ranks cannot be connected */
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 64, &plan), HD_OK);
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 128, &plan), HD_UNSUPPORTED);
+    assert_string_equal(plan.layout.device, "cuda");
+    ask.wish.global_batch = 128; /* 64 and 128 share it evenly, but nccl connects 64 at most */
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 64, &plan), HD_OK);
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 128, &plan), HD_UNSUPPORTED);
+    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 128, &plan), HD_OK);
 }
 
 static void what_can_never_run_is_refused(void **state)
@@ -425,7 +426,7 @@ static void what_can_never_run_is_refused(void **state)
     assert_int_equal(sim_submit(sim, &ask, &job), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "train.global_batch = 8"));
     ask = sim_ask(2, 10);
-    ask.wish.pp = 2;
+    ask.wish.sizes.pp = 2;
     assert_int_equal(sim_submit(sim, &ask, &job), HD_UNSUPPORTED);
     sim_free(sim);
 }

@@ -55,6 +55,7 @@ void stop_controller(struct bench *b)
 void start(struct bench *b, const char *vfs)
 {
     *b = (struct bench){.vfs = vfs};
+    hd_arena_init(&b->arena, 0);
     disk_register();
     disk_wipe();
     assert_int_equal(uv_loop_init(&b->loop), 0);
@@ -88,6 +89,7 @@ void finish(struct bench *b)
     (void)uv_run(&b->loop, UV_RUN_DEFAULT);
     assert_int_equal(uv_loop_close(&b->loop), 0);
     assert_int_equal(hd_file_remove_tree(b->dir), HD_OK);
+    hd_arena_done(&b->arena);
     disk_wipe();
 }
 
@@ -113,7 +115,7 @@ Heddle__V1__JobSpec *new_spec(struct bench *b, int devices, const char *more)
     const struct hd_spec_source source = {
         .name = "job.yaml", .folder = b->dir, .bytes = text, .size_bytes = 0};
     struct hd_spec_source filled = source;
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job job;
 
     (void)snprintf(text, sizeof text,
                    "name: tiny\n"
@@ -125,9 +127,9 @@ Heddle__V1__JobSpec *new_spec(struct bench *b, int devices, const char *more)
                    "%s",
                    b->train, devices, more);
     filled.size_bytes = strlen(text);
-    if (hd_spec_read_yaml(&filled, &spec))
+    if (hd_spec_read_yaml(&filled, &b->arena, &job))
         fail_msg("%s", hd_err_message());
-    return spec;
+    return hd_spec_to_message(&job, &b->arena);
 }
 
 enum hd_status submit_as(struct bench *b, const char *request_id, Heddle__V1__JobSpec *spec,
@@ -160,7 +162,6 @@ uint64_t submit(struct bench *b, int devices)
     (void)snprintf(request_id, sizeof request_id, "request-%020d", ++number);
     assert_int_equal(submit_as(b, request_id, spec, &job, &repeated), HD_OK);
     assert_false(repeated);
-    hd_spec_free(spec);
     return job;
 }
 

@@ -14,6 +14,7 @@
 enum { WAIT_MS = 20000, ENTRIES_MAX = 256 };
 
 struct bench {
+    struct hd_arena arena; /* of specs */
     uv_loop_t loop;
     uv_timer_t beat; /* so that a wait sees the clock */
     char dir[TEMPORARY_BYTES], address[96], train[96];
@@ -49,6 +50,7 @@ enum hd_status call(struct bench *b, const char *method, const ProtobufCMessageD
 /* ---- jobs ---- */
 
 /* A small job; `more` is added to its file. */
+/* It lives as long as the bench. */
 Heddle__V1__JobSpec *new_spec(struct bench *b, int devices, const char *more);
 enum hd_status submit_as(struct bench *b, const char *request_id, Heddle__V1__JobSpec *spec,
                          uint64_t *ret_job, bool *ret_repeated);

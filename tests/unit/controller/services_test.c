@@ -38,7 +38,6 @@ static void a_request_id_is_one_job(void **state)
     assert_int_equal(again, first);
     assert_int_equal(submit_as(&b, "short", spec, &again, &repeated), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "request_id"));
-    hd_spec_free(spec);
     finish(&b);
 }
 
@@ -47,6 +46,7 @@ static void a_bad_job_is_refused_in_the_same_words(void **state)
 {
     struct bench b;
     Heddle__V1__JobSpec *spec;
+    struct hd_job read;
     Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
     Heddle__V1__ValidateJobResponse *response = NULL;
     char expected[HD_ERR_MAX];
@@ -57,7 +57,8 @@ static void a_bad_job_is_refused_in_the_same_words(void **state)
     start(&b, NULL);
     spec = new_spec(&b, 2, "");
     spec->model->heads = 3; /* does not divide hidden = 16 */
-    assert_int_not_equal(hd_spec_check(spec), HD_OK);
+    assert_int_equal(hd_spec_from_message(spec, &b.arena, &read), HD_OK);
+    assert_int_not_equal(hd_spec_check(&read), HD_OK);
     (void)snprintf(expected, sizeof expected, "%s", hd_err_message());
     assert_int_equal(submit_as(&b, "0123456789abcdef", spec, &job, &repeated), HD_INVALID);
     assert_string_equal(hd_err_message(), expected);
@@ -66,7 +67,6 @@ static void a_bad_job_is_refused_in_the_same_words(void **state)
                           &request.base, &response),
                      HD_INVALID);
     assert_string_equal(hd_err_message(), expected);
-    hd_spec_free(spec);
     spec = new_spec(&b, 2, "");
     request.spec = spec;
     assert_int_equal(call(&b, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
@@ -75,7 +75,6 @@ static void a_bad_job_is_refused_in_the_same_words(void **state)
     assert_false(response->fits_now);
     assert_non_null(strstr(response->reason, "no node has joined yet"));
     hd_rpc_message_free(&response->base);
-    hd_spec_free(spec);
     finish(&b);
 }
 
@@ -188,14 +187,16 @@ static void a_job_goes_its_way_and_its_watcher_sees_it(void **state)
     WAIT_FOR(&b, d.desired->desired->n_attempts == 1);
     attempt = d.desired->desired->attempts[0];
     assert_int_equal(attempt->wanted, HEDDLE__V1__WANTED__WANTED_RUNNING);
-    assert_string_equal(attempt->spec->name, "tiny");
+    assert_non_null(strstr(attempt->resolved_job, "\nname tiny\n"));
+    assert_non_null(strstr(attempt->resolved_job, "\nparallel.dp 2\n"));
+    assert_non_null(strstr(attempt->resolved_job, "\nresources.threads 3\n"));
     assert_int_equal(attempt->plan->dp, 2);
     assert_int_equal(attempt->plan->micro_batch, 4);
     assert_int_equal(attempt->plan->threads_per_device, 3);
     assert_int_equal(attempt->plan->n_ranks, 2);
     assert_string_equal(attempt->plan->ranks[1]->node_uuid, d.uuid);
     assert_int_equal(attempt->plan->ranks[1]->device, 1);
-    assert_null(attempt->base_checkpoint);
+    assert_non_null(strstr(attempt->resolved_job, "\nattempt.base \n")); /* from scratch */
 
     observe(&d, job, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_RUNNING, NULL);
     for (uint64_t seq = 1; seq <= 10; seq++)
@@ -338,7 +339,7 @@ static void a_daemon_of_another_protocol_hears_both_versions(void **state)
     connect_daemon(&d, &b, "n1", 99);
     WAIT_FOR(&b, d.done);
     assert_int_equal(d.end, HD_CONFLICT);
-    assert_non_null(strstr(d.message, "protocol 1 to 1"));
+    assert_non_null(strstr(d.message, "protocol 2 to 2"));
     assert_non_null(strstr(d.message, "99 to 99"));
     free_daemon(&d);
     finish(&b);
@@ -638,7 +639,6 @@ static void a_full_disk_refuses_jobs_and_still_shows_them(void **state)
     WAIT_FOR(&b, d.acked == 1);
     WAIT_FOR(&b, submit_as(&b, "0123456789abcdef", spec, &job, &repeated) == HD_OK);
     assert_true(repeated); /* it did happen */
-    hd_spec_free(spec);
     free_daemon(&d);
     finish(&b);
 }

@@ -155,7 +155,7 @@ void sim_commit(struct sim *sim)
         sim->pending = pending->next;
         if (!sim->pending)
             sim->pending_end = &sim->pending;
-        for (const struct hd_op *op = pending->batch->first; op; op = op->next)
+        for (const struct hd_batch_op *op = pending->batch->first; op; op = op->next)
             sim_db_put(sim->db, op);
         if (pending->report.job)
             acknowledge(sim, &pending->report);
@@ -754,12 +754,18 @@ struct hd_ask sim_ask(int devices, int steps)
                            .devices_min = devices,
                            .devices_max = devices,
                            .steps = steps,
-                           .wish = {.global_batch = 8,
+                           .wish = {.sizes = {.precision = "auto",
+                                              .zero = -1,
+                                              .schedule = "auto",
+                                              .recompute = "auto",
+                                              .sequence = -1,
+                                              .cp_exchange = "auto",
+                                              .device = "auto"},
+                                    .global_batch = 8,
                                     .heads = 8,
                                     .kv_heads = 4,
                                     .ffn_hidden = 64,
-                                    .context = 64,
-                                    .zero = -1},
+                                    .context = 64},
                            .keep = 2,
                            .restart_max = 3};
 }

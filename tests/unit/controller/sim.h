@@ -14,7 +14,7 @@
 #ifndef HD_TEST_CONTROLLER_SIM_H
 #define HD_TEST_CONTROLLER_SIM_H
 
-#include "controller/core.h"
+#include "controller/core/core.h"
 
 enum {
     SIM_NODES = 4, /* at most; sim.node_count of them exist */

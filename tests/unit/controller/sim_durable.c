@@ -114,7 +114,7 @@ static void db_put_position(struct sim_db *db, const struct hd_position_record *
     db->positions[i] = *position;
 }
 
-void sim_db_put(struct sim_db *db, const struct hd_op *op)
+void sim_db_put(struct sim_db *db, const struct hd_batch_op *op)
 {
     switch (op->kind) {
     case HD_OP_JOB_NEW:
@@ -330,7 +330,7 @@ void sim_assert_places(const struct sim *sim, uint64_t job, int32_t attempt, con
     const struct hd_plan_record *plan = &sim_attempt(sim, job, attempt)->plan;
     struct hd_text text = {0};
 
-    hd_text_add(&text, "%s", hd_device_kind_name((int)plan->device));
+    hd_text_add(&text, "%s", plan->layout.device);
     for (int32_t r = 0; r < plan->rank_count; r++)
         hd_text_add(&text, " %s:%d", plan->ranks[r].node_name, plan->ranks[r].device);
     assert_non_null(text.data);

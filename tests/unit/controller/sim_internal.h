@@ -10,7 +10,7 @@ void sim_durable_init(struct sim *sim);
 void sim_durable_done(struct sim *sim);
 
 /* Takes one operation of a batch; asserts I8 and I9 as it goes. */
-void sim_db_put(struct sim_db *db, const struct hd_op *op);
+void sim_db_put(struct sim_db *db, const struct hd_batch_op *op);
 /* Gives a new core all that is durable. */
 void sim_restore(struct sim *sim);
 

@@ -58,9 +58,9 @@ static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
         ask.devices_min = 1;
     ask.wish.global_batch = 840; /* whatever shares it: 1 to 8 do */
     if (sim_draw(sim, 3) == 0 && ask.devices_max % 2 == 0)
-        ask.wish.tp = 2;
+        ask.wish.sizes.tp = 2;
     else if (sim_draw(sim, 3) == 0 && ask.devices_max % 2 == 0)
-        ask.wish.cp = 2;
+        ask.wish.sizes.cp = 2;
     ask.restart_max = 50;
     ask.keep = (int)sim_draw(sim, 3);
     if (*count < 60 && !sim_submit(sim, &ask, &job))

@@ -14,8 +14,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "controller/core.h"
-#include "controller/store.h"
+#include "controller/core/core.h"
+#include "controller/store/store.h"
 #include "disk_vfs.h"
 #include "sim.h"
 #include "tests/temporary.h"
@@ -24,7 +24,7 @@
 
 struct bench {
     uv_loop_t loop;
-    struct hd_store *store;
+    struct hd_job_store *store;
     char dir[TEMPORARY_BYTES];
     int done, aborted; /* batches reported */
     char trouble[HD_ERR_MAX];
@@ -461,7 +461,7 @@ static void closing_with_a_broken_disk_gives_up_and_says_so(void **state)
 static void a_directory_has_one_controller(void **state)
 {
     struct bench bench;
-    struct hd_store *second;
+    struct hd_job_store *second;
     const struct hd_store_options options = {.dir = bench.dir};
 
     (void)state;
@@ -512,13 +512,43 @@ static void a_newer_schema_is_refused(void **state)
 /* A database as an older build left it: without what the last migration added. */
 static void an_older_schema_is_brought_up_to_date(void **state)
 {
-    static const char back[] = "ALTER TABLE step_metrics DROP COLUMN router_balance;"
-                               "ALTER TABLE step_metrics DROP COLUMN router_z;"
-                               "ALTER TABLE step_metrics DROP COLUMN router_dropped;"
-                               "ALTER TABLE step_metrics DROP COLUMN expert_load;"
-                               "PRAGMA user_version = 2";
+    static const char back[] =
+        "ALTER TABLE step_metrics DROP COLUMN metrics;"
+        "ALTER TABLE step_metrics DROP COLUMN expert_load;"
+        "ALTER TABLE step_metrics ADD COLUMN tokens INTEGER NOT NULL DEFAULT 96;"
+        "ALTER TABLE step_metrics ADD COLUMN loss REAL;"
+        "ALTER TABLE step_metrics ADD COLUMN grad_norm REAL DEFAULT 0.5;"
+        "ALTER TABLE step_metrics ADD COLUMN lr REAL DEFAULT 0.25;"
+        "ALTER TABLE step_metrics ADD COLUMN tokens_per_s REAL DEFAULT 1e5;"
+        "ALTER TABLE step_metrics ADD COLUMN step_ms REAL DEFAULT 3;"
+        "ALTER TABLE step_metrics ADD COLUMN mfu REAL DEFAULT 0.125;"
+        "ALTER TABLE attempts DROP COLUMN layout;"
+        "ALTER TABLE attempts ADD COLUMN pp INTEGER NOT NULL DEFAULT 1;"
+        "ALTER TABLE attempts ADD COLUMN dp INTEGER NOT NULL DEFAULT 3;"
+        "ALTER TABLE attempts ADD COLUMN cp INTEGER NOT NULL DEFAULT 1;"
+        "ALTER TABLE attempts ADD COLUMN tp INTEGER NOT NULL DEFAULT 2;"
+        "ALTER TABLE attempts ADD COLUMN ep INTEGER NOT NULL DEFAULT 1;"
+        "ALTER TABLE attempts ADD COLUMN zero INTEGER NOT NULL DEFAULT 0;"
+        "ALTER TABLE attempts ADD COLUMN micro_batch INTEGER NOT NULL DEFAULT 4;"
+        "ALTER TABLE attempts ADD COLUMN micro_batches INTEGER NOT NULL DEFAULT 2;"
+        "ALTER TABLE attempts ADD COLUMN schedule TEXT NOT NULL DEFAULT 'none';"
+        "ALTER TABLE attempts ADD COLUMN recompute TEXT NOT NULL DEFAULT 'none';"
+        "ALTER TABLE attempts ADD COLUMN precision INTEGER NOT NULL DEFAULT 2;"
+        "ALTER TABLE attempts ADD COLUMN device TEXT NOT NULL DEFAULT 'cpu';"
+        "ALTER TABLE attempts ADD COLUMN threads INTEGER NOT NULL DEFAULT 0;"
+        "PRAGMA user_version = 1";
     const struct hd_step_record step = {.job = 1, .sequence = 2, .attempt = 1, .step = 7};
+    const struct hd_attempt_record attempt = {.job = 1,
+                                              .attempt = 1,
+                                              .state = HD_ATTEMPT_STATE_RUNNING,
+                                              .plan = {.layout = {.precision = "fp32",
+                                                                  .schedule = "none",
+                                                                  .recompute = "none",
+                                                                  .cp_exchange = "ring",
+                                                                  .device = "cpu",
+                                                                  .threads = 1}}};
     struct bench bench;
+    const struct hd_layout_sizes *layout;
     struct hd_query *query;
     struct hd_batch *batch = hd_batch_new();
     char path[128];
@@ -528,6 +558,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     start(&bench);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     add_job(batch, 1);
+    hd_batch_add_attempt(batch, &attempt);
     hd_batch_add_step(batch, &step);
     hd_store_commit(bench.store, batch, on_done, &bench);
     close_store(&bench, 1000);
@@ -543,8 +574,57 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     assert_int_equal(query->entry_count, 2);
     assert_int_equal(query->entries[1].step.step, 7);
     assert_int_equal(query->entries[1].step.expert_count, 0);
+    assert_int_equal(query->entries[1].step.metrics.tokens, 96);
+    assert_true(isnan(query->entries[1].step.metrics.loss)); /* NULL in the old column */
+    assert_true(query->entries[1].step.metrics.mfu == 0.125);
+    hd_query_free(query);
+    query = hd_query_new(HD_QUERY_JOB);
+    query->job = 1;
+    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(query->attempt_count, 1);
+    layout = &query->attempts[0].plan.layout;
+    assert_true(layout->tp == 2 && layout->dp == 3 && layout->micro_batch == 4);
+    assert_true(layout->sequence == 0 && layout->threads == 1); /* 0 on a GPU in those days */
+    assert_string_equal(layout->precision, "bf16");
+    assert_string_equal(layout->cp_exchange, "ring");
     hd_query_free(query);
     finish(&bench);
+}
+
+/* A row that something else has written over: said, and never read as zeros. */
+static void damaged_metrics_are_said(void **state)
+{
+    static const char *const damage[] = {"UPDATE step_metrics SET metrics=x''",
+                                         "UPDATE step_metrics SET metrics=x'010203'",
+                                         /* metric 4, tokens, is 1.5 */
+                                         "UPDATE step_metrics SET metrics=x'0400000000000000f83f'"};
+    const struct hd_step_record step = {.job = 1, .sequence = 2, .attempt = 1, .step = 7};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof damage / sizeof *damage; i++) {
+        struct bench bench;
+        struct hd_query *query = hd_query_new(HD_QUERY_HISTORY);
+        struct hd_batch *batch = hd_batch_new();
+        char path[128];
+        sqlite3 *db;
+
+        start(&bench);
+        assert_int_equal(open_store(&bench, NULL), HD_OK);
+        add_job(batch, 1);
+        hd_batch_add_step(batch, &step);
+        hd_store_commit(bench.store, batch, on_done, &bench);
+        close_store(&bench, 1000);
+        (void)snprintf(path, sizeof path, "%s/state.db", bench.dir);
+        assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+        if (sqlite3_exec(db, damage[i], NULL, NULL, NULL))
+            fail_msg("%s", sqlite3_errmsg(db));
+        (void)sqlite3_close(db);
+        assert_int_equal(open_store(&bench, NULL), HD_OK);
+        query->job = 1;
+        assert_int_equal(ask(&bench, query).st, HD_CORRUPT);
+        hd_query_free(query);
+        finish(&bench);
+    }
 }
 
 static void the_cluster_keeps_its_identity(void **state)
@@ -629,13 +709,12 @@ static void a_loss_that_is_not_a_number_is_kept(void **state)
     struct bench bench;
     struct hd_query *query;
     struct hd_batch *batch = hd_batch_new();
-    const struct hd_step_record step = {.job = 1,
-                                        .sequence = 2,
-                                        .attempt = 1,
-                                        .step = 7,
-                                        .loss = NAN,
-                                        .grad_norm = INFINITY,
-                                        .lr = 0.25};
+    const struct hd_step_record step = {
+        .job = 1,
+        .sequence = 2,
+        .attempt = 1,
+        .step = 7,
+        .metrics = {.loss = NAN, .grad_norm = INFINITY, .lr = 0.25}};
 
     (void)state;
     start(&bench);
@@ -649,9 +728,9 @@ static void a_loss_that_is_not_a_number_is_kept(void **state)
     assert_int_equal(query->entry_count, 2);
     assert_int_equal(query->entries[0].kind, HD_OP_EVENT);
     assert_int_equal(query->entries[1].kind, HD_OP_STEP);
-    assert_true(isnan(query->entries[1].step.loss));
-    assert_true(isinf(query->entries[1].step.grad_norm));
-    assert_true(query->entries[1].step.lr == 0.25);
+    assert_true(isnan(query->entries[1].step.metrics.loss));
+    assert_true(isinf(query->entries[1].step.metrics.grad_norm));
+    assert_true(query->entries[1].step.metrics.lr == 0.25);
     hd_query_free(query);
     finish(&bench);
 }
@@ -663,15 +742,14 @@ static void the_loads_of_experts_come_back(void **state)
     struct hd_query *query;
     struct hd_batch *batch = hd_batch_new();
     int64_t load[3] = {5, 0, INT64_C(1) << 40};
-    struct hd_step_record step = {.job = 1,
-                                  .sequence = 2,
-                                  .attempt = 1,
-                                  .step = 7,
-                                  .router_balance = 1.5,
-                                  .router_z = 0.25,
-                                  .router_dropped = 9,
-                                  .expert_load = load,
-                                  .expert_count = 3};
+    struct hd_step_record step = {
+        .job = 1,
+        .sequence = 2,
+        .attempt = 1,
+        .step = 7,
+        .metrics = {.router_balance = 1.5, .router_z = 0.25, .router_dropped = 9},
+        .expert_load = load,
+        .expert_count = 3};
 
     (void)state;
     start(&bench);
@@ -687,8 +765,8 @@ static void the_loads_of_experts_come_back(void **state)
     assert_int_equal(ask(&bench, query).st, HD_OK);
     assert_int_equal(query->entry_count, 3);
     step = query->entries[1].step;
-    assert_true(step.router_balance == 1.5 && step.router_z == 0.25);
-    assert_int_equal(step.router_dropped, 9);
+    assert_true(step.metrics.router_balance == 1.5 && step.metrics.router_z == 0.25);
+    assert_int_equal(step.metrics.router_dropped, 9);
     assert_int_equal(step.expert_count, 3);
     assert_int_equal(step.expert_load[0], 5);
     assert_int_equal(step.expert_load[1], 0);
@@ -810,17 +888,7 @@ static void expect_same_attempt(const struct hd_attempt_record *a,
     assert_string_equal(a->end.message ? a->end.message : "", b->end.message ? b->end.message : "");
     assert_int_equal(a->end.signal, b->end.signal);
     assert_int_equal(a->end.bad_input, b->end.bad_input);
-    assert_int_equal(a->plan.dp, b->plan.dp);
-    assert_int_equal(a->plan.micro_batch, b->plan.micro_batch);
-    assert_int_equal(a->plan.micro_batches, b->plan.micro_batches);
-    assert_int_equal(a->plan.cp, b->plan.cp);
-    assert_int_equal(a->plan.tp, b->plan.tp);
-    assert_int_equal(a->plan.sequence, b->plan.sequence);
-    assert_int_equal(a->plan.cp_exchange, b->plan.cp_exchange);
-    assert_int_equal(a->plan.precision, b->plan.precision);
-    assert_int_equal(a->plan.device, b->plan.device);
-    assert_int_equal(a->plan.threads_per_device, b->plan.threads_per_device);
-    assert_string_equal(a->plan.schedule, b->plan.schedule);
+    assert_memory_equal(&a->plan.layout, &b->plan.layout, sizeof a->plan.layout);
     assert_int_equal(a->plan.rank_count, b->plan.rank_count);
     for (int32_t r = 0; r < a->plan.rank_count; r++) {
         assert_string_equal(a->plan.ranks[r].node_uuid, b->plan.ranks[r].node_uuid);
@@ -914,7 +982,7 @@ static void the_core_is_rebuilt_from_the_store(void **state)
         struct hd_ask spec = sim_ask(1 + round % 2, 40);
         uint64_t job;
 
-        spec.wish.tp = round > 6 ? 1 + round % 2 : 0;
+        spec.wish.sizes.tp = round > 6 ? 1 + round % 2 : 0;
         assert_int_equal(sim_submit(sim, &spec, &job), HD_OK);
         if (round % 4 == 3)
             assert_int_equal(sim_cancel(sim, job, false), HD_OK);
@@ -960,6 +1028,7 @@ int main(void)
         cmocka_unit_test(a_damaged_database_is_refused),
         cmocka_unit_test(a_newer_schema_is_refused),
         cmocka_unit_test(an_older_schema_is_brought_up_to_date),
+        cmocka_unit_test(damaged_metrics_are_said),
         cmocka_unit_test(the_cluster_keeps_its_identity),
         cmocka_unit_test(a_broken_rule_of_the_schema_is_fatal),
         cmocka_unit_test(lists_come_in_pages_newest_first),

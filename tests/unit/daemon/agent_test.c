@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -359,288 +358,141 @@ static void a_plan_that_does_not_fit_the_node_fails_to_launch(void **state)
 
 /* ---- GPUs ---- */
 
-/* What the fake worker says of them: two that can be used, and one that is lost. */
-static void set_gpus(const char *plugin_problem)
+/* What the fake worker answers from here on: a text, from a file. */
+static void answer(const char *text)
 {
-    char json[2048];
+    char path[160];
 
-    (void)snprintf(json, sizeof json,
-                   "{\"driver\":\"1\",\"driver_cuda\":13000,\"nvml_problem\":\"\","
-                   "\"plugin_problem\":\"%s\",\"log_problem\":\"\",\"plugin_abi\":3,\"gpus\":["
-                   "{\"name\":\"G0\",\"uuid\":\"GPU-a\",\"bus\":\"0000:01:00.0\","
-                   "\"memory_bytes\":1024,\"peers\":[],\"problem\":\"\"},"
-                   "{\"name\":\"G1\",\"uuid\":\"GPU-b\",\"bus\":\"0000:02:00.0\",\"peers\":[],"
-                   "\"problem\":\"it is lost\"},"
-                   "{\"name\":\"G2\",\"uuid\":\"GPU-c\",\"bus\":\"0000:03:00.0\",\"peers\":[],"
-                   "\"problem\":\"\"}]}",
-                   plugin_problem);
-    assert_int_equal(setenv("FAKE_GPUS", json, 1), 0);
+    (void)snprintf(path, sizeof path, "%s/driver", stub.root);
+    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0644), HD_OK);
+    assert_int_equal(setenv("FAKE_GPUS", path, 1), 0);
+}
+
+/* GPU-a and GPU-b, one of which may be broken. */
+static void answer_with_gpus(const char *broken_uuid)
+{
+    struct hd_text json = {0};
+
+    hd_text_add(&json, "{\"problem\":\"\",\"log_problem\":\"\",\"gpus\":[");
+    for (const char *n = "ab"; *n; n++)
+        hd_text_add(&json,
+                    "%s{\"uuid\":\"GPU-%c\",\"name\":\"G\",\"bus\":\"\",\"problem\":\"%s\","
+                    "\"fault\":\"\",\"memory_bytes\":1024,\"fault_at\":0}",
+                    *n == 'a' ? "" : ",", *n, broken_uuid[4] == *n ? "it is broken" : "");
+    hd_text_add(&json, "]}");
+    answer(json.data);
+    hd_text_free(&json);
+}
+
+static void open_with_gpus(void)
+{
+    stub_open(&stub, 1);
+    stub.cuda = true;
+    answer_with_gpus("GPU-none");
+}
+
+static void close_with_gpus(void)
+{
+    stub_close(&stub);
+    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
 }
 
 static void ranks_get_the_gpus_of_the_plan(void **state)
 {
     (void)state;
-    set_gpus("");
-    stub_open(&stub, 1);
-    stub.cuda = true;
+    open_with_gpus();
     stub_start_node(&stub, 0, "--devices", "cuda+cpu:2:3", NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
     assert_int_equal(stub.nodes[0].devices, 4);
     assert_int_equal(stub.nodes[0].gpus, 2);
-    assert_int_equal(stub.nodes[0].threads, 0); /* the protocol: of CPU devices only */
+    assert_int_equal(stub.nodes[0].threads, 1); /* of the host, for a rank on the GPU */
     assert_string_equal(stub.nodes[0].uuids[0], "GPU-a");
-    /* by their places among all GPUs; cores stand behind them */
-    assert_int_equal(stub.nodes[0].numbers[1], 2);
-    assert_int_equal(stub.nodes[0].numbers[2], 3);
+    assert_true(stub.nodes[0].numbers[1] == 1 && stub.nodes[0].numbers[2] == 2);
     stub_want(&stub, RUNNING, 2);
     stub_until(&stub, ended(0));
     assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
-    stub_ask_log(&stub, 0, 0, 0); /* rank 0 has the second of those offered */
+    stub_ask_log(&stub, 0, 0, 0); /* rank 0 has the second GPU */
     stub_until(&stub, stub.log_answered);
-    assert_non_null(strstr(stub.log_text, "sees GPU-c, "));
-    stub_close(&stub);
-    stub_open(&stub, 1); /* the third one is a CPU device: no GPU plan may use it */
-    stub.cuda = true;
+    assert_non_null(strstr(stub.log_text, "sees GPU-b, "));
+    close_with_gpus();
+    open_with_gpus(); /* behind the second device come CPU devices: no GPU plan may use them */
     stub_start_node(&stub, 0, "--devices", "cuda+cpu:2:3", NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
-    stub_want(&stub, RUNNING, 3);
+    stub_want(&stub, RUNNING, 4);
     stub_until(&stub, ended(0));
     assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
     assert_non_null(
         strstr(stub.nodes[0].end_message, "rank 0 GPU 3, which this node does not offer"));
-    stub_close(&stub);
-    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+    close_with_gpus();
 }
 
-/* auto falls back to the CPU; cuda does not start. */
+/* auto offers the cores instead; cuda does not start. */
 static void gpus_that_cannot_be_used_are_offered_to_nobody(void **state)
 {
     (void)state;
-    set_gpus("no plug-in");
     stub_open(&stub, 1);
+    answer("{\"problem\":\"no plug-in\",\"log_problem\":\"\",\"gpus\":[]}");
     stub_start_node(&stub, 0, "--devices", "auto+cpu:3:1", NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
-    assert_int_equal(stub.nodes[0].devices, 3);
-    assert_int_equal(stub.nodes[0].gpus, 0);
-    stub_close(&stub);
-    stub_open(&stub, 1);
+    assert_true(stub.nodes[0].devices == 3 && stub.nodes[0].gpus == 0);
+    assert_string_equal(stub.nodes[0].problems[0], "");
+    stub_signal_node(&stub, 0, SIGTERM);
+    (void)stub_wait_node(&stub, 0);
     stub_start_node(&stub, 0, "--devices", "cuda", NULL);
     assert_int_equal(WEXITSTATUS(stub_wait_node(&stub, 0)), 2);
-    stub_close(&stub);
-    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+    close_with_gpus();
 }
 
-/* The file that the driver's answers come from. */
-static void answer(char path[160], const char *text)
-{
-    (void)snprintf(path, 160, "%s/driver", stub.root);
-    assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0644), HD_OK);
-    assert_int_equal(setenv("FAKE_GPUS", path, 1), 0);
-}
-
-/* The same with three of them, one of which may be lost; each has a fatal error in the log, and
- * another one behind that if it is the `failing` one. */
-static void answer_with_errors(const char *lost_uuid, const char *failing_uuid)
-{
-    struct hd_text json = {0};
-    char path[160];
-
-    hd_text_add(&json, "{\"driver\":\"1\",\"nvml_problem\":\"\",\"plugin_problem\":\"\","
-                       "\"log_problem\":\"\",\"gpus\":[");
-    for (const char *n = "abc"; *n; n++)
-        hd_text_add(&json,
-                    "%s{\"name\":\"G\",\"uuid\":\"GPU-%c\",\"bus\":\"\",\"peers\":[],"
-                    "\"xid\":45,\"xid_fatal\":79,\"xid_fatal_at\":%d,\"problem\":\"%s\"}",
-                    *n == 'a' ? "" : ",", *n, failing_uuid[4] == *n ? 700 : 600,
-                    lost_uuid[4] == *n ? "it is lost" : "");
-    hd_text_add(&json, "]}");
-    answer(path, json.data);
-    hd_text_free(&json);
-}
-
-static void answer_with_gpus(const char *lost_uuid)
-{
-    answer_with_errors(lost_uuid, "GPU-none");
-}
-
-/* The driver does not answer when heddled starts: it is no node of cores for that. */
+/* The worker's answer is no list: that does not make a node with GPUs one of cores. */
 static void cores_wait_until_the_gpus_are_known(void **state)
 {
-    char path[160];
-
     (void)state;
     stub_open(&stub, 1);
-    answer(path, "hang");
-    stub_start_node(&stub, 0, "--devices", "auto", NULL);
-    stub_until(&stub, stub.nodes[0].observed_count);
-    assert_true(stub.nodes[0].devices == 1 && stub.nodes[0].gpus == 0);
-    assert_non_null(strstr(stub.nodes[0].problems[0], "until this node's GPUs are known"));
-    assert_non_null(strstr(stub.nodes[0].problems[0], "has not answered yet"));
-    answer_with_gpus("GPU-b");
-    stub_signal_node(&stub, 0, SIGHUP); /* instead of waiting until that question is given up */
-    stub_until(&stub, stub.nodes[0].gpus == 2);
-    assert_int_equal(stub.nodes[0].devices, 2);
-    assert_true(stub.nodes[0].numbers[0] == 0 && stub.nodes[0].numbers[1] == 2);
-    assert_string_equal(stub.nodes[0].problems[0], "");
-    stub_close(&stub);
-    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
-}
-
-/* Somebody resets a GPU and says so while heddled still asks for them at its start. */
-static void a_signal_during_the_start_is_heard_behind_it(void **state)
-{
-    char path[160], asked[200];
-
-    (void)state;
-    stub_open(&stub, 1);
-    answer(path, "hang");
-    (void)snprintf(asked, sizeof asked, "%s.asked", path);
-    stub_start_node(&stub, 0, "--devices", "auto", NULL);
-    stub_until(&stub, access(asked, F_OK) == 0);
-    stub_signal_node(&stub, 0, SIGHUP);
-    answer_with_gpus("GPU-none");
-    stub_until(&stub, stub.nodes[0].gpus == 3); /* of the same heddled */
-    stub_close(&stub);
-    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
-}
-
-static void numbers_that_could_not_be_written_are_written_later(void **state)
-{
-    char path[160];
-    struct stat info;
-
-    (void)state;
-    stub_open(&stub, 1);
-    (void)snprintf(path, sizeof path, "%s/devices", stub.nodes[0].state_dir);
-    assert_int_equal(hd_file_make_dirs(path, 0700), HD_OK); /* stands in the way */
-    stub_start_node(&stub, 0, NULL);
-    stub_until(&stub, stub.nodes[0].observed_count);
-    assert_int_equal(rmdir(path), 0);
-    stub_until(&stub, stat(path, &info) == 0 && S_ISREG(info.st_mode));
-    stub_close(&stub);
-}
-
-static void what_was_not_answered_is_asked_again(void **state)
-{
-    char path[160];
-
-    (void)state;
-    stub_open(&stub, 1);
-    answer(path, "cannot open the driver");
+    answer("cannot open the driver");
     stub_start_node(&stub, 0, "--devices", "auto+cpu:2", NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
     assert_true(stub.nodes[0].devices == 2 && stub.nodes[0].gpus == 0);
-    assert_non_null(strstr(stub.nodes[0].problems[1], "the list of GPUs"));
+    for (int i = 0; i < 2; i++)
+        assert_non_null(
+            strstr(stub.nodes[0].problems[i], "it waits until this node's GPUs are known: "));
     answer_with_gpus("GPU-none");
-    stub_until(&stub, stub.nodes[0].gpus == 3); /* by itself */
-    assert_true(stub.nodes[0].devices == 5 && stub.nodes[0].gpus == 3);
-    for (int i = 0; i < 5; i++)
+    stub_until(&stub, stub.nodes[0].gpus == 2); /* by itself, after 10 s */
+    assert_int_equal(stub.nodes[0].devices, 4);
+    for (int i = 0; i < 4; i++)
         assert_string_equal(stub.nodes[0].problems[i], "");
-    stub_close(&stub);
-    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+    close_with_gpus();
 }
 
-/* Goal: a job on the cores of `auto` is not lost when heddled is started again and finds GPUs: the
- * controller takes no node back that lacks a device in use. */
-static void cores_that_a_job_uses_are_held_when_gpus_turn_up(void **state)
-{
-    char path[160];
-
-    (void)state;
-    stub_open(&stub, 1);
-    mode(0, "wait");
-    answer(path, "{\"driver\":\"\",\"nvml_problem\":\"no driver\",\"plugin_problem\":\"\","
-                 "\"log_problem\":\"\",\"gpus\":[]}");
-    stub_start_node(&stub, 0, "--devices", "auto", NULL);
-    stub_until(&stub, stub.nodes[0].observed_count);
-    assert_true(stub.nodes[0].devices == 1 && stub.nodes[0].numbers[0] == 0);
-    stub_want(&stub, RUNNING, 1);
-    stub_until(&stub, runs(0) && stub.steps > 0);
-    stub_signal_node(&stub, 0, SIGKILL);
-    (void)stub_wait_node(&stub, 0);
-    stub.nodes[0].listed = false;
-    answer_with_gpus("GPU-none");
-    stub_start_node(&stub, 0, "--devices", "auto", NULL);
-    stub_until(&stub, runs(0) && stub.nodes[0].devices == 4);
-    assert_int_equal(stub.nodes[0].gpus, 3);
-    assert_int_equal(stub.nodes[0].numbers[3], 0);
-    assert_non_null(strstr(stub.nodes[0].problems[3], "--devices auto gives it no more"));
-    stub_want(&stub, STOPPING, 1);
-    stub_until(&stub, ended(0));
-    stub_want(&stub, NOTHING, 0);
-    stub_until(&stub, stub.nodes[0].devices == 3); /* and nobody needs them */
-    stub_close(&stub);
-    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
-}
-
-/* Goal: the controller cannot give the GPU that broke to the next job. Method: the driver takes its
- * time; the end must not be shown before it has answered, and behind the new hello. */
+/* Goal: the controller cannot give the GPU that broke to the next job. Method: the driver hangs;
+ * the end must not be shown before it has answered, and after the new hello. */
 static void the_end_of_an_attempt_waits_for_news_of_its_gpu(void **state)
 {
-    char path[160], broken[200];
+    char broken[200];
 
     (void)state;
-    stub_open(&stub, 1);
-    stub.cuda = true;
+    open_with_gpus();
     mode(0, "wait");
     mode(1, "wait");
     assert_int_equal(setenv("FAKE_BROKEN", stub.root, 1), 0);
-    answer_with_gpus("GPU-none");
     stub_start_node(&stub, 0, "--devices", "cuda", NULL);
     stub_until(&stub, stub.nodes[0].observed_count);
     stub_want(&stub, RUNNING, 2);
     stub_until(&stub, runs(0) && stub.steps > 0);
-    answer(path, "hang");
+    answer("hang");
     (void)snprintf(broken, sizeof broken, "%s/GPU-b", stub.root);
     assert_int_equal(hd_file_write_atomic(broken, "", 0, 0644), HD_OK);
     stub_until(&stub, stub.exits == 2 && is(0, HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STOPPING));
     stub_run_for(&stub, 700);
     assert_false(ended(0));
     answer_with_gpus("GPU-b");
-    stub_signal_node(&stub, 0, SIGHUP);
+    stub_signal_node(&stub, 0, SIGHUP); /* instead of waiting until the check is given up */
     stub_until(&stub, ended(0));
     assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_RANK_EXIT);
     assert_true(stub.nodes[0].hellos >= 2);
-    assert_string_equal(stub.nodes[0].uuids[2], "GPU-b");
-    assert_string_equal(stub.nodes[0].problems[2], "it is lost");
+    assert_string_equal(stub.nodes[0].problems[1], "it is broken");
     assert_string_equal(stub.nodes[0].problems[0], "");
-    stub_close(&stub);
     assert_int_equal(unsetenv("FAKE_BROKEN"), 0);
-    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
-}
-
-/* One that answers every question, and computes no more: the log of the kernel has it. */
-static void a_gpu_with_a_new_fatal_error_is_withdrawn_until_somebody_has_reset_it(void **state)
-{
-    char broken[200];
-
-    (void)state;
-    stub_open(&stub, 1);
-    stub.cuda = true;
-    mode(0, "wait");
-    mode(1, "wait");
-    assert_int_equal(setenv("FAKE_BROKEN", stub.root, 1), 0);
-    answer_with_gpus("GPU-none"); /* one of old each */
-    stub_start_node(&stub, 0, "--devices", "cuda", NULL);
-    stub_until(&stub, stub.nodes[0].observed_count);
-    for (int i = 0; i < 3; i++)
-        assert_string_equal(stub.nodes[0].problems[i], "");
-    stub_want(&stub, RUNNING, 2);
-    stub_until(&stub, runs(0) && stub.steps > 0);
-    answer_with_errors("GPU-none", "GPU-b");
-    (void)snprintf(broken, sizeof broken, "%s/GPU-b", stub.root);
-    assert_int_equal(hd_file_write_atomic(broken, "", 0, 0644), HD_OK);
-    stub_until(&stub, ended(0));
-    assert_string_equal(stub.nodes[0].uuids[2], "GPU-b");
-    assert_non_null(strstr(stub.nodes[0].problems[2], "only a reset helps"));
-    assert_string_equal(stub.nodes[0].problems[0], "");
-    stub_signal_node(&stub, 0, SIGHUP);
-    stub_until(&stub, stub.nodes[0].hellos >= 3 && !stub.nodes[0].problems[2][0]);
-    for (int i = 0; i < 3; i++)
-        assert_string_equal(stub.nodes[0].problems[i], "");
-    stub_close(&stub);
-    assert_int_equal(unsetenv("FAKE_BROKEN"), 0);
-    assert_int_equal(unsetenv("FAKE_GPUS"), 0);
+    close_with_gpus();
 }
 
 static void ranks_of_two_nodes_meet_through_the_controller(void **state)
@@ -770,12 +622,7 @@ int main(void)
         cmocka_unit_test(ranks_get_the_gpus_of_the_plan),
         cmocka_unit_test(gpus_that_cannot_be_used_are_offered_to_nobody),
         cmocka_unit_test(cores_wait_until_the_gpus_are_known),
-        cmocka_unit_test(what_was_not_answered_is_asked_again),
-        cmocka_unit_test(a_signal_during_the_start_is_heard_behind_it),
-        cmocka_unit_test(numbers_that_could_not_be_written_are_written_later),
-        cmocka_unit_test(cores_that_a_job_uses_are_held_when_gpus_turn_up),
         cmocka_unit_test(the_end_of_an_attempt_waits_for_news_of_its_gpu),
-        cmocka_unit_test(a_gpu_with_a_new_fatal_error_is_withdrawn_until_somebody_has_reset_it),
         cmocka_unit_test(ranks_of_two_nodes_meet_through_the_controller),
         cmocka_unit_test(pieces_of_logs_come_on_request),
         cmocka_unit_test(only_the_named_checkpoint_is_removed),

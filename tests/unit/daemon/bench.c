@@ -17,9 +17,9 @@
 #include "base/file.h"
 #include "daemon/attempt/attempt.h"
 #include "daemon/attempt/spool.h"
+#include "job/job.h"
 #include "link/frame.h"
 #include "link/hello.h"
-#include "link/job.h"
 #include "link/link.h"
 
 enum { TICK_US = 5000 };
@@ -28,17 +28,22 @@ enum { TICK_US = 5000 };
 static void write_job(const struct bench *bench)
 {
     struct hd_text text = {0};
-    struct hd_job job = {0};
+    struct hd_job job;
     char path[256];
 
-#define FILL_WORD(member, min)         memcpy(job.member, "word", 5);
-#define FILL_PATH(member, min)         job.member[0] = '\0';
-#define FILL_INT(member, min)          job.member = min;
-#define FILL_REAL(member, min)         job.member = min;
-#define FILL_BOOL(member, min)         job.member = false;
-#define X(kind, member, key, min, max) FILL_##kind(member, min)
-    HD_JOB_FIELDS(X)
-#undef X
+    hd_job_set_defaults(&job);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (key->kind == HD_KEY_NAME)
+            memcpy(hd_job_member(key, &job), "word", 5);
+        else if (key->kind == HD_KEY_WORD)
+            (void)sscanf(key->words, "%63[^ ]", (char *)hd_job_member(key, &job));
+        else if (key->kind == HD_KEY_INT && key->min > 0 && !key->words)
+            *(int64_t *)hd_job_member(key, &job) = (int64_t)key->min;
+        else if (key->kind == HD_KEY_REAL && !key->number)
+            *(double *)hd_job_member(key, &job) = key->min;
+    }
     job.job_id = 7;
     job.attempt = 1;
     job.threads = 3;

@@ -19,7 +19,7 @@
 #include "spec/spec.h"
 
 /* Heartbeats come often, so that tests of silence are short. */
-enum { JOB = 7, ATTEMPT = 1, HEARTBEAT_MS = 300, PROTOCOL = 1 };
+enum { JOB = 7, ATTEMPT = 1, HEARTBEAT_MS = 300, PROTOCOL = 2 };
 
 static const char job_yaml[] =
     "name: small\n"
@@ -356,17 +356,26 @@ static void send_desired(struct stub *stub, Heddle__V1__DesiredState *desired)
             assert_int_equal(hd_rpc_call_write(stub->nodes[i].stream, &message.base), HD_OK);
 }
 
-static Heddle__V1__JobSpec *read_spec(const struct stub *stub)
+/* The text of the ranks' job; the caller frees it. */
+static void resolve(const struct stub *stub, const Heddle__V1__DesiredAttempt *attempt,
+                    struct hd_text *ret_text)
 {
     const struct hd_spec_source source = {.name = "job.yaml",
                                           .folder = stub->root,
                                           .bytes = job_yaml,
                                           .size_bytes = sizeof job_yaml - 1};
-    Heddle__V1__JobSpec *spec;
+    const struct hd_spec_attempt facts = {
+        .job_id = JOB, .number = ATTEMPT, .dir = attempt->attempt_dir};
+    struct hd_layout_sizes layout;
+    struct hd_job spec, job;
+    struct hd_arena arena;
 
-    if (hd_spec_read_yaml(&source, &spec))
+    hd_arena_init(&arena, 0);
+    if (hd_spec_read_yaml(&source, &arena, &spec) ||
+        hd_spec_plan_from_message(attempt->plan, &layout) ||
+        hd_spec_resolve(&spec, &layout, &facts, &job) || hd_job_write(&job, ret_text))
         fail_msg("%s", hd_err_message());
-    return spec;
+    hd_arena_done(&arena);
 }
 
 void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node)
@@ -376,7 +385,7 @@ void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node)
     Heddle__V1__RankPlacement places[STUB_RANKS_MAX], *pointers[STUB_RANKS_MAX];
     Heddle__V1__DesiredAttempt *attempts = &attempt;
     Heddle__V1__Plan plan = HEDDLE__V1__PLAN__INIT;
-    Heddle__V1__JobSpec *spec = read_spec(stub);
+    struct hd_text text = {0};
     char dir[160], checkpoints[192];
 
     for (int rank = 0; rank < ranks_a_node * stub->node_count; rank++) {
@@ -391,6 +400,7 @@ void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node)
     plan.pp = plan.cp = plan.tp = plan.ep = plan.micro_batch = 1;
     plan.dp = (int32_t)plan.n_ranks;
     plan.threads_per_device = 2;
+    plan.schedule = plan.recompute = (char *)(uintptr_t) "none";
     plan.precision = HEDDLE__V1__PRECISION__PRECISION_FP32;
     plan.device = stub->cuda ? HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA
                              : HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
@@ -399,14 +409,17 @@ void stub_want(struct stub *stub, Heddle__V1__Wanted wanted, int ranks_a_node)
     attempt.job = JOB;
     attempt.attempt = ATTEMPT;
     attempt.wanted = wanted;
-    attempt.spec = spec;
     attempt.plan = &plan;
     attempt.attempt_dir = dir;
     attempt.checkpoint_dir = checkpoints;
+    if (plan.n_ranks) {
+        resolve(stub, &attempt, &text);
+        attempt.resolved_job = text.data;
+    }
     desired.attempts = &attempts;
     desired.n_attempts = wanted != HEDDLE__V1__WANTED__WANTED_UNSPECIFIED;
     send_desired(stub, &desired);
-    hd_spec_free(spec);
+    hd_text_free(&text);
 }
 
 void stub_want_deleted(struct stub *stub, const char *path, const char *hash)

@@ -19,8 +19,7 @@
  * has gone.
  *
  * FAKE_GPUS is what it says of GPUs: a list as JSON, or the file that has it, which may be another
- * each time. "hang" is a driver that does not answer; beside a file there is another one then,
- * NAME.asked.
+ * each time. "hang" is a driver that does not answer.
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -46,7 +45,8 @@ static const char *flag(int argc, char **argv, const char *name)
 
 static void report_step(struct hd_link *link, int64_t number)
 {
-    const struct hd_link_step step = {.step = number, .loss = 1.0 / (double)number, .tokens = 64};
+    const struct hd_link_step step = {.step = number,
+                                      .metrics = {.loss = 1.0 / (double)number, .tokens = 64}};
 
     hd_link_report_step(link, &step);
 }
@@ -120,19 +120,13 @@ static void start_runaway(void)
 static int tell_gpus(void)
 {
     const char *told = getenv("FAKE_GPUS");
-    char text[8192] = "", asked[512];
+    char text[8192] = "";
     FILE *file = told && told[0] == '/' ? fopen(told, "re") : NULL;
 
     if (file) {
         text[fread(text, 1, sizeof text - 1, file)] = '\0';
         (void)fclose(file);
         told = text;
-    }
-    if (told == text && strncmp(told, "hang", 4) == 0) {
-        (void)snprintf(asked, sizeof asked, "%s.asked", getenv("FAKE_GPUS"));
-        file = fopen(asked, "we");
-        if (file)
-            (void)fclose(file);
     }
     while (told && strncmp(told, "hang", 4) == 0)
         (void)pause();

@@ -16,7 +16,7 @@ enum { NOT_HERE = -1, NOT_WANTED = -1, NO_DEED = -1, SETS_MAX = 8 };
 /* One attempt alone. */
 static int deed_of(int wish, int state)
 {
-    const struct hd_wanted wanted = {7, 1, (enum hd_wish)wish};
+    const struct hd_wished wanted = {7, 1, (enum hd_wish)wish};
     const struct hd_here here = {7, 1, (enum hd_here_state)state};
     struct hd_action actions[2];
     size_t n = hd_reconcile(&wanted, wish != NOT_WANTED, &here, state != NOT_HERE, actions);
@@ -63,7 +63,7 @@ static void each_pair_of_wish_and_state_has_its_deed(void **state)
 
 static void a_launch_waits_for_what_nobody_wants_any_more(void **state)
 {
-    const struct hd_wanted wanted = {7, 2, HD_WISH_RUNNING};
+    const struct hd_wished wanted = {7, 2, HD_WISH_RUNNING};
     struct hd_here here = {7, 1, HD_HERE_ALIVE};
     struct hd_action actions[2];
 
@@ -81,7 +81,7 @@ static void a_launch_waits_for_what_nobody_wants_any_more(void **state)
 
 static void a_launch_does_not_wait_for_what_is_listed(void **state)
 {
-    const struct hd_wanted wanted[] = {{7, 1, HD_WISH_STOPPING}, {8, 1, HD_WISH_RUNNING}};
+    const struct hd_wished wanted[] = {{7, 1, HD_WISH_STOPPING}, {8, 1, HD_WISH_RUNNING}};
     const struct hd_here here = {7, 1, HD_HERE_STOPPING};
     struct hd_action actions[3];
 
@@ -94,7 +94,7 @@ static void a_launch_does_not_wait_for_what_is_listed(void **state)
 /* ---- properties ---- */
 
 struct sets {
-    struct hd_wanted wanted[SETS_MAX];
+    struct hd_wished wanted[SETS_MAX];
     struct hd_here here[2 * SETS_MAX];
     size_t wanted_count, here_count;
 };
@@ -109,7 +109,7 @@ static void draw_sets(uint64_t key, struct sets *ret_sets)
         const int state = (int)(hd_random_u64(key, 2 * (uint64_t)k + 1) % 6) - 1;
 
         if (wish != NOT_WANTED)
-            s.wanted[s.wanted_count++] = (struct hd_wanted){1, k, (enum hd_wish)wish};
+            s.wanted[s.wanted_count++] = (struct hd_wished){1, k, (enum hd_wish)wish};
         if (state != NOT_HERE)
             s.here[s.here_count++] = (struct hd_here){1, k, (enum hd_here_state)state};
     }
@@ -157,7 +157,7 @@ static void processes_end(struct sets *sets)
             sets->here[i].state = HD_HERE_ENDED;
 }
 
-static const struct hd_wanted *wanted_of(const struct sets *sets, int64_t attempt)
+static const struct hd_wished *wanted_of(const struct sets *sets, int64_t attempt)
 {
     for (size_t i = 0; i < sets->wanted_count; i++)
         if (sets->wanted[i].attempt == attempt)
@@ -198,7 +198,7 @@ static void the_node_gets_what_it_should_have(void **state)
             processes_end(&sets);
         }
         for (size_t i = 0; i < sets.here_count; i++) {
-            const struct hd_wanted *w = wanted_of(&sets, sets.here[i].attempt);
+            const struct hd_wished *w = wanted_of(&sets, sets.here[i].attempt);
 
             assert_non_null(w);
             assert_int_not_equal(sets.here[i].state, HD_HERE_PLANNED);
@@ -229,7 +229,7 @@ static void no_deed_breaks_a_rule(void **state)
         for (size_t i = 0; i < n; i++) {
             const struct hd_here *here =
                 actions[i].here_index == SIZE_MAX ? NULL : &sets.here[actions[i].here_index];
-            const struct hd_wanted *w = here ? wanted_of(&sets, here->attempt) : NULL;
+            const struct hd_wished *w = here ? wanted_of(&sets, here->attempt) : NULL;
 
             if (actions[i].deed == HD_DEED_LAUNCH)
                 assert_true(!here || here->state == HD_HERE_PLANNED);

@@ -304,7 +304,7 @@ static void a_runaway_is_killed_after_a_good_end_too(void **state)
     bench_send(fd, HD_LINK_MSG_STOP, 10000);
     assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
     bench_end(&bench, &end);
-    assert_string_equal(end.end.message, "stopped after a checkpoint, as told");
+    assert_string_equal(end.end.message, "stopped after a checkpoint, as requested");
     (void)close(fd);
     bench_done(&bench);
 }

@@ -16,7 +16,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "data/data.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 enum { FILES_MAX = 8, PATH_BYTES = 64 };
 

@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "data/token_file.h"
 #include "data/tokenize.h"
-#include "golden.h"
+#include "tests/unit/tokenizer/golden.h"
 
 enum { LINES = 40000, OUT_BYTES_MAX = 64 << 20 };
 

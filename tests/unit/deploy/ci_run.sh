@@ -45,4 +45,21 @@ left='something that tests/run started has outlived it'
 check what_outlives_a_stage_is_named_and_not_waited_for $?
 [ $stopped_status = 130 ] && kill -0 "$(cat "$TMPDIR/left.2")" && grep -q "$left" "$TMPDIR/stopped"
 check nor_is_it_behind_an_interrupted_stage $?
+
+# What a stage hands on, and what the table at the end makes of what tests/run prints.
+cat >"$tree/tests/run" <<'EOF'
+#!/bin/sh
+echo "$*" >"$TMPDIR/asked"
+echo 'the dearest tests                     seconds     of CPU'
+echo '  slow_test                              12.5        3.0'
+echo 'times: build 7 s (CPU 8 s), tests 9 s (CPU 10 s)'
+echo '3 passed, 0 failed, 1 skipped'
+EOF
+"$tree/.ci/run" --cuda --since HEAD engine >"$TMPDIR/ends" 2>&1
+[ $? = 0 ] && grep -qE -- '--cuda --since HEAD .*--preset engine -DHEDDLE_BARE=ON' "$TMPDIR/asked" &&
+    grep -qE '^  engine +7 +8 +9 +10$' "$TMPDIR/ends" && grep -qE '^  engine +slow_test +12.5 +3.0$' "$TMPDIR/ends"
+check a_table_sums_up_the_stages $?
+"$tree/.ci/run" nonsense >"$TMPDIR/ends" 2>&1
+[ $? = 2 ] && grep -q 'no stage is called nonsense' "$TMPDIR/ends"
+check an_unknown_stage_is_named $?
 exit $bad

@@ -81,7 +81,7 @@ verdict a_folder_in_use_is_refused $?
 touch "$TMPDIR/wait"
 "$HEDDLE_SOURCE_DIR/deploy/quickstart" --build-dir "$fake" --dir "$TMPDIR/d" >"$TMPDIR/out" 2>&1 &
 pid=$!
-for _ in $(seq 200); do [ ! -e "$TMPDIR/waiting" ] || break; sleep 0.05; done
+for _ in $(seq 1200); do [ ! -e "$TMPDIR/waiting" ] || break; sleep 0.05; done
 kill -TERM $pid # a background job of a script cannot be sent Ctrl-C; the path is the same
 wait $pid
 [ $? = 130 ] && grep -qx stopped "$TMPDIR/d/asked" && [ "$(tail -n 1 "$TMPDIR/out")" = 'quickstart: interrupted; no process is left' ]

@@ -2,7 +2,7 @@
  * of the heads that share keys, over threads. */
 #include <stdlib.h>
 
-#include "kernels/dry/dry.h"
+#include "kernels/costs/costs.h"
 #include "tests/unit/kernels/attention_problem.h"
 
 /* Goal: no length is special. Method: all up to half a tile of tensor cores and those around a
@@ -82,14 +82,14 @@ static void heads_that_share_keys_are_cut(void **state)
             cuts[i].parts * 2 * shape.B * shape.G * shape.kv_len * shape.D * 4;
         struct problem p = attention_problem(&shape, has_f16() && i % 4 > 1 ? HD_F16 : HD_BF16);
         struct hd_attention_backward_args args = attention_backward_args(&p), plain = args;
-        const struct hd_dry_attention_sights sights = hd_dry_attention_backward_sights(&args);
+        const struct hd_costs_attention_sights sights = hd_costs_attention_backward_sights(&args);
         struct gradient gradients[3];
 
         plain.dtype = HD_F32;
         assert_int_equal(sights.parts, cuts[i].parts);
         assert_int_equal(sights.part_heads, cuts[i].part_heads);
-        assert_int_equal(hd_dry_scratch_attention_backward(&args, &traits) -
-                             hd_dry_scratch_attention_backward(&plain, &traits),
+        assert_int_equal(hd_scratch_attention_backward(&args, &traits) -
+                             hd_scratch_attention_backward(&plain, &traits),
                          cuts[i].parts > 1 ? sums_bytes : 0);
         attention_gradients(&p, i % 2 ? HD_F32 : p.dtype, i % 2, gradients);
         attention_check_backward(&settings[(int)i % setting_count], &p, i % 2 ? HD_F32 : p.dtype,

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/dry/dry.h"
+#include "kernels/costs/costs.h"
 #include "tests/unit/kernels/harness.h"
 
 /* How the keys' indices follow one another: one by one from 0 or from the middle of four, as two
@@ -230,8 +230,8 @@ static void check(const char *what, const struct device *device, const struct pr
 {
     if (hd_traits_is_cuda(&device->traits)
             ? p->dtype != HD_F32
-            : hd_dry_attention_is_on_panels(p->dtype, p->s->H / p->s->G * p->s->q_len,
-                                            &device->traits))
+            : hd_costs_attention_is_on_panels(p->dtype, p->s->H / p->s->G * p->s->q_len,
+                                              &device->traits))
         assert_close_as_naive(what, got, want, naive);
     else
         assert_close(what, got, want, fp32_units);

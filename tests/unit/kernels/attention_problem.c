@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "kernels/dry/dry.h"
+#include "kernels/costs/costs.h"
 
 /* Dense rows of `width` to rows of distance ld, between which nothing is read. */
 static struct tensor *spread_rows(const struct tensor *dense, int64_t width, int64_t ld)
@@ -131,8 +131,8 @@ static bool rounds_weights(const struct device *device, const struct problem *p)
 {
     if (hd_traits_is_cuda(&device->traits))
         return p->dtype != HD_F32;
-    return hd_dry_attention_is_on_panels(p->dtype, p->s->H / p->s->G * p->s->q_len,
-                                         &device->traits);
+    return hd_costs_attention_is_on_panels(p->dtype, p->s->H / p->s->G * p->s->q_len,
+                                           &device->traits);
 }
 
 struct ref_attention attention_naive(const struct problem *p)

@@ -45,9 +45,11 @@ void on_open(struct hd_backend *backend, const struct setting *setting)
     (void)backend;
     (void)setting;
 #ifdef HEDDLE_CPU_X86
-    if (setting->isa == ISA_AVX2 && backend->traits.vector_bytes >= 32)
+    if (setting->isa == ISA_AVX2 && backend->traits.vector_bytes >= 32 &&
+        hd_cpu_kernels_avx2.fma_rate) /* built, too */
         backend->kernels = &hd_cpu_kernels_avx2;
-    if (setting->isa == ISA_AVX512 && backend->traits.vector_bytes >= 64)
+    if (setting->isa == ISA_AVX512 && backend->traits.vector_bytes >= 64 &&
+        hd_cpu_kernels_avx512.fma_rate)
         backend->kernels = &hd_cpu_kernels_avx512;
 #endif
 }

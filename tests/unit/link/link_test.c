@@ -129,6 +129,8 @@ static void every_kind_of_report_reads_back(void **state)
         switch (report.kind) {
         case HD_LINK_STEP:
             report.step.expert_load_count = HD_LINK_LOADS_MAX;
+            for (int i = 0; i < HD_METRIC_COUNT; i++) /* counts are what a double holds */
+                (void)hd_metric_set(&report.step.metrics, i, 1 + i);
             break;
         case HD_LINK_CHECKPOINT:
             report.checkpoint.path[HD_JOB_PATH_MAX - 1] = '\0';
@@ -246,7 +248,7 @@ static void versions_that_do_not_meet_are_named(void **state)
 
 static void reports_arrive_as_they_were_given(void **state)
 {
-    struct hd_link_step step = {.step = 3, .loss = 2.5, .tokens = 64};
+    struct hd_link_step step = {.step = 3, .metrics = {.loss = 2.5, .tokens = 64}};
     struct hd_link_report report;
     struct hd_link *link;
     int fd;
@@ -260,7 +262,7 @@ static void reports_arrive_as_they_were_given(void **state)
     assert_int_equal(report.kind, HD_LINK_STEP);
     assert_int_equal(report.rank, 1);
     assert_int_equal(report.step.step, 3);
-    assert_true(report.step.loss == 2.5);
+    assert_true(report.step.metrics.loss == 2.5 && report.step.metrics.tokens == 64);
     assert_int_equal(report.step.expert_load_count, 0);
     next_report(fd, &report);
     assert_int_equal(report.kind, HD_LINK_CHECKPOINT);
@@ -270,8 +272,8 @@ static void reports_arrive_as_they_were_given(void **state)
     assert_int_equal(report.kind, HD_LINK_FAILURE);
     assert_int_equal(report.failure.status, HD_IO);
     assert_string_equal(report.failure.operation, "all_gather");
-    step.router_balance = 1.5; /* of a mixture with as many experts as there can be */
-    step.router_dropped = 7;
+    step.metrics.router_balance = 1.5; /* of a mixture with as many experts as there can be */
+    step.metrics.router_dropped = 7;
     step.expert_load_count = HD_LINK_LOADS_MAX;
     for (int i = 0; i < HD_LINK_LOADS_MAX; i++)
         step.expert_load[i] = i;
@@ -279,7 +281,8 @@ static void reports_arrive_as_they_were_given(void **state)
     next_report(fd, &report);
     assert_int_equal(report.step.expert_load_count, HD_LINK_LOADS_MAX);
     assert_memory_equal(report.step.expert_load, step.expert_load, sizeof step.expert_load);
-    assert_true(report.step.router_balance == 1.5 && report.step.router_dropped == 7);
+    assert_true(report.step.metrics.router_balance == 1.5 &&
+                report.step.metrics.router_dropped == 7);
     hd_link_close(link);
     (void)close(fd);
 }

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "model/model.h"
+#include "program/operands.h"
 
 enum { L = 3, C = 32, H = 4, D = 8, V = 64, S = 8, B = 2 };
 
@@ -90,18 +91,14 @@ static int count_kernel(const struct hd_chunk *c, enum hd_call call, enum hd_ker
 
 /* First and last node of a program that touch a store, found by looking. A store that a collective
  * touches may be in use until the program's end. */
-static bool life(const struct hd_chunk *c, const struct hd_program *p, int store, int *first,
-                 int *last)
+static bool life(const struct hd_program *p, const struct hd_store *s, int *first, int *last)
 {
-    const struct hd_store *s = &c->stores[store];
-
     *first = -1;
     for (int i = 0; i < p->count; i++)
-        for (int k = 0; k < HD_KERNEL_OPERANDS_MAX; k++)
-            if (p->nodes[i]->operand[k].store == store) {
-                *first = *first < 0 ? i : *first;
-                *last = i;
-            }
+        if (hd_node_touches(p->nodes[i], s)) {
+            *first = *first < 0 ? i : *first;
+            *last = i;
+        }
     if (*first >= 0 && (s->kind == HD_STORE_BATCH || s->kind == HD_STORE_INPUT))
         *first = 0;
     if (*first >= 0 && s->kind == HD_STORE_OUTPUT)
@@ -119,7 +116,7 @@ static void check_no_two_meet(const struct hd_chunk *c, const struct hd_program 
 {
     for (int i = 0; i < c->store_count; i++)
         for (int k = i + 1; k < c->store_count; k++) {
-            const struct hd_store *a = &c->stores[i], *b = &c->stores[k];
+            const struct hd_store *a = c->stores[i], *b = c->stores[k];
             int a0, a1, b0, b1;
 
             if (a->region == HD_REGION_STATE || b->region == HD_REGION_STATE || !overlap(a, b))
@@ -127,7 +124,7 @@ static void check_no_two_meet(const struct hd_chunk *c, const struct hd_program 
             if (a->region != HD_REGION_WORK)
                 fail_msg("%s.%d and %s.%d share %s memory", a->name, i, b->name, k,
                          hd_region_name(a->region));
-            if (life(c, p, i, &a0, &a1) && life(c, p, k, &b0, &b1) && a0 <= b1 && b0 <= a1)
+            if (life(p, a, &a0, &a1) && life(p, b, &b0, &b1) && a0 <= b1 && b0 <= a1)
                 fail_msg("%s: %s.%d [%d,%d] and %s.%d [%d,%d] share memory", hd_call_name(p->call),
                          a->name, i, a0, a1, b->name, k, b0, b1);
         }
@@ -136,7 +133,7 @@ static void check_no_two_meet(const struct hd_chunk *c, const struct hd_program 
 static void check_inside(const struct hd_chunk *c)
 {
     for (int i = 0; i < c->store_count; i++) {
-        const struct hd_store *s = &c->stores[i];
+        const struct hd_store *s = c->stores[i];
         const struct hd_extent *x = &c->extent[s->region];
 
         if (s->offset < 0) /* fused away: no node touches it */
@@ -294,14 +291,15 @@ static void each_part_is_reduced_once_behind_its_last_contribution(void **state)
         const struct hd_program *p = &b.chunk->program[c];
 
         for (int i = 0; i < p->count; i++) {
-            int grad = p->nodes[i]->operand[0].store;
+            const struct hd_store *grad;
 
             if (!p->nodes[i]->is_comm)
                 continue;
+            grad = hd_comm_operands_of(p->nodes[i])->received.store;
             sums++;
             assert_true(p->nodes[i]->only_last && p->nodes[i]->stream == HD_STREAM_REDUCE);
             for (int k = i + 1; k < p->count; k++)
-                assert_int_not_equal(p->nodes[k]->operand[0].store, grad);
+                assert_false(hd_node_writes(p->nodes[k], grad));
         }
     }
     assert_int_equal(sums, 1 + L + 1); /* embedding, blocks, head */

@@ -10,8 +10,16 @@
 #include "mesh/mesh.h"
 #include "plan/choose.h"
 
-static const struct hd_plan_wish plain = {
-    .global_batch = 24, .heads = 12, .kv_heads = 4, .ffn_hidden = 48, .context = 48, .zero = -1};
+static const struct hd_plan_wish plain = {.sizes = {.zero = -1,
+                                                    .sequence = -1,
+                                                    .cp_exchange = "auto",
+                                                    .schedule = "auto",
+                                                    .recompute = "auto"},
+                                          .global_batch = 24,
+                                          .heads = 12,
+                                          .kv_heads = 4,
+                                          .ffn_hidden = 48,
+                                          .context = 48};
 
 /* ---- the rules, once more, by handing out ---- */
 
@@ -42,7 +50,7 @@ static bool tokens_can_be_dealt(const struct hd_plan_wish *w, int cp)
 
 static bool is_legal(const struct hd_plan_wish *w, int tp, int cp, int devices)
 {
-    const bool sequence = w->sequence == HD_PLAN_ON || (w->sequence == HD_PLAN_AUTO && tp > 1);
+    const bool sequence = w->sizes.sequence == 1 || (w->sizes.sequence == -1 && tp > 1);
     int sequences = 0;
 
     if (!heads_can_be_dealt(w, tp) || !tokens_can_be_dealt(w, cp) || w->ffn_hidden % tp)
@@ -50,27 +58,28 @@ static bool is_legal(const struct hd_plan_wish *w, int tp, int cp, int devices)
     if (sequence && (tp == 1 || w->context / cp % tp))
         return false;
     for (int dp = 1; dp <= devices; dp++) {
-        if (dp * cp * tp != devices || (w->dp && w->dp != dp))
+        if (dp * cp * tp != devices || (w->sizes.dp && w->sizes.dp != dp))
             continue;
         for (sequences = dp; sequences < w->global_batch;)
             sequences += dp;
         return sequences == w->global_batch &&
-               (!w->micro_batch || sequences / dp % w->micro_batch == 0);
+               (!w->sizes.micro_batch || sequences / dp % w->sizes.micro_batch == 0);
     }
     return false;
 }
 
-static void check_sizes(const struct hd_plan_wish *w, int devices, const struct hd_plan_sizes *s)
+static void check_sizes(const struct hd_plan_wish *w, int devices, const struct hd_layout_sizes *s)
 {
     const struct hd_mesh_sizes sizes = {
-        .pp = s->pp, .dp = s->dp, .cp = s->cp, .tp = s->tp, .ep = s->ep};
+        .pp = (int)s->pp, .dp = (int)s->dp, .cp = (int)s->cp, .tp = (int)s->tp, .ep = (int)s->ep};
     struct hd_mesh mesh;
 
     assert_int_equal(hd_mesh_init(&mesh, &sizes), HD_OK);
     assert_int_equal(mesh.world, devices);
-    assert_int_equal((int64_t)s->dp * s->micro_batch * s->micro_batches, w->global_batch);
-    assert_int_equal(s->sequence, w->sequence ? w->sequence == HD_PLAN_ON : s->tp > 1);
-    assert_int_equal(s->ep, w->ep ? w->ep : 1);
+    assert_int_equal(s->dp * s->micro_batch * hd_layout_micro_batches(s, w->global_batch),
+                     w->global_batch);
+    assert_int_equal(s->sequence, w->sizes.sequence >= 0 ? w->sizes.sequence == 1 : s->tp > 1);
+    assert_int_equal(s->ep, w->sizes.ep ? w->sizes.ep : 1);
     assert_int_equal(s->zero, 0);
 }
 
@@ -85,19 +94,19 @@ static void sizes_are_legal_where_everything_can_be_dealt_out(void **state)
     for (size_t h = 0; h < sizeof heads / sizeof heads[0]; h++)
         for (int code = 0; code < 2 * 3 * 3 * 4 * 9 * 7; code++) {
             struct hd_plan_wish w = plain;
-            struct hd_plan_sizes s;
+            struct hd_layout_sizes s;
             int c = code, tp, cp;
 
             w.heads = heads[h][0];
             w.kv_heads = heads[h][1];
             w.context = contexts[c % 2], c /= 2;
-            w.sequence = (enum hd_plan_switch)(c % 3), c /= 3;
-            w.micro_batch = c % 3 * 2, c /= 3; /* auto, 2, 4 */
-            w.dp = c % 4, c /= 4;
-            w.tp = c % 9, c /= 9;
-            w.cp = c % 7;
-            tp = w.tp ? w.tp : 1;
-            cp = w.cp ? w.cp : 1;
+            w.sizes.sequence = c % 3 - 1, c /= 3;    /* auto, off, on */
+            w.sizes.micro_batch = c % 3 * 2, c /= 3; /* auto, 2, 4 */
+            w.sizes.dp = c % 4, c /= 4;
+            w.sizes.tp = c % 9, c /= 9;
+            w.sizes.cp = c % 7;
+            tp = w.sizes.tp ? w.sizes.tp : 1;
+            cp = w.sizes.cp ? w.sizes.cp : 1;
             for (int devices = 1; devices <= 24; devices++) {
                 const bool fits = hd_plan_size(&w, devices, &s) == HD_PLAN_FITS;
 
@@ -117,7 +126,7 @@ static void sizes_are_legal_where_everything_can_be_dealt_out(void **state)
 static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
 {
     struct hd_plan_wish w = plain;
-    struct hd_plan_sizes s;
+    struct hd_layout_sizes s;
 
     (void)state;
     for (int64_t share = 1; share <= 200; share++) {
@@ -125,19 +134,36 @@ static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
         assert_int_equal(hd_plan_size(&w, 3, &s), HD_PLAN_FITS);
         assert_in_range(s.micro_batch, 1, 8);
         assert_int_equal(share % s.micro_batch, 0);
-        for (int32_t larger = s.micro_batch + 1; larger <= 8; larger++)
+        for (int64_t larger = s.micro_batch + 1; larger <= 8; larger++)
             assert_int_not_equal(share % larger, 0);
     }
 }
 
+/* What a job says goes before what the devices would have. */
+static void devices_decide_what_is_auto(void **state)
+{
+    struct hd_layout_sizes automatic = {.precision = "auto"};
+    struct hd_layout_sizes said = {.precision = "fp32", .threads = 5};
+
+    (void)state;
+    hd_plan_decide_device("cpu", true, 3, &automatic);
+    assert_string_equal(automatic.precision, "bf16");
+    assert_string_equal(automatic.device, "cpu");
+    assert_int_equal(automatic.threads, 3);
+    hd_plan_decide_device("cuda", true, 3, &said);
+    assert_string_equal(said.precision, "fp32");
+    assert_string_equal(said.device, "cuda");
+    assert_int_equal(said.threads, 5);
+}
+
 static void auto_means_plain_data_parallelism(void **state)
 {
-    struct hd_plan_sizes s;
+    struct hd_layout_sizes s;
 
     (void)state;
     assert_int_equal(hd_plan_size(&plain, 6, &s), HD_PLAN_FITS);
     assert_true(s.tp == 1 && s.cp == 1 && s.dp == 6 && s.pp == 1 && !s.sequence);
-    assert_int_equal(s.cp_exchange, HD_PLAN_RING);
+    assert_string_equal(s.cp_exchange, "ring");
 }
 
 /* 24 sequences: 8 replicas of 4 are 32 devices, 7 do not share them, 6 of 4 do. */
@@ -146,8 +172,8 @@ static void the_most_devices_are_whole_replicas(void **state)
     struct hd_plan_wish w = plain;
 
     (void)state;
-    w.tp = 2;
-    w.cp = 2;
+    w.sizes.tp = 2;
+    w.sizes.cp = 2;
     assert_int_equal(hd_plan_most(&w, 1, 64), 48); /* 12 replicas; 24 would be 96 */
     assert_int_equal(hd_plan_most(&w, 1, 31), 24);
     assert_int_equal(hd_plan_most(&w, 1, 3), 0);
@@ -164,60 +190,64 @@ struct refusal {
 };
 
 static const struct refusal refusals[] = {
-    {{.tp = 5}, 12, 12, "parallel.tp: 5 does not divide model.heads = 12; use 1, 2, 4 or 12"},
-    {{.tp = 6},
+    {{.sizes = {.tp = 5}},
+     12,
+     12,
+     "parallel.tp: 5 does not divide model.heads = 12; use 1, 2, 4 or 12"},
+    {{.sizes = {.tp = 6}},
      12,
      12,
      "parallel.tp: 6 neither divides model.kv_heads = 4 nor is a multiple of it; use 1, 2, 4 or "
      "12"},
-    {{.tp = 4, .ffn_hidden = 6},
+    {{.sizes = {.tp = 4}, .ffn_hidden = 6},
      12,
      12,
      "parallel.tp: 4 does not divide model.ffn_hidden = 6; use 1 or 2"},
-    {{.tp = 4, .shared_ffn_hidden = 6},
+    {{.sizes = {.tp = 4}, .shared_ffn_hidden = 6},
      12,
      12,
      "parallel.tp: 4 does not divide model.shared_ffn_hidden = 6; use 1 or 2"},
-    {{.tp = 4, .vocab = 5}, /* shares of 2: nothing is left for the fourth */
+    {{.sizes = {.tp = 4}, .vocab = 5}, /* shares of 2: nothing is left for the fourth */
      12,
      12,
      "parallel.tp: 4 shares of model.vocab = 5 leave a rank without a token; use 1 or 2"},
-    {{.cp = 5},
+    {{.sizes = {.cp = 5}},
      8,
      8,
      "parallel.cp: 5 ranks take two chunks each of model.context = 48, which 10 does not divide; "
      "use 1, 2, 3, 4, 6 or 8"},
-    {{.tp = 4, .cp = 3, .context = 18},
+    {{.sizes = {.tp = 4, .cp = 3}, .context = 18},
      12,
      12,
      "parallel.sequence: parallel.tp = 4 does not divide the 6 tokens of a sequence on a rank "
      "(model.context / parallel.cp); write false, or change model.context"},
-    {{.tp = 2, .cp = 2},
+    {{.sizes = {.tp = 2, .cp = 2, .device = "cuda"}}, /* 96 could share the batch, but nccl
+                                                         connects 64 */
      6,
      6,
      "resources.devices: 6 is no multiple of parallel.tp x parallel.cp = 4; use 4, 8, 12, 16, 24, "
      "32 or 48"},
-    {{.tp = 2},
+    {{.sizes = {.tp = 2}},
      10,
      10,
      "resources.devices: 10 are 5 replicas of tp x cp = 2, which do not divide "
      "train.global_batch = 24; use 2, 4, 6, 8, 12, 16, 24 or 48"},
-    {{.tp = 2, .micro_batch = 5},
+    {{.sizes = {.tp = 2, .micro_batch = 5}},
      4,
      4,
      "parallel.micro_batch: 5 does not divide the 12 sequences of a rank (train.global_batch / the "
      "replicas); use 1, 2, 3, 4, 6 or 12"},
-    {{.tp = 2, .dp = 3},
+    {{.sizes = {.tp = 2, .dp = 3}},
      1,
      4,
      "parallel.dp: 3 replicas of tp x cp = 2 devices are 6, not resources.devices = 4; write auto, "
      "or let them agree"},
-    {{.tp = 4},
+    {{.sizes = {.tp = 4}},
      5,
      7,
      "resources.devices: no number from 5 to 7 is a multiple of parallel.tp x parallel.cp = 4; "
      "change one of them"},
-    {{.tp = 4},
+    {{.sizes = {.tp = 4}},
      20,
      22,
      "resources.devices: no number from 20 to 22 shares train.global_batch = 24 evenly; change one "
@@ -231,13 +261,15 @@ static void a_refusal_says_what_to_write_instead(void **state)
         const struct refusal *r = &refusals[i];
         struct hd_plan_wish w = plain;
 
-        w.tp = r->wish.tp;
-        w.cp = r->wish.cp;
-        w.dp = r->wish.dp;
-        w.micro_batch = r->wish.micro_batch;
+        w.sizes.tp = r->wish.sizes.tp;
+        w.sizes.cp = r->wish.sizes.cp;
+        w.sizes.dp = r->wish.sizes.dp;
+        w.sizes.micro_batch = r->wish.sizes.micro_batch;
         w.context = r->wish.context ? r->wish.context : w.context;
         w.shared_ffn_hidden = r->wish.shared_ffn_hidden;
         w.vocab = r->wish.vocab;
+        if (*r->wish.sizes.device)
+            memcpy(w.sizes.device, r->wish.sizes.device, sizeof w.sizes.device);
         w.ffn_hidden = r->wish.ffn_hidden ? r->wish.ffn_hidden : w.ffn_hidden;
         assert_int_equal(hd_plan_check(&w, r->min, r->max), HD_INVALID);
         assert_string_equal(hd_err_message(), r->says);
@@ -254,16 +286,21 @@ static void what_has_no_layout_has_a_story(void **state)
     for (int code = 0; code < SOME * SOME * SOME; code++) {
         struct hd_plan_wish w = plain;
 
-        w.tp = some[code % SOME];
-        w.cp = some[code / SOME % SOME];
-        w.dp = some[code / SOME / SOME];
+        w.sizes.tp = some[code % SOME];
+        w.sizes.cp = some[code / SOME % SOME];
+        w.sizes.dp = some[code / SOME / SOME];
         for (int32_t devices = 1; devices <= 256; devices *= 4) {
             const enum hd_status st = hd_plan_check(&w, devices, devices);
+            struct hd_layout_sizes sizes;
 
             if (st == HD_UNSUPPORTED)
-                assert_true(devices > 64);
+                assert_true(devices > hd_plan_ranks_max(w.sizes.device, NULL));
 
             assert_int_equal(st == HD_OK, hd_plan_most(&w, devices, devices) == devices);
+            sizes = (struct hd_layout_sizes){0};
+            assert_int_equal(hd_plan_decide(&w, devices, &sizes), st);
+            if (!st)
+                assert_int_equal(sizes.tp * sizes.cp * sizes.dp * sizes.pp, devices);
             if (st)
                 assert_true(strstr(hd_err_message(), "parallel.") ||
                             strstr(hd_err_message(), "resources.devices: "));
@@ -295,15 +332,15 @@ static void experts_are_shared_by_blocks_of_ranks(void **state)
         for (int devices = 1; devices <= 24; devices++)
             for (int ep = 1; ep <= 9; ep++) {
                 struct hd_plan_wish w = plain;
-                struct hd_plan_sizes s;
+                struct hd_layout_sizes s;
                 bool legal;
 
-                w.tp = devices % 2 ? 1 : 2;
-                w.cp = devices % 4 ? 1 : 2;
+                w.sizes.tp = devices % 2 ? 1 : 2;
+                w.sizes.cp = devices % 4 ? 1 : 2;
                 legal = hd_plan_size(&w, devices, &s) == HD_PLAN_FITS &&
-                        experts_can_be_dealt(experts[e], devices / w.tp, ep);
+                        experts_can_be_dealt(experts[e], devices / (int)w.sizes.tp, ep);
                 w.experts = experts[e];
-                w.ep = ep;
+                w.sizes.ep = ep;
                 assert_int_equal(hd_plan_size(&w, devices, &s) == HD_PLAN_FITS, legal);
                 if (legal)
                     check_sizes(&w, devices, &s);
@@ -332,8 +369,8 @@ static void a_refusal_of_ep_says_what_to_write_instead(void **state)
         struct hd_plan_wish w = plain;
 
         w.experts = rows[i].experts;
-        w.ep = rows[i].ep;
-        w.tp = rows[i].tp;
+        w.sizes.ep = rows[i].ep;
+        w.sizes.tp = rows[i].tp;
         assert_int_equal(hd_plan_check(&w, rows[i].devices, rows[i].devices), HD_INVALID);
         assert_string_equal(hd_err_message(), rows[i].says);
     }
@@ -353,14 +390,23 @@ static void what_is_not_built_is_another_status(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_plan_wish w = plain;
 
-        w.pp = rows[i].pp;
-        w.zero = rows[i].zero;
+        w.sizes.pp = rows[i].pp;
+        w.sizes.zero = rows[i].zero;
         assert_int_equal(hd_plan_check(&w, 2, 2), HD_UNSUPPORTED);
         assert_string_equal(hd_err_message(), rows[i].says);
     }
-    assert_int_equal(hd_plan_check(&plain, 72, 96), HD_UNSUPPORTED);
-    assert_string_equal(hd_err_message(), "resources.devices: 72 are not supported yet; a job has "
-                                          "at most 64 devices");
+    for (int cuda = 0; cuda < 2; cuda++) {
+        struct hd_plan_wish w = plain;
+
+        if (cuda)
+            memcpy(w.sizes.device, "cuda", 5);
+        assert_int_equal(hd_plan_check(&w, 264, 288), HD_UNSUPPORTED);
+        assert_string_equal(hd_err_message(),
+                            cuda ? "resources.devices: 264 are not supported yet; the engine nccl "
+                                   "connects at most 64"
+                                 : "resources.devices: 264 are not supported yet; the engine gloo "
+                                   "connects at most 256");
+    }
 }
 
 int main(void)
@@ -368,6 +414,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_are_legal_where_everything_can_be_dealt_out),
         cmocka_unit_test(an_automatic_micro_batch_divides_and_is_at_most_eight),
+        cmocka_unit_test(devices_decide_what_is_auto),
         cmocka_unit_test(auto_means_plain_data_parallelism),
         cmocka_unit_test(the_most_devices_are_whole_replicas),
         cmocka_unit_test(a_refusal_says_what_to_write_instead),

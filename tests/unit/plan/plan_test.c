@@ -171,8 +171,9 @@ static void a_plan_that_the_engine_cannot_run_is_refused(void **state)
 
     (void)state;
     hd_arena_init(&arena, 0);
-    job.dp = HD_COMM_WORLD_MAX + 1;
+    job.dp = HD_COMM_GLOO_RANKS_MAX + 1;
     assert_int_equal(hd_plan_build(&job, &traits, &arena, &plan), HD_LIMIT);
+    assert_non_null(strstr(hd_err_message(), "1 to 256 ranks, which the engine gloo connects"));
     job.dp = 3;
     assert_int_equal(hd_plan_build(&job, &traits, &arena, &plan), HD_INVALID);
     hd_arena_done(&arena);

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "program/dry.h"
+#include "program/operands.h"
 #include "program/program.h"
 
 enum { R = 4, C = 8, F = 16, V = 32 };
@@ -100,20 +101,20 @@ static int count_kernel(const struct built *b, enum hd_call call, enum hd_kernel
     return count;
 }
 
-/* The name of the operand of a product's row. */
-static bool has(const struct hd_node *node, const char *name)
-{
-    const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
+enum operand { ANY, PRE, GELU_INP, BIAS, DBIAS };
 
-    for (int k = 0; k < info->operand_count; k++)
-        if (!strcmp(info->operands[k].name, name))
-            return node->operand[k].store >= 0;
-    return false;
+static bool has(const struct hd_node *node, enum operand which)
+{
+    const struct hd_gemm_operands *o = hd_gemm_operands_of(node);
+
+    return which == ANY || (which == PRE && o->pre.store) ||
+           (which == GELU_INP && o->gelu_inp.store) || (which == BIAS && o->bias.store) ||
+           (which == DBIAS && o->dbias.store);
 }
 
-/* Products of a program with this epilogue and, for NULL without asking, this operand. */
+/* Products of a program with this epilogue and this operand. */
 static int count_products(const struct built *b, enum hd_call call, enum hd_gemm_epilogue epilogue,
-                          const char *name)
+                          enum operand which)
 {
     const struct hd_program *p = &b->chunk->program[call];
     int count = 0;
@@ -122,7 +123,7 @@ static int count_products(const struct built *b, enum hd_call call, enum hd_gemm
         if (!p->nodes[i]->is_comm && p->nodes[i]->kernel == HD_K_gemm) {
             const struct hd_gemm_args *args = p->nodes[i]->args;
 
-            count += args->epilogue == epilogue && (!name || has(p->nodes[i], name));
+            count += args->epilogue == epilogue && has(p->nodes[i], which);
         }
     return count;
 }
@@ -146,15 +147,15 @@ static void gelu_stands_behind_its_products(void **state)
 
         build(&b, devices[i % 2], HD_RECORD_EVAL, false, pair);
         assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_gelu_forward), 0);
-        assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, NULL), 1);
-        assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, "pre"), 0);
+        assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, ANY), 1);
+        assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, PRE), 0);
         hd_arena_done(&b.arena);
 
         build(&b, devices[i % 2], HD_RECORD_TRAIN, i / 2, pair);
         assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_gelu_forward), 0);
-        assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, "pre"), 1);
+        assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, PRE), 1);
         assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 0);
-        assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, "gelu_inp"), 1);
+        assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, GELU_INP), 1);
         hd_arena_done(&b.arena);
     }
 }
@@ -167,16 +168,16 @@ static void the_bias_and_its_gradient_go_along(void **state)
 
     (void)state;
     build(&b, &gpu, HD_RECORD_TRAIN, false, pair);
-    assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, "bias"), 1);
+    assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, BIAS), 1);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_bias_backward), 0);
-    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_NONE, "dbias"), 1);
+    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_NONE, DBIAS), 1);
     hd_arena_done(&b.arena);
     build(&b, &gpu, HD_RECORD_TRAIN, true, pair);
-    assert_int_equal(count_products(&b, HD_CALL_W, HD_EPILOGUE_NONE, "dbias"), 1);
+    assert_int_equal(count_products(&b, HD_CALL_W, HD_EPILOGUE_NONE, DBIAS), 1);
     hd_arena_done(&b.arena);
     build(&b, &own, HD_RECORD_TRAIN, false, pair);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_bias_backward), 1);
-    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_NONE, "dbias"), 0);
+    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_NONE, DBIAS), 0);
     hd_arena_done(&b.arena);
 }
 
@@ -218,7 +219,7 @@ static void a_device_that_gains_nothing_is_not_asked(void **state)
     assert_int_equal(count_kernel(&b, HD_CALL_F, HD_K_gelu_forward), 1);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_bias_backward), 1);
-    assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, NULL), 0);
+    assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, ANY), 0);
     hd_arena_done(&b.arena);
 }
 
@@ -236,7 +237,7 @@ static void what_somebody_else_reads_is_written(void **state)
 
     (void)state;
     build(&b, &own, HD_RECORD_EVAL, false, p_again);
-    assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, "pre"), 1);
+    assert_int_equal(count_products(&b, HD_CALL_E, HD_EPILOGUE_GELU, PRE), 1);
     assert_int_equal(count_kernel(&b, HD_CALL_E, HD_K_gelu_forward), 0);
     hd_arena_done(&b.arena);
 }
@@ -268,8 +269,8 @@ static void a_gradient_that_is_a_sum_is_not_fused(void **state)
 
         build(&b, i ? &gpu : &own, HD_RECORD_TRAIN, false, cases[i]);
         assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
-        assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, NULL), 0);
-        assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, "pre"), 1);
+        assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, ANY), 0);
+        assert_int_equal(count_products(&b, HD_CALL_F, HD_EPILOGUE_GELU, PRE), 1);
         hd_arena_done(&b.arena);
     }
 }
@@ -289,7 +290,7 @@ static void a_gradient_that_somebody_else_reads_is_not_fused(void **state)
     (void)state;
     build(&b, &own, HD_RECORD_TRAIN, false, summed);
     assert_int_equal(count_kernel(&b, HD_CALL_B, HD_K_gelu_backward), 1);
-    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, NULL), 0);
+    assert_int_equal(count_products(&b, HD_CALL_B, HD_EPILOGUE_GELU_BACKWARD, ANY), 0);
     hd_arena_done(&b.arena);
 }
 

@@ -194,8 +194,8 @@ static float *state_of(const struct memory *m, const struct toy *toy, int p,
 
 static void fill_batch(const struct hd_chunk *c, const struct hd_bases *bases, int64_t micro)
 {
-    int32_t *tokens = hd_store_address(c, bases, hd_chunk_find_batch(c, HD_BATCH_TOKENS));
-    int32_t *targets = hd_store_address(c, bases, hd_chunk_find_batch(c, HD_BATCH_TARGETS));
+    int32_t *tokens = hd_store_address(bases, hd_chunk_find_batch(c, HD_BATCH_TOKENS));
+    int32_t *targets = hd_store_address(bases, hd_chunk_find_batch(c, HD_BATCH_TARGETS));
 
     for (int i = 0; i < R; i++) {
         tokens[i] = (int32_t)((7 * i + 11 * micro) % V);
@@ -445,17 +445,19 @@ static void kept_is_per_slot_and_work_is_shared(void **state)
     assert_int_equal(plan.kept_slots, MICRO);
     assert_int_equal(plan.deferred_slots, MICRO);
     hd_arena_done(&arena);
-    for (int i = 0; i < c->chunk->program[HD_CALL_W].count; i++)
-        for (int k = 0; k < HD_KERNEL_OPERANDS_MAX; k++) {
-            int store = c->chunk->program[HD_CALL_W].nodes[i]->operand[k].store;
-            enum hd_region region = store < 0 ? HD_REGION_STATE : c->chunk->stores[store].region;
+    for (int i = 0; i < c->chunk->program[HD_CALL_W].count; i++) {
+        const struct hd_node *node = c->chunk->program[HD_CALL_W].nodes[i];
 
-            if (store < 0 || strcmp(c->chunk->stores[store].name, "scratch") == 0)
+        for (int k = 0; k < hd_node_operand_count(node); k++) {
+            const struct hd_store *s = node->operands[k].store;
+
+            if (!s || strcmp(s->name, "scratch") == 0)
                 continue;
             in_w++;
-            assert_true(region == HD_REGION_KEPT || region == HD_REGION_DEFERRED ||
-                        region == HD_REGION_STATE);
+            assert_true(s->region == HD_REGION_KEPT || s->region == HD_REGION_DEFERRED ||
+                        s->region == HD_REGION_STATE);
         }
+    }
     assert_int_equal(in_w, 2 * 3);
 }
 

@@ -5,7 +5,7 @@ set -u
 
 fake=$TMPDIR/fake
 mkdir -p "$fake/tests"
-printf 'build all: phony\ndefault all\nbuild heddle-test-guard: phony\n' >"$fake/build.ninja"
+printf 'rule configure\n  command = true\n  generator = 1\nbuild build.ninja: configure\nbuild all: phony\ndefault all\nbuild heddle-test-guard: phony\nbuild heddle-tests: phony\n' >"$fake/build.ninja"
 printf '%s engine \n' "$HEDDLE_SOURCE_DIR" >"$fake/asked"
 ln -s "$HEDDLE_BUILD_DIR/tests/guard" "$fake/tests/guard"
 bad=0

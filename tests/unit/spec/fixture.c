@@ -29,6 +29,8 @@ const size_t good_bytes = sizeof good - 1;
 
 char folder[64];
 
+struct hd_arena jobs;
+
 void put_file(const char *name, size_t size_bytes)
 {
     char path[128], data[1024];
@@ -43,6 +45,7 @@ int make_corpus(void **state)
     char path[128];
 
     (void)state;
+    hd_arena_init(&jobs, 0);
     (void)snprintf(folder, sizeof folder, "%s/heddle-spec-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!mkdtemp(folder))
@@ -64,11 +67,12 @@ int make_corpus(void **state)
 int drop_corpus(void **state)
 {
     (void)state;
+    hd_arena_done(&jobs);
     return hd_file_remove_tree(folder) ? -1 : 0;
 }
 
 enum hd_status read_bytes(const void *bytes, size_t size_bytes, const char *override,
-                          Heddle__V1__JobSpec **ret_spec)
+                          struct hd_job **ret_job)
 {
     const struct hd_spec_source source = {
         .name = "job.yaml",
@@ -79,12 +83,19 @@ enum hd_status read_bytes(const void *bytes, size_t size_bytes, const char *over
         .override_count = override != NULL,
     };
 
-    return hd_spec_read_yaml(&source, ret_spec);
+    struct hd_job *job = hd_arena_alloc(&jobs, sizeof *job);
+    enum hd_status st;
+
+    assert_non_null(job);
+    st = hd_spec_read_yaml(&source, &jobs, job);
+    if (!st)
+        *ret_job = job;
+    return st;
 }
 
-Heddle__V1__JobSpec *read_good(const char *override)
+struct hd_job *read_good(const char *override)
 {
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job *spec = NULL;
     enum hd_status st = read_bytes(good, good_bytes, override, &spec);
 
     if (st)

@@ -9,14 +9,14 @@
 
 #include <cmocka.h>
 
-#include "heddle/v1/job.pb-c.h"
 #include "spec/spec.h"
 
 /* Lines count from 1; the tests change one thing at a time. */
 extern const char good[];
 extern const size_t good_bytes; /* without the NUL at its end */
 
-extern char folder[64]; /* of the job file */
+extern char folder[64];      /* of the job file */
+extern struct hd_arena jobs; /* all that were read, until drop_corpus */
 
 int make_corpus(void **state);
 int drop_corpus(void **state);
@@ -24,8 +24,8 @@ void put_file(const char *name, size_t size_bytes); /* at most 1024, of x */
 
 /* A job file in the folder; override: KEY=VALUE or NULL. */
 enum hd_status read_bytes(const void *bytes, size_t size_bytes, const char *override,
-                          Heddle__V1__JobSpec **ret_spec);
-Heddle__V1__JobSpec *read_good(const char *override);
+                          struct hd_job **ret_job);
+struct hd_job *read_good(const char *override);
 
 /* The good job with one line replaced; the caller frees. */
 char *with_line(int line, const char *text);

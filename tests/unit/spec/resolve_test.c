@@ -12,36 +12,39 @@
 
 /* ---- what the ranks get ---- */
 
-static void fill_plan(Heddle__V1__Plan *plan, Heddle__V1__RankPlacement **ranks, size_t count)
+static void fill_plan(struct hd_layout_sizes *plan, int64_t ranks)
 {
-    heddle__v1__plan__init(plan);
-    plan->pp = plan->cp = plan->tp = plan->ep = 1;
-    plan->dp = (int32_t)count;
-    plan->micro_batch = 4;
-    plan->precision = HEDDLE__V1__PRECISION__PRECISION_BF16;
-    plan->device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU;
-    plan->n_ranks = count;
-    plan->ranks = ranks;
+    *plan = (struct hd_layout_sizes){.pp = 1,
+                                     .dp = ranks,
+                                     .cp = 1,
+                                     .tp = 1,
+                                     .ep = 1,
+                                     .micro_batch = 4,
+                                     .threads = 3,
+                                     .precision = "bf16",
+                                     .schedule = "none",
+                                     .recompute = "none",
+                                     .cp_exchange = "ring",
+                                     .device = "cpu"};
 }
 
 static void the_resolved_job_has_everything_and_reads_back(void **state)
 {
-    const struct hd_spec_attempt attempt = {.job_id = 7, .number = 2, .threads = 3, .dir = "/j/7"};
-    Heddle__V1__JobSpec *spec = read_good(NULL);
-    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    const struct hd_spec_attempt attempt = {.job_id = 7, .number = 2, .dir = "/j/7"};
+    struct hd_job *spec = read_good(NULL);
     struct hd_job *job = calloc(2, sizeof *job);
     struct hd_text text = {0};
     struct hd_arena arena;
-    Heddle__V1__Plan plan;
+    struct hd_layout_sizes plan;
 
     (void)state;
     assert_non_null(job);
     hd_arena_init(&arena, 0);
-    fill_plan(&plan, ranks, 2);
-    assert_false(spec->train->tf32 || spec->train->deterministic ||
-                 spec->train->native_reduction); /* only when asked for */
-    spec->train->deterministic = spec->train->native_reduction = true;
-    if (hd_spec_resolve(spec, &plan, &attempt, &arena, &job[0]))
+    fill_plan(&plan, 2);
+    assert_false(spec->tf32 || spec->deterministic ||
+                 spec->native_reduction); /* only when asked for */
+    spec->deterministic = spec->native_reduction = true;
+    if (hd_spec_resolve(spec, &plan, &attempt, &job[0]))
         fail_msg("%s", hd_err_message());
     /* its own reader knows every bound: it must accept what was resolved */
     assert_int_equal(hd_job_write(&job[0], &text), HD_OK);
@@ -66,30 +69,26 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
     assert_int_equal(job[1].validate_every, 100);
     hd_text_free(&text);
     hd_arena_done(&arena);
-    hd_spec_free(spec);
     free(job);
 }
 
 /* Six experts on the four ranks of cp 2 x dp 2: two blocks of ep 2. */
 static void experts_reach_the_ranks(void **state)
 {
-    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
-    Heddle__V1__JobSpec *spec =
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
+    struct hd_job *spec =
         read_good("model={family: mixtral, layers: 1, hidden: 64, heads: 4, context: 16, experts: "
                   "6, experts_per_token: 3, shared_ffn_hidden: 32, router: {noisy: true, balance: "
                   "0.5, z: 0.25, capacity: 2}}");
-    Heddle__V1__RankPlacement *ranks[4] = {NULL};
     struct hd_job *job = calloc(1, sizeof *job);
-    struct hd_arena arena;
-    Heddle__V1__Plan plan;
+    struct hd_layout_sizes plan;
 
     (void)state;
     assert_non_null(job);
-    hd_arena_init(&arena, 0);
-    fill_plan(&plan, ranks, 4);
+    fill_plan(&plan, 4);
     plan.dp = plan.cp = plan.ep = 2;
-    spec->parallel->expert_rows = 1.5;
-    if (hd_spec_resolve(spec, &plan, &attempt, &arena, job))
+    plan.expert_rows = 1.5;
+    if (hd_spec_resolve(spec, &plan, &attempt, job))
         fail_msg("%s", hd_err_message());
     assert_string_equal(job->family, "mixtral");
     assert_int_equal(job->experts, 6);
@@ -101,11 +100,9 @@ static void experts_reach_the_ranks(void **state)
     assert_true(job->expert_rows == 1.5);
 
     plan.ep = 4;
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_INVALID);
     assert_string_equal(hd_err_message(),
                         "plan: parallel.ep: 4 does not divide model.experts = 6; use 1, 2, 3 or 6");
-    hd_arena_done(&arena);
-    hd_spec_free(spec);
     free(job);
 }
 
@@ -113,19 +110,16 @@ static void experts_reach_the_ranks(void **state)
  * which a pattern finds and data.val has; through JSON and the resolved job. */
 static void a_mixture_reaches_the_ranks(void **state)
 {
-    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
-    Heddle__V1__JobSpec *spec = read_good("data.train=[{path: [short.txt, corpus/*.txt], weight: "
-                                          "0.7}, {weight: 3, path: short.txt}]");
-    Heddle__V1__RankPlacement *ranks[1] = {NULL};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
+    struct hd_job *spec = read_good("data.train=[{path: [short.txt, corpus/*.txt], weight: "
+                                    "0.7}, {weight: 3, path: short.txt}]");
     struct hd_job *job = calloc(1, sizeof *job);
-    struct hd_arena arena;
-    Heddle__V1__Plan plan;
+    struct hd_layout_sizes plan;
     size_t first = 0;
 
     (void)state;
-    hd_arena_init(&arena, 0);
-    fill_plan(&plan, ranks, 1);
-    if (hd_spec_resolve(spec, &plan, &attempt, &arena, job))
+    fill_plan(&plan, 1);
+    if (hd_spec_resolve(spec, &plan, &attempt, job))
         fail_msg("%s", hd_err_message());
     assert_int_equal(job->weight_count, 2);
     assert_true(job->weights[0] == 0.7 && job->weights[1] == 3);
@@ -136,8 +130,6 @@ static void a_mixture_reaches_the_ranks(void **state)
     assert_int_equal(job->train[4].source, 1);
     assert_string_equal(job->documents, "joined");
     assert_int_equal(job->end_of_text, -2);
-    hd_arena_done(&arena);
-    hd_spec_free(spec);
     free(job);
 }
 
@@ -151,7 +143,7 @@ static void token_files_need_no_tokenizer(void **state)
         "name: t\nmodel: {family: llama, layers: 1, hidden: 16, heads: 2, "
         "context: 8, vocab: 50257}\ntrain: {steps: 1, global_batch: 2, lr: 1}\n"
         "data:\n";
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job *spec = NULL;
     struct hd_text text = {0};
 
     (void)state;
@@ -159,10 +151,9 @@ static void token_files_need_no_tokenizer(void **state)
     hd_text_add(&text, "%s%s\n", head, lines[0]);
     if (read_bytes(text.data, text.len_bytes, NULL, &spec))
         fail_msg("%s", hd_err_message());
-    assert_string_equal(spec->data->tokenizer, "none");
-    assert_int_equal(spec->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED);
-    assert_int_equal(spec->data->train[0]->size_bytes, 100);
-    hd_spec_free(spec);
+    assert_string_equal(spec->tokenizer, "none");
+    assert_string_equal(spec->documents, "bounded");
+    assert_int_equal(spec->train[0].size_bytes, 100);
     hd_text_free(&text);
     hd_text_add(&text, "%s%s\n", head, lines[1]); /* a pattern may find text */
     assert_int_equal(read_bytes(text.data, text.len_bytes, NULL, &spec), HD_INVALID);
@@ -172,14 +163,12 @@ static void token_files_need_no_tokenizer(void **state)
 
 static void lines_are_documents_and_bytes_are_one_text(void **state)
 {
-    Heddle__V1__JobSpec *lines = read_good("data.train=corpus/x.jsonl"), *bytes = read_good(NULL);
+    struct hd_job *lines = read_good("data.train=corpus/x.jsonl"), *bytes = read_good(NULL);
 
     (void)state;
-    assert_string_equal(lines->data->tokenizer, "bytes");
-    assert_int_equal(lines->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_BOUNDED);
-    assert_int_equal(bytes->data->documents, HEDDLE__V1__DOCUMENT_ENDS__DOCUMENT_ENDS_JOINED);
-    hd_spec_free(lines);
-    hd_spec_free(bytes);
+    assert_string_equal(lines->tokenizer, "bytes");
+    assert_string_equal(lines->documents, "bounded");
+    assert_string_equal(bytes->documents, "joined");
 }
 
 /* Goal: the ranks hear which steps to trace. Method: both forms, and none. */
@@ -189,100 +178,82 @@ static void steps_to_trace_reach_the_ranks(void **state)
         const char *override;
         int64_t first, last;
     } cases[] = {{"train.profile.steps=[2,3]", 2, 3}, {"train.profile={steps: 7}", 7, 7}, {0}};
-    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
     struct hd_job *job = calloc(1, sizeof *job);
 
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        Heddle__V1__JobSpec *spec = read_good(cases[i].override);
-        Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
-        struct hd_arena arena;
-        Heddle__V1__Plan plan;
+        struct hd_job *spec = read_good(cases[i].override);
+        struct hd_layout_sizes plan;
 
-        hd_arena_init(&arena, 0);
-        fill_plan(&plan, ranks, 2);
-        assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+        fill_plan(&plan, 2);
+        assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
         assert_int_equal(job->profile_first, cases[i].first);
         assert_int_equal(job->profile_last, cases[i].last);
-        hd_arena_done(&arena);
-        hd_spec_free(spec);
     }
     free(job);
 }
 
-/* `every: 0` is "before the first and after the last step"; the ranks' word for never is 0 too. */
+/* `every: 0` is "before the first and after the last step"; `batches: 0` is never. */
 static void validation_at_both_ends_is_not_lost(void **state)
 {
-    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
-    Heddle__V1__JobSpec *spec = read_good("validate={every: 0, batches: 2}");
-    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
+    struct hd_job *spec = read_good("validate={every: 0, batches: 2}");
     struct hd_job *job = calloc(1, sizeof *job);
-    struct hd_arena arena;
-    Heddle__V1__Plan plan;
+    struct hd_layout_sizes plan;
 
     (void)state;
-    hd_arena_init(&arena, 0);
-    fill_plan(&plan, ranks, 2);
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
-    assert_int_equal(job->validate_every, 100); /* once, at the last of 100 steps */
-    spec->validate->batches = 0;
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    fill_plan(&plan, 2);
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
     assert_int_equal(job->validate_every, 0);
-    hd_arena_done(&arena);
-    hd_spec_free(spec);
+    assert_int_equal(job->validate_batches, 2);
+    spec->validate_batches = 0;
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
+    assert_int_equal(job->validate_batches, 0);
     free(job);
 }
 
 static void a_plan_that_does_not_fit_is_refused(void **state)
 {
-    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
-    Heddle__V1__JobSpec *spec = read_good(NULL);
-    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
+    struct hd_job *spec = read_good(NULL);
     struct hd_job *job = calloc(1, sizeof *job);
-    struct hd_arena arena;
-    Heddle__V1__Plan plan;
+    struct hd_layout_sizes plan;
 
     (void)state;
-    hd_arena_init(&arena, 0);
-    fill_plan(&plan, ranks, 2);
+    fill_plan(&plan, 2);
     plan.dp = 3;
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
-    assert_string_equal(hd_err_message(), "plan: pp 1 x dp 3 x cp 1 x tp 1 is not its 2 ranks");
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_INVALID);
+    assert_string_equal(hd_err_message(), "plan: resources.devices: 3 does not divide "
+                                          "train.global_batch = 8; use 1, 2, 4 or 8");
     plan.dp = 2;
     plan.micro_batch = 3;
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_INVALID);
     assert_string_equal(hd_err_message(), "plan: parallel.micro_batch: 3 does not divide the 4 "
                                           "sequences of a rank (train.global_batch / "
                                           "resources.devices); use 1, 2 or 4");
-    hd_arena_done(&arena);
-    hd_spec_free(spec);
     free(job);
 }
 
 /* The device of the plan, which the controller decides, is the ranks' and not the job file's. */
 static void the_device_of_the_plan_reaches_the_ranks(void **state)
 {
-    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 5, .dir = "/j"};
-    Heddle__V1__JobSpec *spec = read_good("resources.device=cuda");
-    Heddle__V1__RankPlacement *ranks[2] = {NULL, NULL};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
+    struct hd_job *spec = read_good("resources.device=cuda");
     struct hd_job *job = calloc(1, sizeof *job);
-    struct hd_arena arena;
-    Heddle__V1__Plan plan;
+    struct hd_layout_sizes plan;
 
     (void)state;
-    assert_int_equal(spec->resources->device, HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA);
-    hd_arena_init(&arena, 0);
-    fill_plan(&plan, ranks, 2);
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    assert_string_equal(spec->device, "cuda");
+    fill_plan(&plan, 2);
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
     assert_string_equal(job->device, "cpu");
-    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA;
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_OK);
+    memcpy(plan.device, "cuda", 5);
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
     assert_string_equal(job->device, "cuda");
-    assert_int_equal(job->threads, 5);
-    plan.device = HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_UNSPECIFIED;
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_UNSUPPORTED);
-    hd_arena_done(&arena);
-    hd_spec_free(spec);
+    assert_int_equal(job->threads, 3);
+    memcpy(plan.precision, "auto", 5); /* not decided */
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_UNSUPPORTED);
     free(job);
 }
 
@@ -290,37 +261,32 @@ static void the_device_of_the_plan_reaches_the_ranks(void **state)
  * are not the defaults; a plan that is not what the file's sizes allow is refused. */
 static void axes_reach_the_ranks(void **state)
 {
-    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .threads = 1, .dir = "/j"};
-    Heddle__V1__JobSpec *spec = read_good("parallel={tp: 1, cp: 2, sequence: false, cp_exchange: "
-                                          "all_gather}");
-    Heddle__V1__RankPlacement *ranks[4] = {NULL};
+    const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
+    struct hd_job *spec = read_good("parallel={tp: 1, cp: 2, sequence: false, cp_exchange: "
+                                    "all_gather}");
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_text text = {0};
     struct hd_json_writer writer = {.out = &text};
-    struct hd_arena arena;
-    Heddle__V1__Plan plan;
+    struct hd_layout_sizes plan;
 
     (void)state;
     hd_spec_add_json(spec, NULL, &writer);
     assert_non_null(strstr(text.data, "\"cp\":2,"));
-    assert_non_null(strstr(text.data, "\"sequence\":false,\"cp_exchange\":\"all_gather\","));
-    hd_arena_init(&arena, 0);
-    fill_plan(&plan, ranks, 4);
+    assert_non_null(strstr(text.data, "\"sequence\":false,\"cp_exchange\":\"all_gather\"}"));
+    fill_plan(&plan, 4);
     plan.dp = 1;
     plan.cp = plan.tp = 2;
-    plan.sequence = true;
-    plan.cp_exchange = spec->parallel->cp_exchange;
-    if (hd_spec_resolve(spec, &plan, &attempt, &arena, job))
+    plan.sequence = 1;
+    memcpy(plan.cp_exchange, spec->cp_exchange, sizeof plan.cp_exchange);
+    if (hd_spec_resolve(spec, &plan, &attempt, job))
         fail_msg("%s", hd_err_message());
     assert_true(job->tp == 2 && job->cp == 2 && job->dp == 1 && job->sequence);
     assert_string_equal(job->cp_exchange, "all_gather");
-    spec->model->ffn_hidden = 173; /* two ranks cannot share it */
-    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, &arena, job), HD_INVALID);
+    spec->ffn_hidden = 173; /* two ranks cannot share it */
+    assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_INVALID);
     assert_string_equal(hd_err_message(), "plan: parallel.tp: 2 does not divide model.ffn_hidden = "
                                           "173; use 1");
     hd_text_free(&text);
-    hd_arena_done(&arena);
-    hd_spec_free(spec);
     free(job);
 }
 
@@ -357,32 +323,30 @@ static void put_model(void)
 
 static void a_model_directory_becomes_explicit(void **state)
 {
-    Heddle__V1__JobSpec *spec;
+    struct hd_job *spec;
     char path[160];
 
     (void)state;
     put_model();
     spec = read_good(FROM_MODEL);
     (void)snprintf(path, sizeof path, "%s/llm", folder);
-    assert_string_equal(spec->model->from_dir, path);
-    assert_string_equal(spec->model->family, "llama");
-    assert_int_equal(spec->model->layers, 2);
-    assert_int_equal(spec->model->hidden, 64);
-    assert_int_equal(spec->model->heads, 8);
-    assert_int_equal(spec->model->kv_heads, 4);
-    assert_int_equal(spec->model->ffn_hidden, 96);
-    assert_int_equal(spec->model->context, 32);
-    assert_true(spec->model->rope_theta == 50000 && spec->model->norm_eps == 1e-6);
-    assert_true(spec->model->tie_embeddings);
-    assert_int_equal(spec->model->positions, HEDDLE__V1__POSITIONS__POSITIONS_ROPE);
-    assert_true(spec->train->dropout->attention == 0.25 && spec->train->dropout->residual == 0);
-    assert_string_equal(spec->train->init_from, path); /* architecture and weights */
-    assert_int_equal(strlen(spec->train->init_identity), 16);
-    hd_spec_free(spec);
+    assert_string_equal(spec->from_dir, path);
+    assert_string_equal(spec->family, "llama");
+    assert_int_equal(spec->layers, 2);
+    assert_int_equal(spec->hidden, 64);
+    assert_int_equal(spec->heads, 8);
+    assert_int_equal(spec->kv_heads, 4);
+    assert_int_equal(spec->ffn_hidden, 96);
+    assert_int_equal(spec->context, 32);
+    assert_true(spec->rope_theta == 50000 && spec->norm_eps == 1e-6);
+    assert_true(spec->tie_embeddings);
+    assert_string_equal(spec->positions, "rope");
+    assert_true(spec->dropout_attention == 0.25 && spec->dropout_residual == 0);
+    assert_string_equal(spec->init_from, path); /* architecture and weights */
+    assert_int_equal(strlen(spec->init_identity), 16);
 
     spec = read_good("model={from: llm, context: 16, layers: 2}"); /* shorter, and the same */
-    assert_int_equal(spec->model->context, 16);
-    hd_spec_free(spec);
+    assert_int_equal(spec->context, 16);
 }
 
 static void a_tokenizer_is_named_or_the_models_own(void **state)
@@ -391,7 +355,7 @@ static void a_tokenizer_is_named_or_the_models_own(void **state)
                               "context: 32, vocab: 300}\n"
                               "data: {train: corpus/a.txt, tokenizer: t.json}\n"
                               "train: {steps: 9, global_batch: 8, lr: 1e-3}\n";
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job *spec = NULL;
     char path[160];
 
     (void)state;
@@ -400,13 +364,11 @@ static void a_tokenizer_is_named_or_the_models_own(void **state)
     if (read_bytes(job, sizeof job - 1, NULL, &spec))
         fail_msg("%s", hd_err_message());
     (void)snprintf(path, sizeof path, "%s/t.json", folder);
-    assert_string_equal(spec->data->tokenizer, path);
-    hd_spec_free(spec);
+    assert_string_equal(spec->tokenizer, path);
     put_text("llm/tokenizer.json", "{}");
     spec = read_good(FROM_MODEL);
     (void)snprintf(path, sizeof path, "%s/llm/tokenizer.json", folder);
-    assert_string_equal(spec->data->tokenizer, path);
-    hd_spec_free(spec);
+    assert_string_equal(spec->tokenizer, path);
     (void)unlink(path);
 }
 
@@ -423,16 +385,15 @@ static void the_job_decides_what_is_dropped(void **state)
     (void)state;
     put_model();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        Heddle__V1__JobSpec *spec = NULL;
+        struct hd_job *spec = NULL;
         struct hd_text text = {0};
 
         hd_text_add(&text, job, rows[i].dropout);
         if (read_bytes(text.data, text.len_bytes, NULL, &spec))
             fail_msg("%s", hd_err_message());
-        assert_true(spec->train->dropout->attention == rows[i].attention);
-        assert_true(spec->train->dropout->residual == rows[i].residual);
+        assert_true(spec->dropout_attention == rows[i].attention);
+        assert_true(spec->dropout_residual == rows[i].residual);
         hd_text_free(&text);
-        hd_spec_free(spec);
     }
 }
 
@@ -440,20 +401,19 @@ static void the_architecture_alone_is_taken_with_init_from_none(void **state)
 {
     static const char job[] = "name: t\nmodel: {from: llm}\ndata: {train: corpus/a.txt}\n"
                               "train: {steps: 9, global_batch: 8, lr: 1e-3, init_from: none}\n";
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job *spec = NULL;
 
     (void)state;
     put_model();
     if (read_bytes(job, sizeof job - 1, NULL, &spec))
         fail_msg("%s", hd_err_message());
-    assert_string_equal(spec->train->init_from, "none");
-    assert_string_equal(spec->train->init_identity, "");
-    hd_spec_free(spec);
+    assert_string_equal(spec->init_from, "none");
+    assert_string_equal(spec->init_identity, "");
 }
 
 static void refuse_model(const char *override, const char *story)
 {
-    Heddle__V1__JobSpec *spec = NULL;
+    struct hd_job *spec = NULL;
 
     assert_int_equal(read_bytes(good, good_bytes, override, &spec), HD_INVALID);
     if (!strstr(hd_err_message(), story))

@@ -16,19 +16,19 @@ struct asked {
 
 /* Asks of a product in both of its variants, with addresses as bad as a plan makes them: every
  * region begins on a bound of HD_TENSOR_ALIGN and no better one. Nothing is launched. */
-static void ask(struct asked *asked, const struct hd_chunk *chunk, const struct hd_node *node)
+static void ask(struct asked *asked, const struct hd_node *node)
 {
     const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
     const struct hd_backend_table *table = on_backend();
     struct hd_gemm_args args = *(const struct hd_gemm_args *)node->args;
 
     for (int k = 0; k < info->operand_count; k++) {
-        const struct hd_operand *o = &node->operand[k];
+        const struct hd_operand *o = &node->operands[k];
         char *address = NULL;
 
-        if (o->store >= 0)
-            address = (char *)(uintptr_t)(4096 + HD_TENSOR_ALIGN) + chunk->stores[o->store].offset +
-                      o->offset_bytes;
+        if (o->store)
+            address =
+                (char *)(uintptr_t)(4096 + HD_TENSOR_ALIGN) + o->store->offset + o->offset_bytes;
         memcpy((char *)&args + info->operands[k].offset, &address, sizeof address);
     }
     for (int variant = 0; variant < (node->contribution ? 2 : 1); variant++) {
@@ -61,7 +61,7 @@ static void ask_all(struct asked *asked, const struct hd_chunk *chunk)
             const struct hd_node *node = chunk->program[call].nodes[i];
 
             if (!node->is_comm && node->kernel == HD_K_gemm)
-                ask(asked, chunk, node);
+                ask(asked, node);
         }
 }
 

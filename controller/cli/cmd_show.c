@@ -1,0 +1,174 @@
+/* show: one job with its attempts. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "controller/cli/show.h"
+#include "controller/cli/table.h"
+#include "spec/spec.h"
+
+static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...)
+{
+    char text[HD_ERR_MAX];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (!*text)
+        return;
+    hd_text_add(out, "%-12s", name);
+    cli_add_clean(out, text);
+    hd_text_add(out, "\n");
+}
+
+static void add_progress_facts(struct hd_text *out, const Heddle__V1__JobStatus *j)
+{
+    char rate[32];
+
+    add_fact(out, "step", "%lld of %lld", (long long)j->step, (long long)j->steps);
+    if (j->step) {
+        cli_format_count(j->tokens_per_s, rate);
+        add_fact(out, "loss", "%.4f", j->loss);
+        add_fact(out, "rate", "%s tok/s", rate);
+    }
+    if (j->mfu > 0)
+        add_fact(out, "mfu", "%.1f%%", 100 * j->mfu);
+    if (j->checkpoint_step)
+        add_fact(out, "checkpoint", "step %lld", (long long)j->checkpoint_step);
+}
+
+static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
+{
+    struct hd_layout_sizes sizes;
+    struct hd_text layout = {0};
+
+    if (hd_spec_plan_from_message(p, &sizes)) { /* a newer controller's */
+        add_fact(out, "layout", "of a newer build: %s", hd_err_message());
+        return;
+    }
+    cli_add_layout(&sizes, &layout);
+    add_fact(out, "layout", "%s, micro-batch %lld x %d, zero %lld, schedule %s, recompute %s, %s",
+             layout.failed ? "?" : layout.data, (long long)sizes.micro_batch, p->micro_batches,
+             (long long)sizes.zero, sizes.schedule, sizes.recompute, sizes.precision);
+    hd_text_free(&layout);
+}
+
+/* "0-1 on n1, 2 on n2": ranks of a node are neighbours. */
+static void add_ranks(struct hd_text *out, const Heddle__V1__Plan *p)
+{
+    struct hd_text places = {0};
+
+    for (size_t first = 0, last; first < p->n_ranks; first = last + 1) {
+        last = first;
+        while (last + 1 < p->n_ranks &&
+               strcmp(p->ranks[last + 1]->node, p->ranks[first]->node) == 0)
+            last++;
+        hd_text_add(&places, "%s%d", first ? ", " : "", p->ranks[first]->rank);
+        if (last > first)
+            hd_text_add(&places, "-%d", p->ranks[last]->rank);
+        hd_text_add(&places, " on %s", p->ranks[first]->node);
+    }
+    add_fact(out, "ranks", "%s", places.failed ? "?" : places.len_bytes ? places.data : "");
+    hd_text_free(&places);
+}
+
+static const struct table_column attempt_columns[] = {
+    {"ATTEMPT", true}, {"STATE", false}, {"RANKS", true},    {"FROM STEP", true},
+    {"STARTED", true}, {"CAUSE", false}, {"MESSAGE", false},
+};
+
+static void add_attempts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
+{
+    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
+    struct table table;
+
+    table_init(&table, attempt_columns, sizeof attempt_columns / sizeof attempt_columns[0]);
+    for (size_t i = 0; i < j->n_attempts; i++) {
+        const Heddle__V1__AttemptStatus *a = j->attempts[i];
+
+        cli_format_when(a->created_unix_ms, cli->format, when);
+        table_begin_row(&table);
+        table_add(&table, NULL, "%d", a->attempt);
+        table_add(&table, NULL, "%s", cli_attempt_state(a->state, word));
+        table_add(&table, NULL, "%zu", a->plan ? a->plan->n_ranks : 0);
+        table_add(&table, NULL, "%lld",
+                  a->base_checkpoint ? (long long)a->base_checkpoint->step : 0LL);
+        table_add(&table, NULL, "%s", when);
+        table_add(&table, NULL, "%s", a->end ? cli_end_cause(a->end->cause, word) : "");
+        if (a->end && a->end->rank >= 0)
+            table_add(&table, NULL, "rank %d on %s: %s", a->end->rank, a->end->node,
+                      a->end->message);
+        else
+            table_add(&table, NULL, "%s", a->end ? a->end->message : "");
+    }
+    hd_text_add(out, "\n");
+    table_render(&table, cli->colour, cli->format == CLI_WIDE ? 0 : table_terminal_columns(), out);
+    table_done(&table);
+}
+
+static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
+{
+    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
+    struct hd_text nodes = {0}, owner = {0};
+
+    cli_add_nodes(&nodes, j);
+    add_fact(out, "job", "%llu %s", (unsigned long long)j->job, j->name);
+    cli_add_people(&owner, j->owner);
+    add_fact(out, "owner", "%s", owner.failed ? "?" : owner.data);
+    hd_text_add(out, "%-12s", "state");
+    cli_add_coloured(out, cli->colour ? cli_state_colour(j->state) : NULL,
+                     cli_job_state(j->state, word));
+    hd_text_add(out, "\n");
+    add_fact(out, "reason", "%s", j->reason);
+    hd_clock_format_utc(j->submitted_unix_ms, when);
+    add_fact(out, "submitted", "%s", when);
+    add_progress_facts(out, j);
+    add_fact(out, "devices", "%d", j->devices);
+    add_fact(out, "nodes", "%s", nodes.failed ? "?" : nodes.data);
+    add_fact(out, "directory", "%s", j->directory);
+    if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan) {
+        add_layout(out, j->attempts[j->n_attempts - 1]->plan);
+        add_ranks(out, j->attempts[j->n_attempts - 1]->plan);
+    }
+    if (j->n_attempts)
+        add_attempts(cli, out, j);
+    hd_text_free(&nodes);
+    hd_text_free(&owner);
+}
+
+int cli_show(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__GetJobResponse *response = NULL;
+    struct hd_text out = {0};
+    struct show_list list;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_parse_job(cli->args[0], &request.job);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
+                        &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "JobList", "job");
+        show_item_begin(&list);
+        show_job(&list.writer, response->job, true);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        show_facts(cli, &out, response->job);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}

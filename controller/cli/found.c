@@ -1,0 +1,194 @@
+#include "controller/cli/found.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "hf/hf.h"
+
+enum { ATTEMPTS_MAX = 100000 };
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for the list of checkpoints");
+}
+
+static enum hd_status add(struct found *f, const Heddle__V1__CheckpointInfo *info)
+{
+    Heddle__V1__CheckpointInfo *copy;
+
+    if (f->count == f->room) {
+        size_t room = f->room ? 2 * f->room : 16;
+        Heddle__V1__CheckpointInfo *items = realloc(f->items, room * sizeof *items);
+
+        if (!items)
+            return no_memory();
+        f->items = items;
+        f->room = room;
+    }
+    copy = &f->items[f->count];
+    *copy = *info;
+    copy->path = hd_arena_strdup(&f->arena, info->path);
+    copy->manifest_hash = hd_arena_strdup(&f->arena, info->manifest_hash);
+    if (!copy->path || !copy->manifest_hash)
+        return no_memory();
+    f->count++;
+    return HD_OK;
+}
+
+void found_done(struct found *f)
+{
+    hd_arena_done(&f->arena);
+    free(f->items);
+}
+
+/* ---- on disk ---- */
+
+static bool is_dir(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool found_is_model(const char *dir)
+{
+    return is_dir(dir) && hd_hf_has_config(dir) && !hd_source_is_checkpoint(dir);
+}
+
+bool found_is_export(const char *dir)
+{
+    return found_is_model(dir) ||
+           (is_dir(dir) && hd_hf_has_hashes(dir) && !hd_source_is_checkpoint(dir));
+}
+
+/* Reads the manifest only; the tensors are not touched. */
+static enum hd_status add_checkpoint(struct found *f, const char *dir)
+{
+    Heddle__V1__CheckpointInfo info = HEDDLE__V1__CHECKPOINT_INFO__INIT;
+    const struct hd_ckpt_manifest *manifest;
+    struct hd_text path = {0};
+    struct hd_ckpt *ckpt;
+    struct stat file;
+    char hash[17];
+    enum hd_status st = hd_ckpt_open(dir, &ckpt);
+
+    if (st)
+        return st;
+    manifest = hd_ckpt_manifest(ckpt);
+    info.attempt = manifest->attempt;
+    info.step = manifest->step;
+    for (size_t i = 0; i < manifest->shard_count; i++)
+        info.size_bytes += manifest->shards[i].size_bytes;
+    (void)snprintf(hash, sizeof hash, "%016llx", (unsigned long long)hd_ckpt_hash(ckpt));
+    info.manifest_hash = hash;
+    info.path = (char *)dir;
+    hd_text_add(&path, "%s/manifest.json", dir);
+    if (!path.failed && stat(path.data, &file) == 0)
+        info.time_unix_ms = (int64_t)file.st_mtim.tv_sec * 1000 + file.st_mtim.tv_nsec / 1000000;
+    hd_text_free(&path);
+    st = add(f, &info);
+    hd_ckpt_close(ckpt);
+    return st;
+}
+
+static enum hd_status add_attempt(struct found *f, const char *attempt_dir)
+{
+    struct hd_ckpt_place *places = NULL;
+    size_t count = 0;
+    enum hd_status st = hd_ckpt_list(attempt_dir, &places, &count);
+
+    for (size_t i = 0; i < count && !st; i++)
+        st = add_checkpoint(f, places[i].path);
+    hd_ckpt_places_free(places, count);
+    return st;
+}
+
+static enum hd_status scan_dir(struct found *f, const char *dir)
+{
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    hd_text_add(&path, "%s/manifest.json", dir);
+    if (!path.failed && hd_file_exists(path.data)) {
+        st = add_checkpoint(f, dir);
+        hd_text_free(&path);
+        return st;
+    }
+    hd_text_clear(&path);
+    hd_text_add(&path, "%s/checkpoints", dir);
+    if (!path.failed && is_dir(path.data))
+        st = add_attempt(f, dir);
+    for (int attempt = 1; attempt < ATTEMPTS_MAX && !st; attempt++) {
+        hd_text_clear(&path);
+        hd_text_add(&path, "%s/attempt-%d", dir, attempt);
+        if (path.failed || !is_dir(path.data))
+            break;
+        st = add_attempt(f, path.data);
+    }
+    hd_text_clear(&path);
+    hd_text_add(&path, "%s/1/attempt-1", dir);
+    if (!st && !f->count && !path.failed && is_dir(path.data)) { /* a run of `heddle local` */
+        path.data[path.len_bytes - strlen("/attempt-1")] = '\0';
+        st = scan_dir(f, path.data);
+    }
+    if (!st && path.failed)
+        st = no_memory();
+    hd_text_free(&path);
+    return st;
+}
+
+/* ---- from the controller ---- */
+
+static int ask_controller(struct cli *cli, const char *name, struct found *f)
+{
+    Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    Heddle__V1__ListCheckpointsResponse *response = NULL;
+    enum hd_status st = HD_OK;
+    int code = cli_parse_job(name, &request.job);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "ListCheckpoints", &heddle__v1__list_checkpoints_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    for (size_t i = 0; i < response->n_checkpoints && !st; i++)
+        st = add(f, response->checkpoints[i]);
+    hd_rpc_message_free(&response->base);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+static enum hd_status need_dir(const char *name)
+{
+    struct stat info;
+
+    if (stat(name, &info) < 0)
+        return hd_err(HD_NOT_FOUND,
+                      "cannot open the folder %s: %s; give a job's number, or the folder of a "
+                      "checkpoint, of a job or of a run",
+                      name, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        return hd_err(HD_INVALID,
+                      "%s is no folder; give the folder of a checkpoint, of a job or of a run",
+                      name);
+    return HD_OK;
+}
+
+int found_open(struct cli *cli, const char *name, struct found *f)
+{
+    enum hd_status st;
+
+    *f = (struct found){.items = NULL};
+    hd_arena_init(&f->arena, 0);
+    if (name[strspn(name, "0123456789")] == '\0' && *name && !is_dir(name))
+        return ask_controller(cli, name, f);
+    st = need_dir(name);
+    if (!st)
+        st = scan_dir(f, name);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}

@@ -1,0 +1,32 @@
+/* found: the complete checkpoints of a job or in a folder.
+ *
+ * A JOB is asked of the controller. A DIR may be a checkpoint, an attempt's folder, a job's folder,
+ * or the folder of a `heddle local` run; only manifests are read, no tensors. A model folder of
+ * Hugging Face's transformers is no checkpoint: the verbs ask for it first.
+ *
+ * Used by: checkpoint, generate.   Uses: cli.h, checkpoint, hf.   Threads: one.
+ */
+#ifndef HD_CLI_FOUND_H
+#define HD_CLI_FOUND_H
+
+#include "base/arena.h"
+#include "controller/cli/cli.h"
+
+struct found {
+    struct hd_arena arena;             /* owns the strings of items */
+    Heddle__V1__CheckpointInfo *items; /* oldest first: the newest is the last */
+    size_t count, room;
+};
+
+/* Finds the checkpoints of JOB or DIR: digits are a job unless there is such a folder; `./7` is
+ * always a folder. CLI_CONTINUE, or the exit code after the message was printed; found_done in both
+ * cases. */
+int found_open(struct cli *cli, const char *name, struct found *f);
+void found_done(struct found *f);
+
+/* A folder as transformers makes it, and no checkpoint of Heddle. */
+bool found_is_model(const char *dir);
+/* The same, or a folder that `heddle checkpoint export` wrote and that was damaged since. */
+bool found_is_export(const char *dir);
+
+#endif

@@ -1,0 +1,226 @@
+#include "controller/cli/lines.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { AUTO_LINES_MAX = 100 };
+
+bool hd_cli_log_step(int64_t step, int64_t steps, int64_t every)
+{
+    static const int64_t factors[] = {1, 2, 5};
+
+    for (int64_t power = 1; every <= 0; power *= 10)
+        for (int i = 0; i < 3 && every <= 0; i++)
+            if (steps / (factors[i] * power) <= AUTO_LINES_MAX)
+                every = factors[i] * power;
+    return step == 1 || step == steps || step % every == 0;
+}
+
+/* ---- steps ---- */
+
+/* The busiest expert in even shares: 1 where all have as many tokens. */
+static void add_router(struct hd_text *out, const Heddle__V1__StepReport *s)
+{
+    double sum = 0, most = 0;
+
+    for (size_t i = 0; i < s->n_expert_load; i++) {
+        const double load = (double)s->expert_load[i];
+
+        sum += load;
+        most = load > most ? load : most;
+    }
+    hd_text_add(out, "  balance %.4f", s->router_balance);
+    if (sum > 0)
+        hd_text_add(out, "  busiest expert %.2fx", most * (double)s->n_expert_load / sum);
+    if (s->router_dropped)
+        hd_text_add(out, "  dropped %lld", (long long)s->router_dropped);
+}
+
+/* Six decimals: runs that differ a little differ here, too. */
+static void add_step(struct hd_text *out, const struct lines *lines,
+                     const Heddle__V1__StepReport *s)
+{
+    char rate[32];
+
+    hd_text_add(out, "step %lld/%lld  loss %.6f  grad_norm %.4g  lr %.4g", (long long)s->step,
+                (long long)lines->progress->steps, s->loss, s->grad_norm, s->lr);
+    if (s->n_expert_load)
+        add_router(out, s);
+    if (!lines->times)
+        return;
+    cli_format_count(s->tokens_per_s, rate);
+    hd_text_add(out, "  %s tok/s  %.1f ms", rate, s->step_ms);
+    if (s->mfu > 0)
+        hd_text_add(out, "  mfu %.1f%%", 100 * s->mfu);
+}
+
+/* ---- checkpoints ---- */
+
+static void add_checkpoint(struct hd_text *out, const struct lines *lines,
+                           const Heddle__V1__CheckpointInfo *c)
+{
+    const size_t n = strlen(lines->directory);
+    const char *path = c->path;
+
+    if (n && strncmp(path, lines->directory, n) == 0 && path[n] == '/')
+        path += n + 1;
+    hd_text_add(out, "checkpoint at step %lld: ", (long long)c->step);
+    cli_add_clean(out, path);
+}
+
+/* ---- events ---- */
+
+/* How a kind of event begins its line. Kinds that are not here are left to `heddle events`. */
+static const struct {
+    const char *kind, *prefix;
+    bool is_error, is_placed; /* is_placed: the line ends with rank and node */
+} shown_events[] = {
+    {"note", "", false, false},
+    {"warning", "warning: ", true, true},
+    {"error", "error: ", true, true},
+    {"attempt_failed", "failed: ", true, false}, /* its message names rank and node */
+    {"checkpoint_damaged", "warning: ", true, false},
+    {"cancel", "", false, false},
+    {"killed", "", false, false},
+};
+
+static void add_event(struct hd_text *out, const struct lines *lines, const Heddle__V1__Event *e)
+{
+    const size_t count = sizeof shown_events / sizeof shown_events[0];
+    size_t i = 0;
+
+    while (i < count && strcmp(shown_events[i].kind, e->kind) != 0)
+        i++;
+    if (i == count || (lines->one_machine && strcmp(e->kind, "cancel") == 0))
+        return; /* the only user of `heddle local` knows what they requested */
+    if (*shown_events[i].prefix)
+        cli_add_coloured(out, shown_events[i].is_error && lines->error_colour ? "31" : NULL,
+                         shown_events[i].prefix);
+    cli_add_people(out, e->message);
+    if (!shown_events[i].is_placed || e->rank < 0)
+        return;
+    hd_text_add(out, " (rank %d", e->rank);
+    if (*e->node && !lines->one_machine) {
+        hd_text_add(out, " on ");
+        cli_add_clean(out, e->node);
+    }
+    hd_text_add(out, ")");
+}
+
+static void add_status(struct hd_text *out, const Heddle__V1__JobStatus *status)
+{
+    char word[CLI_WORD_MAX];
+
+    if (status->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING)
+        return; /* lines_add_place has a line for the attempt */
+    hd_text_add(out, "%s", cli_job_state(status->state, word));
+    if (*status->reason) {
+        hd_text_add(out, ": ");
+        cli_add_people(out, status->reason);
+    }
+}
+
+/* ---- the end ---- */
+
+static void add_end(struct hd_text *out, const struct lines *lines, const Heddle__V1__JobEnd *end)
+{
+    const struct progress *p = lines->progress;
+    char word[CLI_WORD_MAX];
+
+    hd_text_add(out, "job ");
+    if (lines->job)
+        hd_text_add(out, "%llu ", (unsigned long long)lines->job);
+    cli_add_coloured(out, lines->colour ? cli_state_colour(end->state) : NULL,
+                     cli_job_state(end->state, word));
+    if (end->step)
+        hd_text_add(out, " at step %lld", (long long)end->step);
+    if (end->attempts > 1)
+        hd_text_add(out, " in %d attempts", end->attempts);
+    if (p->step && p->step == end->step) {
+        hd_text_add(out, ", loss %.6f", p->loss);
+        if (p->validated)
+            hd_text_add(out, ", validation loss %.6f", p->validation_loss);
+    }
+    if (*end->reason) {
+        hd_text_add(out, ": ");
+        cli_add_people(out, end->reason);
+    }
+}
+
+bool lines_add(struct hd_text *out, const struct lines *lines,
+               const Heddle__V1__WatchJobResponse *entry)
+{
+    switch (entry->body_case) {
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP:
+        add_step(out, lines, entry->step);
+        return true;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION:
+        hd_text_add(out, "validation at step %lld: loss %.6f", (long long)entry->validation->step,
+                    entry->validation->loss);
+        return true;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
+        add_checkpoint(out, lines, entry->checkpoint);
+        return true;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END:
+        add_end(out, lines, entry->end);
+        return true;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT:
+        add_event(out, lines, entry->event);
+        return false;
+    case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
+        add_status(out, entry->status);
+        return false;
+    default: /* of a newer controller: this build has no words for it */
+        return false;
+    }
+}
+
+/* ---- where an attempt runs ---- */
+
+/* " on n1, n2": ranks of a node are neighbours. */
+static void add_node_names(struct hd_text *out, const Heddle__V1__Plan *plan)
+{
+    for (size_t i = 0; i < plan->n_ranks; i++) {
+        if (i && strcmp(plan->ranks[i]->node, plan->ranks[i - 1]->node) == 0)
+            continue;
+        hd_text_add(out, "%s", i ? ", " : " of ");
+        cli_add_clean(out, plan->ranks[i]->node);
+    }
+}
+
+/* "dp 2", "tp 2 x dp 2": the axes that split something. */
+static void add_axes(struct hd_text *out, const Heddle__V1__Plan *plan)
+{
+    const struct {
+        const char *name;
+        int32_t size;
+    } axes[] = {{"tp", plan->tp}, {"cp", plan->cp}, {"ep", plan->ep}, {"pp", plan->pp}};
+
+    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
+        if (axes[i].size > 1)
+            hd_text_add(out, "%s %d x ", axes[i].name, axes[i].size);
+    hd_text_add(out, "dp %d", plan->dp);
+}
+
+void lines_add_place(struct hd_text *out, const struct lines *lines,
+                     const Heddle__V1__AttemptStatus *attempt)
+{
+    const Heddle__V1__Plan *plan = attempt->plan;
+    char word[CLI_WORD_MAX];
+
+    if (attempt->attempt > 1)
+        hd_text_add(out, "attempt %d ", attempt->attempt);
+    hd_text_add(out, "running on %zu %s device%s", plan->n_ranks,
+                cli_device_kind(plan->device, word), plan->n_ranks == 1 ? "" : "s");
+    if (!lines->one_machine)
+        add_node_names(out, plan);
+    if (plan->threads_per_device)
+        hd_text_add(out, ", %d thread%s each", plan->threads_per_device,
+                    plan->threads_per_device == 1 ? "" : "s");
+    hd_text_add(out, ": ");
+    add_axes(out, plan);
+    hd_text_add(out, ", micro-batch %d x %d, %s", plan->micro_batch, plan->micro_batches,
+                cli_precision(plan->precision, word));
+    if (attempt->base_checkpoint)
+        hd_text_add(out, ", from step %lld", (long long)attempt->base_checkpoint->step);
+}

@@ -1,0 +1,285 @@
+#include "controller/cli/plan_show.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "controller/cli/show.h"
+#include "controller/cli/table.h"
+
+/* What a step's products and bytes would take at the rates of a data sheet, in milliseconds. */
+struct sheet_times {
+    double products, memory;
+};
+
+static double sheet_rate(const struct plan_asked *a)
+{
+    return hd_gpu_kind_rate(a->kind, hd_layout_compute_dtype(&a->job), a->job.tf32);
+}
+
+static struct sheet_times sheet_times(const struct plan_asked *a, const struct hd_dry *step)
+{
+    const double bytes = (double)(step->costs.read_bytes + step->costs.write_bytes);
+
+    return (struct sheet_times){1e3 * step->gemm_flops / sheet_rate(a),
+                                1e3 * bytes / (1e9 * a->kind->memory_gb_per_s)};
+}
+
+/* ---- for programs ---- */
+
+static void show_communication(struct hd_json_writer *w, const struct hd_dry *step)
+{
+    hd_json_begin(w, "communication", '[');
+    for (int g = 0; g < HD_GROUP_COUNT; g++)
+        for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
+            if (!step->calls[g][k])
+                continue;
+            hd_json_begin(w, NULL, '{');
+            hd_json_add_string(w, "group", hd_group_name((enum hd_group_name)g));
+            hd_json_add_string(w, "kind", hd_comm_kind_name((enum hd_comm_kind)k));
+            hd_json_add_int64(w, "calls", step->calls[g][k]);
+            hd_json_add_int64(w, "group_bytes", step->group_bytes[g][k]);
+            hd_json_end(w, '}');
+        }
+    hd_json_end(w, ']');
+}
+
+static void show_rank(struct hd_json_writer *w, int rank, const struct plan_asked *a)
+{
+    const struct hd_plan_rank *r = &a->plan.ranks[rank];
+    const struct hd_memory *m = &r->memory;
+
+    hd_json_add_int64(w, "rank", rank);
+    hd_json_begin(w, "coordinates", '{');
+    hd_json_add_int64(w, "pp", r->coord.pp);
+    hd_json_add_int64(w, "dp", r->coord.dp);
+    hd_json_add_int64(w, "cp", r->coord.cp);
+    hd_json_add_int64(w, "tp", r->coord.tp);
+    /* its place in a block of experts (mesh.h) */
+    hd_json_add_int64(w, "ep", (r->coord.dp * a->job.cp + r->coord.cp) % a->job.ep);
+    hd_json_end(w, '}');
+    hd_json_begin(w, "memory", '{');
+#define X(name, meaning) hd_json_add_int64(w, #name "_bytes", m->name);
+    HD_MEMORY_LIST(X)
+#undef X
+    hd_json_add_int64(w, "private_bytes", m->private_bytes);
+    hd_json_add_int64(w, "comm_visible_bytes", m->visible_bytes);
+    hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
+    hd_json_add_int64(w, "between_nodes_bytes", a->between_bytes); /* beside the total */
+    hd_json_end(w, '}');
+    if (hd_traits_is_cuda(&a->traits)) {
+        hd_json_begin(w, "device", '{');
+        hd_json_add_int64(w, "reserved_bytes", r->reserved_bytes);
+        hd_json_add_int64(w, "process_bytes", r->beside.process_bytes);
+        hd_json_add_bool(w, "process_measured", a->traits.process_measured);
+        hd_json_add_int64(w, "communicators", r->beside.communicators);
+        hd_json_add_int64(w, "communicators_bytes", r->beside.communicators_bytes);
+        hd_json_add_int64(w, "memory_bytes", a->traits.memory_bytes);
+        hd_json_add_bool(w, "fits", hd_plan_fits(r, &a->traits));
+        hd_json_end(w, '}');
+    }
+    hd_json_begin(w, "step", '{');
+    hd_json_add_real(w, "flops", r->step.costs.flops);
+    hd_json_add_real(w, "matrix_flops", r->step.gemm_flops);
+    hd_json_add_int64(w, "read_bytes", r->step.costs.read_bytes);
+    hd_json_add_int64(w, "write_bytes", r->step.costs.write_bytes);
+    show_communication(w, &r->step);
+    if (a->kind) {
+        const struct sheet_times t = sheet_times(a, &r->step);
+
+        hd_json_add_real(w, "data_sheet_products_ms", t.products);
+        hd_json_add_real(w, "data_sheet_memory_ms", t.memory);
+    }
+    hd_json_end(w, '}');
+}
+
+void plan_show_json(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
+{
+    struct show_list list;
+
+    show_list_begin(&list, out, cli->format, "RankPlanList", "rank_plan");
+    for (int r = 0; r < a->plan.world; r++) {
+        show_item_begin(&list);
+        show_rank(&list.writer, r, a);
+        show_item_end(&list);
+    }
+    show_list_end(&list);
+}
+
+/* ---- for people ---- */
+
+static void print_memory(const struct cli *cli, const struct hd_memory *m, struct hd_text *out)
+{
+    static const struct table_column columns[] = {
+        {"PART", false}, {"BYTES", true}, {"", true}, {"WHAT", false}};
+    struct table table;
+    char size[32];
+
+    table_init(&table, columns, 4);
+#define X(name, meaning)                                 \
+    table_begin_row(&table);                             \
+    hd_text_format_bytes(m->name, size);                 \
+    table_add(&table, NULL, "%s", #name);                \
+    table_add(&table, NULL, "%lld", (long long)m->name); \
+    table_add(&table, NULL, "%s", size);                 \
+    table_add(&table, NULL, "%s", meaning);
+    HD_MEMORY_LIST(X)
+#undef X
+    table_begin_row(&table);
+    hd_text_format_bytes(hd_memory_total(m), size);
+    table_add(&table, NULL, "total");
+    table_add(&table, NULL, "%lld", (long long)hd_memory_total(m));
+    table_add(&table, NULL, "%s", size);
+    table_add(&table, NULL, "private %lld + comm-visible %lld", (long long)m->private_bytes,
+              (long long)m->visible_bytes);
+    table_render(&table, cli->colour, 0, out);
+    table_done(&table);
+}
+
+static void print_sheet(const struct plan_asked *a, const struct hd_dry *step, struct hd_text *out)
+{
+    const struct sheet_times t = sheet_times(a, step);
+
+    hd_text_add(out,
+                "          at the rates of its data sheet, which nothing reaches: products %.3g ms "
+                "(%.4g TFLOP/s, %s), bytes %.3g ms (%.4g GB/s)\n",
+                t.products, 1e-12 * sheet_rate(a), a->job.precision, t.memory,
+                a->kind->memory_gb_per_s);
+}
+
+static void print_step(const struct plan_asked *a, const struct hd_dry *step, int world,
+                       struct hd_text *out)
+{
+    char read_text[32], write_text[32], bytes[32];
+
+    hd_text_format_bytes(step->costs.read_bytes, read_text);
+    hd_text_format_bytes(step->costs.write_bytes, write_text);
+    hd_text_add(out,
+                "  a step: %.4g FLOP, of which %.4g in matrix products; at least %s read, "
+                "%s written\n",
+                step->costs.flops, step->gemm_flops, read_text, write_text);
+    if (a->kind)
+        print_sheet(a, step, out);
+    for (int g = 0; world > 1 && g < HD_GROUP_COUNT; g++)
+        for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
+            if (!step->calls[g][k])
+                continue;
+            hd_text_format_bytes(step->group_bytes[g][k], bytes);
+            hd_text_add(out, "          %lld x %s in %s, %s moved by its members together\n",
+                        (long long)step->calls[g][k], hd_comm_kind_name((enum hd_comm_kind)k),
+                        hd_group_name((enum hd_group_name)g), bytes);
+        }
+}
+
+static bool take_the_same(const struct hd_plan_rank *a, const struct hd_plan_rank *b)
+{
+    return memcmp(&a->memory, &b->memory, sizeof a->memory) == 0 &&
+           memcmp(&a->step, &b->step, sizeof a->step) == 0;
+}
+
+/* "ranks 0-2, 4, each:" of all that take what `rank` takes; returns how many. */
+static int name_ranks(const struct hd_plan *p, int rank, struct hd_text *out)
+{
+    struct hd_text names = {0};
+    int count = 0;
+
+    for (int first = rank, end; first < p->world; first = end) {
+        end = first + 1;
+        if (!take_the_same(&p->ranks[first], &p->ranks[rank]))
+            continue;
+        while (end < p->world && take_the_same(&p->ranks[end], &p->ranks[rank]))
+            end++;
+        hd_text_add(&names, "%s%d", count ? ", " : "", first);
+        if (end - first > 1)
+            hd_text_add(&names, "-%d", end - 1);
+        count += end - first;
+    }
+    hd_text_add(out, count > 1 ? "\nranks %s, each:\n" : "\nrank %s:\n",
+                names.failed ? "?" : names.data);
+    hd_text_free(&names);
+    return count;
+}
+
+static bool is_named_before(const struct hd_plan *p, int rank)
+{
+    for (int r = 0; r < rank; r++)
+        if (take_the_same(&p->ranks[r], &p->ranks[rank]))
+            return true;
+    return false;
+}
+
+static const char *whose_memory(const struct hd_gpu_kind *kind)
+{
+    if (!kind)
+        return "";
+    return kind->memory_guessed ? " by its data sheet, the least that it can mean"
+                                : ", a little less than such GPUs report";
+}
+
+/* The rank that takes most, beside what a GPU has. */
+static void print_fit(const struct plan_asked *a, struct hd_text *out)
+{
+    const struct hd_plan_rank *r = &a->plan.ranks[0];
+    char all[32], reserved[32], process[32], communicators[32], device[32];
+
+    for (int i = 1; i < a->plan.world; i++)
+        if (a->plan.ranks[i].device_bytes > r->device_bytes)
+            r = &a->plan.ranks[i];
+    hd_text_format_bytes(r->device_bytes, all);
+    hd_text_format_bytes(r->reserved_bytes, reserved);
+    hd_text_format_bytes(r->beside.process_bytes, process);
+    hd_text_format_bytes(r->beside.communicators_bytes, communicators);
+    hd_text_format_bytes(a->traits.memory_bytes, device);
+    hd_text_add(out, "of a GPU's memory: %s planned + %s for the process", reserved, process);
+    if (r->beside.communicators)
+        hd_text_add(out, " + %s for %d communicator%s of NCCL", communicators,
+                    r->beside.communicators, r->beside.communicators == 1 ? "" : "s");
+    hd_text_add(out, " = %s of %s%s\n", all, device, whose_memory(a->kind));
+    hd_text_add(out, a->traits.process_measured
+                         ? "the process's part was measured here; of communicators it is assumed\n"
+                         : "what stands beside the plan is assumed, not measured\n");
+    if (hd_plan_fits(r, &a->traits))
+        return;
+    hd_text_add(out, "it does NOT fit: lower parallel.micro_batch, split the model "
+                     "(parallel.tp, parallel.cp), or take GPUs with more memory\n");
+}
+
+void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
+{
+    const struct hd_plan *p = &a->plan;
+    char precision[CLI_WORD_MAX], count[32];
+    int64_t all = 0, machine = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    char all_text[32], machine_text[32];
+
+    cli_format_count((double)p->parameters, count);
+    (void)snprintf(precision, sizeof precision, "%.20s", a->job.precision);
+    hd_text_add(out, "%s: %s parameters; %d rank%s on %s (%s)", a->job.name, count, p->world,
+                p->world == 1 ? "" : "s", a->kind ? a->kind->text : a->job.device, a->traits.isa);
+    if (!hd_traits_is_cuda(&a->traits))
+        hd_text_add(out, ", %lld thread%s each", (long long)a->threads, a->threads == 1 ? "" : "s");
+    hd_text_add(out, "; ");
+    cli_add_layout(&a->job.layout, out);
+    hd_text_add(out, ", %lld micro-batch%s of %lld, %s\n", (long long)p->micro_batches,
+                p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision);
+    for (int r = 0; r < p->world; r++) {
+        if (is_named_before(p, r))
+            continue;
+        all += hd_memory_total(&p->ranks[r].memory) * name_ranks(p, r, out);
+        print_memory(cli, &p->ranks[r].memory, out);
+        print_step(a, &p->ranks[r].step, p->world, out);
+    }
+    hd_text_format_bytes(all, all_text);
+    hd_text_add(out, "\nall ranks: %s", all_text);
+    hd_text_format_bytes(machine, machine_text);
+    if (hd_traits_is_cuda(&a->traits)) {
+        hd_text_add(out, "\n");
+        print_fit(a, out);
+    } else {
+        hd_text_add(out, "; this machine has %s\n", machine_text);
+    }
+    if (a->between_bytes) {
+        hd_text_format_bytes(a->between_bytes, all_text);
+        hd_text_add(out, "on several nodes each takes %s more, for messages between them\n",
+                    all_text);
+    }
+}

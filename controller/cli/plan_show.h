@@ -1,0 +1,32 @@
+/* plan_show: what `heddle plan` found, as JSON and for people.
+ *
+ * Used by: cmd_plan.c.   Uses: cli.h, show, table, plan.   Threads: one.
+ */
+#ifndef HD_CLI_PLAN_SHOW_H
+#define HD_CLI_PLAN_SHOW_H
+
+#include "base/arena.h"
+#include "controller/cli/cli.h"
+#include "job/job.h"
+#include "plan/choose.h"
+#include "plan/plan.h"
+
+/* A job, the devices that it is planned for, and the plan. */
+struct plan_asked {
+    struct hd_job *spec;
+    int64_t devices, threads;       /* ranks, and threads of each */
+    char override[96];              /* "resources.devices=4" of --devices */
+    const struct hd_gpu_kind *kind; /* of --devices; NULL: this machine's own devices */
+    int64_t between_bytes;   /* what a rank takes beside its plan if the job is on several nodes */
+    struct hd_traits traits; /* of the device */
+    struct hd_arena arena;   /* of spec and plan */
+    struct hd_job job;
+    struct hd_plan plan;
+};
+
+/* An item for each rank. */
+void plan_show_json(const struct cli *cli, const struct plan_asked *a, struct hd_text *out);
+/* A table for each kind of rank, and whether all of it fits. */
+void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct hd_text *out);
+
+#endif

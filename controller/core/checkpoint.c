@@ -1,0 +1,310 @@
+/* core_checkpoint: what ranks report, which checkpoints exist, and which may go. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+#include "link/link.h"
+
+/* ---- the list ---------------------------------------------------------------------------------*/
+
+/* The order in which checkpoints are preferred: later steps, then later attempts. */
+static bool is_newer(const struct hd_checkpoint_record *a, const struct hd_checkpoint_record *b)
+{
+    return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
+}
+
+bool core_attempt_blames_base(const struct core_attempt *attempt)
+{
+    return attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
+           attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
+           attempt->rec.end.exit_code == HD_LINK_EXIT_BAD_BASE;
+}
+
+/* An attempt was to start from it and found it damaged. That is kept with the attempt's end, so
+ * that it needs no state of its own. */
+static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    for (int32_t k = job->rec.attempt_count; k > checkpoint->attempt; k--) {
+        const struct core_attempt *attempt = core_find_attempt(job, k);
+
+        if (attempt && core_attempt_blames_base(attempt) &&
+            attempt->rec.base_attempt == checkpoint->attempt &&
+            attempt->rec.base_step == checkpoint->step)
+            return true;
+    }
+    return false;
+}
+
+static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
+{
+    const struct hd_checkpoint_record *newest = NULL;
+
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        const struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+        if (c->state == HD_CHECKPOINT_STATE_PRESENT && (!newest || is_newer(c, newest)) &&
+            (or_damaged || !is_damaged(job, c)))
+            newest = c;
+    }
+    return newest;
+}
+
+const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job)
+{
+    const struct hd_checkpoint_record *sound = find_newest(job, false);
+
+    return sound ? sound : find_newest(job, true);
+}
+
+const struct hd_checkpoint_record *core_checkpoint_before_base(const struct core_job *job,
+                                                               const struct core_attempt *attempt)
+{
+    return core_attempt_blames_base(attempt) ? find_newest(job, false) : NULL;
+}
+
+bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
+{
+    /* Callers walk back from the newest attempt to the first that progressed. That one's latest
+     * checkpoint is the newest of all (it started from the newest before it), so it is still here:
+     * at least one is always kept. */
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        if (job->checkpoints[i].attempt == attempt)
+            return true;
+    }
+    return false;
+}
+
+static bool is_known(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        if (job->checkpoints[i].attempt == checkpoint->attempt &&
+            job->checkpoints[i].step == checkpoint->step)
+            return true;
+    }
+    return false;
+}
+
+/* I6: the base of the newest attempt stays while the job lives: a rank may still have to read it,
+ * and until the attempt has written one of its own the next attempt needs it as well. */
+static bool is_base(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    const struct core_attempt *newest = core_newest(job);
+
+    return newest && !job->over && checkpoint->attempt == newest->rec.base_attempt &&
+           checkpoint->step == newest->rec.base_step;
+}
+
+static void forget(struct core_job *job, size_t index)
+{
+    struct hd_checkpoint_record *c = &job->checkpoints[index];
+
+    core_unset(&c->path);
+    core_unset(&c->hash);
+    core_unset(&c->node_uuid);
+    job->checkpoint_count--;
+    memmove(c, c + 1, (job->checkpoint_count - index) * sizeof *c);
+}
+
+/* At the limit the oldest is forgotten: it stays on disk and in the store, but no attempt starts
+ * from it any more. False: `checkpoint` would be the one to forget. */
+static bool make_room(struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    const struct hd_checkpoint_record *all = job->checkpoints;
+    size_t oldest = job->checkpoint_count;
+
+    if (job->checkpoint_count < HD_CTL_CHECKPOINTS_MAX)
+        return true;
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        if (all[i].state == HD_CHECKPOINT_STATE_PRESENT && !is_base(job, &all[i]) &&
+            (oldest == job->checkpoint_count || is_newer(&all[oldest], &all[i])))
+            oldest = i;
+    }
+    if (oldest == job->checkpoint_count || !is_newer(checkpoint, &all[oldest]))
+        return false;
+    forget(job, oldest);
+    return true;
+}
+
+void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                          const struct core_node *node,
+                          const struct hd_checkpoint_record *checkpoint)
+{
+    struct hd_checkpoint_record record = *checkpoint;
+
+    if (attempt != core_newest(job) || job->over)
+        return; /* I5: a newer attempt has started from something else */
+    record.job = job->rec.job;
+    record.attempt = attempt->rec.attempt;
+    if (record.step < 1 || !record.path || !*record.path || is_known(job, &record))
+        return;
+    if (!make_room(job, &record) || !core_reserve(core, &job->checkpoints, job->checkpoint_count,
+                                                  &job->checkpoint_size, sizeof record))
+        return;
+    record.path = record.hash = record.node_uuid = NULL;
+    core_set(core, &record.path, checkpoint->path);
+    core_set(core, &record.hash, checkpoint->hash);
+    core_set(core, &record.node_uuid, node->rec.uuid);
+    record.shared = node->jobs_dir_visible || attempt->share_count > 1; /* only such nodes join */
+    record.state = HD_CHECKPOINT_STATE_PRESENT;
+    record.sequence = ++job->sequence;
+    job->checkpoints[job->checkpoint_count++] = record;
+    hd_batch_add_checkpoint(core->out->batch, &record);
+    core_announce(core, job);
+    core_checkpoint_prune(core, job);
+}
+
+/* ---- what is kept -----------------------------------------------------------------------------*/
+
+/* Sound ones: a damaged one must not displace what can be gone back to. */
+static size_t count_newer(const struct core_job *job, const struct hd_checkpoint_record *than)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < job->checkpoint_count; i++)
+        count += job->checkpoints[i].state == HD_CHECKPOINT_STATE_PRESENT &&
+                 is_newer(&job->checkpoints[i], than) && !is_damaged(job, &job->checkpoints[i]);
+    return count;
+}
+
+void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
+{
+    if (job->ask.keep <= 0)
+        return;
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        struct hd_checkpoint_record *c = &job->checkpoints[i];
+        struct core_node *node = core_find_node(core, c->node_uuid);
+
+        if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_base(job, c) ||
+            count_newer(job, c) < (size_t)job->ask.keep)
+            continue;
+        c->state = HD_CHECKPOINT_STATE_DELETING;
+        hd_batch_add_checkpoint(core->out->batch, c);
+        if (node)
+            core_dirty_desired(core, node);
+    }
+}
+
+void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
+                             const struct hd_deletion *deletion)
+{
+    struct core_job *job = core_find_job(core, deletion->job);
+
+    for (size_t i = 0; job && i < job->checkpoint_count; i++) {
+        struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+        if (c->attempt != deletion->attempt || c->step != deletion->step ||
+            c->state != HD_CHECKPOINT_STATE_DELETING || !core_same(c->node_uuid, node->rec.uuid))
+            continue;
+        c->state = HD_CHECKPOINT_STATE_DELETED;
+        hd_batch_add_checkpoint(core->out->batch, c);
+        forget(job, i);
+        core_dirty_job(core, job); /* an ended job may be forgotten now */
+        core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
+        return;
+    }
+}
+
+/* ---- reports ----------------------------------------------------------------------------------*/
+
+static enum hd_status find_reporter(const struct hd_core *core, const struct hd_core_event *event,
+                                    struct core_node **ret_node, struct core_job **ret_job,
+                                    struct core_attempt **ret_attempt)
+{
+    struct core_node *node = core_find_node(core, event->report.uuid);
+    struct core_job *job = core_find_job(core, event->report.job);
+    struct core_attempt *attempt = job ? core_find_attempt(job, event->report.attempt) : NULL;
+
+    if (!node || !node->connected || node->stream != event->report.stream)
+        return hd_err(HD_CONFLICT, "the node has another stream, or was lost; connect again");
+    if (!attempt || job->over)
+        return hd_err(HD_NOT_FOUND, "job %llu has no attempt %d that could report",
+                      (unsigned long long)event->report.job, event->report.attempt);
+    if (event->report.rank < 0 || event->report.rank >= attempt->rec.plan.rank_count ||
+        !core_find_share(attempt, node))
+        return hd_err(HD_INVALID, "attempt %d of job %llu has no rank %d on %s",
+                      event->report.attempt, (unsigned long long)event->report.job,
+                      event->report.rank, node->rec.name);
+    *ret_node = node;
+    *ret_job = job;
+    *ret_attempt = attempt;
+    return HD_OK;
+}
+
+static void take_event(struct hd_core *core, struct core_job *job,
+                       const struct hd_core_event *event, const struct core_node *node)
+{
+    struct hd_event_record record = event->report.event;
+    const char *message = record.message ? record.message : "";
+    const char *kind = record.kind ? record.kind : "";
+    char message_kept[HD_CTL_MESSAGE_BYTES_MAX + 1], kind_kept[HD_CTL_NAME_BYTES_MAX + 1];
+
+    (void)snprintf(message_kept, sizeof message_kept, "%.*s",
+                   (int)hd_record_fit(message, sizeof message_kept - 1), message);
+    (void)snprintf(kind_kept, sizeof kind_kept, "%.*s",
+                   (int)hd_record_fit(kind, sizeof kind_kept - 1), kind);
+    record.message = message_kept;
+    record.kind = kind_kept;
+    record.job = job->rec.job;
+    record.attempt = event->report.attempt;
+    record.rank = event->report.rank;
+    record.node = node->rec.name;
+    record.sequence = ++job->sequence;
+    hd_batch_add_event(core->out->batch, &record);
+}
+
+static void take_step(struct hd_core *core, struct core_job *job, const struct hd_core_event *event)
+{
+    struct hd_step_record record = event->report.step;
+
+    record.job = job->rec.job;
+    record.attempt = event->report.attempt;
+    record.sequence = ++job->sequence;
+    hd_batch_add_step(core->out->batch, &record);
+}
+
+static void take_validation(struct hd_core *core, struct core_job *job,
+                            const struct hd_core_event *event)
+{
+    struct hd_validation_record record = event->report.validation;
+
+    record.job = job->rec.job;
+    record.attempt = event->report.attempt;
+    record.sequence = ++job->sequence;
+    hd_batch_add_validation(core->out->batch, &record);
+}
+
+enum hd_status core_report(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = NULL;
+    struct core_job *job = NULL;
+    struct core_attempt *attempt = NULL;
+    enum hd_status st = find_reporter(core, event, &node, &job, &attempt);
+    struct hd_position_record position = {.job = event->report.job,
+                                          .attempt = event->report.attempt,
+                                          .rank = event->report.rank,
+                                          .seq = event->report.seq};
+
+    if (st)
+        return st;
+    if (event->report.seq <= attempt->seq[event->report.rank])
+        return HD_OK; /* resent; it was taken in before */
+    attempt->seq[event->report.rank] = event->report.seq;
+    hd_batch_add_position(core->out->batch, &position);
+    switch (event->report.kind) {
+    case HD_REPORT_STEP:
+        take_step(core, job, event);
+        break;
+    case HD_REPORT_VALIDATION:
+        take_validation(core, job, event);
+        break;
+    case HD_REPORT_CHECKPOINT:
+        core_checkpoint_take(core, job, attempt, node, &event->report.checkpoint);
+        break;
+    case HD_REPORT_EVENT:
+        take_event(core, job, event, node);
+        break;
+    }
+    core_announce(core, job);
+    return HD_OK;
+}

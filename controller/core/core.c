@@ -1,0 +1,585 @@
+/* core: the step, and what every step has in common.
+ *
+ * Invariants (hd_core_check verifies them; the tests do so after every event):
+ *
+ *   I1  A device is held by an attempt if and only if the attempt has not ended and its plan names
+ *       the device; so no device is held twice.
+ *   I2  A job has at most one attempt that has not ended, and it is the newest.
+ *   I3  All or nothing: an attempt that has not ended holds a device for each of its ranks.
+ *   I4  A job is running or stopping if and only if it has such an attempt; queued, if it has none
+ *       and has not ended.
+ *   I5  A checkpoint is taken in from the newest attempt only. So when attempt k+1 is stored with
+ *       the checkpoint that it starts from, nothing that attempts 1..k write later is looked at.
+ *   I6  The base of the newest attempt of a live job is never deleted.
+ *   I7  A lost node has no part in an attempt that has not ended.
+ *   I8  An ended attempt and an ended job never change state again.
+ *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
+ *   I10 A request id belongs to one job, for ever.
+ *   I11 The ranks of a tensor-parallel group are on one node.
+ *
+ * Job:                                           core_submit
+ *                                                     |
+ *                  core_attempt_end (again)           v          core_cancel
+ *                ,------------------------------->  queued  ---------------------> cancelled
+ *                |                                    | core_attempt_start             ^
+ *                |                                    v          core_cancel           |
+ *                '-------------------------------- running ----------> stopping -------'
+ *                                                     |                    |   core_attempt_end
+ *                                  core_attempt_end   |                    |
+ *                                                     '--> succeeded <-----'  (it was faster)
+ *                                                     '--> failed
+ *
+ * Attempt:    core_attempt_start      all shares run       core_attempt_fail, core_cancel
+ *                   |                 (core_observed)
+ *                   '---> starting ------> running ------> stopping
+ *                            |                |               |      the last share is gone
+ *                            '----------------'---------------'--------> ended (core_share_end)
+ *
+ * Node:       core_hello      silent (core_node_timers)    silent for long
+ *                   '---> ready ---------> unreachable ---------> lost
+ *                          ^ |                  |                  |      any sign of life
+ *        core_drain(undo)  | | core_drain       '------------------'----> ready or draining
+ *                          | v
+ *                        draining ---> drained    (its last attempt has ended)
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+const struct hd_core_config hd_core_config_default = {
+    .unreachable_ms = 15 * 1000,
+    .lost_ms = 180 * 1000,
+    .lost_confirmed_ms = 60 * 1000,
+    .restart_grace_ms = 300 * 1000,
+    .start_timeout_ms = 600 * 1000,
+    .stop_grace_ms = 300 * 1000,
+    .retry_delay_ms = 1000,
+    .retry_delay_max_ms = 60 * 1000,
+};
+
+/* ---- small tools ------------------------------------------------------------------------------*/
+
+void core_unset(const char **slot)
+{
+    free((char *)(uintptr_t)*slot);
+    *slot = NULL;
+}
+
+void core_set(struct hd_core *core, const char **slot, const char *text)
+{
+    const char *given = text ? text : "";
+    char *copy = strndup(given, hd_record_fit(given, HD_CTL_PATH_BYTES_MAX));
+
+    if (!copy)
+        core->no_memory = true;
+    core_unset(slot);
+    *slot = copy;
+}
+
+bool core_same(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes)
+{
+    size_t bigger = *size ? *size * 2 : 8;
+    void *old, *moved;
+
+    if (count < *size)
+        return true;
+    memcpy(&old, array, sizeof old); /* `array` is the address of a typed pointer */
+    moved = realloc(old, bigger * item_bytes);
+    if (!moved) {
+        core->no_memory = true;
+        return false;
+    }
+    memcpy(array, &moved, sizeof moved);
+    *size = bigger;
+    return true;
+}
+
+struct core_job *core_find_job(const struct hd_core *core, uint64_t number)
+{
+    size_t low = 0, high = core->job_count;
+
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+
+        if (core->jobs[mid]->rec.job < number)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < core->job_count && core->jobs[low]->rec.job == number ? core->jobs[low] : NULL;
+}
+
+struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number)
+{
+    return number >= 1 && number <= job->rec.attempt_count ? job->attempts[number - 1] : NULL;
+}
+
+struct core_attempt *core_newest(const struct core_job *job)
+{
+    return core_find_attempt(job, job->rec.attempt_count);
+}
+
+struct core_attempt *core_active(const struct core_job *job)
+{
+    struct core_attempt *newest = core_newest(job);
+
+    return newest && newest->rec.state != HD_ATTEMPT_STATE_ENDED ? newest : NULL;
+}
+
+/* ---- what a step leaves to do -----------------------------------------------------------------*/
+
+void core_dirty_job(struct hd_core *core, struct core_job *job)
+{
+    if (job->dirty)
+        return;
+    job->dirty = true;
+    job->next_dirty = NULL;
+    *core->dirty_jobs_end = job;
+    core->dirty_jobs_end = &job->next_dirty;
+}
+
+void core_dirty_attempt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    attempt->dirty = true;
+    core_dirty_job(core, job);
+}
+
+static void link_dirty_node(struct hd_core *core, struct core_node *node)
+{
+    if (node->dirty || node->desired_dirty)
+        return;
+    node->next_dirty = NULL;
+    *core->dirty_nodes_end = node;
+    core->dirty_nodes_end = &node->next_dirty;
+}
+
+void core_dirty_node(struct hd_core *core, struct core_node *node)
+{
+    link_dirty_node(core, node);
+    node->dirty = true;
+}
+
+void core_dirty_desired(struct hd_core *core, struct core_node *node)
+{
+    if (node->desired_dirty)
+        return;
+    link_dirty_node(core, node);
+    node->desired_dirty = true;
+    node->generation++;
+}
+
+void core_announce(struct hd_core *core, const struct core_job *job)
+{
+    struct hd_core_out *out = core->out;
+
+    if (out->job_count && out->jobs[out->job_count - 1] == job->rec.job)
+        return;
+    if (core_reserve(core, &out->jobs, out->job_count, &out->job_size, sizeof *out->jobs))
+        out->jobs[out->job_count++] = job->rec.job;
+}
+
+void core_event(struct hd_core *core, struct core_job *job, const char *kind, int32_t attempt,
+                int32_t rank, const char *node, const char *fmt, ...)
+{
+    char message[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* a whole character more than is kept */
+    struct hd_event_record event = {.time_ms = core->now.wall_ms,
+                                    .attempt = attempt,
+                                    .rank = rank,
+                                    .kind = kind,
+                                    .node = node,
+                                    .message = message};
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    message[hd_record_fit(message, HD_CTL_MESSAGE_BYTES_MAX)] = '\0';
+    if (job) {
+        event.job = job->rec.job;
+        event.sequence = ++job->sequence;
+        core_announce(core, job);
+    } else {
+        event.sequence = ++core->cluster_sequence;
+    }
+    hd_batch_add_event(core->out->batch, &event);
+}
+
+static void flush_node(struct hd_core *core, struct core_node *node)
+{
+    struct hd_core_out *out = core->out;
+
+    if (node->dirty)
+        hd_batch_add_node(out->batch, &node->rec);
+    if (node->desired_dirty && node->fresh &&
+        core_reserve(core, &out->nodes, out->node_count, &out->node_size, sizeof *out->nodes))
+        (void)snprintf(out->nodes[out->node_count++], sizeof *out->nodes, "%s", node->rec.uuid);
+    node->dirty = node->desired_dirty = false;
+}
+
+static bool waits_for_deletion(const struct core_job *job)
+{
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        if (job->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
+            return true;
+    }
+    return false;
+}
+
+static void flush_job(struct hd_core *core, struct core_job *job)
+{
+    struct hd_core_out *out = core->out;
+
+    hd_batch_add_job(out->batch, job->is_new, &job->rec);
+    for (int32_t i = 0; i < job->rec.attempt_count; i++) {
+        if (job->attempts[i]->dirty)
+            hd_batch_add_attempt(out->batch, &job->attempts[i]->rec);
+        job->attempts[i]->dirty = false;
+    }
+    core_announce(core, job);
+    job->dirty = job->is_new = false;
+    if (job->over && !waits_for_deletion(job))
+        core_job_forget(core, job);
+}
+
+/* In the order of the first change: a name is given up before another node takes it. */
+static void flush(struct hd_core *core)
+{
+    while (core->dirty_nodes) {
+        struct core_node *node = core->dirty_nodes;
+
+        core->dirty_nodes = node->next_dirty;
+        flush_node(core, node);
+    }
+    core->dirty_nodes_end = &core->dirty_nodes;
+    while (core->dirty_jobs) {
+        struct core_job *job = core->dirty_jobs;
+
+        core->dirty_jobs = job->next_dirty;
+        flush_job(core, job);
+    }
+    core->dirty_jobs_end = &core->dirty_jobs;
+}
+
+/* ---- the step ---------------------------------------------------------------------------------*/
+
+static enum hd_status tick(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core_node_timers(core, core->nodes[i]);
+    for (size_t i = 0; i < core->job_count; i++)
+        core_attempt_timers(core, core->jobs[i]);
+    return HD_OK;
+}
+
+static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event *event)
+{
+    switch (event->kind) {
+    case HD_CORE_TICK:
+        return tick(core);
+    case HD_CORE_SUBMIT:
+        return core_submit(core, event);
+    case HD_CORE_CANCEL:
+        return core_cancel(core, event);
+    case HD_CORE_DRAIN:
+    case HD_CORE_UNDRAIN:
+        return core_drain(core, event);
+    case HD_CORE_HELLO:
+        return core_hello(core, event);
+    case HD_CORE_ALIVE:
+        return core_alive(core, event);
+    case HD_CORE_GONE:
+        return core_gone(core, event);
+    case HD_CORE_OBSERVED:
+        return core_observed(core, event);
+    case HD_CORE_REPORT:
+        return core_report(core, event);
+    }
+    return hd_err(HD_INTERNAL, "the core knows no event %d", (int)event->kind);
+}
+
+enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *event,
+                            struct hd_now now, struct hd_core_out *out)
+{
+    enum hd_status st;
+
+    core->out = out;
+    core->now = now;
+    st = dispatch(core, event);
+    if (!st && core->schedule_due) {
+        core->schedule_due = false;
+        core_schedule(core);
+    }
+    if (!st)
+        flush(core);
+    core->out = NULL;
+    if (core->no_memory || hd_batch_failed(out->batch))
+        return hd_err(HD_NO_MEMORY, "the controller has no memory left for its state");
+    return st;
+}
+
+void hd_core_out_clear(struct hd_core_out *out)
+{
+    out->node_count = out->job_count = 0;
+    out->job = 0;
+    out->repeated = false;
+}
+
+void hd_core_out_done(struct hd_core_out *out)
+{
+    free(out->nodes);
+    free(out->jobs);
+    *out = (struct hd_core_out){0};
+}
+
+struct hd_core *hd_core_new(const struct hd_core_config *config)
+{
+    struct hd_core *core = calloc(1, sizeof *core);
+
+    if (!core)
+        return NULL;
+    core->config = *config;
+    core->dirty_jobs_end = &core->dirty_jobs;
+    core->dirty_nodes_end = &core->dirty_nodes;
+    return core;
+}
+
+void hd_core_free(struct hd_core *core)
+{
+    if (!core)
+        return;
+    for (size_t i = 0; i < core->job_count; i++)
+        core_job_free(core->jobs[i]);
+    for (size_t i = 0; i < core->node_count; i++)
+        core_node_free(core->nodes[i]);
+    free(core->jobs);
+    free(core->nodes);
+    core_map_done(&core->node_by_uuid);
+    core_map_done(&core->job_by_request);
+    free(core);
+}
+
+/* ---- questions --------------------------------------------------------------------------------*/
+
+static enum hd_status add_desired_attempts(const struct hd_core *core, const struct core_node *node,
+                                           struct hd_arena *arena, struct hd_desired *desired)
+{
+    desired->attempts = hd_arena_array(arena, core->live_count + 1, sizeof *desired->attempts);
+    if (!desired->attempts)
+        return hd_err(HD_NO_MEMORY, "no memory for a desired set");
+    for (size_t i = 0; i < core->job_count; i++) {
+        const struct core_job *job = core->jobs[i];
+        const struct core_attempt *attempt = core_active(job);
+
+        if (attempt && core_find_share(attempt, node))
+            desired->attempts[desired->attempt_count++] = (struct hd_desired_attempt){
+                .job = &job->rec, .attempt = &attempt->rec, .wanted = core_wanted(job, attempt)};
+    }
+    return HD_OK;
+}
+
+static bool is_deletion_for(const struct hd_checkpoint_record *checkpoint,
+                            const struct core_node *node)
+{
+    return checkpoint->state == HD_CHECKPOINT_STATE_DELETING &&
+           core_same(checkpoint->node_uuid, node->rec.uuid);
+}
+
+static enum hd_status add_deletions(const struct hd_core *core, const struct core_node *node,
+                                    struct hd_arena *arena, struct hd_desired *desired)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < core->job_count; i++) {
+        for (size_t k = 0; k < core->jobs[i]->checkpoint_count; k++)
+            count += is_deletion_for(&core->jobs[i]->checkpoints[k], node);
+    }
+    desired->deletions = hd_arena_array(arena, count + 1, sizeof *desired->deletions);
+    if (!desired->deletions)
+        return hd_err(HD_NO_MEMORY, "no memory for a desired set");
+    for (size_t i = 0; i < core->job_count; i++) {
+        for (size_t k = 0; k < core->jobs[i]->checkpoint_count; k++) {
+            const struct hd_checkpoint_record *c = &core->jobs[i]->checkpoints[k];
+
+            if (is_deletion_for(c, node))
+                desired->deletions[desired->deletion_count++] =
+                    (struct hd_deletion){.job = c->job,
+                                         .attempt = c->attempt,
+                                         .step = c->step,
+                                         .path = c->path,
+                                         .hash = c->hash};
+        }
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_core_desired(const struct hd_core *core, const char *uuid, struct hd_arena *arena,
+                               struct hd_desired *ret_desired)
+{
+    const struct core_node *node = core_find_node(core, uuid);
+    struct hd_desired desired = {0};
+    enum hd_status st;
+
+    if (!node || !node->fresh)
+        return hd_err(HD_CONFLICT, "node %s has not said yet what it has", uuid);
+    desired.generation = node->generation;
+    st = add_desired_attempts(core, node, arena, &desired);
+    if (!st)
+        st = add_deletions(core, node, arena, &desired);
+    if (!st)
+        *ret_desired = desired;
+    return st;
+}
+
+const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t number)
+{
+    const struct core_job *job = core_find_job(core, number);
+
+    return job && !job->over ? &job->rec : NULL;
+}
+
+const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint64_t number,
+                                                int32_t attempt)
+{
+    const struct core_job *job = core_find_job(core, number);
+    const struct core_attempt *found;
+
+    if (!job || job->over)
+        return NULL;
+    found = attempt ? core_find_attempt(job, attempt) : core_newest(job);
+    return found ? &found->rec : NULL;
+}
+
+size_t hd_core_live_jobs(const struct hd_core *core)
+{
+    return core->live_count;
+}
+
+/* ---- invariants -------------------------------------------------------------------------------*/
+
+static enum hd_status check_holds(const struct hd_core *core)
+{
+    for (size_t n = 0; n < core->node_count; n++) {
+        const struct core_node *node = core->nodes[n];
+
+        for (int32_t d = 0; d < node->rec.device_count; d++) {
+            const struct core_job *job = core_find_job(core, node->holds[d].job);
+            const struct core_attempt *attempt = job ? core_active(job) : NULL;
+            bool named = false;
+
+            if (!node->holds[d].job)
+                continue;
+            for (int32_t r = 0; attempt && r < attempt->rec.plan.rank_count; r++)
+                named |= attempt->rec.attempt == node->holds[d].attempt &&
+                         core_same(attempt->rec.plan.ranks[r].node_uuid, node->rec.uuid) &&
+                         attempt->rec.plan.ranks[r].device == node->rec.devices[d].index;
+            if (!named)
+                return hd_err(HD_INTERNAL,
+                              "I1: device %d of %s is held by job %llu, which does "
+                              "not use it",
+                              d, node->rec.name, (unsigned long long)node->holds[d].job);
+        }
+    }
+    return HD_OK;
+}
+
+static int32_t count_holds(const struct hd_core *core, const struct core_attempt *attempt)
+{
+    int32_t count = 0;
+
+    for (size_t n = 0; n < core->node_count; n++) {
+        for (int32_t d = 0; d < core->nodes[n]->rec.device_count; d++)
+            count += core->nodes[n]->holds[d].job == attempt->rec.job &&
+                     core->nodes[n]->holds[d].attempt == attempt->rec.attempt;
+    }
+    return count;
+}
+
+static bool has_parted_groups(const struct hd_plan_record *plan)
+{
+    for (int32_t r = 0; r < plan->rank_count; r++)
+        if (!core_same(plan->ranks[r].node_uuid, plan->ranks[r - r % plan->layout.tp].node_uuid))
+            return true;
+    return false;
+}
+
+static enum hd_status check_attempts(const struct hd_core *core, const struct core_job *job)
+{
+    const unsigned long long number = job->rec.job;
+
+    for (int32_t k = 1; k <= job->rec.attempt_count; k++) {
+        const struct core_attempt *attempt = core_find_attempt(job, k);
+
+        if (has_parted_groups(&attempt->rec.plan))
+            return hd_err(HD_INTERNAL, "I11: attempt %d of job %llu has a tp group on two nodes", k,
+                          number);
+        if (attempt->rec.state == HD_ATTEMPT_STATE_ENDED) {
+            if (count_holds(core, attempt))
+                return hd_err(HD_INTERNAL, "I1: ended attempt %d of job %llu holds devices", k,
+                              number);
+            continue;
+        }
+        if (k != job->rec.attempt_count)
+            return hd_err(HD_INTERNAL, "I2: attempt %d of job %llu has not ended, %d exists", k,
+                          number, job->rec.attempt_count);
+        if (count_holds(core, attempt) != attempt->rec.plan.rank_count)
+            return hd_err(HD_INTERNAL, "I3: attempt %d of job %llu holds %d devices for %d ranks",
+                          k, number, count_holds(core, attempt), attempt->rec.plan.rank_count);
+        for (size_t s = 0; s < attempt->share_count; s++) {
+            if (attempt->shares[s].node->rec.state == HD_NODE_STATE_LOST &&
+                !attempt->shares[s].ended)
+                return hd_err(HD_INTERNAL, "I7: job %llu runs on %s, which is lost", number,
+                              attempt->shares[s].node->rec.name);
+        }
+    }
+    return HD_OK;
+}
+
+static enum hd_status check_job(const struct hd_core *core, const struct core_job *job)
+{
+    const struct core_attempt *newest = core_newest(job), *active = core_active(job);
+    const bool live = job->rec.state <= HD_JOB_STATE_STOPPING;
+    uint64_t owner;
+
+    if (live == job->over)
+        return hd_err(HD_INTERNAL, "I4: job %llu is %s but %s", (unsigned long long)job->rec.job,
+                      hd_job_state_name(job->rec.state), job->over ? "over" : "not over");
+    if ((active != NULL) !=
+        (job->rec.state == HD_JOB_STATE_RUNNING || job->rec.state == HD_JOB_STATE_STOPPING))
+        return hd_err(HD_INTERNAL, "I4: job %llu is %s %s an attempt",
+                      (unsigned long long)job->rec.job, hd_job_state_name(job->rec.state),
+                      active ? "with" : "without");
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        const struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+        if (live && newest && c->attempt == newest->rec.base_attempt &&
+            c->step == newest->rec.base_step && c->state != HD_CHECKPOINT_STATE_PRESENT)
+            return hd_err(HD_INTERNAL, "I6: the base of attempt %d of job %llu is being deleted",
+                          newest->rec.attempt, (unsigned long long)job->rec.job);
+    }
+    if (!core_map_get(&core->job_by_request, job->rec.request_id, &owner) || owner != job->rec.job)
+        return hd_err(HD_INTERNAL, "I10: request %s is not that of job %llu", job->rec.request_id,
+                      (unsigned long long)job->rec.job);
+    return check_attempts(core, job);
+}
+
+enum hd_status hd_core_check(const struct hd_core *core)
+{
+    enum hd_status st = check_holds(core);
+    size_t live = 0;
+
+    for (size_t i = 0; !st && i < core->job_count; i++) {
+        st = check_job(core, core->jobs[i]);
+        live += !core->jobs[i]->over;
+    }
+    if (!st && live != core->live_count)
+        st = hd_err(HD_INTERNAL, "%zu jobs live, %zu are counted", live, core->live_count);
+    return st;
+}

@@ -1,0 +1,621 @@
+/* core_job: the life of jobs and their attempts. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+/* ---- memory -----------------------------------------------------------------------------------*/
+
+static void insert_job(struct hd_core *core, struct core_job *job)
+{
+    size_t at = core->job_count;
+
+    if (!core_reserve(core, &core->jobs, core->job_count, &core->job_size, sizeof job))
+        return;
+    for (; at > 0 && core->jobs[at - 1]->rec.job > job->rec.job; at--)
+        core->jobs[at] = core->jobs[at - 1];
+    core->jobs[at] = job;
+    core->job_count++;
+}
+
+struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
+                              const struct hd_ask *ask)
+{
+    struct core_job *job = calloc(1, sizeof *job);
+    void *spec = malloc(record->spec_bytes + 1);
+
+    if (!job || !spec) {
+        free(job);
+        free(spec);
+        core->no_memory = true;
+        return NULL;
+    }
+    if (record->spec_bytes)
+        memcpy(spec, record->spec, record->spec_bytes);
+    job->rec = *record;
+    job->rec.spec = spec;
+    job->rec.attempt_count = 0; /* counts what is in memory */
+    job->rec.request_id = job->rec.owner = job->rec.name = job->rec.reason = NULL;
+    core_set(core, &job->rec.request_id, record->request_id);
+    core_set(core, &job->rec.owner, record->owner);
+    core_set(core, &job->rec.name, record->name);
+    core_set(core, &job->rec.reason, record->reason);
+    job->ask = *ask;
+    job->ask.name = job->rec.name;
+    job->over = record->state > HD_JOB_STATE_STOPPING;
+    core->live_count += !job->over;
+    insert_job(core, job);
+    return job;
+}
+
+static void free_attempt(struct core_attempt *attempt)
+{
+    for (int32_t i = 0; i < attempt->rec.plan.rank_count; i++) {
+        core_unset(&attempt->rec.plan.ranks[i].node_uuid);
+        core_unset(&attempt->rec.plan.ranks[i].node_name);
+    }
+    free(attempt->rec.plan.ranks);
+    core_unset(&attempt->rec.base_path);
+    core_unset(&attempt->rec.base_hash);
+    core_unset(&attempt->rec.end.node);
+    core_unset(&attempt->rec.end.message);
+    free(attempt->shares);
+    free(attempt->seq);
+    free(attempt);
+}
+
+void core_job_free(struct core_job *job)
+{
+    for (int32_t i = 0; i < job->rec.attempt_count; i++)
+        free_attempt(job->attempts[i]);
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        core_unset(&job->checkpoints[i].path);
+        core_unset(&job->checkpoints[i].hash);
+        core_unset(&job->checkpoints[i].node_uuid);
+    }
+    free(job->attempts);
+    free(job->checkpoints);
+    free((void *)(uintptr_t)job->rec.spec);
+    core_unset(&job->rec.request_id);
+    core_unset(&job->rec.owner);
+    core_unset(&job->rec.name);
+    core_unset(&job->rec.reason);
+    free(job);
+}
+
+void core_job_forget(struct hd_core *core, struct core_job *job)
+{
+    size_t at = 0;
+
+    while (core->jobs[at] != job)
+        at++;
+    memmove(&core->jobs[at], &core->jobs[at + 1],
+            (core->job_count - at - 1) * sizeof core->jobs[0]);
+    core->job_count--;
+    core_job_free(job);
+}
+
+/* ---- attempts in memory -----------------------------------------------------------------------*/
+
+struct core_share *core_find_share(const struct core_attempt *attempt, const struct core_node *node)
+{
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        if (attempt->shares[i].node == node)
+            return &attempt->shares[i];
+    }
+    return NULL;
+}
+
+static bool copy_ranks(struct hd_core *core, struct core_attempt *attempt,
+                       const struct hd_plan_record *plan)
+{
+    const size_t count = (size_t)plan->rank_count;
+
+    attempt->rec.plan.rank_count = 0;
+    attempt->rec.plan.ranks = calloc(count + 1, sizeof *plan->ranks);
+    attempt->shares = calloc(count + 1, sizeof *attempt->shares);
+    attempt->seq = calloc(count + 1, sizeof *attempt->seq);
+    if (!attempt->rec.plan.ranks || !attempt->shares || !attempt->seq)
+        return false;
+    attempt->rec.plan.rank_count = plan->rank_count;
+    for (size_t i = 0; i < count; i++) {
+        struct core_node *node = core_find_node(core, plan->ranks[i].node_uuid);
+
+        attempt->rec.plan.ranks[i].device = plan->ranks[i].device;
+        core_set(core, &attempt->rec.plan.ranks[i].node_uuid, plan->ranks[i].node_uuid);
+        core_set(core, &attempt->rec.plan.ranks[i].node_name, plan->ranks[i].node_name);
+        if (node && !core_find_share(attempt, node))
+            attempt->shares[attempt->share_count++].node = node;
+    }
+    return true;
+}
+
+struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
+                                      const struct hd_attempt_record *record)
+{
+    struct core_attempt *attempt = calloc(1, sizeof *attempt);
+
+    if (!attempt || !core_reserve(core, &job->attempts, (size_t)job->rec.attempt_count,
+                                  &job->attempt_size, sizeof(struct core_attempt *))) {
+        free(attempt);
+        core->no_memory = true;
+        return NULL;
+    }
+    attempt->rec = *record;
+    attempt->rec.base_path = attempt->rec.base_hash = NULL;
+    attempt->rec.end.node = attempt->rec.end.message = NULL;
+    if (!copy_ranks(core, attempt, &record->plan))
+        core->no_memory = true;
+    core_set(core, &attempt->rec.base_path, record->base_path);
+    core_set(core, &attempt->rec.base_hash, record->base_hash);
+    core_set(core, &attempt->rec.end.node, record->end.node);
+    core_set(core, &attempt->rec.end.message, record->end.message);
+    attempt->since_mono_ms = core->now.mono_ms;
+    job->attempts[job->rec.attempt_count++] = attempt;
+    return attempt;
+}
+
+/* ---- submit and cancel ------------------------------------------------------------------------*/
+
+enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event)
+{
+    const struct hd_ask *ask = &event->submit.ask;
+    const char *request = event->submit.request_id;
+    struct hd_job_record record = {.request_id = request,
+                                   .owner = event->submit.owner,
+                                   .name = ask->name,
+                                   .state = HD_JOB_STATE_QUEUED,
+                                   .steps = ask->steps,
+                                   .devices = ask->devices_max,
+                                   .submitted_ms = core->now.wall_ms,
+                                   .spec = event->submit.spec,
+                                   .spec_bytes = event->submit.spec_bytes};
+    struct core_job *job;
+    enum hd_status st;
+
+    if (!request || !*request || strlen(request) > HD_CTL_NAME_BYTES_MAX)
+        return hd_err(HD_INVALID, "request_id: 1 to %d bytes are needed", HD_CTL_NAME_BYTES_MAX);
+    if (core_map_get(&core->job_by_request, request, &core->out->job)) {
+        core->out->repeated = true;
+        return HD_OK;
+    }
+    if (record.spec_bytes > HD_CTL_SPEC_BYTES_MAX)
+        return hd_err(HD_LIMIT, "the job has %zu bytes, the limit is %d", record.spec_bytes,
+                      HD_CTL_SPEC_BYTES_MAX);
+    if (core->live_count >= HD_CTL_JOBS_LIVE_MAX)
+        return hd_err(HD_LIMIT, "%d jobs are queued or running already; try again later",
+                      HD_CTL_JOBS_LIVE_MAX);
+    st = core_check_ask(ask);
+    if (st)
+        return st;
+
+    record.job = ++core->last_job;
+    job = core_job_new(core, &record, ask);
+    if (!job || !core_map_put(&core->job_by_request, request, record.job)) {
+        core->no_memory = true;
+        return HD_OK; /* the step fails */
+    }
+    job->is_new = true;
+    core_dirty_job(core, job);
+    core_event(core, job, "submitted", 0, -1, "", "submitted by %s", event->submit.owner);
+    core->out->job = record.job;
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+static void stop_shares(struct hd_core *core, struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        struct core_share *share = &attempt->shares[i];
+
+        core_dirty_desired(core, share->node);
+        if (!share->stop_generation)
+            share->stop_generation = share->node->generation;
+    }
+}
+
+static void begin_stopping(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    stop_shares(core, attempt);
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        return;
+    attempt->rec.state = HD_ATTEMPT_STATE_STOPPING;
+    attempt->since_mono_ms = core->now.mono_ms;
+    core_dirty_attempt(core, job, attempt);
+}
+
+static void finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
+                       const char *reason)
+{
+    job->rec.state = state;
+    job->rec.ended_ms = core->now.wall_ms;
+    job->over = true;
+    core->live_count--;
+    core_set(core, &job->rec.reason, reason);
+    core_dirty_job(core, job);
+    core_event(core, job, hd_job_state_name(state), job->rec.attempt_count, -1, "", "job %s%s%s",
+               hd_job_state_name(state), *reason ? ": " : "", reason);
+    core_checkpoint_prune(core, job);
+    core->schedule_due = true;
+}
+
+enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_job *job = core_find_job(core, event->cancel.job);
+    struct core_attempt *attempt;
+
+    if (!job || job->over)
+        return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64 " that has not ended",
+                      event->cancel.job);
+    core->out->job = job->rec.job;
+    if (job->rec.cancel && (job->rec.cancel_now || !event->cancel.now))
+        return HD_OK; /* asked before */
+    job->rec.cancel = true;
+    job->rec.cancel_now |= event->cancel.now;
+    core_dirty_job(core, job);
+    core_event(core, job, "cancel", job->rec.attempt_count, -1, "", "%s asked to cancel %s",
+               event->cancel.by, event->cancel.now ? "at once" : "after a checkpoint");
+    attempt = core_active(job);
+    if (!attempt) {
+        finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
+        return HD_OK;
+    }
+    job->rec.state = HD_JOB_STATE_STOPPING;
+    begin_stopping(core, job, attempt);
+    return HD_OK;
+}
+
+enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt)
+{
+    if (attempt->kill || job->rec.cancel_now)
+        return HD_WANTED_STOPPED;
+    return job->rec.cancel ? HD_WANTED_STOPPING : HD_WANTED_RUNNING;
+}
+
+/* ---- start ------------------------------------------------------------------------------------*/
+
+/* bf16 where every device computes it natively, else fp32. The devices of a placement are those
+ * that core_attempt_start has just marked as held by the attempt. */
+static void take_traits(const struct core_placement *place, uint64_t job,
+                        struct hd_plan_record *plan)
+{
+    int32_t least = INT32_MAX;
+    bool bf16 = true;
+
+    for (size_t m = 0; m < place->member_count; m++) {
+        const struct core_node *node = place->members[m].node;
+
+        for (int32_t d = 0; d < node->rec.device_count; d++) {
+            const struct hd_device_record *device = &node->rec.devices[d];
+
+            if (node->holds[d].job != job)
+                continue;
+            bf16 = bf16 && (device->precisions & (1u << HD_PRECISION_BF16));
+            least = device->threads < least ? device->threads : least;
+        }
+    }
+    hd_plan_decide_device(plan->layout.device, bf16, least, &plan->layout);
+}
+
+static void announce_start(struct hd_core *core, struct core_job *job,
+                           const struct hd_attempt_record *record,
+                           const struct core_placement *place)
+{
+    const struct hd_layout_sizes *plan = &record->plan.layout;
+    char from[64] = "from scratch", layout[64], experts[24] = "";
+    struct hd_text nodes = {0};
+
+    for (size_t m = 0; m < place->member_count; m++)
+        hd_text_add(&nodes, "%s%s", m ? ", " : "", place->members[m].node->rec.name);
+    core->no_memory |= nodes.failed;
+    if (record->base_attempt)
+        (void)snprintf(from, sizeof from, "from step %lld of attempt %d",
+                       (long long)record->base_step, record->base_attempt);
+    if (plan->tp * plan->cp > 1)
+        (void)snprintf(layout, sizeof layout, "tp %d x cp %d x dp %d", (int)plan->tp, (int)plan->cp,
+                       (int)plan->dp);
+    else
+        (void)snprintf(layout, sizeof layout, "dp %d", (int)plan->dp);
+    if (plan->ep > 1)
+        (void)snprintf(experts, sizeof experts, ", ep %d", (int)plan->ep);
+    core_event(core, job, "starting", record->attempt, -1, record->plan.ranks[0].node_name,
+               "attempt %d on %s: %d %s device%s, %s%s, micro-batch %d, %s", record->attempt,
+               nodes.failed ? "" : nodes.data, record->plan.rank_count, plan->device,
+               record->plan.rank_count == 1 ? "" : "s", layout, experts, (int)plan->micro_batch,
+               from);
+    hd_text_free(&nodes);
+}
+
+/* The first free devices of the plan's kind on each member, as ranks in this order. */
+static void hold_devices(struct hd_attempt_record *record, const struct core_placement *place)
+{
+    const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
+
+    for (size_t m = 0; m < place->member_count; m++) {
+        struct core_node *node = place->members[m].node;
+        int32_t left = place->members[m].count;
+
+        for (int32_t d = 0; d < node->rec.device_count && left > 0; d++) {
+            if (node->rec.devices[d].kind != kind || node->holds[d].job ||
+                !core_device_works(node, d))
+                continue;
+            node->holds[d] =
+                (struct hd_device_hold){.job = record->job, .attempt = record->attempt};
+            record->plan.ranks[record->plan.rank_count++] =
+                (struct hd_place){.node_uuid = node->rec.uuid,
+                                  .node_name = node->rec.name,
+                                  .device = node->rec.devices[d].index};
+            left--;
+        }
+    }
+}
+
+void core_attempt_start(struct hd_core *core, struct core_job *job,
+                        const struct core_placement *place)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    struct hd_attempt_record record = {.job = job->rec.job,
+                                       .attempt = job->rec.attempt_count + 1,
+                                       .state = HD_ATTEMPT_STATE_STARTING,
+                                       .plan = place->plan,
+                                       .end = {.rank = -1},
+                                       .created_ms = core->now.wall_ms};
+    struct core_attempt *attempt;
+
+    record.plan.ranks = calloc((size_t)place->device_count + 1, sizeof *record.plan.ranks);
+    record.plan.rank_count = 0;
+    if (!record.plan.ranks) {
+        core->no_memory = true;
+        return;
+    }
+    hold_devices(&record, place);
+    take_traits(place, record.job, &record.plan);
+    if (base) {
+        record.base_attempt = base->attempt;
+        record.base_step = base->step;
+        record.base_path = base->path;
+        record.base_hash = base->hash;
+    }
+    attempt = core_attempt_new(core, job, &record);
+    if (attempt) {
+        job->rec.state = HD_JOB_STATE_RUNNING;
+        job->rec.devices = record.plan.rank_count;
+        if (!job->rec.started_ms)
+            job->rec.started_ms = core->now.wall_ms;
+        core_dirty_attempt(core, job, attempt);
+        for (size_t m = 0; m < place->member_count; m++)
+            core_dirty_desired(core, place->members[m].node);
+        announce_start(core, job, &record, place);
+    }
+    free(record.plan.ranks);
+}
+
+/* ---- end --------------------------------------------------------------------------------------*/
+
+/* "rank_exit: rank 1 on n1: killed by signal 9: ..." */
+static void describe_end(const struct hd_end_record *end, char *ret_text, size_t size)
+{
+    struct hd_text text = {0};
+    const char *whole;
+
+    hd_text_add(&text, "%s", hd_end_cause_name((int)end->cause));
+    if (end->rank >= 0)
+        hd_text_add(&text, ": rank %d", end->rank);
+    if (end->node && *end->node)
+        hd_text_add(&text, "%s %s", end->rank >= 0 ? " on" : ": node", end->node);
+    if (end->signal)
+        hd_text_add(&text, ": killed by signal %d", end->signal);
+    else if (end->exit_code)
+        hd_text_add(&text, ": exit code %d", end->exit_code);
+    if (end->message && *end->message)
+        hd_text_add(&text, ": %s", end->message);
+    whole = text.data && !text.failed ? text.data : "";
+    (void)snprintf(ret_text, size, "%.*s", (int)hd_record_fit(whole, size - 1), whole);
+    hd_text_free(&text);
+}
+
+static void set_end(struct hd_core *core, struct core_attempt *attempt,
+                    const struct hd_end_record *end)
+{
+    const char *node = attempt->rec.end.node, *message = attempt->rec.end.message;
+
+    core_set(core, &node, end->node);
+    core_set(core, &message, end->message);
+    attempt->rec.end = *end;
+    attempt->rec.end.node = node;
+    attempt->rec.end.message = message;
+}
+
+void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                       const struct hd_end_record *end)
+{
+    char text[HD_CTL_MESSAGE_BYTES_MAX];
+
+    /* what follows a first failure is its consequence, but for what it was a consequence of */
+    if (!attempt->failed ||
+        (attempt->rec.end.echo && !end->echo && end->cause != HD_END_CAUSE_USER)) {
+        attempt->failed = true;
+        set_end(core, attempt, end);
+        core_dirty_attempt(core, job, attempt);
+        describe_end(end, text, sizeof text);
+        core_event(core, job,
+                   end->cause == HD_END_CAUSE_USER ? "attempt_stopped" : "attempt_failed",
+                   attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
+                   attempt->rec.attempt, text);
+    }
+    if (end->cause != HD_END_CAUSE_USER) /* others may still be writing the last checkpoint */
+        attempt->kill = true;
+    begin_stopping(core, job, attempt);
+}
+
+static bool counts_as_failure(enum hd_end_cause cause)
+{
+    return cause == HD_END_CAUSE_RANK_EXIT || cause == HD_END_CAUSE_HANG ||
+           cause == HD_END_CAUSE_LAUNCH_FAILED;
+}
+
+/* One that found its checkpoint damaged does not count while there is another to go back to: each
+ * takes one away, so that their number is bounded. */
+static bool is_failure(const struct core_job *job, const struct core_attempt *attempt)
+{
+    return counts_as_failure(attempt->rec.end.cause) && !core_checkpoint_before_base(job, attempt);
+}
+
+/* Failed attempts at the end of the row, up to the last one that left a checkpoint. */
+static int32_t count_failures(const struct core_job *job)
+{
+    int32_t count = 0;
+
+    for (int32_t k = job->rec.attempt_count; k >= 1 && !core_attempt_progressed(job, k); k--)
+        count += is_failure(job, core_find_attempt(job, k));
+    return count;
+}
+
+/* The same for any end: they pace retries. */
+static int32_t count_barren(const struct core_job *job)
+{
+    int32_t count = 0;
+
+    for (int32_t k = job->rec.attempt_count; k >= 1 && !core_attempt_progressed(job, k); k--)
+        count++;
+    return count;
+}
+
+static int64_t retry_delay_ms(const struct hd_core *core, const struct core_job *job)
+{
+    int64_t delay_ms = core->config.retry_delay_ms;
+    int32_t barren = count_barren(job);
+
+    if (barren < 2)
+        return 0;
+    while (barren-- > 2 && delay_ms < core->config.retry_delay_max_ms)
+        delay_ms *= 2;
+    return delay_ms < core->config.retry_delay_max_ms ? delay_ms : core->config.retry_delay_max_ms;
+}
+
+static void announce_going_back(struct hd_core *core, struct core_job *job,
+                                const struct core_attempt *attempt)
+{
+    const struct hd_checkpoint_record *before = core_checkpoint_before_base(job, attempt);
+
+    if (before)
+        core_event(core, job, "checkpoint_damaged", attempt->rec.attempt, attempt->rec.end.rank,
+                   attempt->rec.end.node,
+                   "the checkpoint of step %lld of attempt %d is damaged; going back to that of "
+                   "step %lld of attempt %d",
+                   (long long)attempt->rec.base_step, attempt->rec.base_attempt,
+                   (long long)before->step, before->attempt);
+}
+
+/* What becomes of a job whose newest attempt has just ended. */
+static void go_on(struct hd_core *core, struct core_job *job, const struct core_attempt *attempt)
+{
+    const struct hd_end_record *end = &attempt->rec.end;
+    const int32_t failures = count_failures(job), max = job->ask.restart_max;
+    char why[HD_CTL_MESSAGE_BYTES_MAX], text[HD_CTL_MESSAGE_BYTES_MAX + 128];
+
+    describe_end(end, why, sizeof why);
+    if (end->cause == HD_END_CAUSE_COMPLETED) {
+        finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
+    } else if (job->rec.cancel) {
+        finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
+    } else if (end->bad_input) {
+        finish_job(core, job, HD_JOB_STATE_FAILED, why);
+    } else if (is_failure(job, attempt) && (max == 0 || failures > max)) {
+        (void)snprintf(text, sizeof text,
+                       "%s (%d failed in a row without a new checkpoint, restart.max is %d)", why,
+                       failures, max);
+        finish_job(core, job, HD_JOB_STATE_FAILED, text);
+    } else if (job->rec.attempt_count >= HD_CTL_ATTEMPTS_MAX) {
+        (void)snprintf(text, sizeof text, "%s (after %d attempts)", why, HD_CTL_ATTEMPTS_MAX);
+        finish_job(core, job, HD_JOB_STATE_FAILED, text);
+    } else {
+        announce_going_back(core, job, attempt);
+        job->rec.state = HD_JOB_STATE_QUEUED;
+        job->rec.devices = job->ask.devices_max;
+        job->not_before_mono = core->now.mono_ms + retry_delay_ms(core, job);
+        core_dirty_job(core, job);
+    }
+}
+
+static void release_devices(struct hd_core *core, const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        struct core_node *node = attempt->shares[i].node;
+
+        for (int32_t d = 0; d < node->rec.device_count; d++) {
+            if (node->holds[d].job == attempt->rec.job)
+                node->holds[d] = (struct hd_device_hold){0};
+        }
+        core_dirty_desired(core, node); /* the attempt leaves the set */
+        core_node_refresh(core, node);
+    }
+}
+
+static void attempt_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    const struct hd_end_record completed = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
+
+    if (!attempt->failed)
+        set_end(core, attempt, &completed);
+    attempt->rec.state = HD_ATTEMPT_STATE_ENDED;
+    attempt->rec.ended_ms = core->now.wall_ms;
+    core_dirty_attempt(core, job, attempt);
+    release_devices(core, attempt);
+    core_event(core, job, "ended", attempt->rec.attempt, -1, "", "attempt %d ended: %s",
+               attempt->rec.attempt, hd_end_cause_name((int)attempt->rec.end.cause));
+    go_on(core, job, attempt);
+    core->schedule_due = true;
+}
+
+void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                    struct core_share *share)
+{
+    share->ended = true;
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        if (!attempt->shares[i].ended)
+            return;
+    }
+    attempt_end(core, job, attempt);
+}
+
+/* ---- timers -----------------------------------------------------------------------------------*/
+
+static void start_is_late(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    struct hd_end_record end = {.cause = HD_END_CAUSE_LAUNCH_FAILED, .rank = -1};
+    char message[256];
+
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        if (!attempt->shares[i].running && !end.node)
+            end.node = attempt->shares[i].node->rec.name;
+    }
+    (void)snprintf(message, sizeof message, "its ranks had not met after %lld s",
+                   (long long)(core->config.start_timeout_ms / 1000));
+    end.message = message;
+    core_attempt_fail(core, job, attempt, &end);
+}
+
+void core_attempt_timers(struct hd_core *core, struct core_job *job)
+{
+    struct core_attempt *attempt = core_active(job);
+    const int64_t spent_ms = attempt ? core->now.mono_ms - attempt->since_mono_ms : 0;
+
+    if (!attempt) {
+        core->schedule_due |=
+            !job->over && core->now.mono_ms >= job->not_before_mono && job->wait == CORE_WAIT_DELAY;
+    } else if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
+               spent_ms >= core->config.start_timeout_ms) {
+        start_is_late(core, job, attempt);
+    } else if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING &&
+               core_wanted(job, attempt) == HD_WANTED_STOPPING &&
+               spent_ms >= core->config.stop_grace_ms) {
+        attempt->kill = true;
+        stop_shares(core, attempt);
+        core_event(core, job, "killed", attempt->rec.attempt, -1, "",
+                   "attempt %d had not stopped after %lld s and is killed", attempt->rec.attempt,
+                   (long long)(core->config.stop_grace_ms / 1000));
+    }
+}

@@ -1,0 +1,703 @@
+/* core_node: nodes, their streams, their leases, and what they say they have. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+/* ---- the table of nodes -----------------------------------------------------------------------*/
+
+struct core_node *core_find_node(const struct hd_core *core, const char *uuid)
+{
+    uint64_t value;
+
+    if (!uuid || !core_map_get(&core->node_by_uuid, uuid, &value))
+        return NULL;
+    return (struct core_node *)(uintptr_t)value;
+}
+
+struct core_node *core_find_node_named(const struct hd_core *core, const char *name)
+{
+    for (size_t i = 0; i < core->node_count; i++) {
+        if (!core->nodes[i]->rec.retired && core_same(core->nodes[i]->rec.name, name))
+            return core->nodes[i];
+    }
+    return NULL;
+}
+
+static bool stands_before(const struct core_node *a, const struct core_node *b)
+{
+    if (a->rec.retired != b->rec.retired)
+        return b->rec.retired;
+    return strcmp(a->rec.name, b->rec.name) < 0;
+}
+
+static void insert_node(struct hd_core *core, struct core_node *node)
+{
+    size_t at = core->node_count;
+
+    if (!core_reserve(core, &core->nodes, core->node_count, &core->node_size, sizeof node))
+        return;
+    for (; at > 0 && stands_before(node, core->nodes[at - 1]); at--)
+        core->nodes[at] = core->nodes[at - 1];
+    core->nodes[at] = node;
+    core->node_count++;
+}
+
+static void remove_node(struct hd_core *core, const struct core_node *node)
+{
+    size_t at = 0;
+
+    while (at < core->node_count && core->nodes[at] != node)
+        at++;
+    if (at == core->node_count)
+        return;
+    memmove(&core->nodes[at], &core->nodes[at + 1],
+            (core->node_count - at - 1) * sizeof core->nodes[0]);
+    core->node_count--;
+}
+
+static void free_devices(struct core_node *node)
+{
+    for (int32_t i = 0; i < node->rec.device_count; i++) {
+        core_unset(&node->rec.devices[i].name);
+        core_unset(&node->rec.devices[i].uuid);
+        core_unset(&node->rec.devices[i].problem);
+    }
+    free(node->rec.devices);
+    free(node->holds);
+    node->rec.devices = NULL;
+    node->holds = NULL;
+    node->rec.device_count = 0;
+}
+
+bool core_device_works(const struct core_node *node, int32_t place)
+{
+    const char *problem = node->rec.devices[place].problem;
+
+    return !problem || !*problem;
+}
+
+static struct hd_device_hold find_hold(const struct core_node *node, int32_t index)
+{
+    for (int32_t i = 0; i < node->rec.device_count; i++) {
+        if (node->rec.devices[i].index == index)
+            return node->holds[i];
+    }
+    return (struct hd_device_hold){0};
+}
+
+/* Takes over a device list; devices that stay keep their holder. */
+static void set_devices(struct hd_core *core, struct core_node *node,
+                        const struct hd_device_record *devices, int32_t count)
+{
+    struct hd_device_record *copy = calloc((size_t)count + 1, sizeof *copy);
+    struct hd_device_hold *holds = calloc((size_t)count + 1, sizeof *holds);
+
+    if (!copy || !holds) {
+        free(copy);
+        free(holds);
+        core->no_memory = true;
+        return;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        copy[i] = devices[i];
+        copy[i].name = copy[i].uuid = copy[i].problem = NULL;
+        core_set(core, &copy[i].name, devices[i].name);
+        core_set(core, &copy[i].uuid, devices[i].uuid);
+        core_set(core, &copy[i].problem, devices[i].problem);
+        holds[i] = find_hold(node, devices[i].index);
+    }
+    free_devices(node);
+    node->rec.devices = copy;
+    node->rec.device_count = count;
+    node->holds = holds;
+}
+
+struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record)
+{
+    struct core_node *node = calloc(1, sizeof *node);
+
+    if (!node || !core_map_put(&core->node_by_uuid, record->uuid, (uint64_t)(uintptr_t)node)) {
+        free(node);
+        core->no_memory = true;
+        return NULL;
+    }
+    node->rec = *record;
+    node->rec.devices = NULL;
+    node->rec.device_count = 0;
+    node->rec.uuid = node->rec.name = node->rec.boot_id = node->rec.build = NULL;
+    node->rec.drain_reason = NULL;
+    core_set(core, &node->rec.uuid, record->uuid);
+    core_set(core, &node->rec.name, record->name);
+    core_set(core, &node->rec.boot_id, record->boot_id);
+    core_set(core, &node->rec.build, record->build);
+    core_set(core, &node->rec.drain_reason, record->drain_reason);
+    set_devices(core, node, record->devices, record->device_count);
+    node->seen_mono_ms = core->now.mono_ms;
+    node->lost_after_ms = core->config.lost_ms;
+    node->generation = 1;
+    insert_node(core, node);
+    return node;
+}
+
+void core_node_free(struct core_node *node)
+{
+    free_devices(node);
+    core_unset(&node->rec.uuid);
+    core_unset(&node->rec.name);
+    core_unset(&node->rec.boot_id);
+    core_unset(&node->rec.build);
+    core_unset(&node->rec.drain_reason);
+    core_unset(&node->jobs_dir_problem);
+    core_unset(&node->data_address);
+    core_unset(&node->compute);
+    free(node);
+}
+
+/* ---- states -----------------------------------------------------------------------------------*/
+
+static bool holds_anything(const struct core_node *node)
+{
+    for (int32_t i = 0; i < node->rec.device_count; i++) {
+        if (node->holds[i].job)
+            return true;
+    }
+    return false;
+}
+
+static void set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state)
+{
+    node->rec.state = state;
+    node->rec.seen_ms = core->now.wall_ms - (core->now.mono_ms - node->seen_mono_ms);
+    core_dirty_node(core, node);
+    core->schedule_due = true;
+}
+
+void core_node_refresh(struct hd_core *core, struct core_node *node)
+{
+    enum hd_node_state state = HD_NODE_STATE_READY;
+
+    if (node->rec.state == HD_NODE_STATE_LOST || node->rec.state == HD_NODE_STATE_UNREACHABLE)
+        return; /* left by a sign of life only */
+    if (node->rec.drain)
+        state = holds_anything(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
+    if (state == node->rec.state)
+        return;
+    set_state(core, node, state);
+    core_event(core, NULL, hd_node_state_name(state), 0, -1, node->rec.name, "node %s is %s",
+               node->rec.name, hd_node_state_name(state));
+}
+
+static void see(struct hd_core *core, struct core_node *node)
+{
+    node->seen_mono_ms = core->now.mono_ms;
+    node->rec.seen_ms = core->now.wall_ms;
+    node->lost_after_ms = core->config.lost_ms;
+    node->suspect = false;
+    if (node->rec.state != HD_NODE_STATE_UNREACHABLE)
+        return;
+    core_event(core, NULL, "reachable", 0, -1, node->rec.name, "node %s answers again",
+               node->rec.name);
+    set_state(core, node, HD_NODE_STATE_READY);
+    core_node_refresh(core, node);
+}
+
+/* Ends this node's part of every attempt. */
+static void end_shares(struct hd_core *core, struct core_node *node, const char *message)
+{
+    const struct hd_end_record end = {
+        .cause = HD_END_CAUSE_NODE_LOST, .rank = -1, .node = node->rec.name, .message = message};
+
+    for (size_t i = 0; i < core->job_count; i++) {
+        struct core_attempt *attempt = core_active(core->jobs[i]);
+        struct core_share *share = attempt ? core_find_share(attempt, node) : NULL;
+
+        if (!share || share->ended)
+            continue;
+        core_attempt_fail(core, core->jobs[i], attempt, &end);
+        core_share_end(core, core->jobs[i], attempt, share);
+    }
+}
+
+static void lose(struct hd_core *core, struct core_node *node, int64_t silent_ms)
+{
+    char message[160];
+
+    (void)snprintf(message, sizeof message, "node %s was silent for %lld s", node->rec.name,
+                   (long long)(silent_ms / 1000));
+    node->connected = node->fresh = false;
+    node->stale_count = 0;
+    set_state(core, node, HD_NODE_STATE_LOST);
+    core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", message);
+    end_shares(core, node, message);
+}
+
+void core_node_timers(struct hd_core *core, struct core_node *node)
+{
+    const int64_t silent_ms = core->now.mono_ms - node->seen_mono_ms;
+    const int64_t limit_ms = node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
+
+    if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
+        return;
+    if (silent_ms >= limit_ms) {
+        lose(core, node, silent_ms);
+    } else if (silent_ms >= core->config.unreachable_ms &&
+               node->rec.state != HD_NODE_STATE_UNREACHABLE) {
+        set_state(core, node, HD_NODE_STATE_UNREACHABLE);
+        core_event(core, NULL, "unreachable", 0, -1, node->rec.name,
+                   "node %s has been silent for %lld s; its ranks may well be training",
+                   node->rec.name, (long long)(silent_ms / 1000));
+    }
+}
+
+bool core_node_usable(const struct core_node *node)
+{
+    return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->fresh &&
+           !node->stale_count;
+}
+
+void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text)
+{
+    const int64_t silent_s = (now.mono_ms - node->seen_mono_ms) / 1000;
+
+    if (core_node_usable(node))
+        return;
+    if (node->rec.state == HD_NODE_STATE_LOST)
+        hd_text_add(text, "is lost");
+    else if (node->rec.drain)
+        hd_text_add(text, "is %s: %s", hd_node_state_name(node->rec.state),
+                    node->rec.drain_reason && *node->rec.drain_reason ? node->rec.drain_reason
+                                                                      : "no reason given");
+    else if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
+        hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
+    else if (!node->fresh)
+        hd_text_add(text, "is connecting");
+    else
+        hd_text_add(text, "is still stopping attempt %d of job %llu", node->stale_attempt,
+                    (unsigned long long)node->stale_job);
+}
+
+/* ---- hello ------------------------------------------------------------------------------------*/
+
+static enum hd_status check_hello(const struct hd_core_event *event)
+{
+    const char *name = event->hello.name, *uuid = event->hello.uuid;
+
+    if (!uuid || !*uuid || strlen(uuid) > HD_CTL_NAME_BYTES_MAX)
+        return hd_err(HD_INVALID, "a daemon must send a node_uuid of 1 to %d bytes",
+                      HD_CTL_NAME_BYTES_MAX);
+    if (!name || !*name || strlen(name) > HD_CTL_NAME_BYTES_MAX ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
+            strlen(name))
+        return hd_err(HD_INVALID,
+                      "node name '%s': use 1 to %d letters, digits, '-', '_' or '.' (--node-name)",
+                      name ? name : "", HD_CTL_NAME_BYTES_MAX);
+    if (event->hello.device_count < 1 || event->hello.device_count > HD_CTL_DEVICES_PER_NODE_MAX)
+        return hd_err(HD_INVALID, "node %s offers %d devices; 1 to %d are possible", name,
+                      event->hello.device_count, HD_CTL_DEVICES_PER_NODE_MAX);
+    for (int32_t i = 0; i < event->hello.device_count; i++) {
+        for (int32_t k = 0; k < i; k++) {
+            if (event->hello.devices[i].index == event->hello.devices[k].index)
+                return hd_err(HD_INVALID, "node %s offers device %d twice", name,
+                              event->hello.devices[i].index);
+        }
+    }
+    return HD_OK;
+}
+
+/* A name belongs to one daemon, until that one is lost. */
+static enum hd_status check_name(const struct hd_core *core, const struct hd_core_event *event,
+                                 struct core_node **ret_loser)
+{
+    struct core_node *other = core_find_node_named(core, event->hello.name);
+
+    *ret_loser = NULL;
+    if (!other || core_same(other->rec.uuid, event->hello.uuid))
+        return HD_OK;
+    if (other->rec.state != HD_NODE_STATE_LOST)
+        return hd_err(HD_EXISTS,
+                      "the name %s belongs to another daemon, which is %s; start this one with "
+                      "another --node-name, or with the state directory of that one",
+                      event->hello.name, hd_node_state_name(other->rec.state));
+    *ret_loser = other;
+    return HD_OK;
+}
+
+/* The same one: a GPU that fails to come back may have left its place to another, or to cores. */
+static bool offers(const struct hd_core_event *event, const struct hd_device_record *device)
+{
+    for (int32_t i = 0; i < event->hello.device_count; i++) {
+        const struct hd_device_record *offered = &event->hello.devices[i];
+
+        if (offered->index == device->index)
+            return offered->kind == device->kind && core_same(offered->uuid, device->uuid);
+    }
+    return false;
+}
+
+/* A daemon may not come back without a device that an attempt still uses. */
+static enum hd_status check_devices(const struct hd_core *core, const struct core_node *node,
+                                    const struct hd_core_event *event)
+{
+    const bool rebooted = !core_same(node->rec.boot_id, event->hello.boot_id);
+
+    for (int32_t i = 0; i < node->rec.device_count; i++) {
+        const struct core_job *job = core_find_job(core, node->holds[i].job);
+        const struct core_attempt *attempt = job ? core_active(job) : NULL;
+
+        if (!attempt || offers(event, &node->rec.devices[i]))
+            continue;
+        if (rebooted && attempt->share_count == 1)
+            continue; /* ends right now */
+        return hd_err(HD_CONFLICT,
+                      "attempt %d of job %llu uses device %d of %s, which its daemon no longer "
+                      "offers; start it with the same --devices, or cancel the job first",
+                      attempt->rec.attempt, (unsigned long long)attempt->rec.job,
+                      node->rec.devices[i].index, event->hello.name);
+    }
+    return HD_OK;
+}
+
+static void retire(struct hd_core *core, struct core_node *node)
+{
+    remove_node(core, node);
+    node->rec.retired = true;
+    insert_node(core, node);
+    core_dirty_node(core, node);
+    core_event(core, NULL, "retired", 0, -1, node->rec.name,
+               "the name %s was given up by a lost daemon (%s) and taken by another",
+               node->rec.name, node->rec.uuid);
+}
+
+/* Devices that jobs no longer get, or get again; whoever has one keeps it. */
+static void tell_of_devices(struct hd_core *core, const struct core_node *node,
+                            const struct hd_core_event *event)
+{
+    for (int32_t i = 0; i < event->hello.device_count; i++) {
+        const struct hd_device_record *now = &event->hello.devices[i];
+        const char *problem = now->problem ? now->problem : "", *before = "";
+
+        for (int32_t k = 0; k < node->rec.device_count; k++)
+            if (node->rec.devices[k].index == now->index && node->rec.devices[k].problem)
+                before = node->rec.devices[k].problem;
+        if (*problem && !*before)
+            core_event(core, NULL, "device_withdrawn", 0, -1, event->hello.name,
+                       "device %d of %s takes no jobs: %s", now->index, event->hello.name, problem);
+        else if (!*problem && *before)
+            core_event(core, NULL, "device_offered", 0, -1, event->hello.name,
+                       "device %d of %s takes jobs again", now->index, event->hello.name);
+    }
+}
+
+static void rename_node(struct hd_core *core, struct core_node *node, const char *name)
+{
+    remove_node(core, node);
+    node->rec.retired = false;
+    core_set(core, &node->rec.name, name);
+    if (node->rec.name)
+        insert_node(core, node);
+}
+
+/* A known daemon is back. */
+static void welcome_back(struct hd_core *core, struct core_node *node,
+                         const struct hd_core_event *event)
+{
+    const bool was_lost = node->rec.state == HD_NODE_STATE_LOST;
+
+    if (!core_same(node->rec.boot_id, event->hello.boot_id)) {
+        core_event(core, NULL, "rebooted", 0, -1, node->rec.name, "node %s was restarted",
+                   node->rec.name);
+        end_shares(core, node, "the machine was restarted");
+    }
+    if (node->rec.retired || !core_same(node->rec.name, event->hello.name))
+        rename_node(core, node, event->hello.name);
+    core_set(core, &node->rec.boot_id, event->hello.boot_id);
+    core_set(core, &node->rec.build, event->hello.build);
+    tell_of_devices(core, node, event);
+    set_devices(core, node, event->hello.devices, event->hello.device_count);
+    if (was_lost) {
+        core_event(core, NULL, "returned", 0, -1, node->rec.name, "node %s is back",
+                   node->rec.name);
+        set_state(core, node, HD_NODE_STATE_READY);
+    }
+}
+
+enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node, *loser;
+    enum hd_status st = check_hello(event);
+
+    if (st)
+        return st;
+    st = check_name(core, event, &loser);
+    if (st)
+        return st;
+    node = core_find_node(core, event->hello.uuid);
+    if (node && !core_same(node->rec.name, event->hello.name) && holds_anything(node))
+        return hd_err(HD_CONFLICT, "the daemon of %s has attempts and cannot become %s now",
+                      node->rec.name, event->hello.name);
+    if (node)
+        st = check_devices(core, node, event);
+    else if (core->node_count >= HD_CTL_NODES_MAX)
+        st = hd_err(HD_LIMIT, "%d nodes are known already", HD_CTL_NODES_MAX);
+    if (st)
+        return st;
+
+    if (loser)
+        retire(core, loser);
+    if (node) {
+        welcome_back(core, node, event);
+    } else {
+        const struct hd_node_record record = {.uuid = event->hello.uuid,
+                                              .name = event->hello.name,
+                                              .boot_id = event->hello.boot_id,
+                                              .build = event->hello.build,
+                                              .state = HD_NODE_STATE_READY,
+                                              .devices = (void *)(uintptr_t)event->hello.devices,
+                                              .device_count = event->hello.device_count};
+
+        node = core_node_new(core, &record);
+        if (!node)
+            return HD_OK; /* no_memory is set: the step fails */
+        core_event(core, NULL, "joined", 0, -1, node->rec.name, "node %s joined with %d devices",
+                   node->rec.name, node->rec.device_count);
+    }
+    core_set(core, &node->data_address, event->hello.data_address);
+    core_set(core, &node->compute, event->hello.compute);
+    node->connected = true;
+    node->fresh = false;
+    node->stream = event->hello.stream;
+    see(core, node);
+    core_node_refresh(core, node);
+    core_dirty_node(core, node);
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- the stream goes on -----------------------------------------------------------------------*/
+
+static enum hd_status find_stream(const struct hd_core *core, const char *uuid, uint64_t stream,
+                                  struct core_node **ret_node)
+{
+    struct core_node *node = core_find_node(core, uuid);
+
+    if (!node)
+        return hd_err(HD_NOT_FOUND, "there is no node with uuid %s", uuid);
+    if (!node->connected || node->stream != stream)
+        return hd_err(HD_CONFLICT, "node %s has another stream, or was lost; connect again",
+                      node->rec.name);
+    *ret_node = node;
+    return HD_OK;
+}
+
+enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = NULL;
+    enum hd_status st = find_stream(core, event->node.uuid, event->node.stream, &node);
+
+    if (!st)
+        see(core, node);
+    return st;
+}
+
+enum hd_status core_gone(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = NULL;
+    enum hd_status st = find_stream(core, event->node.uuid, event->node.stream, &node);
+
+    if (st)
+        return HD_OK; /* an old stream: nothing was lost with it */
+    node->connected = node->fresh = false;
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = core_find_node_named(core, event->drain.node);
+
+    if (!node)
+        return hd_err(HD_NOT_FOUND, "there is no node %s", event->drain.node);
+    node->rec.drain = event->kind == HD_CORE_DRAIN;
+    core_set(core, &node->rec.drain_reason, node->rec.drain ? event->drain.reason : "");
+    core_dirty_node(core, node);
+    core_node_refresh(core, node);
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- observed sets ----------------------------------------------------------------------------*/
+
+/* A peer that names another node as the cause shortens that node's lease. */
+static void suspect_peer(struct hd_core *core, const struct core_node *node,
+                         const struct hd_end_record *end)
+{
+    struct core_node *other;
+
+    if (!end->node || !*end->node || core_same(end->node, node->rec.name))
+        return;
+    other = core_find_node_named(core, end->node);
+    if (other)
+        other->suspect = true;
+}
+
+static void share_runs(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                       struct core_share *share)
+{
+    share->running = true;
+    if (attempt->rec.state != HD_ATTEMPT_STATE_STARTING)
+        return;
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        if (!attempt->shares[i].running)
+            return;
+    }
+    attempt->rec.state = HD_ATTEMPT_STATE_RUNNING;
+    attempt->rec.running_ms = core->now.wall_ms;
+    core_dirty_attempt(core, job, attempt);
+    core_event(core, job, "running", attempt->rec.attempt, -1, "",
+               "attempt %d: all %d ranks are up", attempt->rec.attempt,
+               attempt->rec.plan.rank_count);
+}
+
+static void share_ended(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                        struct core_share *share, const struct hd_observed *observed)
+{
+    struct hd_end_record end = observed->end;
+
+    if (!end.node || !*end.node)
+        end.node = share->node->rec.name;
+    suspect_peer(core, share->node, &end);
+    for (size_t i = 0; end.echo && i < attempt->share_count; i++) /* a sign of life clears it */
+        attempt->shares[i].node->suspect |=
+            !attempt->shares[i].ended && &attempt->shares[i] != share;
+    if (end.cause != HD_END_CAUSE_COMPLETED)
+        core_attempt_fail(core, job, attempt, &end);
+    core_share_end(core, job, attempt, share);
+}
+
+static void observe(struct hd_core *core, struct core_node *node,
+                    const struct hd_observed *observed)
+{
+    struct core_job *job = core_find_job(core, observed->job);
+    struct core_attempt *attempt = job ? core_find_attempt(job, observed->attempt) : NULL;
+    struct core_share *share = NULL;
+
+    for (size_t i = 0; attempt && i < observed->checkpoint_count; i++)
+        core_checkpoint_take(core, job, attempt, node, &observed->checkpoints[i]);
+    if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_ENDED)
+        share = core_find_share(attempt, node);
+    if (!share || share->ended) {
+        if (observed->state != HD_ATTEMPT_STATE_ENDED) {
+            node->stale_count++;
+            node->stale_job = observed->job;
+            node->stale_attempt = observed->attempt;
+        }
+        return;
+    }
+    share->seen = true;
+    if (observed->state == HD_ATTEMPT_STATE_RUNNING)
+        share_runs(core, job, attempt, share);
+    else if (observed->state == HD_ATTEMPT_STATE_ENDED)
+        share_ended(core, job, attempt, share, observed);
+}
+
+static bool is_listed(const struct hd_core_event *event, const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < event->observed.attempt_count; i++) {
+        if (event->observed.attempts[i].job == attempt->rec.job &&
+            event->observed.attempts[i].attempt == attempt->rec.attempt)
+            return true;
+    }
+    return false;
+}
+
+/* The node does not list an attempt that it should have. That is normal before it has applied the
+ * desired set; otherwise the attempt is gone, or was stopped before it had started. */
+static void miss(struct hd_core *core, struct core_node *node, const struct hd_core_event *event,
+                 struct core_job *job)
+{
+    struct core_attempt *attempt = core_active(job);
+    struct core_share *share = attempt ? core_find_share(attempt, node) : NULL;
+    struct hd_end_record end = {.rank = -1, .node = node->rec.name};
+
+    if (!share || share->ended || is_listed(event, attempt))
+        return;
+    if (share->seen) {
+        end.cause = HD_END_CAUSE_NODE_LOST;
+        end.message = "the node no longer has the attempt";
+    } else if (share->stop_generation && event->observed.generation >= share->stop_generation) {
+        end.cause = HD_END_CAUSE_USER;
+        end.message = "stopped before it had started";
+    } else {
+        return;
+    }
+    core_attempt_fail(core, job, attempt, &end);
+    core_share_end(core, job, attempt, share);
+}
+
+enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_node *node = NULL;
+    enum hd_status st = find_stream(core, event->observed.uuid, event->observed.stream, &node);
+
+    if (st)
+        return st;
+    see(core, node);
+    if (!node->fresh)
+        core_dirty_desired(core, node); /* the first one is answered with the whole truth */
+    node->fresh = true;
+    node->stale_count = 0;
+    node->jobs_dir_visible = event->observed.jobs_dir_visible;
+    core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
+
+    for (size_t i = 0; i < event->observed.deleted_count; i++)
+        core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
+    for (size_t i = 0; i < event->observed.attempt_count; i++)
+        observe(core, node, &event->observed.attempts[i]);
+    for (size_t i = 0; i < core->job_count; i++)
+        miss(core, node, event, core->jobs[i]);
+    core->schedule_due = true;
+    return HD_OK;
+}
+
+/* ---- questions --------------------------------------------------------------------------------*/
+
+size_t hd_core_node_count(const struct hd_core *core)
+{
+    size_t count = core->node_count;
+
+    while (count > 0 && core->nodes[count - 1]->rec.retired)
+        count--;
+    return count;
+}
+
+void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_view *ret_view)
+{
+    const struct core_node *node = core->nodes[index];
+
+    *ret_view = (struct hd_node_view){
+        .record = &node->rec,
+        .jobs_dir_visible = node->jobs_dir_visible,
+        .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
+        .data_address = node->data_address ? node->data_address : "",
+        .holds = node->holds,
+    };
+}
+
+void hd_core_node_reason(const struct hd_core *core, size_t index, struct hd_now now,
+                         struct hd_text *ret_reason)
+{
+    core_node_reason(core->nodes[index], now, ret_reason);
+}
+
+bool hd_core_node_find(const struct hd_core *core, const char *name, size_t *ret_index)
+{
+    for (size_t i = 0; i < hd_core_node_count(core); i++) {
+        if (core_same(core->nodes[i]->rec.name, name)) {
+            *ret_index = i;
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,42 @@
+/* core_plan: the layout of a job on a number of devices.
+ *
+ * Which sizes go together is asked of plan/choose.h; here is what this build's engines run.
+ */
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+bool core_kind_spans_nodes(enum hd_device_kind kind)
+{
+    return kind == HD_DEVICE_KIND_CPU; /* the engine gloo */
+}
+
+/* The job's wish on devices of one kind: what these connect differs. */
+static struct hd_plan_wish wish_on(const struct hd_ask *ask, enum hd_device_kind kind)
+{
+    const char *device = hd_device_kind_name((int)kind);
+    struct hd_plan_wish wish = ask->wish;
+
+    memcpy(wish.sizes.device, device, strlen(device) + 1);
+    return wish;
+}
+
+bool core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
+               struct hd_plan_record *ret_plan)
+{
+    const struct hd_plan_wish wish = wish_on(ask, kind);
+    struct hd_layout_sizes layout;
+
+    if (hd_plan_size(&wish, count, &layout))
+        return false;
+    *ret_plan = (struct hd_plan_record){.layout = layout};
+    return true;
+}
+
+enum hd_status hd_core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
+                            struct hd_plan_record *ret_plan)
+{
+    const struct hd_plan_wish wish = wish_on(ask, kind);
+
+    return core_plan(ask, kind, count, ret_plan) ? HD_OK : hd_plan_check(&wish, count, count);
+}

@@ -1,0 +1,286 @@
+/* record: what the controller remembers, as plain structs, and the batch that carries them.
+ *
+ * The core decides in terms of these records, the store writes them to disk and reads them back;
+ * neither knows the other. A *batch* is what one or several core steps want to have written, in
+ * order: it is written as a whole or not at all.
+ *
+ * Enum numbers are those of proto/heddle/v1 (asserted in services); the strings are API: they stand
+ * in the database, in JSON and on people's screens.
+ *
+ * Used by: core, store, services.   Uses: base, job.
+ * Threads: a batch belongs to the loop until it is committed, then to the writer thread.
+ */
+#ifndef HD_CONTROLLER_RECORD_H
+#define HD_CONTROLLER_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "job/job.h"
+#include "job/metrics.h"
+
+/* enumerator, number, string */
+#define HD_JOB_STATE_LIST(X)     \
+    X(QUEUED, 1, "queued")       \
+    X(RUNNING, 2, "running")     \
+    X(STOPPING, 3, "stopping")   \
+    X(SUCCEEDED, 4, "succeeded") \
+    X(FAILED, 5, "failed")       \
+    X(CANCELLED, 6, "cancelled")
+
+#define HD_ATTEMPT_STATE_LIST(X) \
+    X(STARTING, 1, "starting")   \
+    X(RUNNING, 2, "running")     \
+    X(STOPPING, 3, "stopping")   \
+    X(ENDED, 4, "ended")
+
+#define HD_END_CAUSE_LIST(X)     \
+    X(NONE, 0, "none")           \
+    X(COMPLETED, 1, "completed") \
+    X(RANK_EXIT, 2, "rank_exit") \
+    X(NODE_LOST, 3, "node_lost") \
+    X(HANG, 4, "hang")           \
+    X(USER, 5, "user")           \
+    X(PREEMPTED, 6, "preempted") \
+    X(LAUNCH_FAILED, 7, "launch_failed")
+
+#define HD_NODE_STATE_LIST(X)        \
+    X(READY, 1, "ready")             \
+    X(UNREACHABLE, 2, "unreachable") \
+    X(LOST, 3, "lost")               \
+    X(DRAINING, 4, "draining")       \
+    X(DRAINED, 5, "drained")
+
+#define HD_DEVICE_KIND_LIST(X) \
+    X(ANY, 0, "auto")          \
+    X(CPU, 1, "cpu")           \
+    X(CUDA, 2, "cuda")
+
+#define HD_CHECKPOINT_STATE_LIST(X)                             \
+    X(PRESENT, 1, "present")   /* may be started from        */ \
+    X(DELETING, 2, "deleting") /* its deletion is authorised */ \
+    X(DELETED, 3, "deleted")
+
+#define X(name, number, text) HD_JOB_STATE_##name = number,
+enum hd_job_state { HD_JOB_STATE_LIST(X) };
+#undef X
+#define X(name, number, text) HD_ATTEMPT_STATE_##name = number,
+enum hd_attempt_state { HD_ATTEMPT_STATE_LIST(X) };
+#undef X
+#define X(name, number, text) HD_END_CAUSE_##name = number,
+enum hd_end_cause { HD_END_CAUSE_LIST(X) };
+#undef X
+#define X(name, number, text) HD_NODE_STATE_##name = number,
+enum hd_node_state { HD_NODE_STATE_LIST(X) };
+#undef X
+#define X(name, number, text) HD_DEVICE_KIND_##name = number,
+enum hd_device_kind { HD_DEVICE_KIND_LIST(X) HD_DEVICE_KIND_COUNT };
+#undef X
+#define X(name, number, text) HD_CHECKPOINT_STATE_##name = number,
+enum hd_checkpoint_state { HD_CHECKPOINT_STATE_LIST(X) };
+#undef X
+
+/* The stable string of a number; "unknown" for one that is not in the list. */
+const char *hd_job_state_name(int state);
+const char *hd_attempt_state_name(int state);
+const char *hd_end_cause_name(int cause);
+const char *hd_node_state_name(int state);
+const char *hd_device_kind_name(int kind);
+enum hd_device_kind hd_device_kind_of(const char *word); /* of a job; ANY for "auto" */
+
+/* Sets of precisions: bit n stands for the Precision numbered n in job.proto. */
+enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };
+
+/* Limits of the controller. What exceeds one is refused by its name. */
+enum {
+    HD_CTL_JOBS_LIVE_MAX = 20000,       /* jobs that have not ended */
+    HD_CTL_NODES_MAX = 10000,           /* nodes known */
+    HD_CTL_DEVICES_PER_NODE_MAX = 256,  /* devices of one node */
+    HD_CTL_ATTEMPTS_MAX = 10000,        /* attempts of one job */
+    HD_CTL_CHECKPOINTS_MAX = 4096,      /* newest ones of a job that it may go on from */
+    HD_CTL_WORLD_MAX = 65536,           /* ranks of one attempt */
+    HD_CTL_SPEC_BYTES_MAX = 256 * 1024, /* one packed JobSpec */
+    HD_CTL_NAME_BYTES_MAX = 128,        /* names, owners, ids */
+    HD_CTL_PATH_BYTES_MAX = 4096,       /* paths */
+    HD_CTL_MESSAGE_BYTES_MAX = 2048,    /* one message of a daemon or rank; longer ones are cut */
+};
+
+/* How many bytes of a text, at most bytes_max, can be kept without cutting a character: half of one
+ * would make every message that carries the text unreadable to its receiver. */
+size_t hd_record_fit(const char *text, size_t bytes_max);
+
+/* A string that is NULL counts as "". Times are wall-clock milliseconds, 0: not yet. */
+struct hd_job_record {
+    uint64_t job;
+    const char *request_id, *owner, *name;
+    enum hd_job_state state;
+    const char *reason; /* failed: why */
+    bool cancel, cancel_now;
+    int32_t attempt_count;
+    int64_t steps; /* asked for */
+    int32_t devices;
+    int64_t submitted_ms, started_ms, ended_ms;
+    const void *spec; /* packed JobSpec */
+    size_t spec_bytes;
+};
+
+struct hd_place {
+    const char *node_uuid, *node_name;
+    int32_t device;
+};
+
+struct hd_plan_record {
+    struct hd_layout_sizes layout; /* without auto */
+    struct hd_place *ranks;        /* by rank */
+    int32_t rank_count;
+};
+
+struct hd_end_record {
+    enum hd_end_cause cause;
+    int32_t rank; /* -1: none is to blame */
+    const char *node, *message;
+    int32_t exit_code, signal;
+    bool bad_input;
+    bool echo; /* ranks failed because those of another node did; not stored */
+};
+
+struct hd_attempt_record {
+    uint64_t job;
+    int32_t attempt;
+    enum hd_attempt_state state;
+    struct hd_plan_record plan;
+    int32_t base_attempt; /* the checkpoint that it starts from; 0: from scratch */
+    int64_t base_step;
+    const char *base_path, *base_hash;
+    struct hd_end_record end;
+    int64_t created_ms, running_ms, ended_ms;
+};
+
+struct hd_device_record {
+    int32_t index;
+    enum hd_device_kind kind;
+    const char *name, *uuid;
+    int64_t memory_bytes;
+    int32_t threads;
+    uint32_t precisions; /* set of those that it computes natively */
+    const char *problem; /* why no job may start on it; "": one may. Not stored: daemons say it */
+};
+
+struct hd_node_record {
+    const char *uuid, *name, *boot_id, *build;
+    enum hd_node_state state;
+    bool drain;
+    const char *drain_reason;
+    bool retired; /* its name was taken over by another uuid after it was lost */
+    int64_t seen_ms;
+    struct hd_device_record *devices;
+    int32_t device_count;
+};
+
+struct hd_checkpoint_record {
+    uint64_t job;
+    int32_t attempt;
+    int64_t step;
+    const char *path, *hash, *node_uuid; /* node: where it was written */
+    bool shared;                         /* every node that sees the jobs directory can read it */
+    int64_t time_ms, size_bytes;
+    enum hd_checkpoint_state state;
+    uint64_t sequence;
+};
+
+struct hd_event_record {
+    uint64_t job; /* 0: the cluster's own history */
+    uint64_t sequence;
+    int64_t time_ms;
+    int32_t attempt, rank; /* 0 and -1: about none */
+    const char *kind, *node, *message;
+};
+
+struct hd_step_record {
+    uint64_t job;
+    uint64_t sequence;
+    int32_t attempt;
+    int64_t step, time_ms;
+    struct hd_step_metrics metrics;
+    const int64_t *expert_load; /* [expert_count], choices of each */
+    size_t expert_count;        /* 0: the model has no experts */
+};
+
+struct hd_validation_record {
+    uint64_t job;
+    uint64_t sequence;
+    int32_t attempt;
+    int64_t step, tokens, time_ms;
+    double loss;
+};
+
+/* All reports of a rank up to seq are taken in. */
+struct hd_position_record {
+    uint64_t job;
+    int32_t attempt, rank;
+    uint64_t seq;
+};
+
+/* ---- batches ----------------------------------------------------------------------------------*/
+
+enum hd_batch_op_kind {
+    HD_OP_JOB_NEW, /* the row must not be there */
+    HD_OP_JOB,     /* the row is there: everything but identity, spec and submission changes */
+    HD_OP_ATTEMPT, /* made or changed; plan and base are written only when it is made */
+    HD_OP_NODE,    /* made or changed, with all devices */
+    HD_OP_CHECKPOINT,
+    HD_OP_EVENT,
+    HD_OP_STEP,
+    HD_OP_VALIDATION,
+    HD_OP_POSITION,
+};
+
+struct hd_batch_op {
+    enum hd_batch_op_kind kind;
+    struct hd_batch_op *next;
+    union {
+        struct hd_job_record job;
+        struct hd_attempt_record attempt;
+        struct hd_node_record node;
+        struct hd_checkpoint_record checkpoint;
+        struct hd_event_record event;
+        struct hd_step_record step;
+        struct hd_validation_record validation;
+        struct hd_position_record position;
+    };
+};
+
+struct hd_batch {
+    struct hd_batch_op *first, **end;
+    size_t count;
+    struct hd_arena arena;
+};
+
+struct hd_batch *hd_batch_new(void); /* NULL: out of memory */
+void hd_batch_free(struct hd_batch *batch);
+bool hd_batch_failed(const struct hd_batch *batch); /* an addition found no memory: do not use it */
+
+/* Deep copies: the record may go afterwards. */
+void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_record *job);
+void hd_batch_add_attempt(struct hd_batch *batch, const struct hd_attempt_record *attempt);
+void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node);
+void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_record *checkpoint);
+void hd_batch_add_event(struct hd_batch *batch, const struct hd_event_record *event);
+void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step);
+void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_record *validation);
+void hd_batch_add_position(struct hd_batch *batch, const struct hd_position_record *position);
+
+/* Copies of a record whose strings and arrays live in `arena`; "" stands for NULL. */
+struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job);
+struct hd_attempt_record hd_record_copy_attempt(struct hd_arena *arena,
+                                                const struct hd_attempt_record *attempt);
+struct hd_node_record hd_record_copy_node(struct hd_arena *arena,
+                                          const struct hd_node_record *node);
+const int64_t *hd_record_copy_loads(struct hd_arena *arena, const struct hd_step_record *step);
+struct hd_checkpoint_record
+hd_record_copy_checkpoint(struct hd_arena *arena, const struct hd_checkpoint_record *checkpoint);
+
+#endif

@@ -1,0 +1,150 @@
+/* core_restore: the core's memory from the store's records, after a start of the controller.
+ *
+ * What cannot be known (streams, observed sets, what has been told to whom) starts empty: the
+ * daemons say it again when they connect. Leases start with a long grace, because silence is
+ * normal while the controller was away.
+ */
+#include <inttypes.h>
+
+#include "controller/core/core_internal.h"
+
+static enum hd_status checked(const struct hd_core *core)
+{
+    if (core->no_memory)
+        return hd_err(HD_NO_MEMORY, "no memory for the controller's state");
+    return HD_OK;
+}
+
+enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_record *node)
+{
+    struct core_node *made = core_node_new(core, node);
+
+    if (made)
+        made->lost_after_ms = core->config.restart_grace_ms;
+    return checked(core);
+}
+
+enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job)
+{
+    if (!core_map_put(&core->job_by_request, request_id, job))
+        core->no_memory = true;
+    return checked(core);
+}
+
+enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_record *job,
+                                   const struct hd_ask *ask, uint64_t sequence)
+{
+    struct core_job *made = core_job_new(core, job, ask);
+
+    if (made)
+        made->sequence = sequence;
+    return checked(core);
+}
+
+static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *attempt)
+{
+    const struct hd_plan_record *plan = &attempt->rec.plan;
+
+    for (size_t i = 0; i < attempt->share_count; i++) {
+        attempt->shares[i].seen = attempt->rec.running_ms > 0;
+        attempt->shares[i].stop_generation = 1; /* counts only where the attempt is to stop */
+        /* I7: it ended when the node was lost; the others of the attempt are still being stopped */
+        attempt->shares[i].ended = attempt->shares[i].node->rec.state == HD_NODE_STATE_LOST;
+    }
+    for (int32_t r = 0; r < plan->rank_count; r++) {
+        struct core_node *node = core_find_node(core, plan->ranks[r].node_uuid);
+        int32_t d = 0;
+
+        while (node && d < node->rec.device_count &&
+               node->rec.devices[d].index != plan->ranks[r].device)
+            d++;
+        if (!node || d == node->rec.device_count)
+            return hd_err(HD_CORRUPT,
+                          "attempt %d of job %" PRIu64 " uses device %d of %s, which is not known",
+                          attempt->rec.attempt, attempt->rec.job, plan->ranks[r].device,
+                          plan->ranks[r].node_name);
+        node->holds[d] =
+            (struct hd_device_hold){.job = attempt->rec.job, .attempt = attempt->rec.attempt};
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_attempt_record *record)
+{
+    struct core_job *job = core_find_job(core, record->job);
+    struct core_attempt *attempt;
+
+    if (!job || record->attempt != job->rec.attempt_count + 1)
+        return hd_err(HD_CORRUPT, "attempt %d of job %" PRIu64 " is out of order", record->attempt,
+                      record->job);
+    attempt = core_attempt_new(core, job, record);
+    if (!attempt)
+        return checked(core);
+    attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
+    attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
+    /* not stored: a rank's exit and a hang that name no rank are those that were echoes */
+    attempt->rec.end.echo =
+        attempt->share_count > 1 && record->end.rank < 0 &&
+        (record->end.cause == HD_END_CAUSE_RANK_EXIT || record->end.cause == HD_END_CAUSE_HANG);
+    if (record->state != HD_ATTEMPT_STATE_ENDED) {
+        enum hd_status st = restore_shares(core, attempt);
+
+        if (st)
+            return st;
+        if (core_wanted(job, attempt) == HD_WANTED_RUNNING) {
+            for (size_t i = 0; i < attempt->share_count; i++)
+                attempt->shares[i].stop_generation = 0;
+        }
+    }
+    return checked(core);
+}
+
+enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
+                                          const struct hd_checkpoint_record *checkpoint)
+{
+    struct core_job *job = core_find_job(core, checkpoint->job);
+    struct hd_checkpoint_record record = *checkpoint;
+
+    if (!job)
+        return hd_err(HD_CORRUPT, "a checkpoint of job %" PRIu64 " has no job", checkpoint->job);
+    if (!core_reserve(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
+                      sizeof record))
+        return checked(core);
+    record.path = record.hash = record.node_uuid = NULL;
+    core_set(core, &record.path, checkpoint->path);
+    core_set(core, &record.hash, checkpoint->hash);
+    core_set(core, &record.node_uuid, checkpoint->node_uuid);
+    job->checkpoints[job->checkpoint_count++] = record;
+    return checked(core);
+}
+
+enum hd_status hd_core_restore_position(struct hd_core *core,
+                                        const struct hd_position_record *position)
+{
+    const struct core_job *job = core_find_job(core, position->job);
+    struct core_attempt *attempt = job ? core_find_attempt(job, position->attempt) : NULL;
+
+    if (!attempt || position->rank < 0 || position->rank >= attempt->rec.plan.rank_count)
+        return hd_err(HD_CORRUPT, "a report position of job %" PRIu64 " has no rank",
+                      position->job);
+    attempt->seq[position->rank] = position->seq;
+    return HD_OK;
+}
+
+enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_t cluster_sequence,
+                                struct hd_now now)
+{
+    core->last_job = last_job;
+    core->cluster_sequence = cluster_sequence;
+    core->now = now;
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->seen_mono_ms = now.mono_ms;
+    for (size_t i = 0; i < core->job_count; i++) {
+        struct core_attempt *attempt = core_active(core->jobs[i]);
+
+        if (attempt)
+            attempt->since_mono_ms = now.mono_ms;
+    }
+    core->schedule_due = true;
+    return checked(core);
+}

@@ -1,0 +1,428 @@
+/* core_schedule: which waiting job starts where, and why the others wait.
+ *
+ * First in, first out, all or nothing. Jobs are looked at in the order of their numbers; a job that
+ * was restarted keeps its number and so its place. A job starts when one placement gives it all its
+ * devices at once. One that would fit if the cluster were idle but does not fit now keeps nodes
+ * free: later jobs do not get them, so their free devices only grow until the job fits and nothing
+ * starves. A job that fits nowhere, as the cluster is, keeps nothing and holds nobody up.
+ *
+ * A job gets as many devices as it may use, on as few nodes as have them, and among those where
+ * the fewest are left over, so that large holes stay large. On a node it takes the device positions
+ * that are free, lowest first.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "controller/core/core_internal.h"
+
+enum { NODES_NAMED_MAX = 8 }; /* in a reason */
+
+/* ---- what a job may use -----------------------------------------------------------------------*/
+
+size_t core_kinds(const struct hd_ask *ask, enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
+{
+    size_t count = 0;
+
+    if (ask->device != HD_DEVICE_KIND_ANY) {
+        ret_kinds[count++] = ask->device;
+        return count;
+    }
+    ret_kinds[count++] = HD_DEVICE_KIND_CUDA;
+    ret_kinds[count++] = HD_DEVICE_KIND_CPU;
+    return count;
+}
+
+int32_t core_need(const struct hd_ask *ask, enum hd_device_kind kind)
+{
+    struct hd_plan_record plan;
+
+    for (int32_t count = ask->devices_min; count <= ask->devices_max; count++) {
+        if (core_plan(ask, kind, count, &plan))
+            return count;
+    }
+    return 0;
+}
+
+enum hd_status core_check_ask(const struct hd_ask *ask)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    struct hd_plan_record plan;
+    size_t count = core_kinds(ask, kinds);
+
+    if (ask->devices_min < 1 || ask->devices_max < ask->devices_min ||
+        ask->devices_max > HD_CTL_WORLD_MAX)
+        return hd_err(HD_INVALID, "resources.devices: %d to %d is no range within 1 and %d",
+                      ask->devices_min, ask->devices_max, HD_CTL_WORLD_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (core_need(ask, kinds[i]))
+            return HD_OK;
+    }
+    return hd_core_plan(ask, kinds[count - 1], ask->devices_max, &plan);
+}
+
+int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
+                        struct hd_plan_record *ret_plan)
+{
+    int32_t count = available < ask->devices_max ? available : ask->devices_max;
+
+    for (; count >= ask->devices_min; count--) {
+        if (core_plan(ask, kind, count, ret_plan))
+            return count;
+    }
+    return 0;
+}
+
+int32_t core_whole_groups(const struct hd_ask *ask, int32_t devices)
+{
+    return devices - devices % hd_plan_unit(&ask->wish);
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------*/
+
+int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only)
+{
+    int32_t count = 0;
+
+    for (int32_t i = 0; i < node->rec.device_count; i++)
+        count += node->rec.devices[i].kind == kind && core_device_works(node, i) &&
+                 !(free_only && node->holds[i].job);
+    return count;
+}
+
+/* *ret_problem is set to that of the first one, unless there is none. */
+static int32_t count_broken(const struct core_node *node, enum hd_device_kind kind,
+                            const char **ret_problem)
+{
+    int32_t count = 0;
+
+    for (int32_t i = node->rec.device_count - 1; i >= 0; i--) {
+        if (node->rec.devices[i].kind != kind || core_device_works(node, i))
+            continue;
+        count++;
+        *ret_problem = node->rec.devices[i].problem;
+    }
+    return count;
+}
+
+/* A checkpoint that only its own node can read ties the job to that node. */
+static bool can_read_base(const struct hd_checkpoint_record *base, const struct core_node *node)
+{
+    return !base || core_same(base->node_uuid, node->rec.uuid) ||
+           (base->shared && node->jobs_dir_visible);
+}
+
+bool core_node_may_come_back(const struct core_node *node)
+{
+    return !node->rec.retired && !node->rec.drain && node->rec.state != HD_NODE_STATE_LOST;
+}
+
+/* Ranks may be on several nodes only if all of them can read what they start from. */
+static bool may_span(const struct hd_checkpoint_record *base, enum hd_device_kind kind)
+{
+    return core_kind_spans_nodes(kind) && (!base || base->shared);
+}
+
+/* The best single node on which the job fits with what is free now. */
+static void find_node(struct hd_core *core, const struct hd_ask *ask,
+                      const struct hd_checkpoint_record *base, enum hd_device_kind kind,
+                      struct core_placement *ret_best)
+{
+    struct core_placement best = {0};
+    struct core_member member = {0};
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+        struct core_placement place = {.member_count = 1};
+        int32_t available;
+
+        if (!core_node_usable(node) || node->reserved_by || !can_read_base(base, node))
+            continue;
+        available = core_count_devices(node, kind, true);
+        place.device_count = core_pick_count(ask, kind, available, &place.plan);
+        place.left_over = available - place.device_count;
+        if (place.device_count > best.device_count ||
+            (place.device_count && place.device_count == best.device_count &&
+             place.left_over < best.left_over)) {
+            best = place;
+            member = (struct core_member){.node = node, .index = i, .count = place.device_count};
+        }
+    }
+    if (!best.device_count)
+        return;
+    best.members = malloc(sizeof *best.members);
+    if (!best.members) {
+        core->no_memory = true;
+        return;
+    }
+    best.members[0] = member;
+    *ret_best = best;
+}
+
+/* The best placement with what is free now; its members are the caller's to free. */
+static struct core_placement find_place(struct hd_core *core, const struct hd_ask *ask,
+                                        const struct hd_checkpoint_record *base)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds);
+    struct core_placement best = {0};
+
+    for (size_t k = 0; k < kind_count && !best.device_count; k++) {
+        find_node(core, ask, base, kinds[k], &best);
+        if (best.device_count < ask->devices_max && may_span(base, kinds[k]))
+            core_gang_find(core, ask, kinds[k], &best);
+    }
+    return best;
+}
+
+/* The node that the job should wait for: it would fit there if nothing else ran. Among those, one
+ * that is there, then the one with most free devices. *ret_behind: a job that keeps such a node. */
+static struct core_node *find_hope(struct hd_core *core, const struct hd_ask *ask,
+                                   const struct hd_checkpoint_record *base, uint64_t *ret_behind)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds);
+    struct core_node *best = NULL;
+    int32_t best_free = -1;
+
+    *ret_behind = 0;
+    for (size_t k = 0; k < kind_count; k++) {
+        for (size_t i = 0; i < core->node_count; i++) {
+            struct core_node *node = core->nodes[i];
+            struct hd_plan_record plan;
+            int32_t free_now =
+                core_node_usable(node) ? core_count_devices(node, kinds[k], true) : -1;
+
+            if (!core_node_may_come_back(node) || !can_read_base(base, node) ||
+                !core_pick_count(ask, kinds[k], core_count_devices(node, kinds[k], false), &plan))
+                continue;
+            if (node->reserved_by) {
+                *ret_behind = *ret_behind ? *ret_behind : node->reserved_by;
+            } else if (!best || free_now > best_free) {
+                best = node;
+                best_free = free_now;
+            }
+        }
+    }
+    return best;
+}
+
+/* ---- the pass ---------------------------------------------------------------------------------*/
+
+/* Keeps nodes free for a job that does not fit now. */
+static void keep_nodes(struct hd_core *core, struct core_job *job,
+                       const struct hd_checkpoint_record *base)
+{
+    struct core_node *hope = find_hope(core, &job->ask, base, &job->wait_job);
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(&job->ask, kinds);
+    bool keeps = hope != NULL;
+
+    if (hope)
+        hope->reserved_by = job->rec.job;
+    for (size_t k = 0; k < kind_count && !keeps; k++)
+        keeps = may_span(base, kinds[k]) &&
+                core_gang_hope(core, &job->ask, kinds[k], job->rec.job, &job->wait_job);
+    if (keeps)
+        job->wait = CORE_WAIT_BUSY;
+    else
+        job->wait = job->wait_job ? CORE_WAIT_BEHIND : CORE_WAIT_NEVER;
+}
+
+static void place_job(struct hd_core *core, struct core_job *job)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    struct core_placement place;
+
+    job->wait = CORE_WAIT_NONE;
+    if (core->now.mono_ms < job->not_before_mono) {
+        job->wait = CORE_WAIT_DELAY;
+        return;
+    }
+    place = find_place(core, &job->ask, base);
+    if (place.device_count)
+        core_attempt_start(core, job, &place);
+    else
+        keep_nodes(core, job, base);
+    free(place.members);
+}
+
+void core_schedule(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        core->nodes[i]->reserved_by = 0;
+    for (size_t i = 0; i < core->job_count; i++) {
+        if (core->jobs[i]->rec.state == HD_JOB_STATE_QUEUED)
+            place_job(core, core->jobs[i]);
+    }
+}
+
+/* ---- reasons ----------------------------------------------------------------------------------*/
+
+/* Whether any node that is known has such devices, free or not, in order or not. */
+static bool has_kind(const struct hd_core *core, enum hd_device_kind kind)
+{
+    const char *problem;
+
+    for (size_t i = 0; i < hd_core_node_count(core); i++)
+        if (core_count_devices(core->nodes[i], kind, false) ||
+            count_broken(core->nodes[i], kind, &problem))
+            return true;
+    return false;
+}
+
+/* Of `auto` the kinds that there are, since the others would only puzzle people. */
+static size_t kinds_worth_naming(const struct hd_core *core, const struct hd_ask *ask,
+                                 enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds), count = 0;
+
+    for (size_t k = 0; k < kind_count; k++)
+        if (k == kind_count - 1 || has_kind(core, kinds[k]))
+            ret_kinds[count++] = kinds[k];
+    return count;
+}
+
+static void add_need(const struct hd_core *core, const struct hd_ask *ask,
+                     const struct hd_checkpoint_record *base, struct hd_text *text)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = kinds_worth_naming(core, ask, kinds);
+
+    for (size_t k = 0; k < kind_count; k++) {
+        int32_t need = core_need(ask, kinds[k]);
+
+        hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
+                    hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
+    }
+    if (!may_span(base, kinds[kind_count - 1])) {
+        if (core_need(ask, kinds[kind_count - 1]) > 1)
+            hd_text_add(text, " on one node");
+    } else if (hd_plan_unit(&ask->wish) > 1) {
+        hd_text_add(text, ", on each node a multiple of parallel.tp = %d", (int)ask->wish.sizes.tp);
+    }
+}
+
+/* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
+static void add_node(const struct hd_core *core, const struct hd_ask *ask,
+                     const struct core_node *node, struct hd_now now, struct hd_text *text)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(ask, kinds);
+    int32_t all = 0, free_now = 0, broken = 0;
+    const char *problem = "";
+
+    hd_text_add(text, "%s ", node->rec.name);
+    if (!core_node_usable(node)) {
+        core_node_reason(node, now, text);
+        return;
+    }
+    for (size_t k = 0; k < kind_count; k++) {
+        all += core_count_devices(node, kinds[k], false);
+        free_now += core_count_devices(node, kinds[k], true);
+        broken += count_broken(node, kinds[k], &problem);
+    }
+    if (free_now == all)
+        hd_text_add(text, "has %d", all);
+    else
+        hd_text_add(text, "has %d of %d free", free_now, all);
+    if (broken)
+        hd_text_add(text, " (%d cannot be used: %s)", broken, problem);
+    if (core_whole_groups(ask, free_now) != free_now)
+        hd_text_add(text, " (%d in whole groups)", core_whole_groups(ask, free_now));
+    if (node->reserved_by)
+        hd_text_add(text, " (kept for job %" PRIu64 ")", node->reserved_by);
+    if (all < ask->devices_min && core_kind_spans_nodes(kinds[kind_count - 1]))
+        core_gang_obstacle(core, node, text);
+}
+
+static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, struct hd_now now,
+                      struct hd_text *text)
+{
+    const size_t count = hd_core_node_count(core);
+
+    if (!count) {
+        hd_text_add(text, "; no node has joined yet (start heddled on one)");
+        return;
+    }
+    if (ask->device != HD_DEVICE_KIND_ANY && !has_kind(core, ask->device)) {
+        hd_text_add(text, "; no node has a %s device", hd_device_kind_name((int)ask->device));
+        if (ask->device == HD_DEVICE_KIND_CUDA)
+            hd_text_add(text, " (heddled --doctor on a node with GPUs says why)");
+        return;
+    }
+    for (size_t i = 0; i < count && i < NODES_NAMED_MAX; i++) {
+        hd_text_add(text, i ? ", " : "; ");
+        add_node(core, ask, core->nodes[i], now, text);
+    }
+    if (count > NODES_NAMED_MAX)
+        hd_text_add(text, " and %zu more nodes", count - NODES_NAMED_MAX);
+}
+
+static void add_base(const struct hd_core *core, const struct hd_checkpoint_record *base,
+                     struct hd_text *text)
+{
+    const struct core_node *node = base ? core_find_node(core, base->node_uuid) : NULL;
+
+    if (base && !base->shared)
+        hd_text_add(text, "; its checkpoint of step %lld is on %s only", (long long)base->step,
+                    node ? node->rec.name : "a node that is gone");
+}
+
+static void add_last_end(const struct core_job *job, struct hd_text *text)
+{
+    const struct core_attempt *newest = core_newest(job);
+
+    if (newest)
+        hd_text_add(text, "attempt %d ended (%s%s%s); ", newest->rec.attempt,
+                    hd_end_cause_name((int)newest->rec.end.cause),
+                    newest->rec.end.node && *newest->rec.end.node ? " on " : "",
+                    newest->rec.end.node ? newest->rec.end.node : "");
+}
+
+void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now now,
+                     struct hd_text *ret_reason)
+{
+    const struct core_job *job = core_find_job(core, number);
+    int64_t left_ms;
+
+    if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
+        return;
+    add_last_end(job, ret_reason);
+    switch (job->wait) {
+    case CORE_WAIT_DELAY:
+        left_ms = job->not_before_mono - now.mono_ms;
+        hd_text_add(ret_reason, "tries again in %lld s",
+                    (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
+        return;
+    case CORE_WAIT_BEHIND:
+        hd_text_add(ret_reason, "waits behind job %" PRIu64 "; ", job->wait_job);
+        break;
+    case CORE_WAIT_NEVER:
+    case CORE_WAIT_BUSY:
+    case CORE_WAIT_NONE:
+        break;
+    }
+    add_need(core, &job->ask, core_checkpoint_newest(job), ret_reason);
+    add_base(core, core_checkpoint_newest(job), ret_reason);
+    add_nodes(core, &job->ask, now, ret_reason);
+}
+
+enum hd_status hd_core_explain_ask(const struct hd_core *core, const struct hd_ask *ask,
+                                   struct hd_now now, bool *ret_fits_now,
+                                   struct hd_text *ret_reason)
+{
+    enum hd_status st = core_check_ask(ask);
+    struct core_placement place;
+
+    if (st)
+        return st;
+    place = find_place((struct hd_core *)(uintptr_t)core, ask, NULL);
+    free(place.members);
+    *ret_fits_now = place.device_count > 0;
+    if (*ret_fits_now)
+        return HD_OK;
+    add_need(core, ask, NULL, ret_reason);
+    add_nodes(core, ask, now, ret_reason);
+    return HD_OK;
+}

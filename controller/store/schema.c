@@ -1,0 +1,480 @@
+/* store_schema: opening the database, and what is in it.
+ *
+ * The schema is a list of numbered migrations; PRAGMA user_version says how many a database has
+ * had. A released migration is never changed: the next change of the schema is the next migration.
+ *
+ * Foreign keys are checked when a transaction ends. Times are wall-clock milliseconds; 0 and ''
+ * stand for "not yet" and "none", NULL in a REAL column for NaN (a loss may well be one).
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "controller/store/store_internal.h"
+
+/* What SQL alone cannot do of migration 4: each step's numbers into one column. */
+static enum hd_status pack_metrics(struct store_db *db);
+
+static const struct migration {
+    const char *sql;
+    enum hd_status (*move)(struct store_db *db); /* between sql and after; NULL: nothing */
+    const char *after;
+} migrations[] = {
+    /* 1 */
+    {.sql =
+         "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;"
+         "CREATE TABLE nodes ("
+         " uuid TEXT PRIMARY KEY, name TEXT NOT NULL, boot_id TEXT NOT NULL, build TEXT NOT NULL,"
+         " state TEXT NOT NULL CHECK (state IN "
+         "('ready','unreachable','lost','draining','drained')),"
+         " drain INTEGER NOT NULL, drain_reason TEXT NOT NULL, retired INTEGER NOT NULL,"
+         " seen_ms INTEGER NOT NULL) STRICT, WITHOUT ROWID;"
+         "CREATE UNIQUE INDEX nodes_name ON nodes (name) WHERE retired = 0;"
+         "CREATE TABLE devices ("
+         " node_uuid TEXT NOT NULL REFERENCES nodes (uuid), device INTEGER NOT NULL,"
+         " kind TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT NOT NULL, memory_bytes INTEGER NOT "
+         "NULL,"
+         " threads INTEGER NOT NULL, precisions INTEGER NOT NULL,"
+         " PRIMARY KEY (node_uuid, device)) STRICT, WITHOUT ROWID;"
+         "CREATE TABLE jobs ("
+         " job INTEGER PRIMARY KEY, request_id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL,"
+         " name TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN"
+         " ('queued','running','stopping','succeeded','failed','cancelled')),"
+         " reason TEXT NOT NULL, cancel INTEGER NOT NULL, cancel_now INTEGER NOT NULL,"
+         " attempt_count INTEGER NOT NULL, steps INTEGER NOT NULL, devices INTEGER NOT NULL,"
+         " submitted_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
+         " spec BLOB NOT NULL) STRICT;"
+         "CREATE INDEX jobs_state ON jobs (state, job);"
+         "CREATE TABLE checkpoints ("
+         " job INTEGER NOT NULL REFERENCES jobs (job) DEFERRABLE INITIALLY DEFERRED,"
+         " attempt INTEGER NOT NULL, step INTEGER NOT NULL, path TEXT NOT NULL, hash TEXT NOT NULL,"
+         " node_uuid TEXT NOT NULL REFERENCES nodes (uuid) DEFERRABLE INITIALLY DEFERRED,"
+         " shared INTEGER NOT NULL, time_ms INTEGER NOT NULL, size_bytes INTEGER NOT NULL,"
+         " state TEXT NOT NULL CHECK (state IN ('present','deleting','deleted')),"
+         " seq INTEGER NOT NULL, PRIMARY KEY (job, attempt, step)) STRICT, WITHOUT ROWID;"
+         "CREATE UNIQUE INDEX checkpoints_seq ON checkpoints (job, seq);"
+         "CREATE INDEX checkpoints_deleting ON checkpoints (job) WHERE state = 'deleting';"
+         "CREATE TABLE attempts ("
+         " job INTEGER NOT NULL REFERENCES jobs (job) DEFERRABLE INITIALLY DEFERRED,"
+         " attempt INTEGER NOT NULL, state TEXT NOT NULL CHECK (state IN"
+         " ('starting','running','stopping','ended')),"
+         " pp INTEGER NOT NULL, dp INTEGER NOT NULL, cp INTEGER NOT NULL, tp INTEGER NOT NULL,"
+         " ep INTEGER NOT NULL, zero INTEGER NOT NULL, micro_batch INTEGER NOT NULL,"
+         " micro_batches INTEGER NOT NULL, schedule TEXT NOT NULL, recompute TEXT NOT NULL,"
+         " precision INTEGER NOT NULL, device TEXT NOT NULL, threads INTEGER NOT NULL,"
+         " base_attempt INTEGER, base_step INTEGER, base_path TEXT NOT NULL, base_hash TEXT NOT "
+         "NULL,"
+         " created_ms INTEGER NOT NULL, running_ms INTEGER NOT NULL DEFAULT 0,"
+         " ended_ms INTEGER NOT NULL DEFAULT 0, end_cause TEXT NOT NULL DEFAULT 'none',"
+         " end_rank INTEGER NOT NULL DEFAULT -1, end_node TEXT NOT NULL DEFAULT '',"
+         " end_message TEXT NOT NULL DEFAULT '', end_exit_code INTEGER NOT NULL DEFAULT 0,"
+         " end_signal INTEGER NOT NULL DEFAULT 0, end_bad_input INTEGER NOT NULL DEFAULT 0,"
+         " PRIMARY KEY (job, attempt),"
+         " FOREIGN KEY (job, base_attempt, base_step) REFERENCES checkpoints (job, attempt, step)"
+         " DEFERRABLE INITIALLY DEFERRED) STRICT, WITHOUT ROWID;"
+         "CREATE TABLE allocations ("
+         " job INTEGER NOT NULL, attempt INTEGER NOT NULL, rank INTEGER NOT NULL,"
+         " node_uuid TEXT NOT NULL REFERENCES nodes (uuid) DEFERRABLE INITIALLY DEFERRED,"
+         " node_name TEXT NOT NULL, device INTEGER NOT NULL, PRIMARY KEY (job, attempt, rank),"
+         " FOREIGN KEY (job, attempt) REFERENCES attempts (job, attempt)"
+         " DEFERRABLE INITIALLY DEFERRED) STRICT, WITHOUT ROWID;"
+         "CREATE TABLE events (" /* job 0: the cluster's own history */
+         " job INTEGER NOT NULL, seq INTEGER NOT NULL, time_ms INTEGER NOT NULL,"
+         " attempt INTEGER NOT NULL, rank INTEGER NOT NULL, kind TEXT NOT NULL, node TEXT NOT NULL,"
+         " message TEXT NOT NULL, PRIMARY KEY (job, seq)) STRICT, WITHOUT ROWID;"
+         "CREATE TABLE step_metrics ("
+         " job INTEGER NOT NULL REFERENCES jobs (job) DEFERRABLE INITIALLY DEFERRED,"
+         " seq INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL,"
+         " time_ms INTEGER NOT NULL, tokens INTEGER NOT NULL, loss REAL, grad_norm REAL, lr REAL,"
+         " tokens_per_s REAL, step_ms REAL, mfu REAL, PRIMARY KEY (job, seq)) STRICT, WITHOUT "
+         "ROWID;"
+         "CREATE TABLE validations ("
+         " job INTEGER NOT NULL REFERENCES jobs (job) DEFERRABLE INITIALLY DEFERRED,"
+         " seq INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL,"
+         " time_ms INTEGER NOT NULL, tokens INTEGER NOT NULL, loss REAL,"
+         " PRIMARY KEY (job, seq)) STRICT, WITHOUT ROWID;"
+         "CREATE TABLE report_positions ("
+         " job INTEGER NOT NULL, attempt INTEGER NOT NULL, rank INTEGER NOT NULL,"
+         " seq INTEGER NOT NULL, PRIMARY KEY (job, attempt, rank),"
+         " FOREIGN KEY (job, attempt) REFERENCES attempts (job, attempt)"
+         " DEFERRABLE INITIALLY DEFERRED) STRICT, WITHOUT ROWID;"},
+    /* 2: attempts before it had neither tensor nor context parallelism */
+    {.sql = "ALTER TABLE attempts ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;"
+            "ALTER TABLE attempts ADD COLUMN cp_exchange INTEGER NOT NULL DEFAULT 0;"},
+    /* 3: models before it had no experts, whose loads are 8 bytes each, of this machine's order */
+    {.sql = "ALTER TABLE step_metrics ADD COLUMN router_balance REAL;"
+            "ALTER TABLE step_metrics ADD COLUMN router_z REAL;"
+            "ALTER TABLE step_metrics ADD COLUMN router_dropped INTEGER NOT NULL DEFAULT 0;"
+            "ALTER TABLE step_metrics ADD COLUMN expert_load BLOB NOT NULL DEFAULT x'';"},
+    /* 4: a plan is the text of its layout, a step's numbers are packed (job/metrics.h), so that a
+       new key or metric is no change of the schema */
+    {.sql =
+         "ALTER TABLE attempts ADD COLUMN layout TEXT NOT NULL DEFAULT '';"
+         "UPDATE attempts SET layout ="
+         " 'train.precision ' || CASE precision WHEN 2 THEN 'bf16' ELSE 'fp32' END || char(10) ||"
+         " 'parallel.tp ' || tp || char(10) || 'parallel.pp ' || pp || char(10) ||"
+         " 'parallel.dp ' || dp || char(10) || 'parallel.cp ' || cp || char(10) ||"
+         " 'parallel.ep ' || ep || char(10) || 'parallel.zero ' || zero || char(10) ||"
+         " 'parallel.schedule ' || schedule || char(10) ||"
+         " 'parallel.micro_batch ' || micro_batch || char(10) ||"
+         " 'parallel.recompute ' || recompute || char(10) ||"
+         " 'parallel.sequence ' || sequence || char(10) ||"
+         " 'parallel.cp_exchange ' || CASE cp_exchange WHEN 2 THEN 'all_gather' ELSE 'ring' END ||"
+         " char(10) || 'resources.device ' || device || char(10) ||"
+         " 'resources.threads ' || max(threads, 1) || char(10);"
+         "ALTER TABLE step_metrics ADD COLUMN metrics BLOB NOT NULL DEFAULT x'';",
+     .move = pack_metrics,
+     .after = "ALTER TABLE attempts DROP COLUMN pp; ALTER TABLE attempts DROP COLUMN dp;"
+              "ALTER TABLE attempts DROP COLUMN cp; ALTER TABLE attempts DROP COLUMN tp;"
+              "ALTER TABLE attempts DROP COLUMN ep; ALTER TABLE attempts DROP COLUMN zero;"
+              "ALTER TABLE attempts DROP COLUMN micro_batch;"
+              "ALTER TABLE attempts DROP COLUMN micro_batches;"
+              "ALTER TABLE attempts DROP COLUMN schedule;"
+              "ALTER TABLE attempts DROP COLUMN recompute;"
+              "ALTER TABLE attempts DROP COLUMN precision;"
+              "ALTER TABLE attempts DROP COLUMN device; ALTER TABLE attempts DROP COLUMN threads;"
+              "ALTER TABLE attempts DROP COLUMN sequence;"
+              "ALTER TABLE attempts DROP COLUMN cp_exchange;"
+              "ALTER TABLE step_metrics DROP COLUMN tokens;"
+              "ALTER TABLE step_metrics DROP COLUMN loss;"
+              "ALTER TABLE step_metrics DROP COLUMN grad_norm;"
+              "ALTER TABLE step_metrics DROP COLUMN lr;"
+              "ALTER TABLE step_metrics DROP COLUMN tokens_per_s;"
+              "ALTER TABLE step_metrics DROP COLUMN step_ms;"
+              "ALTER TABLE step_metrics DROP COLUMN mfu;"
+              "ALTER TABLE step_metrics DROP COLUMN router_balance;"
+              "ALTER TABLE step_metrics DROP COLUMN router_z;"
+              "ALTER TABLE step_metrics DROP COLUMN router_dropped;"},
+};
+enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
+
+/* ---- errors and statements --------------------------------------------------------------------*/
+
+enum hd_status store_db_error(struct store_db *db, const char *what)
+{
+    const int code = sqlite3_errcode(db->sqlite) & 0xff;
+    const int system_error = sqlite3_system_errno(db->sqlite);
+    const char *message = sqlite3_errmsg(db->sqlite);
+
+    switch (code) {
+    case SQLITE_FULL:
+        return hd_err(HD_IO, "%s: %s: the disk is full; make room, and it goes on by itself",
+                      db->path, what);
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+    case SQLITE_READONLY:
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_PERM:
+    case SQLITE_NOMEM:
+        return hd_err(HD_IO, "%s: %s: %s%s%s", db->path, what, message, system_error ? ": " : "",
+                      system_error ? strerror(system_error) : "");
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return hd_err(HD_CORRUPT, "%s: %s: %s; restore the file from a backup", db->path, what,
+                      message);
+    default:
+        return hd_err(HD_INTERNAL, "%s: %s: %s", db->path, what, message);
+    }
+}
+
+static int bind_values(sqlite3_stmt *statement, const char *types, va_list args)
+{
+    int code = SQLITE_OK;
+
+    for (int i = 1; code == SQLITE_OK && *types; types++, i++) {
+        const void *bytes;
+        const char *text;
+
+        switch (*types) {
+        case 'i':
+            code = sqlite3_bind_int64(statement, i, va_arg(args, int64_t));
+            break;
+        case 'n':
+            code = sqlite3_bind_int(statement, i, va_arg(args, int));
+            break;
+        case 'd': /* NaN becomes NULL */
+            code = sqlite3_bind_double(statement, i, va_arg(args, double));
+            break;
+        case 't':
+            text = va_arg(args, const char *);
+            code = sqlite3_bind_text(statement, i, text ? text : "", -1, SQLITE_STATIC);
+            break;
+        case 'z': /* 0 stands for NULL */
+            code = SQLITE_OK;
+            {
+                int64_t value = va_arg(args, int64_t);
+
+                code = value ? sqlite3_bind_int64(statement, i, value)
+                             : sqlite3_bind_null(statement, i);
+            }
+            break;
+        case 'b':
+            bytes = va_arg(args, const void *);
+            code = sqlite3_bind_blob64(statement, i, bytes ? bytes : "", va_arg(args, size_t),
+                                       SQLITE_STATIC);
+            break;
+        default:
+            code = SQLITE_MISUSE;
+        }
+    }
+    return code;
+}
+
+sqlite3_stmt *store_db_bind(struct store_db *db, enum store_statement statement, const char *types,
+                            ...)
+{
+    sqlite3_stmt *prepared = db->statements[statement];
+    va_list args;
+    int code;
+
+    (void)sqlite3_reset(prepared);
+    va_start(args, types);
+    code = bind_values(prepared, types, args);
+    va_end(args);
+    if (code == SQLITE_OK)
+        return prepared;
+    (void)store_db_error(db, "cannot bind values");
+    return NULL;
+}
+
+enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool *ret_row)
+{
+    enum hd_status st = HD_OK;
+    int code = sqlite3_step(statement);
+
+    *ret_row = code == SQLITE_ROW;
+    if (code == SQLITE_ROW)
+        return HD_OK;
+    if (code != SQLITE_DONE)
+        st = store_db_error(db, sqlite3_sql(statement));
+    (void)sqlite3_reset(statement);
+    (void)sqlite3_clear_bindings(statement);
+    return st;
+}
+
+enum hd_status store_db_run(struct store_db *db, enum store_statement statement, const char *types,
+                            ...)
+{
+    sqlite3_stmt *prepared = db->statements[statement];
+    bool row;
+    va_list args;
+    int code;
+
+    (void)sqlite3_reset(prepared);
+    va_start(args, types);
+    code = bind_values(prepared, types, args);
+    va_end(args);
+    if (code != SQLITE_OK)
+        return store_db_error(db, "cannot bind values");
+    return store_db_step(db, prepared, &row);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------*/
+
+static enum hd_status execute(struct store_db *db, const char *sql, const char *what)
+{
+    if (sqlite3_exec(db->sqlite, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return store_db_error(db, what);
+    return HD_OK;
+}
+
+/* One value of a pragma or a query, as text. */
+static enum hd_status ask_text(struct store_db *db, const char *sql, char *ret_text, size_t size)
+{
+    sqlite3_stmt *statement = NULL;
+    enum hd_status st = HD_OK;
+
+    *ret_text = 0;
+    if (sqlite3_prepare_v2(db->sqlite, sql, -1, &statement, NULL) != SQLITE_OK)
+        return store_db_error(db, sql);
+    if (sqlite3_step(statement) == SQLITE_ROW)
+        (void)snprintf(ret_text, size, "%s", (const char *)sqlite3_column_text(statement, 0));
+    else if (sqlite3_errcode(db->sqlite) != SQLITE_DONE)
+        st = store_db_error(db, sql);
+    (void)sqlite3_finalize(statement);
+    return st;
+}
+
+static enum hd_status configure(struct store_db *db)
+{
+    char mode[16];
+    enum hd_status st;
+
+    /* The directory is locked, so nobody else may open the file: the exclusive mode needs no shared
+     * memory beside it. */
+    st = execute(db,
+                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA foreign_keys = ON;"
+                 "PRAGMA trusted_schema = OFF;",
+                 "cannot be configured");
+    if (!st)
+        st = ask_text(db, "PRAGMA journal_mode = WAL", mode, sizeof mode);
+    if (!st && strcmp(mode, "wal") != 0)
+        st = hd_err(HD_UNSUPPORTED, "%s: the file system cannot hold a write-ahead log (mode %s)",
+                    db->path, mode);
+    if (!st)
+        st = execute(db, "PRAGMA synchronous = FULL", "cannot be configured");
+    return st;
+}
+
+static enum hd_status check(struct store_db *db)
+{
+    char verdict[256];
+    enum hd_status st = ask_text(db, "PRAGMA quick_check(1)", verdict, sizeof verdict);
+
+    if (!st && strcmp(verdict, "ok") != 0)
+        st = hd_err(HD_CORRUPT,
+                    "%s is damaged: %s; restore it from a backup, or start with an "
+                    "empty state directory",
+                    db->path, verdict);
+    return st;
+}
+
+static enum hd_status pack_metrics(struct store_db *db)
+{
+    static const char rows[] =
+        "SELECT job, seq, loss, grad_norm, lr, tokens, tokens_per_s, step_ms, mfu, router_balance,"
+        " router_z, router_dropped FROM step_metrics";
+    sqlite3_stmt *from = NULL, *to = NULL;
+    enum hd_status st = HD_OK;
+    int code = SQLITE_ERROR;
+
+    if (sqlite3_prepare_v2(db->sqlite, rows, -1, &from, NULL) != SQLITE_OK ||
+        sqlite3_prepare_v2(db->sqlite, "UPDATE step_metrics SET metrics=? WHERE job=? AND seq=?",
+                           -1, &to, NULL) != SQLITE_OK)
+        st = store_db_error(db, "cannot migrate");
+    while (!st && (code = sqlite3_step(from)) == SQLITE_ROW) {
+        uint8_t bytes[HD_METRICS_BYTES_MAX];
+        struct hd_step_metrics metrics = {0};
+
+        for (int i = 0; i < 10; i++) /* metrics 1 to 10, in the order of `rows` */
+            (void)hd_metric_set(&metrics, hd_metric_find(i + 1),
+                                sqlite3_column_type(from, i + 2) == SQLITE_NULL
+                                    ? NAN
+                                    : sqlite3_column_double(from, i + 2));
+        (void)sqlite3_reset(to);
+        if (sqlite3_bind_blob64(to, 1, bytes, hd_metrics_pack(&metrics, bytes), SQLITE_STATIC) ||
+            sqlite3_bind_int64(to, 2, sqlite3_column_int64(from, 0)) ||
+            sqlite3_bind_int64(to, 3, sqlite3_column_int64(from, 1)) ||
+            sqlite3_step(to) != SQLITE_DONE)
+            st = store_db_error(db, "cannot migrate");
+    }
+    if (!st && code != SQLITE_DONE)
+        st = store_db_error(db, "cannot migrate");
+    (void)sqlite3_finalize(from);
+    (void)sqlite3_finalize(to);
+    return st;
+}
+
+static enum hd_status migrate_one(struct store_db *db, int number)
+{
+    const struct migration *m = &migrations[number - 1];
+    char version[64];
+    enum hd_status st = execute(db, "BEGIN IMMEDIATE", "cannot begin a migration");
+
+    if (st)
+        return st;
+    (void)snprintf(version, sizeof version, "PRAGMA user_version = %d", number);
+    st = execute(db, m->sql, "cannot migrate");
+    if (!st && m->move)
+        st = m->move(db);
+    if (!st && m->after)
+        st = execute(db, m->after, "cannot migrate");
+    if (!st)
+        st = execute(db, version, "cannot migrate");
+    if (!st)
+        st = execute(db, "COMMIT", "cannot migrate");
+    if (st)
+        (void)sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL);
+    return st;
+}
+
+static enum hd_status migrate(struct store_db *db)
+{
+    char text[32];
+    int64_t version = 0;
+    enum hd_status st = ask_text(db, "PRAGMA user_version", text, sizeof text);
+
+    if (!st)
+        st = hd_text_to_int64(text, 0, INT32_MAX, &version);
+    if (!st && version > MIGRATION_COUNT)
+        st = hd_err(HD_UNSUPPORTED,
+                    "%s was written by a newer version of Heddle (schema %lld, this one knows %d)",
+                    db->path, (long long)version, MIGRATION_COUNT);
+    while (!st && version < MIGRATION_COUNT)
+        st = migrate_one(db, (int)++version);
+    return st;
+}
+
+/* The cluster's identity, made once. */
+static enum hd_status identify(struct store_db *db)
+{
+    static const char get[] = "SELECT value FROM meta WHERE key = 'cluster_id'";
+    unsigned char bytes[16];
+    char sql[128], hex[33];
+    enum hd_status st = ask_text(db, get, db->cluster_id, sizeof db->cluster_id);
+
+    if (st || *db->cluster_id)
+        return st;
+    st = hd_random_bytes(bytes, sizeof bytes);
+    if (st)
+        return st;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        (void)snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    (void)snprintf(sql, sizeof sql, "INSERT INTO meta VALUES ('cluster_id', '%s')", hex);
+    st = execute(db, sql, "cannot be identified");
+    if (!st)
+        st = ask_text(db, get, db->cluster_id, sizeof db->cluster_id);
+    return st;
+}
+
+static enum hd_status prepare(struct store_db *db)
+{
+#define X(name, text) text,
+    static const char *const texts[] = {STORE_STATEMENTS(X)};
+#undef X
+
+    for (int i = 0; i < STORE_STATEMENT_COUNT; i++) {
+        if (sqlite3_prepare_v3(db->sqlite, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+                               &db->statements[i], NULL) != SQLITE_OK)
+            return store_db_error(db, texts[i]);
+    }
+    return HD_OK;
+}
+
+enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs)
+{
+    const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    enum hd_status st = HD_OK;
+
+    *db = (struct store_db){0};
+    (void)snprintf(db->path, sizeof db->path, "%s/state.db", dir);
+    if (sqlite3_open_v2(db->path, &db->sqlite, flags, vfs) != SQLITE_OK)
+        st = db->sqlite ? store_db_error(db, "cannot open")
+                        : hd_err(HD_NO_MEMORY, "no memory to open %s", db->path);
+    if (!st)
+        st = configure(db);
+    if (!st)
+        st = check(db);
+    if (!st)
+        st = migrate(db);
+    if (!st)
+        st = identify(db);
+    if (!st)
+        st = prepare(db);
+    if (st)
+        store_db_close(db);
+    return st;
+}
+
+void store_db_close(struct store_db *db)
+{
+    for (int i = 0; i < STORE_STATEMENT_COUNT; i++)
+        (void)sqlite3_finalize(db->statements[i]);
+    (void)sqlite3_close(db->sqlite);
+    *db = (struct store_db){0};
+}

@@ -1,0 +1,488 @@
+/* store: the writer thread and its two queues.
+ *
+ *   loop thread                         writer thread
+ *   hd_store_commit, hd_store_query
+ *        |  todo (mutex, wake)  ------>  take all
+ *                                        BEGIN, every batch taken, COMMIT (fsync)
+ *                                        failed: ROLLBACK, queries, tell the trouble, wait, again
+ *                                        queries
+ *   on_wake  <------  done (mutex, async)
+ *        |
+ *   callbacks, in order
+ *
+ * Invariants:
+ *   S1  A batch is reported HD_OK only after the COMMIT that contains it has returned success with
+ *       synchronous=FULL.
+ *   S2  Batches are committed, and reported, in the order in which they were queued; none is left
+ *       out while a later one is kept.
+ *   S3  A transaction that failed has left nothing behind; it is tried again whole.
+ *   S4  `db` is touched by the writer thread only, from the first queued item on.
+ */
+#include "controller/store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "controller/store/store_internal.h"
+
+enum { RETRY_DEFAULT_MS = 1000 };
+
+/* A batch or a query on its way. */
+struct item {
+    struct hd_batch *batch;
+    struct hd_query *query;
+    void (*done)(void *user, enum hd_status st);
+    void *user;
+    struct hd_error result;
+    struct item *next;
+};
+
+struct items {
+    struct item *first, *last;
+};
+
+struct hd_job_store {
+    struct store_db db;
+    struct hd_store_options options;
+    int lock_fd;
+    char cluster_id[40];
+    uv_thread_t thread;
+    uv_async_t async;
+    uv_work_t join_work;
+    void (*on_closed)(void *user);
+    void *closed_user;
+    char trouble_shown[HD_ERR_MAX]; /* the loop's copy */
+
+    /* Under `mutex`. */
+    uv_mutex_t mutex;
+    uv_cond_t wake;
+    struct items todo, done;
+    struct hd_error trouble; /* of the last transaction; HD_OK: none */
+    struct hd_error fatal;
+    bool fatal_told;
+    bool closing;
+    int64_t give_up_ms; /* while closing: when to stop trying */
+};
+
+/* ---- queues -----------------------------------------------------------------------------------*/
+
+static void put(struct items *items, struct item *item)
+{
+    item->next = NULL;
+    if (items->last)
+        items->last->next = item;
+    else
+        items->first = item;
+    items->last = item;
+}
+
+static struct items take(struct items *items)
+{
+    struct items all = *items;
+
+    *items = (struct items){0};
+    return all;
+}
+
+static void append(struct items *to, struct items *from)
+{
+    if (!from->first)
+        return;
+    if (to->last)
+        to->last->next = from->first;
+    else
+        to->first = from->first;
+    to->last = from->last;
+    *from = (struct items){0};
+}
+
+/* ---- the writer thread ------------------------------------------------------------------------*/
+
+static bool has_batch(const struct items *items)
+{
+    for (const struct item *i = items->first; i; i = i->next) {
+        if (i->batch && i->batch->count)
+            return true;
+    }
+    return false;
+}
+
+static enum hd_status write_all(struct hd_job_store *store, const struct items *items)
+{
+    enum hd_status st;
+
+    if (!has_batch(items))
+        return HD_OK; /* what was before them is durable already (S2) */
+    st = store_db_run(&store->db, STORE_BEGIN, "");
+    for (const struct item *i = items->first; !st && i; i = i->next) {
+        if (i->batch)
+            st = store_write_batch(&store->db, i->batch);
+    }
+    if (!st)
+        st = store_db_run(&store->db, STORE_COMMIT, "");
+    if (st && !sqlite3_get_autocommit(store->db.sqlite)) {
+        struct hd_error first;
+
+        hd_err_save(st, &first);
+        (void)store_db_run(&store->db, STORE_ROLLBACK, "");
+        st = hd_err_restore(&first);
+    }
+    return st;
+}
+
+static void answer_queries(struct hd_job_store *store, const struct items *items)
+{
+    for (struct item *i = items->first; i; i = i->next) {
+        enum hd_status st = i->query ? store_read_query(&store->db, i->query) : HD_OK;
+
+        hd_err_save(st, &i->result);
+    }
+}
+
+/* Sets what the loop should hear about, and waits a little; returns whether to try again. What has
+ * queued up meanwhile joins `items`. */
+static bool after_failure(struct hd_job_store *store, const struct hd_error *error,
+                          struct items *items)
+{
+    bool again = error->status == HD_IO;
+
+    uv_mutex_lock(&store->mutex);
+    if (again)
+        store->trouble = *error;
+    else
+        store->fatal = *error;
+    if (again && store->closing && hd_clock_now_ms() >= store->give_up_ms)
+        again = false;
+    (void)uv_async_send(&store->async);
+    if (again)
+        (void)uv_cond_timedwait(&store->wake, &store->mutex,
+                                (uint64_t)store->options.retry_ms * 1000000);
+    append(items, &store->todo);
+    uv_mutex_unlock(&store->mutex);
+    return again;
+}
+
+static void give_up(struct items *items, const struct hd_error *error)
+{
+    for (struct item *i = items->first; i; i = i->next) {
+        i->result = *error;
+        i->result.status = HD_ABORTED;
+    }
+}
+
+/* While nothing can be written, what is durable can still be read: queries do not wait. */
+static void answer_queries_now(struct hd_job_store *store, struct items *items)
+{
+    struct items batches = {0}, queries = {0};
+
+    while (items->first) {
+        struct item *item = items->first;
+
+        items->first = item->next;
+        put(item->query ? &queries : &batches, item);
+    }
+    *items = batches;
+    answer_queries(store, &queries);
+    uv_mutex_lock(&store->mutex);
+    append(&store->done, &queries);
+    uv_mutex_unlock(&store->mutex);
+    (void)uv_async_send(&store->async);
+}
+
+/* One turn: everything that is queued, as one transaction, as often as it takes. */
+static void turn(struct hd_job_store *store, struct items *items)
+{
+    struct hd_error error;
+    enum hd_status st;
+
+    for (;;) {
+        st = write_all(store, items);
+        if (!st)
+            break;
+        hd_err_save(st, &error);
+        answer_queries_now(store, items);
+        if (after_failure(store, &error, items))
+            continue;
+        give_up(items, &error);
+        return;
+    }
+    answer_queries(store, items);
+}
+
+static void writer_main(void *arg)
+{
+    struct hd_job_store *store = arg;
+    bool finished = false;
+
+    while (!finished) {
+        struct items items;
+
+        uv_mutex_lock(&store->mutex);
+        while (!store->todo.first && !store->closing)
+            uv_cond_wait(&store->wake, &store->mutex);
+        items = take(&store->todo);
+        finished = store->closing && !items.first;
+        uv_mutex_unlock(&store->mutex);
+
+        if (items.first)
+            turn(store, &items);
+
+        uv_mutex_lock(&store->mutex);
+        if (items.first && items.first->result.status != HD_ABORTED)
+            store->trouble.status = HD_OK;
+        append(&store->done, &items);
+        uv_mutex_unlock(&store->mutex);
+        (void)uv_async_send(&store->async);
+    }
+}
+
+/* ---- callbacks on the loop --------------------------------------------------------------------*/
+
+static void finish(struct item *item)
+{
+    enum hd_status st = item->result.status;
+
+    if (st)
+        (void)hd_err_restore(&item->result);
+    if (item->query)
+        item->query->done(item->query, st);
+    else if (item->done)
+        item->done(item->user, st);
+    hd_batch_free(item->batch);
+    free(item);
+}
+
+/* What the writer thread left for the loop, taken under the mutex at once. */
+struct news {
+    struct items done;
+    struct hd_error trouble, fatal;
+    bool fatal_is_new;
+};
+
+static void tell_trouble(struct hd_job_store *store, const struct hd_error *trouble)
+{
+    const char *message = trouble->status ? trouble->message : "";
+
+    if (strcmp(message, store->trouble_shown) == 0)
+        return;
+    (void)snprintf(store->trouble_shown, sizeof store->trouble_shown, "%s", message);
+    if (store->options.on_trouble)
+        store->options.on_trouble(store->options.user, *message ? message : NULL);
+}
+
+static void on_wake(uv_async_t *async)
+{
+    struct hd_job_store *store = async->data;
+    struct news news;
+
+    uv_mutex_lock(&store->mutex);
+    news.done = take(&store->done);
+    news.trouble = store->trouble;
+    news.fatal = store->fatal;
+    news.fatal_is_new = store->fatal.status && !store->fatal_told;
+    store->fatal_told |= news.fatal_is_new;
+    uv_mutex_unlock(&store->mutex);
+
+    tell_trouble(store, &news.trouble);
+    while (news.done.first) {
+        struct item *item = news.done.first;
+
+        news.done.first = item->next;
+        finish(item);
+    }
+    if (news.fatal_is_new && store->options.on_fatal)
+        store->options.on_fatal(store->options.user, &news.fatal);
+}
+
+static void queue(struct hd_job_store *store, struct item *item)
+{
+    uv_mutex_lock(&store->mutex);
+    put(&store->todo, item);
+    uv_cond_signal(&store->wake);
+    uv_mutex_unlock(&store->mutex);
+}
+
+/* Without memory for the envelope nothing can be kept in order any more: the program ends, and
+ * finds everything that was reported done when it starts again. */
+static struct item *new_item(struct hd_job_store *store)
+{
+    struct item *item = calloc(1, sizeof *item);
+
+    if (item)
+        return item;
+    uv_mutex_lock(&store->mutex);
+    hd_err_save(hd_err(HD_NO_MEMORY, "no memory left for the controller's state"), &store->fatal);
+    uv_mutex_unlock(&store->mutex);
+    (void)uv_async_send(&store->async);
+    return NULL;
+}
+
+void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
+                     void (*done)(void *user, enum hd_status st), void *user)
+{
+    struct item *item = new_item(store);
+
+    if (!item) {
+        hd_batch_free(batch);
+        return;
+    }
+    item->batch = batch;
+    item->done = done;
+    item->user = user;
+    queue(store, item);
+}
+
+void hd_store_query(struct hd_job_store *store, struct hd_query *query)
+{
+    struct item *item = new_item(store);
+
+    if (!item)
+        return; /* on_fatal follows, and with it the end */
+    if (query->owner)
+        query->owner = hd_arena_strdup(&query->arena, query->owner);
+    item->query = query;
+    queue(store, item);
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------*/
+
+static enum hd_status start_thread(struct hd_job_store *store, uv_loop_t *loop)
+{
+    int code = uv_mutex_init(&store->mutex);
+
+    if (code == 0)
+        code = uv_cond_init(&store->wake);
+    if (code == 0)
+        code = uv_async_init(loop, &store->async, on_wake);
+    if (code)
+        return hd_err(HD_INTERNAL, "cannot prepare the writer thread: %s", uv_strerror(code));
+    store->async.data = store;
+    code = uv_thread_create(&store->thread, writer_main, store);
+    if (code) {
+        uv_close((uv_handle_t *)&store->async, NULL);
+        return hd_err(HD_INTERNAL, "cannot start the writer thread: %s", uv_strerror(code));
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *options,
+                             struct hd_job_store **ret_store)
+{
+    struct hd_job_store *store = calloc(1, sizeof *store);
+    char lock[HD_CTL_PATH_BYTES_MAX];
+    enum hd_status st;
+
+    if (!store)
+        return hd_err(HD_NO_MEMORY, "no memory for the store");
+    store->options = *options;
+    if (!store->options.retry_ms)
+        store->options.retry_ms = RETRY_DEFAULT_MS;
+    (void)snprintf(lock, sizeof lock, "%s/lock", options->dir);
+    st = hd_file_lock(lock, &store->lock_fd);
+    if (st == HD_CONFLICT)
+        (void)hd_err(st, "another controller uses the state directory %s", options->dir);
+    if (st)
+        goto fail;
+    st = store_db_open(&store->db, options->dir, options->vfs);
+    if (st)
+        goto fail_locked;
+    (void)snprintf(store->cluster_id, sizeof store->cluster_id, "%s", store->db.cluster_id);
+    st = start_thread(store, loop);
+    if (st)
+        goto fail_open;
+    *ret_store = store;
+    return HD_OK;
+
+fail_open:
+    store_db_close(&store->db);
+fail_locked:
+    (void)close(store->lock_fd);
+fail:
+    free(store);
+    return st;
+}
+
+enum hd_status hd_store_load(struct hd_job_store *store, const struct hd_store_loader *loader)
+{
+    return store_read_all(&store->db, loader);
+}
+
+static void free_store(uv_handle_t *handle)
+{
+    struct hd_job_store *store = handle->data;
+
+    uv_cond_destroy(&store->wake);
+    uv_mutex_destroy(&store->mutex);
+    if (store->on_closed)
+        store->on_closed(store->closed_user);
+    free(store);
+}
+
+static void join(uv_work_t *work)
+{
+    struct hd_job_store *store = work->data;
+
+    (void)uv_thread_join(&store->thread);
+    store_db_close(&store->db);
+    (void)close(store->lock_fd);
+}
+
+static void joined(uv_work_t *work, int status)
+{
+    struct hd_job_store *store = work->data;
+
+    (void)status;
+    on_wake(&store->async); /* the last callbacks */
+    uv_close((uv_handle_t *)&store->async, free_store);
+}
+
+void hd_store_close(struct hd_job_store *store, int64_t timeout_ms, void (*on_closed)(void *user),
+                    void *user)
+{
+    store->on_closed = on_closed;
+    store->closed_user = user;
+    uv_mutex_lock(&store->mutex);
+    store->closing = true;
+    store->give_up_ms = hd_clock_now_ms() + timeout_ms;
+    uv_cond_signal(&store->wake);
+    uv_mutex_unlock(&store->mutex);
+    store->join_work.data = store;
+    if (uv_queue_work(store->async.loop, &store->join_work, join, joined) != 0) {
+        join(&store->join_work); /* no helper thread: the loop waits itself */
+        joined(&store->join_work, 0);
+    }
+}
+
+struct hd_query *hd_query_new(enum hd_query_kind kind)
+{
+    struct hd_query *query = calloc(1, sizeof *query);
+
+    if (!query)
+        return NULL;
+    query->kind = kind;
+    query->limit = 100;
+    hd_arena_init(&query->arena, 0);
+    return query;
+}
+
+void hd_query_free(struct hd_query *query)
+{
+    if (!query)
+        return;
+    hd_arena_done(&query->arena);
+    free(query);
+}
+
+const char *hd_store_cluster_id(const struct hd_job_store *store)
+{
+    return store->cluster_id;
+}
+
+const char *hd_store_trouble(const struct hd_job_store *store)
+{
+    return *store->trouble_shown ? store->trouble_shown : NULL;
+}

@@ -1,0 +1,152 @@
+/* store_internal: the database behind the store, shared by its own files and nobody else.
+ *
+ *   store.c         the writer thread, its queue, and the callbacks on the loop
+ *   store_schema.c  opening, checking, migrations
+ *   store_write.c   one batch into the open transaction
+ *   store_read.c    queries, and loading at start
+ *
+ * A struct store_db is used by one thread at a time: by the loop's until the writer thread has its
+ * first item, by the writer thread afterwards.
+ */
+#ifndef HD_CONTROLLER_STORE_INTERNAL_H
+#define HD_CONTROLLER_STORE_INTERNAL_H
+
+#include <sqlite3.h>
+
+#include "controller/store/store.h"
+
+/* name, text */
+#define STORE_STATEMENTS(X)                                                                        \
+    X(BEGIN, "BEGIN IMMEDIATE")                                                                    \
+    X(COMMIT, "COMMIT")                                                                            \
+    X(ROLLBACK, "ROLLBACK")                                                                        \
+    X(INSERT_JOB,                                                                                  \
+      "INSERT INTO jobs (job, request_id, owner, name, state, reason, cancel, cancel_now,"         \
+      " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, spec)"                  \
+      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                   \
+    X(UPDATE_JOB,                                                                                  \
+      "UPDATE jobs SET state=?2, reason=?3, cancel=?4, cancel_now=?5, attempt_count=?6,"           \
+      " devices=?7, started_ms=?8, ended_ms=?9 WHERE job=?1")                                      \
+    X(INSERT_ATTEMPT,                                                                              \
+      "INSERT INTO attempts (job, attempt, state, layout, base_attempt, base_step, base_path,"     \
+      " base_hash, created_ms) VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING")                 \
+    X(INSERT_ALLOCATION,                                                                           \
+      "INSERT INTO allocations (job, attempt, rank, node_uuid, node_name, device)"                 \
+      " VALUES (?,?,?,?,?,?)")                                                                     \
+    X(UPDATE_ATTEMPT,                                                                              \
+      "UPDATE attempts SET state=?3, running_ms=?4, ended_ms=?5, end_cause=?6, end_rank=?7,"       \
+      " end_node=?8, end_message=?9, end_exit_code=?10, end_signal=?11, end_bad_input=?12"         \
+      " WHERE job=?1 AND attempt=?2")                                                              \
+    X(PUT_NODE,                                                                                    \
+      "INSERT INTO nodes (uuid, name, boot_id, build, state, drain, drain_reason, retired,"        \
+      " seen_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9) ON CONFLICT (uuid) DO UPDATE SET name=?2,"    \
+      " boot_id=?3, build=?4, state=?5, drain=?6, drain_reason=?7, retired=?8, seen_ms=?9")        \
+    X(DELETE_DEVICES, "DELETE FROM devices WHERE node_uuid=?")                                     \
+    X(INSERT_DEVICE,                                                                               \
+      "INSERT INTO devices (node_uuid, device, kind, name, uuid, memory_bytes, threads,"           \
+      " precisions) VALUES (?,?,?,?,?,?,?,?)")                                                     \
+    X(PUT_CHECKPOINT,                                                                              \
+      "INSERT INTO checkpoints (job, attempt, step, path, hash, node_uuid, shared, time_ms,"       \
+      " size_bytes, state, seq) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)"                       \
+      " ON CONFLICT (job, attempt, step) DO UPDATE SET state=?10")                                 \
+    X(INSERT_EVENT, "INSERT INTO events (job, seq, time_ms, attempt, rank, kind, node, message)"   \
+                    " VALUES (?,?,?,?,?,?,?,?)")                                                   \
+    X(INSERT_STEP,                                                                                 \
+      "INSERT INTO step_metrics (job, seq, attempt, step, time_ms, metrics, expert_load)"          \
+      " VALUES (?,?,?,?,?,?,?)")                                                                   \
+    X(INSERT_VALIDATION,                                                                           \
+      "INSERT INTO validations (job, seq, attempt, step, time_ms, tokens, loss)"                   \
+      " VALUES (?,?,?,?,?,?,?)")                                                                   \
+    X(PUT_POSITION, "INSERT INTO report_positions (job, attempt, rank, seq) VALUES (?1,?2,?3,?4)"  \
+                    " ON CONFLICT (job, attempt, rank) DO UPDATE SET seq=?4")                      \
+    X(GET_NODES, "SELECT uuid, name, boot_id, build, state, drain, drain_reason, retired, seen_ms" \
+                 " FROM nodes ORDER BY name")                                                      \
+    X(GET_DEVICES,                                                                                 \
+      "SELECT device, kind, name, uuid, memory_bytes, threads, precisions FROM devices"            \
+      " WHERE node_uuid=? ORDER BY device")                                                        \
+    X(GET_REQUESTS, "SELECT request_id, job FROM jobs")                                            \
+    X(GET_LIVE_JOBS,                                                                               \
+      "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs"                                               \
+      " WHERE state IN ('queued','running','stopping')"                                            \
+      " OR job IN (SELECT job FROM checkpoints WHERE state='deleting') ORDER BY job")              \
+    X(GET_JOB, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs WHERE job=?")                         \
+    X(GET_JOBS,                                                                                    \
+      "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE job<?1 AND (?2='' OR owner=?2)"                \
+      " AND (?3=0 OR (?3 & (CASE state WHEN 'queued' THEN 2 WHEN 'running' THEN 4"                 \
+      " WHEN 'stopping' THEN 8 WHEN 'succeeded' THEN 16 WHEN 'failed' THEN 32 ELSE 64 END)))"      \
+      " ORDER BY job DESC LIMIT ?4")                                                               \
+    X(GET_ATTEMPTS,                                                                                \
+      "SELECT attempt, state, layout, base_attempt, base_step, base_path, base_hash, created_ms,"  \
+      " running_ms, ended_ms, end_cause, end_rank, end_node, end_message, end_exit_code, "         \
+      "end_signal,"                                                                                \
+      " end_bad_input FROM attempts WHERE job=? ORDER BY attempt")                                 \
+    X(GET_ALLOCATIONS,                                                                             \
+      "SELECT node_uuid, node_name, device FROM allocations WHERE job=? AND attempt=?"             \
+      " ORDER BY rank")                                                                            \
+    X(GET_CHECKPOINTS, /* ?2: those being deleted as well */                                       \
+      "SELECT attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq"       \
+      " FROM checkpoints WHERE job=?1 AND (state='present' OR (?2 AND state='deleting'))"          \
+      " ORDER BY step, attempt")                                                                   \
+    X(GET_CHECKPOINTS_AFTER,                                                                       \
+      "SELECT attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq"       \
+      " FROM checkpoints WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                              \
+    X(GET_NEWEST_CHECKPOINT, "SELECT max(step) FROM checkpoints WHERE job=? AND state='present'")  \
+    X(GET_EVENTS_AFTER, "SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"      \
+                        " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                             \
+    X(GET_STEPS_AFTER,                                                                             \
+      "SELECT " STORE_STEP_COLUMNS " FROM step_metrics WHERE job=? AND seq>? ORDER BY seq"         \
+      " LIMIT ?")                                                                                  \
+    X(GET_NEWEST_STEP,                                                                             \
+      "SELECT " STORE_STEP_COLUMNS " FROM step_metrics WHERE job=? ORDER BY seq DESC LIMIT 1")     \
+    X(GET_VALIDATIONS_AFTER, "SELECT seq, attempt, step, time_ms, tokens, loss FROM validations"   \
+                             " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                        \
+    X(GET_POSITIONS, "SELECT attempt, rank, seq FROM report_positions WHERE job=?")                \
+    X(GET_SEQUENCE, "SELECT max(ifnull((SELECT max(seq) FROM events WHERE job=?1), 0),"            \
+                    " ifnull((SELECT max(seq) FROM step_metrics WHERE job=?1), 0),"                \
+                    " ifnull((SELECT max(seq) FROM validations WHERE job=?1), 0),"                 \
+                    " ifnull((SELECT max(seq) FROM checkpoints WHERE job=?1), 0))")                \
+    X(HAS_JOB, "SELECT 1 FROM jobs WHERE job=?")                                                   \
+    X(GET_LAST_JOB, "SELECT ifnull(max(job), 0) FROM jobs")
+
+#define STORE_JOB_COLUMNS                                                                     \
+    "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
+    "devices, submitted_ms, started_ms, ended_ms"
+#define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"
+
+#define X(name, text) STORE_##name,
+enum store_statement { STORE_STATEMENTS(X) STORE_STATEMENT_COUNT };
+#undef X
+
+struct store_db {
+    sqlite3 *sqlite;
+    sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
+    char path[HD_CTL_PATH_BYTES_MAX];
+    char cluster_id[40];
+};
+
+/* Everything that can go wrong while opening; on failure nothing is left open. */
+enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);
+void store_db_close(struct store_db *db);
+
+/* The story of the connection's last error. HD_IO: trying again may help (disk full, failing
+ * reads or writes); HD_CORRUPT or HD_INTERNAL: it will not. */
+enum hd_status store_db_error(struct store_db *db, const char *what);
+
+/* Binds values by type letter (i int64_t, z int64_t whose 0 is NULL, n int, d double whose NaN is
+ * NULL, t const char *, b const void * and size_t) and returns the statement, ready to step; NULL
+ * after a failure with its story. */
+sqlite3_stmt *store_db_bind(struct store_db *db, enum store_statement statement, const char *types,
+                            ...);
+/* The same for a statement without rows: runs it. */
+enum hd_status store_db_run(struct store_db *db, enum store_statement statement, const char *types,
+                            ...);
+/* The next row of a bound statement: *ret_row tells whether there is one. After the last, and after
+ * an error, the statement is reset. */
+enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool *ret_row);
+
+enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);
+
+enum hd_status store_read_query(struct store_db *db, struct hd_query *query);
+enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader);
+
+#endif

@@ -1,0 +1,153 @@
+/* store_write: one batch into the open transaction. */
+#include "controller/store/store_internal.h"
+
+static const char *checkpoint_state_name(enum hd_checkpoint_state state)
+{
+    switch (state) {
+#define X(name, number, text)        \
+    case HD_CHECKPOINT_STATE_##name: \
+        return text;
+        HD_CHECKPOINT_STATE_LIST(X)
+#undef X
+    }
+    return "unknown";
+}
+
+static enum hd_status insert_job(struct store_db *db, const struct hd_job_record *j)
+{
+    return store_db_run(db, STORE_INSERT_JOB, "itttttnnniniiib", (int64_t)j->job, j->request_id,
+                        j->owner, j->name, hd_job_state_name((int)j->state), j->reason,
+                        (int)j->cancel, (int)j->cancel_now, (int)j->attempt_count, j->steps,
+                        (int)j->devices, j->submitted_ms, j->started_ms, j->ended_ms, j->spec,
+                        j->spec_bytes);
+}
+
+static enum hd_status update_job(struct store_db *db, const struct hd_job_record *j)
+{
+    return store_db_run(db, STORE_UPDATE_JOB, "ittnnnnii", (int64_t)j->job,
+                        hd_job_state_name((int)j->state), j->reason, (int)j->cancel,
+                        (int)j->cancel_now, (int)j->attempt_count, (int)j->devices, j->started_ms,
+                        j->ended_ms);
+}
+
+static enum hd_status insert_allocations(struct store_db *db, const struct hd_attempt_record *a)
+{
+    enum hd_status st = HD_OK;
+
+    for (int32_t rank = 0; !st && rank < a->plan.rank_count; rank++) {
+        const struct hd_place *place = &a->plan.ranks[rank];
+
+        st = store_db_run(db, STORE_INSERT_ALLOCATION, "innttn", (int64_t)a->job, (int)a->attempt,
+                          (int)rank, place->node_uuid, place->node_name, (int)place->device);
+    }
+    return st;
+}
+
+/* The row is made once; plan and base never change after that. */
+static enum hd_status put_attempt(struct store_db *db, const struct hd_attempt_record *a)
+{
+    struct hd_text layout = {0};
+    enum hd_status st = hd_layout_write(&a->plan.layout, &layout);
+
+    if (!st && layout.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a plan");
+    if (!st)
+        st = store_db_run(db, STORE_INSERT_ATTEMPT, "inttzztti", (int64_t)a->job, (int)a->attempt,
+                          hd_attempt_state_name((int)a->state), layout.data,
+                          (int64_t)a->base_attempt, a->base_attempt ? a->base_step : (int64_t)0,
+                          a->base_path, a->base_hash, a->created_ms);
+    hd_text_free(&layout);
+    if (!st && sqlite3_changes(db->sqlite) == 1)
+        st = insert_allocations(db, a);
+    if (!st)
+        st = store_db_run(db, STORE_UPDATE_ATTEMPT, "intiitnttnnn", (int64_t)a->job,
+                          (int)a->attempt, hd_attempt_state_name((int)a->state), a->running_ms,
+                          a->ended_ms, hd_end_cause_name((int)a->end.cause), (int)a->end.rank,
+                          a->end.node, a->end.message, (int)a->end.exit_code, (int)a->end.signal,
+                          (int)a->end.bad_input);
+    return st;
+}
+
+static enum hd_status put_node(struct store_db *db, const struct hd_node_record *n)
+{
+    enum hd_status st = store_db_run(db, STORE_PUT_NODE, "tttttntni", n->uuid, n->name, n->boot_id,
+                                     n->build, hd_node_state_name((int)n->state), (int)n->drain,
+                                     n->drain_reason, (int)n->retired, n->seen_ms);
+
+    if (!st)
+        st = store_db_run(db, STORE_DELETE_DEVICES, "t", n->uuid);
+    for (int32_t i = 0; !st && i < n->device_count; i++) {
+        const struct hd_device_record *d = &n->devices[i];
+
+        st = store_db_run(db, STORE_INSERT_DEVICE, "tntttini", n->uuid, (int)d->index,
+                          hd_device_kind_name((int)d->kind), d->name, d->uuid, d->memory_bytes,
+                          (int)d->threads, (int64_t)d->precisions);
+    }
+    return st;
+}
+
+static enum hd_status put_checkpoint(struct store_db *db, const struct hd_checkpoint_record *c)
+{
+    return store_db_run(db, STORE_PUT_CHECKPOINT, "initttniiti", (int64_t)c->job, (int)c->attempt,
+                        c->step, c->path, c->hash, c->node_uuid, (int)c->shared, c->time_ms,
+                        c->size_bytes, checkpoint_state_name(c->state), (int64_t)c->sequence);
+}
+
+static enum hd_status insert_event(struct store_db *db, const struct hd_event_record *e)
+{
+    return store_db_run(db, STORE_INSERT_EVENT, "iiinnttt", (int64_t)e->job, (int64_t)e->sequence,
+                        e->time_ms, (int)e->attempt, (int)e->rank, e->kind, e->node, e->message);
+}
+
+static enum hd_status insert_step(struct store_db *db, const struct hd_step_record *s)
+{
+    uint8_t metrics[HD_METRICS_BYTES_MAX];
+    const size_t size = hd_metrics_pack(&s->metrics, metrics);
+
+    return store_db_run(db, STORE_INSERT_STEP, "iiniibb", (int64_t)s->job, (int64_t)s->sequence,
+                        (int)s->attempt, s->step, s->time_ms, metrics, size, s->expert_load,
+                        s->expert_count * sizeof *s->expert_load);
+}
+
+static enum hd_status insert_validation(struct store_db *db, const struct hd_validation_record *v)
+{
+    return store_db_run(db, STORE_INSERT_VALIDATION, "iiniiid", (int64_t)v->job,
+                        (int64_t)v->sequence, (int)v->attempt, v->step, v->time_ms, v->tokens,
+                        v->loss);
+}
+
+static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op)
+{
+    switch (op->kind) {
+    case HD_OP_JOB_NEW:
+        return insert_job(db, &op->job);
+    case HD_OP_JOB:
+        return update_job(db, &op->job);
+    case HD_OP_ATTEMPT:
+        return put_attempt(db, &op->attempt);
+    case HD_OP_NODE:
+        return put_node(db, &op->node);
+    case HD_OP_CHECKPOINT:
+        return put_checkpoint(db, &op->checkpoint);
+    case HD_OP_EVENT:
+        return insert_event(db, &op->event);
+    case HD_OP_STEP:
+        return insert_step(db, &op->step);
+    case HD_OP_VALIDATION:
+        return insert_validation(db, &op->validation);
+    case HD_OP_POSITION:
+        return store_db_run(db, STORE_PUT_POSITION, "inni", (int64_t)op->position.job,
+                            (int)op->position.attempt, (int)op->position.rank,
+                            (int64_t)op->position.seq);
+    }
+    return hd_err(HD_INTERNAL, "the store knows no operation %d", (int)op->kind);
+}
+
+enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch)
+{
+    enum hd_status st = HD_OK;
+
+    for (const struct hd_batch_op *op = batch->first; !st && op; op = op->next)
+        st = write_op(db, op);
+    return st;
+}

@@ -1,0 +1,103 @@
+#include "daemon/devices/gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+
+enum { VALUES_MAX = 4096, DEPTH_MAX = 8 };
+
+/* The texts of a GPU, by their names in the struct and in JSON. */
+#define TEXTS(X) X(uuid) X(name) X(bus) X(problem) X(fault)
+
+const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uuid)
+{
+    for (int64_t i = 0; i < list->count; i++)
+        if (strcmp(list->gpus[i].uuid, uuid) == 0)
+            return &list->gpus[i];
+    return NULL;
+}
+
+/* Printable ASCII only, since a driver may give anything: the text goes to terminals and into
+ * messages to the controller, which takes nothing that is not UTF-8. */
+static void write_text(struct hd_json_writer *w, const char *key, const char *text)
+{
+    char copy[HD_ERR_MAX];
+
+    (void)snprintf(copy, sizeof copy, "%s", text);
+    for (char *c = copy; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+    hd_json_add_string(w, key, copy);
+}
+
+void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
+{
+    struct hd_json_writer w = {.out = ret_json};
+
+    hd_json_begin(&w, NULL, '{');
+    write_text(&w, "problem", list->problem);
+    write_text(&w, "log_problem", list->log_problem);
+    hd_json_begin(&w, "gpus", '[');
+    for (int64_t i = 0; i < list->count; i++) {
+        hd_json_begin(&w, NULL, '{');
+#define X(text) write_text(&w, #text, list->gpus[i].text);
+        TEXTS(X)
+#undef X
+        hd_json_add_int64(&w, "memory_bytes", list->gpus[i].memory_bytes);
+        hd_json_add_int64(&w, "fault_at", list->gpus[i].fault_at);
+        hd_json_end(&w, '}');
+    }
+    hd_json_end(&w, ']');
+    hd_json_end(&w, '}');
+}
+
+static enum hd_status read_text(const struct hd_json *object, const char *key, char *ret_text,
+                                size_t size_bytes)
+{
+    const char *text;
+    enum hd_status st = hd_json_need_string(object, key, &text);
+
+    if (!st)
+        (void)snprintf(ret_text, size_bytes, "%s", text);
+    return st;
+}
+
+static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
+{
+    enum hd_status st =
+        hd_json_need_int64(object, "memory_bytes", 0, INT64_MAX, &gpu->memory_bytes);
+
+    if (!st)
+        st = hd_json_need_int64(object, "fault_at", -1, INT64_MAX, &gpu->fault_at);
+#define X(text) \
+    if (!st)    \
+        st = read_text(object, #text, gpu->text, sizeof gpu->text);
+    TEXTS(X)
+#undef X
+    return st;
+}
+
+enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_gpu_list *ret_list)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
+    const struct hd_json *root = NULL, *gpus = NULL;
+    struct hd_gpu_list *list = ret_list;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    memset(list, 0, sizeof *list);
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse(&arena, json, json_bytes, &limits, &root);
+    if (!st)
+        st = read_text(root, "problem", list->problem, sizeof list->problem);
+    if (!st)
+        st = read_text(root, "log_problem", list->log_problem, sizeof list->log_problem);
+    if (!st)
+        st = hd_json_need(root, "gpus", HD_JSON_ARRAY, &gpus);
+    for (const struct hd_json *g = st ? NULL : gpus->first; !st && g; g = g->next)
+        st = list->count < HD_GPU_MAX ? read_gpu(g, &list->gpus[list->count++])
+                                      : hd_err(HD_LIMIT, "more than %d GPUs", HD_GPU_MAX);
+    hd_arena_done(&arena);
+    return st == HD_INVALID || st == HD_LIMIT ? hd_err_prefix(HD_CORRUPT, "the list of GPUs") : st;
+}

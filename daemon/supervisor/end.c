@@ -1,0 +1,212 @@
+/* How an attempt ends: a stop, the ladder of signals, whose fault it was, and the record `end`. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/supervisor/supervisor.h"
+
+enum { END_TRIES = 10 }; /* to write `end`, a second apart */
+
+/* ---- ending the ranks ---- */
+
+void sup_ask_stop(struct sup *sup, int64_t grace_ms)
+{
+    if (!sup->stop_asked)
+        hd_log(HD_LOG_INFO, "stopping: the ranks write a checkpoint and end");
+    sup->stop_asked = true;
+    if (grace_ms > 0 && !sup->stop_deadline_ms)
+        sup->stop_deadline_ms = hd_clock_now_ms() + grace_ms;
+    sup->state = HD_SHARE_STOPPING;
+    for (int i = 0; i < sup->options.rank_count; i++)
+        sup_command(&sup->ranks[i], HD_LINK_MSG_STOP);
+    sup_tell_state(sup);
+}
+
+void sup_begin_end(struct sup *sup, enum hd_link_cause cause, int64_t blamed, bool at_once,
+                   const char *fmt, ...)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+    va_list ap;
+
+    if (at_once && (!sup->ending || sup->term_at_ms > now_ms)) {
+        sup->term_at_ms = now_ms;
+        sup->kill_at_ms = now_ms + HD_SUP_TERM_MS;
+    }
+    if (sup->ending)
+        return;
+    sup->ending = true;
+    sup->cause = cause;
+    sup->blamed = blamed;
+    va_start(ap, fmt);
+    (void)vsnprintf(sup->reason, sizeof sup->reason, fmt, ap);
+    va_end(ap);
+    if (!at_once) {
+        sup->term_at_ms = now_ms + HD_SUP_LEAVE_MS;
+        sup->kill_at_ms = sup->term_at_ms + HD_SUP_TERM_MS;
+    }
+    sup->give_up_at_ms = sup->kill_at_ms + HD_SUP_GONE_MS;
+    sup->state = HD_SHARE_STOPPING;
+    hd_log(HD_LOG_WARN, "ending all ranks: %s", sup->reason);
+    if (cause != HD_LINK_CAUSE_RANK_EXIT) /* else the dead rank was marked, with its reason */
+        hd_shm_control_abort(sup->shm, sup->reason);
+    sup_tell_state(sup);
+}
+
+static void signal_ranks(struct sup *sup, int signal)
+{
+    for (int i = 0; i < sup->options.rank_count; i++) {
+        if (!sup->ranks[i].pid)
+            continue;
+        (void)kill(sup->ranks[i].pid, signal);
+        sup->ranks[i].told_to_end = true;
+    }
+}
+
+/* Sends each signal of the ladder when its time has come. */
+void sup_climb(struct sup *sup, int64_t now_ms)
+{
+    if (sup->stop_deadline_ms && now_ms >= sup->stop_deadline_ms)
+        sup_begin_end(sup, HD_LINK_CAUSE_USER, -1, true,
+                      "the ranks did not stop within the grace period");
+    if (!sup->ending)
+        return;
+    if (sup->term_at_ms && now_ms >= sup->term_at_ms) {
+        signal_ranks(sup, SIGTERM);
+        signal_ranks(sup, SIGCONT); /* a stopped process acts on nothing else */
+        sup->term_at_ms = 0;
+    }
+    if (now_ms >= sup->kill_at_ms)
+        signal_ranks(sup, SIGKILL); /* repeated in each turn: harmless */
+}
+
+/* ---- whose fault it was ---- */
+
+static struct sup_rank *find_rank(struct sup *sup, int64_t number)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].rank == number)
+            return &sup->ranks[i];
+    return NULL;
+}
+
+/* It gave up because others did not answer or had given up. */
+static bool only_echoes(const struct sup_rank *rank)
+{
+    return rank->has_failure &&
+           (rank->failure.status == HD_ABORTED || rank->failure.status == HD_TIMEOUT);
+}
+
+/* Of an attempt on several nodes: a rank here that failed by itself, NULL: none did. */
+static struct sup_rank *find_cause(struct sup *sup)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].gone_bad && !sup->ranks[i].told_to_end && !only_echoes(&sup->ranks[i]))
+            return &sup->ranks[i];
+    return NULL;
+}
+
+/* Who failed first: the shared memory remembers; a rank may know better about another. */
+static struct sup_rank *find_blamed(struct sup *sup)
+{
+    char reason[HD_SHM_REASON_MAX];
+    struct sup_rank *rank = NULL, *named;
+    enum hd_status st;
+    int index;
+
+    if (sup->blamed >= 0)
+        return find_rank(sup, sup->blamed);
+    if (sup_spans(sup))
+        return find_cause(sup);
+    if (hd_shm_control_failure(sup->shm, &index, &st, reason) && index >= 0 &&
+        index < sup->options.rank_count)
+        rank = &sup->ranks[index];
+    for (int i = 0; !rank && i < sup->options.rank_count; i++)
+        if (sup->ranks[i].gone_bad)
+            rank = &sup->ranks[i];
+    named = rank && rank->has_failure ? find_rank(sup, rank->failure.first_rank) : NULL;
+    return named && named->gone_bad ? named : rank;
+}
+
+static bool is_bad_input(const struct sup_rank *rank)
+{
+    return (rank->exited && rank->code == HD_LINK_EXIT_BAD_INPUT) ||
+           (rank->has_failure &&
+            (rank->failure.status == HD_INVALID || rank->failure.status == HD_UNSUPPORTED));
+}
+
+/* The cause of an end that nothing forced. */
+static enum hd_link_cause quiet_cause(const struct sup *sup)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].code == HD_LINK_EXIT_STOPPED)
+            return HD_LINK_CAUSE_USER;
+    return HD_LINK_CAUSE_COMPLETED;
+}
+
+/* What the first rank said that echoes a failure elsewhere. */
+static const char *echoed(const struct sup *sup)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].gone_bad && only_echoes(&sup->ranks[i]))
+            return sup->ranks[i].failure.message;
+    return sup->reason;
+}
+
+/* ---- the record ---- */
+
+void sup_write_end(struct sup *sup, const struct hd_link_report *end)
+{
+    for (int i = 0; hd_attempt_write_end(sup->options.run_dir, end); i++) {
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+        if (i == END_TRIES) /* heddled concludes the attempt when this process is gone */
+            return;
+        (void)sleep(1);
+    }
+}
+
+void sup_finish(struct sup *sup, int left)
+{
+    struct hd_link_report report = {.kind = HD_LINK_END, .rank = -1};
+    struct hd_link_end *end = &report.end;
+    const struct sup_rank *blamed = NULL;
+    const char *message = sup->reason;
+
+    if (!sup->ending && quiet_cause(sup) == HD_LINK_CAUSE_USER)
+        message = "stopped after a checkpoint, as requested";
+    report.job = sup->job.job_id;
+    report.attempt = sup->job.attempt;
+    report.wall_ms = hd_clock_wall_ms();
+    end->cause = sup->ending ? sup->cause : quiet_cause(sup);
+    if (end->cause == HD_LINK_CAUSE_RANK_EXIT || sup->blamed >= 0)
+        blamed = find_blamed(sup);
+    end->first_rank = blamed ? blamed->rank : -1;
+    end->echo = sup->echo || (end->cause == HD_LINK_CAUSE_RANK_EXIT && !blamed && sup_spans(sup));
+    if (end->echo && end->cause == HD_LINK_CAUSE_RANK_EXIT)
+        message = echoed(sup);
+    if (blamed) {
+        end->code = blamed->code;
+        end->signal = blamed->signal;
+        end->bad_input = is_bad_input(blamed);
+        (void)snprintf(end->operation, sizeof end->operation, "%s", blamed->failure.operation);
+        if (end->cause == HD_LINK_CAUSE_RANK_EXIT && blamed->exit_text[0])
+            message = blamed->exit_text;
+    }
+    (void)snprintf(end->message, sizeof end->message, "%s", message);
+    if (left) {
+        const size_t n = strlen(end->message);
+
+        (void)snprintf(end->message + n, sizeof end->message - n,
+                       "; %d processes could not be killed", left);
+    }
+    sup_retry_held(sup);
+    sup_write_end(sup, &report);
+    sup->state = HD_SHARE_ENDED;
+    hd_log(HD_LOG_INFO, "ended: %s %s", hd_link_cause_name((enum hd_link_cause)end->cause),
+           end->message);
+    sup_tell_state(sup);
+}

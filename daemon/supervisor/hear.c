@@ -1,0 +1,237 @@
+/* What the supervisor hears from its ranks and from heddled. */
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/supervisor/supervisor.h"
+#include "link/hello.h"
+
+enum { FRAMES_A_TURN = 1024 };
+
+/* ---- the rendezvous ---- */
+
+/* With all ranks of the attempt on this node, the set is complete here; else heddled collects it.
+ */
+static void rank_puts(struct sup *sup, struct sup_rank *rank, const struct hd_frame *frame)
+{
+    struct hd_unpack unpack;
+    const uint8_t *value;
+    int64_t round, who;
+    size_t count;
+
+    hd_unpack_begin(&unpack, frame);
+    who = hd_unpack_int(&unpack);
+    round = hd_unpack_int(&unpack);
+    value = hd_unpack_bytes(&unpack, HD_LINK_VALUE_MAX, &count);
+    if (hd_unpack_end(&unpack) || who != rank->rank || round != rank->put_round + 1)
+        return;
+    rank->put_round = round;
+    rank->value_bytes = count;
+    if (count)
+        memcpy(rank->value, value, count);
+    if (sup_spans(sup)) {
+        sup_put_to_daemon(sup, rank);
+        return;
+    }
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].put_round < round)
+            return;
+    for (int i = 0; i < sup->options.rank_count; i++)
+        sup_value_to_ranks(sup, sup->ranks[i].rank, round, sup->ranks[i].value,
+                           sup->ranks[i].value_bytes);
+}
+
+static void daemon_values(struct sup *sup, const struct hd_frame *frame)
+{
+    struct hd_unpack unpack;
+    const uint8_t *value;
+    int64_t rank, round;
+    size_t count;
+
+    hd_unpack_begin(&unpack, frame);
+    rank = hd_unpack_int(&unpack);
+    round = hd_unpack_int(&unpack);
+    value = hd_unpack_bytes(&unpack, HD_LINK_VALUE_MAX, &count);
+    if (hd_unpack_end(&unpack) == HD_OK)
+        sup_value_to_ranks(sup, rank, round, value, count);
+}
+
+/* ---- heddled ---- */
+
+static void daemon_said(struct sup *sup, const struct hd_frame *frame)
+{
+    struct hd_unpack unpack;
+    struct hd_hello hello;
+    int64_t grace_ms;
+
+    switch ((enum hd_link_message)frame->type) {
+    case HD_LINK_MSG_HELLO:
+        if (hd_hello_decode(frame, &hello) || hd_hello_check(&hello, "heddled")) {
+            hd_log(HD_LOG_WARN, "%s", hd_err_message());
+            sup_lose_daemon(sup);
+        }
+        break;
+    case HD_LINK_MSG_STOP:
+        hd_unpack_begin(&unpack, frame);
+        grace_ms = hd_unpack_int(&unpack);
+        if (hd_unpack_end(&unpack) == HD_OK)
+            sup_ask_stop(sup, grace_ms);
+        break;
+    case HD_LINK_MSG_KILL:
+        sup_begin_end(sup, HD_LINK_CAUSE_USER, -1, true,
+                      "killed: the controller wants the attempt ended at once");
+        break;
+    case HD_LINK_MSG_CHECKPOINT:
+        for (int i = 0; i < sup->options.rank_count; i++)
+            sup_command(&sup->ranks[i], HD_LINK_MSG_CHECKPOINT);
+        break;
+    case HD_LINK_MSG_VALUE:
+        daemon_values(sup, frame);
+        break;
+    default:
+        break; /* a newer heddled may say more */
+    }
+}
+
+void sup_hear_daemon(struct sup *sup)
+{
+    for (int n = 0; n < FRAMES_A_TURN && sup->daemon_fd >= 0; n++) {
+        struct hd_frame frame;
+        enum hd_status st = hd_frame_receive(sup->daemon_fd, sup->received, 0, &frame);
+
+        if (st == HD_UNAVAILABLE)
+            return;
+        if (st) {
+            hd_log(HD_LOG_INFO, "heddled closed its connection: %s", hd_err_message());
+            sup_lose_daemon(sup);
+            return;
+        }
+        daemon_said(sup, &frame);
+    }
+}
+
+void sup_accept_daemon(struct sup *sup)
+{
+    int fd;
+
+    if (hd_frame_accept(sup->listen_fd, &fd))
+        return;
+    sup_lose_daemon(sup); /* the newest heddled is the one that counts */
+    sup->daemon_fd = fd;
+    if (hd_hello_send(fd, -1, 0)) {
+        sup_lose_daemon(sup);
+        return;
+    }
+    sup_tell_state(sup);
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].put_round >= 0 && sup_spans(sup))
+            sup_put_to_daemon(sup, &sup->ranks[i]);
+}
+
+/* ---- ranks ---- */
+
+static void note_sign_of_life(struct sup_rank *rank)
+{
+    const int64_t now_ms = hd_clock_now_ms();
+    const int64_t silence_ms = now_ms - rank->heard_ms;
+
+    if (rank->phase == HD_LINK_PHASE_TRAINING) {
+        rank->heard_count++;
+        if (silence_ms > rank->longest_silence_ms)
+            rank->longest_silence_ms = silence_ms;
+    }
+    rank->heard_ms = now_ms;
+}
+
+static void rank_moves_on(struct sup *sup, struct sup_rank *rank, enum hd_link_phase phase)
+{
+    rank->phase = phase;
+    if (sup->state != HD_SHARE_STARTING)
+        return;
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].phase == HD_LINK_PHASE_SETUP)
+            return;
+    sup->state = HD_SHARE_RUNNING;
+    hd_log(HD_LOG_INFO, "all ranks of this node run");
+    sup_tell_state(sup);
+}
+
+static void rank_reports(struct sup *sup, struct sup_rank *rank, const struct hd_frame *frame)
+{
+    struct hd_link_report report;
+
+    if (hd_link_report_decode(frame, &report) || report.kind == HD_LINK_EXIT ||
+        report.kind == HD_LINK_END) {
+        hd_log(HD_LOG_WARN, "rank %" PRId64 " sent a report that a rank may not send; ignored",
+               rank->rank);
+        return;
+    }
+    switch (report.kind) {
+    case HD_LINK_PROGRESS:
+        rank_moves_on(sup, rank, (enum hd_link_phase)report.progress.phase);
+        break;
+    case HD_LINK_FAILURE:
+        rank->has_failure = true;
+        rank->failure = report.failure;
+        break;
+    case HD_LINK_STEP:
+        /* after a checkpoint or a validation, a step shows that training goes on */
+        rank_moves_on(sup, rank, HD_LINK_PHASE_TRAINING);
+        if (rank->rank == 0)
+            sup_report(sup, rank, &report);
+        break;
+    case HD_LINK_VALIDATION:
+    case HD_LINK_GAP:
+        if (rank->rank == 0) /* the same on all ranks: one report is enough */
+            sup_report(sup, rank, &report);
+        break;
+    default:
+        sup_report(sup, rank, &report);
+        break;
+    }
+}
+
+static void rank_greets(struct sup *sup, struct sup_rank *rank, const struct hd_frame *frame)
+{
+    struct hd_hello hello;
+    enum hd_status st = hd_hello_decode(frame, &hello);
+
+    (void)hd_hello_send(rank->link_fd, -1, 0); /* if it is gone, its exit will tell */
+    if (!st)
+        st = hd_hello_check(&hello, "heddle-worker");
+    if (st) {
+        sup_begin_end(sup, HD_LINK_CAUSE_LAUNCH_FAILED, rank->rank, false, "%s", hd_err_message());
+        return;
+    }
+    rank->greeted = true;
+    if (sup->stop_asked)
+        sup_command(rank, HD_LINK_MSG_STOP);
+}
+
+void sup_hear_rank(struct sup *sup, struct sup_rank *rank)
+{
+    for (int n = 0; n < FRAMES_A_TURN && rank->link_fd >= 0; n++) {
+        struct hd_frame frame;
+        enum hd_status st = hd_frame_receive(rank->link_fd, sup->received, 0, &frame);
+
+        if (st == HD_UNAVAILABLE)
+            return;
+        if (st) { /* its exit follows; if not, its silence is noticed (silence.c) */
+            (void)close(rank->link_fd);
+            rank->link_fd = -1;
+            return;
+        }
+        note_sign_of_life(rank);
+        if (frame.type == HD_LINK_MSG_HELLO)
+            rank_greets(sup, rank, &frame);
+        else if (!rank->greeted)
+            hd_log(HD_LOG_WARN, "rank %" PRId64 " sent a message before its hello; ignored",
+                   rank->rank);
+        else if (frame.type == HD_LINK_MSG_REPORT)
+            rank_reports(sup, rank, &frame);
+        else if (frame.type == HD_LINK_MSG_PUT)
+            rank_puts(sup, rank, &frame);
+    }
+}

@@ -1,0 +1,175 @@
+/* What the supervisor tells: the spool, heddled and the ranks. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/supervisor/supervisor.h"
+
+enum { SMALL_FRAME = 256, VALUE_FRAME = HD_LINK_VALUE_MAX + 64 };
+
+/* ---- the spool ---- */
+
+static bool must_be_durable(enum hd_link_kind kind)
+{
+    return kind == HD_LINK_CHECKPOINT || kind == HD_LINK_EXIT || kind == HD_LINK_VALIDATION;
+}
+
+/* Keeps what the disk refused. The last HD_ATTEMPT_RANKS_MAX / 2 places are for exits alone. */
+static void hold(struct sup *sup, const struct hd_link_report *report, bool durable)
+{
+    const int room =
+        report->kind == HD_LINK_EXIT ? HD_SUP_HELD_MAX : HD_SUP_HELD_MAX - HD_ATTEMPT_RANKS_MAX / 2;
+
+    if (sup->held_count >= room) {
+        hd_log(HD_LOG_ERROR,
+               "a %s report of rank %" PRId64
+               " is lost: the disk refuses it, and no more are kept in memory",
+               hd_link_kind_name(report->kind), report->rank);
+        return;
+    }
+    sup->held[sup->held_count] = *report;
+    sup->held_durable[sup->held_count++] = durable;
+}
+
+/* Reports that were held go first: the spool is in order of seq. */
+void sup_retry_held(struct sup *sup)
+{
+    int done = 0;
+
+    while (done < sup->held_count &&
+           hd_spool_append(sup->spool, &sup->held[done], sup->held_durable[done]) == HD_OK)
+        done++;
+    sup->held_count -= done;
+    memmove(sup->held, sup->held + done, (size_t)sup->held_count * sizeof sup->held[0]);
+    memmove(sup->held_durable, sup->held_durable + done,
+            (size_t)sup->held_count * sizeof sup->held_durable[0]);
+    if (done)
+        sup_tell_state(sup);
+}
+
+static void stamp_and_spool(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report)
+{
+    const bool durable = must_be_durable(report->kind);
+
+    report->job = sup->job.job_id;
+    report->attempt = sup->job.attempt;
+    report->rank = rank->rank;
+    report->seq = ++rank->seq;
+    if (!report->wall_ms)
+        report->wall_ms = hd_clock_wall_ms();
+    if (sup->held_count || hd_spool_append(sup->spool, report, durable) != HD_OK) {
+        if (!sup->held_count)
+            hd_log(HD_LOG_ERROR, "%s; will try again", hd_err_message());
+        hold(sup, report, durable);
+    }
+}
+
+static void leave_out(struct sup_rank *rank, int64_t count, int64_t first, int64_t last)
+{
+    if (!rank->gap_count || (first >= 0 && first < rank->gap_first))
+        rank->gap_first = first;
+    if (last > rank->gap_last)
+        rank->gap_last = last;
+    rank->gap_count += count;
+}
+
+static void tell_gap(struct sup *sup, struct sup_rank *rank)
+{
+    struct hd_link_report gap = {.kind = HD_LINK_GAP,
+                                 .gap = {rank->gap_count, rank->gap_first, rank->gap_last}};
+
+    if (!rank->gap_count)
+        return;
+    rank->gap_count = rank->gap_last = 0;
+    stamp_and_spool(sup, rank, &gap);
+}
+
+void sup_report(struct sup *sup, struct sup_rank *rank, struct hd_link_report *report)
+{
+    if (report->kind == HD_LINK_GAP) {
+        leave_out(rank, report->gap.count, report->gap.first_step, report->gap.last_step);
+        return;
+    }
+    if (report->kind == HD_LINK_STEP && (sup->held_count || hd_spool_is_full(sup->spool))) {
+        leave_out(rank, 1, report->step.step, report->step.step);
+        return;
+    }
+    tell_gap(sup, rank);
+    stamp_and_spool(sup, rank, report);
+    sup_tell_state(sup);
+}
+
+/* ---- states and commands ---- */
+
+void sup_command(const struct sup_rank *rank, enum hd_link_message type)
+{
+    uint8_t bytes[SMALL_FRAME];
+    struct hd_pack pack;
+
+    if (!rank->greeted || rank->link_fd < 0)
+        return;
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    (void)hd_frame_send(rank->link_fd, bytes, hd_pack_end(&pack, (uint16_t)type), 0);
+}
+
+void sup_lose_daemon(struct sup *sup)
+{
+    if (sup->daemon_fd >= 0)
+        (void)close(sup->daemon_fd);
+    sup->daemon_fd = -1;
+}
+
+void sup_tell_state(struct sup *sup)
+{
+    uint8_t bytes[SMALL_FRAME];
+    struct hd_pack pack;
+    enum hd_status st;
+
+    if (sup->daemon_fd < 0)
+        return;
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    hd_pack_int(&pack, sup->state);
+    st = hd_frame_send(sup->daemon_fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_STATUS), 0);
+    if (st && st != HD_UNAVAILABLE) /* its socket is full: a later state will reach it */
+        sup_lose_daemon(sup);
+}
+
+/* ---- the rendezvous ---- */
+
+static size_t pack_value(uint8_t *bytes, size_t size_bytes, enum hd_link_message type, int64_t rank,
+                         int64_t round, const uint8_t *value, size_t value_bytes)
+{
+    struct hd_pack pack;
+
+    hd_pack_begin(&pack, bytes, size_bytes);
+    hd_pack_int(&pack, rank);
+    hd_pack_int(&pack, round);
+    hd_pack_bytes(&pack, value, value_bytes);
+    return hd_pack_end(&pack, (uint16_t)type);
+}
+
+void sup_put_to_daemon(struct sup *sup, const struct sup_rank *rank)
+{
+    uint8_t bytes[VALUE_FRAME];
+    size_t n = pack_value(bytes, sizeof bytes, HD_LINK_MSG_PUT, rank->rank, rank->put_round,
+                          rank->value, rank->value_bytes);
+
+    /* sent again when heddled reconnects, until it is answered */
+    if (sup->daemon_fd >= 0 && hd_frame_send(sup->daemon_fd, bytes, n, 1000))
+        sup_lose_daemon(sup);
+}
+
+void sup_value_to_ranks(struct sup *sup, int64_t of_rank, int64_t round, const uint8_t *value,
+                        size_t value_bytes)
+{
+    uint8_t bytes[VALUE_FRAME];
+    size_t n =
+        pack_value(bytes, sizeof bytes, HD_LINK_MSG_VALUE, of_rank, round, value, value_bytes);
+
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].link_fd >= 0 && sup->ranks[i].put_round == round)
+            (void)hd_frame_send(sup->ranks[i].link_fd, bytes, n, 1000);
+}

@@ -1,0 +1,301 @@
+#include "kernels/costs/costs.h"
+
+static int64_t round_up(int64_t x, int64_t multiple)
+{
+    return (x + multiple - 1) / multiple * multiple;
+}
+
+static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
+{
+    const int64_t offset = layout->thread_floats;
+
+    layout->thread_floats += round_up(floats, HD_TENSOR_ALIGN / (int64_t)sizeof(float));
+    return offset;
+}
+
+/* What both directions keep for the rows of a block. */
+static struct hd_costs_attention_layout rows_layout(int64_t rows, int64_t D)
+{
+    struct hd_costs_attention_layout layout = {.width = round_up(D, 16)};
+
+    layout.block_rows = round_up(rows, HD_COSTS_ATTENTION_TILE);
+    if (layout.block_rows > HD_COSTS_ATTENTION_ROWS)
+        layout.block_rows = HD_COSTS_ATTENTION_ROWS;
+    layout.q_t = take(&layout, layout.block_rows * layout.width);
+    layout.index = take(&layout, layout.block_rows);
+    layout.bound = take(&layout, layout.block_rows);
+    layout.slope = take(&layout, layout.block_rows);
+    layout.k_t = take(&layout, layout.width * HD_COSTS_ATTENTION_TILE);
+    layout.key_index = take(&layout, HD_COSTS_ATTENTION_TILE);
+    layout.score = take(&layout, HD_COSTS_ATTENTION_TILE * HD_COSTS_ATTENTION_TILE);
+    return layout;
+}
+
+struct hd_costs_attention_layout
+hd_costs_attention_forward_layout(const struct hd_attention_forward_args *a)
+{
+    struct hd_costs_attention_layout layout = rows_layout(a->H / a->G * a->q_len, a->D);
+
+    layout.out = take(&layout, layout.block_rows * layout.width);
+    layout.max = take(&layout, layout.block_rows);
+    layout.sum = take(&layout, layout.block_rows);
+    layout.v = take(&layout, HD_COSTS_ATTENTION_TILE * layout.width);
+    return layout;
+}
+
+struct hd_costs_attention_layout
+hd_costs_attention_backward_layout(const struct hd_attention_backward_args *a)
+{
+    struct hd_costs_attention_layout layout = rows_layout(a->H / a->G * a->q_len, a->D);
+    const int64_t keys = round_up(a->kv_len, HD_COSTS_ATTENTION_TILE);
+
+    layout.q = take(&layout, layout.block_rows * layout.width);
+    layout.dout = take(&layout, layout.block_rows * layout.width);
+    layout.dout_t = take(&layout, layout.block_rows * layout.width);
+    layout.dq = take(&layout, layout.block_rows * layout.width);
+    layout.lse = take(&layout, layout.block_rows);
+    layout.delta = take(&layout, layout.block_rows);
+    layout.k = take(&layout, HD_COSTS_ATTENTION_TILE * layout.width);
+    layout.v_t = take(&layout, layout.width * HD_COSTS_ATTENTION_TILE);
+    layout.dscore = take(&layout, HD_COSTS_ATTENTION_TILE * HD_COSTS_ATTENTION_TILE);
+    layout.dk = take(&layout, keys * layout.width);
+    layout.dv = take(&layout, keys * layout.width);
+    return layout;
+}
+
+/* ---- on panels ---- */
+
+enum { PANEL = HD_COSTS_ATTENTION_PANEL, WORD_BYTES = 4, BF16_BYTES = 2 };
+
+static int64_t take_bytes(struct hd_costs_attention_panels *layout, int64_t bytes)
+{
+    const int64_t offset = layout->thread_bytes;
+
+    layout->thread_bytes += round_up(bytes, HD_TENSOR_ALIGN);
+    return offset;
+}
+
+static struct hd_costs_attention_panels panels_layout(int64_t rows, int64_t D, int64_t keys)
+{
+    struct hd_costs_attention_panels l = {.width = round_up(D, PANEL), .keys = keys};
+
+    l.block_rows = round_up(rows, PANEL);
+    if (l.block_rows > HD_COSTS_ATTENTION_ROWS)
+        l.block_rows = HD_COSTS_ATTENTION_ROWS;
+    l.index = take_bytes(&l, l.block_rows * (int64_t)sizeof(int32_t));
+    l.bound = take_bytes(&l, l.block_rows * (int64_t)sizeof(int32_t));
+    l.slope = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.key_index = take_bytes(&l, keys * (int64_t)sizeof(int32_t));
+    l.k_t = take_bytes(&l, keys * l.width * BF16_BYTES);
+    return l;
+}
+
+struct hd_costs_attention_panels
+hd_costs_attention_forward_panels(const struct hd_attention_forward_args *a)
+{
+    const int64_t kv_len = round_up(a->kv_len, PANEL);
+    const int64_t keys =
+        kv_len < HD_COSTS_ATTENTION_KEYS_FORWARD ? kv_len : HD_COSTS_ATTENTION_KEYS_FORWARD;
+    struct hd_costs_attention_panels l = panels_layout(a->H / a->G * a->q_len, a->D, keys);
+
+    l.q = take_bytes(&l, l.block_rows * l.width * BF16_BYTES);
+    l.out = take_bytes(&l, l.block_rows * l.width * (int64_t)sizeof(float));
+    l.max = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.sum = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.v_words = take_bytes(&l, keys * l.width * BF16_BYTES);
+    l.score = take_bytes(&l, PANEL * keys * (int64_t)sizeof(float));
+    l.p = take_bytes(&l, PANEL * keys * BF16_BYTES);
+    return l;
+}
+
+struct hd_costs_attention_panels
+hd_costs_attention_backward_panels(const struct hd_attention_backward_args *a)
+{
+    const int64_t keys = HD_COSTS_ATTENTION_KEYS_BACKWARD, queries = HD_COSTS_ATTENTION_QUERIES;
+    struct hd_costs_attention_panels l = panels_layout(a->H / a->G * a->q_len, a->D, keys);
+    const int64_t rows_bytes = l.block_rows * l.width * BF16_BYTES;
+    const int64_t keys_bytes = round_up(a->kv_len, keys) * l.width * (int64_t)sizeof(float);
+
+    l.q_t = take_bytes(&l, rows_bytes);
+    l.dout_t = take_bytes(&l, rows_bytes);
+    l.q_words = take_bytes(&l, rows_bytes);
+    l.dout_words = take_bytes(&l, rows_bytes);
+    l.dq = take_bytes(&l, l.block_rows * l.width * (int64_t)sizeof(float));
+    l.lse = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.delta = take_bytes(&l, l.block_rows * (int64_t)sizeof(float));
+    l.k = take_bytes(&l, keys * l.width * BF16_BYTES);
+    l.v = take_bytes(&l, keys * l.width * BF16_BYTES);
+    l.score = take_bytes(&l, PANEL * PANEL * (int64_t)sizeof(float));
+    l.dscore = take_bytes(&l, PANEL * PANEL * (int64_t)sizeof(float));
+    l.p = take_bytes(&l, keys * queries * BF16_BYTES);
+    l.ds = take_bytes(&l, keys * queries * BF16_BYTES);
+    l.ds_words = take_bytes(&l, keys / 2 * PANEL * WORD_BYTES);
+    l.dk = take_bytes(&l, keys_bytes);
+    l.dv = take_bytes(&l, keys_bytes);
+    return l;
+}
+
+/* ---- on a GPU ---- */
+
+static int64_t take_sights(struct hd_costs_attention_sights *sights, int64_t bytes)
+{
+    const int64_t offset = sights->bytes;
+
+    sights->bytes += round_up(bytes, HD_TENSOR_ALIGN);
+    return offset;
+}
+
+static struct hd_costs_attention_sights sights_of(int64_t B, int64_t q_len, int64_t kv_len)
+{
+    const int64_t granule = HD_COSTS_ATTENTION_GRANULE, word = (int64_t)sizeof(int32_t);
+    struct hd_costs_attention_sights s = {.q_pad = round_up(q_len, HD_COSTS_ATTENTION_PAD),
+                                          .kv_pad = round_up(kv_len, HD_COSTS_ATTENTION_PAD)};
+
+    s.keys = take_sights(&s, B * s.kv_pad * word);
+    s.key_extents = take_sights(&s, B * s.kv_pad / granule * 2 * word);
+    s.queries = take_sights(&s, B * s.q_pad * 2 * word);
+    s.query_extents = take_sights(&s, B * s.q_pad / granule * 4 * word);
+    return s;
+}
+
+struct hd_costs_attention_sights
+hd_costs_attention_forward_sights(const struct hd_attention_forward_args *a)
+{
+    return sights_of(a->B, a->q_len, a->kv_len);
+}
+
+bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D)
+{
+    return (dtype == HD_BF16 || dtype == HD_F16) && (D == 64 || D == 96 || D == 128);
+}
+
+/* Blocks that dk and dv ask for: twice the multiprocessors of an H100, times the blocks that one of
+ * them has at a time (attention_backward_tiled.cuh). Under a causal order the longest block takes
+ * twice the mean, and with so many no block takes longer than all of them together should. */
+static int64_t key_blocks_min(int64_t D)
+{
+    return D == 64 ? 512 : 256;
+}
+
+/* As few parts as give enough blocks: each costs fp32 sums that are written and read once more. */
+static void cut_heads(struct hd_costs_attention_sights *s,
+                      const struct hd_attention_backward_args *a)
+{
+    const int64_t tiles = round_up(a->kv_len, HD_COSTS_ATTENTION_KEYS) / HD_COSTS_ATTENTION_KEYS;
+    const int64_t shared = a->G > 0 ? a->H / a->G : 1, blocks = tiles * a->B * a->G;
+    int64_t heads = shared;
+
+    if (hd_costs_attention_is_tiled(a->dtype, a->D))
+        while (heads > 1 && blocks * ((shared + heads - 1) / heads) < key_blocks_min(a->D))
+            heads--;
+    s->parts = heads > 0 ? (shared + heads - 1) / heads : 1;
+    s->part_heads = (shared + s->parts - 1) / s->parts; /* parts alike */
+}
+
+struct hd_costs_attention_sights
+hd_costs_attention_backward_sights(const struct hd_attention_backward_args *a)
+{
+    struct hd_costs_attention_sights s = sights_of(a->B, a->q_len, a->kv_len);
+    int64_t part_bytes;
+
+    s.stats = take_sights(&s, a->B * a->H * s.q_pad * 2 * (int64_t)sizeof(float));
+    cut_heads(&s, a);
+    part_bytes = s.parts > 1 ? a->B * a->G * a->kv_len * a->D * (int64_t)sizeof(float) : 0;
+    s.parts_dk = take_sights(&s, s.parts * part_bytes);
+    s.parts_dv = take_sights(&s, s.parts * part_bytes);
+    return s;
+}
+
+bool hd_costs_attention_is_on_panels(enum hd_dtype dtype, int64_t group_rows,
+                                     const struct hd_traits *traits)
+{
+    return dtype == HD_BF16 && traits->bf16_products != HD_BF16_WIDENED &&
+           group_rows >= HD_COSTS_ATTENTION_ROWS_MIN;
+}
+
+int64_t hd_scratch_attention_forward(const struct hd_attention_forward_args *args,
+                                     const struct hd_traits *traits)
+{
+    if (hd_traits_is_cuda(traits))
+        return hd_costs_attention_forward_sights(args).bytes;
+    if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
+        return hd_costs_attention_forward_panels(args).thread_bytes * traits->threads;
+    return hd_costs_attention_forward_layout(args).thread_floats * traits->threads *
+           (int64_t)sizeof(float);
+}
+
+int64_t hd_scratch_attention_backward(const struct hd_attention_backward_args *args,
+                                      const struct hd_traits *traits)
+{
+    if (hd_traits_is_cuda(traits))
+        return hd_costs_attention_backward_sights(args).bytes;
+    if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
+        return hd_costs_attention_backward_panels(args).thread_bytes * traits->threads;
+    return hd_costs_attention_backward_layout(args).thread_floats * traits->threads *
+           (int64_t)sizeof(float);
+}
+
+/* Pairs of a query and a key that it sees, for one head of one sequence. Indices are data, so
+ * without a word (`given`) the usual case is assumed: the queries are the last q_len of kv_len
+ * positions in order. Bounds of documents and the filled length of a cache only make it less. */
+static double visible_pairs(int64_t given, int64_t q_len, int64_t kv_len, int64_t window,
+                            bool causal)
+{
+    double pairs = (double)given;
+
+    if (given > 0)
+        return pairs;
+
+    for (int64_t i = 0; i < q_len; i++) {
+        const int64_t position = kv_len - q_len + i; /* of query i among the keys */
+        const int64_t end = causal && position + 1 < kv_len ? position + 1 : kv_len;
+        const int64_t begin = window > 0 && position - window + 1 > 0 ? position - window + 1 : 0;
+
+        pairs += end > begin ? (double)(end - begin) : 0;
+    }
+    return pairs;
+}
+
+/* Two products of D multiply-adds per pair; softmax's few operations per pair are left out. */
+void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
+
+    costs->flops += 4.0 * (double)(a->B * a->H * a->D) *
+                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->causal);
+    costs->read_bytes += (q + 2 * kv) * e;
+    costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
+    costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? 1 : 0)) * 4;
+    costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
+    costs->write_bytes += q * e + a->H * a->B * a->q_len * 4;
+}
+
+/* Five products per pair: the scores again, dout v^T, and those that give dq, dk and dv. */
+void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attention_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const int64_t g = (int64_t)hd_dtype_size(a->grad_dtype);
+    const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
+
+    costs->flops += 10.0 * (double)(a->B * a->H * a->D) *
+                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->causal);
+    costs->read_bytes += (3 * q + 2 * kv) * e + a->H * a->B * a->q_len * 4;
+    costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
+    costs->read_bytes += (a->slopes ? a->H : 0) * 4 + (a->accumulate ? (q + 2 * kv) * g : 0);
+    costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
+    costs->write_bytes += (q + 2 * kv) * g;
+}
+
+HD_COSTS_NO_SCRATCH(attention_merge)
+
+/* Two multiplies and an add per element; what is done once per row and head is left out. */
+void hd_cost_attention_merge(struct hd_costs *costs, const struct hd_attention_merge_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const int64_t rows = a->R * a->H, elements = rows * a->D;
+
+    costs->flops += a->first ? 0 : 3.0 * (double)elements;
+    costs->read_bytes += elements * e + rows * 4 + (a->first ? 0 : elements * 4 + rows * 4);
+    costs->write_bytes += elements * (a->out ? e : 4) + rows * 4;
+}

@@ -1,0 +1,13 @@
+#include "kernels/costs/costs.h"
+
+HD_COSTS_NO_SCRATCH(dropout)
+
+/* A multiply per element; what makes the mask is no floating point. */
+void hd_cost_dropout(struct hd_costs *costs, const struct hd_dropout_args *a)
+{
+    const int64_t bytes = a->R * a->C * (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += (double)(a->R * a->C);
+    costs->read_bytes += bytes + a->R * 8;
+    costs->write_bytes += bytes;
+}

@@ -1,0 +1,146 @@
+#include "kernels/costs/costs.h"
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t round_up(int64_t x, int64_t multiple)
+{
+    return (x + multiple - 1) / multiple * multiple;
+}
+
+static int64_t divide_up(int64_t x, int64_t by)
+{
+    return (x + by - 1) / by;
+}
+
+struct hd_costs_gemm_layout hd_costs_gemm_layout(const struct hd_gemm_args *args,
+                                                 const struct hd_traits *traits)
+{
+    const bool pairs = args->ab_dtype == HD_BF16 && traits->bf16_products != HD_BF16_WIDENED;
+    const int64_t K = args->K > 0 ? args->K : 1, word = pairs ? 2 : 1; /* elements in a word */
+    const int64_t slices = divide_up(divide_up(K, word), HD_COSTS_GEMM_WORDS);
+    struct hd_costs_gemm_layout l = {.pairs = pairs};
+
+    l.rows = at_most(HD_COSTS_GEMM_ROWS, args->M);
+    l.columns = at_most(HD_COSTS_GEMM_COLUMNS, args->N);
+    l.words = round_up(divide_up(divide_up(K, word), slices), HD_COSTS_GEMM_WORDS_ALIGN);
+    l.depth = l.words * word;
+    l.a_words = (l.rows + HD_COSTS_GEMM_PANEL) * l.words;
+    l.b_words = (l.columns + HD_COSTS_GEMM_PANEL) * l.words;
+    if (args->c_dtype != HD_F32 && K > l.depth)
+        l.sums_floats = l.rows * l.columns;
+    l.scratch_bytes = hd_costs_align(l.a_words * 4) + hd_costs_align(l.b_words * 4) +
+                      hd_costs_align(l.sums_floats * 4);
+    return l;
+}
+
+enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
+{
+    if (args->bias && args->accumulate)
+        return hd_err(HD_INVALID, "gemm: a bias with accumulate would be added again and again");
+    if (args->epilogue &&
+        (args->accumulate || (args->epilogue == HD_EPILOGUE_GELU_BACKWARD && args->bias)))
+        return hd_err(HD_INVALID, "gemm: GELU stands behind a whole product, its derivative behind "
+                                  "one without a bias");
+    if ((args->pre && args->epilogue != HD_EPILOGUE_GELU) ||
+        !args->gelu_inp != (args->epilogue != HD_EPILOGUE_GELU_BACKWARD))
+        return hd_err(HD_INVALID, "gemm: pre is what GELU behind the product is applied to, and "
+                                  "gelu_inp what its derivative, and nothing else, reads");
+    if (args->dbias && (!args->trans_a || args->bias || args->epilogue || args->c_dtype != HD_F32))
+        return hd_err(HD_INVALID, "gemm: the gradient of a bias goes with that of a weight: with a "
+                                  "transposed, in fp32 and nothing else behind the product");
+    return HD_OK;
+}
+
+bool hd_costs_gemm_is_row(const struct hd_gemm_args *args)
+{
+    return args->M == 1 && args->trans_b && (!args->trans_a || args->lda == 1);
+}
+
+bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits)
+{
+    if (hd_traits_is_cuda(traits)) /* where fp32 factors have an fp32 product or none */
+        return args->K <= 0 || !traits->gemm_scratch_bytes ||
+               (args->ab_dtype == HD_F32 && args->c_dtype != HD_F32) ||
+               ((args->bias || args->epilogue) && args->c_dtype != args->ab_dtype);
+    return hd_costs_gemm_is_row(args) || args->K <= 0 || !traits->gemm_scratch_bytes ||
+           args->epilogue || (args->ab_dtype == HD_BF16 && traits->own_bf16);
+}
+
+/* Own code has the sums at hand when they are whole, whoever runs it. Of libraries only that of a
+ * GPU can leave GELU's input behind, in rows of multiples of 8 elements, and it alone adds up the
+ * rows of a factor while it multiplies; unless it is told not to. */
+bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits)
+{
+    const bool by_gpu_library = hd_traits_is_cuda(traits) && !hd_costs_gemm_is_own(args, traits);
+    struct hd_gemm_args plain = *args;
+
+    if (args->dbias)
+        return by_gpu_library && !traits->dbias_apart;
+    plain.epilogue = HD_EPILOGUE_NONE;
+    return hd_costs_gemm_is_own(&plain, traits) ||
+           (by_gpu_library && args->ldc % 8 == 0 && !traits->gelu_apart);
+}
+
+/* A library computes within its budget, own code within its panels. The library may refuse a shape,
+ * so there is room for both. On a GPU own code has its tiles in shared memory and needs none. */
+static int64_t product_scratch(const struct hd_gemm_args *args, const struct hd_traits *traits)
+{
+    const bool panels = !hd_costs_gemm_is_row(args) && !hd_traits_is_cuda(traits);
+    const int64_t own = panels ? hd_costs_gemm_layout(args, traits).scratch_bytes : 0;
+
+    return own > traits->gemm_scratch_bytes || hd_costs_gemm_is_own(args, traits)
+               ? own
+               : traits->gemm_scratch_bytes;
+}
+
+struct hd_bias_backward_args hd_costs_gemm_dbias(const struct hd_gemm_args *args,
+                                                 const struct hd_traits *traits)
+{
+    return (struct hd_bias_backward_args){
+        .dbias = args->dbias,
+        .dout = args->a,
+        .scratch = args->scratch
+                       ? (char *)args->scratch + hd_costs_align(product_scratch(args, traits))
+                       : NULL,
+        .R = args->K > 0 ? args->K : 0,
+        .N = args->M,
+        .ldd = args->lda,
+        .accumulate = args->accumulate,
+        .dtype = args->ab_dtype};
+}
+
+int64_t hd_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits *traits)
+{
+    const struct hd_bias_backward_args dbias = hd_costs_gemm_dbias(args, traits);
+
+    if (!args->dbias)
+        return product_scratch(args, traits);
+    return hd_costs_align(product_scratch(args, traits)) + hd_scratch_bias_backward(&dbias, traits);
+}
+
+/* An epilogue computes what its kernel would and moves one matrix beside c; dbias moves itself. */
+void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
+{
+    const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
+
+    costs->flops += 2.0 * (double)a->M * (double)a->N * (double)a->K;
+    if (a->epilogue == HD_EPILOGUE_GELU) {
+        costs->flops += HD_COSTS_GELU_FLOPS * (double)a->M * (double)a->N;
+        costs->write_bytes += a->pre ? a->M * a->N * c : 0;
+    }
+    if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD) {
+        costs->flops += HD_COSTS_GELU_BACKWARD_FLOPS * (double)a->M * (double)a->N;
+        costs->read_bytes += a->M * a->N * c;
+    }
+    costs->read_bytes += (a->M * a->K + a->K * a->N + (a->bias ? a->N : 0)) * ab;
+    costs->read_bytes += a->accumulate ? a->M * a->N * c : 0;
+    if (a->dbias) {
+        costs->flops += (double)a->M * (double)a->K;
+        costs->read_bytes += a->accumulate ? a->M * 4 : 0;
+        costs->write_bytes += a->M * 4;
+    }
+    costs->write_bytes += a->M * a->N * c;
+}

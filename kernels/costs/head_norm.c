@@ -1,0 +1,48 @@
+#include "kernels/costs/costs.h"
+
+HD_COSTS_NO_SCRATCH(head_norm_forward)
+HD_COSTS_NO_SCRATCH(head_norm_backward)
+
+/* Per normed element as in rmsnorm: square and add, two multiplies. Values are copied. */
+void hd_cost_head_norm_forward(struct hd_costs *costs, const struct hd_head_norm_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), heads = a->R * (a->H + a->G);
+    const int64_t elements = (heads + a->R * a->G) * a->D;
+
+    costs->flops += 4.0 * (double)(heads * a->D);
+    costs->read_bytes += (elements + 2 * a->D) * e;
+    costs->write_bytes += elements * e + heads * 4;
+}
+
+/* Per normed element as in rmsnorm: 7. */
+void hd_cost_head_norm_backward(struct hd_costs *costs, const struct hd_head_norm_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), heads = a->R * (a->H + a->G);
+    const int64_t values = a->R * a->G * a->D;
+
+    costs->flops += 7.0 * (double)(heads * a->D);
+    costs->read_bytes += (2 * heads * a->D + values + 2 * a->D) * e + heads * 4;
+    costs->write_bytes += (heads * a->D + values) * e;
+}
+
+/* Two partial rows per chunk of rows: for queries and for keys. A GPU takes each head for a row,
+ * the queries' and then the keys'. */
+int64_t hd_scratch_head_norm_backward_weight(const struct hd_head_norm_backward_weight_args *args,
+                                             const struct hd_traits *traits)
+{
+    if (hd_traits_is_cuda(traits))
+        return (hd_costs_device_row_chunks(args->R * args->H).count +
+                hd_costs_device_row_chunks(args->R * args->G).count) *
+               args->D * (int64_t)sizeof(float);
+    return hd_costs_row_chunks(args->R).count * 2 * args->D * (int64_t)sizeof(float);
+}
+
+void hd_cost_head_norm_backward_weight(struct hd_costs *costs,
+                                       const struct hd_head_norm_backward_weight_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), heads = a->R * (a->H + a->G);
+
+    costs->flops += 3.0 * (double)(heads * a->D);
+    costs->read_bytes += 2 * heads * a->D * e + heads * 4 + (a->accumulate ? 2 * a->D * 4 : 0);
+    costs->write_bytes += 2 * a->D * 4;
+}

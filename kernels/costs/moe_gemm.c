@@ -1,0 +1,111 @@
+#include "kernels/costs/costs.h"
+
+static int64_t at_most(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+bool hd_costs_grouped_is_one_by_one(const struct hd_grouped_gemm_args *args)
+{
+    return args->T <= HD_COSTS_GROUPED_ONE_BY_ONE && args->trans_b;
+}
+
+struct hd_gemm_args hd_costs_grouped_product(const struct hd_grouped_gemm_args *args, int64_t rows)
+{
+    return (struct hd_gemm_args){.M = rows,
+                                 .N = args->N,
+                                 .K = args->K,
+                                 .lda = args->lda,
+                                 .ldb = args->ldb,
+                                 .ldc = args->ldc,
+                                 .trans_b = args->trans_b,
+                                 .accumulate = args->accumulate,
+                                 .ab_dtype = args->ab_dtype,
+                                 .c_dtype = args->c_dtype};
+}
+
+struct hd_gemm_args hd_costs_grouped_weight_product(const struct hd_grouped_gemm_weight_args *args,
+                                                    int64_t rows)
+{
+    return (struct hd_gemm_args){.M = args->M,
+                                 .N = args->N,
+                                 .K = rows,
+                                 .lda = args->lda,
+                                 .ldb = args->ldb,
+                                 .ldc = args->ldc,
+                                 .trans_a = true,
+                                 .accumulate = args->accumulate,
+                                 .ab_dtype = args->ab_dtype,
+                                 .c_dtype = HD_F32};
+}
+
+static int64_t begins_bytes(int64_t E)
+{
+    return hd_costs_align((E + 1) * (int64_t)sizeof(int64_t));
+}
+
+/* Scratch of a product grows with its rows, so the bound's is enough for every count. */
+struct hd_costs_grouped_layout hd_costs_grouped_layout(const struct hd_grouped_gemm_args *args,
+                                                       const struct hd_traits *traits)
+{
+    const struct hd_gemm_args whole = hd_costs_grouped_product(args, args->T);
+    const struct hd_gemm_args small =
+        hd_costs_grouped_product(args, at_most(args->T, HD_COSTS_GROUPED_SMALL));
+    const int64_t shared = hd_costs_gemm_layout(&whole, traits).scratch_bytes;
+    struct hd_costs_grouped_layout l = {.begins_bytes = begins_bytes(args->E)};
+
+    if (hd_traits_is_cuda(traits)) /* every block counts for itself, in shared memory */
+        return (struct hd_costs_grouped_layout){0};
+    if (hd_costs_grouped_is_one_by_one(args)) {
+        l.scratch_bytes = l.begins_bytes;
+        return l;
+    }
+    if (traits->threads > 1 && traits->threads * HD_COSTS_GROUPED_SMALL_PER_THREAD <= args->E)
+        l.thread_bytes = hd_costs_gemm_layout(&small, traits).scratch_bytes;
+    l.scratch_bytes = traits->threads * l.thread_bytes;
+    l.scratch_bytes = l.begins_bytes + (shared > l.scratch_bytes ? shared : l.scratch_bytes);
+    return l;
+}
+
+int64_t hd_scratch_grouped_gemm(const struct hd_grouped_gemm_args *args,
+                                const struct hd_traits *traits)
+{
+    return hd_costs_grouped_layout(args, traits).scratch_bytes;
+}
+
+/* The depth of a weight gradient is a count. A slice of it is at most HD_COSTS_GEMM_WORDS deep, and
+ * deepest where the whole depth is one slice. */
+int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args *args,
+                                       const struct hd_traits *traits)
+{
+    const struct hd_gemm_args one = hd_costs_grouped_weight_product(args, 1);
+    const int64_t word = hd_costs_gemm_layout(&one, traits).pairs ? 2 : 1;
+    const struct hd_gemm_args deepest =
+        hd_costs_grouped_weight_product(args, at_most(args->T, HD_COSTS_GEMM_WORDS * word));
+
+    if (hd_traits_is_cuda(traits))
+        return 0;
+    return hd_costs_gemm_layout(&deepest, traits).scratch_bytes;
+}
+
+/* Every row is multiplied once; of the experts at most T have rows. */
+void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_args *a)
+{
+    const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
+
+    costs->flops += 2.0 * (double)a->T * (double)a->N * (double)a->K;
+    costs->read_bytes += (a->T * a->K + at_most(a->E, a->T) * a->K * a->N) * ab + 4 * a->E;
+    costs->write_bytes += a->T * a->N * c;
+}
+
+/* Stored, every expert's gradient is written; added, those of experts with rows are read too. */
+void hd_cost_grouped_gemm_weight(struct hd_costs *costs,
+                                 const struct hd_grouped_gemm_weight_args *a)
+{
+    const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), weight = 4 * a->M * a->N;
+    const int64_t added = at_most(a->E, a->T) * weight;
+
+    costs->flops += 2.0 * (double)a->T * (double)a->M * (double)a->N;
+    costs->read_bytes += a->T * (a->M + a->N) * ab + 4 * a->E + (a->accumulate ? added : 0);
+    costs->write_bytes += a->accumulate ? added : a->E * weight;
+}

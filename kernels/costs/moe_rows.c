@@ -1,0 +1,86 @@
+#include "kernels/costs/costs.h"
+
+HD_COSTS_NO_SCRATCH(permute_forward)
+HD_COSTS_NO_SCRATCH(permute_backward)
+HD_COSTS_NO_SCRATCH(combine_forward)
+HD_COSTS_NO_SCRATCH(combine_backward)
+
+/* Where each run's rows of each expert are, and where they end. */
+int64_t hd_scratch_assign(const struct hd_assign_args *args, const struct hd_traits *traits)
+{
+    (void)traits;
+    return args->Q * args->E * 2 * (int64_t)sizeof(int64_t);
+}
+
+/* Where each rank's rows of each expert go; on a GPU also where they arrive, as its blocks do not
+ * walk over them in order. */
+struct hd_costs_regroup_layout hd_costs_regroup_layout(const struct hd_regroup_args *args)
+{
+    const int64_t count = args->P * args->E, bytes = (int64_t)sizeof(int64_t);
+
+    return (struct hd_costs_regroup_layout){
+        .places = 0, .arrivals = count * bytes, .scratch_bytes = (2 * count + 1) * bytes};
+}
+
+int64_t hd_scratch_regroup(const struct hd_regroup_args *args, const struct hd_traits *traits)
+{
+    if (hd_traits_is_cuda(traits))
+        return hd_costs_regroup_layout(args).scratch_bytes;
+    return args->P * args->E * (int64_t)sizeof(int64_t);
+}
+
+void hd_cost_assign(struct hd_costs *costs, const struct hd_assign_args *a)
+{
+    costs->flops += (double)a->R * (double)a->K;
+    costs->read_bytes += 4 * (a->R * a->K + a->Q * a->E * (a->taken ? 2 : 1));
+    costs->write_bytes += 4 * (a->R * a->K + a->E + a->P);
+}
+
+/* Of the R * K choices at most T have a slot. */
+static int64_t slots(int64_t R, int64_t K, int64_t T)
+{
+    return R * K < T ? R * K : T;
+}
+
+void hd_cost_permute_forward(struct hd_costs *costs, const struct hd_permute_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->read_bytes += a->R * a->C * e + 4 * a->R * a->K;
+    costs->write_bytes += slots(a->R, a->K, a->T) * a->C * e;
+}
+
+void hd_cost_permute_backward(struct hd_costs *costs, const struct hd_permute_backward_args *a)
+{
+    const int64_t n = slots(a->R, a->K, a->T) * a->C, e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += (double)n;
+    costs->read_bytes += n * e + 4 * a->R * a->K;
+    costs->write_bytes += a->R * a->C * e;
+}
+
+void hd_cost_combine_forward(struct hd_costs *costs, const struct hd_combine_forward_args *a)
+{
+    const int64_t n = slots(a->R, a->K, a->T) * a->C, e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += 2.0 * (double)n;
+    costs->read_bytes += n * e + 8 * a->R * a->K;
+    costs->write_bytes += a->R * a->C * e;
+}
+
+void hd_cost_combine_backward(struct hd_costs *costs, const struct hd_combine_backward_args *a)
+{
+    const int64_t n = slots(a->R, a->K, a->T) * a->C, e = (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += 3.0 * (double)n;
+    costs->read_bytes += (n + a->R * a->C) * e + 8 * a->R * a->K;
+    costs->write_bytes += n * e + 4 * a->R * a->K;
+}
+
+void hd_cost_regroup(struct hd_costs *costs, const struct hd_regroup_args *a)
+{
+    const int64_t bytes = a->T * a->C * (int64_t)hd_dtype_size(a->dtype);
+
+    costs->read_bytes += bytes + 4 * a->P * a->E;
+    costs->write_bytes += bytes + (a->counts ? 4 * a->E : 0);
+}

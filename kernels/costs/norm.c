@@ -1,0 +1,80 @@
+#include "kernels/costs/costs.h"
+
+HD_COSTS_NO_SCRATCH(rmsnorm_forward)
+HD_COSTS_NO_SCRATCH(rmsnorm_backward)
+HD_COSTS_NO_SCRATCH(layernorm_forward)
+HD_COSTS_NO_SCRATCH(layernorm_backward)
+
+/* Per element: square and add, two multiplies; one more to add the residual. */
+void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
+
+    costs->flops += (double)elements * (a->add ? 5 : 4);
+    costs->read_bytes += (elements * (a->add ? 2 : 1) + a->C) * e;
+    costs->write_bytes += elements * (a->sum ? 2 : 1) * e + a->R * 4;
+}
+
+/* Per element: w*dout, xhat, their product's sum (2), then two multiplies and a subtraction. */
+void hd_cost_rmsnorm_backward(struct hd_costs *costs, const struct hd_rmsnorm_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
+
+    costs->flops += (double)elements * (a->add ? 8 : 7);
+    costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + a->R * 4;
+    costs->write_bytes += elements * e;
+}
+
+/* One partial row per chunk of rows. */
+int64_t hd_scratch_rmsnorm_backward_weight(const struct hd_rmsnorm_backward_weight_args *args,
+                                           const struct hd_traits *traits)
+{
+    return hd_costs_row_chunks_on(traits, args->R).count * args->C * (int64_t)sizeof(float);
+}
+
+void hd_cost_rmsnorm_backward_weight(struct hd_costs *costs,
+                                     const struct hd_rmsnorm_backward_weight_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
+
+    costs->flops += 3.0 * (double)elements;
+    costs->read_bytes += 2 * elements * e + a->R * 4 + (a->accumulate ? a->C * 4 : 0);
+    costs->write_bytes += a->C * 4;
+}
+
+/* Per element: the mean's add, deviation, square and add, normalise, weight and bias (7). */
+void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm_forward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
+
+    costs->flops += (double)elements * (a->add ? 8 : 7);
+    costs->read_bytes += (elements * (a->add ? 2 : 1) + 2 * a->C) * e;
+    costs->write_bytes += elements * (a->sum ? 2 : 1) * e + 2 * a->R * 4;
+}
+
+/* Per element: g, xhat (2), the sums of g and g*xhat (3), then 4 to combine. */
+void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernorm_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
+
+    costs->flops += (double)elements * (a->add ? 11 : 10);
+    costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + 2 * a->R * 4;
+    costs->write_bytes += elements * e;
+}
+
+/* Two partial rows per chunk of rows: dweight and dbias. */
+int64_t hd_scratch_layernorm_backward_weight(const struct hd_layernorm_backward_weight_args *args,
+                                             const struct hd_traits *traits)
+{
+    return hd_costs_row_chunks_on(traits, args->R).count * 2 * args->C * (int64_t)sizeof(float);
+}
+
+void hd_cost_layernorm_backward_weight(struct hd_costs *costs,
+                                       const struct hd_layernorm_backward_weight_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
+
+    costs->flops += 5.0 * (double)elements;
+    costs->read_bytes += 2 * elements * e + 2 * a->R * 4 + (a->accumulate ? 2 * a->C * 4 : 0);
+    costs->write_bytes += 2 * a->C * 4;
+}

@@ -1,0 +1,85 @@
+/* format: what the files of a checkpoint and of a model directory are made of: names of dtypes,
+ * block hashes that find damage, the seal at the end of a JSON file.
+ *
+ * Used by: checkpoint, hf.   Uses: base.
+ * Threads: none of its own; a hd_ckpt_blocks belongs to the thread that writes the file.
+ */
+#ifndef HD_CHECKPOINT_FORMAT_H
+#define HD_CHECKPOINT_FORMAT_H
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+
+#define HD_CKPT_MANIFEST_FILE "manifest.json"
+
+enum {
+    HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* what the safetensors library accepts */
+    HD_CKPT_MANIFEST_BYTES_MAX = 512 * 1024 * 1024,
+    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* files are read in pieces of this */
+    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* data are hashed in blocks of this: part of the format */
+    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* heads in blocks of this: about one tensor's line */
+};
+#define HD_CKPT_ELEMENTS_MAX (INT64_C(1) << 50) /* of one tensor */
+
+/* ---- pieces and dtypes ---- */
+
+enum hd_status hd_ckpt_check_entry(const struct hd_ckpt_entry *entry);
+int64_t hd_ckpt_box_elements(const struct hd_ckpt_entry *entry);
+
+/* "F32" <-> HD_F32 */
+const char *hd_ckpt_dtype_name(enum hd_dtype dtype, char ret_name[16]);
+bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype);
+
+/* ---- files ---- */
+
+/* DIR/FILE opened for reading; ret_size may be NULL. Errors name the path. */
+enum hd_status hd_ckpt_open_file(const char *dir, const char *file, int *ret_fd, int64_t *ret_size);
+
+/* The last line of a file of ours: the hash of all bytes before it. `text` is JSON whose object is
+ * open, a comma at its end; sealing closes it. */
+enum hd_status hd_ckpt_seal(struct hd_text *text);
+enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes);
+
+/* ---- hashes of a file, block by block ---- */
+
+struct hd_ckpt_region { /* consecutive bytes of a file */
+    const char *name;   /* the tensor; NULL: the head; "": of a file that is no more than bytes */
+    int64_t size_bytes, block_bytes; /* block_bytes: 1 to HD_CKPT_BLOCK_BYTES */
+};
+
+struct hd_ckpt_hash_list { /* XXH64 of each block, in the file's order */
+    const uint64_t *hashes;
+    size_t count;
+};
+
+struct hd_ckpt_blocks { /* hashing of a file while it is written; start with {0} */
+    struct hd_ckpt_region *regions;
+    size_t region_count, region; /* region: the present one */
+    int64_t in_region;           /* bytes of it that were added */
+    struct hd_hash hash;         /* of the present block */
+    uint64_t *hashes;
+    size_t count;
+};
+
+size_t hd_ckpt_count_blocks(const struct hd_ckpt_region *regions, size_t count);
+
+/* The regions of a file, all of it, none of them empty; then its bytes in pieces of any size. Free
+ * with blocks_done, also after a failure. */
+enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
+                                    const struct hd_ckpt_region *regions, size_t count);
+void hd_ckpt_blocks_add(struct hd_ckpt_blocks *blocks, const void *data, size_t size_bytes);
+void hd_ckpt_blocks_done(struct hd_ckpt_blocks *blocks);
+
+char *hd_ckpt_format_hashes(const uint64_t *hashes, size_t count); /* the caller frees; or NULL */
+enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
+                                    struct hd_ckpt_hash_list *ret_list);
+
+/* Reads all of DIR/FILE, open as fd. HD_CORRUPT names the file, the tensor and the range of bytes
+ * where it is not what it was. `hashes`: hd_ckpt_count_blocks of them. */
+enum hd_status hd_ckpt_check_blocks(const char *dir, const char *file, int fd,
+                                    const struct hd_ckpt_region *regions, size_t count,
+                                    const uint64_t *hashes);
+
+#endif

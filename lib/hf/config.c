@@ -1,0 +1,737 @@
+/* config.json -> the model of a resolved job. One table says of every key what it is to us. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "hf/hf_internal.h"
+
+enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16, QUOTE_MAX = 80 };
+
+enum {
+    GPT2 = HD_HF_GPT2,
+    LLAMA = HD_HF_LLAMA,
+    MISTRAL = HD_HF_MISTRAL,
+    QWEN2 = HD_HF_QWEN2,
+    QWEN3 = HD_HF_QWEN3,
+    MIXTRAL = HD_HF_MIXTRAL,
+    QWEN = QWEN2 | QWEN3,
+    LIKE_LLAMA = LLAMA | MISTRAL | QWEN | MIXTRAL,
+    ALL = GPT2 | LIKE_LLAMA
+};
+
+const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT] = {
+    {"gpt2", "GPT2LMHeadModel", "GPT2Model", GPT2},
+    {"llama", "LlamaForCausalLM", "LlamaModel", LLAMA},
+    {"mistral", "MistralForCausalLM", "MistralModel", MISTRAL},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", QWEN2},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", QWEN3},
+    {"mixtral", "MixtralForCausalLM", "MixtralModel", MIXTRAL},
+};
+
+/* Where the file is silent, transformers' classes have these. */
+enum { MISTRAL_WINDOW = 4096, QWEN_WINDOW = 4096, QWEN_FULL_LAYERS = 28 };
+enum { MIXTRAL_EXPERTS = 8, MIXTRAL_EXPERTS_PER_TOKEN = 2, BALANCE_MAX = 1000 };
+static const double mixtral_rope_theta = 1e6, mixtral_norm_eps = 1e-5, mixtral_balance = 0.001;
+
+struct config_reading {
+    const struct hd_json *root;
+    const struct hd_hf_type *type;
+    struct hd_job *job;
+    struct hd_text *notes; /* may be NULL */
+    int64_t window;        /* -1: the file is silent; 0: none */
+    int64_t full_layers;   /* qwen: so many see all; -1: silent */
+    bool use_window, has_tied, has_balance, attention_bias;
+    const struct hd_json *layer_types;
+    double jitter; /* of what a router sees */
+};
+
+enum rule {
+    SAYS_NOTHING, /* about training: `why` tells */
+    IS_INT,       /* int64_t member, from min to max */
+    IS_REAL,
+    MUST_BE, /* the JSON text in `why`, or null */
+    READ_BY  /* a function */
+};
+
+struct key {
+    const char *name;
+    unsigned types;
+    enum rule rule;
+    const char *why;
+    size_t offset;
+    double min, max;
+    enum hd_status (*read)(struct config_reading *r, const struct hd_json *value);
+};
+
+/* ---- words for messages ---- */
+
+/* What a value is, short enough for a message and without control characters. */
+static const char *quote(const struct hd_json *v, char ret_text[QUOTE_MAX])
+{
+    static const char *const kinds[] = {"null", "false", "true", "", "", "a list", "an object"};
+
+    if (v->kind == HD_JSON_NUMBER || v->kind == HD_JSON_STRING)
+        (void)snprintf(ret_text, QUOTE_MAX, v->kind == HD_JSON_STRING ? "\"%.60s\"" : "%.60s",
+                       v->text);
+    else
+        (void)snprintf(ret_text, QUOTE_MAX, "%s", kinds[v->kind]);
+    for (char *p = ret_text; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 0x7f)
+            *p = '?';
+    return ret_text;
+}
+
+static enum hd_status unsupported(const char *key, const struct hd_json *value, const char *instead)
+{
+    char text[QUOTE_MAX];
+
+    return hd_err(HD_UNSUPPORTED, "%s: %s is not supported; %s", key, quote(value, text), instead);
+}
+
+static enum hd_status to_real(const struct hd_json *v, const char *key, double min, double max,
+                              double *ret_value)
+{
+    char text[QUOTE_MAX];
+
+    if (v->kind != HD_JSON_NUMBER || hd_text_to_double(v->text, min, max, ret_value))
+        return hd_err(HD_INVALID, "%s: %s is no number from %g to %g", key, quote(v, text), min,
+                      max);
+    return HD_OK;
+}
+
+/* ---- keys with a form of their own ---- */
+
+static enum hd_status read_type(struct config_reading *r, const struct hd_json *value)
+{
+    (void)r; /* read first of all */
+    (void)value;
+    return HD_OK;
+}
+
+static enum hd_status read_architectures(struct config_reading *r, const struct hd_json *value)
+{
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_ARRAY)
+        return unsupported("architectures", value, "it is a list of class names");
+    for (const struct hd_json *v = value->first; v; v = v->next)
+        if (v->kind != HD_JSON_STRING ||
+            (strcmp(v->text, r->type->architecture) != 0 && strcmp(v->text, r->type->base) != 0))
+            return unsupported("architectures", v, "a language model is trained, no other task");
+    return HD_OK;
+}
+
+static enum hd_status read_kv_heads(struct config_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 4096, &r->job->kv_heads);
+    return st ? hd_err_prefix(st, "num_key_value_heads") : HD_OK;
+}
+
+static enum hd_status read_head_width(struct config_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 4096, &r->job->head_width);
+    return st ? hd_err_prefix(st, "head_dim") : HD_OK;
+}
+
+static enum hd_status read_inner(struct config_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 22, &r->job->ffn_hidden);
+    return st ? hd_err_prefix(st, "n_inner") : HD_OK;
+}
+
+static enum hd_status read_activation(struct config_reading *r, const struct hd_json *value)
+{
+    /* both of these are the tanh form of GELU (Hendrycks & Gimpel 2016), swish is SiLU's other name
+     */
+    static const char *const gelu[] = {"gelu_new", "gelu_pytorch_tanh"};
+    static const char *const silu[] = {"silu", "swish"};
+    const char *const *names = r->type->type == GPT2 ? gelu : silu;
+
+    if (value->kind == HD_JSON_STRING &&
+        (strcmp(value->text, names[0]) == 0 || strcmp(value->text, names[1]) == 0))
+        return HD_OK;
+    return unsupported(r->type->type == GPT2 ? "activation_function" : "hidden_act", value,
+                       r->type->type == GPT2 ? "gelu_new is built" : "silu is built");
+}
+
+static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
+{
+    if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
+        return unsupported(value->key, value, "it is true or false");
+    *ret_value = value->kind == HD_JSON_TRUE;
+    return HD_OK;
+}
+
+static enum hd_status read_window(struct config_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    r->window = 0;
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 24, &r->window);
+    return st ? hd_err_prefix(st, "sliding_window") : HD_OK;
+}
+
+static enum hd_status read_use_window(struct config_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->use_window);
+}
+
+static enum hd_status read_full_layers(struct config_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = hd_json_to_int64(value, 0, 1 << 20, &r->full_layers);
+
+    return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
+}
+
+/* Their loss counts the share of a token's every choice, so that it is experts_per_token at
+ * balance, where ours is 1: the weight is as much larger. Once both are known. */
+static enum hd_status read_balance(struct config_reading *r, const struct hd_json *value)
+{
+    r->has_balance = true;
+    return to_real(value, value->key, 0, BALANCE_MAX, &r->job->balance);
+}
+
+static enum hd_status read_jitter(struct config_reading *r, const struct hd_json *value)
+{
+    return to_real(value, value->key, 0, 1, &r->jitter);
+}
+
+static enum hd_status read_attention_bias(struct config_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->attention_bias);
+}
+
+static enum hd_status read_mlp_bias(struct config_reading *r, const struct hd_json *value)
+{
+    return read_bool(value, &r->job->mlp_bias);
+}
+
+static enum hd_status read_layer_types(struct config_reading *r, const struct hd_json *value)
+{
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_ARRAY)
+        return unsupported("layer_types", value, "it is a list with a word for each layer");
+    r->layer_types = value;
+    for (const struct hd_json *v = value->first; v; v = v->next)
+        if (v->kind != HD_JSON_STRING ||
+            (strcmp(v->text, "full_attention") != 0 && strcmp(v->text, "sliding_attention") != 0))
+            return unsupported("layer_types", v, "full_attention and sliding_attention are built");
+    return HD_OK;
+}
+
+/* ---- rotary positions ---- */
+
+static enum hd_status read_rope_type(struct config_reading *r, const struct hd_json *value,
+                                     const char *key)
+{
+    static const char *const kinds[] = {"linear", "llama3", "yarn"};
+    const char *name = value->kind == HD_JSON_STRING ? value->text : "";
+
+    if (strcmp(name, "default") == 0)
+        return HD_OK;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(name, kinds[i]) == 0) {
+            (void)snprintf(r->job->rope_scaling, sizeof r->job->rope_scaling, "%s", name);
+            return HD_OK;
+        }
+    return unsupported(key, value, "default, linear, llama3 and yarn are built");
+}
+
+static enum hd_status read_rope_member(struct config_reading *r, const struct hd_json *v,
+                                       const char *key)
+{
+    struct hd_job *job = r->job;
+    const struct {
+        const char *name;
+        double *member, min, max;
+    } reals[] = {{"rope_theta", &job->rope_theta, 1, 1e12},
+                 {"factor", &job->rope_factor, 1, 1e6},
+                 {"low_freq_factor", &job->rope_low_freq_factor, 1e-6, 1e6},
+                 {"high_freq_factor", &job->rope_high_freq_factor, 1e-6, 1e6},
+                 {"beta_fast", &job->rope_beta_fast, 1e-6, 1e6},
+                 {"beta_slow", &job->rope_beta_slow, 1e-6, 1e6},
+                 {"attention_factor", &job->rope_attention_factor, 1e-6, 1e6}};
+    double whole = 1;
+    enum hd_status st;
+
+    if (strcmp(v->key, "rope_type") == 0 || strcmp(v->key, "type") == 0)
+        return read_rope_type(r, v, key);
+    if (v->kind == HD_JSON_NULL)
+        return HD_OK;
+    for (size_t i = 0; i < sizeof reals / sizeof reals[0]; i++)
+        if (strcmp(v->key, reals[i].name) == 0)
+            return to_real(v, key, reals[i].min, reals[i].max, reals[i].member);
+    if (strcmp(v->key, "original_max_position_embeddings") == 0) {
+        st = hd_json_to_int64(v, 1, 1 << 24, &job->rope_original_context);
+        return st ? hd_err_prefix(st, "%s", key) : HD_OK;
+    }
+    if (strcmp(v->key, "partial_rotary_factor") == 0) {
+        st = to_real(v, key, 0, 1, &whole);
+        return st || whole == 1 ? st : unsupported(key, v, "1 is built");
+    }
+    if (strcmp(v->key, "truncate") == 0 && v->kind == HD_JSON_TRUE)
+        return HD_OK;
+    return unsupported(key, v, "it is not known to this build");
+}
+
+/* rope_scaling (older) and rope_parameters (newer): {rope_type or type, rope_theta, ..} */
+static enum hd_status read_rope(struct config_reading *r, const struct hd_json *value)
+{
+    char key[QUOTE_MAX];
+    enum hd_status st = HD_OK;
+
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_OBJECT)
+        return unsupported(value->key, value, "it is an object or null");
+    for (const struct hd_json *v = value->first; v && !st; v = v->next) {
+        const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
+        char quoted[QUOTE_MAX];
+
+        (void)snprintf(key, sizeof key, "%s.%s", value->key, quote(&name, quoted));
+        st = read_rope_member(r, v, key);
+    }
+    return st;
+}
+
+/* Ours: the tokenizer that the model was trained with, where it has no tokenizer.json. */
+static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_json *value)
+{
+    if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
+        return unsupported("heddle_tokenizer", value, "it is \"bytes\"");
+    (void)snprintf(r->job->tokenizer, sizeof r->job->tokenizer, "bytes");
+    return HD_OK;
+}
+
+static enum hd_status read_tied(struct config_reading *r, const struct hd_json *value)
+{
+    r->has_tied = true;
+    return read_bool(value, &r->job->tie_embeddings);
+}
+
+/* ---- the table ---- */
+
+#define INT(name, types, member, low, high)                                         \
+    {                                                                               \
+        name, types, IS_INT, NULL, offsetof(struct hd_job, member), low, high, NULL \
+    }
+#define REAL(name, types, member, low, high)                                         \
+    {                                                                                \
+        name, types, IS_REAL, NULL, offsetof(struct hd_job, member), low, high, NULL \
+    }
+#define SPECIAL(name, types, function)                \
+    {                                                 \
+        name, types, READ_BY, NULL, 0, 0, 0, function \
+    }
+#define MUST(name, types, value)                   \
+    {                                              \
+        name, types, MUST_BE, value, 0, 0, 0, NULL \
+    }
+#define IGNORED(name, types, why)                     \
+    {                                                 \
+        name, types, SAYS_NOTHING, why, 0, 0, 0, NULL \
+    }
+
+static const struct key keys[] = {
+    SPECIAL("model_type", ALL, read_type),
+    SPECIAL("architectures", ALL, read_architectures),
+    INT("vocab_size", ALL, vocab, 2, 1 << 22),
+    SPECIAL("tie_word_embeddings", ALL, read_tied),
+    SPECIAL("heddle_tokenizer", ALL, read_tokenizer),
+
+    INT("n_layer", GPT2, layers, 1, 1024),
+    INT("n_embd", GPT2, hidden, 1, 1 << 20),
+    INT("n_head", GPT2, heads, 1, 4096),
+    INT("n_positions", GPT2, context, 1, 1 << 24),
+    SPECIAL("n_inner", GPT2, read_inner),
+    SPECIAL("activation_function", GPT2, read_activation),
+    REAL("layer_norm_epsilon", GPT2, norm_eps, 1e-12, 1),
+    MUST("scale_attn_weights", GPT2, "true"),
+    MUST("scale_attn_by_inverse_layer_idx", GPT2, "false"),
+    MUST("add_cross_attention", GPT2, "false"),
+    REAL("attn_pdrop", GPT2, dropout_attention, 0, 0.99),
+    REAL("embd_pdrop", GPT2, dropout_embedding, 0, 0.99),
+    REAL("resid_pdrop", GPT2, dropout_residual, 0, 0.99),
+    IGNORED("n_ctx", GPT2, "an older name of n_positions"),
+    IGNORED("reorder_and_upcast_attn", GPT2, "how an implementation rounds"),
+    IGNORED("summary_activation", GPT2, "of a classifier's head"),
+    IGNORED("summary_first_dropout", GPT2, "of a classifier's head"),
+    IGNORED("summary_proj_to_labels", GPT2, "of a classifier's head"),
+    IGNORED("summary_type", GPT2, "of a classifier's head"),
+    IGNORED("summary_use_proj", GPT2, "of a classifier's head"),
+
+    INT("num_hidden_layers", LIKE_LLAMA, layers, 1, 1024),
+    INT("hidden_size", LIKE_LLAMA, hidden, 1, 1 << 20),
+    INT("num_attention_heads", LIKE_LLAMA, heads, 1, 4096),
+    SPECIAL("num_key_value_heads", LIKE_LLAMA, read_kv_heads),
+    SPECIAL("head_dim", LIKE_LLAMA, read_head_width),
+    INT("intermediate_size", LIKE_LLAMA, ffn_hidden, 1, 1 << 22),
+    INT("max_position_embeddings", LIKE_LLAMA, context, 1, 1 << 24),
+    SPECIAL("hidden_act", LIKE_LLAMA, read_activation),
+    REAL("rms_norm_eps", LIKE_LLAMA, norm_eps, 1e-12, 1),
+    REAL("rope_theta", LIKE_LLAMA, rope_theta, 1, 1e12),
+    SPECIAL("rope_scaling", LIKE_LLAMA, read_rope),
+    SPECIAL("rope_parameters", LIKE_LLAMA, read_rope),
+    SPECIAL("sliding_window", MISTRAL | QWEN | MIXTRAL, read_window),
+    SPECIAL("use_sliding_window", QWEN, read_use_window),
+    SPECIAL("layer_types", QWEN, read_layer_types),
+    SPECIAL("max_window_layers", QWEN, read_full_layers),
+    SPECIAL("attention_bias", LLAMA | QWEN3, read_attention_bias),
+    SPECIAL("mlp_bias", LLAMA, read_mlp_bias),
+    INT("num_local_experts", MIXTRAL, experts, 1, 4096),
+    INT("num_experts_per_tok", MIXTRAL, experts_per_token, 1, 64),
+    SPECIAL("router_aux_loss_coef", MIXTRAL, read_balance),
+    SPECIAL("router_jitter_noise", MIXTRAL, read_jitter),
+    IGNORED("output_router_logits", MIXTRAL, "what a call returns; the job says what is trained"),
+    REAL("attention_dropout", LIKE_LLAMA, dropout_attention, 0, 0.99),
+    IGNORED("pretraining_tp", LIKE_LLAMA, "how an implementation rounds"),
+
+    MUST("is_encoder_decoder", ALL, "false"),
+    IGNORED("_name_or_path", ALL, "where the file came from"),
+    IGNORED("transformers_version", ALL, "where the file came from"),
+    IGNORED("dtype", ALL, "each tensor says its own"),
+    IGNORED("torch_dtype", ALL, "each tensor says its own"),
+    IGNORED("initializer_range", ALL, "of new weights; these are read"),
+    IGNORED("use_cache", ALL, "of generation"),
+    IGNORED("bos_token_id", ALL, "of the tokenizer"),
+    IGNORED("eos_token_id", ALL, "of the tokenizer"),
+    IGNORED("pad_token_id", ALL, "of the tokenizer; sequences are never padded"),
+    IGNORED("output_attentions", ALL, "what a call returns"),
+    IGNORED("output_hidden_states", ALL, "what a call returns"),
+    IGNORED("return_dict", ALL, "what a call returns"),
+    IGNORED("chunk_size_feed_forward", ALL, "how an implementation saves memory"),
+    IGNORED("gradient_checkpointing", ALL, "how an implementation saves memory"),
+    IGNORED("attn_implementation", ALL, "how an implementation computes"),
+    IGNORED("_attn_implementation_autoset", ALL, "how an implementation computes"),
+    IGNORED("id2label", ALL, "of a classifier's head"),
+    IGNORED("label2id", ALL, "of a classifier's head"),
+    IGNORED("problem_type", ALL, "of a classifier's head"),
+    IGNORED("classifier_dropout", ALL, "of a classifier's head"),
+    IGNORED("task_specific_params", ALL, "of generation"),
+};
+enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
+
+/* ---- reading ---- */
+
+static enum hd_status read_number(struct config_reading *r, const struct key *k,
+                                  const struct hd_json *v)
+{
+    void *member = (char *)r->job + k->offset;
+    enum hd_status st;
+
+    if (k->rule == IS_REAL)
+        return to_real(v, k->name, k->min, k->max, member);
+    st = hd_json_to_int64(v, (int64_t)k->min, (int64_t)k->max, member);
+    return st ? hd_err_prefix(st, "%s", k->name) : HD_OK;
+}
+
+static enum hd_status check_value(const struct key *k, const struct hd_json *v)
+{
+    char text[QUOTE_MAX], instead[64];
+
+    if (v->kind == HD_JSON_NULL || strcmp(quote(v, text), k->why) == 0)
+        return HD_OK;
+    (void)snprintf(instead, sizeof instead, "%s is built", k->why);
+    return unsupported(k->name, v, instead);
+}
+
+static enum hd_status read_key(struct config_reading *r, const struct key *k,
+                               const struct hd_json *v)
+{
+    switch (k->rule) {
+    case SAYS_NOTHING:
+        return HD_OK;
+    case IS_INT:
+    case IS_REAL:
+        return read_number(r, k, v);
+    case MUST_BE:
+        return check_value(k, v);
+    case READ_BY:
+        return k->read(r, v);
+    }
+    return HD_OK;
+}
+
+static enum hd_status read_member(struct config_reading *r, const struct hd_json *v)
+{
+    const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
+    char text[QUOTE_MAX];
+
+    for (int i = 0; i < KEY_COUNT; i++)
+        if ((keys[i].types & r->type->type) && strcmp(keys[i].name, v->key) == 0)
+            return read_key(r, &keys[i], v);
+    return hd_err(HD_UNSUPPORTED,
+                  "key %s of a %s model is not known to this build; if it does not matter for "
+                  "training, remove it from the file",
+                  quote(&name, text), r->type->name);
+}
+
+static enum hd_status find_type(struct config_reading *r)
+{
+    const struct hd_json *value = hd_json_member(r->root, "model_type");
+
+    if (!value)
+        return hd_err(HD_INVALID, "model_type is missing; gpt2, llama, mistral, qwen2, qwen3 and "
+                                  "mixtral are known");
+    for (size_t i = 0; !r->type && i < HD_HF_TYPE_COUNT; i++)
+        if (value->kind == HD_JSON_STRING && strcmp(hd_hf_types[i].name, value->text) == 0)
+            r->type = &hd_hf_types[i];
+    if (!r->type)
+        return unsupported("model_type", value,
+                           "gpt2, llama, mistral, qwen2, qwen3 and mixtral are known");
+    return HD_OK;
+}
+
+static void fill_experts(struct config_reading *r)
+{
+    struct hd_job *job = r->job;
+
+    if (!job->experts)
+        job->experts = MIXTRAL_EXPERTS;
+    if (!job->experts_per_token)
+        job->experts_per_token = MIXTRAL_EXPERTS_PER_TOKEN;
+    if (!r->has_balance)
+        job->balance = mixtral_balance;
+    job->balance *= (double)job->experts_per_token;
+    job->renormalize = true;
+    if (job->rope_theta == 0)
+        job->rope_theta = mixtral_rope_theta;
+    if (job->norm_eps == 0)
+        job->norm_eps = mixtral_norm_eps;
+}
+
+/* What the class of transformers fills in where the file is silent. */
+static void fill_absent(struct config_reading *r)
+{
+    struct hd_job *job = r->job;
+    const bool gpt2 = r->type->type == GPT2;
+
+    if (r->type->type == MIXTRAL)
+        fill_experts(r);
+    if (!r->has_tied)
+        job->tie_embeddings = gpt2;
+    if (!job->kv_heads && (r->type->type & (GPT2 | LLAMA)))
+        job->kv_heads = job->heads;
+    if (gpt2 && !job->ffn_hidden && job->hidden)
+        job->ffn_hidden = 4 * job->hidden;
+    if (job->norm_eps == 0)
+        job->norm_eps = gpt2 ? 1e-5 : 1e-6;
+    if (job->rope_theta == 0)
+        job->rope_theta = 10000;
+    if (!job->head_width && job->heads)
+        job->head_width = job->hidden / job->heads;
+    if (!job->rope_original_context && strcmp(job->rope_scaling, "yarn") == 0)
+        job->rope_original_context = job->context;
+    job->qkv_bias = gpt2 || r->type->type == QWEN2 || r->attention_bias;
+    job->out_bias = gpt2 || r->attention_bias;
+    job->mlp_bias = job->mlp_bias || gpt2;
+    job->qk_norm = r->type->type == QWEN3;
+    (void)snprintf(job->positions, sizeof job->positions, "%s", gpt2 ? "learned" : "rope");
+}
+
+static enum hd_status check_present(const struct config_reading *r)
+{
+    static const struct {
+        size_t offset;
+        const char *gpt2, *other;
+    } needed[] = {
+        {offsetof(struct hd_job, layers), "n_layer", "num_hidden_layers"},
+        {offsetof(struct hd_job, hidden), "n_embd", "hidden_size"},
+        {offsetof(struct hd_job, heads), "n_head", "num_attention_heads"},
+        {offsetof(struct hd_job, kv_heads), "n_head", "num_key_value_heads"},
+        {offsetof(struct hd_job, ffn_hidden), "n_inner", "intermediate_size"},
+        {offsetof(struct hd_job, vocab), "vocab_size", "vocab_size"},
+        {offsetof(struct hd_job, context), "n_positions", "max_position_embeddings"},
+    };
+
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (*(const int64_t *)((const char *)r->job + needed[i].offset) == 0)
+            return hd_err(HD_INVALID, "%s is missing",
+                          r->type->type == GPT2 ? needed[i].gpt2 : needed[i].other);
+    return HD_OK;
+}
+
+/* The first layer with a window, all behind it having one too. */
+static enum hd_status find_window_start(const struct config_reading *r, int64_t *ret_from)
+{
+    int64_t layer = 0, from = -1;
+
+    if (!r->layer_types) {
+        *ret_from = r->full_layers < 0 ? QWEN_FULL_LAYERS : r->full_layers;
+        return HD_OK;
+    }
+    if ((int64_t)r->layer_types->count != r->job->layers)
+        return hd_err(HD_INVALID, "layer_types: has %zu words for %" PRId64 " layers",
+                      r->layer_types->count, r->job->layers);
+    for (const struct hd_json *v = r->layer_types->first; v; v = v->next, layer++) {
+        const bool windowed = strcmp(v->text, "sliding_attention") == 0;
+
+        if (windowed && from < 0)
+            from = layer;
+        if (!windowed && from >= 0)
+            return hd_err(HD_UNSUPPORTED,
+                          "layer_types: layer %" PRId64 " sees all behind one with a window; the "
+                          "windows are built for the last layers together",
+                          layer);
+    }
+    *ret_from = from < 0 ? r->job->layers : from;
+    return HD_OK;
+}
+
+static enum hd_status take_window(struct config_reading *r)
+{
+    struct hd_job *job = r->job;
+    enum hd_status st;
+
+    if (r->type->type == MISTRAL)
+        job->window = r->window < 0 ? MISTRAL_WINDOW : r->window;
+    if (r->type->type == MIXTRAL && r->window > 0)
+        job->window = r->window;
+    if (!(r->type->type & QWEN))
+        return HD_OK;
+    st = find_window_start(r, &job->window_from);
+    if (st)
+        return st;
+    if (r->use_window && job->window_from < job->layers)
+        job->window = r->window < 0 ? QWEN_WINDOW : r->window;
+    if (!job->window)
+        job->window_from = 0;
+    return HD_OK;
+}
+
+static enum hd_status check_built(const struct config_reading *r)
+{
+    const struct hd_job *job = r->job;
+
+    if (job->hidden % job->heads && job->head_width == job->hidden / job->heads)
+        return hd_err(HD_INVALID, "%s: %" PRId64 " heads do not divide the hidden size of %" PRId64,
+                      r->type->type == GPT2 ? "n_head" : "num_attention_heads", job->heads,
+                      job->hidden);
+    if (job->balance > BALANCE_MAX)
+        return hd_err(HD_INVALID, "router_aux_loss_coef: %g is no number from 0 to %g",
+                      job->balance / (double)job->experts_per_token,
+                      (double)BALANCE_MAX / (double)job->experts_per_token);
+    if (job->experts_per_token > job->experts)
+        return hd_err(HD_INVALID,
+                      "num_experts_per_tok: %" PRId64 " is more than num_local_experts = %" PRId64,
+                      job->experts_per_token, job->experts);
+    if (!job->rope_original_context && strcmp(job->rope_scaling, "llama3") == 0)
+        return hd_err(HD_INVALID, "rope_scaling.original_max_position_embeddings is missing");
+    if (job->rope_theta <= 1 && strcmp(job->rope_scaling, "yarn") == 0)
+        return hd_err(HD_INVALID, "rope_theta: %g is not more than 1, which yarn needs",
+                      job->rope_theta);
+    return HD_OK;
+}
+
+static enum hd_status read_config(struct config_reading *r)
+{
+    enum hd_status st = find_type(r);
+
+    if (!st && r->type->type == GPT2) /* the class's own, where the file is silent */
+        r->job->dropout_embedding = r->job->dropout_attention = r->job->dropout_residual = 0.1;
+    for (const struct hd_json *v = r->root->first; v && !st; v = v->next)
+        st = read_member(r, v);
+    if (st)
+        return st;
+    fill_absent(r);
+    st = check_present(r);
+    if (!st)
+        st = take_window(r);
+    if (!st)
+        st = check_built(r);
+    if (!st && r->jitter > 0 && r->notes)
+        hd_text_add(r->notes,
+                    "config.json says router_jitter_noise = %g; jitter is not built, training goes "
+                    "without it",
+                    r->jitter);
+    (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->type->name);
+    return st;
+}
+
+static void clear_model(struct hd_job *job)
+{
+    job->family[0] = '\0';
+    job->layers = job->hidden = job->heads = job->kv_heads = 0;
+    job->ffn_hidden = job->vocab = job->context = 0;
+    job->rope_theta = job->norm_eps = 0;
+    job->tie_embeddings = false;
+    job->head_width = job->window = job->window_from = 0;
+    job->qkv_bias = job->out_bias = job->mlp_bias = job->qk_norm = false;
+    job->experts = job->experts_per_token = job->shared_ffn_hidden = 0;
+    job->renormalize = job->noisy = false;
+    job->balance = job->z_loss = job->capacity = 0;
+    job->positions[0] = '\0';
+    job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0;
+    (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
+    job->rope_original_context = 0; /* the others as a job file has them when it is silent */
+    job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;
+    job->rope_high_freq_factor = 4;
+    job->rope_beta_fast = 32;
+    job->rope_attention_factor = 0;
+}
+
+enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd_job *ret_job,
+                                  struct hd_text *ret_notes)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = DEPTH_MAX};
+    struct config_reading r = {.job = ret_job, .notes = ret_notes, .window = -1, .full_layers = -1};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    clear_model(ret_job);
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse(&arena, text, text_bytes, &limits, &r.root);
+    if (!st && r.root->kind != HD_JSON_OBJECT)
+        st = hd_err(HD_INVALID, "it is no JSON object");
+    if (!st)
+        st = read_config(&r);
+    hd_arena_done(&arena);
+    return st;
+}
+
+bool hd_hf_has_config(const char *dir)
+{
+    struct hd_text path = {0};
+    bool found;
+
+    hd_file_join(&path, dir, "config.json");
+    found = !path.failed && hd_file_exists(path.data);
+    hd_text_free(&path);
+    return found;
+}
+
+enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job, struct hd_text *ret_notes)
+{
+    struct hd_text path = {0}, text = {0};
+    enum hd_status st;
+
+    hd_file_join(&path, dir, "config.json");
+    if (path.failed) {
+        hd_text_free(&path);
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    }
+    st = hd_file_read(path.data, HD_HF_CONFIG_BYTES_MAX, &text);
+    if (!st) {
+        st = hd_hf_parse_config(text.data ? text.data : "", text.len_bytes, ret_job, ret_notes);
+        if (st)
+            st = hd_err_prefix(st, "%s", path.data);
+    }
+    hd_text_free(&path);
+    hd_text_free(&text);
+    return st;
+}

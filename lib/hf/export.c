@@ -1,0 +1,573 @@
+/* A model directory from a checkpoint of ours. Everything is written into OUT.part.PID, flushed,
+ * and renamed to OUT: whoever looks sees the whole directory or none of it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "hf/hf_internal.h"
+
+enum { PARTS_MAX = 3, TOKENIZER_BYTES_MAX = 256 << 20 };
+
+struct tensor { /* of theirs, and where it comes from */
+    char name[HD_WEIGHTS_NAME_MAX];
+    const struct hd_ckpt_entry *parts[PARTS_MAX];
+    int part_count, dim_count;
+    int64_t expert; /* of the part's dimension 0; -1: the whole of it */
+    bool transposed;
+    int64_t shape[2], elements;
+    int file; /* which of the files it goes to */
+};
+
+struct exporter {
+    const struct hd_hf_export *options;
+    struct hd_arena arena;
+    struct hd_job job;
+    struct hd_ckpt *ckpt;
+    struct tensor *tensors;
+    size_t count;
+    int file_count;
+    int64_t total_bytes, done_bytes;
+    float *part, *whole; /* the largest tensor, as it is and as it will be */
+    char *part_dir;
+    struct hd_hf_hashes hashes;
+};
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory to export a model");
+}
+
+static int64_t tensor_bytes(const struct exporter *x, const struct tensor *t)
+{
+    return t->elements * (int64_t)hd_dtype_size(x->options->dtype);
+}
+
+/* ---- what goes out ---- */
+
+/* Tensors of the optimizer are not of the model. */
+static bool is_weight(const char *name)
+{
+    return !hd_text_starts(name, "adamw.");
+}
+
+static void add_part(struct tensor *t, const struct hd_ckpt_entry *entry)
+{
+    const int left_out = t->expert >= 0;
+    const int64_t *shape = entry->shape + left_out;
+
+    t->parts[t->part_count++] = entry;
+    t->dim_count = entry->dim_count - left_out;
+    t->elements += hd_ckpt_box_elements(entry) / (left_out ? entry->shape[0] : 1);
+    t->shape[0] += shape[0];
+    t->shape[1] = t->dim_count > 1 ? shape[1] : 1;
+}
+
+static void begin_tensor(struct exporter *x, const struct hd_hf_row *row, const char *prefix,
+                         int64_t layer, int64_t expert)
+{
+    struct tensor *t = &x->tensors[x->count++];
+    char theirs[HD_CKPT_NAME_MAX];
+
+    hd_hf_format_name(row->theirs, layer, expert, theirs);
+    (void)snprintf(t->name, sizeof t->name, "%s%s", row->top ? "" : prefix, theirs);
+    t->transposed = row->transposed;
+    t->expert = hd_hf_per_expert(row) ? expert : -1;
+}
+
+/* The row of the table for one layer, if the model has that parameter. */
+static void add_row(struct exporter *x, const struct hd_hf_row *row, const char *prefix,
+                    int64_t layer, size_t *used)
+{
+    const int experts = hd_hf_per_expert(row);
+    char ours[HD_CKPT_NAME_MAX];
+    const struct hd_ckpt_entry *entry;
+
+    hd_hf_format_name(row->ours, layer, 0, ours);
+    entry = hd_ckpt_find_tensor(x->ckpt, ours);
+    if (!entry || entry->dim_count < 1 + experts || entry->dim_count > 2 + experts ||
+        (experts && entry->shape[0] != x->job.experts))
+        return;
+    for (int64_t e = 0; e < (experts ? x->job.experts : 1); e++) {
+        if (row->place == 0)
+            begin_tensor(x, row, prefix, layer, e);
+        add_part(&x->tensors[x->count - 1], entry);
+    }
+    ++*used;
+}
+
+/* Everything of a layer together, as readers of single layers like it. */
+static enum hd_status add_rows(struct exporter *x, const struct hd_hf_row *rows, size_t row_count,
+                               const char *prefix, size_t *used)
+{
+    size_t i = 0;
+
+    while (i < row_count) {
+        size_t end = i + 1;
+
+        if (!strchr(rows[i].ours, '#')) {
+            add_row(x, &rows[i++], prefix, 0, used);
+            continue;
+        }
+        while (end < row_count && strchr(rows[end].ours, '#'))
+            end++;
+        for (int64_t layer = 0; layer < x->job.layers; layer++)
+            for (size_t k = i; k < end; k++)
+                add_row(x, &rows[k], prefix, layer, used);
+        i = end;
+    }
+    return HD_OK;
+}
+
+static enum hd_status check_all_used(const struct exporter *x, size_t used)
+{
+    size_t weights = 0;
+
+    for (size_t i = 0; i < hd_ckpt_tensor_count(x->ckpt); i++)
+        weights += is_weight(hd_ckpt_tensor(x->ckpt, i)->name);
+    if (weights == used)
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED, "%s: %zu of its %zu weights have no name in transformers' %s",
+                  x->options->checkpoint_dir, weights - used, weights, x->job.family);
+}
+
+/* Which file each tensor goes to: in order, a new one when the last is full. */
+static void cut_files(struct exporter *x)
+{
+    int64_t in_file = 0;
+
+    x->file_count = 1;
+    for (size_t i = 0; i < x->count; i++) {
+        const int64_t bytes = tensor_bytes(x, &x->tensors[i]);
+
+        if (in_file && in_file + bytes > x->options->shard_bytes_max) {
+            x->file_count++;
+            in_file = 0;
+        }
+        in_file += bytes;
+        x->tensors[i].file = x->file_count - 1;
+        x->total_bytes += bytes;
+    }
+}
+
+static enum hd_status plan(struct exporter *x)
+{
+    const struct hd_hf_row *rows = NULL;
+    const char *prefix = NULL;
+    size_t row_count = 0, used = 0, per_layer = 0;
+    int64_t largest = 1;
+    enum hd_status st = hd_hf_rows(x->job.family, &rows, &row_count, &prefix);
+
+    if (st)
+        return st;
+    for (size_t i = 0; i < row_count; i++)
+        per_layer += hd_hf_per_expert(&rows[i]) ? (size_t)x->job.experts : 1;
+    x->tensors = hd_arena_array(&x->arena, per_layer * (size_t)x->job.layers, sizeof *x->tensors);
+    if (!x->tensors)
+        return no_memory();
+    st = add_rows(x, rows, row_count, prefix, &used);
+    if (!st)
+        st = check_all_used(x, used);
+    if (st)
+        return st;
+    cut_files(x);
+    for (size_t i = 0; i < x->count; i++)
+        if (x->tensors[i].elements > largest)
+            largest = x->tensors[i].elements;
+    x->part = malloc((size_t)largest * sizeof *x->part);
+    x->whole = malloc((size_t)largest * sizeof *x->whole);
+    return x->part && x->whole ? HD_OK : no_memory();
+}
+
+/* ---- one tensor ---- */
+
+/* x->whole[shape as they have it], from its parts one below the other. */
+static enum hd_status assemble(struct exporter *x, const struct tensor *t)
+{
+    const int64_t rows = t->shape[0], columns = t->shape[1];
+    int64_t first = 0;
+
+    for (int p = 0; p < t->part_count; p++) {
+        struct hd_ckpt_entry entry = *t->parts[p];
+        const int64_t part_rows = entry.shape[t->expert >= 0];
+        enum hd_status st;
+
+        if (entry.dtype != HD_F32)
+            return hd_err(HD_UNSUPPORTED, "%s: is not stored as f32", entry.name);
+        if (t->expert >= 0)
+            hd_ckpt_entry_cut(&entry, 0, t->expert, 1);
+        st = hd_ckpt_read(x->ckpt, &entry, t->transposed ? x->part : x->whole + first * columns);
+        if (st)
+            return st;
+        for (int64_t r = 0; t->transposed && r < part_rows; r++)
+            for (int64_t c = 0; c < columns; c++)
+                x->whole[c * rows + first + r] = x->part[r * columns + c];
+        first += part_rows;
+    }
+    return HD_OK;
+}
+
+/* To the file, and to its hashes: of what was meant, before any disk saw it. */
+static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *data,
+                          size_t size_bytes)
+{
+    hd_ckpt_blocks_add(blocks, data, size_bytes);
+    return hd_file_write_all(fd, data, size_bytes);
+}
+
+static enum hd_status write_tensor(struct exporter *x, int fd, struct hd_ckpt_blocks *blocks,
+                                   const struct tensor *t)
+{
+    enum hd_status st = assemble(x, t);
+
+    if (st)
+        return st;
+    if (x->options->dtype == HD_BF16) {
+        uint16_t *out = (uint16_t *)x->part;
+
+        for (int64_t i = 0; i < t->elements; i++)
+            out[i] = hd_f32_to_bf16(x->whole[i]);
+        st = put(fd, blocks, out, (size_t)t->elements * sizeof *out);
+    } else {
+        st = put(fd, blocks, x->whole, (size_t)t->elements * sizeof *x->whole);
+    }
+    x->done_bytes += tensor_bytes(x, t);
+    if (!st && x->options->progress)
+        x->options->progress(x->options->context, x->done_bytes, x->total_bytes);
+    return st;
+}
+
+/* ---- files ---- */
+
+static void file_name(const struct exporter *x, int file, char ret_name[64])
+{
+    if (x->file_count == 1)
+        (void)snprintf(ret_name, 64, "model.safetensors");
+    else
+        (void)snprintf(ret_name, 64, "model-%05d-of-%05d.safetensors", file + 1, x->file_count);
+}
+
+static enum hd_status write_head(const struct exporter *x, int file, struct hd_text *ret_head)
+{
+    struct hd_json_writer w = {.out = ret_head};
+    char name[16];
+    int64_t at = 0;
+
+    hd_text_add_bytes(ret_head, "\0\0\0\0\0\0\0\0", 8);
+    hd_json_begin(&w, NULL, '{');
+    hd_json_begin(&w, "__metadata__", '{');
+    hd_json_add_string(&w, "format", "pt");
+    hd_json_end(&w, '}');
+    for (size_t i = 0; i < x->count; i++) {
+        const struct tensor *t = &x->tensors[i];
+
+        if (t->file != file)
+            continue;
+        hd_json_begin(&w, t->name, '{');
+        hd_json_add_string(&w, "dtype", hd_ckpt_dtype_name(x->options->dtype, name));
+        hd_json_begin(&w, "shape", '[');
+        for (int d = 0; d < t->dim_count; d++)
+            hd_json_add_int64(&w, NULL, t->shape[t->transposed ? t->dim_count - 1 - d : d]);
+        hd_json_end(&w, ']');
+        hd_json_begin(&w, "data_offsets", '[');
+        hd_json_add_int64(&w, NULL, at);
+        at += tensor_bytes(x, t);
+        hd_json_add_int64(&w, NULL, at);
+        hd_json_end(&w, ']');
+        hd_json_end(&w, '}');
+    }
+    hd_json_end(&w, '}');
+    while (!ret_head->failed && ret_head->len_bytes % 8)
+        hd_text_add_bytes(ret_head, " ", 1);
+    if (ret_head->failed)
+        return no_memory();
+    for (int i = 0; i < 8; i++)
+        ret_head->data[i] = (char)((uint64_t)(ret_head->len_bytes - 8) >> (8 * i));
+    return HD_OK;
+}
+
+/* The head, then each tensor of the file. */
+static enum hd_status begin_blocks(const struct exporter *x, int file, size_t head_bytes,
+                                   struct hd_ckpt_blocks *ret_blocks)
+{
+    struct hd_ckpt_region *regions = calloc(x->count + 1, sizeof *regions);
+    enum hd_status st;
+    size_t n = 0;
+
+    if (!regions)
+        return no_memory();
+    regions[n++] = (struct hd_ckpt_region){NULL, (int64_t)head_bytes, HD_CKPT_HEAD_BLOCK_BYTES};
+    for (size_t i = 0; i < x->count; i++)
+        if (x->tensors[i].file == file)
+            regions[n++] = (struct hd_ckpt_region){
+                x->tensors[i].name, tensor_bytes(x, &x->tensors[i]), HD_CKPT_BLOCK_BYTES};
+    st = hd_ckpt_blocks_begin(ret_blocks, regions, n);
+    free(regions);
+    return st;
+}
+
+static enum hd_status write_weights(struct exporter *x, int file)
+{
+    struct hd_ckpt_blocks blocks = {.regions = NULL};
+    struct hd_text path = {0}, head = {0};
+    char name[64];
+    enum hd_status st = write_head(x, file, &head);
+    int fd = -1;
+
+    file_name(x, file, name);
+    hd_file_join(&path, x->part_dir, name);
+    if (!st && path.failed)
+        st = no_memory();
+    if (!st) {
+        fd = open(path.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+        if (fd < 0)
+            st = hd_err(HD_IO, "cannot create %s: %s", path.data, strerror(errno));
+    }
+    if (!st)
+        st = begin_blocks(x, file, head.len_bytes, &blocks);
+    if (!st)
+        st = put(fd, &blocks, head.data, head.len_bytes);
+    for (size_t i = 0; !st && i < x->count; i++)
+        if (x->tensors[i].file == file)
+            st = write_tensor(x, fd, &blocks, &x->tensors[i]);
+    if (!st && fsync(fd) < 0)
+        st = hd_err(HD_IO, "cannot flush %s: %s", path.data, strerror(errno));
+    if (!st)
+        hd_hf_hashes_add(&x->hashes, name, &blocks);
+    hd_ckpt_blocks_done(&blocks);
+    if (fd >= 0)
+        (void)close(fd);
+    hd_text_free(&path);
+    hd_text_free(&head);
+    return st;
+}
+
+static enum hd_status write_unlisted(const struct exporter *x, const char *name,
+                                     const struct hd_text *text)
+{
+    struct hd_text path = {0};
+    enum hd_status st;
+
+    hd_file_join(&path, x->part_dir, name);
+    st = path.failed || text->failed
+             ? no_memory()
+             : hd_file_write_atomic(path.data, text->data, text->len_bytes, 0644);
+    hd_text_free(&path);
+    return st;
+}
+
+static enum hd_status write_text(struct exporter *x, const char *name, const struct hd_text *text)
+{
+    const struct hd_ckpt_region all = {"", (int64_t)text->len_bytes, HD_CKPT_BLOCK_BYTES};
+    struct hd_ckpt_blocks blocks;
+    enum hd_status st;
+
+    if (text->failed)
+        return no_memory();
+    st = hd_ckpt_blocks_begin(&blocks, &all, 1);
+    if (!st)
+        st = write_unlisted(x, name, text);
+    if (!st) {
+        hd_ckpt_blocks_add(&blocks, text->data, text->len_bytes);
+        hd_hf_hashes_add(&x->hashes, name, &blocks);
+    }
+    hd_ckpt_blocks_done(&blocks);
+    return st;
+}
+
+static enum hd_status write_index(struct exporter *x)
+{
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+    enum hd_status st;
+    char name[64];
+
+    hd_json_begin(&w, NULL, '{');
+    hd_json_begin(&w, "metadata", '{');
+    hd_json_add_int64(&w, "total_size", x->total_bytes);
+    hd_json_end(&w, '}');
+    hd_json_begin(&w, "weight_map", '{');
+    for (size_t i = 0; i < x->count; i++) {
+        file_name(x, x->tensors[i].file, name);
+        hd_json_add_string(&w, x->tensors[i].name, name);
+    }
+    hd_json_end(&w, '}');
+    hd_json_end(&w, '}');
+    st = write_text(x, "model.safetensors.index.json", &text);
+    hd_text_free(&text);
+    return st;
+}
+
+static enum hd_status write_config(struct exporter *x)
+{
+    struct hd_text text = {0};
+    enum hd_status st = hd_hf_write_config(&x->job, x->options->dtype, &text);
+
+    if (!st)
+        st = write_text(x, "config.json", &text);
+    hd_text_free(&text);
+    return st;
+}
+
+static enum hd_status copy_tokenizer(struct exporter *x)
+{
+    struct hd_text text = {0};
+    enum hd_status st;
+
+    if (x->job.tokenizer[0] != '/') /* bytes: config.json says so */
+        return HD_OK;
+    st = hd_file_read(x->job.tokenizer, TOKENIZER_BYTES_MAX, &text);
+    if (!st && !text.len_bytes)
+        st = hd_err(HD_INVALID,
+                    "%s, the tokenizer of the job, is empty; restore it and export again",
+                    x->job.tokenizer);
+    if (!st)
+        st = write_text(x, "tokenizer.json", &text);
+    hd_text_free(&text);
+    return st;
+}
+
+static enum hd_status write_hashes(struct exporter *x)
+{
+    enum hd_status st = hd_hf_hashes_end(&x->hashes);
+
+    return st ? st : write_unlisted(x, HD_HF_HASHES_FILE, &x->hashes.text);
+}
+
+static enum hd_status write_files(struct exporter *x)
+{
+    enum hd_status st;
+
+    hd_hf_hashes_begin(&x->hashes);
+    st = write_config(x);
+
+    if (!st)
+        st = copy_tokenizer(x);
+    for (int f = 0; !st && f < x->file_count; f++)
+        st = write_weights(x, f);
+    if (!st && x->file_count > 1)
+        st = write_index(x);
+    if (!st)
+        st = write_hashes(x);
+    return st ? st : hd_file_sync_dir(x->part_dir);
+}
+
+/* ---- the directory ---- */
+
+/* Only what is a model directory may be replaced, and only when asked for. */
+static enum hd_status check_target(const struct hd_hf_export *o)
+{
+    struct hd_text config = {0};
+    bool is_model;
+    struct stat info;
+
+    if (lstat(o->out_dir, &info) < 0)
+        return errno == ENOENT
+                   ? HD_OK
+                   : hd_err(HD_IO, "cannot examine %s: %s", o->out_dir, strerror(errno));
+    if (!o->force)
+        return hd_err(HD_EXISTS,
+                      "%s is there already; give another folder, or --force to replace it",
+                      o->out_dir);
+    hd_file_join(&config, o->out_dir, "config.json");
+    is_model = !config.failed && S_ISDIR(info.st_mode) &&
+               (hd_file_exists(config.data) || hd_hf_has_hashes(o->out_dir));
+    hd_text_free(&config);
+    if (!is_model)
+        return hd_err(HD_EXISTS,
+                      "%s is no model directory (it has neither config.json nor " HD_HF_HASHES_FILE
+                      "); --force replaces only such",
+                      o->out_dir);
+    return HD_OK;
+}
+
+/* The new directory takes the name in one step; an old one then has the temporary name. */
+static enum hd_status publish(const struct exporter *x)
+{
+    const char *out = x->options->out_dir, *slash = strrchr(out, '/');
+    struct hd_text parent = {0};
+    struct stat info;
+    const bool replace = lstat(out, &info) == 0;
+    enum hd_status st = HD_OK;
+
+    /* some network file systems know no RENAME_NOREPLACE; rename replaces no folder that has files
+     */
+    if (renameat2(AT_FDCWD, x->part_dir, AT_FDCWD, out,
+                  replace ? RENAME_EXCHANGE : RENAME_NOREPLACE) < 0 &&
+        (replace || errno != EINVAL || rename(x->part_dir, out) < 0))
+        return hd_err(HD_IO, "cannot rename %s to %s: %s", x->part_dir, out, strerror(errno));
+    if (slash == out)
+        hd_text_add(&parent, "/");
+    else
+        hd_text_add(&parent, "%.*s", slash ? (int)(slash - out) : 1, slash ? out : ".");
+    st = parent.failed ? no_memory() : hd_file_sync_dir(parent.data);
+    hd_text_free(&parent);
+    return !st && replace ? hd_file_remove_tree(x->part_dir) : st;
+}
+
+static enum hd_status write_dir(struct exporter *x)
+{
+    struct hd_error story;
+    enum hd_status st;
+
+    x->part_dir = hd_arena_printf(&x->arena, "%s.part.%d", x->options->out_dir, (int)getpid());
+    if (!x->part_dir)
+        return no_memory();
+    st = hd_file_remove_tree(x->part_dir); /* of a dead process with the same number */
+    if (!st)
+        st = hd_file_make_dirs(x->part_dir, 0755);
+    if (!st)
+        st = write_files(x);
+    if (!st)
+        st = publish(x);
+    if (st) {
+        hd_err_save(st, &story);
+        (void)hd_file_remove_tree(x->part_dir); /* best effort: st is the news */
+        st = hd_err_restore(&story);
+    }
+    return st;
+}
+
+static enum hd_status open_checkpoint(struct exporter *x)
+{
+    const char *dir = x->options->checkpoint_dir, *config;
+    enum hd_status st = hd_ckpt_verify(dir); /* a flipped bit must not get a new name */
+
+    if (!st)
+        st = hd_ckpt_open(dir, &x->ckpt);
+    if (st)
+        return st;
+    config = hd_ckpt_manifest(x->ckpt)->config;
+    st = hd_job_read(config, strlen(config), &x->arena, &x->job);
+    return st ? hd_err_prefix(st, "%s: the job stored in it", dir) : HD_OK;
+}
+
+enum hd_status hd_hf_export(const struct hd_hf_export *options)
+{
+    struct exporter x = {.options = options};
+    enum hd_status st;
+
+    if (options->dtype != HD_F32 && options->dtype != HD_BF16)
+        return hd_err(HD_INVALID, "a model is exported as f32 or bf16");
+    hd_arena_init(&x.arena, 0);
+    st = check_target(options);
+    if (!st)
+        st = open_checkpoint(&x);
+    if (!st)
+        st = plan(&x);
+    if (!st)
+        st = write_dir(&x);
+    hd_ckpt_close(x.ckpt);
+    free(x.part);
+    free(x.whole);
+    hd_text_free(&x.hashes.text);
+    hd_arena_done(&x.arena);
+    return st;
+}

@@ -1,0 +1,256 @@
+/* heddle-hashes.json: what an exported model directory was when it was written.
+ *
+ *     {"format":"heddle-hashes","version":1,"files":[
+ *     {"file":"config.json","regions":[
+ *     {"kind":"file","name":"","size_bytes":612,"block_bytes":1048576,"blocks":"0123456789abcdef"}]},
+ *     {"file":"model.safetensors","regions":[
+ *     {"kind":"header","name":"","size_bytes":1320,"block_bytes":64,"blocks":"..."},
+ *     {"kind":"tensor","name":"model.norm.weight","size_bytes":256,"block_bytes":1048576,"blocks":"..."}]}],
+ *     "self_xxh64":"0123456789abcdef"}
+ *
+ * blocks: the XXH64 of each block of the region, 16 digits each. Readers of model directories look
+ * at the files they know by name, so this one is in nobody's way.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "hf/hf_internal.h"
+
+#define FORMAT "heddle-hashes"
+
+enum { FILES_MAX = 2 * HD_WEIGHTS_FILES_MAX, VERSION = 1 };
+
+/* ---- writing ---- */
+
+void hd_hf_hashes_begin(struct hd_hf_hashes *h)
+{
+    *h = (struct hd_hf_hashes){.writer = {.out = &h->text}};
+    hd_json_begin(&h->writer, NULL, '{');
+    hd_json_add_string(&h->writer, "format", FORMAT);
+    hd_json_add_int64(&h->writer, "version", VERSION);
+    hd_json_begin(&h->writer, "files", '[');
+}
+
+static const char *kind_of(const struct hd_ckpt_region *region)
+{
+    if (!region->name)
+        return "header";
+    return region->name[0] ? "tensor" : "file";
+}
+
+void hd_hf_hashes_add(struct hd_hf_hashes *h, const char *file, const struct hd_ckpt_blocks *blocks)
+{
+    struct hd_json_writer *w = &h->writer;
+    size_t at = 0;
+
+    hd_json_add_line(w);
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "file", file);
+    hd_json_begin(w, "regions", '[');
+    for (size_t i = 0; i < blocks->region_count; i++) {
+        const struct hd_ckpt_region *region = &blocks->regions[i];
+        const size_t n = hd_ckpt_count_blocks(region, 1);
+        char *hashes = hd_ckpt_format_hashes(blocks->hashes + at, n);
+
+        hd_json_add_line(w);
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "kind", kind_of(region));
+        hd_json_add_string(w, "name", region->name ? region->name : "");
+        hd_json_add_int64(w, "size_bytes", region->size_bytes);
+        hd_json_add_int64(w, "block_bytes", region->block_bytes);
+        hd_json_add_string(w, "blocks", hashes ? hashes : "");
+        hd_json_end(w, '}');
+        h->text.failed = h->text.failed || !hashes;
+        free(hashes);
+        at += n;
+    }
+    hd_json_end(w, ']');
+    hd_json_end(w, '}');
+}
+
+enum hd_status hd_hf_hashes_end(struct hd_hf_hashes *h)
+{
+    hd_json_end(&h->writer, ']');
+    hd_text_add(&h->text, ",");
+    return hd_ckpt_seal(&h->text);
+}
+
+/* ---- verifying ---- */
+
+static enum hd_status parse_region(struct hd_arena *arena, const struct hd_json *value,
+                                   struct hd_ckpt_region *ret_region,
+                                   struct hd_ckpt_hash_list *ret_list)
+{
+    const char *kind = NULL, *name = NULL, *blocks = NULL;
+    enum hd_status st = hd_json_need_string(value, "kind", &kind);
+
+    if (!st)
+        st = hd_json_need_string(value, "name", &name);
+    if (!st)
+        st = hd_json_need_int64(value, "size_bytes", 1, INT64_MAX / 4, &ret_region->size_bytes);
+    if (!st)
+        st = hd_json_need_int64(value, "block_bytes", 1, HD_CKPT_BLOCK_BYTES,
+                                &ret_region->block_bytes);
+    if (!st)
+        st = hd_json_need_string(value, "blocks", &blocks);
+    if (!st)
+        st = hd_ckpt_parse_hashes(arena, blocks, ret_list);
+    if (!st && hd_ckpt_count_blocks(ret_region, 1) != ret_list->count)
+        st = hd_err(HD_INVALID, "%zu hashes of a region of %" PRId64 " bytes", ret_list->count,
+                    ret_region->size_bytes);
+    if (!st)
+        ret_region->name = strcmp(kind, "header") == 0 ? NULL : name;
+    return st;
+}
+
+static enum hd_status parse_regions(struct hd_arena *arena, const struct hd_json *list,
+                                    struct hd_hf_listed *ret_file)
+{
+    struct hd_ckpt_hash_list *lists = hd_arena_array(arena, list->count, sizeof *lists);
+    enum hd_status st = HD_OK;
+    size_t at = 0;
+
+    ret_file->regions = hd_arena_array(arena, list->count, sizeof *ret_file->regions);
+    if (hd_arena_failed(arena))
+        return hd_err(HD_NO_MEMORY, "no memory for %zu regions", list->count);
+    for (const struct hd_json *v = list->first; !st && v; v = v->next) {
+        struct hd_ckpt_region *region = &ret_file->regions[ret_file->count];
+
+        st = parse_region(arena, v, region, &lists[ret_file->count]);
+        if (!st && region->size_bytes > INT64_MAX / 4 - ret_file->size_bytes)
+            st = hd_err(HD_INVALID, "its regions are too large");
+        if (st)
+            return st;
+        ret_file->size_bytes += region->size_bytes;
+        ret_file->hash_count += lists[ret_file->count++].count;
+    }
+    ret_file->hashes = hd_arena_array(arena, ret_file->hash_count + 1, sizeof *ret_file->hashes);
+    if (!ret_file->hashes)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu hashes", ret_file->hash_count);
+    for (size_t i = 0; i < ret_file->count; i++) {
+        memcpy(ret_file->hashes + at, lists[i].hashes, lists[i].count * sizeof *ret_file->hashes);
+        at += lists[i].count;
+    }
+    return st;
+}
+
+static enum hd_status parse_file(struct hd_arena *arena, const struct hd_json *value,
+                                 struct hd_hf_listed *ret_file)
+{
+    const struct hd_json *list = NULL;
+    enum hd_status st = hd_json_need_string(value, "file", &ret_file->file);
+
+    if (!st && (strchr(ret_file->file, '/') || ret_file->file[0] == '.'))
+        st = hd_err(HD_INVALID, "'%.100s' is no name of a file in it", ret_file->file);
+    if (!st)
+        st = hd_json_need(value, "regions", HD_JSON_ARRAY, &list);
+    return st ? st : parse_regions(arena, list, ret_file);
+}
+
+static enum hd_status check_file(const char *dir, const struct hd_hf_listed *file)
+{
+    int64_t size = 0;
+    int fd = -1;
+    enum hd_status st = hd_ckpt_open_file(dir, file->file, &fd, &size);
+
+    if (st)
+        return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* it was there when the list was written */
+    if (size != file->size_bytes)
+        st = hd_err(HD_CORRUPT, "%s/%s has %" PRId64 " bytes, not %" PRId64, dir, file->file, size,
+                    file->size_bytes);
+    if (!st)
+        st = hd_ckpt_check_blocks(dir, file->file, fd, file->regions, file->count, file->hashes);
+    (void)close(fd);
+    return st;
+}
+
+static enum hd_status parse_list(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                 const struct hd_json **ret_files)
+{
+    const struct hd_json_limits limits = {.values_max = text_bytes / 2 + 1, .depth_max = 6};
+    const struct hd_json *root = NULL;
+    const char *format = NULL;
+    int64_t version = 0;
+    enum hd_status st = hd_ckpt_check_seal(text, text_bytes);
+
+    if (!st)
+        st = hd_json_parse(arena, text, text_bytes, &limits, &root);
+    if (!st)
+        st = hd_json_need_string(root, "format", &format);
+    if (!st && strcmp(format, FORMAT) != 0)
+        st = hd_err(HD_INVALID, "'format' is not " FORMAT);
+    if (!st)
+        st = hd_json_need_int64(root, "version", 0, INT64_MAX, &version);
+    if (!st && version != VERSION)
+        return hd_err(HD_UNSUPPORTED, "it has version %" PRId64 ", this build reads version %d",
+                      version, VERSION);
+    if (!st)
+        st = hd_json_need(root, "files", HD_JSON_ARRAY, ret_files);
+    if (!st && (*ret_files)->count > FILES_MAX)
+        st = hd_err(HD_LIMIT, "it lists more than %d files", FILES_MAX);
+    return st;
+}
+
+enum hd_status hd_hf_parse_hashes(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                  struct hd_hf_listed **ret_files, size_t *ret_count)
+{
+    const struct hd_json *list = NULL;
+    struct hd_hf_listed *files;
+    size_t n = 0;
+    enum hd_status st = parse_list(arena, text, text_bytes, &list);
+
+    if (st)
+        return st == HD_INVALID || st == HD_LIMIT ? HD_CORRUPT : st;
+    files = hd_arena_array(arena, list->count, sizeof *files);
+    if (!files)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu files", list->count);
+    for (const struct hd_json *v = list->first; !st && v; v = v->next)
+        st = parse_file(arena, v, &files[n++]);
+    *ret_files = files;
+    *ret_count = n;
+    return st == HD_INVALID || st == HD_LIMIT ? HD_CORRUPT : st;
+}
+
+bool hd_hf_has_hashes(const char *dir)
+{
+    struct hd_text path = {0};
+    bool has;
+
+    hd_file_join(&path, dir, HD_HF_HASHES_FILE);
+    has = !path.failed && hd_file_exists(path.data);
+    hd_text_free(&path);
+    return has;
+}
+
+enum hd_status hd_hf_verify(const char *dir)
+{
+    struct hd_text path = {0}, text = {0};
+    struct hd_hf_listed *files = NULL;
+    struct hd_arena arena;
+    size_t count = 0;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    hd_file_join(&path, dir, HD_HF_HASHES_FILE);
+    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                     : hd_file_read(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &text);
+    if (st == HD_NOT_FOUND)
+        st = hd_err(st,
+                    "%s cannot be verified: it has no " HD_HF_HASHES_FILE
+                    ", which heddle checkpoint export writes",
+                    dir);
+    if (!st) {
+        st = hd_hf_parse_hashes(&arena, text.data ? text.data : "", text.len_bytes, &files, &count);
+        if (st)
+            (void)hd_err_prefix(st, "%s", path.data);
+    }
+    for (size_t i = 0; !st && i < count; i++)
+        st = check_file(dir, &files[i]);
+    hd_arena_done(&arena);
+    hd_text_free(&path);
+    hd_text_free(&text);
+    return st;
+}

@@ -1,0 +1,503 @@
+#include "hf/hf_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LISTED_MAX = 4 }; /* names in one message */
+
+/* ---- the table ---- */
+
+#define JOINED(which, ours, theirs, transposed)   \
+    {                                             \
+        ours, theirs, false, transposed, which, 3 \
+    }
+#define PAIRED(which, ours, theirs)          \
+    {                                        \
+        ours, theirs, false, false, which, 2 \
+    }
+#define PLAIN(ours, theirs)              \
+    {                                    \
+        ours, theirs, false, false, 0, 1 \
+    }
+#define TURNED(ours, theirs)            \
+    {                                   \
+        ours, theirs, false, true, 0, 1 \
+    }
+#define OUTSIDE(ours, theirs)           \
+    {                                   \
+        ours, theirs, true, false, 0, 1 \
+    }
+
+static const struct hd_hf_row gpt2_rows[] = {
+    PLAIN("embedding.weight", "wte.weight"),
+    PLAIN("embedding.positions", "wpe.weight"),
+    PLAIN("blocks.#.norm1.weight", "h.#.ln_1.weight"),
+    PLAIN("blocks.#.norm1.bias", "h.#.ln_1.bias"),
+    JOINED(0, "blocks.#.attention.q.weight", "h.#.attn.c_attn.weight", true),
+    JOINED(1, "blocks.#.attention.k.weight", "h.#.attn.c_attn.weight", true),
+    JOINED(2, "blocks.#.attention.v.weight", "h.#.attn.c_attn.weight", true),
+    JOINED(0, "blocks.#.attention.q.bias", "h.#.attn.c_attn.bias", false),
+    JOINED(1, "blocks.#.attention.k.bias", "h.#.attn.c_attn.bias", false),
+    JOINED(2, "blocks.#.attention.v.bias", "h.#.attn.c_attn.bias", false),
+    TURNED("blocks.#.attention.out.weight", "h.#.attn.c_proj.weight"),
+    PLAIN("blocks.#.attention.out.bias", "h.#.attn.c_proj.bias"),
+    PLAIN("blocks.#.norm2.weight", "h.#.ln_2.weight"),
+    PLAIN("blocks.#.norm2.bias", "h.#.ln_2.bias"),
+    TURNED("blocks.#.mlp.up.weight", "h.#.mlp.c_fc.weight"),
+    PLAIN("blocks.#.mlp.up.bias", "h.#.mlp.c_fc.bias"),
+    TURNED("blocks.#.mlp.down.weight", "h.#.mlp.c_proj.weight"),
+    PLAIN("blocks.#.mlp.down.bias", "h.#.mlp.c_proj.bias"),
+    PLAIN("head.norm.weight", "ln_f.weight"),
+    PLAIN("head.norm.bias", "ln_f.bias"),
+    OUTSIDE("head.weight", "lm_head.weight"),
+};
+
+/* Llama and those that share its names: Mistral, Qwen2 (q, k, v biases), Qwen3 (q, k norms). */
+static const struct hd_hf_row llama_rows[] = {
+    PLAIN("embedding.weight", "embed_tokens.weight"),
+    PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),
+    PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),
+    PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),
+    PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),
+    PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),
+    PLAIN("blocks.#.attention.q.bias", "layers.#.self_attn.q_proj.bias"),
+    PLAIN("blocks.#.attention.k.bias", "layers.#.self_attn.k_proj.bias"),
+    PLAIN("blocks.#.attention.v.bias", "layers.#.self_attn.v_proj.bias"),
+    PLAIN("blocks.#.attention.out.bias", "layers.#.self_attn.o_proj.bias"),
+    PLAIN("blocks.#.attention.q_norm.weight", "layers.#.self_attn.q_norm.weight"),
+    PLAIN("blocks.#.attention.k_norm.weight", "layers.#.self_attn.k_norm.weight"),
+    PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"),
+    PLAIN("blocks.#.mlp.gate.weight", "layers.#.mlp.gate_proj.weight"),
+    PLAIN("blocks.#.mlp.up.weight", "layers.#.mlp.up_proj.weight"),
+    PLAIN("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight"),
+    PLAIN("blocks.#.mlp.gate.bias", "layers.#.mlp.gate_proj.bias"),
+    PLAIN("blocks.#.mlp.up.bias", "layers.#.mlp.up_proj.bias"),
+    PLAIN("blocks.#.mlp.down.bias", "layers.#.mlp.down_proj.bias"),
+    PLAIN("head.norm.weight", "norm.weight"),
+    OUTSIDE("head.weight", "lm_head.weight"),
+};
+
+/* What a block of Mixtral has in place of an MLP is the same for all of E experts. Attention and
+ * norms have llama's names. */
+#define MIXTRAL_ROWS(router, gate, up, down)                                        \
+    PLAIN("embedding.weight", "embed_tokens.weight"),                               \
+        PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),          \
+        PLAIN("blocks.#.attention.q.weight", "layers.#.self_attn.q_proj.weight"),   \
+        PLAIN("blocks.#.attention.k.weight", "layers.#.self_attn.k_proj.weight"),   \
+        PLAIN("blocks.#.attention.v.weight", "layers.#.self_attn.v_proj.weight"),   \
+        PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"), \
+        PLAIN("blocks.#.norm2.weight", "layers.#.post_attention_layernorm.weight"), \
+        PLAIN("blocks.#.moe.router.weight", router), gate, up, down,                \
+        PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", "lm_head.weight")
+
+/* What every version of transformers reads, and writes unless told otherwise. */
+static const struct hd_hf_row mixtral_rows[] = {MIXTRAL_ROWS(
+    "layers.#.block_sparse_moe.gate.weight",
+    PLAIN("blocks.#.moe.gate.weight", "layers.#.block_sparse_moe.experts.*.w1.weight"),
+    PLAIN("blocks.#.moe.up.weight", "layers.#.block_sparse_moe.experts.*.w3.weight"),
+    PLAIN("blocks.#.moe.down.weight", "layers.#.block_sparse_moe.experts.*.w2.weight"))};
+
+/* As its version 5 keeps them in memory, and writes with save_original_format=False. */
+static const struct hd_hf_row mixtral_fused_rows[] = {
+    MIXTRAL_ROWS("layers.#.mlp.gate.weight",
+                 PAIRED(0, "blocks.#.moe.gate.weight", "layers.#.mlp.experts.gate_up_proj"),
+                 PAIRED(1, "blocks.#.moe.up.weight", "layers.#.mlp.experts.gate_up_proj"),
+                 PLAIN("blocks.#.moe.down.weight", "layers.#.mlp.experts.down_proj"))};
+
+/* Constants that older versions saved beside the weights: masks and rotary angles. */
+static const char *const constants[] = {"h.#.attn.bias", "h.#.attn.masked_bias",
+                                        "layers.#.self_attn.rotary_emb.inv_freq"};
+
+#define COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static const struct {
+    const char *family, *prefix;
+    const struct hd_hf_row *rows;
+    size_t count;
+    const struct hd_hf_row *fused; /* the same with experts fused, as many rows; or NULL */
+    const char *fused_sign;        /* a tensor that only those have */
+} families[] = {
+    {"gpt2", "transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, NULL},
+    {"llama", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
+    {"mistral", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
+    {"qwen2", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
+    {"qwen3", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
+    {"mixtral", "model.", mixtral_rows, COUNT(mixtral_rows), mixtral_fused_rows,
+     "layers.0.mlp.gate.weight"},
+};
+_Static_assert(COUNT(mixtral_rows) == COUNT(mixtral_fused_rows), "one form for the other");
+
+enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
+                          const char **ret_prefix)
+{
+    for (size_t i = 0; i < COUNT(families); i++)
+        if (strcmp(families[i].family, family) == 0) {
+            *ret_rows = families[i].rows;
+            *ret_count = families[i].count;
+            *ret_prefix = families[i].prefix;
+            return HD_OK;
+        }
+    return hd_err(HD_UNSUPPORTED, "model.family: there are no Hugging Face names for %s", family);
+}
+
+void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
+                       char ret_name[HD_CKPT_NAME_MAX])
+{
+    size_t n = 0;
+
+    for (const char *p = pattern; *p && n < HD_CKPT_NAME_MAX - 24; p++)
+        if (*p == '#' || *p == '*')
+            n += (size_t)snprintf(ret_name + n, HD_CKPT_NAME_MAX - n, "%" PRId64,
+                                  *p == '#' ? layer : expert);
+        else
+            ret_name[n++] = *p;
+    ret_name[n] = '\0';
+}
+
+bool hd_hf_per_expert(const struct hd_hf_row *row)
+{
+    return strchr(row->theirs, '*') != NULL;
+}
+
+/* Is `name` the pattern with a number for '#'? */
+static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
+{
+    const char *mark = strchr(pattern, '#');
+    size_t before, digits;
+
+    *ret_layer = 0;
+    if (!mark)
+        return strcmp(pattern, name) == 0;
+    before = (size_t)(mark - pattern);
+    if (strncmp(pattern, name, before) != 0)
+        return false;
+    digits = strspn(name + before, "0123456789");
+    if (digits < 1 || digits > 6 || strcmp(name + before + digits, mark + 1) != 0)
+        return false;
+    *ret_layer = strtoll(name + before, NULL, 10);
+    return true;
+}
+
+/* ---- the map ---- */
+
+struct found_name {
+    const struct hd_weight **weights; /* [1], or [E]: one for each of our dimension 0 */
+    bool per_expert, transposed;
+    int64_t first; /* row of a part in its joined tensor */
+};
+
+struct hd_hf_map {
+    struct hd_arena arena;
+    struct found_name *found; /* [wanted] */
+    const struct hd_ckpt_entry *wanted;
+    size_t count;
+    bool *used; /* [their tensors] */
+};
+
+struct search {
+    const struct hd_weights *weights;
+    const struct hd_job *job;
+    const struct hd_hf_row *rows;
+    size_t row_count;
+    const char *prefix; /* as this directory has it: files of a base model have none */
+    struct hd_text missing, unexpected;
+    size_t missing_count, unexpected_count;
+};
+
+static void list(struct hd_text *names, size_t *count, const char *name)
+{
+    if (++*count <= LISTED_MAX)
+        hd_text_add(names, "%s%s", *count > 1 ? ", " : "", name);
+}
+
+static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
+{
+    size_t n = 1;
+
+    (void)snprintf(ret_text, 96, "[");
+    for (int d = 0; d < dim_count; d++)
+        n += (size_t)snprintf(ret_text + n, 96 - n, "%s%" PRId64, d ? ", " : "", shape[d]);
+    (void)snprintf(ret_text + n, 96 - n, "]");
+}
+
+/* Their shape of this parameter. A context shorter than the table of positions takes its start. */
+static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
+                                  const struct hd_weight *w)
+{
+    const bool positions = strcmp(row->ours, "embedding.positions") == 0;
+    int64_t expected[HD_CKPT_DIMS_MAX] = {0};
+    char is[96], should[96];
+    const int left_out = hd_hf_per_expert(row), dims = want->dim_count - left_out;
+    const int joined = want->dim_count > 2 ? want->dim_count - 2 : 0;
+    bool same = w->dim_count == dims;
+
+    for (int d = 0; d < dims; d++) {
+        const int from = row->transposed ? dims - 1 - d : d + left_out;
+
+        expected[d] = want->shape[from] * (from == joined ? row->parts : 1);
+    }
+    for (int d = 0; same && d < dims; d++)
+        same = w->shape[d] == expected[d] || (positions && d == 0 && w->shape[d] > expected[d]);
+    if (!same) {
+        format_shape(w->shape, w->dim_count, is);
+        format_shape(expected, dims, should);
+        return hd_err(HD_INVALID, "%s: tensor %s has the shape %s, the model needs %s", w->file,
+                      w->name, is, should);
+    }
+    if (w->dtype != HD_F32 && w->dtype != HD_F16 && w->dtype != HD_BF16 && w->dtype != HD_F64)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s: tensor %s is neither F32, F16, BF16 nor F64; convert the model to one "
+                      "of these",
+                      w->file, w->name);
+    return HD_OK;
+}
+
+/* One that is not there is listed. */
+static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
+                                  const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
+                                  int64_t layer, int64_t expert,
+                                  const struct hd_weight **ret_weight)
+{
+    char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
+
+    hd_hf_format_name(row->theirs, layer, expert, plain);
+    (void)snprintf(name, sizeof name, "%s%s", row->top ? "" : s->prefix, plain);
+    *ret_weight = hd_weights_find(s->weights, name);
+    if (!*ret_weight) {
+        list(&s->missing, &s->missing_count, name);
+        return HD_OK;
+    }
+    map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
+    return check_shape(row, want, *ret_weight);
+}
+
+static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t index)
+{
+    const struct hd_ckpt_entry *want = &map->wanted[index];
+    const int rows_at = want->dim_count > 2 ? want->dim_count - 2 : 0;
+    const struct hd_hf_row *row = NULL;
+    struct found_name *f = &map->found[index];
+    int64_t layer = 0, count = 1;
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !row && i < s->row_count; i++)
+        if (matches(s->rows[i].ours, want->name, &layer))
+            row = &s->rows[i];
+    if (!row)
+        return hd_err(HD_UNSUPPORTED, "%s: family %s has no such tensor in transformers",
+                      want->name, s->job->family);
+    if (hd_hf_per_expert(row) && want->dim_count < 2)
+        return hd_err(HD_INVALID, "%s: has no dimension of experts", want->name);
+    f->per_expert = hd_hf_per_expert(row);
+    f->transposed = row->transposed;
+    f->first = row->place * want->shape[rows_at];
+    if (f->per_expert)
+        count = want->shape[0];
+    f->weights = hd_arena_array(&map->arena, (size_t)count, sizeof *f->weights);
+    if (!f->weights)
+        return hd_err(HD_NO_MEMORY, "no memory to find tensors");
+    for (int64_t expert = 0; expert < count && !st; expert++)
+        st = find_tensor(s, map, row, want, layer, expert, &f->weights[expert]);
+    return st;
+}
+
+static bool may_stay_unused(const struct search *s, const char *name)
+{
+    int64_t layer;
+
+    if (s->job->tie_embeddings && strcmp(name, "lm_head.weight") == 0)
+        return true; /* config.json says that it is the embedding */
+    if (!hd_text_starts(name, s->prefix))
+        return false;
+    for (size_t i = 0; i < COUNT(constants); i++)
+        if (matches(constants[i], name + strlen(s->prefix), &layer))
+            return true;
+    return false;
+}
+
+static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
+{
+    for (size_t i = 0; i < hd_weights_count(s->weights); i++) {
+        const char *name = hd_weights_at(s->weights, i)->name;
+
+        if (!map->used[i] && !may_stay_unused(s, name))
+            list(&s->unexpected, &s->unexpected_count, name);
+    }
+    if (s->missing.failed || s->unexpected.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for names");
+    if (s->missing_count)
+        return hd_err(
+            HD_INVALID, "%zu of the tensors that config.json calls for are not there: %s%s",
+            s->missing_count, s->missing.data, s->missing_count > LISTED_MAX ? " and others" : "");
+    if (s->unexpected_count)
+        return hd_err(HD_INVALID, "%zu tensors have no place in the model of config.json: %s%s",
+                      s->unexpected_count, s->unexpected.data,
+                      s->unexpected_count > LISTED_MAX ? " and others" : "");
+    return HD_OK;
+}
+
+/* Of two forms of one family the one whose sign is there. */
+static void choose_form(struct search *s)
+{
+    char name[HD_CKPT_NAME_MAX];
+
+    for (size_t i = 0; i < COUNT(families); i++)
+        if (strcmp(families[i].family, s->job->family) == 0 && families[i].fused) {
+            (void)snprintf(name, sizeof name, "%s%s", s->prefix, families[i].fused_sign);
+            if (hd_weights_find(s->weights, name))
+                s->rows = families[i].fused;
+        }
+}
+
+static enum hd_status search(struct search *s, struct hd_hf_map *map)
+{
+    char first[HD_CKPT_NAME_MAX];
+    enum hd_status st = hd_hf_rows(s->job->family, &s->rows, &s->row_count, &s->prefix);
+
+    if (st)
+        return st;
+    (void)snprintf(first, sizeof first, "%s%s", s->prefix, s->rows[0].theirs);
+    if (!hd_weights_find(s->weights, first) && hd_weights_find(s->weights, s->rows[0].theirs))
+        s->prefix = "";
+    choose_form(s);
+    for (size_t i = 0; !st && i < map->count; i++)
+        st = find_one(s, map, i);
+    return st ? st : judge(s, map);
+}
+
+enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
+                              const struct hd_ckpt_entry *wanted, size_t count,
+                              struct hd_hf_map **ret_map)
+{
+    struct search s = {.weights = weights, .job = job};
+    struct hd_hf_map *map = calloc(1, sizeof *map);
+    enum hd_status st;
+
+    if (!map)
+        return hd_err(HD_NO_MEMORY, "no memory to find tensors");
+    hd_arena_init(&map->arena, 0);
+    map->wanted = wanted;
+    map->count = count;
+    map->found = hd_arena_array(&map->arena, count + 1, sizeof *map->found);
+    map->used = hd_arena_array(&map->arena, hd_weights_count(weights) + 1, sizeof *map->used);
+    st = hd_arena_failed(&map->arena) ? hd_err(HD_NO_MEMORY, "no memory to find tensors")
+                                      : search(&s, map);
+    hd_text_free(&s.missing);
+    hd_text_free(&s.unexpected);
+    if (st)
+        hd_hf_map_close(map);
+    else
+        *ret_map = map;
+    return st;
+}
+
+void hd_hf_map_close(struct hd_hf_map *map)
+{
+    if (!map)
+        return;
+    hd_arena_done(&map->arena);
+    free(map);
+}
+
+/* ---- reading ---- */
+
+/* `count` values at element `at`, at + stride, .. of a tensor; the bytes may lie at any address. */
+static void convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_t count,
+                    float *ret_values)
+{
+    const int64_t size = (int64_t)hd_dtype_size(w->dtype);
+    const char *p = (const char *)w->data + at * size;
+
+    if (w->dtype == HD_F32 && stride == 1) {
+        memcpy(ret_values, p, (size_t)count * sizeof *ret_values);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++, p += stride * size) {
+        uint16_t half;
+        double wide;
+
+        switch (w->dtype) {
+        case HD_F32:
+            memcpy(&ret_values[i], p, sizeof(float));
+            break;
+        case HD_F64:
+            memcpy(&wide, p, sizeof wide);
+            ret_values[i] = (float)wide;
+            break;
+        case HD_BF16:
+            memcpy(&half, p, sizeof half);
+            ret_values[i] = hd_bf16_to_f32(half);
+            break;
+        default: /* hd_hf_map_open lets no other in */
+            memcpy(&half, p, sizeof half);
+            ret_values[i] = hd_f16_to_f32(half);
+            break;
+        }
+    }
+}
+
+/* A piece of up to three dimensions: [experts] [rows] [columns]. */
+struct name_piece {
+    int64_t expert0, row0, column0; /* where it begins in the whole parameter */
+    int64_t rows, columns;          /* of one expert */
+};
+
+static struct name_piece piece_of(const struct hd_ckpt_entry *want)
+{
+    const int n = want->dim_count;
+    struct name_piece p = {.rows = 1, .columns = 1};
+
+    if (n > 0) {
+        p.column0 = want->start[n - 1];
+        p.columns = want->extent[n - 1];
+    }
+    if (n > 1) {
+        p.row0 = want->start[n - 2];
+        p.rows = want->extent[n - 2];
+    }
+    if (n > 2)
+        p.expert0 = want->start[0];
+    return p;
+}
+
+/* `count` values of one row of one expert. */
+static void read_run(const struct found_name *f, int dim_count, int64_t expert, int64_t row,
+                     int64_t column, int64_t count, float *ret_values)
+{
+    const struct hd_weight *w = f->weights[f->per_expert ? expert : 0];
+    const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
+
+    if (dim_count < 2) /* parts of a vector follow each other */
+        convert(w, f->first + column, 1, count, ret_values);
+    else if (f->transposed)
+        convert(w, column * width + f->first + row, width, count, ret_values);
+    else if (w->dim_count > 2)
+        convert(w, (expert * w->shape[1] + f->first + row) * width + column, 1, count, ret_values);
+    else
+        convert(w, (f->first + row) * width + column, 1, count, ret_values);
+}
+
+enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
+                          const struct hd_ckpt_entry *want, float *ret_values)
+{
+    const struct found_name *f = &map->found[index];
+    const struct name_piece p = piece_of(want);
+    enum hd_status st = hd_ckpt_check_entry(want);
+
+    if (!st && (want->dim_count > 3 || want->dim_count != map->wanted[index].dim_count))
+        st = hd_err(HD_INVALID, "%s: has not %d dimensions", want->name, want->dim_count);
+    if (st)
+        return st;
+    for (int64_t done = 0; done < want->flat_count;) {
+        const int64_t element = want->flat_first + done, r = element / p.columns;
+        const int64_t c = element % p.columns, left = want->flat_count - done;
+        const int64_t run = p.columns - c < left ? p.columns - c : left;
+
+        read_run(f, want->dim_count, p.expert0 + r / p.rows, p.row0 + r % p.rows, p.column0 + c,
+                 run, ret_values + done);
+        done += run;
+    }
+    return HD_OK;
+}

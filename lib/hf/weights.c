@@ -1,0 +1,586 @@
+/* Any set of safetensors files, mapped and checked. The format: eight bytes of length (little
+ * endian), that many of JSON {name: {dtype, shape, data_offsets: [from, to]}}, then the data,
+ * which the tensors must cover without gap or overlap.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "hf/hf_internal.h"
+
+enum {
+    VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* of a head: a tensor has seven or less */
+    INDEX_DEPTH_MAX = 8
+};
+
+#define SINGLE_FILE "model.safetensors"
+#define INDEX_FILE  "model.safetensors.index.json"
+
+struct mapped {
+    const char *name;
+    void *bytes; /* NULL: not mapped */
+    int64_t size_bytes, changed_s;
+    uint64_t head_hash;
+};
+
+struct hd_weights {
+    struct hd_arena arena;
+    const char *dir;
+    struct mapped *files;
+    size_t file_count;
+    struct hd_weight *tensors; /* by name */
+    size_t tensor_count;
+};
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
+}
+
+/* ---- a head ---- */
+
+/* Those that hd_dtype lacks can be skipped over, not read. */
+static bool find_dtype(const char *name, enum hd_dtype *ret_dtype, int64_t *ret_bytes)
+{
+    static const struct {
+        const char *name;
+        int64_t bytes;
+    } others[] = {{"BOOL", 1}, {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
+                  {"I16", 2},  {"U16", 2}, {"U32", 4},     {"U64", 8}};
+
+    if (hd_ckpt_parse_dtype(name, ret_dtype)) {
+        *ret_bytes = (int64_t)hd_dtype_size(*ret_dtype);
+        return true;
+    }
+    *ret_dtype = HD_DTYPE_COUNT;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(name, others[i].name) == 0) {
+            *ret_bytes = others[i].bytes;
+            return true;
+        }
+    return false;
+}
+
+/* Names go into messages and files: printable ASCII without blanks. */
+static bool is_name(const char *name)
+{
+    const size_t n = strnlen(name, HD_WEIGHTS_NAME_MAX);
+
+    if (n == 0 || n == HD_WEIGHTS_NAME_MAX)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (name[i] <= ' ' || name[i] > '~')
+            return false;
+    return true;
+}
+
+static enum hd_status parse_shape(const struct hd_json *list, struct hd_weight *ret_weight,
+                                  int64_t *ret_elements)
+{
+    int64_t elements = 1;
+
+    if (list->count > HD_CKPT_DIMS_MAX)
+        return hd_err(HD_INVALID, "%zu dimensions; at most %d are supported", list->count,
+                      HD_CKPT_DIMS_MAX);
+    for (const struct hd_json *v = list->first; v; v = v->next) {
+        int64_t length = 0;
+        enum hd_status st = hd_json_to_int64(v, 1, HD_CKPT_ELEMENTS_MAX, &length);
+
+        if (st)
+            return st;
+        if (length > HD_CKPT_ELEMENTS_MAX / elements)
+            return hd_err(HD_INVALID, "its shape has too many elements");
+        elements *= length;
+        ret_weight->shape[ret_weight->dim_count++] = length;
+    }
+    *ret_elements = elements;
+    return HD_OK;
+}
+
+static enum hd_status parse_offsets(const struct hd_json *tensor, int64_t data_bytes,
+                                    int64_t expected_bytes, struct hd_weight *ret_weight)
+{
+    const struct hd_json *offsets = NULL;
+    int64_t from = 0, to = 0;
+    enum hd_status st = hd_json_need(tensor, "data_offsets", HD_JSON_ARRAY, &offsets);
+
+    if (!st && offsets->count != 2)
+        st = hd_err(HD_INVALID, "data_offsets must be two numbers");
+    if (!st)
+        st = hd_json_to_int64(offsets->first, 0, INT64_MAX / 2, &from);
+    if (!st)
+        st = hd_json_to_int64(offsets->first->next, 0, INT64_MAX / 2, &to);
+    if (st)
+        return st;
+    if (from > to || to > data_bytes)
+        return hd_err(HD_INVALID,
+                      "its data at %" PRId64 " to %" PRId64 " are outside the %" PRId64
+                      " bytes of the file",
+                      from, to, data_bytes);
+    if (to - from != expected_bytes)
+        return hd_err(HD_INVALID, "its data take %" PRId64 " bytes, its dtype and shape %" PRId64,
+                      to - from, expected_bytes);
+    ret_weight->offset_bytes = from;
+    ret_weight->size_bytes = to - from;
+    return HD_OK;
+}
+
+static enum hd_status parse_tensor(const struct hd_json *tensor, int64_t data_bytes,
+                                   struct hd_weight *ret_weight)
+{
+    const struct hd_json *list = NULL;
+    int64_t elements = 0, element_bytes = 0;
+    const char *dtype = NULL;
+    enum hd_status st = hd_json_need_string(tensor, "dtype", &dtype);
+
+    if (!st && !find_dtype(dtype, &ret_weight->dtype, &element_bytes))
+        st = hd_err(HD_INVALID, "its dtype is not one of safetensors");
+    if (!st)
+        st = hd_json_need(tensor, "shape", HD_JSON_ARRAY, &list);
+    if (!st)
+        st = parse_shape(list, ret_weight, &elements);
+    if (!st)
+        st = parse_offsets(tensor, data_bytes, elements * element_bytes, ret_weight);
+    return st;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct hd_weight *x = a, *y = b;
+
+    return x->offset_bytes < y->offset_bytes ? -1 : x->offset_bytes > y->offset_bytes;
+}
+
+static enum hd_status check_cover(const struct hd_weight *weights, size_t count, int64_t data_bytes)
+{
+    int64_t at = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const struct hd_weight *w = &weights[i];
+
+        if (w->offset_bytes < at)
+            return hd_err(HD_INVALID, "tensor %s: its data overlap those of %s", w->name,
+                          weights[i - 1].name);
+        if (w->offset_bytes > at)
+            return hd_err(HD_INVALID,
+                          "tensor %s: %" PRId64 " bytes in front of its data are of no tensor",
+                          w->name, w->offset_bytes - at);
+        at = w->offset_bytes + w->size_bytes;
+    }
+    if (at != data_bytes)
+        return hd_err(HD_INVALID, "%" PRId64 " bytes at its end are of no tensor", data_bytes - at);
+    return HD_OK;
+}
+
+static enum hd_status parse_head(struct hd_arena *arena, const char *json, size_t json_bytes,
+                                 const char *data, int64_t data_bytes,
+                                 struct hd_weight **ret_weights, size_t *ret_count)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = 3};
+    const struct hd_json *root = NULL;
+    struct hd_weight *weights;
+    size_t n = 0;
+    enum hd_status st = hd_json_parse(arena, json, json_bytes, &limits, &root);
+
+    if (st)
+        return st;
+    if (root->kind != HD_JSON_OBJECT || root->count > HD_CKPT_ENTRIES_MAX)
+        return hd_err(HD_INVALID, "the head is no object, or has more than %d tensors",
+                      HD_CKPT_ENTRIES_MAX);
+    weights = hd_arena_array(arena, root->count + 1, sizeof *weights);
+    if (!weights)
+        return no_memory();
+    for (const struct hd_json *tensor = root->first; tensor; tensor = tensor->next) {
+        if (strcmp(tensor->key, "__metadata__") == 0)
+            continue;
+        if (!is_name(tensor->key))
+            return hd_err(HD_INVALID,
+                          "tensor number %zu has no name of 1 to %d printable characters", n + 1,
+                          HD_WEIGHTS_NAME_MAX - 1);
+        weights[n].name = tensor->key;
+        st = parse_tensor(tensor, data_bytes, &weights[n]);
+        if (st)
+            return hd_err_prefix(st, "tensor %s", tensor->key);
+        weights[n].data = data + weights[n].offset_bytes;
+        n++;
+    }
+    if (n)
+        qsort(weights, n, sizeof *weights, by_offset);
+    *ret_weights = weights;
+    *ret_count = n;
+    return check_cover(weights, n, data_bytes);
+}
+
+enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64_t size_bytes,
+                                struct hd_weight **ret_weights, size_t *ret_count)
+{
+    const unsigned char *p = bytes;
+    uint64_t length = 0;
+
+    if (size_bytes < 8)
+        return hd_err(HD_INVALID, "%" PRId64 " bytes are no safetensors file", size_bytes);
+    for (int i = 0; i < 8; i++)
+        length |= (uint64_t)p[i] << (8 * i);
+    if (length > HD_CKPT_TABLE_BYTES_MAX || (int64_t)length > size_bytes - 8)
+        return hd_err(HD_INVALID, "its head cannot have %" PRIu64 " bytes", length);
+    return parse_head(arena, (const char *)p + 8, (size_t)length, (const char *)p + 8 + length,
+                      size_bytes - 8 - (int64_t)length, ret_weights, ret_count);
+}
+
+/* ---- files ---- */
+
+static enum hd_status map_file(const char *dir, struct mapped *file)
+{
+    struct stat info;
+    int fd = -1;
+    enum hd_status st = hd_ckpt_open_file(dir, file->name, &fd, &file->size_bytes);
+
+    if (st)
+        return st;
+    if (fstat(fd, &info) == 0)
+        file->changed_s = info.st_mtim.tv_sec;
+    if (file->size_bytes > 0) {
+        file->bytes = mmap(NULL, (size_t)file->size_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (file->bytes == MAP_FAILED) {
+            file->bytes = NULL;
+            st = hd_err(HD_IO, "cannot map %s/%s: %s", dir, file->name, strerror(errno));
+        }
+    }
+    (void)close(fd);
+    return st;
+}
+
+static enum hd_status open_file(struct hd_weights *w, struct mapped *file,
+                                struct hd_weight **ret_list, size_t *ret_count)
+{
+    enum hd_status st = map_file(w->dir, file);
+
+    if (st)
+        return st;
+    st = hd_weights_parse(&w->arena, file->bytes, file->size_bytes, ret_list, ret_count);
+    if (st)
+        return hd_err_prefix(st == HD_NO_MEMORY ? st : HD_CORRUPT, "%s/%s", w->dir, file->name);
+    for (size_t i = 0; i < *ret_count; i++) {
+        (*ret_list)[i].file = file->name;
+        (*ret_list)[i].offset_bytes = (const char *)(*ret_list)[i].data - (const char *)file->bytes;
+    }
+    file->head_hash =
+        hd_hash_bytes(file->bytes, *ret_count ? (size_t)(*ret_list)[0].offset_bytes : 8);
+    return HD_OK;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct hd_weight *)a)->name, ((const struct hd_weight *)b)->name);
+}
+
+/* Maps every file, then one list by name. */
+static enum hd_status open_files(struct hd_weights *w)
+{
+    struct hd_weight **lists =
+        hd_arena_array(&w->arena, w->file_count + 1, sizeof(struct hd_weight *));
+    size_t *counts = hd_arena_array(&w->arena, w->file_count + 1, sizeof *counts), total = 0;
+    enum hd_status st = lists && counts ? HD_OK : no_memory();
+
+    for (size_t i = 0; !st && i < w->file_count; i++) {
+        st = open_file(w, &w->files[i], &lists[i], &counts[i]);
+        total += counts[i];
+    }
+    if (st)
+        return st;
+    w->tensors = hd_arena_array(&w->arena, total + 1, sizeof *w->tensors);
+    if (!w->tensors)
+        return no_memory();
+    for (size_t i = 0; i < w->file_count; i++) {
+        if (counts[i])
+            memcpy(w->tensors + w->tensor_count, lists[i], counts[i] * sizeof **lists);
+        w->tensor_count += counts[i];
+    }
+    if (total)
+        qsort(w->tensors, total, sizeof *w->tensors, by_name);
+    for (size_t i = 1; i < total; i++)
+        if (strcmp(w->tensors[i].name, w->tensors[i - 1].name) == 0)
+            return hd_err(HD_CORRUPT, "%s: tensor %s is both in %s and in %s", w->dir,
+                          w->tensors[i].name, w->tensors[i - 1].file, w->tensors[i].file);
+    return HD_OK;
+}
+
+/* ---- the index ---- */
+
+/* Only a file of the same folder. */
+static bool is_file_name(const char *name)
+{
+    static const char end[] = ".safetensors";
+    const size_t n = strnlen(name, HD_WEIGHTS_NAME_MAX);
+
+    return is_name(name) && name[0] != '.' && !strchr(name, '/') && n > sizeof end - 1 &&
+           strcmp(name + n - (sizeof end - 1), end) == 0;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The distinct files of the map. */
+static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *map,
+                                 const char ***ret_names, size_t *ret_count)
+{
+    const char **names = hd_arena_array(arena, map->count + 1, sizeof(char *));
+    size_t n = 0, distinct = 0;
+
+    if (!names)
+        return no_memory();
+    for (const struct hd_json *v = map->first; v; v = v->next) {
+        if (v->kind != HD_JSON_STRING || !is_file_name(v->text))
+            return hd_err(HD_INVALID,
+                          "weight_map: entry %zu does not name a .safetensors file of this folder",
+                          n + 1);
+        names[n++] = v->text;
+    }
+    if (n)
+        qsort(names, n, sizeof *names, by_text);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
+            names[distinct++] = names[i];
+    if (distinct == 0 || distinct > HD_WEIGHTS_FILES_MAX)
+        return hd_err(HD_INVALID, "weight_map: names %zu files; 1 to %d are possible", distinct,
+                      HD_WEIGHTS_FILES_MAX);
+    *ret_names = names;
+    *ret_count = distinct;
+    return HD_OK;
+}
+
+enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                 const struct hd_json **ret_map, const char ***ret_names,
+                                 size_t *ret_count)
+{
+    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = INDEX_DEPTH_MAX};
+    const struct hd_json *root = NULL;
+    enum hd_status st = hd_json_parse(arena, text, text_bytes, &limits, &root);
+
+    if (!st)
+        st = hd_json_need(root, "weight_map", HD_JSON_OBJECT, ret_map);
+    return st ? st : list_files(arena, *ret_map, ret_names, ret_count);
+}
+
+/* Index and files say the same. */
+static enum hd_status check_index(const struct hd_weights *w, const struct hd_json *map)
+{
+    for (const struct hd_json *v = map->first; v; v = v->next) {
+        const struct hd_weight *t = is_name(v->key) ? hd_weights_find(w, v->key) : NULL;
+
+        if (!t || strcmp(t->file, v->text) != 0)
+            return hd_err(HD_CORRUPT, "weight_map: there is no tensor %s in %s",
+                          is_name(v->key) ? v->key : "of that name", v->text);
+    }
+    if (map->count != w->tensor_count) /* names are unique on both sides, and the map's all exist */
+        return hd_err(HD_CORRUPT, "weight_map: it names %zu tensors, the files hold %zu",
+                      map->count, w->tensor_count);
+    return HD_OK;
+}
+
+static enum hd_status open_index(struct hd_weights *w, const char *path)
+{
+    const struct hd_json *map = NULL;
+    const char **names = NULL;
+    struct hd_text text = {0};
+    enum hd_status st = hd_file_read(path, HD_HF_INDEX_BYTES_MAX, &text);
+
+    if (!st)
+        st = hd_hf_parse_index(&w->arena, text.data ? text.data : "", text.len_bytes, &map, &names,
+                               &w->file_count);
+    if (!st) {
+        w->files = hd_arena_array(&w->arena, w->file_count, sizeof *w->files);
+        st = w->files ? HD_OK : no_memory();
+    }
+    for (size_t i = 0; !st && i < w->file_count; i++)
+        w->files[i].name = names[i];
+    if (st) /* nothing is mapped yet */
+        w->file_count = 0;
+    if (st == HD_INVALID || st == HD_LIMIT)
+        st = HD_CORRUPT;
+    if (st)
+        st = hd_err_prefix(st, "%s", path);
+    if (!st)
+        st = open_files(w);
+    if (!st) {
+        st = check_index(w, map);
+        if (st)
+            st = hd_err_prefix(st, "%s", path);
+    }
+    hd_text_free(&text);
+    return st;
+}
+
+/* ---- opening ---- */
+
+static enum hd_status open_single(struct hd_weights *w, const char *file)
+{
+    w->files = hd_arena_array(&w->arena, 1, sizeof *w->files);
+    if (!w->files)
+        return no_memory();
+    w->files[0].name = file;
+    w->file_count = 1;
+    return open_files(w);
+}
+
+static enum hd_status open_dir(struct hd_weights *w)
+{
+    struct hd_text single = {0}, index = {0};
+    enum hd_status st;
+
+    hd_file_join(&single, w->dir, SINGLE_FILE);
+    hd_file_join(&index, w->dir, INDEX_FILE);
+    if (single.failed || index.failed)
+        st = no_memory();
+    else if (hd_file_exists(single.data)) /* transformers, too, looks for the one file first */
+        st = open_single(w, SINGLE_FILE);
+    else if (hd_file_exists(index.data))
+        st = open_index(w, index.data);
+    else if (!hd_file_exists(w->dir))
+        st = hd_err(HD_NOT_FOUND, "there is no folder %s", w->dir);
+    else
+        st = hd_err(HD_NOT_FOUND,
+                    "%s holds neither %s nor %s; save the model with safe_serialization=True",
+                    w->dir, SINGLE_FILE, INDEX_FILE);
+    hd_text_free(&single);
+    hd_text_free(&index);
+    return st;
+}
+
+static enum hd_status new_weights(const char *dir, size_t dir_bytes,
+                                  struct hd_weights **ret_weights)
+{
+    struct hd_weights *w = calloc(1, sizeof *w);
+
+    if (!w)
+        return no_memory();
+    hd_arena_init(&w->arena, 0);
+    w->dir = hd_arena_printf(&w->arena, "%.*s", (int)dir_bytes, dir);
+    if (!w->dir) {
+        hd_weights_close(w);
+        return no_memory();
+    }
+    *ret_weights = w;
+    return HD_OK;
+}
+
+enum hd_status hd_weights_open(const char *dir, struct hd_weights **ret_weights)
+{
+    struct hd_weights *w = NULL;
+    enum hd_status st = new_weights(dir, strlen(dir), &w);
+
+    if (!st)
+        st = open_dir(w);
+    if (st)
+        hd_weights_close(w);
+    else
+        *ret_weights = w;
+    return st;
+}
+
+enum hd_status hd_weights_open_file(const char *path, struct hd_weights **ret_weights)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    struct hd_weights *w = NULL;
+    enum hd_status st = slash ? new_weights(path, slash == path ? 1 : (size_t)(slash - path), &w)
+                              : new_weights(".", 1, &w);
+
+    if (!st) {
+        const char *copy = hd_arena_strdup(&w->arena, name);
+
+        st = copy ? open_single(w, copy) : no_memory();
+    }
+    if (st)
+        hd_weights_close(w);
+    else
+        *ret_weights = w;
+    return st;
+}
+
+void hd_weights_close(struct hd_weights *w)
+{
+    if (!w)
+        return;
+    for (size_t i = 0; i < w->file_count; i++)
+        if (w->files[i].bytes)
+            (void)munmap(w->files[i].bytes, (size_t)w->files[i].size_bytes);
+    hd_arena_done(&w->arena);
+    free(w);
+}
+
+/* ---- asking ---- */
+
+size_t hd_weights_count(const struct hd_weights *w)
+{
+    return w->tensor_count;
+}
+
+const struct hd_weight *hd_weights_at(const struct hd_weights *w, size_t index)
+{
+    return &w->tensors[index];
+}
+
+const struct hd_weight *hd_weights_find(const struct hd_weights *w, const char *name)
+{
+    const struct hd_weight key = {.name = name};
+
+    return w->tensor_count ? bsearch(&key, w->tensors, w->tensor_count, sizeof *w->tensors, by_name)
+                           : NULL;
+}
+
+uint64_t hd_weights_identity(const struct hd_weights *w)
+{
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    for (size_t i = 0; i < w->file_count; i++) {
+        const struct mapped *f = &w->files[i];
+
+        hd_hash_add(&hash, f->name, strlen(f->name) + 1);
+        hd_hash_add(&hash, &f->size_bytes, sizeof f->size_bytes);
+        hd_hash_add(&hash, &f->changed_s, sizeof f->changed_s);
+        hd_hash_add(&hash, &f->head_hash, sizeof f->head_hash);
+    }
+    return hd_hash_value(&hash);
+}
+
+bool hd_source_is_checkpoint(const char *dir)
+{
+    struct hd_text path = {0};
+    bool found;
+
+    hd_file_join(&path, dir, HD_CKPT_MANIFEST_FILE);
+    found = !path.failed && hd_file_exists(path.data);
+    hd_text_free(&path);
+    return found;
+}
+
+enum hd_status hd_source_identity(const char *dir, uint64_t *ret_identity)
+{
+    struct hd_weights *weights = NULL;
+    struct hd_ckpt *ckpt = NULL;
+    enum hd_status st;
+
+    if (hd_source_is_checkpoint(dir)) {
+        st = hd_ckpt_open(dir, &ckpt);
+        if (!st)
+            *ret_identity = hd_ckpt_hash(ckpt);
+        hd_ckpt_close(ckpt);
+        return st;
+    }
+    st = hd_weights_open(dir, &weights);
+    if (!st)
+        *ret_identity = hd_weights_identity(weights);
+    hd_weights_close(weights);
+    return st;
+}

@@ -1,0 +1,319 @@
+#include "job/job.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+static const char magic[] = "HEDDLE-JOB ";
+
+static bool is_one_line(const char *text)
+{
+    return !strpbrk(text, "\n\r");
+}
+
+static enum hd_status write_key(const struct hd_key *key, const struct hd_job *job,
+                                struct hd_text *ret_text)
+{
+    enum hd_status st;
+
+    hd_text_add(ret_text, "%s ", key->path);
+    st = hd_job_format(key, job, ret_text);
+    hd_text_add(ret_text, "\n");
+    return st;
+}
+
+/* `weights`: of a mixture's sources; NULL: the files are no mixture. */
+static enum hd_status write_files(const char *key, const struct hd_job_file *files, int64_t count,
+                                  const double *weights, struct hd_text *ret_text)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (weights && (i == 0 || files[i].source != files[i - 1].source))
+            hd_text_add(ret_text, "data.source %.17g\n", weights[files[i].source]);
+        if (!is_one_line(files[i].path))
+            return hd_err(HD_INVALID, "%s: a path may not contain a line break", key);
+        hd_text_add(ret_text, "%s %lld %s\n", key, (long long)files[i].size_bytes, files[i].path);
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text)
+{
+    enum hd_status st = HD_OK;
+
+    hd_text_add(ret_text, "%s%d\n", magic, HD_JOB_VERSION);
+    for (size_t i = 0; !st && i < hd_job_key_count; i++)
+        if (hd_job_keys[i].kind != HD_KEY_FORM)
+            st = write_key(&hd_job_keys[i], job, ret_text);
+    if (!st)
+        st = write_files("data.train", job->train, job->train_count,
+                         job->weight_count ? job->weights : NULL, ret_text);
+    if (!st)
+        st = write_files("data.val", job->val, job->val_count, NULL, ret_text);
+    hd_text_add(ret_text, "end\n");
+    if (!st && ret_text->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory to write the resolved job");
+    return st;
+}
+
+/* A list while it is read: doubled in the arena, old copies stay behind until the arena goes. */
+struct job_file_list {
+    struct hd_job_file *items;
+    int64_t count, room;
+};
+
+static enum hd_status add_file(struct job_file_list *list, struct hd_arena *arena, int64_t source,
+                               char *value)
+{
+    char *blank = strchr(value, ' ');
+    enum hd_status st;
+    int64_t size;
+
+    if (!blank || blank[1] != '/')
+        return hd_err(HD_INVALID, "expected a size and an absolute path");
+    *blank = '\0';
+    st = hd_text_to_int64(value, 0, INT64_MAX, &size);
+    if (st)
+        return st;
+    if (list->count == list->room) {
+        int64_t room = list->room ? 2 * list->room : 16;
+        struct hd_job_file *items = hd_arena_array(arena, (size_t)room, sizeof *items);
+
+        if (!items)
+            return hd_err(HD_NO_MEMORY, "no memory for %lld files", (long long)room);
+        if (list->count)
+            memcpy(items, list->items, (size_t)list->count * sizeof *items);
+        list->items = items;
+        list->room = room;
+    }
+    list->items[list->count++] =
+        (struct hd_job_file){hd_arena_strdup(arena, blank + 1), size, source};
+    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
+}
+
+struct job_reader {
+    struct hd_arena *arena;
+    struct hd_job *job;
+    struct job_file_list train, val;
+    double *weights; /* [HD_JOB_SOURCES_MAX], once there is one */
+    int64_t weight_count;
+    int version; /* of the text */
+    bool *seen;  /* [hd_job_key_count] */
+};
+
+/* The files that follow belong to this source; the one before has files, or there is none. */
+static enum hd_status add_source(struct job_reader *r, const char *value)
+{
+    const int64_t last = r->train.count ? r->train.items[r->train.count - 1].source : -1;
+
+    if (r->weight_count ? last != r->weight_count - 1 : last != -1)
+        return hd_err(HD_INVALID, "a source without files, or files before the first source");
+    if (!r->weights)
+        r->weights = hd_arena_array(r->arena, HD_JOB_SOURCES_MAX, sizeof *r->weights);
+    if (!r->weights)
+        return hd_err(HD_NO_MEMORY, "no memory for the weights of a mixture");
+    if (r->weight_count == HD_JOB_SOURCES_MAX)
+        return hd_err(HD_LIMIT, "more than %d sources", HD_JOB_SOURCES_MAX);
+    return hd_text_to_double(value, 1e-9, 1e9, &r->weights[r->weight_count++]);
+}
+
+/* The key of a line, in the words of the text's version. */
+static const struct hd_key *find_key(const struct job_reader *r, const char *path)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const char *name = r->version == 1 && key->old ? key->old : key->path;
+
+        if (key->kind != HD_KEY_FORM && strcmp(name, path) == 0)
+            return key;
+    }
+    return NULL;
+}
+
+static enum hd_status read_key(struct job_reader *r, const char *path, const char *value)
+{
+    const struct hd_key *key = find_key(r, path);
+    enum hd_status st;
+
+    if (!key)
+        return hd_err(HD_INVALID, "unknown key '%s'", path);
+    if (r->seen[key - hd_job_keys])
+        return hd_err(HD_INVALID, "%s occurs twice", path);
+    r->seen[key - hd_job_keys] = true;
+    st = hd_job_parse(key, value, r->job);
+    return st ? hd_err_prefix(st, "%s", path) : HD_OK;
+}
+
+static void set_before(const struct hd_key *key, struct hd_job *job)
+{
+    void *member = hd_job_member(key, job);
+
+    if (key->kind == HD_KEY_INT)
+        *(int64_t *)member = (int64_t)key->before;
+    else if (key->kind == HD_KEY_REAL)
+        *(double *)member = key->before;
+    else if (key->kind == HD_KEY_BOOL)
+        *(bool *)member = key->before != 0;
+    else
+        (void)strcpy(member, key->before_text ? key->before_text : "");
+}
+
+static enum hd_status read_line(struct job_reader *r, char *line)
+{
+    char *value = strchr(line, ' ');
+
+    if (!value)
+        return hd_err(HD_INVALID, "'%s' has no value", line);
+    *value++ = '\0';
+    if (strcmp(line, "data.train") == 0)
+        return add_file(&r->train, r->arena, r->weight_count ? r->weight_count - 1 : 0, value);
+    if (strcmp(line, "data.source") == 0)
+        return add_source(r, value);
+    if (strcmp(line, "data.val") == 0)
+        return add_file(&r->val, r->arena, 0, value);
+    return read_key(r, line, value);
+}
+
+/* Gives the keys that the text lacks their values; HD_INVALID for one that its version has. */
+static enum hd_status fill_missing(struct job_reader *r)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (r->seen[i] || key->kind == HD_KEY_FORM)
+            continue;
+        if (key->since <= r->version)
+            return hd_err(HD_INVALID, "the resolved job lacks %s", key->path);
+        set_before(key, r->job);
+    }
+    return HD_OK;
+}
+
+/* "HEDDLE-JOB 2" */
+static enum hd_status read_version(struct job_reader *r, const char *line)
+{
+    int64_t version;
+
+    if (strncmp(line, magic, sizeof magic - 1) != 0 ||
+        hd_text_to_int64(line + sizeof magic - 1, 1, INT32_MAX, &version))
+        return hd_err(HD_INVALID, "not a resolved job: expected '%s' and a version", magic);
+    if (version > HD_JOB_VERSION)
+        return hd_err(HD_UNSUPPORTED,
+                      "a resolved job of version %lld, written by a newer build; this one reads "
+                      "versions up to %d: use the newer build",
+                      (long long)version, HD_JOB_VERSION);
+    r->version = (int)version;
+    return HD_OK;
+}
+
+enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena *arena,
+                           struct hd_job *ret_job)
+{
+    struct job_reader r = {.arena = arena,
+                           .job = ret_job,
+                           .seen = hd_arena_array(arena, hd_job_key_count, sizeof *r.seen)};
+    char *copy = hd_arena_alloc(arena, size_bytes + 1), *line, *next;
+    bool ended = false;
+
+    *ret_job = (struct hd_job){0};
+    if (!copy || !r.seen)
+        return hd_err(HD_NO_MEMORY, "no memory for a resolved job of %zu bytes", size_bytes);
+    memcpy(copy, text, size_bytes);
+    if (!hd_text_is_utf8(copy, size_bytes))
+        return hd_err(HD_INVALID, "the resolved job is not UTF-8 text");
+    line = copy;
+    for (int number = 1; *line; number++, line = next) {
+        enum hd_status st = HD_OK;
+
+        next = strchr(line, '\n');
+        if (!next || ended)
+            return hd_err(HD_INVALID, "line %d: the resolved job must end with 'end'", number);
+        *next++ = '\0';
+        if (number == 1)
+            st = read_version(&r, line);
+        else if (number > 1 && strcmp(line, "end") == 0)
+            ended = true;
+        else if (number > 1)
+            st = read_line(&r, line);
+        if (st)
+            return hd_err_prefix(st, "line %d", number);
+    }
+    if (!ended)
+        return hd_err(HD_INVALID, "the resolved job is cut short");
+    if (fill_missing(&r))
+        return HD_INVALID;
+    ret_job->train = r.train.items;
+    ret_job->train_count = r.train.count;
+    ret_job->val = r.val.items;
+    ret_job->val_count = r.val.count;
+    ret_job->weights = r.weights;
+    ret_job->weight_count = r.weight_count;
+    if (r.weight_count &&
+        (!r.train.count || r.train.items[r.train.count - 1].source != r.weight_count - 1))
+        return hd_err(HD_INVALID, "the resolved job's last data.source has no files");
+    return HD_OK;
+}
+
+enum hd_status hd_job_read_file(const char *path, struct hd_arena *arena, struct hd_job *ret_job)
+{
+    struct hd_text text = {0};
+    enum hd_status st = hd_file_read(path, HD_JOB_FILE_BYTES_MAX, &text);
+
+    if (!st)
+        st = hd_job_read(text.data, text.len_bytes, arena, ret_job);
+    if (st)
+        st = hd_err_prefix(st, "%s", path);
+    hd_text_free(&text);
+    return st;
+}
+
+/* ---- the layout alone ---- */
+
+bool hd_job_key_is_of_layout(const struct hd_key *key)
+{
+    return key->kind != HD_KEY_FORM && key->offset >= offsetof(struct hd_job, layout) &&
+           key->offset < offsetof(struct hd_job, layout) + sizeof(struct hd_layout_sizes);
+}
+
+enum hd_status hd_layout_write(const struct hd_layout_sizes *sizes, struct hd_text *ret_text)
+{
+    const struct hd_job job = {.layout = *sizes};
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < hd_job_key_count; i++)
+        if (hd_job_key_is_of_layout(&hd_job_keys[i]))
+            st = write_key(&hd_job_keys[i], &job, ret_text);
+    return st;
+}
+
+enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_sizes)
+{
+    struct hd_job job = {0};
+    char line[2 * HD_JOB_WORD_MAX + 64];
+
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (hd_job_key_is_of_layout(&hd_job_keys[i]))
+            set_before(&hd_job_keys[i], &job);
+    while (*text) {
+        const size_t len = strcspn(text, "\n");
+        const struct hd_key *key;
+        enum hd_status st;
+        char *value;
+
+        (void)snprintf(line, sizeof line, "%.*s", (int)len, text);
+        value = strchr(line, ' ');
+        if (value)
+            *value++ = '\0';
+        key = hd_job_find_key(line);
+        if (!value || !key || !hd_job_key_is_of_layout(key))
+            return hd_err(HD_INVALID, "a layout has no key '%s'", line);
+        st = hd_job_parse(key, value, &job);
+        if (st)
+            return hd_err_prefix(st, "%s", line);
+        text += len + (text[len] == '\n');
+    }
+    *ret_sizes = job.layout;
+    return HD_OK;
+}

@@ -1,0 +1,260 @@
+/* key: the table of keys, and one value at a time as text. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "job/job.h"
+
+const struct hd_key hd_job_keys[] = {
+#define K(key_kind, member, key_path, ...)      \
+    {.path = key_path,                          \
+     .kind = HD_KEY_##key_kind,                 \
+     .offset = offsetof(struct hd_job, member), \
+     __VA_ARGS__},
+#define L(key_kind, member, key_path, ...) K(key_kind, member, key_path, __VA_ARGS__)
+#define F(key_path, ...)                   {.path = key_path, .kind = HD_KEY_FORM, __VA_ARGS__},
+#include "job/keys.def"
+#undef F
+#undef L
+#undef K
+};
+const size_t hd_job_key_count = sizeof hd_job_keys / sizeof hd_job_keys[0];
+
+const struct hd_key *hd_job_find_key(const char *path)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (strcmp(hd_job_keys[i].path, path) == 0)
+            return &hd_job_keys[i];
+    return NULL;
+}
+
+/* ---- words ---- */
+
+bool hd_job_each_word(const struct hd_key *key,
+                      bool (*each)(void *context, const char *word, double value), void *context)
+{
+    const char *at = key->words ? key->words : "";
+
+    for (int index = 0; *at; index++) {
+        const size_t len = strcspn(at, " "), name_len = strcspn(at, "= ");
+        char word[HD_JOB_WORD_MAX];
+        double value = index;
+
+        memcpy(word, at, name_len);
+        word[name_len] = '\0';
+        if (name_len < len)
+            value = strtod(at + name_len + 1, NULL);
+        if (each(context, word, value))
+            return true;
+        at += len + (at[len] == ' ');
+    }
+    return false;
+}
+
+struct word_search {
+    const char *word; /* looked for, or NULL: by value */
+    double value;
+    char *ret_word;
+};
+
+static bool matches(void *context, const char *word, double value)
+{
+    struct word_search *s = context;
+
+    if (s->word ? strcmp(s->word, word) != 0 : s->value != value)
+        return false;
+    s->value = value;
+    if (s->ret_word)
+        memcpy(s->ret_word, word, strlen(word) + 1);
+    return true;
+}
+
+bool hd_job_word_of(const struct hd_key *key, double value, char ret_word[HD_JOB_WORD_MAX])
+{
+    struct word_search search = {.value = value, .ret_word = ret_word};
+
+    return hd_job_each_word(key, matches, &search);
+}
+
+bool hd_job_word_value(const struct hd_key *key, const char *word, double *ret_value)
+{
+    struct word_search search = {.word = word};
+
+    if (!hd_job_each_word(key, matches, &search))
+        return false;
+    *ret_value = search.value;
+    return true;
+}
+
+bool hd_job_number_is_possible(const struct hd_key *key, double value)
+{
+    char word[HD_JOB_WORD_MAX];
+
+    return (value >= key->min && value <= key->max) || hd_job_word_of(key, value, word);
+}
+
+/* ---- values ---- */
+
+static void set_text(const struct hd_key *key, const char *text, struct hd_job *job)
+{
+    memcpy(hd_job_member(key, job), text ? text : "", strlen(text ? text : "") + 1);
+}
+
+static void set_number(const struct hd_key *key, double number, struct hd_job *job)
+{
+    void *member = hd_job_member(key, job);
+
+    if (key->kind == HD_KEY_INT)
+        *(int64_t *)member = (int64_t)number;
+    else if (key->kind == HD_KEY_REAL)
+        *(double *)member = number;
+    else
+        *(bool *)member = number != 0;
+}
+
+static bool is_text(const struct hd_key *key)
+{
+    return key->kind == HD_KEY_WORD || key->kind == HD_KEY_NAME || key->kind == HD_KEY_PATH;
+}
+
+void hd_job_copy_member(const struct hd_key *key, const struct hd_job *from, struct hd_job *to)
+{
+    if (is_text(key))
+        set_text(key, hd_job_const_member(key, from), to);
+    else if (key->kind == HD_KEY_INT)
+        *(int64_t *)hd_job_member(key, to) = *(const int64_t *)hd_job_const_member(key, from);
+    else if (key->kind == HD_KEY_REAL)
+        *(double *)hd_job_member(key, to) = *(const double *)hd_job_const_member(key, from);
+    else if (key->kind == HD_KEY_BOOL)
+        *(bool *)hd_job_member(key, to) = *(const bool *)hd_job_const_member(key, from);
+}
+
+bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, const struct hd_job *b)
+{
+    const void *x = hd_job_const_member(key, a), *y = hd_job_const_member(key, b);
+
+    if (is_text(key))
+        return strcmp(x, y) == 0;
+    if (key->kind == HD_KEY_INT)
+        return *(const int64_t *)x == *(const int64_t *)y;
+    if (key->kind == HD_KEY_REAL)
+        return *(const double *)x == *(const double *)y;
+    return key->kind != HD_KEY_BOOL || *(const bool *)x == *(const bool *)y;
+}
+
+void hd_job_set_defaults(struct hd_job *ret_job)
+{
+    *ret_job = (struct hd_job){0};
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (is_text(key))
+            set_text(key, key->text, ret_job);
+        else if (key->kind != HD_KEY_FORM)
+            set_number(key, key->number, ret_job);
+    }
+}
+
+static enum hd_status parse_text(const struct hd_key *key, const char *text, struct hd_job *job)
+{
+    const size_t max = key->kind == HD_KEY_PATH ? HD_JOB_PATH_MAX : HD_JOB_WORD_MAX;
+    double value;
+
+    if (key->kind != HD_KEY_PATH && (!*text || strpbrk(text, " \t")))
+        return hd_err(HD_INVALID, "'%s' is not one word", text);
+    if (strpbrk(text, "\n\r"))
+        return hd_err(HD_INVALID, "a line break is not possible here");
+    if (strlen(text) >= max)
+        return hd_err(HD_INVALID, "longer than %zu bytes", max - 1);
+    if (key->kind == HD_KEY_WORD && !hd_job_word_value(key, text, &value))
+        return hd_err(HD_INVALID, "'%s' is not one of: %s", text, key->words);
+    set_text(key, text, job);
+    return HD_OK;
+}
+
+static enum hd_status parse_int(const struct hd_key *key, const char *text, struct hd_job *job)
+{
+    int64_t value;
+    enum hd_status st = hd_text_to_int64(text, INT64_MIN, INT64_MAX, &value);
+
+    if (st)
+        return st;
+    if (!hd_job_number_is_possible(key, (double)value))
+        return hd_err(HD_INVALID, "%s is outside %.0f to %.0f", text, key->min, key->max);
+    *(int64_t *)hd_job_member(key, job) = value;
+    return HD_OK;
+}
+
+static enum hd_status parse_real(const struct hd_key *key, const char *text, struct hd_job *job)
+{
+    double value;
+    enum hd_status st = hd_text_to_double(text, -HUGE_VAL, HUGE_VAL, &value);
+
+    if (st)
+        return st;
+    if (!hd_job_number_is_possible(key, value))
+        return hd_err(HD_INVALID, "%s is outside %g to %g", text, key->min, key->max);
+    *(double *)hd_job_member(key, job) = value;
+    return HD_OK;
+}
+
+enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct hd_job *job)
+{
+    double value;
+
+    if (is_text(key))
+        return parse_text(key, text, job);
+    if (hd_job_word_value(key, text, &value)) {
+        set_number(key, value, job);
+        return HD_OK;
+    }
+    if (key->kind == HD_KEY_INT)
+        return parse_int(key, text, job);
+    if (key->kind == HD_KEY_REAL)
+        return parse_real(key, text, job);
+    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0 && strcmp(text, "1") != 0 &&
+        strcmp(text, "0") != 0)
+        return hd_err(HD_INVALID, "'%s' is neither true nor false", text);
+    *(bool *)hd_job_member(key, job) = *text == 't' || *text == '1';
+    return HD_OK;
+}
+
+enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
+                             struct hd_text *ret_text)
+{
+    const void *member = hd_job_const_member(key, job);
+    char word[HD_JOB_WORD_MAX];
+
+    switch (key->kind) {
+    case HD_KEY_WORD:
+    case HD_KEY_NAME:
+        if (!*(const char *)member || strpbrk(member, " \t\n\r"))
+            return hd_err(HD_INVALID, "%s: '%s' is not one word", key->path, (const char *)member);
+        hd_text_add(ret_text, "%s", (const char *)member);
+        break;
+    case HD_KEY_PATH:
+        if (strpbrk(member, "\n\r"))
+            return hd_err(HD_INVALID, "%s: a path may not contain a line break", key->path);
+        hd_text_add(ret_text, "%s", (const char *)member);
+        break;
+    case HD_KEY_INT:
+        if (hd_job_word_of(key, (double)*(const int64_t *)member, word))
+            hd_text_add(ret_text, "%s", word);
+        else
+            hd_text_add(ret_text, "%lld", (long long)*(const int64_t *)member);
+        break;
+    case HD_KEY_REAL: /* 17 digits read back to the same bits */
+        if (hd_job_word_of(key, *(const double *)member, word))
+            hd_text_add(ret_text, "%s", word);
+        else
+            hd_text_add(ret_text, "%.17g", *(const double *)member);
+        break;
+    case HD_KEY_BOOL:
+        hd_text_add(ret_text, "%s", *(const bool *)member ? "true" : "false");
+        break;
+    case HD_KEY_FORM:
+        break;
+    }
+    return HD_OK;
+}

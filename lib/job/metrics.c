@@ -1,0 +1,97 @@
+#include "job/metrics.h"
+
+#include <string.h>
+
+#include "base/status.h"
+
+enum { ENTRY_BYTES = 10 };
+
+#define IS_INT_INT  true
+#define IS_INT_REAL false
+const struct hd_metric hd_metrics[HD_METRIC_COUNT] = {
+#define M(metric_id, kind, member, metric_tag, metric_help)                           \
+    {metric_id,  #member,    IS_INT_##kind, offsetof(struct hd_step_metrics, member), \
+     metric_tag, metric_help},
+#include "job/metrics.def"
+#undef M
+};
+
+double hd_metric_get(const struct hd_step_metrics *metrics, int index)
+{
+    const char *member = (const char *)metrics + hd_metrics[index].offset;
+
+    return hd_metrics[index].is_int ? (double)*(const int64_t *)member : *(const double *)member;
+}
+
+bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value)
+{
+    char *member = (char *)metrics + hd_metrics[index].offset;
+    double whole;
+
+    if (!hd_metrics[index].is_int) {
+        *(double *)member = value;
+        return true;
+    }
+    if (!(value >= -0x1p53 && value <= 0x1p53))
+        return false;
+    whole = (double)(int64_t)value;
+    if (memcmp(&whole, &value, sizeof whole) != 0) /* -0 is refused, too: it would not come back */
+        return false;
+    *(int64_t *)member = (int64_t)value;
+    return true;
+}
+
+bool hd_metric_is_of_router(int index)
+{
+    return strncmp(hd_metrics[index].name, "router_", 7) == 0;
+}
+
+int hd_metric_find(int id)
+{
+    for (int i = 0; i < HD_METRIC_COUNT; i++)
+        if (hd_metrics[i].id == id)
+            return i;
+    return -1;
+}
+
+size_t hd_metrics_pack(const struct hd_step_metrics *metrics,
+                       uint8_t ret_bytes[HD_METRICS_BYTES_MAX])
+{
+    uint8_t *p = ret_bytes;
+
+    for (int i = 0; i < HD_METRIC_COUNT; i++) {
+        const double value = hd_metric_get(metrics, i);
+        uint64_t bits;
+
+        memcpy(&bits, &value, sizeof bits);
+        *p++ = (uint8_t)hd_metrics[i].id;
+        *p++ = (uint8_t)(hd_metrics[i].id >> 8);
+        for (int b = 0; b < 8; b++)
+            *p++ = (uint8_t)(bits >> (8 * b));
+    }
+    return (size_t)(p - ret_bytes);
+}
+
+enum hd_status hd_metrics_unpack(const void *bytes, size_t size_bytes,
+                                 struct hd_step_metrics *ret_metrics)
+{
+    const uint8_t *p = bytes;
+
+    *ret_metrics = (struct hd_step_metrics){0};
+    if (size_bytes == 0 || size_bytes % ENTRY_BYTES != 0)
+        return hd_err(HD_CORRUPT, "the metrics are %zu bytes long, no multiple of %d", size_bytes,
+                      ENTRY_BYTES);
+    for (; size_bytes >= ENTRY_BYTES; size_bytes -= ENTRY_BYTES, p += ENTRY_BYTES) {
+        const int index = hd_metric_find(p[0] | p[1] << 8);
+        uint64_t bits = 0;
+        double value;
+
+        for (int b = 7; b >= 0; b--)
+            bits = bits << 8 | p[2 + b];
+        memcpy(&value, &bits, sizeof value);
+        if (index >= 0 && !hd_metric_set(ret_metrics, index, value))
+            return hd_err(HD_CORRUPT, "metric \"%s\" is %.17g, no whole number",
+                          hd_metrics[index].name, value);
+    }
+    return HD_OK;
+}

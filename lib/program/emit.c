@@ -1,0 +1,301 @@
+/* emit: stores, values and nodes of programs that are being made; gradients are in emit_grad.c. */
+#include <string.h>
+
+#include "program/emit.h"
+
+void hd_emit_fail(struct hd_emit *e, enum hd_status st)
+{
+    if (!e->error.status)
+        hd_err_save(st, &e->error);
+}
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory to compile a program");
+}
+
+struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_options *options)
+{
+    struct hd_arena *arena = rec->arena;
+    struct hd_emit *e = hd_arena_alloc(arena, sizeof *e);
+    const struct hd_registry *r = rec->registry;
+    const size_t tensors = (size_t)rec->tensor_count + 1, ops = (size_t)rec->op_count + 1;
+
+    if (!e)
+        return NULL;
+    *e = (struct hd_emit){.rec = rec, .registry = r, .options = options, .arena = arena};
+    e->value = hd_arena_array(arena, tensors, sizeof *e->value);
+    for (int i = 0; i < 2; i++)
+        e->recomputed[i] = hd_arena_array(arena, tensors, sizeof *e->recomputed[i]);
+    e->producer = hd_arena_array(arena, tensors, sizeof *e->producer);
+    e->grads = hd_arena_array(arena, tensors, sizeof *e->grads);
+    e->kept = hd_arena_array(arena, ops, sizeof *e->kept);
+    e->op_state = hd_arena_array(arena, ops, sizeof *e->op_state);
+    e->part_store = hd_arena_array(arena, (size_t)r->part_count * HD_STATE_KIND_COUNT + 1,
+                                   sizeof(struct hd_store *));
+    e->param_has_grad = hd_arena_array(arena, (size_t)r->param_count + 1, sizeof(bool));
+    for (int i = 0; e->producer && i < rec->op_count; i++)
+        if (rec->ops[i].out)
+            e->producer[rec->ops[i].out->id] = &rec->ops[i];
+    return hd_arena_failed(arena) ? NULL : e;
+}
+
+/* ---- stores ---- */
+
+struct hd_store *hd_emit_store(struct hd_emit *e, const struct hd_store *like)
+{
+    struct hd_store **list = hd_arena_grow(e->arena, e->stores, e->store_count, &e->store_room,
+                                           sizeof(struct hd_store *));
+    struct hd_store *s = hd_arena_alloc(e->arena, sizeof *s);
+
+    if (!list || !s) {
+        hd_emit_fail(e, no_memory());
+        return &e->failed_store;
+    }
+    *s = *like;
+    s->id = e->store_count;
+    s->offset = -1;
+    if (!s->size_bytes)
+        s->size_bytes = s->rows * (s->columns ? s->columns : 1) * (int64_t)hd_dtype_size(s->dtype);
+    e->stores = list;
+    e->stores[e->store_count++] = s;
+    return s;
+}
+
+struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtype dtype,
+                               int64_t rows, int64_t columns)
+{
+    return (struct hd_operand){hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_TEMPORARY,
+                                                                   .name = name,
+                                                                   .dtype = dtype,
+                                                                   .rows = rows,
+                                                                   .columns = columns}),
+                               0};
+}
+
+struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind, int64_t offset)
+{
+    static const char *const names[] = {"weight", "copy", "grad", "m", "v", "ranges"};
+    const struct hd_part *p = &e->registry->parts[part];
+    enum hd_dtype dtype = kind == HD_STATE_COPY ? e->registry->compute_dtype : HD_F32;
+    struct hd_store **slot;
+
+    if (kind == HD_STATE_COPY && p->offset[HD_STATE_COPY] == p->offset[HD_STATE_WEIGHT])
+        kind = HD_STATE_WEIGHT;
+    slot = &e->part_store[part * HD_STATE_KIND_COUNT + (int)kind];
+    if (!*slot)
+        *slot = hd_emit_store(
+            e, &(struct hd_store){.kind = HD_STORE_PART,
+                                  .name = names[kind],
+                                  .dtype = dtype,
+                                  .rows = p->count,
+                                  .size_bytes = hd_part_state_bytes(e->registry, p, kind),
+                                  .visible = hd_state_is_visible(kind),
+                                  .part = part,
+                                  .state = kind});
+    return hd_emit_at((struct hd_operand){*slot, 0}, offset, dtype);
+}
+
+struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype)
+{
+    const struct hd_param *p = &e->registry->params[param];
+
+    assert(dtype == HD_F32 || dtype == e->registry->compute_dtype);
+    return hd_emit_part(e, p->part,
+                        dtype == e->registry->compute_dtype ? HD_STATE_COPY : HD_STATE_WEIGHT,
+                        p->offset);
+}
+
+struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
+{
+    static const char *const names[] = {"block", "sums", "record", "records", "routes"};
+
+    if (!e->global_store[global])
+        e->global_store[global] =
+            hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_GLOBAL,
+                                                .name = names[global],
+                                                .dtype = HD_F64,
+                                                .size_bytes = hd_global_bytes(e->registry, global),
+                                                .visible = hd_global_is_visible(global),
+                                                .global = global});
+    return (struct hd_operand){e->global_store[global], 0};
+}
+
+/* The constant store like this one, made at first use. */
+static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like)
+{
+    for (int i = 0; i < e->store_count; i++) {
+        struct hd_store *s = e->stores[i];
+
+        if (s->kind == HD_STORE_CONSTANT && s->constant == like->constant &&
+            s->rows == like->rows && s->columns == like->columns && s->zigzag.S == like->zigzag.S &&
+            s->zigzag.P == like->zigzag.P && s->zigzag.rank == like->zigzag.rank &&
+            s->first_head == like->first_head && s->all_heads == like->all_heads &&
+            hd_rope_equal(&s->rope, &like->rope))
+            return (struct hd_operand){s, 0};
+    }
+    return (struct hd_operand){hd_emit_store(e, like), 0};
+}
+
+struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
+                                 const struct hd_rope *rope)
+{
+    return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
+                                          .name = "angles",
+                                          .dtype = HD_F32,
+                                          .rows = positions,
+                                          .columns = head_width,
+                                          .constant = HD_CONSTANT_ROPE_TABLE,
+                                          .rope = *rope});
+}
+
+struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag)
+{
+    return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
+                                          .name = "positions",
+                                          .dtype = HD_I32,
+                                          .rows = B * hd_zigzag_rows(zigzag),
+                                          .constant = HD_CONSTANT_POSITIONS,
+                                          .zigzag = *zigzag});
+}
+
+struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads)
+{
+    return constant(e, &(struct hd_store){.kind = HD_STORE_CONSTANT,
+                                          .name = "slopes",
+                                          .dtype = HD_F32,
+                                          .rows = heads,
+                                          .constant = HD_CONSTANT_SLOPES,
+                                          .first_head = e->registry->coord.tp * heads,
+                                          .all_heads = e->registry->mesh.sizes.tp * heads});
+}
+
+struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
+                                int64_t rows, int64_t columns)
+{
+    return (struct hd_operand){hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_CACHE,
+                                                                   .name = name,
+                                                                   .dtype = dtype,
+                                                                   .rows = rows,
+                                                                   .columns = columns,
+                                                                   .unit = e->unit}),
+                               0};
+}
+
+/* ---- values ---- */
+
+/* The value as B or W recomputes it, at first use there; none: forward kept it. */
+static struct hd_operand recompute(struct hd_emit *e, const struct hd_tensor *t)
+{
+    const bool backward = e->call == HD_CALL_B || e->call == HD_CALL_W;
+    const struct hd_op *op = e->producer[t->id];
+    struct hd_operand *value = &e->recomputed[e->call == HD_CALL_W][t->id];
+
+    if (!backward || !op || !hd_op_row(op->kind)->recompute)
+        return hd_emit_none();
+    if (!value->store)
+        *value = hd_op_row(op->kind)->recompute(e, op);
+    return *value;
+}
+
+struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t)
+{
+    static const enum hd_store_kind kinds[] = {[HD_TENSOR_RESULT] = HD_STORE_TEMPORARY,
+                                               [HD_TENSOR_BATCH] = HD_STORE_BATCH,
+                                               [HD_TENSOR_INPUT] = HD_STORE_INPUT};
+    struct hd_operand recomputed;
+
+    if (t->id < 0)
+        return hd_emit_none();
+    recomputed = recompute(e, t);
+    if (recomputed.store)
+        return recomputed;
+    if (!e->value[t->id].store && t->same_store >= 0)
+        e->value[t->id] = hd_emit_value(e, e->rec->tensors[t->same_store]);
+    if (!e->value[t->id].store)
+        e->value[t->id].store =
+            hd_emit_store(e, &(struct hd_store){.kind = kinds[t->kind],
+                                                .name = t->name,
+                                                .dtype = t->dtype,
+                                                .rows = t->dim[0],
+                                                .columns = t->dim_count > 1 ? t->dim[1] : 0,
+                                                .field = t->field});
+    return e->value[t->id];
+}
+
+/* ---- nodes ---- */
+
+static struct hd_node *append_node(struct hd_emit *e, const struct hd_node *like,
+                                   const void *operands)
+{
+    struct hd_node_list *list = &e->lists[e->call];
+    const size_t operands_bytes = (size_t)hd_node_operand_count(like) * sizeof(struct hd_operand);
+    struct hd_node **nodes =
+        hd_arena_grow(e->arena, list->nodes, list->count, &list->room, sizeof(struct hd_node *));
+    struct hd_node *node = hd_arena_alloc(e->arena, sizeof *node);
+
+    if (node) {
+        *node = *like;
+        node->unit = e->unit;
+        node->operands = hd_arena_alloc(e->arena, operands_bytes);
+    }
+    if (!nodes || !node || !node->operands) {
+        hd_emit_fail(e, no_memory());
+        return &e->failed_node;
+    }
+    memcpy(node->operands, operands, operands_bytes);
+    list->nodes = nodes;
+    list->nodes[list->count++] = node;
+    return node;
+}
+
+struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
+                               const void *operands)
+{
+    const size_t size_bytes = hd_kernel_info(kernel)->args_size_bytes;
+    struct hd_node node = {.kernel = kernel, .args = hd_arena_alloc(e->arena, size_bytes)};
+
+    if (!node.args) {
+        hd_emit_fail(e, no_memory());
+        return &e->failed_node;
+    }
+    memcpy(node.args, args, size_bytes);
+    return append_node(e, &node, operands);
+}
+
+struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
+                             const struct hd_comm_operands *operands)
+{
+    operands->received.store->visible = true;
+    operands->sent.store->visible = true;
+    return append_node(e,
+                       &(struct hd_node){.is_comm = true,
+                                         .comm = what->kind,
+                                         .group = what->group,
+                                         .count = what->count,
+                                         .dtype = what->dtype,
+                                         .rows = what->rows},
+                       operands);
+}
+
+bool *hd_node_accumulate(const struct hd_node *node)
+{
+    switch (node->kernel) {
+    case HD_K_gemm:
+        return &((struct hd_gemm_args *)node->args)->accumulate;
+    case HD_K_bias_backward:
+        return &((struct hd_bias_backward_args *)node->args)->accumulate;
+    case HD_K_embedding_backward:
+        return &((struct hd_embedding_backward_args *)node->args)->accumulate;
+    case HD_K_rmsnorm_backward_weight:
+        return &((struct hd_rmsnorm_backward_weight_args *)node->args)->accumulate;
+    case HD_K_head_norm_backward_weight:
+        return &((struct hd_head_norm_backward_weight_args *)node->args)->accumulate;
+    case HD_K_grouped_gemm_weight:
+        return &((struct hd_grouped_gemm_weight_args *)node->args)->accumulate;
+    case HD_K_layernorm_backward_weight:
+        return &((struct hd_layernorm_backward_weight_args *)node->args)->accumulate;
+    default:
+        return NULL;
+    }
+}

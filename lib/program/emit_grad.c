@@ -1,0 +1,54 @@
+/* emit_grad: gradients of activations, summed as they are emitted, and of parameters. */
+#include "program/emit.h"
+
+struct hd_operand hd_emit_grad(const struct hd_emit *e, const struct hd_tensor *t)
+{
+    return t && t->id >= 0 ? e->grads[t->id].sum : hd_emit_none();
+}
+
+void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_operand grad,
+                      bool own)
+{
+    struct hd_grad_slot *slot = &e->grads[t->id];
+    struct hd_operand sum;
+
+    if (!t->needs_grad)
+        return;
+    if (!slot->sum.store) {
+        *slot = (struct hd_grad_slot){grad, own, e->call};
+        return;
+    }
+    sum = hd_emit_temp(e, "grad", t->dtype, t->dim[0], t->dim[1]);
+    (void)hd_emit_add(e, HD_ARGS(add, .N = t->dim[0] * t->dim[1], .dtype = t->dtype),
+                      HD_OPERANDS(add, .out = sum, .a = slot->sum, .b = grad));
+    *slot = (struct hd_grad_slot){sum, true, e->call};
+}
+
+struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
+                                   bool *ret_accumulate)
+{
+    const struct hd_grad_slot *slot = &e->grads[t->id];
+
+    *ret_accumulate = slot->sum.store && slot->own;
+    return *ret_accumulate ? slot->sum : hd_emit_temp(e, "grad", t->dtype, t->dim[0], t->dim[1]);
+}
+
+struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first)
+{
+    const struct hd_param *p = &e->registry->params[param];
+
+    *ret_first = !e->param_has_grad[param];
+    for (int i = 0; i < span; i++)
+        e->param_has_grad[param + i] = true;
+    return hd_emit_part(e, p->part, HD_STATE_GRAD, p->offset);
+}
+
+void hd_emit_contributes(struct hd_node *node, bool first)
+{
+    bool *accumulate = node->args ? hd_node_accumulate(node) : NULL; /* no args after a failure */
+
+    node->contribution = true;
+    node->first_contribution = first;
+    if (accumulate)
+        *accumulate = true; /* a variant of the first micro-batch clears it where first */
+}

@@ -1,0 +1,48 @@
+/* operands: what the nodes of each kernel, and of collectives, work on, by name.
+ *
+ * Generated from HD_KERNEL_LIST: for a row K(add, W(out) R(a) R(b))
+ *
+ *     struct hd_add_operands { struct hd_operand out, a, b; };
+ *     struct hd_add_operands *hd_add_operands_of(node);
+ *
+ * An operand that an emitter (emit.h) leaves out is absent: the kernel gets a null pointer. Scratch
+ * is always left out; place.c adds it. Passes that treat all nodes alike use hd_node_access.
+ *
+ * Used by: program and optim (emit), tests.   Uses: program.h.   Threads: pure declarations.
+ */
+#ifndef HD_PROGRAM_OPERANDS_H
+#define HD_PROGRAM_OPERANDS_H
+
+#include <assert.h>
+
+#include "program/program.h"
+
+#define HD_OPERAND_MEMBER(name) struct hd_operand name;
+#define K(name, list)             \
+    struct hd_##name##_operands { \
+        list                      \
+    };
+HD_KERNEL_OPERAND_LIST(K, HD_OPERAND_MEMBER, HD_OPERAND_MEMBER, HD_OPERAND_MEMBER,
+                       HD_OPERAND_MEMBER)
+#undef K
+struct hd_comm_operands {
+    HD_COMM_OPERAND_LIST(HD_OPERAND_MEMBER, HD_OPERAND_MEMBER, HD_OPERAND_MEMBER)
+};
+#undef HD_OPERAND_MEMBER
+
+/* The operands of a node of this kernel. */
+#define K(name, list)                                                                              \
+    static inline struct hd_##name##_operands *hd_##name##_operands_of(const struct hd_node *node) \
+    {                                                                                              \
+        assert(!node->is_comm && node->kernel == HD_K_##name);                                     \
+        return (struct hd_##name##_operands *)node->operands;                                      \
+    }
+HD_KERNEL_LIST(K)
+#undef K
+static inline struct hd_comm_operands *hd_comm_operands_of(const struct hd_node *node)
+{
+    assert(node->is_comm);
+    return (struct hd_comm_operands *)node->operands;
+}
+
+#endif

@@ -1,0 +1,209 @@
+/* forms: keys of a job file whose values have a form of their own: data.train and data.val (lists
+ * of files, a mixture), resources.devices (a number or bounds), train.profile.steps (an interval).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "spec_internal.h"
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for the job file");
+}
+
+/* devices: 4   or   devices: {min: 4, max: 16} */
+static enum hd_status read_devices(struct spec_reader *r, const struct yaml_node *node)
+{
+    static const char *const names[] = {"min", "max"};
+    const struct hd_key *key = hd_job_find_key("resources.devices.min");
+    int64_t bounds[2] = {0, 0};
+    enum hd_status st = HD_OK;
+
+    if (node->kind != YAML_KIND_MAP) {
+        st = spec_read_int(r, key, node, &bounds[0]);
+        bounds[1] = bounds[0];
+    }
+    for (const struct yaml_node *c = node->first; node->kind == YAML_KIND_MAP && c && !st;
+         c = c->next) {
+        size_t len = spec_path_push(r, c->key);
+        int which = strcmp(c->key, "max") == 0;
+
+        r->here = c;
+        if (!which && strcmp(c->key, "min") != 0)
+            st = spec_unknown_word(r->path, c->key, names, 2);
+        else
+            st = spec_read_int(r, key, c, &bounds[which]);
+        spec_path_pop(r, len);
+    }
+    if (!st && (!bounds[0] || !bounds[1]))
+        st = hd_err(HD_INVALID, "%s: needs both min and max; or give one whole number", r->path);
+    r->draft.job->devices_min = bounds[0];
+    r->draft.job->devices_max = bounds[1];
+    *spec_given(&r->draft, "resources.devices.min") = true;
+    *spec_given(&r->draft, "resources.devices.max") = true;
+    return st;
+}
+
+/* steps: [10, 12]   or   steps: 10 */
+static enum hd_status read_steps(struct spec_reader *r, const struct yaml_node *node)
+{
+    static const struct hd_key step = {.kind = HD_KEY_INT, .min = 1, .max = 0x1p40};
+    size_t count = 0, len = strlen(r->path);
+    int64_t interval[2] = {0, 0};
+    enum hd_status st = HD_OK;
+
+    if (node->kind != YAML_KIND_LIST) {
+        st = spec_read_int(r, &step, node, &interval[0]);
+        interval[1] = interval[0];
+    } else {
+        for (const struct yaml_node *c = node->first; c; c = c->next)
+            count++;
+        if (count != 2)
+            return hd_err(HD_INVALID, "%s: expected the first and the last step, such as [10, 12]",
+                          r->path);
+        count = 0;
+        for (const struct yaml_node *c = node->first; c && !st; c = c->next, count++) {
+            (void)snprintf(r->path + len, sizeof r->path - len, "[%zu]", count);
+            r->here = c;
+            st = spec_read_int(r, &step, c, &interval[count]);
+            spec_path_pop(r, len);
+        }
+    }
+    r->draft.job->profile_first = interval[0];
+    r->draft.job->profile_last = interval[1];
+    *spec_given(&r->draft, "train.profile.first") = true;
+    *spec_given(&r->draft, "train.profile.last") = true;
+    return st;
+}
+
+/* A list of a job while it is read. */
+struct spec_file_list {
+    struct hd_job_file *items;
+    int count, room;
+};
+
+static enum hd_status add_file(struct spec_reader *r, const struct yaml_node *node, int64_t source,
+                               struct spec_file_list *list)
+{
+    enum hd_status st = spec_need_scalar(r, node, "a path");
+
+    if (!st && !*node->text)
+        st = hd_err(HD_INVALID, "%s: is empty; give a text or remove the line", r->path);
+    if (st)
+        return st;
+    list->items =
+        hd_arena_grow(r->draft.arena, list->items, list->count, &list->room, sizeof *list->items);
+    if (!list->items)
+        return no_memory();
+    list->items[list->count++] =
+        (struct hd_job_file){.path = hd_arena_strdup(r->draft.arena, node->text), .source = source};
+    return hd_arena_failed(r->draft.arena) ? no_memory() : HD_OK;
+}
+
+/* train: [a.txt, b/x.txt]   or   train: a.txt */
+static enum hd_status read_files(struct spec_reader *r, const struct yaml_node *node,
+                                 int64_t source, struct spec_file_list *list)
+{
+    const size_t len = strlen(r->path);
+    enum hd_status st = HD_OK;
+    size_t count = 0;
+
+    if (node->kind != YAML_KIND_LIST)
+        return add_file(r, node, source, list);
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next, count++) {
+        if (count == HD_SPEC_FILES_MAX)
+            return hd_err(HD_INVALID,
+                          "%s: more than %d entries; use a pattern such as corpus/*.txt", r->path,
+                          HD_SPEC_FILES_MAX);
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%zu]", count);
+        r->here = c;
+        st = add_file(r, c, source, list);
+        spec_path_pop(r, len);
+    }
+    return st;
+}
+
+/* One entry of a mixture: {path: a.txt, weight: 0.7}; path: may be a list. */
+static enum hd_status read_source(struct spec_reader *r, const struct yaml_node *node,
+                                  struct spec_file_list *list)
+{
+    static const struct hd_key key = {
+        .kind = HD_KEY_REAL, .min = SPEC_WEIGHT_MIN, .max = SPEC_WEIGHT_MAX};
+    static const char *const names[] = {"path", "weight"};
+    struct hd_job *job = r->draft.job;
+    const struct yaml_node *path = spec_yaml_find(node, "path");
+    const struct yaml_node *weight = spec_yaml_find(node, "weight");
+    const int before = list->count;
+    enum hd_status st = HD_OK;
+    size_t len;
+
+    for (const struct yaml_node *c = node->first; c; c = c->next) {
+        r->here = c;
+        len = spec_path_push(r, c->key);
+        if (c == weight)
+            st = spec_read_real(r, &key, c, &job->weights[job->weight_count]);
+        else if (c == path)
+            st = read_files(r, c, job->weight_count, list);
+        else if (strcmp(c->key, "path") == 0 || strcmp(c->key, "weight") == 0)
+            st = hd_err(HD_INVALID, "%s: stands twice; remove one", r->path);
+        else
+            st = spec_unknown_word(r->path, c->key, names, 2);
+        spec_path_pop(r, len);
+        if (st)
+            return st;
+    }
+    r->here = node;
+    if (!path || !weight || list->count == before)
+        return hd_err(HD_INVALID, "%s: needs path and weight, such as {path: a/*.txt, weight: 0.7}",
+                      r->path);
+    job->weight_count++;
+    return HD_OK;
+}
+
+/* train: a.txt   or   [a.txt, b/x.txt]   or   [{path: a.txt, weight: 0.7}, ...] */
+static enum hd_status read_sources(struct spec_reader *r, const struct yaml_node *node,
+                                   struct spec_file_list *list)
+{
+    const bool mixed =
+        node->kind == YAML_KIND_LIST && node->first && node->first->kind == YAML_KIND_MAP;
+    const size_t len = strlen(r->path);
+    struct hd_job *job = r->draft.job;
+    enum hd_status st = HD_OK;
+
+    if (!mixed)
+        return read_files(r, node, 0, list);
+    job->weights = hd_arena_array(r->draft.arena, HD_JOB_SOURCES_MAX, sizeof *job->weights);
+    if (!job->weights)
+        return no_memory();
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next) {
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%lld]", (long long)job->weight_count);
+        r->here = c;
+        if (c->kind != YAML_KIND_MAP)
+            st = hd_err(HD_INVALID, "%s: has no weight; write {path: .., weight: ..} as the first",
+                        r->path);
+        else if (job->weight_count == HD_JOB_SOURCES_MAX)
+            st = hd_err(HD_INVALID, "%s: more than %d sources; join some", r->path,
+                        HD_JOB_SOURCES_MAX);
+        else
+            st = read_source(r, c, list);
+        spec_path_pop(r, len);
+    }
+    return st;
+}
+
+enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
+                              const struct yaml_node *node)
+{
+    const bool train = strcmp(key->path, "data.train") == 0;
+    struct spec_file_list list = {0};
+    enum hd_status st;
+
+    if (strcmp(key->path, "resources.devices") == 0)
+        return read_devices(r, node);
+    if (strcmp(key->path, "train.profile.steps") == 0)
+        return read_steps(r, node);
+    st = train ? read_sources(r, node, &list) : read_files(r, node, 0, &list);
+    *(train ? &r->draft.job->train : &r->draft.job->val) = list.items;
+    *(train ? &r->draft.job->train_count : &r->draft.job->val_count) = list.count;
+    return st;
+}

@@ -1,0 +1,483 @@
+/* message: struct hd_job <-> JobSpec.
+ *
+ * Keys that job.proto has as typed fields travel in these: the field's path is the key's, but for
+ * the names in `renamed`. Every other key travels as a KeyValue {path, value in its text form}, so
+ * that a new key needs no change of job.proto. Fields are found through protobuf-c's descriptors.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "heddle/v1/job.pb-c.h"
+#include "spec_internal.h"
+
+/* Where a typed field's path differs from the key's. */
+static const struct {
+    const char *key, *field;
+} renamed[] = {
+    {"model.from", "model.from_dir"},
+    {"data.split", "data.val_split"},
+    {"train.lr.warmup", "train.lr.warmup_steps"},
+    {"train.profile.first", "train.profile.first_step"},
+    {"train.profile.last", "train.profile.last_step"},
+    {"resources.devices.min", "resources.devices_min"},
+    {"resources.devices.max", "resources.devices_max"},
+};
+
+static const char *field_path(const struct hd_key *key)
+{
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+        if (strcmp(renamed[i].key, key->path) == 0)
+            return renamed[i].field;
+    return key->path;
+}
+
+/* Keys that no message carries: forms, and what the controller adds when it makes an attempt. */
+static bool travels(const struct hd_key *key)
+{
+    return key->kind != HD_KEY_FORM && strncmp(key->path, "attempt.", 8) != 0;
+}
+
+static ProtobufCMessage *new_message(struct hd_arena *arena,
+                                     const ProtobufCMessageDescriptor *descriptor)
+{
+    ProtobufCMessage *made = hd_arena_alloc(arena, descriptor->sizeof_message);
+
+    if (made)
+        descriptor->message_init(made);
+    return made;
+}
+
+/* The group of the last key that was looked up. Keys come in the order of their groups, so that
+ * most find theirs here: thousands of jobs are read when a controller starts. */
+struct group {
+    const char *path;                             /* of a key in it */
+    size_t len;                                   /* of the group's part of the path; 0: the root */
+    const ProtobufCMessageDescriptor *descriptor; /* NULL: no message is this group */
+    ProtobufCMessage *holder;                     /* NULL: absent */
+};
+
+/* Enters the group of the first `len` bytes of the path, from the root. `arena`: absent groups are
+ * made; NULL: they stay absent. */
+static void enter_group(struct group *g, ProtobufCMessage *spec, const char *path, size_t len,
+                        struct hd_arena *arena)
+{
+    *g = (struct group){path, len, &heddle__v1__job_spec__descriptor, spec};
+    for (const char *at = path; g->descriptor && at < path + len;) {
+        const size_t name_len = strcspn(at, ".");
+        const ProtobufCFieldDescriptor *field = NULL;
+
+        for (unsigned i = 0; i < g->descriptor->n_fields && !field; i++)
+            if (strncmp(g->descriptor->fields[i].name, at, name_len) == 0 &&
+                !g->descriptor->fields[i].name[name_len])
+                field = &g->descriptor->fields[i];
+        g->descriptor = field && field->type == PROTOBUF_C_TYPE_MESSAGE ? field->descriptor : NULL;
+        if (g->descriptor && g->holder) {
+            ProtobufCMessage **member = (ProtobufCMessage **)((char *)g->holder + field->offset);
+
+            if (!*member && arena)
+                *member = new_message(arena, g->descriptor);
+            g->holder = *member;
+        }
+        at += name_len + 1;
+    }
+}
+
+/* The typed field of a key; NULL: there is none. Its message is g->holder. */
+static const ProtobufCFieldDescriptor *find_field(struct group *g, const struct hd_key *key,
+                                                  ProtobufCMessage *spec, struct hd_arena *arena)
+{
+    const char *path = field_path(key), *dot = strrchr(path, '.');
+    const size_t len = dot ? (size_t)(dot - path) : 0;
+
+    if (!g->path || g->len != len || strncmp(g->path, path, len) != 0)
+        enter_group(g, spec, path, len, arena);
+    return g->descriptor ? protobuf_c_message_descriptor_get_field_by_name(g->descriptor,
+                                                                           dot ? dot + 1 : path)
+                         : NULL;
+}
+
+/* ---- enums ---- */
+
+/* The word of an enum's value: SCREAMING_SNAKE without the prefix that all of its values share. */
+static bool word_of_enum(const ProtobufCFieldDescriptor *field, int number,
+                         char ret_word[HD_JOB_WORD_MAX])
+{
+    const ProtobufCEnumDescriptor *e = field->descriptor;
+    const ProtobufCEnumValue *value = protobuf_c_enum_descriptor_get_value(e, number);
+    const char *none = protobuf_c_enum_descriptor_get_value(e, 0)->name;
+    const size_t prefix = strlen(none) - strlen("UNSPECIFIED");
+    size_t i = 0;
+
+    if (!value)
+        return false;
+    for (const char *p = value->name + prefix; *p && i + 1 < HD_JOB_WORD_MAX; p++)
+        ret_word[i++] = *p >= 'A' && *p <= 'Z' ? (char)(*p - 'A' + 'a') : *p;
+    ret_word[i] = '\0';
+    return true;
+}
+
+static bool enum_of_word(const ProtobufCFieldDescriptor *field, const char *word, int *ret_number)
+{
+    const ProtobufCEnumDescriptor *e = field->descriptor;
+    char candidate[HD_JOB_WORD_MAX];
+
+    for (unsigned i = 0; i < e->n_values; i++) {
+        *ret_number = e->values[i].value;
+        if (*ret_number && word_of_enum(field, *ret_number, candidate) &&
+            strcmp(candidate, word) == 0)
+            return true;
+    }
+    *ret_number = 0; /* auto, or empty */
+    return strcmp(word, "auto") == 0 || !*word;
+}
+
+static bool is_switch(const ProtobufCFieldDescriptor *field)
+{
+    return field->descriptor == &heddle__v1__switch__descriptor;
+}
+
+/* ---- from a message ---- */
+
+static enum hd_status take_enum(const struct hd_key *key, const ProtobufCFieldDescriptor *field,
+                                int number, struct hd_job *job)
+{
+    char word[HD_JOB_WORD_MAX] = "";
+
+    if (number && !word_of_enum(field, number, word))
+        return hd_err(HD_INVALID, "%s: %d is not a value that this build knows", key->path, number);
+    if (is_switch(field)) {
+        *(int64_t *)hd_job_member(key, job) = number == HEDDLE__V1__SWITCH__SWITCH_ON    ? 1
+                                              : number == HEDDLE__V1__SWITCH__SWITCH_OFF ? 0
+                                                                                         : -1;
+        return HD_OK;
+    }
+    if (number)
+        memcpy(hd_job_member(key, job), word, sizeof word);
+    else if (key->text && strcmp(key->text, "auto") == 0)
+        (void)strcpy(hd_job_member(key, job), "auto");
+    return HD_OK;
+}
+
+/* A text that is empty is auto where the key has that word. */
+static enum hd_status take_text(const struct hd_key *key, const char *text, struct hd_job *job)
+{
+    const bool is_auto = !*text && key->text && strcmp(key->text, "auto") == 0;
+    enum hd_status st;
+
+    if (key->kind == HD_KEY_INT && !*text)
+        text = "auto";
+    else if (!*text && !is_auto)
+        return HD_OK;
+    st = hd_job_parse(key, is_auto ? "auto" : text, job);
+    return st ? hd_err_prefix(st, "%s", key->path) : HD_OK;
+}
+
+static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldDescriptor *field,
+                                 const ProtobufCMessage *holder, struct hd_job *job)
+{
+    const void *from = (const char *)holder + field->offset;
+    void *to = hd_job_member(key, job);
+    const bool in_oneof = field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
+
+    if (in_oneof &&
+        *(const uint32_t *)((const char *)holder + field->quantifier_offset) != field->id) {
+        *(int64_t *)to = (int64_t)key->number;
+        return HD_OK;
+    }
+    switch (field->type) {
+    case PROTOBUF_C_TYPE_INT32:
+        *(int64_t *)to = *(const int32_t *)from;
+        return HD_OK;
+    case PROTOBUF_C_TYPE_INT64:
+        *(int64_t *)to = *(const int64_t *)from;
+        return HD_OK;
+    case PROTOBUF_C_TYPE_UINT64:
+        *(int64_t *)to =
+            *(const uint64_t *)from > INT64_MAX ? -1 : (int64_t) * (const uint64_t *)from;
+        return HD_OK;
+    case PROTOBUF_C_TYPE_DOUBLE:
+        *(double *)to = *(const double *)from;
+        return HD_OK;
+    case PROTOBUF_C_TYPE_BOOL: /* a switch that is decided is a number here */
+        if (key->kind == HD_KEY_INT)
+            *(int64_t *)to = *(const protobuf_c_boolean *)from != 0;
+        else
+            *(bool *)to = *(const protobuf_c_boolean *)from != 0;
+        return HD_OK;
+    case PROTOBUF_C_TYPE_ENUM:
+        return take_enum(key, field, *(const int *)from, job);
+    case PROTOBUF_C_TYPE_STRING:
+        return take_text(key, *(char *const *)from, job);
+    default:
+        return hd_err(HD_INTERNAL, "%s: a type of field without a reader", key->path);
+    }
+}
+
+static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
+                                 struct hd_job *job)
+{
+    for (size_t i = 0; i < count; i++) {
+        const Heddle__V1__KeyValue *pair = pairs[i];
+        const struct hd_key *key = hd_job_find_key(pair->path);
+        char quoted[SPEC_QUOTE_MAX];
+        enum hd_status st;
+
+        if (!key || !travels(key))
+            return hd_err(HD_INVALID,
+                          "%s: this build knows no such key; a newer client sent it: remove the "
+                          "key, or upgrade",
+                          spec_quote(pair->path, quoted));
+        st = hd_job_parse(key, pair->value, job);
+        if (st)
+            return hd_err_prefix(st, "%s", key->path);
+    }
+    return HD_OK;
+}
+
+static enum hd_status take_files(Heddle__V1__DataFile *const *files, size_t count,
+                                 struct hd_arena *arena, struct hd_job_file **ret_files,
+                                 int64_t *ret_count)
+{
+    *ret_files = hd_arena_array(arena, count ? count : 1, sizeof **ret_files);
+    if (!*ret_files)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu data files", count);
+    for (size_t i = 0; i < count; i++)
+        (*ret_files)[i] = (struct hd_job_file){hd_arena_strdup(arena, files[i]->path),
+                                               files[i]->size_bytes, files[i]->source};
+    *ret_count = (int64_t)count;
+    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for %zu data files", count)
+                                  : HD_OK;
+}
+
+static enum hd_status take_lists(const Heddle__V1__DataSpec *data, struct hd_arena *arena,
+                                 struct hd_job *job)
+{
+    enum hd_status st;
+
+    if (!data)
+        return HD_OK;
+    st = take_files(data->train, data->n_train, arena, &job->train, &job->train_count);
+    if (!st)
+        st = take_files(data->val, data->n_val, arena, &job->val, &job->val_count);
+    if (st || !data->n_train_weights)
+        return st;
+    job->weights = hd_arena_array(arena, data->n_train_weights, sizeof *job->weights);
+    if (!job->weights)
+        return hd_err(HD_NO_MEMORY, "no memory for the weights of a mixture");
+    memcpy(job->weights, data->train_weights, data->n_train_weights * sizeof *job->weights);
+    job->weight_count = (int64_t)data->n_train_weights;
+    return HD_OK;
+}
+
+enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
+                                    struct hd_arena *arena, struct hd_job *ret_job)
+{
+    struct group group = {0};
+    struct hd_job defaults;
+    enum hd_status st = HD_OK;
+
+    hd_job_set_defaults(&defaults);
+    *ret_job = (struct hd_job){0};
+    for (size_t i = 0; i < hd_job_key_count && !st; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const ProtobufCFieldDescriptor *field;
+
+        if (!travels(key))
+            continue;
+        field = find_field(&group, key, (ProtobufCMessage *)(uintptr_t)&message->base, NULL);
+        if (field && group.holder)
+            st = take_field(key, field, group.holder, ret_job);
+        else if (!field || (key->words && strstr(key->words, "auto")))
+            hd_job_copy_member(key, &defaults, ret_job);
+    }
+    hd_job_copy_member(hd_job_find_key("attempt.base_hash"), &defaults, ret_job);
+    if (!st)
+        st = take_lists(message->data, arena, ret_job);
+    if (!st)
+        st = take_pairs(message->keys, message->n_keys, ret_job);
+    if (!st)
+        spec_fill_zero(ret_job);
+    return st;
+}
+
+/* ---- to a message ---- */
+
+static char *text_of(const struct hd_key *key, const struct hd_job *job, struct hd_arena *arena)
+{
+    struct hd_text text = {0};
+    char *copy;
+
+    (void)hd_job_format(key, job, &text);
+    copy = hd_arena_strdup(arena, text.data ? text.data : "");
+    hd_text_free(&text);
+    return copy;
+}
+
+static void put_enum(const struct hd_key *key, const ProtobufCFieldDescriptor *field,
+                     const struct hd_job *job, int *ret_number)
+{
+    const void *member = hd_job_const_member(key, job);
+
+    if (is_switch(field))
+        *ret_number = *(const int64_t *)member < 0    ? HEDDLE__V1__SWITCH__SWITCH_UNSPECIFIED
+                      : *(const int64_t *)member == 0 ? HEDDLE__V1__SWITCH__SWITCH_OFF
+                                                      : HEDDLE__V1__SWITCH__SWITCH_ON;
+    else
+        (void)enum_of_word(field, member, ret_number);
+}
+
+static void put_field(const struct hd_key *key, const ProtobufCFieldDescriptor *field,
+                      ProtobufCMessage *holder, const struct hd_job *job, struct hd_arena *arena)
+{
+    const void *from = hd_job_const_member(key, job);
+    void *to = (char *)holder + field->offset;
+    char *text;
+
+    if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
+        if (*(const int64_t *)from == (int64_t)key->number)
+            return; /* auto: not set */
+        *(uint32_t *)((char *)holder + field->quantifier_offset) = field->id;
+    }
+    switch (field->type) {
+    case PROTOBUF_C_TYPE_INT32:
+        *(int32_t *)to = (int32_t) * (const int64_t *)from;
+        break;
+    case PROTOBUF_C_TYPE_INT64:
+        *(int64_t *)to = *(const int64_t *)from;
+        break;
+    case PROTOBUF_C_TYPE_UINT64:
+        *(uint64_t *)to = (uint64_t) * (const int64_t *)from;
+        break;
+    case PROTOBUF_C_TYPE_DOUBLE:
+        *(double *)to = *(const double *)from;
+        break;
+    case PROTOBUF_C_TYPE_BOOL:
+        *(protobuf_c_boolean *)to =
+            key->kind == HD_KEY_INT ? *(const int64_t *)from > 0 : *(const bool *)from;
+        break;
+    case PROTOBUF_C_TYPE_ENUM:
+        put_enum(key, field, job, to);
+        break;
+    case PROTOBUF_C_TYPE_STRING:
+        text = text_of(key, job, arena);
+        if (text && *text && strcmp(text, "auto") != 0)
+            *(char **)to = text;
+        break;
+    default:
+        break;
+    }
+}
+
+static void put_files(const struct hd_job_file *files, int64_t count, struct hd_arena *arena,
+                      Heddle__V1__DataFile ***ret_files, size_t *ret_count)
+{
+    *ret_files = hd_arena_array(arena, (size_t)count + 1, sizeof **ret_files);
+    for (int64_t i = 0; *ret_files && i < count; i++) {
+        Heddle__V1__DataFile *file =
+            (Heddle__V1__DataFile *)new_message(arena, &heddle__v1__data_file__descriptor);
+
+        if (!file)
+            return;
+        file->path = hd_arena_strdup(arena, files[i].path);
+        file->size_bytes = files[i].size_bytes;
+        file->source = (int32_t)files[i].source;
+        (*ret_files)[(*ret_count)++] = file;
+    }
+}
+
+static Heddle__V1__KeyValue *new_pair(const struct hd_key *key, const struct hd_job *job,
+                                      struct hd_arena *arena)
+{
+    Heddle__V1__KeyValue *pair =
+        (Heddle__V1__KeyValue *)new_message(arena, &heddle__v1__key_value__descriptor);
+
+    if (pair) {
+        pair->path = hd_arena_strdup(arena, key->path);
+        pair->value = text_of(key, job, arena);
+    }
+    return pair;
+}
+
+struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct hd_arena *arena)
+{
+    Heddle__V1__JobSpec *m =
+        (Heddle__V1__JobSpec *)new_message(arena, &heddle__v1__job_spec__descriptor);
+    struct group group = {0};
+
+    if (!m)
+        return NULL;
+    m->keys = hd_arena_array(arena, hd_job_key_count, sizeof *m->keys);
+    for (size_t i = 0; m->keys && i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const ProtobufCFieldDescriptor *field;
+
+        if (!travels(key))
+            continue;
+        field = find_field(&group, key, &m->base, arena);
+        if (field && group.holder)
+            put_field(key, field, group.holder, job, arena);
+        else if (!field)
+            m->keys[m->n_keys++] = new_pair(key, job, arena);
+    }
+    if (hd_arena_failed(arena) || !m->data)
+        return NULL;
+    put_files(job->train, job->train_count, arena, &m->data->train, &m->data->n_train);
+    put_files(job->val, job->val_count, arena, &m->data->val, &m->data->n_val);
+    m->data->train_weights = job->weights;
+    m->data->n_train_weights = (size_t)job->weight_count;
+    return hd_arena_failed(arena) ? NULL : m;
+}
+
+/* ---- plans ---- */
+
+/* The typed field of Plan for a key of the layout: the last part of the key's path. */
+static const ProtobufCFieldDescriptor *plan_field(const struct hd_key *key)
+{
+    const char *name = strrchr(key->path, '.') + 1;
+
+    return protobuf_c_message_descriptor_get_field_by_name(
+        &heddle__v1__plan__descriptor, strcmp(name, "threads") == 0 ? "threads_per_device" : name);
+}
+
+bool hd_spec_plan_to_message(const struct hd_layout_sizes *layout, struct hd_arena *arena,
+                             struct Heddle__V1__Plan *message)
+{
+    struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
+
+    if (!job)
+        return false;
+    job->layout = *layout;
+    message->keys = hd_arena_array(arena, hd_job_key_count, sizeof *message->keys);
+    for (size_t i = 0; message->keys && i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const ProtobufCFieldDescriptor *field =
+            hd_job_key_is_of_layout(key) ? plan_field(key) : NULL;
+
+        if (field)
+            put_field(key, field, &message->base, job, arena);
+        else if (hd_job_key_is_of_layout(key))
+            message->keys[message->n_keys++] = new_pair(key, job, arena);
+    }
+    return !hd_arena_failed(arena);
+}
+
+enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
+                                         struct hd_layout_sizes *ret_layout)
+{
+    struct hd_job job;
+    enum hd_status st = HD_OK;
+
+    hd_job_set_defaults(&job);
+    for (size_t i = 0; i < hd_job_key_count && !st; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const ProtobufCFieldDescriptor *field =
+            hd_job_key_is_of_layout(key) ? plan_field(key) : NULL;
+
+        if (field)
+            st = take_field(key, field, &message->base, &job);
+    }
+    if (!st)
+        st = take_pairs(message->keys, message->n_keys, &job);
+    *ret_layout = job.layout;
+    return st;
+}

@@ -1,0 +1,157 @@
+/* Added tokens are found as Hugging Face tokenizers finds them: the leftmost match, of these the
+ * longest; the search goes on behind it, before anything is stripped. A match of a single_word
+ * token inside a word is passed over whole. */
+#include <string.h>
+
+#include "tokenizer/tokenizer_internal.h"
+
+static int32_t child_of(const struct hd_added_set *set, int32_t node, unsigned char byte)
+{
+    int32_t c = set->nodes[node].child;
+
+    while (c && set->nodes[c].byte != byte)
+        c = set->nodes[c].sibling;
+    return c;
+}
+
+static int32_t node_new(struct hd_arena *arena, struct hd_added_set *set, unsigned char byte)
+{
+    struct hd_added_node *nodes =
+        hd_arena_grow(arena, set->nodes, set->node_count, &set->node_room, sizeof *nodes);
+
+    if (!nodes)
+        return -1;
+    set->nodes = nodes;
+    set->nodes[set->node_count] = (struct hd_added_node){.token = -1, .byte = byte};
+    return set->node_count++;
+}
+
+enum hd_status hd_added_insert(struct hd_arena *arena, struct hd_added_set *set, int token,
+                               const char *content, size_t len_bytes)
+{
+    int32_t node = 0;
+
+    if (!set->node_count && node_new(arena, set, 0) < 0)
+        return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
+    for (size_t i = 0; i < len_bytes; i++) {
+        const unsigned char byte = (unsigned char)content[i];
+        int32_t next = child_of(set, node, byte);
+
+        if (!next) {
+            next = node_new(arena, set, byte);
+            if (next < 0)
+                return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
+            set->nodes[next].sibling = set->nodes[node].child;
+            set->nodes[node].child = next;
+            if (!node)
+                set->first[byte] = next;
+        }
+        node = next;
+    }
+    if (set->nodes[node].token < 0) /* of two spelt alike, the first one */
+        set->nodes[node].token = token;
+    return HD_OK;
+}
+
+/* The longest token that begins at `at`, or -1. */
+static int32_t longest_at(const struct hd_added_walk *w, size_t at)
+{
+    int32_t node = w->set->first[w->text[at]], token = -1;
+
+    while (node) {
+        if (w->set->nodes[node].token >= 0)
+            token = w->set->nodes[node].token;
+        if (++at == w->len_bytes)
+            break;
+        node = child_of(w->set, node, w->text[at]);
+    }
+    return token;
+}
+
+static size_t char_before(const unsigned char *text, size_t at)
+{
+    do
+        at--;
+    while (at && (text[at] & 0xC0) == 0x80);
+    return at;
+}
+
+static size_t char_bytes(unsigned char lead)
+{
+    return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
+
+/* Unicode's White_Space. */
+static bool is_space(const unsigned char *p)
+{
+    uint32_t c;
+
+    if (p[0] < 0x80)
+        return p[0] == ' ' || (p[0] >= '\t' && p[0] <= '\r');
+    if (p[0] < 0xE0)
+        return p[0] == 0xC2 && (p[1] == 0x85 || p[1] == 0xA0);
+    if (p[0] >= 0xF0)
+        return false;
+    c = (p[0] & 0x0Fu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
+    return c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+static bool stands_alone(const struct hd_added_walk *w, size_t from, size_t to)
+{
+    const struct hd_regex *word_char = w->bpe->word_char;
+
+    if (from) {
+        const size_t before = char_before(w->text, from);
+
+        if (hd_regex_is(word_char, w->text + before, from - before))
+            return false;
+    }
+    return to == w->len_bytes || !hd_regex_is(word_char, w->text + to, char_bytes(w->text[to]));
+}
+
+bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece)
+{
+    const struct hd_added_set *set = walk->set;
+
+    if (walk->has_held) {
+        walk->has_held = false;
+        *ret_piece = walk->held;
+        return true;
+    }
+    while (set->node_count && walk->search < walk->len_bytes) {
+        const size_t at = walk->search;
+        const int32_t index = set->first[walk->text[at]] ? longest_at(walk, at) : -1;
+        const struct hd_added_token *token;
+        size_t from = at, to;
+
+        if (index < 0) {
+            walk->search++;
+            continue;
+        }
+        token = &walk->bpe->tokens[index];
+        walk->search = to = at + token->len_bytes;
+        if (token->single_word && !stands_alone(walk, from, to))
+            continue;
+        if (token->lstrip)
+            while (from > walk->done && is_space(walk->text + char_before(walk->text, from)))
+                from = char_before(walk->text, from);
+        if (token->rstrip)
+            while (to < walk->len_bytes && is_space(walk->text + to))
+                to += char_bytes(walk->text[to]);
+        walk->held = (struct hd_added_piece){from, to, token->id};
+        if (walk->done < from) {
+            *ret_piece = (struct hd_added_piece){walk->done, from, -1};
+            walk->has_held = true;
+        } else {
+            *ret_piece = walk->held;
+        }
+        walk->done = to;
+        return true;
+    }
+    if (walk->done >= walk->len_bytes)
+        return false;
+    *ret_piece = (struct hd_added_piece){walk->done, walk->len_bytes, -1};
+    walk->done = walk->len_bytes;
+    return true;
+}

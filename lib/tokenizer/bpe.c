@@ -1,0 +1,470 @@
+/* Words into ids: of all neighbours that merge, the pair of the lowest rank first, the leftmost of
+ * equals, until none merges.
+ *
+ * Short words by scanning (at most SCAN_MAX parts, so a bounded square); long ones by a heap of
+ * pairs, n log n for a run of n letters. Words that are met again come from a table of the thread:
+ * one place per hash, the newer word wins, so its memory is fixed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "tokenizer/tokenizer_internal.h"
+
+enum {
+    SCAN_MAX = 64,
+    CACHE_KEY_BYTES = 32, /* the word, zeros, and in the last byte its length */
+    CACHE_IDS = 7,
+    CACHE_SLOTS = 1 << 15, /* x 64 bytes = 2 MiB */
+};
+
+struct bpe_slot {
+    uint64_t key[CACHE_KEY_BYTES / 8];
+    int32_t count;
+    int32_t ids[CACHE_IDS];
+};
+
+struct bpe_part {               /* of a long word: a doubly linked list in an array */
+    int32_t id, previous, next; /* -1: none; id -1: merged away */
+};
+
+struct bpe_pair { /* in the heap */
+    int32_t rank, at, result;
+};
+
+struct hd_bpe_encoder {
+    const struct hd_bpe *bpe;
+    struct hd_regex_scratch *scratch;
+    struct bpe_slot *cache;
+    struct hd_text normal;                   /* a piece in normal form C */
+    struct hd_text spaced[HD_BPE_STEPS_MAX]; /* a piece with a space in front, by step */
+    struct bpe_part *parts;
+    struct bpe_pair *heap;
+    size_t part_room, heap_room, heap_count;
+    struct hd_id_list *list;
+};
+
+enum hd_status hd_bpe_encoder_new(const struct hd_bpe *bpe, struct hd_bpe_encoder **ret_encoder)
+{
+    struct hd_bpe_encoder *e = calloc(1, sizeof *e);
+    enum hd_status st;
+
+    if (!e)
+        return hd_err(HD_NO_MEMORY, "no memory for an encoder");
+    e->bpe = bpe;
+    e->cache = calloc(CACHE_SLOTS, sizeof *e->cache);
+    st = e->cache ? hd_regex_scratch_new(&e->scratch)
+                  : hd_err(HD_NO_MEMORY, "no memory for an encoder");
+    if (st) {
+        hd_bpe_encoder_free(e);
+        return st;
+    }
+    *ret_encoder = e;
+    return HD_OK;
+}
+
+void hd_bpe_encoder_free(struct hd_bpe_encoder *encoder)
+{
+    if (!encoder)
+        return;
+    hd_regex_scratch_free(encoder->scratch);
+    free(encoder->cache);
+    free(encoder->parts);
+    free(encoder->heap);
+    hd_text_free(&encoder->normal);
+    for (int i = 0; i < HD_BPE_STEPS_MAX; i++)
+        hd_text_free(&encoder->spaced[i]);
+    free(encoder);
+}
+
+int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t len_bytes)
+{
+    for (uint64_t i = hd_mix64(hd_hash_bytes(bytes, len_bytes)) & bpe->word_mask;;
+         i = (i + 1) & bpe->word_mask) {
+        const int32_t id = bpe->words[i];
+
+        if (id < 0)
+            return -1;
+        if (bpe->texts[id].len_bytes == len_bytes &&
+            memcmp(bpe->texts[id].bytes, bytes, len_bytes) == 0)
+            return id;
+    }
+}
+
+static enum hd_status no_token(unsigned char byte)
+{
+    return hd_err(HD_INVALID,
+                  "the vocabulary has no token for byte 0x%02X; train it with the whole byte "
+                  "alphabet",
+                  byte);
+}
+
+/* ---- short words ---- */
+
+/* ids[0, n) and the ranks of neighbours; returns how many ids are left. */
+static size_t merge_by_scanning(const struct hd_bpe *bpe, int32_t *ids, size_t n)
+{
+    const struct hd_merge *merges[SCAN_MAX];
+
+    for (size_t i = 0; i + 1 < n; i++)
+        merges[i] = hd_bpe_merge(bpe, ids[i], ids[i + 1]);
+    while (n > 1) {
+        size_t best = n;
+
+        for (size_t i = 0; i + 1 < n; i++)
+            if (merges[i] && (best == n || merges[i]->rank < merges[best]->rank))
+                best = i;
+        if (best == n)
+            break;
+        ids[best] = merges[best]->result;
+        memmove(ids + best + 1, ids + best + 2, (n - best - 2) * sizeof *ids);
+        if (best + 2 < n)
+            memmove(merges + best, merges + best + 1, (n - best - 2) * sizeof(merges[0]));
+        n--;
+        if (best > 0)
+            merges[best - 1] = hd_bpe_merge(bpe, ids[best - 1], ids[best]);
+        if (best + 1 < n)
+            merges[best] = hd_bpe_merge(bpe, ids[best], ids[best + 1]);
+    }
+    return n;
+}
+
+/* ---- long words ---- */
+
+static bool is_before(struct bpe_pair a, struct bpe_pair b)
+{
+    return a.rank != b.rank ? a.rank < b.rank : a.at < b.at;
+}
+
+static void sift_down(struct bpe_pair *heap, size_t count, size_t i)
+{
+    const struct bpe_pair item = heap[i];
+
+    for (size_t child = 2 * i + 1; child < count; child = 2 * i + 1) {
+        if (child + 1 < count && is_before(heap[child + 1], heap[child]))
+            child++;
+        if (!is_before(heap[child], item))
+            break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = item;
+}
+
+/* Each merge takes one pair out and puts at most two in: 3 n are enough. */
+static void push_pair(struct hd_bpe_encoder *e, int32_t at)
+{
+    const struct bpe_part *left = &e->parts[at];
+    const struct hd_merge *m =
+        left->next < 0 ? NULL : hd_bpe_merge(e->bpe, left->id, e->parts[left->next].id);
+    size_t i = e->heap_count;
+    struct bpe_pair item;
+
+    if (!m)
+        return;
+    item = (struct bpe_pair){m->rank, at, m->result};
+    e->heap_count++;
+    for (; i && is_before(item, e->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        e->heap[i] = e->heap[(i - 1) / 2];
+    e->heap[i] = item;
+}
+
+static enum hd_status reserve_parts(struct hd_bpe_encoder *e, size_t n)
+{
+    if (n > e->part_room) {
+        free(e->parts);
+        free(e->heap);
+        e->part_room = 0;
+        e->parts = calloc(n, sizeof *e->parts);
+        e->heap = calloc(n, 3 * sizeof *e->heap);
+        if (!e->parts || !e->heap)
+            return hd_err(HD_NO_MEMORY, "no memory for a word of %zu bytes", n);
+        e->part_room = n;
+    }
+    return HD_OK;
+}
+
+static void merge_by_heap(struct hd_bpe_encoder *e)
+{
+    while (e->heap_count) {
+        const struct bpe_pair top = e->heap[0];
+        struct bpe_part *left = &e->parts[top.at], *right;
+        const struct hd_merge *m;
+
+        e->heap[0] = e->heap[--e->heap_count];
+        if (e->heap_count)
+            sift_down(e->heap, e->heap_count, 0);
+        if (left->id < 0 || left->next < 0)
+            continue;
+        right = &e->parts[left->next];
+        m = hd_bpe_merge(e->bpe, left->id, right->id);
+        if (!m || m->rank != top.rank) /* its parts have merged with others since */
+            continue;
+        left->id = top.result;
+        right->id = -1;
+        left->next = right->next;
+        if (left->next >= 0)
+            e->parts[left->next].previous = top.at;
+        if (left->previous >= 0)
+            push_pair(e, left->previous);
+        push_pair(e, top.at);
+    }
+}
+
+static enum hd_status add_long_word(struct hd_bpe_encoder *e, const unsigned char *word, size_t n)
+{
+    enum hd_status st = reserve_parts(e, n);
+
+    if (!st)
+        st = hd_id_list_reserve(e->list, n);
+    if (st)
+        return st;
+    for (size_t i = 0; i < n; i++) {
+        const int32_t id = e->bpe->byte_ids[word[i]];
+
+        if (id < 0)
+            return no_token(word[i]);
+        e->parts[i] = (struct bpe_part){id, (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
+    }
+    e->heap_count = 0;
+    for (size_t i = 0; i + 1 < n; i++)
+        push_pair(e, (int32_t)i);
+    merge_by_heap(e);
+    for (int32_t i = 0; i >= 0; i = e->parts[i].next)
+        e->list->ids[e->list->count++] = e->parts[i].id;
+    return HD_OK;
+}
+
+/* ---- words ---- */
+
+static void load_key(const unsigned char *word, size_t n, uint64_t key[CACHE_KEY_BYTES / 8])
+{
+    unsigned char bytes[CACHE_KEY_BYTES] = {0};
+
+    memcpy(bytes, word, n);
+    bytes[CACHE_KEY_BYTES - 1] = (unsigned char)n;
+    memcpy(key, bytes, sizeof bytes);
+}
+
+static struct bpe_slot *slot_of(struct hd_bpe_encoder *e, const uint64_t *key)
+{
+    const uint64_t h = hd_mix64(key[0] ^ hd_mix64(key[1] ^ hd_mix64(key[2] ^ hd_mix64(key[3]))));
+
+    return &e->cache[h % CACHE_SLOTS];
+}
+
+static enum hd_status add_short_word(struct hd_bpe_encoder *e, const unsigned char *word, size_t n)
+{
+    int32_t *ids;
+    enum hd_status st = hd_id_list_reserve(e->list, n);
+
+    if (st)
+        return st;
+    ids = e->list->ids + e->list->count;
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = e->bpe->byte_ids[word[i]];
+        if (ids[i] < 0)
+            return no_token(word[i]);
+    }
+    e->list->count += merge_by_scanning(e->bpe, ids, n);
+    return HD_OK;
+}
+
+static enum hd_status add_whole(struct hd_bpe_encoder *e, int32_t id)
+{
+    enum hd_status st = hd_id_list_reserve(e->list, 1);
+
+    if (!st)
+        e->list->ids[e->list->count++] = id;
+    return st;
+}
+
+static enum hd_status add_word(struct hd_bpe_encoder *e, const unsigned char *word, size_t n)
+{
+    const size_t before = e->list->count;
+    struct bpe_slot *slot = NULL;
+    uint64_t key[CACHE_KEY_BYTES / 8];
+    int32_t whole;
+    enum hd_status st;
+
+    if (n < CACHE_KEY_BYTES) {
+        load_key(word, n, key);
+        slot = slot_of(e, key);
+        if (memcmp(slot->key, key, sizeof key) == 0) {
+            st = hd_id_list_reserve(e->list, CACHE_IDS);
+            if (st)
+                return st;
+            memcpy(e->list->ids + before, slot->ids, sizeof slot->ids);
+            e->list->count += (size_t)slot->count;
+            return HD_OK;
+        }
+    }
+    whole = e->bpe->ignores_merges ? hd_bpe_word(e->bpe, word, n) : -1;
+    if (whole >= 0)
+        st = add_whole(e, whole);
+    else
+        st = n <= SCAN_MAX ? add_short_word(e, word, n) : add_long_word(e, word, n);
+    if (!st && slot && e->list->count - before <= CACHE_IDS) {
+        memcpy(slot->key, key, sizeof key);
+        slot->count = (int32_t)(e->list->count - before);
+        memcpy(slot->ids, e->list->ids + before, (size_t)slot->count * sizeof slot->ids[0]);
+    }
+    return st;
+}
+
+/* ---- pre-tokenizers ---- */
+
+static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned char *text,
+                            size_t len_bytes);
+
+struct bpe_piece {
+    size_t from, to;
+    bool is_match;
+};
+
+/* What one split gives on, piece by piece; `held` may still grow. */
+struct splitter {
+    struct hd_bpe_encoder *encoder;
+    int step;
+    const unsigned char *text;
+    struct bpe_piece held;
+    bool has_held;
+};
+
+static enum hd_status flush(struct splitter *s)
+{
+    if (!s->has_held)
+        return HD_OK;
+    s->has_held = false;
+    return split(s->encoder, s->step + 1, s->text + s->held.from, s->held.to - s->held.from);
+}
+
+static bool joins(enum hd_split_behavior behavior, bool before, bool now)
+{
+    switch (behavior) {
+    case HD_SPLIT_MERGED_WITH_PREVIOUS:
+        return now && !before;
+    case HD_SPLIT_MERGED_WITH_NEXT:
+        return before && !now;
+    case HD_SPLIT_CONTIGUOUS:
+        return now == before;
+    default:
+        return false;
+    }
+}
+
+static enum hd_status give(struct splitter *s, struct bpe_piece piece)
+{
+    const struct hd_split_step *step = &s->encoder->bpe->steps[s->step];
+    enum hd_status st;
+
+    if (piece.from == piece.to)
+        return HD_OK;
+    piece.is_match ^= step->invert;
+    if (step->behavior == HD_SPLIT_ISOLATED)
+        return split(s->encoder, s->step + 1, s->text + piece.from, piece.to - piece.from);
+    if (step->behavior == HD_SPLIT_REMOVED)
+        return piece.is_match
+                   ? HD_OK
+                   : split(s->encoder, s->step + 1, s->text + piece.from, piece.to - piece.from);
+    if (s->has_held && joins(step->behavior, s->held.is_match, piece.is_match)) {
+        s->held.to = piece.to;
+        s->held.is_match = piece.is_match;
+        return HD_OK;
+    }
+    st = flush(s);
+    s->held = piece;
+    s->has_held = true;
+    return st;
+}
+
+/* `text` through the steps from `step` on. */
+static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned char *text,
+                            size_t len_bytes)
+{
+    struct splitter s = {.encoder = e, .step = step};
+    const struct hd_split_step *how = &e->bpe->steps[step];
+    enum hd_status st = HD_OK;
+    size_t at = 0;
+
+    if (!len_bytes)
+        return HD_OK;
+    if (step == e->bpe->step_count)
+        return add_word(e, text, len_bytes);
+    if (how->adds_space && text[0] != ' ') {
+        hd_text_clear(&e->spaced[step]);
+        hd_text_add_bytes(&e->spaced[step], " ", 1);
+        hd_text_add_bytes(&e->spaced[step], text, len_bytes);
+        if (e->spaced[step].failed)
+            return hd_err(HD_NO_MEMORY, "no memory for a piece of %zu bytes", len_bytes);
+        text = (const unsigned char *)e->spaced[step].data;
+        len_bytes++;
+    }
+    if (!how->regex)
+        return split(e, step + 1, text, len_bytes);
+    s.text = text;
+    while (!st && at < len_bytes) {
+        size_t from = len_bytes, to = len_bytes;
+        bool found = false;
+
+        st = hd_regex_find(how->regex, e->scratch, text, len_bytes, at, &found, &from, &to);
+        if (!st)
+            st = give(&s, (struct bpe_piece){at, found ? from : len_bytes, false});
+        if (!st && found)
+            st = give(&s, (struct bpe_piece){from, to, true});
+        at = to;
+        if (!found)
+            break;
+    }
+    return st ? st : flush(&s);
+}
+
+/* ---- texts ---- */
+
+static bool is_ascii(const unsigned char *text, size_t n)
+{
+    unsigned char all = 0;
+
+    for (size_t i = 0; i < n; i++)
+        all |= text[i];
+    return all < 0x80;
+}
+
+/* A piece without the added tokens that stand in the text as it came. */
+static enum hd_status add_piece(struct hd_bpe_encoder *e, const unsigned char *text, size_t n)
+{
+    struct hd_added_walk walk = {.bpe = e->bpe, .set = &e->bpe->normalized};
+    struct hd_added_piece piece;
+    enum hd_status st = HD_OK;
+
+    if (e->bpe->is_nfc && !is_ascii(text, n)) {
+        st = hd_nfc(text, n, &e->normal);
+        if (st)
+            return st;
+        text = (const unsigned char *)e->normal.data;
+        n = e->normal.len_bytes;
+    }
+    walk.text = text;
+    walk.len_bytes = n;
+    while (!st && hd_added_next(&walk, &piece))
+        st = piece.id >= 0 ? add_whole(e, piece.id)
+                           : split(e, 0, text + piece.from, piece.to - piece.from);
+    return st;
+}
+
+enum hd_status hd_bpe_encode(struct hd_bpe_encoder *encoder, const unsigned char *text,
+                             size_t len_bytes, struct hd_id_list *list)
+{
+    struct hd_added_walk walk = {
+        .bpe = encoder->bpe, .set = &encoder->bpe->plain, .text = text, .len_bytes = len_bytes};
+    struct hd_added_piece piece;
+    enum hd_status st = HD_OK;
+
+    if (len_bytes > HD_BPE_TEXT_BYTES_MAX)
+        return hd_err(HD_LIMIT, "a text of %zu bytes; at most %d are encoded as one", len_bytes,
+                      HD_BPE_TEXT_BYTES_MAX);
+    encoder->list = list;
+    while (!st && hd_added_next(&walk, &piece))
+        st = piece.id >= 0 ? add_whole(encoder, piece.id)
+                           : add_piece(encoder, text + piece.from, piece.to - piece.from);
+    return st;
+}

@@ -1,0 +1,211 @@
+/* Where a text may be cut so that the ids of both parts are those of the whole.
+ *
+ * A cut stands between a letter or ASCII digit and a space (or line break) behind it: "word| next".
+ * Below, a letter may be such a digit. It is allowed only for tokenizers whose every step is known
+ * to keep to it; for any other there is none, and a text goes through whole. Why it is safe:
+ *
+ *  1. Normal form C composes nothing over ASCII white space.
+ *  2. Added tokens: none may spell a letter with white space behind it, so none reaches over a cut.
+ *     White space that a token strips on its left ends at the letter, on either side of a cut. One
+ *     that strips on its right must not end in a letter, one that has to be a word by itself must
+ *     not begin with white space: each would look over the cut.
+ *  3. No step adds a space to a text that begins without one.
+ *  4. Splitting. Patterns are taken apart at their outermost `|`; each branch has to be in the
+ * table below. All of these have two properties: no match holds a letter and white space behind it,
+ *     and what a match that ends in a letter looks at behind it makes no difference between white
+ *     space and the end of the text; none looks to its left. So a match never reaches over a cut,
+ *     and matches on both sides are what they were (LOCAL). Of the steps, which split each other's
+ *     pieces, one must match at every white space (SPACES) or line break (LINES): there a match of
+ *     the whole text begins at the cut, which therefore is a bound of words in the whole, too.
+ * Steps in front of that one are local, so that it sees the same; steps behind it get the same
+ * pieces.
+ *  5. The merges of a word see the word alone.
+ */
+#include <string.h>
+
+#include "tokenizer/tokenizer_internal.h"
+
+enum { LOCAL = 1, LINES = 2, SPACES = 4 };
+
+#define ENDINGS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+
+static const struct {
+    const char *branch;
+    unsigned properties;
+} branches[] = {
+    /* GPT-2's */
+    {"'s", LOCAL},
+    {"'t", LOCAL},
+    {"'re", LOCAL},
+    {"'ve", LOCAL},
+    {"'m", LOCAL},
+    {"'ll", LOCAL},
+    {"'d", LOCAL},
+    {" ?\\p{L}+", LOCAL},
+    {" ?\\p{N}+", LOCAL},
+    {" ?[^\\s\\p{L}\\p{N}]+", LOCAL},
+    {"\\s+(?!\\S)", LOCAL}, /* begins with white space, so behind the cut */
+    {"\\s+", LOCAL | LINES | SPACES},
+    /* those of GPT-4, Llama-3 and Qwen */
+    {ENDINGS, LOCAL},
+    {"'(?i:[sdmt]|ll|ve|re)", LOCAL},
+    {"[^\\r\\n\\p{L}\\p{N}]?\\p{L}+", LOCAL},
+    {"[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+", LOCAL},
+    {"\\p{N}", LOCAL},
+    {"\\p{N}+", LOCAL},
+    {"\\p{N}{1,3}", LOCAL},
+    {" ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*", LOCAL},
+    {" ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*", LOCAL},
+    {" ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*", LOCAL},
+    {"\\s*[\\r\\n]+", LOCAL | LINES},
+    {"\\s*[\\r\\n]", LOCAL | LINES},
+    {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+     "+" ENDINGS "?",
+     LOCAL},
+    {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+     "*" ENDINGS "?",
+     LOCAL},
+    /* DeepSeek's */
+    {"[\\r\\n]", LOCAL | LINES},
+    {"\\s?\\p{L}+", LOCAL},
+    {"\\s?\\p{P}+", LOCAL},
+};
+
+/* ---- steps ---- */
+
+static unsigned properties_of(const char *branch, size_t len)
+{
+    for (size_t i = 0; i < sizeof branches / sizeof branches[0]; i++)
+        if (strlen(branches[i].branch) == len && memcmp(branches[i].branch, branch, len) == 0)
+            return branches[i].properties;
+    return 0;
+}
+
+/* Where the branch that begins at p ends: at a `|` outside of all brackets, or at the end. */
+static const char *branch_end(const char *p)
+{
+    int depth = 0;
+    bool in_class = false;
+
+    for (; *p && (*p != '|' || depth || in_class); p++) {
+        if (*p == '\\' && p[1])
+            p++;
+        else if (in_class)
+            in_class = *p != ']';
+        else if (*p == '[')
+            in_class = true;
+        else
+            depth += (*p == '(') - (*p == ')');
+    }
+    return p;
+}
+
+unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior)
+{
+    unsigned all = LOCAL, any = 0;
+
+    for (const char *p = pattern;; p++) {
+        const char *end = branch_end(p);
+        const unsigned one = properties_of(p, (size_t)(end - p));
+
+        all &= one;
+        any |= one;
+        p = end;
+        if (!*p)
+            break;
+    }
+    if (!all || behavior == HD_SPLIT_MERGED_WITH_PREVIOUS || behavior == HD_SPLIT_MERGED_WITH_NEXT)
+        return 0;
+    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* neighbouring matches become one */
+}
+
+/* ---- the tokenizer ---- */
+
+static bool is_space(unsigned char byte)
+{
+    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+/* Any byte of a longer character may end a letter. */
+static bool may_end_letter(unsigned char byte)
+{
+    return byte >= 0x80 || (byte >= '0' && byte <= '9') ||
+           ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
+}
+
+static bool keeps_to_cuts(const struct hd_added_token *token)
+{
+    const unsigned char *p = (const unsigned char *)token->content;
+    const size_t n = token->len_bytes;
+
+    if (!n || (token->rstrip && may_end_letter(p[n - 1])) || (token->single_word && is_space(p[0])))
+        return false;
+    for (size_t i = 1; i < n; i++)
+        if (may_end_letter(p[i - 1]) && is_space(p[i]))
+            return false;
+    return true;
+}
+
+enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe)
+{
+    for (int i = 0; i < bpe->token_count; i++)
+        if (!keeps_to_cuts(&bpe->tokens[i]))
+            return HD_CUT_NOWHERE;
+    for (int i = 0; i < bpe->step_count; i++)
+        if (bpe->steps[i].adds_space)
+            return HD_CUT_NOWHERE;
+    for (int i = 0; i < bpe->step_count; i++) {
+        const unsigned properties = bpe->steps[i].cut_properties;
+
+        if (!(properties & LOCAL))
+            break;
+        if (properties & SPACES)
+            return HD_CUT_AT_SPACES;
+        if (properties & LINES)
+            return HD_CUT_AT_LINES;
+    }
+    return HD_CUT_NOWHERE;
+}
+
+/* ---- the text ---- */
+
+/* Does a letter end before text[at]? Some of them are enough: those of large blocks in which every
+ * character is a letter, in every version of Unicode. */
+static bool letter_before(const unsigned char *text, size_t at)
+{
+    size_t first = at - 1;
+    uint32_t c;
+
+    if (text[first] < 0x80)
+        return may_end_letter(text[first]);
+    while (first && at - first < 3 && (text[first] & 0xC0) == 0x80)
+        first--;
+    if (at - first == 2 && text[first] >= 0xC3 && text[first] <= 0xDF) {
+        c = (text[first] & 0x1Fu) << 6 | (text[first + 1] & 0x3Fu);
+        return (c >= 0xC0 && c <= 0x17F && c != 0xD7 && c != 0xF7) || /* Latin */
+               (c >= 0x3B1 && c <= 0x3C9) ||                          /* Greek, small */
+               (c >= 0x400 && c <= 0x481) ||                          /* Cyrillic */
+               (c >= 0x5D0 && c <= 0x5EA) ||                          /* Hebrew */
+               (c >= 0x620 && c <= 0x64A);                            /* Arabic */
+    }
+    if (at - first == 3 && (text[first] & 0xF0) == 0xE0) {
+        c = (text[first] & 0x0Fu) << 12 | (text[first + 1] & 0x3Fu) << 6 |
+            (text[first + 2] & 0x3Fu);
+        return (c >= 0x3041 && c <= 0x3096) || (c >= 0x30A1 && c <= 0x30FA) || /* Japanese */
+               (c >= 0x4E00 && c <= 0x9FA5) ||                                 /* Chinese */
+               (c >= 0xAC00 && c <= 0xD7A3);                                   /* Korean */
+    }
+    return false;
+}
+
+size_t hd_bpe_cut(const struct hd_bpe *bpe, const unsigned char *text, size_t len_bytes,
+                  size_t from)
+{
+    if (bpe->cut == HD_CUT_NOWHERE)
+        return 0;
+    for (size_t at = from ? from : 1; at < len_bytes; at++)
+        if ((text[at] == '\n' || (text[at] == ' ' && bpe->cut == HD_CUT_AT_SPACES)) &&
+            letter_before(text, at))
+            return at;
+    return 0;
+}

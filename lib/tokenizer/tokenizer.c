@@ -1,0 +1,285 @@
+#include "tokenizer/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tokenizer/tokenizer_internal.h"
+
+/* ---- ids ---- */
+
+enum hd_status hd_id_list_reserve(struct hd_id_list *list, size_t more)
+{
+    size_t room = list->room ? list->room : 256;
+    int32_t *ids;
+
+    if (more <= list->room - list->count)
+        return HD_OK;
+    while (room - list->count < more)
+        room *= 2;
+    ids = realloc(list->ids, room * sizeof *ids);
+    if (!ids)
+        return hd_err(HD_NO_MEMORY, "no memory for %zu token ids", room);
+    list->ids = ids;
+    list->room = room;
+    return HD_OK;
+}
+
+void hd_id_list_free(struct hd_id_list *list)
+{
+    free(list->ids);
+    *list = (struct hd_id_list){0};
+}
+
+/* ---- tokenizers ---- */
+
+struct hd_tokenizer {
+    char *name;
+    bool is_bytes;
+    struct hd_bpe bpe; /* unless is_bytes */
+    int32_t end_of_text;
+};
+
+struct hd_encoder {
+    const struct hd_tokenizer *tokenizer;
+    struct hd_bpe_encoder *bpe; /* NULL for bytes */
+};
+
+static enum hd_status no_memory(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for a tokenizer");
+}
+
+static bool is_path(const char *name)
+{
+    const size_t n = strlen(name);
+
+    return strchr(name, '/') || (n > 5 && strcmp(name + n - 5, ".json") == 0);
+}
+
+static int32_t find_end_of_text(const struct hd_tokenizer *t)
+{
+    static const char *const contents[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
+
+    for (size_t i = 0; i < sizeof contents / sizeof contents[0]; i++) {
+        const int32_t id = hd_tokenizer_find(t, contents[i]);
+
+        if (id >= 0 && t->bpe.texts[id].is_added)
+            return id;
+    }
+    return -1;
+}
+
+static enum hd_status read_file(struct hd_tokenizer *t)
+{
+    struct hd_text text = {0};
+    enum hd_status st = hd_file_read(t->name, HD_TOKENIZER_FILE_BYTES_MAX, &text);
+
+    if (st) {
+        hd_text_free(&text);
+        return st; /* it names the file */
+    }
+    st = hd_bpe_read(text.data ? text.data : "", text.len_bytes, &t->bpe);
+    hd_text_free(&text);
+    if (st)
+        return hd_err_prefix(st, "%s", t->name);
+    t->end_of_text = find_end_of_text(t);
+    return HD_OK;
+}
+
+enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer)
+{
+    const bool is_bytes = strcmp(name, "bytes") == 0;
+    struct hd_tokenizer *t;
+    enum hd_status st = HD_OK;
+
+    if (!is_bytes && !is_path(name))
+        return hd_err(HD_UNSUPPORTED,
+                      "there is no tokenizer '%s'; use bytes or the path of a tokenizer.json",
+                      name);
+    t = calloc(1, sizeof *t);
+    if (!t)
+        return no_memory();
+    t->is_bytes = is_bytes;
+    t->end_of_text = -1;
+    t->name = strdup(name);
+    if (!t->name)
+        st = no_memory();
+    if (!st && !is_bytes)
+        st = read_file(t);
+    if (st) {
+        hd_tokenizer_close(t);
+        return st;
+    }
+    *ret_tokenizer = t;
+    return HD_OK;
+}
+
+void hd_tokenizer_close(struct hd_tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    hd_bpe_done(&tokenizer->bpe);
+    free(tokenizer->name);
+    free(tokenizer);
+}
+
+const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer)
+{
+    return tokenizer->name;
+}
+
+int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer)
+{
+    return tokenizer->is_bytes ? 256 : tokenizer->bpe.vocab;
+}
+
+int32_t hd_tokenizer_end_of_text(const struct hd_tokenizer *tokenizer)
+{
+    return tokenizer->end_of_text;
+}
+
+int32_t hd_tokenizer_find(const struct hd_tokenizer *tokenizer, const char *content)
+{
+    for (int32_t id = 0; !tokenizer->is_bytes && id < tokenizer->bpe.vocab; id++) {
+        const char *have = tokenizer->bpe.texts[id].content;
+
+        if (have && strcmp(have, content) == 0)
+            return id;
+    }
+    return -1;
+}
+
+const char *hd_tokenizer_content(const struct hd_tokenizer *tokenizer, int32_t id)
+{
+    if (tokenizer->is_bytes || id < 0 || id >= tokenizer->bpe.vocab)
+        return NULL;
+    return tokenizer->bpe.texts[id].content;
+}
+
+/* ---- decoding ---- */
+
+static enum hd_status decode_one(const struct hd_tokenizer *t, int32_t id,
+                                 struct hd_text *ret_bytes)
+{
+    const struct hd_token_text *text;
+    const unsigned char byte = (unsigned char)id;
+
+    if (id < 0 || id >= hd_tokenizer_vocab(t))
+        return hd_err(HD_INVALID, "token id %d is outside 0 to %d", (int)id,
+                      (int)hd_tokenizer_vocab(t) - 1);
+    if (t->is_bytes) {
+        hd_text_add_bytes(ret_bytes, &byte, 1);
+        return HD_OK;
+    }
+    text = &t->bpe.texts[id];
+    if (!text->content)
+        return hd_err(HD_INVALID, "token id %d is no token of %s", (int)id, t->name);
+    if (text->len_bytes) /* a model's token that spells no bytes gives its letters */
+        hd_text_add_bytes(ret_bytes, text->bytes, text->len_bytes);
+    else
+        hd_text_add_bytes(ret_bytes, text->content, strlen(text->content));
+    return HD_OK;
+}
+
+enum hd_status hd_tokenizer_decode(const struct hd_tokenizer *tokenizer, const int32_t *ids,
+                                   size_t count, struct hd_text *ret_bytes)
+{
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < count; i++)
+        st = decode_one(tokenizer, ids[i], ret_bytes);
+    if (!st && ret_bytes->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the decoded text");
+    return st;
+}
+
+/* ---- encoding ---- */
+
+enum hd_status hd_encoder_new(const struct hd_tokenizer *tokenizer, struct hd_encoder **ret_encoder)
+{
+    struct hd_encoder *e = calloc(1, sizeof *e);
+    enum hd_status st = HD_OK;
+
+    if (!e)
+        return no_memory();
+    e->tokenizer = tokenizer;
+    if (!tokenizer->is_bytes)
+        st = hd_bpe_encoder_new(&tokenizer->bpe, &e->bpe);
+    if (st) {
+        free(e);
+        return st;
+    }
+    *ret_encoder = e;
+    return HD_OK;
+}
+
+void hd_encoder_free(struct hd_encoder *encoder)
+{
+    if (encoder)
+        hd_bpe_encoder_free(encoder->bpe);
+    free(encoder);
+}
+
+/* How many bytes the character at p has, of the `left` that there are; 0: it is ill-formed. */
+static size_t character_bytes(const unsigned char *p, size_t left)
+{
+    const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
+
+    if (p[0] < 0x80)
+        return 1;
+    return n <= left && hd_text_is_utf8(p, n) ? n : 0;
+}
+
+/* HD_INVALID names the first byte of what is no character. */
+static enum hd_status check_utf8(const unsigned char *text, size_t len_bytes)
+{
+    size_t at = 0;
+
+    while (at < len_bytes) {
+        uint64_t eight;
+        size_t n;
+
+        if (len_bytes - at >= sizeof eight) {
+            memcpy(&eight, text + at, sizeof eight);
+            if (!(eight & UINT64_C(0x8080808080808080))) {
+                at += sizeof eight;
+                continue;
+            }
+        }
+        n = character_bytes(text + at, len_bytes - at);
+        if (!n)
+            return hd_err(HD_INVALID, "byte %zu (0x%02X) is not UTF-8", at, text[at]);
+        at += n;
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size_t text_bytes,
+                              struct hd_id_list *list)
+{
+    const unsigned char *bytes = text;
+    const size_t before = list->count;
+    enum hd_status st;
+
+    if (encoder->bpe) {
+        st = check_utf8(bytes, text_bytes);
+        if (!st)
+            st = hd_bpe_encode(encoder->bpe, bytes, text_bytes, list);
+        if (st)
+            list->count = before;
+        return st;
+    }
+    st = hd_id_list_reserve(list, text_bytes);
+    for (size_t i = 0; !st && i < text_bytes; i++)
+        list->ids[list->count++] = bytes[i];
+    return st;
+}
+
+size_t hd_tokenizer_cut(const struct hd_tokenizer *tokenizer, const void *text, size_t text_bytes,
+                        size_t from)
+{
+    if (tokenizer->is_bytes)
+        return from < text_bytes ? (from ? from : text_bytes > 1) : 0;
+    return hd_bpe_cut(&tokenizer->bpe, text, text_bytes, from);
+}

@@ -1,0 +1,709 @@
+/* What is read from a model directory is what it says, or a clear error: safetensors heads, the
+ * index of several files, config.json. All from the hands of strangers.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/file.h"
+#include "hf/hf.h"
+
+static void must(enum hd_status st)
+{
+    if (st)
+        fail_msg("%s", hd_err_message());
+}
+
+/* ---- heads ---- */
+
+enum { FILE_MAX = 4096 };
+
+/* A file with this JSON and `data_bytes` bytes of data behind it; returns its size. */
+static size_t make_file(const char *json, size_t data_bytes, unsigned char *ret_bytes)
+{
+    const size_t n = strlen(json);
+
+    assert_true(8 + n + data_bytes <= FILE_MAX);
+    for (int i = 0; i < 8; i++)
+        ret_bytes[i] = (unsigned char)((uint64_t)n >> (8 * i));
+    memcpy(ret_bytes + 8, json, n);
+    for (size_t i = 0; i < data_bytes; i++)
+        ret_bytes[8 + n + i] = (unsigned char)i;
+    return 8 + n + data_bytes;
+}
+
+static void refused(const char *json, size_t data_bytes, const char *story)
+{
+    unsigned char bytes[FILE_MAX];
+    const size_t size = make_file(json, data_bytes, bytes);
+    struct hd_weight *weights = NULL;
+    struct hd_arena arena;
+    size_t count = 0;
+
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_weights_parse(&arena, bytes, (int64_t)size, &weights, &count), HD_INVALID);
+    if (!strstr(hd_err_message(), story))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), story);
+    hd_arena_done(&arena);
+}
+
+static void a_head_in_any_order_is_read(void **state)
+{
+    unsigned char bytes[FILE_MAX];
+    struct hd_weight *weights = NULL;
+    struct hd_arena arena;
+    size_t count = 0, size;
+
+    (void)state;
+    /* b stands first in the text and second in the data; padding behind the JSON is blanks */
+    size = make_file("{\"__metadata__\":{\"format\":\"pt\"},"
+                     "\"b\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[16,22]},"
+                     "\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,16]},"
+                     "\"c\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[22,23]}}   ",
+                     23, bytes);
+    hd_arena_init(&arena, 0);
+    must(hd_weights_parse(&arena, bytes, (int64_t)size, &weights, &count));
+    assert_int_equal(count, 3);
+    assert_string_equal(weights[0].name, "a");
+    assert_string_equal(weights[1].name, "b");
+    assert_string_equal(weights[2].name, "c");
+    assert_int_equal(weights[1].dtype, HD_BF16);
+    assert_int_equal(weights[1].dim_count, 1);
+    assert_int_equal(weights[1].shape[0], 3);
+    assert_int_equal(*(const unsigned char *)weights[1].data, 16); /* data are 0, 1, 2, .. */
+    assert_int_equal(weights[2].dtype, HD_DTYPE_COUNT); /* not one that is computed with */
+    hd_arena_done(&arena);
+}
+
+#define T(name, dtype, shape, from, to)                                                            \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]" \
+    "}"
+
+static void hostile_heads_are_refused(void **state)
+{
+    (void)state;
+    refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "4", "12") "}", 12,
+            "tensor b: its data overlap those of a");
+    refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "12", "20") "}", 20,
+            "tensor b: 4 bytes in front of its data are of no tensor");
+    refused("{" T("a", "F32", "[2]", "0", "8") "}", 12, "4 bytes at its end are of no tensor");
+    refused("{" T("a", "F32", "[2]", "0", "8") "}", 4, "are outside the 4 bytes of the file");
+    refused("{" T("a", "F32", "[3]", "0", "8") "}", 8, "take 8 bytes, its dtype and shape 12");
+    refused("{" T("a", "F32", "[2]", "8", "0") "}", 8, "are outside");
+    refused("{" T("a", "F32", "[2]", "0", "8") "," T("a", "F32", "[2]", "0", "8") "}", 8, "a");
+    refused("{" T("a", "F33", "[2]", "0", "8") "}", 8, "its dtype is not one of safetensors");
+    refused("{" T("a", "F32", "[0]", "0", "0") "}", 0, "tensor a");
+    refused("{" T("a", "F32", "[-2]", "0", "8") "}", 8, "tensor a");
+    refused("{" T("a", "F32", "[1,1,1,1,2]", "0", "8") "}", 8, "5 dimensions");
+    /* 2^49 * 2^49 overflows 64 bits to 0 */
+    refused("{" T("a", "F32", "[562949953421312,562949953421312]", "0", "0") "}", 0,
+            "too many elements");
+    refused("{" T("a b", "F32", "[2]", "0", "8") "}", 8, "has no name");
+    refused("{" T("", "F32", "[2]", "0", "8") "}", 8, "has no name");
+    refused("[]", 0, "no object");
+    refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "data_offsets");
+}
+
+static void a_length_beyond_the_file_is_refused(void **state)
+{
+    unsigned char bytes[FILE_MAX];
+    const size_t size = make_file("{" T("a", "F32", "[2]", "0", "8") "}", 8, bytes);
+    struct hd_weight *weights = NULL;
+    struct hd_arena arena;
+    size_t count = 0;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    for (int64_t cut = 0; cut < (int64_t)size; cut++) /* cut short anywhere */
+        assert_int_equal(hd_weights_parse(&arena, bytes, cut, &weights, &count), HD_INVALID);
+    bytes[7] = 0x80; /* 2^63 */
+    assert_int_equal(hd_weights_parse(&arena, bytes, (int64_t)size, &weights, &count), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "its head cannot have"));
+    hd_arena_done(&arena);
+}
+
+/* ---- several files ---- */
+
+struct folder {
+    char path[64];
+};
+
+static void folder_setup(struct folder *f)
+{
+    (void)snprintf(f->path, sizeof f->path, "%s/weights-XXXXXX",
+                   getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    assert_non_null(mkdtemp(f->path));
+}
+
+static void put(const struct folder *f, const char *name, const void *bytes, size_t size)
+{
+    char path[160];
+
+    (void)snprintf(path, sizeof path, "%s/%s", f->path, name);
+    must(hd_file_write_atomic(path, bytes, size, 0644));
+}
+
+static void put_weights(const struct folder *f, const char *name, const char *json, size_t data)
+{
+    unsigned char bytes[FILE_MAX];
+
+    put(f, name, bytes, make_file(json, data, bytes));
+}
+
+static void index_case(const struct folder *f, const char *index, const char *story)
+{
+    struct hd_weights *w = NULL;
+    enum hd_status st;
+
+    put(f, "model.safetensors.index.json", index, strlen(index));
+    st = hd_weights_open(f->path, &w);
+    if (!story) {
+        must(st);
+        assert_int_equal(hd_weights_count(w), 2);
+        assert_string_equal(hd_weights_find(w, "b")->file, "two.safetensors");
+        assert_null(hd_weights_find(w, "c"));
+        hd_weights_close(w);
+        return;
+    }
+    assert_int_equal(st, HD_CORRUPT);
+    if (!strstr(hd_err_message(), story))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), story);
+}
+
+static void an_index_and_its_files_say_the_same_or_are_refused(void **state)
+{
+    struct folder f;
+    struct hd_weights *w = NULL;
+
+    (void)state;
+    folder_setup(&f);
+    assert_int_equal(hd_weights_open("/no/such/folder", &w), HD_NOT_FOUND);
+    assert_non_null(strstr(hd_err_message(), "there is no folder /no/such/folder"));
+    assert_int_equal(hd_weights_open(f.path, &w), HD_NOT_FOUND);
+    assert_non_null(strstr(hd_err_message(), "holds neither model.safetensors nor"));
+    put_weights(&f, "one.safetensors", "{" T("a", "F32", "[2]", "0", "8") "}", 8);
+    put_weights(&f, "two.safetensors", "{" T("b", "F32", "[2]", "0", "8") "}", 8);
+    put_weights(&f, "both.safetensors",
+                "{" T("a", "F32", "[1]", "0", "4") "," T("b", "F32", "[1]", "4", "8") "}", 8);
+    index_case(&f,
+               "{\"metadata\":{\"total_size\":16},\"weight_map\":{\"a\":\"one.safetensors\","
+               "\"b\":\"two.safetensors\"}}",
+               NULL);
+    index_case(&f, "{\"weight_map\":{\"a\":\"two.safetensors\",\"b\":\"one.safetensors\"}}",
+               "there is no tensor a in two.safetensors");
+    index_case(&f, "{\"weight_map\":{\"a\":\"both.safetensors\"}}",
+               "it names 1 tensors, the files hold 2");
+    index_case(&f, "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"both.safetensors\"}}",
+               "tensor a is both in both.safetensors and in one.safetensors");
+    index_case(&f, "{\"weight_map\":{\"a\":\"../one.safetensors\"}}",
+               "does not name a .safetensors file of this folder");
+    index_case(&f, "{\"weight_map\":{\"a\":7}}", "does not name a .safetensors file");
+    index_case(&f, "{\"weight_map\":{}}", "names 0 files");
+    index_case(&f, "{}", "weight_map");
+    index_case(&f, "{", "byte");
+    must(hd_file_remove_tree(f.path));
+}
+
+static void the_identity_follows_heads_sizes_and_names(void **state)
+{
+    struct folder f;
+    uint64_t first = 0, again = 0, other = 0;
+
+    (void)state;
+    folder_setup(&f);
+    put_weights(&f, "model.safetensors", "{" T("a", "F32", "[2]", "0", "8") "}", 8);
+    must(hd_source_identity(f.path, &first));
+    must(hd_source_identity(f.path, &again));
+    assert_true(first == again);
+    put_weights(&f, "model.safetensors", "{" T("b", "F32", "[2]", "0", "8") "}", 8);
+    must(hd_source_identity(f.path, &other));
+    assert_true(first != other);
+    must(hd_file_remove_tree(f.path));
+}
+
+/* ---- names: a matrix of gpt2 is turned, and a third of a joined one ---- */
+
+static void parts_of_a_joined_and_turned_tensor_are_found(void **state)
+{
+    /* c_attn [in 2, out 3 * 2], row-major: element (i, o) = 6 i + o. Our k [2, 2] has
+     * k(o, i) = c_attn(i, 2 + o). */
+    static const float attn[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    static const float k[4] = {2, 8, 3, 9}; /* (0,0)=2 (0,1)=6+2 (1,0)=3 (1,1)=6+3 */
+    const struct hd_ckpt_entry want =
+        hd_ckpt_entry_whole("blocks.0.attention.k.weight", HD_F32, 2, (const int64_t[]){2, 2});
+    struct hd_ckpt_entry piece = want;
+    struct hd_job job = {.family = "gpt2"};
+    struct hd_weights *w = NULL;
+    struct hd_hf_map *map = NULL;
+    unsigned char bytes[FILE_MAX];
+    struct folder f;
+    float got[4];
+    size_t size;
+
+    (void)state;
+    folder_setup(&f);
+    size = make_file("{" T("h.0.attn.c_attn.weight", "F32", "[2,6]", "0", "48") "}", 48, bytes);
+    memcpy(bytes + size - 48, attn, 48);
+    put(&f, "model.safetensors", bytes, size);
+    must(hd_weights_open(f.path, &w));
+    /* the prefix is "transformer." unless the embedding stands without it: here nothing does */
+    assert_int_equal(hd_hf_map_open(w, &job, &want, 1, &map), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "transformer.h.0.attn.c_attn.weight"));
+    hd_weights_close(w);
+
+    size = make_file("{" T("transformer.h.0.attn.c_attn.weight", "F32", "[2,6]", "0", "48") "}", 48,
+                     bytes);
+    memcpy(bytes + size - 48, attn, 48);
+    put(&f, "model.safetensors", bytes, size);
+    must(hd_weights_open(f.path, &w));
+    must(hd_hf_map_open(w, &job, &want, 1, &map));
+    must(hd_hf_read(map, 0, &want, got));
+    assert_memory_equal(got, k, sizeof k);
+    hd_ckpt_entry_cut(&piece, 0, 1, 1); /* the share of the second of two tensor-parallel ranks */
+    must(hd_hf_read(map, 0, &piece, got));
+    assert_memory_equal(got, k + 2, 2 * sizeof *k);
+    piece = want; /* a flat range, as ZeRO cuts */
+    piece.flat_first = 1;
+    piece.flat_count = 2;
+    must(hd_hf_read(map, 0, &piece, got));
+    assert_memory_equal(got, k + 1, 2 * sizeof *k);
+    hd_hf_map_close(map);
+    hd_weights_close(w);
+    must(hd_file_remove_tree(f.path));
+}
+
+/* 1.5 = 1.1b: in each encoding sign 0, exponent as its bias, fraction .1b; -2 has fraction 0. */
+static void every_encoding_is_read_as_fp32(void **state)
+{
+    static const struct {
+        const char *dtype;
+        int size;
+        unsigned char bytes[16];                               /* 1.5, -2, little endian */
+    } rows[] = {{"F32", 4, {0, 0, 0xC0, 0x3F, 0, 0, 0, 0xC0}}, /* 3FC00000 C0000000 */
+                {"BF16", 2, {0xC0, 0x3F, 0, 0xC0}},            /* 3FC0 C000 */
+                {"F16", 2, {0, 0x3E, 0, 0xC0}},                /* 3E00 C000 */
+                {"F64", 8, {0, 0, 0, 0, 0, 0, 0xF8, 0x3F, 0, 0, 0, 0, 0, 0, 0, 0xC0}}};
+    const struct hd_ckpt_entry want =
+        hd_ckpt_entry_whole("head.norm.weight", HD_F32, 1, (const int64_t[]){2});
+    struct hd_job job = {.family = "llama"};
+    struct folder f;
+
+    (void)state;
+    folder_setup(&f);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_weights *w = NULL;
+        struct hd_hf_map *map = NULL;
+        unsigned char bytes[FILE_MAX];
+        float got[2] = {0};
+        char json[128];
+        size_t size;
+
+        (void)snprintf(json, sizeof json, "{" T("model.norm.weight", "%s", "[2]", "0", "%d") "} ",
+                       rows[i].dtype, 2 * rows[i].size);
+        size = make_file(json, (size_t)rows[i].size * 2, bytes);
+        memcpy(bytes + size - (size_t)rows[i].size * 2, rows[i].bytes, (size_t)rows[i].size * 2);
+        put(&f, "model.safetensors", bytes, size);
+        must(hd_weights_open(f.path, &w));
+        must(hd_hf_map_open(w, &job, &want, 1, &map));
+        must(hd_hf_read(map, 0, &want, got));
+        assert_true(got[0] == 1.5f && got[1] == -2.0f);
+        hd_hf_map_close(map);
+        hd_weights_close(w);
+    }
+    put_weights(&f, "model.safetensors", "{" T("model.norm.weight", "I32", "[2]", "0", "8") "}", 8);
+    {
+        struct hd_weights *w = NULL;
+        struct hd_hf_map *map = NULL;
+
+        must(hd_weights_open(f.path, &w));
+        assert_int_equal(hd_hf_map_open(w, &job, &want, 1, &map), HD_UNSUPPORTED);
+        hd_weights_close(w);
+    }
+    must(hd_file_remove_tree(f.path));
+}
+
+/* Constants that older versions saved, and a head that config.json says is the embedding, may be
+ * there; anything else is named. */
+static void only_known_extras_may_stay_unused(void **state)
+{
+    const struct hd_ckpt_entry want =
+        hd_ckpt_entry_whole("embedding.weight", HD_F32, 1, (const int64_t[]){2});
+    struct hd_job job = {.family = "llama", .tie_embeddings = true};
+    struct hd_weights *w = NULL;
+    struct hd_hf_map *map = NULL;
+    struct folder f;
+
+    (void)state;
+    folder_setup(&f);
+    put_weights(&f, "model.safetensors",
+                "{" T("model.embed_tokens.weight", "F32", "[2]", "0",
+                      "8") "," T("lm_head.weight", "F32", "[2]", "8",
+                                 "16") "," T("model.layers.7.self_attn.rotary_emb.inv_freq", "F32",
+                                             "[1]", "16", "20") "}",
+                20);
+    must(hd_weights_open(f.path, &w));
+    must(hd_hf_map_open(w, &job, &want, 1, &map));
+    hd_hf_map_close(map);
+    job.tie_embeddings = false; /* then the head is a weight that the model would not get */
+    assert_int_equal(hd_hf_map_open(w, &job, &want, 1, &map), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "1 tensors have no place in the model of config.json: "
+                                             "lm_head.weight"));
+    hd_weights_close(w);
+    must(hd_file_remove_tree(f.path));
+}
+
+/* Qwen's windows begin behind full layers; Mistral's are its class's own where the file is silent.
+ */
+static void windows_are_found_in_each_spelling(void **state)
+{
+    static const struct {
+        const char *type, *extra;
+        int64_t window, from;
+    } rows[] = {
+        {"mistral", "", 4096, 0},
+        {"mistral", ",\"sliding_window\":null", 0, 0},
+        {"mistral", ",\"sliding_window\":9", 9, 0},
+        {"qwen2", ",\"sliding_window\":9", 0, 0},                             /* not switched on */
+        {"qwen2", ",\"sliding_window\":9,\"use_sliding_window\":true", 0, 0}, /* from layer 28 */
+        {"qwen3", ",\"sliding_window\":9,\"use_sliding_window\":true,\"max_window_layers\":1", 9,
+         1},
+        {"qwen3",
+         ",\"sliding_window\":9,\"use_sliding_window\":true,\"max_window_layers\":0,"
+         "\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+         9, 1}, /* the list is the word that counts */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_job job = {0};
+        char text[512];
+
+        (void)snprintf(text, sizeof text,
+                       "{\"model_type\":\"%s\",\"vocab_size\":97,\"hidden_size\":48,"
+                       "\"intermediate_size\":80,\"num_hidden_layers\":2,"
+                       "\"num_attention_heads\":6,\"num_key_value_heads\":6,"
+                       "\"max_position_embeddings\":64%s}",
+                       rows[i].type, rows[i].extra);
+        must(hd_hf_parse_config(text, strlen(text), &job, NULL));
+        assert_int_equal(job.window, rows[i].window);
+        assert_int_equal(job.window_from, rows[i].from);
+    }
+}
+
+/* ---- config.json ---- */
+
+#define LLAMA                                                                                 \
+    "\"model_type\":\"llama\",\"vocab_size\":97,\"hidden_size\":48,\"intermediate_size\":80," \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":6,\"max_position_embeddings\":64"
+
+static void config_refused(const char *text, enum hd_status expected, const char *story)
+{
+    struct hd_job job = {0};
+    struct hd_text notes = {0};
+
+    assert_int_equal(hd_hf_parse_config(text, strlen(text), &job, &notes), expected);
+    if (!strstr(hd_err_message(), story))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), story);
+    hd_text_free(&notes);
+}
+
+static void a_config_is_translated(void **state)
+{
+    static const char text[] =
+        "{" LLAMA ",\"num_key_value_heads\":2,\"rope_parameters\":{\"rope_type\":\"default\","
+        "\"rope_theta\":5e5},\"rms_norm_eps\":1e-06,\"tie_word_embeddings\":true,"
+        "\"hidden_act\":\"silu\",\"architectures\":[\"LlamaForCausalLM\"],\"use_cache\":true}";
+    struct hd_job job = {0};
+    struct hd_text notes = {0};
+
+    (void)state;
+    must(hd_hf_parse_config(text, strlen(text), &job, &notes));
+    assert_string_equal(job.family, "llama");
+    assert_int_equal(job.vocab, 97);
+    assert_int_equal(job.hidden, 48);
+    assert_int_equal(job.ffn_hidden, 80);
+    assert_int_equal(job.layers, 2);
+    assert_int_equal(job.heads, 6);
+    assert_int_equal(job.kv_heads, 2);
+    assert_int_equal(job.context, 64);
+    assert_true(job.rope_theta == 5e5);
+    assert_true(job.norm_eps == 1e-6);
+    assert_true(job.tie_embeddings);
+    assert_int_equal(notes.len_bytes, 0);
+    hd_text_free(&notes);
+}
+
+static void defaults_are_those_of_the_class(void **state)
+{
+    static const char llama[] = "{" LLAMA "}";
+    static const char gpt2[] = "{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_embd\":48,"
+                               "\"n_layer\":2,\"n_head\":3,\"n_positions\":40,\"n_inner\":null,"
+                               "\"attn_pdrop\":0.2,\"resid_pdrop\":0}";
+    struct hd_job job = {0};
+    struct hd_text notes = {0};
+
+    (void)state;
+    must(hd_hf_parse_config(llama, strlen(llama), &job, &notes));
+    assert_int_equal(job.kv_heads, 6);
+    assert_false(job.tie_embeddings);
+    assert_true(job.rope_theta == 10000 && job.norm_eps == 1e-6);
+    assert_string_equal(job.positions, "rope");
+    assert_true(job.dropout_attention == 0 && job.dropout_embedding == 0);
+    must(hd_hf_parse_config(gpt2, strlen(gpt2), &job, &notes));
+    assert_int_equal(job.ffn_hidden, 4 * 48);
+    assert_true(job.tie_embeddings);
+    assert_true(job.norm_eps == 1e-5);
+    assert_string_equal(job.positions, "learned");
+    assert_true(job.dropout_attention == 0.2 && job.dropout_residual == 0);
+    assert_true(job.dropout_embedding == 0.1); /* GPT2Config's */
+    assert_int_equal(notes.len_bytes, 0);
+    hd_text_free(&notes);
+}
+
+static void what_is_not_built_or_not_known_is_named(void **state)
+{
+    (void)state;
+    config_refused("{" LLAMA ",\"logit_softcap\":30}", HD_UNSUPPORTED,
+                   "key \"logit_softcap\" of a llama model is not known");
+    config_refused("{" LLAMA ",\"n_embd\":48}", HD_UNSUPPORTED, "key \"n_embd\" of a llama model");
+    config_refused("{" LLAMA ",\"quantization_config\":{}}", HD_UNSUPPORTED, "quantization_config");
+    config_refused("{" LLAMA ",\"hidden_act\":\"gelu\"}", HD_UNSUPPORTED,
+                   "hidden_act: \"gelu\" is not supported");
+    config_refused("{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}",
+                   HD_UNSUPPORTED, "LlamaForSequenceClassification");
+    config_refused("{\"model_type\":\"bert\"}", HD_UNSUPPORTED, "\"bert\" is not supported");
+    config_refused("{}", HD_INVALID, "model_type is missing");
+    config_refused("{\"model_type\":\"llama\",\"vocab_size\":97}", HD_INVALID,
+                   "num_hidden_layers is missing");
+    config_refused("{" LLAMA ",\"rms_norm_eps\":\"x\"}", HD_INVALID, "rms_norm_eps");
+    config_refused("{" LLAMA ",\"num_key_value_heads\":0}", HD_INVALID, "num_key_value_heads");
+    config_refused("{" LLAMA ",\"attention_dropout\":-1}", HD_INVALID, "attention_dropout");
+    config_refused("{" LLAMA ",\"attention_dropout\":1}", HD_INVALID, "attention_dropout");
+    config_refused("{" LLAMA ",\"rope_theta\":1,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}",
+                   HD_INVALID, "rope_theta: 1 is not more than 1, which yarn needs");
+    config_refused("[1]", HD_INVALID, "no JSON object");
+    config_refused("{" LLAMA ",\"vocab_size\":98}", HD_INVALID, "vocab_size"); /* twice */
+    config_refused("{" LLAMA ",\"_name_or_path\":[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]}", HD_LIMIT,
+                   "");
+}
+
+/* A config that is written reads back to the same model. */
+static void a_written_config_reads_back(void **state)
+{
+    static const char text[] = "{" LLAMA ",\"num_key_value_heads\":3,\"rms_norm_eps\":1.5e-06}";
+    struct hd_job job = {0}, again = {0};
+    struct hd_text out = {0};
+
+    (void)state;
+    must(hd_hf_parse_config(text, strlen(text), &job, NULL));
+    must(hd_hf_write_config(&job, HD_F32, &out));
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_memory_equal(&job, &again, sizeof job);
+    hd_text_free(&out);
+}
+
+#define MIXTRAL                                                                                 \
+    "\"model_type\":\"mixtral\",\"vocab_size\":97,\"hidden_size\":48,\"intermediate_size\":80," \
+    "\"num_hidden_layers\":2,\"num_attention_heads\":6,\"num_key_value_heads\":2,"              \
+    "\"max_position_embeddings\":64"
+
+/* Goal: experts and their router are what the class of transformers makes of the file. Its
+ * balancing loss is experts_per_token times ours. */
+static void experts_are_translated_both_ways(void **state)
+{
+    static const char silent[] = "{" MIXTRAL "}";
+    static const char told[] =
+        "{" MIXTRAL ",\"num_local_experts\":6,\"num_experts_per_tok\":3,"
+        "\"router_aux_loss_coef\":0.25,\"output_router_logits\":true,\"sliding_window\":9,"
+        "\"router_jitter_noise\":0.125,\"rope_theta\":1e4}";
+    struct hd_job job = {0}, again = {0};
+    struct hd_text notes = {0}, out = {0};
+
+    (void)state;
+    must(hd_hf_parse_config(silent, strlen(silent), &job, &notes));
+    assert_string_equal(job.family, "mixtral");
+    assert_int_equal(job.experts, 8);
+    assert_int_equal(job.experts_per_token, 2);
+    assert_true(job.renormalize && !job.noisy && job.balance == 2 * 0.001);
+    assert_true(job.rope_theta == 1e6 && job.norm_eps == 1e-5 && job.window == 0);
+    assert_int_equal(notes.len_bytes, 0);
+
+    must(hd_hf_parse_config(told, strlen(told), &job, &notes));
+    assert_int_equal(job.experts, 6);
+    assert_int_equal(job.experts_per_token, 3);
+    assert_int_equal(job.window, 9);
+    assert_true(job.balance == 3 * 0.25);
+    assert_string_equal(notes.data, "config.json says router_jitter_noise = 0.125; jitter is not "
+                                    "built, training goes without it");
+    must(hd_hf_write_config(&job, HD_F32, &out));
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_memory_equal(&job, &again, sizeof job);
+    assert_non_null(strstr(out.data, "\"router_jitter_noise\":0.0"));
+    assert_non_null(strstr(out.data, "\"router_aux_loss_coef\":0.25"));
+
+    job.shared_ffn_hidden = 8;
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "model.shared_ffn_hidden"));
+    job.shared_ffn_hidden = 0;
+    job.renormalize = false;
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "model.router.renormalize: false"));
+    hd_text_free(&notes);
+    hd_text_free(&out);
+    config_refused("{" MIXTRAL ",\"num_local_experts\":2,\"num_experts_per_tok\":3}", HD_INVALID,
+                   "num_experts_per_tok: 3 is more than num_local_experts = 2");
+    config_refused("{" LLAMA ",\"num_local_experts\":2}", HD_UNSUPPORTED,
+                   "key \"num_local_experts\" of a llama model");
+    config_refused("{" MIXTRAL ",\"n_shared_experts\":2}", HD_UNSUPPORTED, "n_shared_experts");
+}
+
+static struct hd_job some_llama(void)
+{
+    static const char text[] = "{" LLAMA "}";
+    struct hd_job job = {0};
+
+    must(hd_hf_parse_config(text, strlen(text), &job, NULL));
+    return job;
+}
+
+static void described_as(const struct hd_job *job, const char *type)
+{
+    struct hd_text out = {0};
+    struct hd_job again = {0};
+    char member[64];
+
+    must(hd_hf_write_config(job, HD_F32, &out));
+    (void)snprintf(member, sizeof member, "\"model_type\":\"%s\"", type);
+    if (!strstr(out.data, member))
+        fail_msg("no %s in %s", member, out.data);
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_int_equal(again.qkv_bias, job->qkv_bias);
+    assert_int_equal(again.out_bias, job->out_bias);
+    assert_int_equal(again.mlp_bias, job->mlp_bias);
+    assert_int_equal(again.qk_norm, job->qk_norm);
+    assert_int_equal(again.window, job->window);
+    assert_int_equal(again.window_from, job->window_from);
+    assert_int_equal(again.head_width, job->head_width);
+    assert_string_equal(again.rope_scaling, job->rope_scaling);
+    assert_true(again.rope_factor == job->rope_factor &&
+                again.rope_attention_factor == job->rope_attention_factor &&
+                again.rope_original_context == job->rope_original_context &&
+                again.rope_low_freq_factor == job->rope_low_freq_factor &&
+                again.rope_beta_fast == job->rope_beta_fast);
+    hd_text_free(&out);
+}
+
+static void a_model_gets_the_type_that_has_words_for_it(void **state)
+{
+    struct hd_text out = {0};
+    struct hd_job job;
+
+    (void)state;
+    job = some_llama();
+    described_as(&job, "llama");
+    job.qkv_bias = true; /* alone: as Qwen2 */
+    described_as(&job, "qwen2");
+    job.window = 9;
+    job.window_from = 1;
+    described_as(&job, "qwen2");
+    job = some_llama();
+    job.qk_norm = true;
+    described_as(&job, "qwen3");
+    job = some_llama();
+    job.window = 9;
+    described_as(&job, "mistral");
+    job.window_from = 1; /* no type without biases has full layers before a window */
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "llama has no word for model.window of this model"));
+    hd_text_free(&out);
+    job = some_llama();
+    job.qkv_bias = job.out_bias = job.mlp_bias = true;
+    job.head_width = 16;
+    described_as(&job, "llama");
+}
+
+static void no_type_has_words_for_alibi(void **state)
+{
+    struct hd_text out = {0};
+    struct hd_job job = some_llama();
+
+    (void)state;
+    (void)snprintf(job.positions, sizeof job.positions, "alibi");
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "llama has no word for model.positions: alibi"));
+    hd_text_free(&out);
+}
+
+/* What a Llama has no word for is how it was trained, not what it computes. */
+static void shares_that_are_dropped_survive_both_ways(void **state)
+{
+    struct hd_text out = {0};
+    struct hd_job job = some_llama(), again = {0};
+    static const char gpt2[] = "{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_embd\":48,"
+                               "\"n_layer\":2,\"n_head\":3,\"n_positions\":40,"
+                               "\"attn_pdrop\":0.1,\"embd_pdrop\":0.2,\"resid_pdrop\":0.3}";
+
+    (void)state;
+    job.dropout_attention = 0.25;
+    must(hd_hf_write_config(&job, HD_F32, &out));
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_true(again.dropout_attention == 0.25 && again.dropout_residual == 0);
+    hd_text_free(&out);
+    must(hd_hf_parse_config(gpt2, strlen(gpt2), &job, NULL));
+    must(hd_hf_write_config(&job, HD_F32, &out));
+    must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
+    assert_true(again.dropout_attention == 0.1 && again.dropout_embedding == 0.2 &&
+                again.dropout_residual == 0.3);
+    hd_text_free(&out);
+}
+
+static void scaled_angles_survive_both_ways(void **state)
+{
+    struct hd_job job = some_llama();
+
+    (void)state;
+    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "llama3");
+    job.rope_factor = 8;
+    job.rope_low_freq_factor = 1.5;
+    job.rope_original_context = 32;
+    described_as(&job, "llama");
+    job = some_llama();
+    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "yarn");
+    job.rope_factor = 4;
+    job.rope_beta_fast = 16;
+    job.rope_attention_factor = 1.25;
+    job.rope_original_context = 16;
+    described_as(&job, "llama");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_head_in_any_order_is_read),
+        cmocka_unit_test(hostile_heads_are_refused),
+        cmocka_unit_test(a_length_beyond_the_file_is_refused),
+        cmocka_unit_test(an_index_and_its_files_say_the_same_or_are_refused),
+        cmocka_unit_test(the_identity_follows_heads_sizes_and_names),
+        cmocka_unit_test(parts_of_a_joined_and_turned_tensor_are_found),
+        cmocka_unit_test(every_encoding_is_read_as_fp32),
+        cmocka_unit_test(only_known_extras_may_stay_unused),
+        cmocka_unit_test(windows_are_found_in_each_spelling),
+        cmocka_unit_test(a_config_is_translated),
+        cmocka_unit_test(defaults_are_those_of_the_class),
+        cmocka_unit_test(what_is_not_built_or_not_known_is_named),
+        cmocka_unit_test(a_written_config_reads_back),
+        cmocka_unit_test(experts_are_translated_both_ways),
+        cmocka_unit_test(a_model_gets_the_type_that_has_words_for_it),
+        cmocka_unit_test(no_type_has_words_for_alibi),
+        cmocka_unit_test(shares_that_are_dropped_survive_both_ways),
+        cmocka_unit_test(scaled_angles_survive_both_ways),
+    };
+
+    return cmocka_run_group_tests_name("weights", tests, NULL, NULL);
+}

@@ -1,0 +1,282 @@
+/* The resolved job: what is written is what is read, and nothing else is accepted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "job/job.h"
+
+static void fill(struct hd_job *job, struct hd_job_file *files)
+{
+    hd_job_set_defaults(job);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        void *member = hd_job_member(key, job);
+
+        if (key->kind == HD_KEY_NAME)
+            memcpy(member, "word", 5);
+        else if (key->kind == HD_KEY_WORD)
+            (void)sscanf(key->words, "%63[^ =]", (char *)member);
+        else if (key->kind == HD_KEY_PATH)
+            memcpy(member, "/a path/b", 10);
+        else if (key->kind == HD_KEY_INT)
+            *(int64_t *)member = 1;
+        else if (key->kind == HD_KEY_REAL) /* not exact in binary */
+            *(double *)member = key->max >= 4.0 / 3 ? 4.0 / 3 : 0.1;
+        else if (key->kind == HD_KEY_BOOL)
+            *(bool *)member = true;
+    }
+    job->vocab = 256;
+    job->rope_theta = 1e4 / 3;
+    job->seed = INT64_MAX;
+    files[0] = (struct hd_job_file){"/x y.txt", 12, 0};
+    files[1] = (struct hd_job_file){"/z.txt", INT64_MAX, 0};
+    job->train = files;
+    job->train_count = 2;
+}
+
+static void what_is_written_is_read_back(void **state)
+{
+    struct hd_text first = {0}, second = {0};
+    struct hd_job_file files[2];
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill(&job, files);
+    assert_int_equal(hd_job_write(&job, &first), HD_OK);
+    assert_int_equal(hd_job_read(first.data, first.len_bytes, &arena, &back), HD_OK);
+    assert_true(back.rope_theta == job.rope_theta);
+    assert_int_equal(back.seed, INT64_MAX);
+    assert_int_equal(back.train_count, 2);
+    assert_string_equal(back.train[0].path, "/x y.txt");
+    assert_int_equal(back.val_count, 0);
+    assert_int_equal(hd_job_write(&back, &second), HD_OK);
+    assert_string_equal(first.data, second.data);
+    hd_text_free(&first);
+    hd_text_free(&second);
+    hd_arena_done(&arena);
+}
+
+/* Goal: each file of a mixture keeps its source. Method: two sources, weights that are no binary
+ * fractions. */
+static void a_mixture_is_read_back(void **state)
+{
+    struct hd_text text = {0};
+    struct hd_job_file files[3];
+    double weights[] = {0.7, 1.0 / 3};
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    fill(&job, files);
+    files[2] = (struct hd_job_file){"/w.npy", 2, 1};
+    job.train_count = 3;
+    job.weights = weights;
+    job.weight_count = 2;
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_OK);
+    assert_int_equal(back.weight_count, 2);
+    assert_true(back.weights[0] == weights[0] && back.weights[1] == weights[1]);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(back.train[i].source, i / 2);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
+static void expect_refusal(const char *files)
+{
+    struct hd_text text = {0};
+    struct hd_job_file none[2];
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    hd_arena_init(&arena, 0);
+    fill(&job, none);
+    job.train_count = 0;
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    text.data[text.len_bytes - 4] = '\0'; /* without "end\n" */
+    text.len_bytes -= 4;
+    hd_text_add(&text, "%send\n", files);
+    assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_INVALID);
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
+static void a_source_without_files_is_refused(void **state)
+{
+    (void)state;
+    expect_refusal("data.source 1\n");
+    expect_refusal("data.source 1\ndata.source 1\ndata.train 1 /a\n");
+    expect_refusal("data.source 1\ndata.train 1 /a\ndata.source 1\n");
+    expect_refusal("data.train 1 /a\ndata.source 1\ndata.train 1 /b\n");
+    expect_refusal("data.source 0\ndata.train 1 /a\n");
+}
+
+/* The text of a job as version 1 had it: what came later is left out, paths are the old ones. */
+static void write_version_1(const struct hd_job *job, const char *without, struct hd_text *ret_text)
+{
+    hd_text_add(ret_text, "HEDDLE-JOB 1\n");
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (key->kind == HD_KEY_FORM || key->since > 1 || strcmp(key->path, without) == 0)
+            continue;
+        hd_text_add(ret_text, "%s ", key->old ? key->old : key->path);
+        assert_int_equal(hd_job_format(key, job, ret_text), HD_OK);
+        hd_text_add(ret_text, "\n");
+    }
+    hd_text_add(ret_text, "end\n");
+}
+
+/* Goal: a checkpoint outlives the keys that come after it. Method: a text of version 1; its absent
+ * keys get the value with which builds of that version trained, any other absent key is refused. */
+static void a_text_of_version_1_is_read(void **state)
+{
+    struct hd_text text = {0}, cut = {0};
+    struct hd_job_file files[2];
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    (void)state;
+    fill(&job, files);
+    job.train_count = 0;
+    hd_arena_init(&arena, 0);
+    write_version_1(&job, "", &text);
+    assert_non_null(strstr(text.data, "\nplan.tp 1\n"));
+    assert_null(strstr(text.data, "parallel.zero"));
+    if (hd_job_read(text.data, text.len_bytes, &arena, &back))
+        fail_msg("%s", hd_err_message());
+    assert_true(back.tp == 1 && back.layers == 1);
+    assert_false(back.tf32 || back.deterministic || back.native_reduction);
+    assert_int_equal(back.zero, 0);
+    assert_string_equal(back.schedule, "none");
+    assert_string_equal(back.recompute, "none");
+    assert_int_equal(back.checkpoint_keep, 3);
+    write_version_1(&job, "train.seed", &cut);
+    assert_int_equal(hd_job_read(cut.data, cut.len_bytes, &arena, &back), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "lacks train.seed"));
+    hd_text_free(&text);
+    hd_text_free(&cut);
+    hd_arena_done(&arena);
+}
+
+/* Goal: what the controller stores of a plan comes back. Method: no two sizes alike; then a text
+ * without the newer keys, and one with a key of no layout. */
+static void a_layout_is_read_back(void **state)
+{
+    struct hd_layout_sizes sizes = {.pp = 2,
+                                    .dp = 3,
+                                    .cp = 4,
+                                    .tp = 5,
+                                    .ep = 6,
+                                    .zero = 1,
+                                    .micro_batch = 7,
+                                    .threads = 8,
+                                    .sequence = 1,
+                                    .expert_rows = 4.0 / 3};
+    struct hd_layout_sizes back;
+    struct hd_text text = {0};
+
+    (void)state;
+    memcpy(sizes.precision, "bf16", 5);
+    memcpy(sizes.device, "cuda", 5);
+    memcpy(sizes.schedule, "none", 5);
+    memcpy(sizes.recompute, "none", 5);
+    memcpy(sizes.cp_exchange, "ring", 5);
+    assert_int_equal(hd_layout_write(&sizes, &text), HD_OK);
+    assert_int_equal(hd_layout_read(text.data, &back), HD_OK);
+    assert_memory_equal(&back, &sizes, sizeof sizes);
+    assert_int_equal(hd_layout_read("parallel.tp 2\n", &back), HD_OK);
+    assert_true(back.tp == 2 && back.zero == 0);
+    assert_int_equal(hd_layout_read("train.seed 2\n", &back), HD_INVALID);
+    hd_text_free(&text);
+}
+
+/* Goal: a cut or edited file is never half understood. Method: every prefix and three edits. */
+/* What the compiler cannot say of keys.def. */
+static void the_table_of_keys_agrees_with_itself(void **state)
+{
+    struct hd_job defaults;
+
+    (void)state;
+    hd_job_set_defaults(&defaults);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const bool number = key->kind == HD_KEY_INT || key->kind == HD_KEY_REAL;
+        struct hd_text text = {0};
+
+        assert_ptr_equal(hd_job_find_key(key->path), key); /* the first, so the only one */
+        assert_true(key->help && *key->help);
+        assert_in_range(key->since, 0, HD_JOB_VERSION);
+        if (key->kind == HD_KEY_FORM)
+            continue;
+        if (number && key->since > 1)
+            assert_true(hd_job_number_is_possible(key, key->before) || key->derived);
+        if (key->required || key->derived)
+            continue;
+        /* the default is a value that a job file may give */
+        if (number)
+            assert_true(hd_job_number_is_possible(key, key->number));
+        assert_int_equal(hd_job_format(key, &defaults, &text), HD_OK);
+        if (key->kind != HD_KEY_NAME || text.len_bytes) /* an empty name is none */
+            assert_int_equal(hd_job_parse(key, text.data ? text.data : "", &defaults), HD_OK);
+        hd_text_free(&text);
+    }
+}
+
+static void anything_else_is_refused(void **state)
+{
+    struct hd_text text = {0}, edited = {0};
+    struct hd_job_file files[2];
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    (void)state;
+    fill(&job, files);
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    for (size_t n = 0; n < text.len_bytes; n++) {
+        hd_arena_init(&arena, 0);
+        assert_int_equal(hd_job_read(text.data, n, &arena, &back), HD_INVALID);
+        hd_arena_done(&arena);
+    }
+    hd_arena_init(&arena, 0);
+    hd_text_add(&edited, "HEDDLE-JOB 1\nmodel.layers 1\nmodel.layers 2\nend\n");
+    assert_int_equal(hd_job_read(edited.data, edited.len_bytes, &arena, &back), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "line 3: model.layers occurs twice"));
+    hd_text_clear(&edited);
+    hd_text_add(&edited, "HEDDLE-JOB 1\nmodel.layers 0\nend\n");
+    assert_int_equal(hd_job_read(edited.data, edited.len_bytes, &arena, &back), HD_INVALID);
+    hd_text_clear(&edited);
+    hd_text_add(&edited, "HEDDLE-JOB 2\nend\n");
+    assert_int_equal(hd_job_read(edited.data, edited.len_bytes, &arena, &back), HD_INVALID);
+    hd_text_clear(&edited);
+    hd_text_add(&edited, "HEDDLE-JOB %d\nend\n", HD_JOB_VERSION + 1);
+    assert_int_equal(hd_job_read(edited.data, edited.len_bytes, &arena, &back), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "written by a newer build"));
+    memcpy(job.name, "two words", 10);
+    assert_int_equal(hd_job_write(&job, &edited), HD_INVALID);
+    hd_arena_done(&arena);
+    hd_text_free(&text);
+    hd_text_free(&edited);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(a_mixture_is_read_back),
+        cmocka_unit_test(a_source_without_files_is_refused),
+        cmocka_unit_test(a_text_of_version_1_is_read),
+        cmocka_unit_test(a_layout_is_read_back),
+        cmocka_unit_test(the_table_of_keys_agrees_with_itself),
+        cmocka_unit_test(anything_else_is_refused),
+    };
+    return cmocka_run_group_tests_name("job", tests, NULL, NULL);
+}
