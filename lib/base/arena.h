@@ -1,8 +1,8 @@
-/* arena: memory with one lifetime. Pieces are taken one by one and go all at once.
+/* arena: an allocator whose allocations are all freed together, by hd_arena_done.
  *
- * An arena grows by blocks; a piece is never moved and never freed alone. Running out of memory is
- * remembered: hd_arena_alloc then returns NULL, and hd_arena_failed tells it once at the end, so
- * that code which builds a structure checks once.
+ * An arena grows by blocks. An allocation never moves and is never freed alone. Failure is sticky:
+ * after the first failed allocation every later one returns NULL and hd_arena_failed is true, so
+ * code that builds a structure may check once, at its end.
  *
  * Used by: everything.   Uses: libc.   Threads: one owner at a time.
  */
@@ -16,20 +16,20 @@ struct hd_arena_block;
 
 struct hd_arena {
     struct hd_arena_block *newest;
-    size_t used_bytes, limit_bytes; /* limit 0: none */
+    size_t used_bytes, limit_bytes; /* limit_bytes 0: no limit */
     bool failed;
 };
 
-/* limit_bytes bounds what hostile input can make the arena take; 0 means no bound. */
+/* limit_bytes bounds the memory that hostile input can make the arena allocate; 0: no limit. */
 void hd_arena_init(struct hd_arena *arena, size_t limit_bytes);
-void hd_arena_done(struct hd_arena *arena); /* frees all; the arena may be initialised again */
+void hd_arena_done(struct hd_arena *arena); /* frees everything; the arena is empty and usable */
 
-/* Zeroed memory, aligned for any type. NULL when memory or the limit is used up. */
+/* Zeroed memory, aligned for any type. NULL when there is no memory or limit_bytes is reached. */
 void *hd_arena_alloc(struct hd_arena *arena, size_t size_bytes);
 void *hd_arena_array(struct hd_arena *arena, size_t count, size_t item_bytes); /* overflow: NULL */
-/* Room for one more item behind `count`: `items` itself, or a copy in an array of twice the room
- * (64 at first); the old copy stays behind until the arena goes. NULL without memory, *room then as
- * it was. */
+/* An array with room for more than `count` items: `items` itself, or a copy with twice the capacity
+ * (64 items at first). The old copy is freed with the arena. NULL without memory; *room, the
+ * capacity in items, is then unchanged. */
 void *hd_arena_grow(struct hd_arena *arena, void *items, int count, int *room, size_t item_bytes);
 char *hd_arena_strdup(struct hd_arena *arena, const char *text);
 char *hd_arena_printf(struct hd_arena *arena, const char *fmt, ...)

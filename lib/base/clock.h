@@ -1,4 +1,4 @@
-/* clock: monotonic time for durations and deadlines, wall time for people, and their text.
+/* clock: monotonic time for durations and deadlines, wall time for people, and their formatting.
  *
  * Used by: everything.   Uses: libc.   Threads: any.
  */
@@ -11,7 +11,7 @@
 
 enum { HD_CLOCK_TEXT_MAX = 32 };
 
-int64_t hd_clock_now_ns(void);  /* CLOCK_MONOTONIC; never goes back, means nothing elsewhere */
+int64_t hd_clock_now_ns(void);  /* CLOCK_MONOTONIC; comparable only on this machine, since boot */
 int64_t hd_clock_now_ms(void);  /* the same in milliseconds */
 int64_t hd_clock_wall_ms(void); /* milliseconds since 1970-01-01T00:00:00Z */
 

@@ -41,8 +41,8 @@ static inline float hd_bf16_to_f32(uint16_t bits)
     return value;
 }
 
-/* Rounds to the nearest, ties to even; a NaN stays a (quiet) NaN. Without branches, so that loops
- * over it become vector code. */
+/* Rounds to nearest, ties to even; a NaN becomes a quiet NaN. Branch-free, so that compilers
+ * vectorise loops over it. */
 static inline uint16_t hd_f32_to_bf16(float value)
 {
     uint32_t bits, rounded, quiet;
@@ -54,6 +54,6 @@ static inline uint16_t hd_f32_to_bf16(float value)
 }
 
 float hd_f16_to_f32(uint16_t bits);  /* IEEE 754 binary16, subnormals included; exact */
-uint16_t hd_f32_to_f16(float value); /* nearest, ties to even; beyond 65519.99 infinity */
+uint16_t hd_f32_to_f16(float value); /* to nearest, ties to even; 65520 and above: infinity */
 
 #endif

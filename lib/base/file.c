@@ -40,7 +40,7 @@ enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int6
         if (n < 0)
             return hd_err(HD_IO, "cannot read: %s", strerror(errno));
         if (n == 0)
-            return hd_err(HD_CORRUPT, "the file ends %zu bytes early", size_bytes);
+            return hd_err(HD_CORRUPT, "the file is %zu bytes too short", size_bytes);
         p += n;
         offset_bytes += n;
         size_bytes -= (size_t)n;
@@ -99,7 +99,7 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
     if (!st && rename(part, path) < 0)
         st = hd_err(HD_IO, "cannot rename %s to %s: %s", part, path, strerror(errno));
     if (st) {
-        (void)unlink(part); /* best effort: st is the news */
+        (void)unlink(part); /* best effort: the caller needs the first error */
         return st;
     }
     return hd_file_sync_dir(dir); /* the new name is durable only when its directory is */

@@ -1,8 +1,8 @@
-/* file: files that are whole or absent, and the few ways Heddle reads and locks them.
+/* file: atomic and durable writes, and the helpers by which Heddle reads, locks and removes files.
  *
  * Durability rule: hd_file_write_atomic returns HD_OK only when the bytes and the name are on disk
- * (write to a sibling, fsync, rename, fsync of the directory). A crash leaves the old file or the
- * new one, never a part of either.
+ * (write PATH.part.PID, fsync, rename to PATH, fsync of the directory). A crash leaves the old file
+ * or the new one, never a partial file under PATH.
  *
  * Used by: everything.   Uses: status, text.   Threads: any.
  */
@@ -20,12 +20,12 @@
 enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
                                     mode_t mode);
 
-/* Appends the whole file to ret_text; HD_LIMIT when it is larger than max_bytes, HD_NOT_FOUND when
- * it is not there. */
+/* Appends the whole file to ret_text. HD_LIMIT: it is larger than max_bytes. HD_NOT_FOUND: it does
+ * not exist. */
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text);
 
-/* Writes or reads everything, through EINTR and short counts. hd_file_pread_all fails with
- * HD_CORRUPT when the file ends early. */
+/* Write or read all size_bytes, retrying after EINTR and short counts. hd_file_pread_all returns
+ * HD_CORRUPT when the file is too short. */
 enum hd_status hd_file_write_all(int fd, const void *data, size_t size_bytes);
 enum hd_status hd_file_pread_all(int fd, void *ret_data, size_t size_bytes, int64_t offset_bytes);
 
@@ -33,12 +33,13 @@ enum hd_status hd_file_sync_dir(const char *path); /* makes names created in `pa
 enum hd_status hd_file_make_dirs(const char *path, mode_t mode); /* like mkdir -p, durable names */
 enum hd_status hd_file_remove_tree(const char *path); /* follows no links; absent is HD_OK */
 
-/* Takes an exclusive lock on `path` (created if absent) that dies with the process. HD_CONFLICT
- * when another process holds it. The descriptor is close-on-exec. */
+/* Takes an exclusive flock on `path` (created if absent). Closing *ret_fd or the end of the process
+ * releases it. HD_CONFLICT: another process holds it. The descriptor is close-on-exec. */
 enum hd_status hd_file_lock(const char *path, int *ret_fd);
 
 bool hd_file_exists(const char *path);
-/* "a/b.txt" against "/home/x" -> "/home/x/a/b.txt"; absolute paths stay. Added to ret_text. */
+/* Appends `path` to ret_text, relative to `dir`: "/home/x" and "a/b.txt" give "/home/x/a/b.txt"; an
+ * absolute `path` is appended unchanged. */
 void hd_file_join(struct hd_text *ret_text, const char *dir, const char *path);
 
 #endif

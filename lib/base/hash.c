@@ -16,7 +16,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-_Static_assert(sizeof(XXH64_state_t) <= sizeof(struct hd_hash), "the library's state fits");
+_Static_assert(sizeof(XXH64_state_t) <= sizeof(struct hd_hash), "the state must fit in hd_hash");
 
 void hd_hash_begin(struct hd_hash *ret_hash)
 {

@@ -1,10 +1,10 @@
-/* hash: XXH64 of bytes on disk, so that a flipped bit is seen. No protection against an adversary.
+/* hash: XXH64 checksums of stored bytes, which detect damage. Not cryptographic.
  *
- * XXH64 with seed 0, by the xxHash library where its header was there at build time, else by our
- * own code from the published specification; both give the same numbers on every machine.
+ * XXH64 with seed 0, by the xxHash library if its header was found at build time, else by
+ * hash_own.c. Both give the same value on every machine.
  *
- * Used by: checkpoint, data, whoever stores or compares bytes.   Uses: libc, xxHash if present.
- * Threads: a hash in progress has one owner.
+ * Used by: checkpoint, data and other rooms that store or compare bytes.   Uses: libc, xxHash.
+ * Threads: one thread at a time uses a struct hd_hash.
  */
 #ifndef HD_BASE_HASH_H
 #define HD_BASE_HASH_H
@@ -15,13 +15,14 @@
 
 enum { HD_HASH_TEXT_MAX = 17 }; /* 16 hexadecimal digits and NUL */
 
-struct hd_hash { /* in progress; private */
+struct hd_hash { /* the private state of an unfinished hash */
     uint64_t state[12];
 };
 
 uint64_t hd_hash_bytes(const void *data, size_t size_bytes);
 
-/* The same in pieces: begin, add .. add, value (which may be asked for at any time). */
+/* The same in pieces: begin, then any number of add. value is the hash of the bytes added so far.
+ */
 void hd_hash_begin(struct hd_hash *ret_hash);
 void hd_hash_add(struct hd_hash *hash, const void *data, size_t size_bytes);
 uint64_t hd_hash_value(const struct hd_hash *hash);

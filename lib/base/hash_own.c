@@ -1,7 +1,7 @@
 /* XXH64 from its specification (Yann Collet, "xxHash fast digest algorithm", xxhash_spec.md).
  *
- * Four lanes each take 8 of every 32 bytes; what is left over at the end is mixed in 8, 4 and 1
- * bytes at a time. Words are read little-endian on every machine.
+ * Four lanes each take 8 bytes of every stripe of 32. The last, incomplete stripe is mixed in 8, 4
+ * and 1 bytes at a time. Words are read as little-endian on every machine.
  */
 #include "base/hash_own.h"
 
@@ -18,9 +18,9 @@ enum { STRIPE = 32 };
 struct own {
     uint64_t lane[4];
     uint64_t total_bytes;
-    unsigned char rest[STRIPE]; /* the first total_bytes % STRIPE of these wait for more */
+    unsigned char rest[STRIPE]; /* the incomplete stripe: its first total_bytes % STRIPE bytes */
 };
-_Static_assert(sizeof(struct own) <= sizeof(struct hd_hash), "our state fits");
+_Static_assert(sizeof(struct own) <= sizeof(struct hd_hash), "the state must fit in hd_hash");
 
 static uint64_t rotate(uint64_t x, int bits)
 {

@@ -1,4 +1,4 @@
-/* hash_own: XXH64 without the library. Used by: hash.c, and the test that compares the two. */
+/* hash_own: XXH64 without the xxHash library. Used by: hash.c, and the test that compares both. */
 #ifndef HD_BASE_HASH_OWN_H
 #define HD_BASE_HASH_OWN_H
 

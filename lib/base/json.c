@@ -107,7 +107,7 @@ static enum hd_status parse_unicode(struct json_reader *r, char **out)
             return wrong(r, "not the second half of a surrogate pair");
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     } else if (code >= 0xDC00 && code <= 0xDFFF) {
-        return wrong(r, "the second half of a surrogate pair stands alone");
+        return wrong(r, "the second half of a surrogate pair without the first");
     }
     if (code == 0)
         return wrong(r, "a NUL inside a string is not supported");
@@ -126,13 +126,13 @@ static enum hd_status parse_escape(struct json_reader *r, char **out)
         return parse_unicode(r, out);
     found = *r->p ? strchr(from, *r->p) : NULL;
     if (!found)
-        return wrong(r, "an unknown escape in a string");
+        return wrong(r, "unknown escape in a string");
     *(*out)++ = to[found - from];
     r->p++;
     return HD_OK;
 }
 
-/* At the opening quote. The decoded string is never longer than its source. */
+/* r->p is at the opening quote. The decoded string is never longer than its source. */
 static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
 {
     const char *close = r->p + 1;
@@ -142,7 +142,7 @@ static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
     while (close < r->end && *close != '"')
         close += *close == '\\' ? 2 : 1;
     if (close >= r->end)
-        return wrong(r, "a string without end");
+        return wrong(r, "the closing quote of a string is missing");
     text = out = hd_arena_alloc(r->arena, (size_t)(close - r->p));
     if (!text)
         return no_memory();
@@ -226,8 +226,8 @@ static enum hd_status refuse_repeated_keys(struct json_reader *r, const struct h
     for (size_t i = 1; i < n; i++)
         if (strcmp(keys[i - 1], keys[i]) == 0) {
             enum hd_status st = hd_err(HD_INVALID,
-                                       "byte %zu: the name '%s' stands twice in the "
-                                       "object that ends here",
+                                       "byte %zu: duplicate name '%s' in the object that "
+                                       "ends here",
                                        (size_t)(r->p - r->start), keys[i]);
 
             free(keys);
@@ -250,7 +250,7 @@ static enum hd_status parse_key(struct json_reader *r, const char **ret_key)
     return take(r, ':') ? HD_OK : wrong(r, "':' is expected here");
 }
 
-/* After the opening bracket. */
+/* r->p is after the opening bracket. */
 static enum hd_status parse_items(struct json_reader *r, int depth, struct hd_json *parent)
 {
     const bool is_object = parent->kind == HD_JSON_OBJECT;
@@ -349,7 +349,7 @@ enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t te
     return HD_OK;
 }
 
-/* ---- asking ---- */
+/* ---- access ---- */
 
 const struct hd_json *hd_json_member(const struct hd_json *object, const char *key)
 {
@@ -472,7 +472,7 @@ void hd_json_add_real(struct hd_json_writer *writer, const char *key, double val
     char text[40];
 
     before_value(writer, key);
-    for (int digits = 6; digits <= 17; digits++) { /* 17 always read back to the same bits */
+    for (int digits = 6; digits <= 17; digits++) { /* 17 digits always give the same bits */
         (void)snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             break;

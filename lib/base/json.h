@@ -1,8 +1,8 @@
-/* json: a strict, bounded reader and a small writer of JSON (RFC 8259), with libc alone.
+/* json: a strict reader with limits, and a small writer, of JSON (RFC 8259). Uses libc only.
  *
- * For files that Heddle itself writes and reads back, possibly damaged or hostile: every limit is
- * the caller's, duplicate member names and ill-formed UTF-8 are refused, numbers stay as written
- * until somebody asks for an int64. What people send is YAML (spec).
+ * For files that Heddle writes and reads back and that may be damaged or hostile. The caller sets
+ * every limit. Duplicate member names and invalid UTF-8 are errors. A number is kept as its text
+ * until hd_json_to_int64. Job files that people write are YAML (spec).
  *
  * Used by: checkpoint, spec, the heddle command.   Uses: arena, status, text.   Threads: values are
  * immutable once parsed.
@@ -32,26 +32,28 @@ enum hd_json_kind {
 
 struct hd_json {
     enum hd_json_kind kind;
-    const char *key;             /* as a member of an object: its name; else NULL */
-    const char *text;            /* string: decoded, without any NUL inside; number: as written */
-    size_t count;                /* array, object: its values */
-    const struct hd_json *first; /* array, object: the first of them, NULL when empty */
-    const struct hd_json *next;  /* the next one beside this */
+    const char *key;             /* a member of an object: its name; else NULL */
+    const char *text;            /* string: decoded, contains no NUL; number: as written */
+    size_t count;                /* array, object: number of direct children */
+    const struct hd_json *first; /* array, object: the first child, NULL when empty */
+    const struct hd_json *next;  /* the next child of the same parent, NULL for the last */
 };
 
 struct hd_json_limits {
-    size_t values_max; /* of any kind, in the whole text */
-    int depth_max;     /* of arrays and objects in each other */
+    size_t values_max; /* values of any kind in the whole text */
+    int depth_max;     /* nesting depth of arrays and objects */
 };
 
-/* Values live in the arena. HD_INVALID says at which byte what is wrong; HD_LIMIT names the limit;
- * HD_NO_MEMORY when the arena is used up. */
+/* The values and their strings are allocated in the arena; `text` may be freed afterwards.
+ * HD_INVALID: a syntax error, with its byte offset. HD_LIMIT: more than `limits`. HD_NO_MEMORY: the
+ * arena is full. */
 enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
                              const struct hd_json_limits *limits, const struct hd_json **ret_root);
 
 const struct hd_json *hd_json_member(const struct hd_json *object, const char *key); /* or NULL */
 
-/* The member of that name and kind, or HD_INVALID naming it. `object` may be of any kind. */
+/* The member `key` of the given kind; HD_INVALID, naming it, when it is missing or of another kind.
+ * `object` may be of any kind: only an object has members. */
 enum hd_status hd_json_need(const struct hd_json *object, const char *key, enum hd_json_kind kind,
                             const struct hd_json **ret_member);
 enum hd_status hd_json_need_int64(const struct hd_json *object, const char *key, int64_t min,
@@ -65,8 +67,8 @@ enum hd_status hd_json_to_int64(const struct hd_json *value, int64_t min, int64_
 
 /* ---- writing ---- */
 
-/* Start with {.out = text}. Commas are set by themselves; `key` is the member's name inside an
- * object and NULL inside an array or at the top. A failed allocation stays in out->failed. */
+/* Initialise with {.out = text}. The writer inserts commas. `key` is the member's name inside an
+ * object, and NULL inside an array or at the top level. A failed allocation sets out->failed. */
 struct hd_json_writer {
     struct hd_text *out;
     bool needs_comma;
@@ -76,10 +78,10 @@ void hd_json_begin(struct hd_json_writer *writer, const char *key, char bracket)
 void hd_json_end(struct hd_json_writer *writer, char bracket);                    /* '}' or ']' */
 void hd_json_add_string(struct hd_json_writer *writer, const char *key, const char *text);
 void hd_json_add_int64(struct hd_json_writer *writer, const char *key, int64_t value);
-/* The shortest form that reads back to the same bits; null when it is not finite. */
+/* The shortest text of 6 to 17 digits that reads back to the same bits; null when not finite. */
 void hd_json_add_real(struct hd_json_writer *writer, const char *key, double value);
 void hd_json_add_bool(struct hd_json_writer *writer, const char *key, bool value);
 void hd_json_add_null(struct hd_json_writer *writer, const char *key);
-void hd_json_add_line(struct hd_json_writer *writer); /* the next value starts a line */
+void hd_json_add_line(struct hd_json_writer *writer); /* a line break before the next value */
 
 #endif

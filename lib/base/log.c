@@ -45,5 +45,5 @@ void hd_log(enum hd_log_level level, const char *fmt, ...)
         n = (int)sizeof line - 2;
     line[n++] = '\n';
     if (write(STDERR_FILENO, line, (size_t)n) < 0)
-        return; /* nowhere left to say it */
+        return; /* stderr is not writable: the line is lost */
 }

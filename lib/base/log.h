@@ -2,19 +2,19 @@
  *
  *     2026-03-01T12:00:00.123Z info  heddled: reconnected to the controller after 3.1 s
  *
- * Programs log; libraries return a status. A line is written with one write(2), so lines of several
- * processes that share a file opened O_APPEND do not mix.
+ * Programs log; libraries return a status. A line is one write(2), so lines of several processes
+ * that share a file opened with O_APPEND do not mix. A line longer than 2 KiB is truncated.
  *
- * Used by: programs (and the loops of daemon and controller).   Uses: clock.
- * Threads: any; hd_log_init before the first of them.
+ * Used by: programs, and the event loops of daemon and controller.   Uses: clock.
+ * Threads: any; call hd_log_init before other threads start.
  */
 #ifndef HD_BASE_LOG_H
 #define HD_BASE_LOG_H
 
 enum hd_log_level { HD_LOG_ERROR, HD_LOG_WARN, HD_LOG_INFO, HD_LOG_DEBUG };
 
-/* Names the program in every line and sets the most detailed level that is written. The environment
- * variable HEDDLE_LOG (error|warn|info|debug) wins over `level`. */
+/* Sets the program name for every line and the most detailed level that is written. The environment
+ * variable HEDDLE_LOG (error|warn|info|debug) overrides `level`. */
 void hd_log_init(const char *program, enum hd_log_level level);
 
 void hd_log(enum hd_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -7,7 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Best effort: whoever does not listen does not mind. */
+/* Best effort: errors are ignored. */
 static void notify(const char *text)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -19,7 +19,7 @@ static void notify(const char *text)
         return;
     memcpy(address.sun_path, name, n);
     if (name[0] == '@')
-        address.sun_path[0] = '\0'; /* a name outside the file system */
+        address.sun_path[0] = '\0'; /* an abstract socket address */
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return;

@@ -1,6 +1,7 @@
-/* notify: tells systemd that this program is ready or leaves, when it asked to be told.
+/* notify: sd_notify without libsystemd: tells systemd that this program is ready or stopping.
  *
- * The protocol is one datagram to the socket that NOTIFY_SOCKET names, so no library is needed.
+ * One datagram to the socket named by NOTIFY_SOCKET; nothing happens when it is unset. Errors are
+ * ignored.
  * Used by: the daemon, the controller.   Uses: libc.   Threads: any.
  */
 #ifndef HD_BASE_NOTIFY_H

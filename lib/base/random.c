@@ -107,7 +107,7 @@ uint64_t hd_random_permute(uint64_t key, uint64_t count, uint64_t index)
 
     while (half_bits < 32 && (UINT64_C(1) << (2 * half_bits)) < count)
         half_bits++;
-    do /* a bijection's cycle through index must come back into the range; < 4 rounds on average */
+    do /* cycle walking ends because index < count lies on the cycle; below 4 passes on average */
         index = feistel(key, half_bits, index);
     while (index >= count);
     return index;

@@ -1,9 +1,9 @@
-/* random: counter-based random numbers. The same key and counter give the same number anywhere.
+/* random: counter-based random numbers. The same key and counter give the same number everywhere.
  *
  * Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel Random Numbers: As Easy as 1, 2, 3")
- * maps a 64-bit key and a 128-bit counter to 128 random bits. Nothing has a state to save: initial
- * weights are keyed by (seed, parameter name) and counted by global element index, so that a shard
- * equals a slice of the whole whatever the layout.
+ * maps a 64-bit key and a 128-bit counter to 128 random bits. There is no state to save. Initial
+ * weights use the key of (seed, parameter name) and the global element index as counter, so a shard
+ * has the same values in every layout.
  *
  * Used by: model, data, generation, control plane (ids, jitter).   Uses: libc.   Threads: any.
  */
@@ -29,9 +29,9 @@ float hd_random_normal(uint64_t key, uint64_t index);
 /* Two independent standard normal numbers per counter. */
 void hd_random_normals(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, float ret_pair[2]);
 
-/* A keyed bijection of [0, count): the position `index` of a shuffle that needs no memory (a
- * Feistel network of 4 Philox rounds on the next even number of bits, walking cycles back into the
- * range). */
+/* Element `index` of a keyed permutation of [0, count), computed without a table: a Feistel network
+ * of 4 Philox rounds on an even number of bits, applied until the value is below `count` (cycle
+ * walking). index < count. */
 uint64_t hd_random_permute(uint64_t key, uint64_t count, uint64_t index);
 
 /* Bytes from the kernel's generator, for ids and secrets. */

@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char own_story[HD_ERR_MAX];
+static _Thread_local char own_message[HD_ERR_MAX];
 
-/* Set once, while a plug-in is loaded; NULL: the own one. */
+/* Set once, while a plug-in is loaded; NULL: use own_message. */
 static hd_err_place_fn *shared_place;
 
 char *hd_err_place(void)
 {
-    return shared_place ? shared_place() : own_story;
+    return shared_place ? shared_place() : own_message;
 }
 
 void hd_err_share(hd_err_place_fn *place)
@@ -33,7 +33,7 @@ const char *hd_status_name(enum hd_status st)
 
 enum hd_status hd_err(enum hd_status st, const char *fmt, ...)
 {
-    char text[HD_ERR_MAX]; /* the arguments may point into the old story */
+    char text[HD_ERR_MAX]; /* the arguments may point into the old message */
     va_list ap;
 
     assert(st != HD_OK);

@@ -1,35 +1,35 @@
-/* status: how a function says that something went wrong, and how a person learns what to do.
+/* status: error codes, and one error message per thread.
  *
- * A status is one of a few codes, chosen by what the caller should do about it. The story (what
- * failed, on what, and a hint how to mend it) travels beside it: hd_err() stores it for the calling
- * thread, the program's outermost layer prints it once. A library returns, it never logs and never
- * exits. Assertions are for programmers' mistakes; the world (files, network, users) gets a status.
+ * A status is one of a few codes, chosen by what the caller should do about it. hd_err() also
+ * stores a message for the calling thread: what failed, on what, and how to fix it. The outermost
+ * layer of the program prints the message once. A library returns a status; it never logs and never
+ * exits. Assertions are for programming errors only; files, network and users cause a status.
  *
  *     if (fd < 0)
  *         return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
  *
  * Used by: everything.   Uses: libc.
- * Threads: the story is thread-local; carry it to another thread with hd_err_save / hd_err_restore.
+ * Threads: the message is thread-local; hd_err_save and hd_err_restore carry it to another thread.
  */
 #ifndef HD_BASE_STATUS_H
 #define HD_BASE_STATUS_H
 
 /* code, stable name (API: in JSON and logs), meaning to the caller */
-#define HD_STATUS_LIST(X)                                                                  \
-    X(OK, "ok", "success")                                                                 \
-    X(INVALID, "invalid", "the input is wrong; the same call will fail again")             \
-    X(NOT_FOUND, "not_found", "what was named does not exist")                             \
-    X(EXISTS, "exists", "what was to be made exists already")                              \
-    X(DENIED, "denied", "the caller may not do this")                                      \
-    X(UNSUPPORTED, "unsupported", "a sensible wish that this build cannot fulfil")         \
-    X(IO, "io", "a file, disk or socket failed")                                           \
-    X(CORRUPT, "corrupt", "stored or received bytes are not what they should be")          \
-    X(LIMIT, "limit", "a stated limit would be exceeded")                                  \
-    X(NO_MEMORY, "no_memory", "memory is used up, or a reservation is too small")          \
-    X(UNAVAILABLE, "unavailable", "a peer cannot be reached; trying again later may help") \
-    X(TIMEOUT, "timeout", "a deadline passed")                                             \
-    X(ABORTED, "aborted", "stopped because something else failed or asked to stop")        \
-    X(CONFLICT, "conflict", "the state does not allow it now")                             \
+#define HD_STATUS_LIST(X)                                                                \
+    X(OK, "ok", "success")                                                               \
+    X(INVALID, "invalid", "the input is wrong; the same call will fail again")           \
+    X(NOT_FOUND, "not_found", "what was named does not exist")                           \
+    X(EXISTS, "exists", "what was to be created exists already")                         \
+    X(DENIED, "denied", "the caller may not do this")                                    \
+    X(UNSUPPORTED, "unsupported", "a valid request that this build cannot do")           \
+    X(IO, "io", "a file, disk or socket failed")                                         \
+    X(CORRUPT, "corrupt", "stored or received bytes are not what they should be")        \
+    X(LIMIT, "limit", "a stated limit would be exceeded")                                \
+    X(NO_MEMORY, "no_memory", "memory is used up, or a reservation is too small")        \
+    X(UNAVAILABLE, "unavailable", "a peer cannot be reached; a later retry may succeed") \
+    X(TIMEOUT, "timeout", "a deadline passed")                                           \
+    X(ABORTED, "aborted", "stopped because something else failed or asked to stop")      \
+    X(CONFLICT, "conflict", "the state does not allow it now")                           \
     X(INTERNAL, "internal", "a bug in Heddle")
 
 enum hd_status {
@@ -39,24 +39,25 @@ enum hd_status {
         HD_STATUS_COUNT
 };
 
-enum { HD_ERR_MAX = 1024 }; /* bytes of a story, with its closing NUL; longer ones are cut */
+enum { HD_ERR_MAX = 1024 }; /* bytes of a message with its NUL; longer ones are truncated */
 
 /* The stable name of a code ("io"); unknown codes give "unknown". */
 const char *hd_status_name(enum hd_status st);
 
-/* Stores the story of a failure for this thread and returns st, so that a failing path is one line.
- * st must not be HD_OK. */
+/* Stores the message of a failure for this thread and returns st. st must not be HD_OK. The
+ * arguments may point into the old message. */
 enum hd_status hd_err(enum hd_status st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Puts "prefix: " in front of this thread's story: for the layer that knows the file or the job. */
+/* Puts "prefix: " before this thread's message and returns st: for a layer that knows the file or
+ * the job. */
 enum hd_status hd_err_prefix(enum hd_status st, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* This thread's latest story; "" when there is none. Valid until the next hd_err of this thread. */
+/* This thread's latest message, "" if none. Valid until the next hd_err of this thread. */
 const char *hd_err_message(void);
 
-/* A failure as a value, to cross threads and queues. */
+/* A failure as a value: for another thread, or to keep it over calls that may fail. */
 struct hd_error {
     enum hd_status status;
     char message[HD_ERR_MAX];
@@ -64,9 +65,9 @@ struct hd_error {
 void hd_err_save(enum hd_status st, struct hd_error *ret_error);
 enum hd_status hd_err_restore(const struct hd_error *error);
 
-/* A plug-in links a copy of this file, whose story nobody would read. The program that loads it
- * hands over hd_err_place, and the plug-in calls hd_err_share with it before anything else: from
- * then on both write and read one story per thread. */
+/* A plug-in links its own copy of this file, with its own messages. The program that loads it
+ * passes hd_err_place, and the plug-in calls hd_err_share with it before anything else; from then
+ * on both use the same message per thread. */
 typedef char *hd_err_place_fn(void);
 char *hd_err_place(void); /* of the calling thread: HD_ERR_MAX bytes */
 void hd_err_share(hd_err_place_fn *place);

@@ -179,7 +179,7 @@ void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const vo
     int64_t near[SHOWN];
     size_t count = 0, len = 0;
 
-    /* ascending; when full, the end further from the wish goes */
+    /* in ascending order; when full, drop the end that is further from `wish` */
     for (int64_t number = 1; number <= max; number++) {
         if (!fits(about, number))
             continue;

@@ -1,4 +1,4 @@
-/* text: a string that grows, and the small readers that every parser of flags and files needs.
+/* text: a growing string, and parsers and formatters of numbers for flags and files.
  *
  * Used by: everything.   Uses: status.   Threads: one owner at a time.
  */
@@ -11,20 +11,20 @@
 
 #include "base/status.h"
 
-/* Start with {0}; `data` is NUL-terminated once anything was added. A failed allocation is
- * remembered in `failed` and later additions do nothing, so that a writer checks once. */
+/* Initialise with {0}. `data` is NULL until something is added, then NUL-terminated, and is freed
+ * by hd_text_free. A failed allocation sets `failed`; later additions do nothing. Check it once. */
 struct hd_text {
     char *data;
-    size_t len_bytes, size_bytes;
+    size_t len_bytes, size_bytes; /* used, without the NUL; allocated */
     bool failed;
 };
 
 void hd_text_add(struct hd_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void hd_text_add_bytes(struct hd_text *text, const void *bytes, size_t count);
-void hd_text_clear(struct hd_text *text); /* empty again, memory kept */
-void hd_text_free(struct hd_text *text);  /* empty again, memory gone */
+void hd_text_clear(struct hd_text *text); /* empties it and keeps the memory */
+void hd_text_free(struct hd_text *text);  /* frees the memory; the text may be used again */
 
-/* Whole-string readers: the text must be the number and nothing else. */
+/* The text must be a number and nothing else. HD_INVALID: it is not, or outside [min, max]. */
 enum hd_status hd_text_to_int64(const char *text, int64_t min, int64_t max, int64_t *ret_value);
 enum hd_status hd_text_to_double(const char *text, double min, double max, double *ret_value);
 
@@ -34,8 +34,8 @@ bool hd_text_ends(const char *text, const char *suffix);
 
 enum { HD_TEXT_LIST_MAX = 160 };
 
-/* "1, 2, 4 or 8": of the numbers from 1 to `max` that fit, the eight nearest to `wish`; "" when
- * there is none. `fits` gets `about`. */
+/* "1, 2, 4 or 8": the numbers from 1 to `max` for which fits(about, number) is true; at most eight,
+ * the nearest to `wish`. "" if there are none. For messages that list valid values. */
 void hd_text_list_near(bool (*fits)(const void *about, int64_t number), const void *about,
                        int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX]);
 
