@@ -1,4 +1,4 @@
-/* bell: how a thread sleeps until another thread or process wakes it. */
+/* bell: a futex on which a thread sleeps until another thread or process wakes it. */
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -22,6 +22,6 @@ void hd_comm_sleep(struct hd_comm_bell *bell, uint32_t rung, int64_t timeout_ms)
 {
     const struct timespec span = {timeout_ms / 1000, timeout_ms % 1000 * 1000000};
 
-    /* EAGAIN (rung meanwhile), EINTR and ETIMEDOUT all mean: look again */
+    /* EAGAIN (it was rung), EINTR and ETIMEDOUT: the caller checks its condition in any case */
     (void)syscall(SYS_futex, &bell->rung, FUTEX_WAIT, rung, &span, NULL, 0);
 }

@@ -1,4 +1,4 @@
-/* The calls of comm.h but for the operations (launch.c): names, groups, completion, counters. */
+/* The functions of comm.h except the operations (launch.c): names, groups, completion, counters. */
 #include "comm/comm.h"
 
 #include <assert.h>
@@ -66,7 +66,7 @@ enum hd_status hd_comm_new(const struct hd_comm_engine *engine, int rank, int wo
     struct hd_comm *comm;
 
     if (deadline_ms <= 0)
-        return hd_err(HD_INVALID, "comm: a deadline of %lld ms; use 1 or more",
+        return hd_err(HD_INVALID, "comm: the deadline is %lld ms; use 1 or more",
                       (long long)deadline_ms);
     comm = calloc(1, sizeof *comm);
     if (!comm)
@@ -198,13 +198,13 @@ static enum hd_status check_members(const struct hd_comm *comm, const char *name
             index = m;
     }
     if (index < 0)
-        return hd_err(HD_INVALID, "comm: group %s: rank %d asks for a group it is not in", name,
+        return hd_err(HD_INVALID, "comm: group %s: this rank, %d, is not a member", name,
                       comm->rank);
     *ret_index = index;
     return HD_OK;
 }
 
-/* The group with its arrays behind it, one piece of memory. */
+/* One allocation: the group, then its arrays. */
 static struct hd_comm_group *new_group(int size)
 {
     const size_t n = (size_t)size;
@@ -273,7 +273,7 @@ enum hd_status hd_comm_mesh_group(struct hd_comm *comm, const struct hd_mesh *me
     enum hd_status st;
 
     if (mesh->world != comm->world)
-        return hd_err(HD_INVALID, "comm: a mesh of %d ranks on a world of %d", (int)mesh->world,
+        return hd_err(HD_INVALID, "comm: the mesh has %d ranks, the world has %d", (int)mesh->world,
                       comm->world);
     where = hd_mesh_find_group(mesh, name, comm->rank);
     members = calloc((size_t)where.size, sizeof *members);
@@ -324,13 +324,13 @@ bool hd_comm_done(const struct hd_comm_stream *stream, uint64_t ticket)
     if (!stream->comm->side || ticket == 0)
         return true;
     return hd_comm_side_done(stream, ticket, &done) == HD_OK && done &&
-           !stream->comm->engine->has_failed(stream->comm); /* an abort ends kernels, too */
+           !stream->comm->engine->has_failed(stream->comm); /* an abort completes events too */
 }
 
 static enum hd_status wait_launched(struct hd_comm_stream *stream, uint64_t ticket)
 {
     if (ticket > stream->sealed)
-        return hd_err(HD_CONFLICT, "comm: stream %s: a wait for what is not launched yet",
+        return hd_err(HD_CONFLICT, "comm: stream %s: a wait for a ticket that is not launched",
                       hd_comm_stream_text(stream->name));
     return hd_comm_wait_for(stream, ticket);
 }
@@ -348,7 +348,7 @@ enum hd_status hd_comm_follow(struct hd_comm_stream *stream, struct hd_stream *c
 
     if (!st && stream->comm->side)
         st = hd_comm_side_follow(stream, compute);
-    return st; /* on the host, what was launched on `compute` has run */
+    return st; /* on host engines, the launches on `compute` have run */
 }
 
 enum hd_status hd_comm_wait_on(struct hd_comm_stream *stream, uint64_t ticket,

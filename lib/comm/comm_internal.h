@@ -1,9 +1,9 @@
-/* comm_internal: what comm.c (the calls), launch.c (the queues, the checks) and the engines share.
+/* comm_internal: the data structures shared by comm.c, launch.c, progress.c and the engines.
  *
- * A launch becomes a `struct hd_comm_op` in the ring of its stream. launch.c fills it and seals it;
- * from then on the engine owns it until it counts it as completed.
+ * An operation is a `struct hd_comm_op` in the ring of its stream. launch.c fills and seals it,
+ * then the engine owns it until progress.c counts it as completed.
  *
- * Used by: lib/comm alone.
+ * Used by: lib/comm only.
  */
 #ifndef HD_COMM_COMM_INTERNAL_H
 #define HD_COMM_COMM_INTERNAL_H
@@ -13,11 +13,11 @@
 #include "comm/comm.h"
 #include "comm/flight.h"
 
-enum { HD_COMM_REASON_MAX = 512 }; /* bytes of a reason that travels, with its closing NUL */
+enum { HD_COMM_REASON_MAX = 512 }; /* bytes of a failure reason sent to peers, with its NUL */
 
 enum { HD_COMM_AFTER = HD_COMM_KIND_COUNT }; /* an op that only waits for another stream */
 
-enum hd_comm_state { /* in step with enum hd_shm_flight_state */
+enum hd_comm_state { /* the same values as enum hd_flight_state */
                      HD_COMM_QUEUED,
                      HD_COMM_ENTERED,
                      HD_COMM_MOVING,
@@ -26,11 +26,11 @@ enum hd_comm_state { /* in step with enum hd_shm_flight_state */
                      HD_COMM_STATES
 };
 
-/* How an operation moves. A shift is two operations, one of each of the latter. */
+/* Collective, send or receive. A shift is two operations: TO_PEER and FROM_PEER. */
 enum hd_comm_way { HD_COMM_AMONG_ALL, HD_COMM_TO_PEER, HD_COMM_FROM_PEER };
 
 struct hd_comm_op {
-    int kind; /* enum hd_comm_kind or HD_COMM_AFTER: what it is called and counted as */
+    int kind; /* enum hd_comm_kind, or HD_COMM_AFTER; for messages and counters */
     enum hd_comm_way way;
     struct hd_comm_group *group;
     struct hd_comm_stream *stream;
@@ -49,18 +49,19 @@ struct hd_comm_op {
     const struct hd_comm_stream *other; /* HD_COMM_AFTER */
     uint64_t other_ticket;
 
-    uint64_t launch, seq; /* counts this rank's launches; place in the order of group or pair */
-    bool last;            /* closes its launch: a bundle of sends and receives has one such op */
+    uint64_t launch; /* number of the operation among all of this rank, from 1 */
+    uint64_t seq; /* sequence number in the group (collectives) or pair (sends, receives), from 1 */
+    bool last;    /* the last operation of its launch; a bundle (hd_comm_begin) has several */
 
-    /* the engine's: */
+    /* owned by the engine: */
     enum hd_comm_state state;
-    int member;     /* pull: how many members are dealt with */
-    int64_t cursor; /* bytes (pull) or elements (reduce) of the present part that are done */
-    void *slot;     /* send: where it is posted */
+    int member;     /* number of members finished in the present state */
+    int64_t cursor; /* bytes (copies) or elements (reductions) done of the present part */
+    void *slot;     /* send: its slot; gloo: the run or ticket */
 };
 
-/* What a member brings to an operation. Plain bytes: engines keep it where the other members can
- * see it, or send it to them; and for an all_to_all_v a copy of its counts, [size of the group]. */
+/* The arguments of one member of a collective, which the other members compare with theirs. Plain
+ * bytes: engines share it in memory or send it. An all_to_all_v adds its counts, [group size]. */
 struct hd_comm_offer {
     int64_t count, send_rows_max, recv_rows_max;
     int32_t kind, dtype, reduce, root;
@@ -70,7 +71,7 @@ struct hd_comm_stream {
     struct hd_comm *comm;
     enum hd_comm_stream_name name;
     struct hd_comm_op *ops; /* [HD_COMM_QUEUE_MAX], op of ticket t at (t - 1) % HD_COMM_QUEUE_MAX */
-    uint64_t launched, sealed, completed; /* completed <= sealed <= launched */
+    uint64_t launched, sealed, completed; /* tickets; completed <= sealed <= launched */
     bool bundling;                        /* between hd_comm_begin and hd_comm_end */
 };
 
@@ -79,139 +80,142 @@ struct hd_comm_group {
     char name[HD_COMM_GROUP_NAME_MAX];
     uint64_t id; /* hash of name and members, never 0 */
     int size, index;
-    uint64_t seq; /* collectives launched */
+    uint64_t seq; /* sequence number of the collective that was launched last */
     struct hd_comm_count counts[HD_COMM_KIND_COUNT];
-    bool met; /* the engine's: a collective has come together */
-    /* by group index */
+    bool is_mapped; /* shm: the members' visible memory was mapped by the first collective */
+    /* [size], by group index */
     uint64_t *send_seq, *recv_seq;
-    void **channels; /* the engine's */
-    const void **in; /* the engine's: inputs of the sum under way */
+    void **channels; /* shm */
+    const void **in; /* shm, gloo: inputs of the present reduction step */
     int32_t *members;
 };
 
-/* Wakes one sleeper. Lives where the engine wants it, also in memory of several processes. A bell
- * is rung after the change it announces; a sleeper notes `rung`, says that it is asleep, looks once
- * more, and only then sleeps until `rung` differs. All of these are sequentially consistent, so a
- * change is either seen in that look or rings. */
+/* A futex that wakes one waiting thread, possibly of another process. The waker first makes its
+ * change, then rings. The waiter reads `rung`, sets `asleep`, checks for the change once more, and
+ * sleeps only while `rung` is unchanged. All accesses are sequentially consistent, so no change is
+ * missed. */
 struct hd_comm_bell {
-    _Atomic uint32_t rung; /* a futex */
+    _Atomic uint32_t rung; /* the futex word */
     _Atomic uint32_t asleep;
 };
 
-/* One launch on record. All atomic, because others may look while it is written; `launch` is
- * written first and last and tells whose the rest is, `state` also tells its own: another thread
- * moves it on, too. */
+/* The flight record of one operation. Readers may read it while it is written: the writer sets
+ * `launch` to 0 first and to the operation's number last. `state` contains the number too, because
+ * other threads (watchdogs) set it. */
 struct hd_comm_flight_slot {
     _Atomic uint64_t launch; /* 0: empty or being written */
     _Atomic uint64_t seq, bytes;
     _Atomic int64_t since_ms;
-    _Atomic uint64_t name[2]; /* of the group, HD_COMM_GROUP_NAME_MAX bytes */
+    _Atomic uint64_t name[2]; /* the group's name, HD_COMM_GROUP_NAME_MAX bytes */
     _Atomic uint64_t state;   /* launch * HD_COMM_STATES + enum hd_comm_state */
     _Atomic uint32_t kind, stream;
     _Atomic int32_t peer;
 };
 
-/* How far a rank has come in each group, however long ago. A rank's groups differ in their names.
- * One writer; written so that others may look meanwhile: the name's first word comes last. */
+/* The last collective that a rank entered in each group, by the group's name. One writer, which
+ * writes name[0] last, for concurrent readers. */
 struct hd_comm_entered {
     struct {
-        _Atomic uint64_t name[2]; /* of the group, as in a slot; 0: free, and so are all behind */
-        _Atomic uint64_t seq;     /* of the collective that was entered last */
-    } groups[HD_COMM_GROUPS_MAX + 1]; /* nccl: one for the world beside the caller's */
+        _Atomic uint64_t name[2]; /* as in a slot; name[0] == 0: this and all later ones are free */
+        _Atomic uint64_t seq;     /* of the last collective that was entered */
+    } groups[HD_COMM_GROUPS_MAX + 1]; /* one more for the world group of nccl */
 };
 
-/* The flight recorder of a rank (flight.h). Lives where the engine wants it, as a bell does. */
+/* The flight recorder of a rank (flight.h), in memory that the engine chooses. */
 struct hd_comm_flight {
-    _Atomic uint64_t newest; /* the launch that was noted last; 0: none */
+    _Atomic uint64_t newest; /* number of the newest operation; 0: none */
     struct hd_comm_entered entered;
     struct hd_comm_flight_slot slots[HD_FLIGHT_MAX];
 };
 
-/* What an engine is. Every slot is filled that does not say otherwise. */
+/* The table of an engine. Only slots that say so may be NULL. */
 struct hd_comm_engine {
     enum hd_comm_engine_kind kind;
-    bool stands_on_device; /* an operation that is complete for the host waits for peers there */
+    bool
+        waits_on_device; /* peers are awaited on the device, after completion for the host (nccl) */
     enum hd_status (*visible)(struct hd_comm *comm, size_t size_bytes, void **ret_base);
     enum hd_status (*group_open)(struct hd_comm_group *group);
-    /* One step of an operation; *moved becomes true when anything changed. */
+    /* One step of an operation; *moved becomes true when it made progress. */
     enum hd_status (*collective_step)(struct hd_comm_op *op, bool *moved);
     enum hd_status (*send_step)(struct hd_comm_op *op, bool *moved);
     enum hd_status (*recv_step)(struct hd_comm_op *op, bool *moved);
     /* the rank that an op waits for, -1 for none, and what that rank has not done */
     int (*collective_missing)(struct hd_comm_op *op, const char **ret_what);
     int (*pair_missing)(struct hd_comm_op *op, const char **ret_what);
-    /* of a member that has entered the collective, this rank's own included */
+    /* of a member that has entered the collective; may be this rank */
     const struct hd_comm_offer *(*offer)(const struct hd_comm_op *op, int member);
-    /* of an all_to_all_v, [size of the group]; NULL: members do not compare what they bring */
+    /* of an all_to_all_v, [group size]; NULL: this engine compares no offers (nccl) */
     const int32_t *(*send_counts)(const struct hd_comm_op *op, int member);
-    bool (*has_left)(const struct hd_comm *comm, int rank); /* it will never do anything again */
+    bool (*has_left)(const struct hd_comm *comm, int rank); /* it closed its endpoint */
+    /* describes the last operation of a rank, for messages */
     void (*latest)(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
-    /* collectives of the group that a member has entered, as far as this rank can know */
+    /* number of collectives of the group that a member has entered, as far as this rank knows */
     uint64_t (*entered)(struct hd_comm_group *group, int member);
-    /* NULL: the flight record of another rank cannot be seen from here */
+    /* NULL: this rank cannot read flight records of other ranks */
     const struct hd_comm_flight *(*flight_of)(const struct hd_comm *comm, int rank);
     enum hd_status (*failure)(struct hd_comm *comm);
     bool (*has_failed)(const struct hd_comm *comm);                             /* any thread */
     void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* any thread */
-    void (*close)(struct hd_comm *comm, bool clean); /* frees the engine's part, not comm */
+    void (*close)(struct hd_comm *comm, bool clean); /* frees engine_state, not comm */
 };
 
 struct hd_comm {
     const struct hd_comm_engine *engine;
     void *engine_state;
     int rank, world;
-    _Atomic int64_t deadline_ms; /* a watchdog looks at it */
+    _Atomic int64_t deadline_ms; /* also read by the watchdog */
     char *visible;
     size_t visible_bytes;
     uint64_t launches;
     struct hd_comm_stream streams[HD_COMM_STREAM_COUNT];
     struct hd_comm_group *groups[HD_COMM_GROUPS_MAX];
-    _Atomic int group_count;       /* a watchdog looks at groups, too; they stay as they are */
-    struct hd_error failure;       /* status HD_OK while nothing failed */
-    struct hd_comm_bell *bell;     /* the engine's: rung when an operation of this rank may move */
-    struct hd_comm_side *side;     /* side.h: visible memory is a device's; NULL: the host's */
-    struct hd_comm_flight *flight; /* the engine's: what this rank launched */
-    int spin_max;                  /* looks before a waiter sleeps */
+    _Atomic int group_count;       /* also read by the watchdog; groups are never removed */
+    struct hd_error failure;       /* the sticky failure; status HD_OK: none */
+    struct hd_comm_bell *bell;     /* of the engine: rung when an operation may progress */
+    struct hd_comm_side *side;     /* side.h; NULL: visible memory is host memory */
+    struct hd_comm_flight *flight; /* of the engine: this rank's flight record */
+    int spin_max;                  /* polls before a waiter sleeps */
     bool native_sums;              /* nccl: see hd_comm_sums_natively */
-    bool yielding;                 /* more ranks than processors: a spinning waiter gives way */
+    bool yielding;                 /* more ranks than processors: spinning waiters sched_yield */
 };
 
-/* Allocates an endpoint with empty streams. The engine fills in the rest. */
+/* Allocates an endpoint with empty streams. The engine sets the other members. */
 enum hd_status hd_comm_new(const struct hd_comm_engine *engine, int rank, int world,
                            int64_t deadline_ms, struct hd_comm **ret_comm);
 void hd_comm_delete(struct hd_comm *comm);
 
 /* ---- bell.c: any thread ---- */
 
-void hd_comm_ring(struct hd_comm_bell *bell); /* wakes the sleeper if there is one */
-void hd_comm_wake(struct hd_comm_bell *bell); /* also one that is about to sleep */
+void hd_comm_ring(struct hd_comm_bell *bell); /* wakes the waiter if `asleep` is set */
+void hd_comm_wake(struct hd_comm_bell *bell); /* wakes the waiter always */
 void hd_comm_sleep(struct hd_comm_bell *bell, uint32_t rung, int64_t timeout_ms);
 
 /* ---- progress.c ---- */
 
 enum hd_status hd_comm_poll_once(struct hd_comm *comm);
-/* Until a ticket has ended for the host; and until the device has run it, too. */
+/* Wait until a ticket is complete for the host (_for), or also run by the device (_device). */
 enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket);
 enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket);
 
-/* How eagerly waits of this endpoint spin, with so many ranks on this node. */
+/* Sets how long waits spin, from the number of ranks (threads that spin) on this node. */
 void hd_comm_set_spin(struct hd_comm *comm, int ranks_here);
 
-/* ---- standing.c: what a device has not run; any thread ---- */
+/* ---- describe.c: any thread ---- */
 
-/* rank, ms, "" or "or before ", what hd_comm_describe_launch says */
+/* rank, ms, "" or "or before ", the text of hd_comm_describe_launch */
 #define HD_COMM_LATE_FORMAT "the device of rank %d has run nothing for %lld ms; it is in %s%s"
 
-/* "all_reduce #7 of group dp (4 KiB), moving on stream reduce; rank 2 is behind: ..": an operation
- * by its launch, as far as the flight record still has it. */
+/* "all_reduce #7 of group dp (4 KiB), moving on stream reduce; rank 2 is behind: ..": the operation
+ * with the number `launch`; less detail when the flight record no longer has it. */
 void hd_comm_describe_launch(struct hd_comm *comm, uint64_t launch, char *ret_text,
                              size_t size_bytes);
 
-/* Records that this rank failed, tells everybody, returns the failure that counts. */
+/* Reports a failure of this rank to all ranks. Returns the first failure of the job, which may be
+ * another one. */
 enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Makes this thread's story, with where this rank was, the failure that sticks. */
+/* Adds the operation that this rank is in to the message; makes that the sticky failure. */
 enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st);
 
 /* ---- flight.c ---- */
@@ -221,45 +225,46 @@ void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_o
 int hd_comm_flight_read(const struct hd_comm_flight *flight,
                         struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
 
-/* What a device had to run of a launch has run. Any thread. */
+/* Marks an operation as complete: the device has run it. Any thread. */
 void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch);
 
-/* Collectives of a group that the rank of the record has entered, ever. */
+/* How many collectives of a group the rank of the record has entered since it opened. */
 uint64_t hd_comm_flight_entered(const struct hd_comm_flight *flight, const char *group);
 
-/* The same of a peer whose record lies elsewhere: what it says is noted here. `group` has the room
- * of a name. */
+/* Set and get the last collective that a rank entered in a group. `group`: up to
+ * HD_COMM_GROUP_NAME_MAX bytes. */
 void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, uint64_t seq);
 uint64_t hd_comm_find_entered(const struct hd_comm_entered *entered, const char *group);
 
-/* Moves an op on, also in its flight record; there it is complete when a device has run it, too. */
+/* Sets the state of an operation, also in its flight record. On a device, COMPLETE is recorded as
+ * MOVING until hd_comm_flight_ended. */
 void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state);
 
 /* "rank 3 is behind: entered 41 operations of group dp, the others 43; the latest of rank 3 is ..."
- * "" when no member is. */
+ * "" when all members have entered the same number. */
 void hd_comm_describe_behind(struct hd_comm_group *group, char *ret_text, size_t size_bytes);
 
-/* ---- meeting.c: what the members of a collective bring, and whether it goes together ---- */
+/* ---- offer.c ---- */
 
-/* ret_counts: [size of the group], written for an all_to_all_v whose counts the host sees.
- * HD_INVALID: one of them is negative. */
+/* ret_counts: [group size], written for an all_to_all_v with host counts. HD_INVALID: a count is
+ * negative. */
 enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_offer *ret_offer,
                                   int32_t *ret_counts);
 
-/* All members have entered. HD_INVALID, with both named, when two brought different operations.
- * HD_LIMIT when rows of an all_to_all_v exceed a bound and the caller gave no overflow flag; with
- * one, the flag is raised and *ret_exceeded says that nothing is to move. Sets its recv_counts. */
-enum hd_status hd_comm_meet(struct hd_comm_op *op, bool *ret_exceeded);
+/* Call when all members have entered. HD_INVALID, naming both, when two members launched different
+ * operations. all_to_all_v: sets recv_counts; when a bound is exceeded, fails with HD_LIMIT if
+ * there is no overflow flag, else sets the flag and *ret_exceeded: no row may move. */
+enum hd_status hd_comm_check_offers(struct hd_comm_op *op, bool *ret_exceeded);
 
-/* Rows of an all_to_all_v: that `from` sends to the members before `before`, that `to` receives
- * from them. */
+/* Rows of an all_to_all_v that `from` sends to, or that `to` receives from, the members with an
+ * index below `before`. */
 int64_t hd_comm_rows_sent(const struct hd_comm_op *op, int from, int before);
 int64_t hd_comm_rows_received(const struct hd_comm_op *op, int to, int before);
 
 /* ---- region.c ---- */
 
-/* Zeroed memory of whole pages, every page backed by this thread. fd: of a file to map, -1 for
- * private memory. HD_NO_MEMORY when it cannot be backed. Unmap hd_comm_whole_pages(size_bytes). */
+/* Maps zeroed memory and page-faults it in on this thread. fd: a memfd to map, -1 for private
+ * memory. HD_NO_MEMORY: not enough memory. The caller unmaps hd_comm_whole_pages(size_bytes). */
 enum hd_status hd_comm_map_region(size_t size_bytes, int fd, void **ret_base);
 size_t hd_comm_whole_pages(size_t size_bytes);
 
@@ -268,7 +273,7 @@ static inline struct hd_comm_op *hd_comm_op_at(const struct hd_comm_stream *stre
     return &stream->ops[place % HD_COMM_QUEUE_MAX];
 }
 
-/* For the host; on a device it may still have to run. */
+/* Whether a ticket is complete for the host; a device may not have run it yet. */
 static inline bool hd_comm_has_ended(const struct hd_comm_stream *stream, uint64_t ticket)
 {
     return stream->completed >= ticket;
@@ -284,7 +289,7 @@ static inline bool hd_comm_reduces(int kind)
     return kind == HD_COMM_ALL_REDUCE || kind == HD_COMM_REDUCE_SCATTER;
 }
 
-/* Of one member's share: `count` elements, or a row of an all_to_all_v. */
+/* Bytes of `count` elements, or of one row of an all_to_all_v. */
 static inline int64_t hd_comm_unit_bytes(const struct hd_comm_op *op)
 {
     return op->count * (int64_t)hd_dtype_size(op->dtype);

@@ -1,6 +1,6 @@
-/* device: what an engine needs to know of the device that visible memory lies on.
+/* device: the device on which an endpoint allocates its visible memory (engines local and nccl).
  *
- * Used by: local.h, nccl.h, and who opens such an endpoint (worker, tests).   Uses: kernels.
+ * Used by: local.h, nccl.h, and their callers (worker, tests).   Uses: kernels.
  */
 #ifndef HD_COMM_DEVICE_H
 #define HD_COMM_DEVICE_H
@@ -10,7 +10,7 @@
 struct hd_comm_device {
     const struct hd_backend_table *table; /* its `device` is not NULL */
     struct hd_backend *backend;           /* of this rank; outlives the endpoint */
-    bool host_reachable; /* the host may use visible memory too, while nothing runs (tests) */
+    bool host_reachable; /* tests: the host may access visible memory while no operation runs */
 };
 
 #endif

@@ -1,7 +1,7 @@
 /* flight: writing and reading the flight recorder. A record may be read while it is written, also
- * by another process: `launch` is 0 meanwhile. Whoever reads looks at it before and behind the
- * rest: each part is written with release, so whoever has read a part that was written anew sees a
- * `launch` that was, too. */
+ * by another process. `launch` is 0 while it is written; a reader reads `launch` before and after
+ * the other members, which are stored with release: a reader that got a new value of one of them
+ * also sees the changed `launch`. */
 #include "comm/flight.h"
 
 #include <inttypes.h>
@@ -12,9 +12,10 @@
 #include "base/clock.h"
 #include "comm/comm_internal.h"
 
-_Static_assert(sizeof(((struct hd_flight_record *)0)->group) == HD_COMM_GROUP_NAME_MAX, "a length");
-_Static_assert(HD_COMM_GROUP_NAME_MAX == 2 * sizeof(uint64_t), "a name is two words on record");
-_Static_assert((int)HD_FLIGHT_COMPLETE == (int)HD_COMM_COMPLETE, "states of ops and records");
+_Static_assert(sizeof(((struct hd_flight_record *)0)->group) == HD_COMM_GROUP_NAME_MAX,
+               "same size");
+_Static_assert(HD_COMM_GROUP_NAME_MAX == 2 * sizeof(uint64_t), "a name is stored as two words");
+_Static_assert((int)HD_FLIGHT_COMPLETE == (int)HD_COMM_COMPLETE, "the enums have the same values");
 
 static struct hd_comm_flight_slot *slot_of(struct hd_comm_flight *flight, uint64_t launch)
 {
@@ -26,7 +27,7 @@ static uint64_t state_of(uint64_t launch, enum hd_comm_state state)
     return launch * HD_COMM_STATES + (uint64_t)state;
 }
 
-/* ---- how far in each group ---- */
+/* ---- the last collective per group ---- */
 
 void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, uint64_t seq)
 {
@@ -39,7 +40,7 @@ void hd_comm_note_entered(struct hd_comm_entered *entered, const char *group, ui
             atomic_load(&entered->groups[g].name[1]) != name[1]))
         g++;
     if (g > HD_COMM_GROUPS_MAX)
-        return; /* a peer with more groups than it can have; nothing but a story hangs on it */
+        return; /* a faulty peer with too many groups; only messages use this */
     if (seq > atomic_load(&entered->groups[g].seq))
         atomic_store(&entered->groups[g].seq, seq);
     atomic_store(&entered->groups[g].name[1], name[1]);
@@ -76,7 +77,7 @@ void hd_comm_flight_launch(struct hd_comm_flight *flight, const struct hd_comm_o
     uint64_t name[2];
 
     memcpy(name, op->group->name, sizeof name);
-    atomic_store(&slot->launch, 0); /* while it is written it is nobody's */
+    atomic_store(&slot->launch, 0); /* being written */
     atomic_store_explicit(&slot->seq, op->seq, memory_order_release);
     atomic_store_explicit(&slot->bytes, (uint64_t)op->count * hd_dtype_size(op->dtype),
                           memory_order_release);
@@ -109,7 +110,7 @@ void hd_comm_set_state(struct hd_comm_op *op, enum hd_comm_state state)
                               memory_order_release);
     }
     if (state == HD_COMM_COMPLETE && !(op->kind == HD_COMM_SHIFT && op->way == HD_COMM_TO_PEER))
-        op->group->counts[op->kind].calls++; /* of a shift's two operations one counts */
+        op->group->counts[op->kind].calls++; /* a shift is two operations but one call */
 }
 
 void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
@@ -119,7 +120,7 @@ void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
 
     if (launch == 0)
         return;
-    while (state / HD_COMM_STATES == launch) { /* its owner may give the slot to another */
+    while (state / HD_COMM_STATES == launch) { /* the owner may reuse the slot concurrently */
         if (atomic_compare_exchange_weak(&slot->state, &state,
                                          state_of(launch, HD_COMM_COMPLETE))) {
             atomic_store(&slot->since_ms, hd_clock_now_ms());
@@ -130,7 +131,7 @@ void hd_comm_flight_ended(struct hd_comm_flight *flight, uint64_t launch)
 
 /* ---- reading ---- */
 
-/* False: somebody has written here meanwhile. */
+/* False: the slot was written during the read. */
 static bool read_slot(const struct hd_comm_flight_slot *slot, uint64_t launch,
                       struct hd_flight_record *ret_record)
 {
@@ -165,13 +166,13 @@ int hd_comm_flight_read(const struct hd_comm_flight *flight,
     for (; launch <= newest; launch++) {
         const struct hd_comm_flight_slot *slot = &flight->slots[launch % HD_FLIGHT_MAX];
 
-        if (read_slot(slot, launch, &ret_records[count])) /* else a living rank is writing here */
+        if (read_slot(slot, launch, &ret_records[count])) /* else it is being written: left out */
             count++;
     }
     return count;
 }
 
-/* ---- for people ---- */
+/* ---- formatting ---- */
 
 const char *hd_flight_state_name(enum hd_flight_state state)
 {
@@ -214,7 +215,7 @@ void hd_comm_flight_text(const struct hd_comm *comm, struct hd_text *text)
     hd_flight_add_text(records, count, comm->rank, hd_clock_now_ms(), text);
 }
 
-/* ---- who is behind ---- */
+/* ---- which members are behind ---- */
 
 /* "rank 3", "ranks 1, 3" */
 static void name_ranks(const struct hd_comm_group *group, const bool *chosen, int count,

@@ -1,6 +1,6 @@
 /* The engine gloo: ranks on several nodes, connected by TCP. gloo's thread moves bytes between
- * sockets and memory; everything that decides anything happens on the thread that owns the
- * endpoint, when it launches, polls or waits. Failures alone are heard by whoever asks. */
+ * sockets and memory. Everything else happens on the thread that owns the endpoint, when it
+ * launches, polls or waits; only the notices of peers may be read by any thread (has_failed). */
 #include "comm/gloo.h"
 
 #include <stddef.h>
@@ -40,12 +40,12 @@ void gloo_head_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot)
     const size_t bytes =
         op->kind == HD_COMM_ALL_TO_ALL_V ? peer->out.each_bytes : sizeof(struct gloo_head);
 
-    (void)gloo_head_fill(op, head); /* counts were looked at when this rank entered */
+    (void)gloo_head_fill(op, head); /* the counts were checked when this rank entered */
     *ret_slot = head->slot = peer->slot_next;
     peer->slot_next += 2;
     peer->out_pending[place] =
         hd_gloo_send(peer->out_ticket[place], rank, GLOO_SLOT_HEAD, place * peer->out.each_bytes,
-                     bytes); /* not: the peer is gone, and will be named */
+                     bytes); /* false: the connection ended, which read_notice reports */
 }
 
 struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq, bool send)
@@ -53,7 +53,7 @@ struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint
     for (int i = 0; i < GLOO_INBOX; i++) {
         struct gloo_head *head = gloo_head_of(&peer->inbox, (size_t)i);
 
-        if (peer->kept[i] && head->group_id == group_id && head->seq == seq &&
+        if (peer->used[i] && head->group_id == group_id && head->seq == seq &&
             hd_comm_is_of_a_pair(head->offer.kind) == send)
             return head;
     }
@@ -62,14 +62,14 @@ struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint
 
 void gloo_head_drop(struct gloo_peer *peer, struct gloo_head *head)
 {
-    peer->kept[(size_t)((char *)head - peer->inbox.at) / peer->inbox.each_bytes] = false;
+    peer->used[(size_t)((char *)head - peer->inbox.at) / peer->inbox.each_bytes] = false;
 }
 
 struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head *head)
 {
     for (int i = 0; i < GLOO_INBOX; i++) {
-        if (!peer->kept[i]) {
-            peer->kept[i] = true;
+        if (!peer->used[i]) {
+            peer->used[i] = true;
             return memcpy(gloo_head_of(&peer->inbox, (size_t)i), head, peer->inbox.each_bytes);
         }
     }
@@ -82,7 +82,7 @@ static void await_head(struct gloo_peer *peer, int rank, uint64_t place)
                        peer->in.each_bytes);
 }
 
-/* Takes the heads that have come. False: more than a peer may send. */
+/* Moves heads that have arrived to the inbox. False: the peer sent more than it may. */
 static bool take_heads(struct gloo_peer *peer, int rank)
 {
     for (;;) {
@@ -100,28 +100,28 @@ static bool take_heads(struct gloo_peer *peer, int rank)
     }
 }
 
-/* ---- failing ---- */
+/* ---- failures ---- */
 
 static void send_notice(struct gloo_state *gloo, int rank, int world)
 {
     const size_t bytes =
         offsetof(struct gloo_notice, text) + strnlen(gloo->notice.text, HD_COMM_REASON_MAX - 1) + 1;
 
-    gloo->told = true;
+    gloo->notice_sent = true;
     for (int r = 0; r < world; r++) {
         if (r != rank)
             (void)hd_gloo_send(gloo->peers[r].notice_out_ticket, r, GLOO_SLOT_NOTICE, 0, bytes);
     }
 }
 
-/* Makes this rank's one notice. False when there is one already. */
+/* Writes this rank's only notice, and sends it if `tell`. False: there is one already. */
 static bool make_notice(const struct hd_comm *comm, enum gloo_notice_kind kind, enum hd_status st,
                         int rank, const char *text, bool tell)
 {
     struct gloo_state *gloo = gloo_of(comm);
     int none = 0;
 
-    if (!atomic_compare_exchange_strong(&gloo->noticing, &none, 1))
+    if (!atomic_compare_exchange_strong(&gloo->notice_state, &none, 1))
         return false;
     gloo->notice.kind = (uint32_t)kind;
     gloo->notice.status = (uint32_t)st;
@@ -129,7 +129,7 @@ static bool make_notice(const struct hd_comm *comm, enum gloo_notice_kind kind, 
     (void)snprintf(gloo->notice.text, sizeof gloo->notice.text, "%s", text);
     if (tell)
         send_notice(gloo, comm->rank, comm->world);
-    atomic_store(&gloo->noticing, 2);
+    atomic_store(&gloo->notice_state, 2);
     hd_comm_wake(&gloo->bell);
     return true;
 }
@@ -139,50 +139,50 @@ static void engine_abort(struct hd_comm *comm, enum hd_status st, const char *re
     (void)make_notice(comm, GLOO_FAILED, st, comm->rank, reason, true);
 }
 
-/* What the peer's notice or its silence means. Any thread: the one that owns the endpoint may stand
- * in a call of a device just when a peer fails (nccl). */
-static void hear(const struct hd_comm *comm, int rank)
+/* Reads the peer's notice, or detects the end of its connection. Any thread, because the owner of
+ * the endpoint may be blocked in a call of the device when a peer fails (nccl). */
+static void read_notice(const struct hd_comm *comm, int rank)
 {
     struct gloo_state *gloo = gloo_of(comm);
     struct gloo_peer *peer = &gloo->peers[rank];
-    const bool lost = hd_gloo_link_lost(gloo->link, rank); /* its notice would be here by then */
+    const bool lost = hd_gloo_link_lost(gloo->link, rank); /* read first: a notice comes before */
     char text[HD_COMM_REASON_MAX];
 
-    (void)pthread_mutex_lock(&gloo->hearing);
-    if (!peer->noticed && hd_gloo_received(peer->notice_ticket) == HD_GLOO_DONE) {
+    (void)pthread_mutex_lock(&gloo->notice_lock);
+    if (!peer->notice_done && hd_gloo_received(peer->notice_ticket) == HD_GLOO_DONE) {
         peer->notice.text[HD_COMM_REASON_MAX - 1] = '\0';
-        if (peer->notice.kind != GLOO_LEFT) /* all were told; when this rank closes, it says so */
+        if (peer->notice.kind != GLOO_LEFT) /* the peer has told all ranks: not sent on here */
             (void)make_notice(comm, (enum gloo_notice_kind)peer->notice.kind,
                               (enum hd_status)peer->notice.status, peer->notice.rank,
                               peer->notice.text, false);
-        peer->noticed = true;
+        peer->notice_done = true;
     }
-    if (lost && !peer->noticed) {
+    if (lost && !peer->notice_done) {
         peer->notice.kind = GLOO_DIED;
-        peer->noticed = true;
+        peer->notice_done = true;
         (void)snprintf(text, sizeof text,
                        "its connection ended without a word (node %s); it was killed or crashed, "
                        "or the network failed",
                        gloo->places[rank].node);
         (void)make_notice(comm, GLOO_DIED, HD_ABORTED, rank, text, true);
     }
-    (void)pthread_mutex_unlock(&gloo->hearing);
+    (void)pthread_mutex_unlock(&gloo->notice_lock);
 }
 
-/* Called by the owner when something has come. */
+/* By the owner, after an event: reads notice and heads of a peer. */
 static void look_at(struct hd_comm *comm, int rank)
 {
     struct gloo_peer *peer = gloo_peer_of(comm, rank);
 
-    hear(comm, rank);
-    if (peer->noticed && peer->notice.kind == GLOO_LEFT)
+    read_notice(comm, rank);
+    if (peer->notice_done && peer->notice.kind == GLOO_LEFT)
         peer->left = true;
-    /* after the notice: of a peer that has left, every head is here by then */
+    /* after the notice, which is a peer's last message: then all its heads have arrived */
     if (!take_heads(peer, rank))
         engine_abort(comm, HD_CORRUPT, "a peer announced more operations than it can have");
 }
 
-/* HD_OK or the first failure that this rank knows of; composes its story once. */
+/* HD_OK, or the first failure that this rank knows; makes it sticky. */
 static enum hd_status check_failure(struct hd_comm *comm)
 {
     struct gloo_state *gloo = gloo_of(comm);
@@ -198,7 +198,7 @@ static enum hd_status check_failure(struct hd_comm *comm)
                 look_at(comm, r);
         }
     }
-    if (atomic_load(&gloo->noticing) != 2)
+    if (atomic_load(&gloo->notice_state) != 2)
         return HD_OK;
     st = (enum hd_status)gloo->notice.status;
     st = hd_err(st ? st : HD_ABORTED, "rank %d %s first: %s", (int)gloo->notice.rank,
@@ -211,13 +211,14 @@ static bool has_failed(const struct hd_comm *comm)
     struct gloo_state *gloo = gloo_of(comm);
     const uint64_t events = atomic_load(&gloo->events);
 
-    if (atomic_load(&gloo->noticing) != 2 && atomic_exchange(&gloo->heard, events) != events) {
+    if (atomic_load(&gloo->notice_state) != 2 &&
+        atomic_exchange(&gloo->events_checked, events) != events) {
         for (int r = 0; r < comm->world; r++) {
             if (r != comm->rank)
-                hear(comm, r);
+                read_notice(comm, r);
         }
     }
-    return atomic_load(&gloo->noticing) == 2;
+    return atomic_load(&gloo->notice_state) == 2;
 }
 
 static bool has_left(const struct hd_comm *comm, int rank)
@@ -231,7 +232,7 @@ static void describe_latest(struct hd_comm *comm, int rank, char *ret_text, size
     char bytes[32];
 
     if (latest->offer.kind == HD_COMM_KIND_COUNT) {
-        (void)snprintf(ret_text, size_bytes, "nothing has come from rank %d yet", rank);
+        (void)snprintf(ret_text, size_bytes, "nothing was received from rank %d yet", rank);
         return;
     }
     hd_text_format_bytes(
@@ -253,13 +254,13 @@ static uint64_t entered(struct hd_comm_group *group, int member)
 
 static enum hd_status group_open(struct hd_comm_group *group)
 {
-    (void)group; /* heads name the group; there is nothing to prepare */
+    (void)group; /* nothing to prepare: heads contain the group's id */
     return HD_OK;
 }
 
 /* ---- memory ---- */
 
-/* Bytes in which one stream collects what it sums, in the largest group of the world. */
+/* Bytes of one stream's staging buffer, for the largest group of the world. */
 static size_t stage_bytes(int world)
 {
     const size_t all = (size_t)(world - 1) * GLOO_STAGES * GLOO_CHUNK_MAX;
@@ -267,7 +268,7 @@ static size_t stage_bytes(int world)
     return all < GLOO_STAGE_MAX ? all : GLOO_STAGE_MAX;
 }
 
-/* The next `bytes` behind `base`; NULL where nothing is laid out and bytes are only counted. */
+/* The address of the next `bytes` after `base`; base NULL: only counts them in *at. */
 static void *take(char *base, size_t *at, size_t bytes)
 {
     const size_t begin = *at;
@@ -283,7 +284,8 @@ static struct gloo_heads take_some(char *base, size_t *at, int count, int world)
     return (struct gloo_heads){take(base, at, (size_t)count * each), each};
 }
 
-/* Points a zeroed state of so many bytes to its arrays, which lie behind it; NULL: counts alone. */
+/* Points a zeroed state to its arrays, which follow it in one allocation; NULL: does not. Returns
+ * the bytes of the allocation. */
 static size_t lay_out(struct gloo_state *gloo, int world)
 {
     const size_t ranks = (size_t)world;
@@ -346,7 +348,7 @@ static enum hd_status visible(struct hd_comm *comm, size_t size_bytes, void **re
 
 /* ---- closing ---- */
 
-/* Waits until every peer has seen that this rank ends, so that nothing it has sent is lost. */
+/* Waits, up to GLOO_LINGER_MS, until all peers have closed, so that no sent data is lost. */
 static void linger(struct hd_comm *comm)
 {
     struct gloo_state *gloo = gloo_of(comm);
@@ -388,7 +390,7 @@ static void free_state(struct hd_comm *comm)
         hd_gloo_ticket_free(peer->notice_out_ticket);
     }
     hd_gloo_link_close(gloo->link);
-    (void)pthread_mutex_destroy(&gloo->hearing);
+    (void)pthread_mutex_destroy(&gloo->notice_lock);
     if (gloo->data)
         (void)munmap(gloo->data, hd_comm_whole_pages(gloo->data_bytes));
     free(gloo);
@@ -401,7 +403,7 @@ static void engine_close(struct hd_comm *comm, bool clean)
 
     if (!clean)
         engine_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
-    if (!make_notice(comm, GLOO_LEFT, HD_OK, comm->rank, "", true) && !gloo->told)
+    if (!make_notice(comm, GLOO_LEFT, HD_OK, comm->rank, "", true) && !gloo->notice_sent)
         send_notice(gloo, comm->rank, comm->world);
     linger(comm);
     free_state(comm);
@@ -429,7 +431,7 @@ static const struct hd_comm_engine gloo_engine = {
     .close = engine_close,
 };
 
-/* On gloo's thread, and on this one when a write completes at once. */
+/* On gloo's thread, or on a thread in hd_gloo_send whose write completes at once. */
 static void something_moved(void *arg)
 {
     struct gloo_state *gloo = arg;
@@ -463,7 +465,7 @@ static enum hd_status open_peer(struct gloo_state *gloo, int rank)
     return HD_OK;
 }
 
-/* The endpoint on connected sockets, which it takes over. */
+/* The endpoint on connected sockets, which it owns from now on, also on failure. */
 static enum hd_status open_endpoint(const int *fds, const struct gloo_place *places, int rank,
                                     int world, int64_t deadline_ms, struct hd_comm **ret_comm)
 {
@@ -482,7 +484,7 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_place *pla
         }
         return st;
     }
-    (void)pthread_mutex_init(&gloo->hearing, NULL);
+    (void)pthread_mutex_init(&gloo->notice_lock, NULL);
     comm->engine_state = gloo;
     comm->bell = &gloo->bell;
     comm->flight = &gloo->flight;
@@ -493,7 +495,7 @@ static enum hd_status open_endpoint(const int *fds, const struct gloo_place *pla
         gloo->peers[r].slot_next = GLOO_SLOT_FIRST;
         ranks_here += strcmp(places[r].node, places[rank].node) == 0;
     }
-    hd_comm_set_spin(comm, 2 * ranks_here); /* each with a thread of gloo */
+    hd_comm_set_spin(comm, 2 * ranks_here); /* each rank also has a thread of gloo */
     st = hd_gloo_link_open(fds, rank, world, something_moved, gloo, &gloo->link);
     for (int r = 0; r < world && !st; r++) {
         if (r != rank)
@@ -519,14 +521,14 @@ enum hd_status hd_comm_open_gloo(struct hd_gloo_door *door, const struct hd_gloo
     if (st)
         return st;
     if (deadline_ms <= 0)
-        return hd_err(HD_INVALID, "gloo: a deadline of %lld ms; use 1 or more",
+        return hd_err(HD_INVALID, "gloo: the deadline is %lld ms; use 1 or more",
                       (long long)deadline_ms);
     places = calloc((size_t)world, sizeof *places);
     fds = calloc((size_t)world, sizeof *fds);
     if (!places || !fds)
-        st = hd_err(HD_NO_MEMORY, "gloo: no memory to meet the other ranks");
+        st = hd_err(HD_NO_MEMORY, "gloo: no memory to connect the ranks");
     if (!st)
-        st = gloo_meet(door, cards, rank, world, deadline_ms, places, fds);
+        st = gloo_rendezvous(door, cards, rank, world, deadline_ms, places, fds);
     if (!st)
         st = open_endpoint(fds, places, rank, world, deadline_ms, ret_comm);
     free(places);

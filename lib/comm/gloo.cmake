@@ -1,7 +1,7 @@
-# Is there a library gloo with the transport that lib/comm/gloo_link.cc extends? Sets HEDDLE_HAVE_GLOO,
-# HEDDLE_GLOO_LIBRARY and HEDDLE_GLOO_INCLUDE. Read by the top CMakeLists.txt: a language is enabled
-# for everything or not at all.
-option(HEDDLE_GLOO "Ranks on several nodes by the library gloo, if it and a C++ compiler are found" ON)
+# Finds a library gloo whose TCP transport fits lib/comm/gloo_link.cc. Sets HEDDLE_HAVE_GLOO,
+# HEDDLE_GLOO_LIBRARY and HEDDLE_GLOO_INCLUDE. Included by the top CMakeLists.txt, because CXX must be
+# enabled there.
+option(HEDDLE_GLOO "Build the engine gloo (ranks on several nodes) if libgloo and a C++ compiler exist" ON)
 set(HEDDLE_HAVE_GLOO OFF)
 if(HEDDLE_GLOO AND NOT HEDDLE_ENGINE_ONLY)
     include(CheckLanguage)
@@ -15,7 +15,7 @@ if(CMAKE_CXX_COMPILER AND GLOO_INCLUDE_DIR AND HEDDLE_GLOO_LIBRARY)
     if(NOT EXISTS ${GLOO_INCLUDE_DIR}/gloo/common/memory.h)
         list(APPEND HEDDLE_GLOO_INCLUDE ${PROJECT_SOURCE_DIR}/lib/comm/gloo_stand_in)
     endif()
-    # Other versions of gloo may have a transport of another shape; then this build has no gloo.
+    # Other versions of gloo may have another transport interface; then this build has no engine gloo.
     set(probe ${PROJECT_BINARY_DIR}/gloo_fits/probe.c)
     file(WRITE ${probe} "int hd_err(int st) { return st; }\nint main(void) { return 0; }\n")
     try_compile(HEDDLE_GLOO_FITS ${PROJECT_BINARY_DIR}/gloo_fits

@@ -1,4 +1,4 @@
-/* What stands for the engine gloo in a build that has no library gloo. */
+/* The functions of gloo.h in a build without the library gloo. */
 #include "comm/gloo.h"
 
 bool hd_gloo_built_in(void)
@@ -25,7 +25,7 @@ enum hd_status hd_gloo_door_open(const char *address, const char *node,
 const struct hd_gloo_card *hd_gloo_door_card(const struct hd_gloo_door *door)
 {
     (void)door;
-    return NULL; /* there is no door to ask */
+    return NULL;
 }
 
 void hd_gloo_door_close(struct hd_gloo_door *door)

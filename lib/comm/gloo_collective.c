@@ -1,16 +1,15 @@
-/* One collective of a group, as a small state machine that every member runs for itself:
+/* One collective of a group, as a state machine in every member:
  *
- *   QUEUED   --heads to all others-->   ENTERED   --heads of all others here, all agree-->   MOVING
+ *   QUEUED   --heads sent to all others-->   ENTERED   --all heads received, all agree-->   MOVING
  *   MOVING   --everything sent, received and added-->   COMPLETE
  *
- * What copies (broadcast, all_gather, all_to_all) is a flow to and from each other member, straight
- * between their visible memories. A sum goes in two halves: each member gathers everybody's part of
- * its own share in its stage, chunk by chunk, adds them in the order of the group, and, for an
- * all-reduce, sends each summed chunk to all others while the next arrives. Which bytes come first
- * never matters: a chunk is added when all its parts are here.
+ *  * Copies (broadcast, all_gather, all_to_all) are flows to and from each other member, directly
+ * between visible memories. A reduction receives all parts of this member's share in the staging
+ * buffer, chunk by chunk. When all parts of a chunk have arrived, they are added in group order,
+ * and an all_reduce sends the sum to all others while the next chunk arrives.
  *
- * An all-reduce may be in place: a result is written over this rank's input only after its maker
- * has had that input. */
+ * An all_reduce may be in place: a result overwrites this rank's input only after the rank that
+ * made the result has received that input. */
 #include <stdio.h>
 #include <string.h>
 
@@ -75,7 +74,7 @@ static enum hd_status enter(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Whether all members' heads are here; op->member counts those that are kept in the run. */
+/* Moves members' heads from their inboxes to the run; op->member counts them. True: all arrived. */
 static bool all_entered(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -96,7 +95,7 @@ static bool all_entered(struct hd_comm_op *op)
     return true;
 }
 
-/* ---- what flows where ---- */
+/* ---- the flows of an operation ---- */
 
 static struct gloo_flow flow_to(const struct hd_comm_op *op, int member, int64_t at, int64_t bytes)
 {
@@ -120,7 +119,7 @@ static struct gloo_flow flow_from(const struct hd_comm_op *op, int member, int64
                               .ready = bytes};
 }
 
-/* Copies between this member and `m`; with itself, what copy_own does. */
+/* The flows of a copy between this member and `m`; with itself, copy_own copies. */
 static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_out,
                       struct gloo_flow *ret_in)
 {
@@ -149,7 +148,7 @@ static void plan_copy(const struct hd_comm_op *op, int m, struct gloo_flow *ret_
     }
 }
 
-/* Bytes of one chunk of a sum: what all others send of it fits the stage, twice. */
+/* Bytes of one chunk of a reduction: GLOO_STAGES chunks of all others fit the staging buffer. */
 static int64_t reduce_chunk(const struct hd_comm_op *op)
 {
     const int others = op->group->size - 1;
@@ -159,7 +158,7 @@ static int64_t reduce_chunk(const struct hd_comm_op *op)
     return fits == 0 || fits > GLOO_CHUNK_MAX ? GLOO_CHUNK_MAX : fits;
 }
 
-/* Where member m's chunks of this rank's share come to lie. */
+/* The offset of member m's chunks in data memory. */
 static size_t stage_of(const struct hd_comm_op *op, int m)
 {
     const struct gloo_state *gloo = gloo_of(op->group->comm);
@@ -170,7 +169,7 @@ static size_t stage_of(const struct hd_comm_op *op, int m)
            (size_t)(place * GLOO_STAGES * reduce_chunk(op));
 }
 
-/* Member m's share of a sum, in bytes of send (and of an all-reduce's recv). */
+/* Member m's share of a reduction, as bytes of send (and of recv, for an all_reduce). */
 static void share_of(const struct hd_comm_op *op, int m, int64_t *ret_begin, int64_t *ret_bytes)
 {
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
@@ -225,7 +224,7 @@ static void plan(struct hd_comm_op *op)
 
 /* ---- moving ---- */
 
-/* Copies some of this member's own part. */
+/* Copies up to GLOO_STEP_BYTES of this member's own part. */
 static void copy_own(struct hd_comm_op *op, bool *moved)
 {
     const struct gloo_run *run = run_of(op);
@@ -243,7 +242,7 @@ static void copy_own(struct hd_comm_op *op, bool *moved)
     *moved = true;
 }
 
-/* Bytes of this rank's share of which everybody's part is here. */
+/* Bytes of this rank's share of which all parts have arrived. */
 static int64_t gathered(const struct hd_comm_op *op)
 {
     const struct gloo_run *run = run_of(op);
@@ -256,7 +255,7 @@ static int64_t gathered(const struct hd_comm_op *op)
     return least;
 }
 
-/* Adds some of what has been gathered, in the order of the group. */
+/* Adds up to GLOO_STEP_BYTES of what has arrived, in group order. */
 static void add_some(struct hd_comm_op *op, bool *moved)
 {
     const struct hd_comm_group *group = op->group;
@@ -290,7 +289,7 @@ static enum hd_status step_flows(struct hd_comm_op *op, int m, bool *moved)
     enum hd_status st;
 
     if (hd_comm_reduces(op->kind)) {
-        /* a place of the stage is free when it has been added; then it can be sent */
+        /* a chunk's place in the ring is free once summed; then the sum may be sent */
         run->in[m].ready = (run->summed / chunk + GLOO_STAGES) * chunk;
         run->result_out[m].ready = run->summed;
     }
@@ -324,7 +323,7 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
 {
     const struct hd_comm_group *group = op->group;
 
-    for (int n = 1; n < group->size; n++) { /* the right neighbour first: not all to the same */
+    for (int n = 1; n < group->size; n++) { /* each member starts with its right neighbour */
         const enum hd_status st = step_flows(op, (group->index + n) % group->size, moved);
 
         if (st)
@@ -341,11 +340,11 @@ static enum hd_status move(struct hd_comm_op *op, bool *moved)
     return HD_OK;
 }
 
-/* All have entered: check what they brought. */
-static enum hd_status meet(struct hd_comm_op *op)
+/* All members have entered: compares their offers and plans the flows. */
+static enum hd_status check_offers(struct hd_comm_op *op)
 {
     bool exceeded = false;
-    const enum hd_status st = hd_comm_meet(op, &exceeded);
+    const enum hd_status st = hd_comm_check_offers(op, &exceeded);
 
     if (st)
         return st;
@@ -367,7 +366,7 @@ enum hd_status gloo_collective_step(struct hd_comm_op *op, bool *moved)
         *moved = true;
     }
     if (!st && op->state == HD_COMM_ENTERED && all_entered(op)) {
-        st = meet(op);
+        st = check_offers(op);
         *moved = true;
     }
     if (!st && op->state == HD_COMM_MOVING)

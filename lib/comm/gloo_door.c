@@ -17,7 +17,7 @@
 
 #define CARD_MAGIC "hd-card1"
 
-enum { BACKLOG = 128, SLICE_MS = 50, AGAIN_MS = 100, NAMED_MAX = 4 };
+enum { BACKLOG = 128, SLICE_MS = 50, RETRY_MS = 100, NAMED_MAX = 4 };
 enum { NONCE_AT = 8, PORT_AT = 40, ADDRESS_AT = 42, NODE_AT = 96 };
 _Static_assert(ADDRESS_AT + INET6_ADDRSTRLEN <= NODE_AT, "an address fits");
 _Static_assert((int)NODE_AT + (int)HD_GLOO_NODE_MAX <= (int)HD_GLOO_CARD_BYTES, "a node fits");
@@ -36,7 +36,7 @@ enum hd_status gloo_card_read(const struct hd_gloo_card *card, int rank,
 
     if (memcmp(at, CARD_MAGIC, sizeof CARD_MAGIC - 1) != 0 || at[NODE_AT - 1] != 0 ||
         at[NODE_AT + HD_GLOO_NODE_MAX - 1] != 0)
-        return hd_err(HD_CORRUPT, "gloo: the card of rank %d is none of this version of Heddle",
+        return hd_err(HD_CORRUPT, "gloo: the card of rank %d is not of this version of Heddle",
                       rank);
     memcpy(ret_place->address, at + ADDRESS_AT, sizeof ret_place->address);
     ret_place->address[sizeof ret_place->address - 1] = '\0';
@@ -68,7 +68,7 @@ void gloo_prove(const uint8_t secret[HD_GLOO_HASH_BYTES], char side, const struc
 
 /* ---- doors ---- */
 
-/* A numeric address and port as the system wants them. */
+/* Converts a numeric address and port. */
 static enum hd_status find_address(const char *address, uint16_t port,
                                    struct sockaddr_storage *ret_at, socklen_t *ret_bytes)
 {
@@ -158,11 +158,11 @@ void hd_gloo_door_close(struct hd_gloo_door *door)
     free(door);
 }
 
-/* ---- one connection on its way ---- */
+/* ---- one connection during its handshake; step X_DUE waits for message X ---- */
 
 enum step { UNUSED, CONNECTING, HELLO_DUE, ANSWER_DUE, PROOF_DUE, WELCOME_DUE };
 
-struct visit {
+struct connection {
     enum step step;
     int fd, peer; /* peer: -1 while unknown */
     int64_t since_ms;
@@ -173,68 +173,68 @@ struct visit {
         struct gloo_hello hello;
         struct gloo_answer answer;
         uint8_t proof[HD_GLOO_HASH_BYTES];
-    } in; /* what arrives */
-    size_t have;
+    } in;        /* the message that is being received */
+    size_t have; /* bytes of it */
 };
 
-struct meeting {
+struct rendezvous {
     int rank, world, door_fd;
     const struct gloo_place *places;
     uint8_t secret[HD_GLOO_HASH_BYTES];
-    int *fds;                             /* [world]; -1: not met yet */
-    struct visit guests[GLOO_GUESTS_MAX]; /* at our door */
-    struct pollfd *polled;                /* [1 + GLOO_GUESTS_MAX + world] */
-    struct visit **visits;                /* whose they are */
-    struct gloo_call {
-        struct visit visit;
-        int64_t again_ms; /* when to call again */
-        const char *why;  /* what the last call ended with */
-    } calls[];            /* [world]; to lower ranks, by rank */
+    int *fds; /* [world]; authenticated connections; -1: none yet */
+    struct connection incoming[GLOO_INCOMING_MAX];
+    struct pollfd *polled;           /* [1 + GLOO_INCOMING_MAX + world]; [0]: the door */
+    struct connection **connections; /* the connection of polled[i] */
+    struct gloo_outgoing {
+        struct connection connection;
+        int64_t retry_at_ms;
+        const char *why; /* the error of the last attempt */
+    } outgoing[];        /* [world]; to lower ranks, by rank */
 };
 
-static void turn_away(struct visit *visit)
+static void drop(struct connection *c)
 {
-    if (visit->step != UNUSED)
-        (void)close(visit->fd);
-    visit->step = UNUSED;
+    if (c->step != UNUSED)
+        (void)close(c->fd);
+    c->step = UNUSED;
 }
 
-static size_t bytes_due(const struct visit *visit)
+static size_t bytes_due(const struct connection *c)
 {
-    switch (visit->step) {
+    switch (c->step) {
     case HELLO_DUE:
-        return sizeof visit->in.hello;
+        return sizeof c->in.hello;
     case ANSWER_DUE:
-        return sizeof visit->in.answer;
+        return sizeof c->in.answer;
     default:
-        return sizeof visit->in.proof;
+        return sizeof c->in.proof;
     }
 }
 
-/* Fresh connections take such few bytes at once; one that does not is no peer. */
-static bool say(const struct visit *visit, const void *data, size_t size_bytes)
+/* A new socket always accepts so few bytes at once; false: an error, drop it. */
+static bool send_all(const struct connection *c, const void *data, size_t size_bytes)
 {
-    return send(visit->fd, data, size_bytes, MSG_NOSIGNAL) == (ssize_t)size_bytes;
+    return send(c->fd, data, size_bytes, MSG_NOSIGNAL) == (ssize_t)size_bytes;
 }
 
-static bool say_proof(const struct meeting *m, const struct visit *visit, char side)
+static bool send_proof(const struct rendezvous *m, const struct connection *c, char side)
 {
     uint8_t proof[HD_GLOO_HASH_BYTES];
 
-    gloo_prove(m->secret, side, &visit->hello, visit->host_nonce, proof);
-    return say(visit, proof, sizeof proof);
+    gloo_prove(m->secret, side, &c->hello, c->host_nonce, proof);
+    return send_all(c, proof, sizeof proof);
 }
 
-static bool proves(const struct meeting *m, const struct visit *visit, char side,
-                   const uint8_t *proof)
+static bool proof_matches(const struct rendezvous *m, const struct connection *c, char side,
+                          const uint8_t *proof)
 {
     uint8_t expected[HD_GLOO_HASH_BYTES];
 
-    gloo_prove(m->secret, side, &visit->hello, visit->host_nonce, expected);
+    gloo_prove(m->secret, side, &c->hello, c->host_nonce, expected);
     return hd_gloo_same(proof, expected, sizeof expected);
 }
 
-static bool is_awaited(const struct meeting *m, const struct gloo_hello *hello)
+static bool is_expected(const struct rendezvous *m, const struct gloo_hello *hello)
 {
     return memcmp(hello->magic, GLOO_HELLO_MAGIC, sizeof hello->magic) == 0 &&
            le32toh(hello->world) == (uint32_t)m->world &&
@@ -243,211 +243,214 @@ static bool is_awaited(const struct meeting *m, const struct gloo_hello *hello)
            le32toh(hello->caller) < (uint32_t)m->world;
 }
 
-static bool answer_hello(const struct meeting *m, struct visit *visit)
+static bool answer_hello(const struct rendezvous *m, struct connection *c)
 {
     struct gloo_answer answer;
 
-    if (!is_awaited(m, &visit->in.hello) ||
-        hd_random_bytes(visit->host_nonce, sizeof visit->host_nonce) != HD_OK)
+    if (!is_expected(m, &c->in.hello) ||
+        hd_random_bytes(c->host_nonce, sizeof c->host_nonce) != HD_OK)
         return false;
-    visit->hello = visit->in.hello;
-    visit->peer = (int)le32toh(visit->hello.caller);
-    memcpy(answer.nonce, visit->host_nonce, sizeof answer.nonce);
-    gloo_prove(m->secret, 'A', &visit->hello, visit->host_nonce, answer.proof);
-    visit->step = PROOF_DUE;
-    return say(visit, &answer, sizeof answer);
+    c->hello = c->in.hello;
+    c->peer = (int)le32toh(c->hello.caller);
+    memcpy(answer.nonce, c->host_nonce, sizeof answer.nonce);
+    gloo_prove(m->secret, 'A', &c->hello, c->host_nonce, answer.proof);
+    c->step = PROOF_DUE;
+    return send_all(c, &answer, sizeof answer);
 }
 
-static bool say_hello(const struct meeting *m, struct visit *visit)
+static bool send_hello(const struct rendezvous *m, struct connection *c)
 {
-    struct gloo_hello *hello = &visit->hello;
+    struct gloo_hello *hello = &c->hello;
 
     memcpy(hello->magic, GLOO_HELLO_MAGIC, sizeof hello->magic);
     hello->caller = htole32((uint32_t)m->rank);
-    hello->host = htole32((uint32_t)visit->peer);
+    hello->host = htole32((uint32_t)c->peer);
     hello->world = htole32((uint32_t)m->world);
     hello->zero = 0;
-    visit->step = ANSWER_DUE;
+    c->step = ANSWER_DUE;
     return hd_random_bytes(hello->nonce, sizeof hello->nonce) == HD_OK &&
-           say(visit, hello, sizeof *hello);
+           send_all(c, hello, sizeof *hello);
 }
 
-/* The connection stays; a later one of the same peer is taken in place of the earlier, which that
- * peer has given up. */
-static void keep(struct meeting *m, struct visit *visit)
+/* The handshake is done. A later connection of the same peer replaces the earlier one, which the
+ * peer has closed. */
+static void keep(struct rendezvous *m, struct connection *c)
 {
-    if (m->fds[visit->peer] >= 0)
-        (void)close(m->fds[visit->peer]);
-    m->fds[visit->peer] = visit->fd;
-    visit->step = UNUSED;
+    if (m->fds[c->peer] >= 0)
+        (void)close(m->fds[c->peer]);
+    m->fds[c->peer] = c->fd;
+    c->step = UNUSED;
 }
 
-/* What was due is here. False: turn it away. */
-static bool take(struct meeting *m, struct visit *visit)
+/* The message that was due is complete. False: drop the connection. */
+static bool handle_message(struct rendezvous *m, struct connection *c)
 {
-    visit->have = 0;
-    switch (visit->step) {
+    c->have = 0;
+    switch (c->step) {
     case HELLO_DUE:
-        return answer_hello(m, visit);
+        return answer_hello(m, c);
     case ANSWER_DUE:
-        memcpy(visit->host_nonce, visit->in.answer.nonce, sizeof visit->host_nonce);
-        if (!proves(m, visit, 'A', visit->in.answer.proof))
+        memcpy(c->host_nonce, c->in.answer.nonce, sizeof c->host_nonce);
+        if (!proof_matches(m, c, 'A', c->in.answer.proof))
             return false;
-        visit->step = WELCOME_DUE;
-        return say_proof(m, visit, 'B');
+        c->step = WELCOME_DUE;
+        return send_proof(m, c, 'B');
     case PROOF_DUE:
-        if (!proves(m, visit, 'B', visit->in.proof) || !say_proof(m, visit, 'C'))
+        if (!proof_matches(m, c, 'B', c->in.proof) || !send_proof(m, c, 'C'))
             return false;
-        keep(m, visit);
+        keep(m, c);
         return true;
     default:
-        if (!proves(m, visit, 'C', visit->in.proof))
+        if (!proof_matches(m, c, 'C', c->in.proof))
             return false;
-        keep(m, visit);
+        keep(m, c);
         return true;
     }
 }
 
-/* The socket is ready. False: turn it away; *ret_why says why. */
-static bool advance(struct meeting *m, struct visit *visit, const char **ret_why)
+/* The socket is ready. False: drop the connection; *ret_why is the reason. */
+static bool advance(struct rendezvous *m, struct connection *c, const char **ret_why)
 {
-    while (visit->step != UNUSED) {
-        const size_t due = bytes_due(visit);
+    while (c->step != UNUSED) {
+        const size_t due = bytes_due(c);
         ssize_t n;
 
-        if (visit->step == CONNECTING) {
+        if (c->step == CONNECTING) {
             int error = 0;
             socklen_t bytes = sizeof error;
 
-            (void)getsockopt(visit->fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+            (void)getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
             *ret_why = error ? strerrordesc_np(error) : "it does not answer";
-            if (error || !say_hello(m, visit))
+            if (error || !send_hello(m, c))
                 return false;
             continue;
         }
-        n = recv(visit->fd, visit->in.bytes + visit->have, due - visit->have, 0);
+        n = recv(c->fd, c->in.bytes + c->have, due - c->have, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return true;
-        *ret_why = "it turned this rank away";
+        *ret_why = "it closed the connection during the handshake";
         if (n <= 0)
             return false;
-        visit->have += (size_t)n;
+        c->have += (size_t)n;
         *ret_why = "it does not prove that it holds the cards";
-        if (visit->have == due && !take(m, visit))
+        if (c->have == due && !handle_message(m, c))
             return false;
     }
     return true;
 }
 
-/* ---- all of them ---- */
+/* ---- all connections ---- */
 
-static void call(struct meeting *m, int peer, int64_t now_ms)
+static void connect_to(struct rendezvous *m, int peer, int64_t now_ms)
 {
-    struct visit *visit = &m->calls[peer].visit;
+    struct connection *c = &m->outgoing[peer].connection;
     struct sockaddr_storage at;
     socklen_t bytes;
 
-    m->calls[peer].again_ms = now_ms + AGAIN_MS;
-    if (!m->calls[peer].why) /* what an earlier call ended with says more */
-        m->calls[peer].why = "it cannot be reached";
+    m->outgoing[peer].retry_at_ms = now_ms + RETRY_MS;
+    if (!m->outgoing[peer].why) /* keep the error of an earlier attempt */
+        m->outgoing[peer].why = "it cannot be reached";
     if (find_address(m->places[peer].address, m->places[peer].port, &at, &bytes) != HD_OK)
         return;
-    *visit = (struct visit){.peer = peer, .since_ms = now_ms};
-    visit->fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (visit->fd < 0)
+    *c = (struct connection){.peer = peer, .since_ms = now_ms};
+    c->fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (c->fd < 0)
         return;
-    visit->step = CONNECTING;
-    if (connect(visit->fd, (const struct sockaddr *)&at, bytes) < 0 && errno != EINPROGRESS) {
-        m->calls[peer].why = strerrordesc_np(errno);
-        turn_away(visit);
+    c->step = CONNECTING;
+    if (connect(c->fd, (const struct sockaddr *)&at, bytes) < 0 && errno != EINPROGRESS) {
+        m->outgoing[peer].why = strerrordesc_np(errno);
+        drop(c);
     }
 }
 
-/* A place for a new guest: a free one, or that of whoever came first and is not known yet. */
-static struct visit *make_room(struct meeting *m)
+/* A free place for an incoming connection; if there is none, drops the oldest. */
+static struct connection *make_room(struct rendezvous *m)
 {
-    struct visit *oldest = &m->guests[0];
+    struct connection *oldest = &m->incoming[0];
 
-    for (int g = 0; g < GLOO_GUESTS_MAX; g++) {
-        if (m->guests[g].step == UNUSED)
-            return &m->guests[g];
-        if (m->guests[g].since_ms < oldest->since_ms)
-            oldest = &m->guests[g];
+    for (int g = 0; g < GLOO_INCOMING_MAX; g++) {
+        if (m->incoming[g].step == UNUSED)
+            return &m->incoming[g];
+        if (m->incoming[g].since_ms < oldest->since_ms)
+            oldest = &m->incoming[g];
     }
-    turn_away(oldest);
+    drop(oldest);
     return oldest;
 }
 
-static void let_in(struct meeting *m, int64_t now_ms)
+static void accept_some(struct rendezvous *m, int64_t now_ms)
 {
-    for (int n = 0; n < GLOO_GUESTS_MAX / 4; n++) {
+    for (int n = 0; n < GLOO_INCOMING_MAX / 4; n++) {
         const int fd = accept4(m->door_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd < 0)
             return;
-        *make_room(m) = (struct visit){.step = HELLO_DUE, .fd = fd, .peer = -1, .since_ms = now_ms};
+        *make_room(m) =
+            (struct connection){.step = HELLO_DUE, .fd = fd, .peer = -1, .since_ms = now_ms};
     }
 }
 
-static void call_where_due(struct meeting *m, int64_t now_ms)
+static void connect_due(struct rendezvous *m, int64_t now_ms)
 {
     for (int r = 0; r < m->rank; r++) {
-        if (m->fds[r] < 0 && m->calls[r].visit.step == UNUSED && now_ms >= m->calls[r].again_ms)
-            call(m, r, now_ms);
+        if (m->fds[r] < 0 && m->outgoing[r].connection.step == UNUSED &&
+            now_ms >= m->outgoing[r].retry_at_ms)
+            connect_to(m, r, now_ms);
     }
 }
 
-static void drop_the_silent(struct meeting *m, int64_t now_ms)
+static void drop_expired(struct rendezvous *m, int64_t now_ms)
 {
-    for (int g = 0; g < GLOO_GUESTS_MAX; g++) {
-        if (m->guests[g].step != UNUSED && now_ms - m->guests[g].since_ms > GLOO_PATIENCE_MS)
-            turn_away(&m->guests[g]);
+    for (int g = 0; g < GLOO_INCOMING_MAX; g++) {
+        if (m->incoming[g].step != UNUSED && now_ms - m->incoming[g].since_ms > GLOO_HANDSHAKE_MS)
+            drop(&m->incoming[g]);
     }
     for (int r = 0; r < m->rank; r++) {
-        if (m->calls[r].visit.step != UNUSED &&
-            now_ms - m->calls[r].visit.since_ms > GLOO_PATIENCE_MS) {
-            m->calls[r].why = "it does not answer";
-            turn_away(&m->calls[r].visit);
+        if (m->outgoing[r].connection.step != UNUSED &&
+            now_ms - m->outgoing[r].connection.since_ms > GLOO_HANDSHAKE_MS) {
+            m->outgoing[r].why = "it does not answer";
+            drop(&m->outgoing[r].connection);
         }
     }
 }
 
-/* Waits a little for anything to happen and deals with it. */
-static void meet_some(struct meeting *m, int64_t until_ms)
+/* Polls all sockets for up to SLICE_MS and handles their events. */
+static void progress(struct rendezvous *m, int64_t until_ms)
 {
     const int64_t now_ms = hd_clock_now_ms(), left_ms = now_ms < until_ms ? until_ms - now_ms : 0;
     int count = 1;
 
-    drop_the_silent(m, now_ms);
-    call_where_due(m, now_ms);
+    drop_expired(m, now_ms);
+    connect_due(m, now_ms);
     m->polled[0] = (struct pollfd){.fd = m->door_fd, .events = POLLIN};
-    for (int v = 0; v < GLOO_GUESTS_MAX + m->rank; v++) {
-        struct visit *visit =
-            v < GLOO_GUESTS_MAX ? &m->guests[v] : &m->calls[v - GLOO_GUESTS_MAX].visit;
+    for (int v = 0; v < GLOO_INCOMING_MAX + m->rank; v++) {
+        struct connection *c = v < GLOO_INCOMING_MAX
+                                   ? &m->incoming[v]
+                                   : &m->outgoing[v - GLOO_INCOMING_MAX].connection;
 
-        if (visit->step == UNUSED)
+        if (c->step == UNUSED)
             continue;
-        m->visits[count] = visit;
-        m->polled[count++] = (struct pollfd){
-            .fd = visit->fd, .events = visit->step == CONNECTING ? POLLOUT : POLLIN};
+        m->connections[count] = c;
+        m->polled[count++] =
+            (struct pollfd){.fd = c->fd, .events = c->step == CONNECTING ? POLLOUT : POLLIN};
     }
     if (poll(m->polled, (nfds_t)count, left_ms < SLICE_MS ? (int)left_ms : SLICE_MS) <= 0)
         return;
     for (int v = 1; v < count; v++) {
         const char *why = "";
 
-        if (!m->polled[v].revents || advance(m, m->visits[v], &why))
+        if (!m->polled[v].revents || advance(m, m->connections[v], &why))
             continue;
         for (int r = 0; r < m->rank; r++)
-            if (m->visits[v] == &m->calls[r].visit)
-                m->calls[r].why = why;
-        turn_away(m->visits[v]);
+            if (m->connections[v] == &m->outgoing[r].connection)
+                m->outgoing[r].why = why;
+        drop(m->connections[v]);
     }
     if (m->polled[0].revents)
-        let_in(m, now_ms);
+        accept_some(m, now_ms);
 }
 
-static int count_missing(const struct meeting *m)
+static int count_missing(const struct rendezvous *m)
 {
     int missing = 0;
 
@@ -456,7 +459,7 @@ static int count_missing(const struct meeting *m)
     return missing;
 }
 
-static enum hd_status name_missing(const struct meeting *m, int64_t deadline_ms)
+static enum hd_status name_missing(const struct rendezvous *m, int64_t deadline_ms)
 {
     struct hd_text text = {0};
     enum hd_status st;
@@ -467,9 +470,9 @@ static enum hd_status name_missing(const struct meeting *m, int64_t deadline_ms)
             continue;
         hd_text_add(&text, "; rank %d (node %s, %s port %u): %s", r, m->places[r].node,
                     m->places[r].address, m->places[r].port,
-                    r > m->rank       ? "it has not come"
-                    : m->calls[r].why ? m->calls[r].why
-                                      : "not called yet");
+                    r > m->rank          ? "it has not come"
+                    : m->outgoing[r].why ? m->outgoing[r].why
+                                         : "not contacted yet");
     }
     st = hd_err(HD_TIMEOUT,
                 "gloo: after %lld ms rank %d (node %s) is not connected to %d of %d ranks%s",
@@ -501,43 +504,43 @@ static enum hd_status check_cards(const struct hd_gloo_door *door, const struct 
     return HD_OK;
 }
 
-static void free_meeting(struct meeting *m)
+static void free_rendezvous(struct rendezvous *m)
 {
     free(m->polled);
-    free(m->visits);
+    free(m->connections);
     memset(m->secret, 0, sizeof m->secret);
     free(m);
 }
 
-static struct meeting *new_meeting(int world)
+static struct rendezvous *new_rendezvous(int world)
 {
-    const size_t visits = 1 + GLOO_GUESTS_MAX + (size_t)world;
-    struct meeting *m = calloc(1, sizeof *m + (size_t)world * sizeof m->calls[0]);
+    const size_t most = 1 + GLOO_INCOMING_MAX + (size_t)world;
+    struct rendezvous *m = calloc(1, sizeof *m + (size_t)world * sizeof m->outgoing[0]);
 
     if (!m)
         return NULL;
     m->world = world;
-    m->polled = calloc(visits, sizeof *m->polled);
-    m->visits = calloc(visits, sizeof(struct visit *));
-    if (m->polled && m->visits)
+    m->polled = calloc(most, sizeof *m->polled);
+    m->connections = calloc(most, sizeof(struct connection *));
+    if (m->polled && m->connections)
         return m;
-    free_meeting(m);
+    free_rendezvous(m);
     return NULL;
 }
 
-enum hd_status gloo_meet(struct hd_gloo_door *door, const struct hd_gloo_card *cards, int rank,
-                         int world, int64_t deadline_ms, struct gloo_place *ret_places,
-                         int *ret_fds)
+enum hd_status gloo_rendezvous(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
+                               int rank, int world, int64_t deadline_ms,
+                               struct gloo_place *ret_places, int *ret_fds)
 {
     const int64_t until_ms = hd_clock_now_ms() + deadline_ms;
     enum hd_status st = check_cards(door, cards, rank, world, ret_places);
-    struct meeting *m;
+    struct rendezvous *m;
 
     if (st)
         return st;
-    m = new_meeting(world);
+    m = new_rendezvous(world);
     if (!m)
-        return hd_err(HD_NO_MEMORY, "gloo: no memory to meet the other ranks");
+        return hd_err(HD_NO_MEMORY, "gloo: no memory to connect the ranks");
     m->rank = rank;
     m->door_fd = door->fd;
     m->places = ret_places;
@@ -546,18 +549,18 @@ enum hd_status gloo_meet(struct hd_gloo_door *door, const struct hd_gloo_card *c
     for (int r = 0; r < world; r++)
         ret_fds[r] = -1;
     while (count_missing(m) > 0 && hd_clock_now_ms() < until_ms)
-        meet_some(m, until_ms);
+        progress(m, until_ms);
     if (count_missing(m) > 0)
         st = name_missing(m, deadline_ms);
-    for (int g = 0; g < GLOO_GUESTS_MAX; g++)
-        turn_away(&m->guests[g]);
+    for (int g = 0; g < GLOO_INCOMING_MAX; g++)
+        drop(&m->incoming[g]);
     for (int r = 0; r < rank; r++)
-        turn_away(&m->calls[r].visit);
+        drop(&m->outgoing[r].connection);
     for (int r = 0; r < world && st; r++) {
         if (ret_fds[r] >= 0)
             (void)close(ret_fds[r]);
         ret_fds[r] = -1;
     }
-    free_meeting(m);
+    free_rendezvous(m);
     return st;
 }

@@ -1,17 +1,18 @@
-/* gloo_door: how the ranks of a job find and recognise each other.
+/* gloo_door: connects the ranks of a job and authenticates the connections.
  *
- * A rank calls at the doors of all lower ranks and lets all higher ranks in:
+ * A rank connects to the doors of all lower ranks (as "caller") and accepts all higher ranks (as
+ * "host"):
  *
  *   caller                                 host
- *   hello: who I am, whom I want, nonce -> checks world, ranks and that the caller is awaited
- *                                       <- answer: own nonce, proof A over all of that
+ *   hello: both ranks, world, nonce     -> checks magic, world and ranks
+ *                                       <- answer: own nonce, proof A over both
  *   checks proof A; proof B             -> checks proof B
  *                                       <- welcome: proof C
  *
- * The proofs are keyed by the hash of all cards, so only who holds them all makes or passes them.
- * Whoever says anything else, or nothing for GLOO_PATIENCE_MS, is turned away, and the oldest of
- * GLOO_GUESTS_MAX that are not yet known makes room for the next. A caller that was turned away
- * (it may have been pushed out by a crowd) calls again.
+ * A proof is an HMAC keyed by the hash of all cards. A connection with a wrong message, or with an
+ * unfinished handshake after GLOO_HANDSHAKE_MS, is closed. When GLOO_INCOMING_MAX handshakes are in
+ * progress, the oldest is closed for a new connection. A caller whose connection was closed
+ * retries.
  *
  * Used by: gloo.c, tests.   Uses: base, libc.   Threads: one per door.
  */
@@ -23,9 +24,9 @@
 #include "comm/gloo.h"
 #include "comm/gloo_secret.h"
 
-enum { GLOO_GUESTS_MAX = 64, GLOO_PATIENCE_MS = 10000 };
+enum { GLOO_INCOMING_MAX = 64, GLOO_HANDSHAKE_MS = 10000 };
 
-/* A card as it lies in HD_GLOO_CARD_BYTES: magic, nonce, then what can be read. */
+/* The readable part of a card; its bytes are magic, nonce, port, address, node. */
 struct gloo_place {
     char address[INET6_ADDRSTRLEN];
     char node[HD_GLOO_NODE_MAX];
@@ -34,7 +35,7 @@ struct gloo_place {
 enum hd_status gloo_card_read(const struct hd_gloo_card *card, int rank,
                               struct gloo_place *ret_place);
 
-/* The messages. Numbers are little endian. */
+/* The messages of the handshake. Numbers are little-endian. */
 #define GLOO_HELLO_MAGIC "hd-gloo1"
 struct gloo_hello {
     char magic[8];
@@ -45,17 +46,17 @@ struct gloo_answer {
     uint8_t nonce[HD_GLOO_HASH_BYTES], proof[HD_GLOO_HASH_BYTES];
 };
 
-/* proof of `side` ('A', 'B' or 'C'): keyed by the secret, over side, hello and the host's nonce. */
+/* Proof `side` ('A', 'B' or 'C'): an HMAC keyed by the secret, over side, hello and host_nonce. */
 void gloo_prove(const uint8_t secret[HD_GLOO_HASH_BYTES], char side, const struct gloo_hello *hello,
                 const uint8_t host_nonce[HD_GLOO_HASH_BYTES],
                 uint8_t ret_proof[HD_GLOO_HASH_BYTES]);
 void gloo_secret(const struct hd_gloo_card *cards, int world,
                  uint8_t ret_secret[HD_GLOO_HASH_BYTES]);
 
-/* One connected socket per peer, the place of `rank` itself -1. places: [world], read from the
- * cards. HD_TIMEOUT names who is missing. */
-enum hd_status gloo_meet(struct hd_gloo_door *door, const struct hd_gloo_card *cards, int rank,
-                         int world, int64_t deadline_ms, struct gloo_place *ret_places,
-                         int *ret_fds);
+/* ret_fds: [world], one connected socket per peer, which the caller closes; -1 for `rank` itself.
+ * ret_places: [world], from the cards. HD_TIMEOUT: the message names the missing ranks. */
+enum hd_status gloo_rendezvous(struct hd_gloo_door *door, const struct hd_gloo_card *cards,
+                               int rank, int world, int64_t deadline_ms,
+                               struct gloo_place *ret_places, int *ret_fds);
 
 #endif

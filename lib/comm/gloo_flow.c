@@ -2,7 +2,7 @@
 
 #include "comm/gloo_internal.h"
 
-/* ---- tickets over data memory: made when first needed, then used again ---- */
+/* ---- tickets over data memory: a free list that grows on demand ---- */
 
 struct gloo_data *gloo_data_take(struct hd_comm *comm)
 {
@@ -20,7 +20,7 @@ struct gloo_data *gloo_data_take(struct hd_comm *comm)
     }
     if (data->ticket && data->base == gloo->data)
         return data;
-    hd_gloo_ticket_free(data->ticket); /* made before there was visible memory */
+    hd_gloo_ticket_free(data->ticket); /* created before hd_comm_visible */
     data->ticket = NULL;
     data->base = gloo->data;
     if (hd_gloo_ticket_new(gloo->link, gloo->data, gloo->data_bytes, &data->ticket) == HD_OK)
@@ -61,13 +61,12 @@ static size_t place_of(const struct gloo_flow *flow, int64_t begin)
     return flow->at + (size_t)(flow->places ? index % flow->places * flow->chunk : begin);
 }
 
-static struct gloo_data **under_way_at(struct gloo_flow *flow, int64_t begin)
+static struct gloo_data **in_flight_at(struct gloo_flow *flow, int64_t begin)
 {
-    return &flow->under_way[begin / flow->chunk % GLOO_WINDOW];
+    return &flow->in_flight[begin / flow->chunk % GLOO_WINDOW];
 }
 
-/* A connection that has ended leaves its flows as they are; the endpoint's failure names the peer.
- */
+/* Posts the next chunk. *ret_posted false: the connection has ended, which read_notice reports. */
 static enum hd_status post(struct hd_comm *comm, struct gloo_flow *flow, bool *ret_posted)
 {
     const int64_t n = chunk_bytes(flow, flow->posted);
@@ -82,7 +81,7 @@ static enum hd_status post(struct hd_comm *comm, struct gloo_flow *flow, bool *r
         gloo_data_give(comm, data);
         return HD_OK;
     }
-    *under_way_at(flow, flow->posted) = data;
+    *in_flight_at(flow, flow->posted) = data;
     flow->posted += n;
     return HD_OK;
 }
@@ -92,7 +91,7 @@ enum hd_status gloo_flow_step(struct hd_comm *comm, struct gloo_flow *flow, bool
     const int64_t ready = flow->ready < flow->bytes ? flow->ready : flow->bytes;
 
     while (flow->done < flow->posted) {
-        struct gloo_data *data = *under_way_at(flow, flow->done);
+        struct gloo_data *data = *in_flight_at(flow, flow->done);
 
         if ((flow->sends ? hd_gloo_sent : hd_gloo_received)(data->ticket) != HD_GLOO_DONE)
             break;

@@ -1,26 +1,26 @@
 /* gloo_internal: what the files of the engine gloo share.
  *
- *   gloo.c             open and close, heads, failing
+ *   gloo.c             open and close, heads, failures
  *   gloo_collective.c  one collective of a group, step by step
  *   gloo_pair.c        one send or receive, step by step
- *   gloo_flow.c        a run of bytes to or from one peer, in chunks
- *   gloo_door.c        how ranks find each other, before there is an endpoint
- *   gloo_link.cc       gloo itself, for C
+ *   gloo_flow.c        a transfer of bytes to or from one peer, in chunks
+ *   gloo_door.c        connecting the ranks, before the endpoint is open
+ *   gloo_link.cc       the C interface of the library gloo
  *
- * A rank that begins an operation sends a head to everybody in it: which operation it is, its
- * sizes, and the slot on which its bytes will come. Heads of one peer arrive in order and wait in
- * its inbox until the operation begins here. Bytes move only when the heads of both sides agree, so
- * no message ever meets a buffer of another size.
+ * A rank that begins an operation sends a head to every other member: which operation it is, its
+ * sizes, and the slot (gloo's message tag) on which its bytes will come. Heads of one peer arrive
+ * in order and stay in its inbox until the operation begins here. Bytes are sent only when the
+ * heads of both sides agree, so a message never arrives at a buffer of another size.
  *
  * Invariants
  *  1. At most GLOO_SENDS_MAX sends to one peer are not received yet.
- *  2. A stream has one collective under way, and none ends before all members have entered, so a
- *     peer is at most one collective per stream ahead: with 1., an inbox never holds more than
- *     GLOO_SENDS_MAX + 2 * HD_COMM_STREAM_COUNT heads.
- *     By the same count no more than 2 * HD_COMM_STREAM_COUNT heads of a rank that has received all
- *     its answers are on their way, fewer than GLOO_HEADS_IN, so none is behind its notice.
+ *  2. A stream has one collective in progress, and none ends before all members have entered, so a
+ *     peer is at most one collective per stream ahead. With 1., an inbox never holds more than
+ *     GLOO_SENDS_MAX + 2 * HD_COMM_STREAM_COUNT heads. For the same reason a rank that has received
+ *     all its answers has at most 2 * HD_COMM_STREAM_COUNT heads in flight. That is fewer than
+ *     GLOO_HEADS_IN, so its notice cannot overtake a head.
  *  3. A rank sends at most one notice: that it failed (with the first reason it knows), or that it
- *     left. A connection that ends without a notice is a death.
+ *     left. A connection that ends without a notice means that the peer died.
  *
  * Used by: gloo*.c.
  */
@@ -34,26 +34,26 @@
 #include "comm/gloo_link.h"
 
 enum {
-    GLOO_HEADS_IN = 8,   /* heads of one peer that gloo may write before this rank looks */
-    GLOO_HEADS_OUT = 48, /* heads to one peer that are not written yet */
+    GLOO_HEADS_IN = 8,   /* posted receives for heads of one peer */
+    GLOO_HEADS_OUT = 48, /* heads to one peer that may be unsent */
     GLOO_SENDS_MAX = 32, /* sends to one peer that it has not received */
-    GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_STREAM_COUNT,
-    GLOO_WINDOW = 4,              /* chunks of one flow under way at once */
+    GLOO_INBOX = GLOO_SENDS_MAX + 2 * HD_COMM_STREAM_COUNT, /* heads of one peer kept here */
+    GLOO_WINDOW = 4,                                        /* chunks of one flow in flight */
     GLOO_CHUNK_MAX = 512 * 1024,  /* bytes of one message of a collective */
-    GLOO_STAGE_MAX = 4 << 20,     /* bytes in which one stream collects what is to be summed */
+    GLOO_STAGE_MAX = 4 << 20,     /* bytes of a stream's staging buffer for reductions */
     GLOO_STAGES = 2,              /* chunks per peer in it: one is summed while one arrives */
-    GLOO_STEP_BYTES = 128 * 1024, /* what one step copies or adds, in bytes read */
-    GLOO_LINGER_MS = 2000,        /* how long closing waits for peers to see that it closes */
+    GLOO_STEP_BYTES = 128 * 1024, /* bytes read by one step that copies or adds */
+    GLOO_LINGER_MS = 2000,        /* closing waits at most this long for the peers' sockets */
 };
 
 _Static_assert((int)GLOO_HEADS_IN >= 2 * (int)HD_COMM_STREAM_COUNT, "see invariant 2");
 
 enum { GLOO_SLOT_HEAD = 0, GLOO_SLOT_NOTICE = 1, GLOO_SLOT_FIRST = 16 };
 
-/* Heads lie in arrays with room for the counts of an all_to_all_v behind each, for every rank of
- * the world; they are sent for an all_to_all_v alone. */
+/* Every head in an array is followed by room for [world] counts, which are sent only with the head
+ * of an all_to_all_v. */
 struct gloo_head {
-    uint64_t group_id, seq, slot; /* data come on slot, results of an all_reduce on slot + 1 */
+    uint64_t group_id, seq, slot; /* data comes on slot, results of an all_reduce on slot + 1 */
     char group[HD_COMM_GROUP_NAME_MAX];
     struct hd_comm_offer offer;
 };
@@ -81,74 +81,73 @@ enum gloo_notice_kind { GLOO_FAILED = 1, GLOO_DIED, GLOO_LEFT };
 
 struct gloo_notice {
     uint32_t kind, status;
-    int32_t rank; /* who failed or died first */
+    int32_t rank; /* the rank that failed or died first */
     char text[HD_COMM_REASON_MAX];
 };
 
 /* One ticket over this rank's data memory. */
 struct gloo_data {
     struct hd_gloo_ticket *ticket;
-    const char *base; /* what it is over */
+    const char *base; /* the start of the memory that the ticket covers */
     struct gloo_data *next_free, *next;
 };
 
-/* Bytes to or from one peer, in chunks that go one after the other on one slot. */
+/* A transfer to or from one peer, in chunks that are sent in order on one slot. */
 struct gloo_flow {
     bool sends;
     int peer; /* its rank */
     uint64_t slot;
-    size_t at; /* of its first byte, in data memory */
-    int64_t bytes, chunk;
-    int64_t ready; /* bytes that may be posted by now */
-    int places;    /* chunk k lies at k % places; 0: one after the other */
-    int64_t posted, done;
-    struct gloo_data *under_way[GLOO_WINDOW]; /* chunk k's is at k % GLOO_WINDOW */
+    size_t at;            /* offset of its first byte in data memory */
+    int64_t bytes, chunk; /* total bytes; bytes of a full chunk */
+    int64_t ready;        /* bytes that may be posted now */
+    int places;           /* chunk k is at k % places (a ring); 0: chunks are contiguous */
+    int64_t posted, done; /* bytes */
+    struct gloo_data *in_flight[GLOO_WINDOW]; /* of chunk k at k % GLOO_WINDOW */
 };
 
-/* The collective that a stream has under way. By group index. */
+/* The collective that a stream has in progress. Arrays are by group index. */
 struct gloo_run {
     struct gloo_heads heads;
     struct gloo_flow *out, *in, *result_out, *result_in;
-    uint64_t *slots;              /* that this rank named to them */
-    int64_t begin, summed, bytes; /* this rank's share of a reduction; copied of a pull */
+    uint64_t *slots;              /* the slots on which this rank sends to the members */
+    int64_t begin, summed, bytes; /* reductions: this rank's share, in bytes of send */
 };
 
 struct gloo_peer {
     struct gloo_heads in, out, inbox; /* GLOO_HEADS_IN, GLOO_HEADS_OUT, GLOO_INBOX of them */
-    bool kept[GLOO_INBOX];            /* the inbox's place holds a head */
+    bool used[GLOO_INBOX];            /* inbox entry i holds a head */
     struct hd_gloo_ticket *in_ticket[GLOO_HEADS_IN], *out_ticket[GLOO_HEADS_OUT];
     bool out_pending[GLOO_HEADS_OUT];
-    uint64_t in_next, out_next;     /* heads ever taken, ever sent */
-    struct gloo_head latest;        /* without counts; kind HD_COMM_KIND_COUNT while none came */
-    struct hd_comm_entered entered; /* as its heads say */
+    uint64_t in_next, out_next; /* number of heads received, sent */
+    struct gloo_head latest;    /* the last head, no counts; kind HD_COMM_KIND_COUNT: none yet */
+    struct hd_comm_entered entered; /* from its heads */
     uint64_t slot_next;
-    int sends; /* not received yet */
+    int sends; /* sends to it that are not received yet */
     struct gloo_notice notice;
     struct hd_gloo_ticket *notice_ticket, *notice_out_ticket;
-    _Atomic bool noticed; /* its notice is here, or never comes; any thread may have seen to that */
-    bool left;            /* the owner has seen that it left */
-    bool ended;           /* while this rank closes: it has sent all to the peer */
+    _Atomic bool notice_done; /* its notice has come, or its connection has ended without one */
+    bool left;                /* set by the owner: its notice says GLOO_LEFT */
+    bool ended;               /* while closing: everything was sent and the socket shut down */
 };
 
 struct gloo_state {
     struct hd_gloo_link *link; /* NULL in a world of one */
     struct hd_comm_bell bell;
-    _Atomic uint64_t events; /* what gloo's thread has completed */
-    uint64_t events_seen;    /* by the owner */
-    _Atomic uint64_t heard;  /* by whoever asked last whether there is a failure */
-    pthread_mutex_t hearing; /* of notices */
-    _Atomic int noticing;    /* 0: no notice, 1: being written, 2: written */
-    bool told; /* the notice was sent; owned by whoever made `noticing` 1, then by close */
-    struct gloo_notice notice;
-    char *data; /* visible memory, then the stages of the streams */
+    _Atomic uint64_t events;         /* number of completions and connection ends */
+    uint64_t events_seen;            /* `events` when the owner last checked the peers */
+    _Atomic uint64_t events_checked; /* `events` when any thread last checked for a failure */
+    pthread_mutex_t notice_lock;     /* while notices of peers are read */
+    _Atomic int notice_state;        /* of `notice`: 0: none, 1: being written, 2: written */
+    bool notice_sent;          /* of the thread that set notice_state to 1, later of engine_close */
+    struct gloo_notice notice; /* this rank's only notice */
+    char *data;                /* visible memory, then the staging buffers of the streams */
     size_t data_bytes, stage_at, stage_bytes;
     struct gloo_data *free_data, *all_data;
     struct hd_comm_flight flight;
     struct gloo_place *places; /* [world] */
     struct gloo_run runs[HD_COMM_STREAM_COUNT];
-    struct gloo_peer
-        peers[]; /* [world]; this rank's own holds its sends to itself. What points into
-                    arrays of the world's size points behind them: gloo.c, lay_out */
+    struct gloo_peer peers[]; /* [world]; [rank]: sends to itself. Followed by all the arrays that
+                                 gloo.c, lay_out, points to */
 };
 
 static inline struct gloo_state *gloo_of(const struct hd_comm *comm)
@@ -171,13 +170,13 @@ static inline size_t gloo_offset(const struct hd_comm *comm, const char *at)
 /* Whether a head can be sent to the peer now. */
 bool gloo_head_may_go(struct gloo_peer *peer);
 
-/* Sends the head of `op`; *ret_slot is where this rank's bytes will go. gloo_head_may_go is true.
- */
+/* Sends the head of `op`; *ret_slot is the slot for this rank's bytes. Needs gloo_head_may_go. */
 void gloo_head_send(const struct hd_comm_op *op, int rank, uint64_t *ret_slot);
 enum hd_status gloo_head_fill(const struct hd_comm_op *op, struct gloo_head *ret_head);
 
-/* The head of the peer for the operation `seq` of a group, a send if `send`; NULL: not here. It
- * stays until gloo_head_drop. */
+/* The peer's head for operation `seq` of a group (`send`: of the pair); NULL: it has not come. The
+ * head stays in the inbox until gloo_head_drop. gloo_head_keep copies a head into the inbox; NULL:
+ * full. */
 struct gloo_head *gloo_head_find(struct gloo_peer *peer, uint64_t group_id, uint64_t seq,
                                  bool send);
 void gloo_head_drop(struct gloo_peer *peer, struct gloo_head *head);
@@ -185,12 +184,12 @@ struct gloo_head *gloo_head_keep(struct gloo_peer *peer, const struct gloo_head 
 
 /* ---- gloo_flow.c ---- */
 
-/* A free ticket over data memory; NULL without memory for one. */
+/* A free ticket over data memory, until gloo_data_give; NULL: no memory. */
 struct gloo_data *gloo_data_take(struct hd_comm *comm);
 void gloo_data_give(struct hd_comm *comm, struct gloo_data *data);
 void gloo_data_free(struct gloo_state *gloo);
 
-/* Posts what may be posted, notes what is done; *moved becomes true when anything changed. */
+/* Completes and posts chunks as far as possible; *moved becomes true when anything changed. */
 enum hd_status gloo_flow_step(struct hd_comm *comm, struct gloo_flow *flow, bool *moved);
 static inline bool gloo_flow_done(const struct gloo_flow *flow)
 {

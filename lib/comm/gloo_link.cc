@@ -1,10 +1,9 @@
-// The transport of gloo on sockets that were connected and checked before.
+// gloo's TCP transport on sockets that are already connected and authenticated.
 //
-// gloo's own pairs find each other by listening on a port each, where whoever comes first is taken
-// for the peer. A Pair here is given its socket instead, in `adopt`, before gloo's thread has
-// looked at it once. Beyond that it differs in three ways: it writes without raising SIGPIPE, it
-// rings when a message is complete or the connection has ended, and an error on gloo's thread ends
-// the connection, not the process.
+// gloo's own pairs each listen on a port and accept the first connection as the peer. The Pair here
+// is given its socket instead, in `adopt`, before gloo's thread uses it. It differs in three more
+// ways: writes do not raise SIGPIPE; it rings when a message is complete or the connection has
+// ended; an error on gloo's thread ends the connection, not the process.
 #include "comm/gloo_link.h"
 
 #include <fcntl.h>
@@ -51,10 +50,11 @@ class Pair final : public tcp::Pair
         std::lock_guard<std::mutex> lock(m_);
 
         if (state_ != CLOSED)
-            changeState(CLOSED); // while this is still a Pair: gloo's thread may be in it
+            changeState(
+                CLOSED); // here, while virtual calls of gloo's thread still reach this class
     }
 
-    // Takes `fd` in place of what gloo opened by itself. gloo's thread must stand still.
+    // Replaces the socket that gloo opened. gloo's thread must be stopped (Gate).
     void adopt(int fd)
     {
         std::lock_guard<std::mutex> lock(m_);
@@ -86,7 +86,7 @@ class Pair final : public tcp::Pair
 
     void handleEvents(int events) override
     {
-        if (!m_.try_lock()) { // gloo would ask again and again; let whoever holds it go on
+        if (!m_.try_lock()) { // gloo would retry in a busy loop; let the holder continue
             std::this_thread::yield();
             return;
         }
@@ -142,7 +142,7 @@ class Pair final : public tcp::Pair
             if (written < 0 && errno == EINTR)
                 continue;
             if (written < 0)
-                return false; // full; or ended, which gloo's thread sees when it reads
+                return false; // EAGAIN; or the connection ended, which gloo's thread detects
             op.nwritten += static_cast<size_t>(written);
         } while (op.nwritten < op.preamble.nbytes);
         writeComplete(op, buffer, opcode);
@@ -184,11 +184,11 @@ class Context final : public tcp::Context
     }
 
   private:
-    tcp::Device *const tcp_; // the base keeps it alive
+    tcp::Device *const tcp_; // the base class owns it
     const Bell bell_;
 };
 
-// Keeps gloo's thread inside one call until the gate is opened. Lives until that thread has ended.
+// Blocks gloo's thread inside handleEvents until open(). Must outlive that thread.
 class Gate final : public tcp::Handler
 {
   public:
@@ -241,7 +241,7 @@ struct Opener {
     }
 };
 
-// A device with its thread, which takes no signals: they are the program's.
+// A gloo device with its thread, which blocks all signals.
 std::shared_ptr<tcp::Device> make_device()
 {
     sigset_t all, before;
@@ -259,7 +259,7 @@ std::shared_ptr<tcp::Device> make_device()
     return device;
 }
 
-// Small messages leave at once; a node that fell silent is noticed within half a minute.
+// No Nagle delay; a peer node that does not respond is detected within 30 seconds.
 void prepare_socket(int fd)
 {
     const int on = 1, idle_s = 10, interval_s = 5, probes = 3, unanswered_ms = 30000;
@@ -276,8 +276,8 @@ void prepare_socket(int fd)
 } // namespace
 
 struct hd_gloo_link {
-    std::unique_ptr<Gate> gate;       // goes last
-    std::shared_ptr<Context> context; // with the device and its thread
+    std::unique_ptr<Gate> gate;       // destroyed last
+    std::shared_ptr<Context> context; // owns the device and its thread
 };
 
 struct hd_gloo_ticket final : public tcp::UnboundBuffer {
@@ -306,7 +306,7 @@ struct hd_gloo_ticket final : public tcp::UnboundBuffer {
         return take(recvCompletions_);
     }
 
-    Context *const pairs; // the base keeps it alive
+    Context *const pairs; // the base class owns it
 };
 
 enum hd_status hd_gloo_link_open(const int *fds, int rank, int world, void (*ring)(void *arg),
@@ -336,7 +336,7 @@ enum hd_status hd_gloo_link_open(const int *fds, int rank, int world, void (*rin
             if (adopted != rank)
                 (void)::close(fds[adopted]);
         }
-        return hd_err(HD_IO, "gloo: cannot make its transport: %s", error.what());
+        return hd_err(HD_IO, "gloo: cannot create its transport: %s", error.what());
     }
 }
 
@@ -362,7 +362,7 @@ enum hd_status hd_gloo_ticket_new(struct hd_gloo_link *link, void *base, size_t 
         *ret_ticket = new hd_gloo_ticket(link->context, base, size_bytes);
         return HD_OK;
     } catch (const std::exception &error) {
-        return hd_err(HD_NO_MEMORY, "gloo: cannot make a buffer: %s", error.what());
+        return hd_err(HD_NO_MEMORY, "gloo: cannot create a buffer: %s", error.what());
     }
 }
 

@@ -1,12 +1,12 @@
-/* gloo_link: the transport of the library gloo, as C sees it. All C++ of Heddle is behind this.
+/* gloo_link: a C interface to the TCP transport of the library gloo, the only C++ part of lib/comm.
  *
- * A link takes one connected TCP socket per peer and gives messages between unbound buffers: a
- * ticket is one such buffer over a piece of this rank's memory, for one send or receive at a time.
- * A message goes from the sender's ticket to the receiver's when both have named the same slot;
- * messages of one pair and slot match in order. Sizes must agree, the receiver's may be larger.
+ * A link takes one connected TCP socket per peer. A ticket is an "unbound buffer" of gloo over a
+ * range of this rank's memory, for one send or receive at a time. A message goes from the sender's
+ * ticket to the receiver's ticket with the same slot (gloo's message tag); messages of one pair of
+ * ranks and slot match in order. The receiver's size must be at least the sender's.
  *
- * gloo's thread reads and writes the sockets and rings when a message is complete or a connection
- * has ended. No exception leaves these functions.
+ * gloo's thread reads and writes the sockets and calls ring(arg) when a message is complete or a
+ * connection has ended. No exception leaves these functions.
  *
  * Used by: gloo*.c.   Uses: gloo.
  * Threads: hd_gloo_send may be called from any thread, with a ticket of its own; the rest from the
@@ -30,18 +30,18 @@ struct hd_gloo_ticket;
 
 enum hd_gloo_progress { HD_GLOO_PENDING, HD_GLOO_DONE, HD_GLOO_LOST };
 
-/* fds: [world], taken over also when this fails; the one of `rank` itself is ignored. ring(arg) is
- * called by gloo's thread. */
+/* fds: [world]; the link owns them, also when this fails; fds[rank] is ignored. ring(arg) is called
+ * by gloo's thread, and by the caller of hd_gloo_send when a write completes at once. */
 enum hd_status hd_gloo_link_open(const int *fds, int rank, int world, void (*ring)(void *arg),
                                  void *arg, struct hd_gloo_link **ret_link);
 
-/* Says to `peer` that nothing more comes. False while something is still to be written. */
+/* Shuts down the sending side of the connection to `peer`. False: unsent data is left, retry. */
 bool hd_gloo_link_end(struct hd_gloo_link *link, int peer);
 
-/* The connection to `peer` has ended: nothing more will arrive, and what is pending never ends. */
+/* The connection to `peer` has ended: nothing more arrives, pending operations never complete. */
 bool hd_gloo_link_lost(const struct hd_gloo_link *link, int peer);
 
-void hd_gloo_link_close(struct hd_gloo_link *link); /* after its tickets */
+void hd_gloo_link_close(struct hd_gloo_link *link); /* free its tickets first */
 
 enum hd_status hd_gloo_ticket_new(struct hd_gloo_link *link, void *base, size_t size_bytes,
                                   struct hd_gloo_ticket **ret_ticket);
@@ -53,7 +53,7 @@ bool hd_gloo_send(struct hd_gloo_ticket *ticket, int peer, uint64_t slot, size_t
 bool hd_gloo_recv(struct hd_gloo_ticket *ticket, int peer, uint64_t slot, size_t offset,
                   size_t size_bytes);
 
-/* What became of the ticket's send or receive; HD_GLOO_DONE is said once. */
+/* The state of the ticket's send or receive. Each completion returns HD_GLOO_DONE once. */
 enum hd_gloo_progress hd_gloo_sent(struct hd_gloo_ticket *ticket);
 enum hd_gloo_progress hd_gloo_received(struct hd_gloo_ticket *ticket);
 

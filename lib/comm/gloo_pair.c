@@ -1,11 +1,10 @@
 /* One send or receive:
  *
- *   send   QUEUED --head and bytes handed to gloo--> LEAVING --the peer has taken them--> COMPLETE
- *   recv   QUEUED --> ENTERED --the head is here, sizes agree--> MOVING --the bytes are here-->
- *          COMPLETE
+ *   send   QUEUED --head and bytes posted with gloo--> LEAVING --received by the peer--> COMPLETE
+ *   recv   QUEUED --> ENTERED --head received, sizes agree--> MOVING --bytes received--> COMPLETE
  *
- * gloo holds the bytes back until the receiver asks for them. A rank's message to itself goes
- * through its own inbox: the head carries the place of the send, the receive copies from there. */
+ * gloo sends the bytes only when the receiver has posted its receive. A message of a rank to itself
+ * uses its own inbox: the head's slot is the address of its send, where the receive copies from. */
 #include <string.h>
 
 #include "comm/gloo_internal.h"
@@ -35,12 +34,13 @@ static enum hd_status offer(struct hd_comm_op *op, bool *moved)
     uint64_t slot;
 
     if (peer->sends == GLOO_SENDS_MAX || (!to_itself(op) && !gloo_head_may_go(peer)))
-        return HD_OK; /* the peer receives some first */
+        return HD_OK; /* wait until the peer has received some */
     if (to_itself(op)) {
-        struct gloo_head *head = gloo_head_of(&peer->out, 0); /* this rank sends itself none */
+        struct gloo_head *head =
+            gloo_head_of(&peer->out, 0); /* unused: nothing goes over a socket */
 
         (void)gloo_head_fill(op, head);
-        head->slot = (uint64_t)(uintptr_t)op; /* stays in its queue until it is complete */
+        head->slot = (uint64_t)(uintptr_t)op; /* valid until the op is complete */
         op->slot = NULL;
         (void)gloo_head_keep(peer, head);
     } else {
@@ -51,7 +51,7 @@ static enum hd_status offer(struct hd_comm_op *op, bool *moved)
         op->slot = data;
         gloo_head_send(op, peer_rank(op), &slot);
         (void)hd_gloo_send(data->ticket, peer_rank(op), slot, gloo_offset(comm, op->send),
-                           (size_t)bytes_of(op)); /* not: the peer is gone, and will be named */
+                           (size_t)bytes_of(op)); /* false: see gloo_head_send */
     }
     peer->sends++;
     hd_comm_set_state(op, HD_COMM_LEAVING);

@@ -1,5 +1,5 @@
-/* gloo_secret: what the ends of a connection prove to each other: SHA-256 (FIPS 180-4) and, keyed,
- * HMAC-SHA-256 (RFC 2104). Written here because the engine stands on libc alone.
+/* gloo_secret: SHA-256 (FIPS 180-4) and HMAC-SHA-256 (RFC 2104) for the handshake of gloo_door.c.
+ * Implemented here because the engine may depend on libc only.
  *
  * Used by: gloo_door.c, tests.   Uses: libc.   Threads: any.
  */
@@ -14,11 +14,11 @@ enum { HD_GLOO_HASH_BYTES = 32 };
 
 void hd_gloo_hash(const void *data, size_t size_bytes, uint8_t ret_hash[HD_GLOO_HASH_BYTES]);
 
-/* size_bytes <= 448 */
+/* HMAC-SHA-256. size_bytes <= 448. */
 void hd_gloo_proof(const uint8_t key[HD_GLOO_HASH_BYTES], const void *data, size_t size_bytes,
                    uint8_t ret_proof[HD_GLOO_HASH_BYTES]);
 
-/* In a time that does not depend on where they differ. */
+/* Compares in constant time. */
 bool hd_gloo_same(const uint8_t *a, const uint8_t *b, size_t size_bytes);
 
 #endif

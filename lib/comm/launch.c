@@ -1,10 +1,9 @@
-/* The operations of comm.h: checks of arguments, and the queues of the streams. What an operation
- * does once it is queued is the engine's business. */
+/* The operations of comm.h: checks arguments and enqueues on streams. Engines do the rest. */
 #include "comm/side.h"
 
 /* ---- checks of one launch ---- */
 
-/* Bytes of `blocks` blocks of `count` elements; -1 when they could not fit any memory. */
+/* Bytes of `blocks` blocks of `count` elements; -1: negative, or overflows int64_t. */
 static int64_t span_bytes(const struct hd_comm_op *op, int64_t blocks, int64_t count)
 {
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
@@ -31,7 +30,7 @@ static enum hd_status check_buffer(const struct hd_comm_op *op, const char *what
         (size_t)bytes > comm->visible_bytes - (place - begin))
         return hd_err(HD_INVALID,
                       "%s in group %s: %s (%lld bytes at %p) is not inside the comm-visible memory "
-                      "of rank %d (%zu bytes at %p); place it there",
+                      "of rank %d (%zu bytes at %p); allocate it there",
                       hd_comm_op_name(op), op->group->name, what, (long long)bytes,
                       (const void *)at, comm->rank, comm->visible_bytes, (void *)comm->visible);
     if (place % hd_dtype_size(op->dtype) != 0)
@@ -41,7 +40,7 @@ static enum hd_status check_buffer(const struct hd_comm_op *op, const char *what
     return HD_OK;
 }
 
-/* send and recv are disjoint, or `shared`, the one place in the larger that is the smaller. */
+/* send and recv must be disjoint, unless `shared`: in place, as the operation allows. */
 static enum hd_status check_overlap(const struct hd_comm_op *op, int64_t send_bytes,
                                     int64_t recv_bytes, bool shared)
 {
@@ -68,8 +67,7 @@ static enum hd_status check_pair(const struct hd_comm_op *op, int64_t send_bytes
     return st;
 }
 
-/* Whether `part` is the place `offset` bytes into `whole`. On numbers: an empty buffer may be NULL.
- */
+/* Whether `part` is `offset` bytes into `whole`. On integers: an empty buffer may be NULL. */
 static bool is_place(const char *part, const char *whole, int64_t offset)
 {
     return (uintptr_t)part == (uintptr_t)whole + (uintptr_t)offset;
@@ -85,7 +83,7 @@ static enum hd_status check_peer(const struct hd_comm_op *op)
 
 /* ---- launching ---- */
 
-/* A free place in the ring, waiting for the oldest operations when there is none. */
+/* Waits for the oldest operations until the ring has a free entry. */
 static enum hd_status make_room(struct hd_comm_stream *stream)
 {
     uint64_t oldest;
@@ -133,7 +131,7 @@ static enum hd_status enqueue(struct hd_comm_stream *stream, const struct hd_com
     return stream->bundling ? HD_OK : seal(stream);
 }
 
-/* What every launch starts with. */
+/* The checks of every launch. */
 static enum hd_status admit(struct hd_comm_group *group, struct hd_comm_stream *stream,
                             const struct hd_comm_op *op)
 {
@@ -388,7 +386,7 @@ enum hd_status hd_comm_end(struct hd_comm_stream *stream)
     return seal(stream);
 }
 
-/* ---- streams behind each other ---- */
+/* ---- order between streams ---- */
 
 uint64_t hd_comm_record(struct hd_comm_stream *stream)
 {
@@ -402,12 +400,13 @@ enum hd_status hd_comm_after(struct hd_comm_stream *stream, struct hd_comm_strea
         .kind = HD_COMM_AFTER, .other = other, .other_ticket = ticket, .peer = -1};
 
     if (stream->comm != other->comm)
-        return hd_err(HD_INVALID, "comm: streams of different endpoints cannot wait for another");
+        return hd_err(HD_INVALID,
+                      "comm: streams of different endpoints cannot wait for each other");
     if (stream->bundling)
         return hd_err(HD_CONFLICT, "comm: stream %s: only sends and receives may be bundled",
                       hd_comm_stream_text(stream->name));
     if (ticket > other->launched)
-        return hd_err(HD_INVALID, "comm: stream %s has given no ticket %llu yet",
+        return hd_err(HD_INVALID, "comm: stream %s has no ticket %llu yet",
                       hd_comm_stream_text(other->name), (unsigned long long)ticket);
     return hd_comm_done(other, ticket) ? HD_OK : enqueue(stream, &op);
 }

@@ -1,18 +1,17 @@
-/* The engine local: ranks that are threads of one process on one device. They meet as the ranks of
- * shm do, in the same memory with the same steps (shm_collective.c, shm_pair.c); what is here is
- * what those steps do where memory is a device's:
+/* The engine local: ranks that are threads of one process on one device. They use the control block
+ * and the steps of shm (shm_collective.c, shm_pair.c). This file has the steps that differ on
+ * device memory:
  *
- *   enter    records `came` on the rank's stream: what it sends is there, what it receives is free
- *   move     its stream waits for everybody's `came`; kernels and copies; records `went`
- *   finish   its stream waits for everybody's `went`: its buffers are complete, and nobody's any
- * more
+ *   enter    records ready_event on the rank's stream: its inputs are written, its outputs free
+ *   move     the stream waits for all ready_events, runs kernels and copies, records done_event
+ *   finish   the stream waits for all done_events: no peer uses this rank's buffers any more
  *
- * Each of these only enqueues, and whatever a stream is made to wait for has been enqueued before;
- * so the device always has something that can run, in whatever order it takes the streams.
+ * Each step only enqueues, and a stream waits only for work that is already enqueued. So the device
+ * cannot deadlock, in whatever order it runs the streams.
  *
- * Events belong to the hub and not to the endpoint: a slow peer may still enqueue a wait for `went`
- * when the rank that recorded it has long gone. Memory belongs to the endpoint: after a clean end
- * no peer refers to it, and after a failure an endpoint waits for peers that are just enqueuing. */
+ * The hub owns the events, because a slow peer may enqueue a wait for a done_event after the rank
+ * that recorded it has closed. The endpoint owns its memory: after a clean close no peer uses it;
+ * after a failure the close waits for peers that are enqueuing. */
 #include "comm/local.h"
 
 #include <inttypes.h>
@@ -24,24 +23,24 @@
 #include "comm/shm_internal.h"
 #include "comm/side.h"
 
-_Static_assert((int)HD_COMM_LOCAL_RANKS_MAX <= (int)HD_COMBINE_MAX, "an address of each rank");
+_Static_assert((int)HD_COMM_LOCAL_RANKS_MAX <= (int)HD_COMBINE_MAX, "one input per rank");
 
 struct local_event {
     struct hd_event *event;
     void (*free_event)(struct hd_event *event);
-    struct local_event *next; /* of the hub's */
+    struct local_event *next; /* in the hub's list */
 };
 
 struct hd_comm_hub {
-    struct hd_shm_control *ctl; /* its own; NULL: a parent's, by its descriptors */
+    struct hd_shm_control *ctl; /* its own; NULL: `fds` are of a parent process */
     struct hd_shm_fds fds;
     pthread_mutex_t lock;
-    struct local_event *events; /* all that its endpoints ever made */
+    struct local_event *events; /* all events of its endpoints, open or closed */
 };
 
 struct comm_local {
     struct hd_comm_hub *hub;
-    struct hd_event *came[HD_COMM_GROUPS_MAX][SHM_RING], *went[HD_COMM_GROUPS_MAX][SHM_RING];
+    struct hd_event *ready[HD_COMM_GROUPS_MAX][SHM_RING], *done[HD_COMM_GROUPS_MAX][SHM_RING];
     struct hd_event *sent[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX];  /* by receiver */
     struct hd_event *taken[HD_COMM_LOCAL_RANKS_MAX][SHM_OUTBOX]; /* by sender */
 };
@@ -108,7 +107,7 @@ static const struct hd_device_table *calls_of(const struct hd_comm *comm)
     return hd_comm_side_calls(comm->side);
 }
 
-/* An event of the hub at its place, made when it is first asked for. */
+/* Creates the event of `*place` on first use; the hub owns it. */
 static enum hd_status need_event(const struct hd_comm *comm, struct hd_event **place)
 {
     struct hd_comm_hub *hub = shm_of(comm)->local->hub;
@@ -153,7 +152,7 @@ static enum hd_status wait_for(const struct hd_comm_op *op, uint64_t event)
         ->event_wait(hd_comm_side_stream(op), (struct hd_event *)(uintptr_t)event);
 }
 
-/* ---- enqueuing, never behind a failure ---- */
+/* ---- enqueuing: begin fails after a failure of any rank ---- */
 
 static enum hd_status begin(const struct hd_comm_op *op)
 {
@@ -196,7 +195,8 @@ enum hd_status local_enter(const struct hd_comm_op *op, struct shm_entry *entry)
     entry->send_offset = (uint64_t)(uintptr_t)op->send;
     entry->recv_offset = (uint64_t)(uintptr_t)op->recv;
     entry->send_counts = (uint64_t)(uintptr_t)op->send_counts;
-    return end(op, record(op, &local->came[channel_of(op)][op->seq % SHM_RING], &entry->came));
+    return end(op,
+               record(op, &local->ready[channel_of(op)][op->seq % SHM_RING], &entry->ready_event));
 }
 
 static char *send_of(const struct hd_comm_op *op, int member)
@@ -216,7 +216,7 @@ static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *fr
     return calls_of(op->group->comm)->copy(hd_comm_side_stream(op), to, from, bytes);
 }
 
-/* From each member what is for this one; a broadcast from its root alone. */
+/* Copies this member's part from every member; a broadcast: from the root only. */
 static enum hd_status pull(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -224,7 +224,7 @@ static enum hd_status pull(struct hd_comm_op *op)
     const int me = group->index;
     enum hd_status st = HD_OK;
 
-    for (int n = 1; n <= group->size && !st; n++) { /* not all from the same member at once */
+    for (int n = 1; n <= group->size && !st; n++) { /* each member starts at another peer */
         const int m = (me + n) % group->size;
 
         if (op->kind == HD_COMM_BROADCAST && (m != op->peer || m == me))
@@ -241,8 +241,9 @@ static enum hd_status pull(struct hd_comm_op *op)
     return st;
 }
 
-/* This member's share of everybody's input, in the order of the group, to everybody who gets it. As
- * in shm an element is read and written by one member alone, so an all-reduce may be in place. */
+/* Sums this member's share of all inputs, in group order, and writes it to every recv (all_reduce)
+ * or to the own one. One member alone reads and writes an element, so an all-reduce may be in
+ * place. */
 static enum hd_status reduce(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -304,7 +305,7 @@ enum hd_status local_move(struct hd_comm_op *op)
     if (st)
         return st;
     for (int m = 0; m < group->size && !st; m++)
-        st = m == group->index ? HD_OK : wait_for(op, shm_entry_of(op, m)->came);
+        st = m == group->index ? HD_OK : wait_for(op, shm_entry_of(op, m)->ready_event);
     if (!st && hd_comm_reduces(op->kind))
         st = reduce(op);
     else if (!st && op->kind == HD_COMM_ALL_TO_ALL_V)
@@ -312,11 +313,11 @@ enum hd_status local_move(struct hd_comm_op *op)
     else if (!st)
         st = pull(op);
     if (!st)
-        st = record(op, &local->went[channel_of(op)][op->seq % SHM_RING], &own->went);
+        st = record(op, &local->done[channel_of(op)][op->seq % SHM_RING], &own->done_event);
     return end(op, st);
 }
 
-/* A barrier has moved nothing: it ends when everybody came. */
+/* A barrier has no done_event: it waits for the ready_events. */
 enum hd_status local_finish(struct hd_comm_op *op)
 {
     struct hd_comm_group *group = op->group;
@@ -328,7 +329,7 @@ enum hd_status local_finish(struct hd_comm_op *op)
         const struct shm_entry *entry = shm_entry_of(op, m);
 
         if (m != group->index)
-            st = wait_for(op, op->kind == HD_COMM_BARRIER ? entry->came : entry->went);
+            st = wait_for(op, op->kind == HD_COMM_BARRIER ? entry->ready_event : entry->done_event);
     }
     return end(op, st);
 }
@@ -345,7 +346,7 @@ enum hd_status local_post(const struct hd_comm_op *op, struct shm_slot *slot)
         return st;
     slot->offset = (uint64_t)(uintptr_t)op->send;
     st = record(op, &shm_of(comm)->local->sent[to][slot - shm_outbox(shm_of(comm)->area, to)],
-                &slot->came);
+                &slot->ready_event);
     return end(op, st);
 }
 
@@ -358,11 +359,11 @@ enum hd_status local_take(struct hd_comm_op *op, struct shm_slot *slot)
 
     if (st)
         return st;
-    st = wait_for(op, slot->came);
+    st = wait_for(op, slot->ready_event);
     if (!st)
         st = copy(op, op->recv, (const char *)(uintptr_t)slot->offset, hd_comm_unit_bytes(op));
     if (!st)
-        st = record(op, &shm_of(comm)->local->taken[from][slot - first], &slot->went);
+        st = record(op, &shm_of(comm)->local->taken[from][slot - first], &slot->done_event);
     return end(op, st);
 }
 
@@ -370,7 +371,7 @@ enum hd_status local_taken(const struct hd_comm_op *op, const struct shm_slot *s
 {
     const enum hd_status st = begin(op);
 
-    return st ? st : end(op, wait_for(op, slot->went));
+    return st ? st : end(op, wait_for(op, slot->done_event));
 }
 
 /* ---- opening and closing ---- */
@@ -389,7 +390,7 @@ static void local_close(struct hd_comm *comm, bool clean)
 
     if (!clean) {
         shm_abort(comm, HD_ABORTED, "it closed its endpoint with operations in flight");
-        for (int r = 0; r < comm->world; r++) { /* who begins from now on sees the failure */
+        for (int r = 0; r < comm->world; r++) { /* a peer that begins after this sees the failure */
             while (r != comm->rank && atomic_load(&shm_area_of(comm, r)->enqueuing))
                 (void)sched_yield();
         }

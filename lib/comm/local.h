@@ -8,15 +8,15 @@
  *     ... all threads joined:
  *     hd_comm_hub_free(hub);
  *
- * A world of one on a device is the same engine. Nothing on the device ever spins: ranks meet on
- * the host, and only what can run is enqueued. Results are the same bits as shm's.
+ * Also for a world of one on a device. No kernel waits for another rank: ranks synchronise on the
+ * host, and an operation is enqueued only when it can run. Results are bitwise identical to shm.
  *
- * Of all_to_all_v the counts and the overflow flag are device memory and the counts stay untouched
- * until it is complete; the flag has to be there, for the host never sees the counts, and the bytes
- * that rows take are not counted (hd_comm_count_get).
+ * all_to_all_v: counts and overflow flag are device memory; the caller must not change the counts
+ * before completion. The flag is required, because the host never reads the counts. For the same
+ * reason hd_comm_count_get does not count its bytes.
  *
  * Used by: worker, tests.   Uses: kernels.
- * Threads: a hub may be used by all; new and free by one.
+ * Threads: any thread may use a hub; one thread creates it, one frees it.
  */
 #ifndef HD_COMM_LOCAL_H
 #define HD_COMM_LOCAL_H
@@ -29,12 +29,13 @@ struct hd_shm_control;
 struct hd_shm_fds;
 
 enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub);
-/* The same on memory of a parent (shm_control.h), who so sees the flight records and may end the
- * collectives; all its ranks are threads of this process. The descriptors stay the caller's. */
+/* The same on the control block of a parent process (shm_control.h), which can then read the flight
+ * records and abort. All ranks are threads of this process. The caller keeps the descriptors open
+ * while the hub exists. */
 enum hd_status hd_comm_hub_on(const struct hd_shm_fds *fds, struct hd_comm_hub **ret_hub);
-void hd_comm_hub_free(struct hd_comm_hub *hub); /* behind the last hd_comm_free */
+void hd_comm_hub_free(struct hd_comm_hub *hub); /* after the last hd_comm_free */
 
-/* What plays the parent (shm_control.h): flight records, mark_dead, abort. NULL: a parent does. */
+/* The hub's own control block: flight records, mark_dead, abort. NULL after hd_comm_hub_on. */
 struct hd_shm_control *hd_comm_hub_control(struct hd_comm_hub *hub);
 
 enum hd_status hd_comm_open_local(struct hd_comm_hub *hub, int rank,

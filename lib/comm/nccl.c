@@ -1,5 +1,5 @@
-/* The engine nccl: opening, communicators, closing. Communicators never block: whoever starts
- * something looks until it is through, or a failure is known. */
+/* The engine nccl: opening, communicators, closing. Communicators are non-blocking: after a call,
+ * nccl_wait_ready polls until it is finished or a failure is known. */
 #include "comm/nccl.h"
 
 #include <sched.h>
@@ -11,14 +11,13 @@
 #include "base/clock.h"
 #include "comm/nccl_internal.h"
 
-enum { SETTLE_LOOKS = 2000, SETTLE_LOOK_US = 50 };
+enum { READY_LOOKS = 2000, READY_LOOK_US = 50 };
 
 _Static_assert((int)HD_COMM_NCCL_BYTES == (int)HD_COMM_STREAM_COUNT * (NCCL_STAGE + NCCL_SCRATCH),
-               "what nccl.h says");
+               "nccl.h states the size");
 
 /* ---- failing ---- */
 
-/* HD_OK or the failure that the host endpoint knows; composes its story once. */
 enum hd_status nccl_failure(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -30,7 +29,7 @@ enum hd_status nccl_failure(struct hd_comm *comm)
     if (!st)
         return HD_OK;
     nccl_abort_all(comm);
-    (void)nccl->host->engine->failure(nccl->host); /* the story, for this thread */
+    (void)nccl->host->engine->failure(nccl->host); /* sets this thread's message */
     return hd_comm_keep_failure(comm, st);
 }
 
@@ -39,26 +38,27 @@ bool nccl_has_failed(const struct hd_comm *comm)
     return nccl_of(comm)->host->engine->has_failed(nccl_of(comm)->host);
 }
 
-enum hd_status nccl_settle(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm, const char *about)
+enum hd_status nccl_wait_ready(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm,
+                               const char *about)
 {
     struct nccl_state *nccl = nccl_of(comm);
     const int64_t begin_ms = hd_clock_now_ms();
 
     for (int looks = 0;; looks++) {
         bool busy = false;
-        enum hd_status st = nccl_enter(nccl);
+        enum hd_status st = nccl_lock_calls(nccl);
 
-        nccl_note_life(nccl);
+        nccl_note_progress(nccl);
         if (!st) {
             st = nccl->calls->poll(nccl_comm, &busy);
-            nccl_leave(nccl);
+            nccl_unlock_calls(nccl);
         }
         if (st) {
             char story[HD_COMM_REASON_MAX];
 
             (void)snprintf(story, sizeof story, "%s", hd_err_message());
             if (nccl_has_failed(comm) && nccl_failure(comm))
-                return nccl_failure(comm); /* which is why */
+                return nccl_failure(comm); /* the cause of st */
             return hd_comm_fail(comm, st, "%s: %s", about, story);
         }
         if (!busy)
@@ -67,41 +67,41 @@ enum hd_status nccl_settle(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm,
         if (st)
             return st;
         if (hd_clock_now_ms() - begin_ms >= comm->deadline_ms)
-            return hd_comm_fail(comm, HD_TIMEOUT, "%s: NCCL has not come through for %lld ms",
-                                about, (long long)(hd_clock_now_ms() - begin_ms));
-        if (looks < SETTLE_LOOKS)
+            return hd_comm_fail(comm, HD_TIMEOUT, "%s: NCCL did not finish for %lld ms", about,
+                                (long long)(hd_clock_now_ms() - begin_ms));
+        if (looks < READY_LOOKS)
             (void)sched_yield();
         else
-            (void)usleep(SETTLE_LOOK_US);
+            (void)usleep(READY_LOOK_US);
     }
 }
 
 /* ---- communicators ---- */
 
-/* A place for one more communicator. */
-static enum hd_status add_joined(struct nccl_state *nccl, const int32_t *members, int size,
-                                 struct nccl_joined **ret_joined)
+/* Fills the next place of `communicators`; nccl_add_communicator counts it. */
+static enum hd_status reserve_communicator(struct nccl_state *nccl, const int32_t *members,
+                                           int size, struct nccl_communicator **ret_communicator)
 {
-    struct nccl_joined *joined;
+    struct nccl_communicator *communicator;
 
-    if (nccl->joined_count == NCCL_COMMS_MAX)
+    if (nccl->communicator_count == NCCL_COMMS_MAX)
         return hd_err(HD_LIMIT, "nccl: more than %d communicators", (int)NCCL_COMMS_MAX);
-    joined = &nccl->joined[nccl->joined_count];
-    joined->size = size;
-    memcpy(joined->members, members, (size_t)size * sizeof members[0]);
-    *ret_joined = joined;
+    communicator = &nccl->communicators[nccl->communicator_count];
+    communicator->size = size;
+    memcpy(communicator->members, members, (size_t)size * sizeof members[0]);
+    *ret_communicator = communicator;
     return HD_OK;
 }
 
-/* Of the members of `group`, a group of the host endpoint: the first makes an identity and the host
- * brings it to all. */
+/* Creates the communicator of `group`, a group of the host endpoint, which broadcasts the unique id
+ * of member 0. */
 static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_group *group)
 {
     struct nccl_state *nccl = nccl_of(comm);
     struct hd_comm_stream *stream = hd_comm_stream(nccl->host, HD_COMM_STREAM_GATHER);
     struct hd_nccl_id *id = (struct hd_nccl_id *)nccl->host_memory;
-    struct nccl_joined *joined = NULL;
-    enum hd_status st = add_joined(nccl, group->members, group->size, &joined);
+    struct nccl_communicator *communicator = NULL;
+    enum hd_status st = reserve_communicator(nccl, group->members, group->size, &communicator);
 
     if (!st && group->index == 0)
         st = nccl->calls->unique_id(id);
@@ -112,50 +112,52 @@ static enum hd_status join_by_identity(struct hd_comm *comm, struct hd_comm_grou
         st = hd_comm_wait(stream, hd_comm_record(stream));
     if (st)
         return st;
-    st = nccl_enter(nccl);
+    st = nccl_lock_calls(nccl);
     if (st)
         return st;
-    nccl_note_life(nccl); /* whoever came late has come */
-    nccl_may_block(nccl); /* it takes memory of the device */
-    st = nccl->calls->init(id, group->size, group->index, &joined->comm);
-    if (joined->comm)
-        nccl_add_joined(nccl);
-    nccl_leave(nccl);
-    return st ? st : nccl_settle(comm, joined->comm, "a communicator comes up");
+    nccl_note_progress(nccl); /* all members have arrived */
+    nccl_may_block(nccl);     /* init allocates device memory */
+    st = nccl->calls->init(id, group->size, group->index, &communicator->comm);
+    if (communicator->comm)
+        nccl_add_communicator(nccl);
+    nccl_unlock_calls(nccl);
+    return st ? st : nccl_wait_ready(comm, communicator->comm, "ncclCommInitRankConfig");
 }
 
-static bool same_members(const struct nccl_joined *joined, const struct hd_comm_group *group)
+static bool same_members(const struct nccl_communicator *communicator,
+                         const struct hd_comm_group *group)
 {
-    return joined->comm && joined->size == group->size &&
-           memcmp(joined->members, group->members, (size_t)group->size * sizeof(int32_t)) == 0;
+    return communicator->comm && communicator->size == group->size &&
+           memcmp(communicator->members, group->members, (size_t)group->size * sizeof(int32_t)) ==
+               0;
 }
 
-enum hd_status nccl_need(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm)
+enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm)
 {
     struct hd_comm *comm = group->comm;
     struct nccl_state *nccl = nccl_of(comm);
-    struct hd_comm_group *met;
+    struct hd_comm_group *host_group;
     enum hd_status st;
 
     for (int round = 0; round < 2; round++) {
-        for (int i = 0; i < nccl->joined_count; i++) {
-            if (same_members(&nccl->joined[i], group)) {
-                *ret_comm = nccl->joined[i].comm;
+        for (int i = 0; i < nccl->communicator_count; i++) {
+            if (same_members(&nccl->communicators[i], group)) {
+                *ret_comm = nccl->communicators[i].comm;
                 return HD_OK;
             }
         }
-        st = hd_comm_group(nccl->host, group->name, group->members, group->size, &met);
-        nccl_note_life(nccl);
+        st = hd_comm_group(nccl->host, group->name, group->members, group->size, &host_group);
+        nccl_note_progress(nccl);
         if (!st)
-            st = join_by_identity(comm, met);
+            st = join_by_identity(comm, host_group);
         if (st)
             return st;
     }
     return hd_err(HD_INTERNAL, "nccl: group %s has no communicator", group->name);
 }
 
-/* One split for each way in which the groups of the mesh divide the world: every rank calls the
- * same splits in the same order, members or not. */
+/* One ncclCommSplit for each distinct partition of the world into groups of the mesh. Every rank
+ * calls the same splits in the same order, also for groups of size 1. */
 static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mesh)
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -166,32 +168,32 @@ static enum hd_status split_mesh(struct hd_comm *comm, const struct hd_mesh *mes
     for (int g = 0; g < count && !st; g++) {
         const struct hd_mesh_group where = hd_mesh_find_group(mesh, names[g], comm->rank);
         int32_t members[HD_COMM_NCCL_RANKS_MAX];
-        struct nccl_joined *joined = NULL;
+        struct nccl_communicator *communicator = NULL;
 
         for (int32_t m = 0; m < where.size; m++)
             members[m] = hd_mesh_member(&where, m);
-        st = add_joined(nccl, members, where.size, &joined);
+        st = reserve_communicator(nccl, members, where.size, &communicator);
         if (!st)
-            st = nccl_enter(nccl);
+            st = nccl_lock_calls(nccl);
         if (st)
             return st;
         nccl_may_block(nccl);
-        st = nccl->calls->split(nccl->joined[0].comm, where.size > 1 ? (int)members[0] : -1,
-                                comm->rank, &joined->comm);
-        nccl_leave(nccl);
+        st = nccl->calls->split(nccl->communicators[0].comm, where.size > 1 ? (int)members[0] : -1,
+                                comm->rank, &communicator->comm);
+        nccl_unlock_calls(nccl);
         if (!st)
-            st = nccl_settle(comm, nccl->joined[0].comm, "a group is split off the world");
-        if (!st && joined->comm) {
+            st = nccl_wait_ready(comm, nccl->communicators[0].comm, "ncclCommSplit of the world");
+        if (!st && communicator->comm) {
             (void)pthread_mutex_lock(&nccl->lock);
-            nccl_add_joined(nccl);
+            nccl_add_communicator(nccl);
             (void)pthread_mutex_unlock(&nccl->lock);
-            st = nccl_settle(comm, joined->comm, "a group comes up");
+            st = nccl_wait_ready(comm, communicator->comm, "the communicator of a split");
         }
     }
     return st;
 }
 
-/* ---- what the common part asks ---- */
+/* ---- the slots of the engine ---- */
 
 static enum hd_status nccl_visible(struct hd_comm *comm, size_t size_bytes, void **ret_base)
 {
@@ -203,7 +205,7 @@ static enum hd_status nccl_visible(struct hd_comm *comm, size_t size_bytes, void
 
 static enum hd_status nccl_group_open(struct hd_comm_group *group)
 {
-    (void)group; /* its communicator comes with its first operation: nobody is asked here */
+    (void)group; /* its communicator is created by its first operation */
     return HD_OK;
 }
 
@@ -212,7 +214,7 @@ static uint64_t nccl_entered(struct hd_comm_group *group, int member)
     const struct hd_comm *host = nccl_of(group->comm)->host;
     const struct hd_comm_flight *flight =
         host->engine->flight_of ? host->engine->flight_of(host, group->members[member])
-                                : group->comm->flight; /* unknown: as far as this rank */
+                                : group->comm->flight; /* unknown: assume the same as this rank */
 
     return hd_comm_flight_entered(flight, group->name);
 }
@@ -229,7 +231,7 @@ static int nccl_missing(struct hd_comm_op *op, const char **ret_what)
 
 static const struct hd_comm_offer *nccl_offer(const struct hd_comm_op *op, int member)
 {
-    (void)op, (void)member; /* members do not compare what they bring: see nccl.h */
+    (void)op, (void)member; /* this engine compares no offers (nccl.h) */
     return NULL;
 }
 
@@ -238,7 +240,7 @@ static bool nccl_has_left(const struct hd_comm *comm, int rank)
     return nccl_of(comm)->host->engine->has_left(nccl_of(comm)->host, rank);
 }
 
-/* Only from its record: what a peer last launched on the host's endpoint is of no interest. */
+/* "" if the peer's flight record cannot be read: the host endpoint's operations are not wanted. */
 static void nccl_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm *host = nccl_of(comm)->host;
@@ -269,8 +271,8 @@ static void free_state(struct hd_comm *comm)
     comm->engine_state = NULL;
 }
 
-/* What has ended for the host may still wait for its peers. With the deadline, and beside the
- * watchdog: behind it nothing ends a wait for the device. A failure is on record then. */
+/* Operations that are complete for the host may still wait for peers on the device. Must run while
+ * the watchdog does, which ends a hang. A failure needs no return value: nccl_has_failed. */
 static void wait_for_device(struct hd_comm *comm)
 {
     for (int s = 0; s < HD_COMM_STREAM_COUNT && !nccl_has_failed(comm); s++) {
@@ -293,14 +295,14 @@ static void nccl_close(struct hd_comm *comm, bool clean)
     if (nccl_has_failed(comm))
         nccl_abort_all(comm);
     hd_comm_side_close(side);
-    if (nccl->counted)
-        device.table->device->event_free(nccl->counted);
-    for (int i = nccl->joined_count - 1; i >= 0 && !atomic_load(&nccl->aborted); i--)
-        nccl->calls->destroy(nccl->joined[i].comm); /* children before the world */
+    if (nccl->counts_ready)
+        device.table->device->event_free(nccl->counts_ready);
+    for (int i = nccl->communicator_count - 1; i >= 0 && !atomic_load(&nccl->aborted); i--)
+        nccl->calls->destroy(nccl->communicators[i].comm); /* splits before the world */
     if (comm->visible)
         device.table->device->release(device.backend, comm->visible);
-    if (nccl->room)
-        device.table->device->release(device.backend, nccl->room);
+    if (nccl->staging)
+        device.table->device->release(device.backend, nccl->staging);
     comm->visible = NULL;
     comm->side = NULL;
     free_state(comm);
@@ -308,7 +310,7 @@ static void nccl_close(struct hd_comm *comm, bool clean)
 
 static const struct hd_comm_engine nccl_engine = {
     .kind = HD_COMM_BY_NCCL,
-    .stands_on_device = true,
+    .waits_on_device = true,
     .visible = nccl_visible,
     .group_open = nccl_group_open,
     .collective_step = nccl_collective_step,
@@ -327,7 +329,7 @@ static const struct hd_comm_engine nccl_engine = {
     .close = nccl_close,
 };
 
-/* The endpoint with its state around `host`, which is freed here when that fails. */
+/* Allocates the endpoint and takes over `host`, which is freed on failure. */
 static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
                                    struct hd_comm **ret_comm)
 {
@@ -375,14 +377,13 @@ static enum hd_status join_world(struct hd_comm *comm)
     return st ? st : join_by_identity(comm, world);
 }
 
-/* The host's endpoint has noted how the ranks met. From here on this endpoint writes that record,
- * where the host's left off; what the host still brings together is part of an operation here, and
- * its own notes of that are nobody's. */
+/* From now on this endpoint continues the flight record of the host endpoint. Later operations of
+ * the host endpoint are parts of operations of this one; they go to a record that nothing reads. */
 static void take_record(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
 
-    comm->launches = nccl->handed = nccl->host->launches;
+    comm->launches = nccl->last_enqueued = nccl->host->launches;
     nccl->host->flight = &nccl->host_flight;
 }
 
@@ -403,17 +404,16 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     st = calls && calls->nccl
              ? calls->nccl(&nccl->calls)
              : hd_err(HD_UNSUPPORTED,
-                      "nccl: backend %s was built without NCCL; one device per job "
-                      "is what it can do",
+                      "nccl: backend %s was built without NCCL; use one device per job",
                       device->table->name);
     if (!st)
         st = hd_comm_side_open(device, &comm->side);
     if (!st)
-        st = calls->event_new(device->backend, false, &nccl->counted);
+        st = calls->event_new(device->backend, false, &nccl->counts_ready);
     if (!st)
         st = calls->reserve(device->backend, HD_COMM_NCCL_BYTES, device->host_reachable, &memory);
     if (!st) {
-        nccl->room = memory;
+        nccl->staging = memory;
         st = hd_comm_visible(host, sizeof(struct hd_nccl_id), &memory);
     }
     if (!st) {
@@ -434,7 +434,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
         struct hd_error story;
 
         hd_err_save(st, &story);
-        nccl_abort(comm, st, story.message); /* nobody waits for this rank */
+        nccl_abort(comm, st, story.message); /* so that no rank waits for this one */
         nccl_close(comm, true);
         st = hd_err_restore(&story);
     } else {

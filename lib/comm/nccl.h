@@ -1,33 +1,34 @@
 /* nccl: collectives between GPUs, by NCCL.
  *
- * Ranks first meet on the host, by shm or gloo. That endpoint stays below: it brings NCCL's
- * identity to all ranks, tells the others when one fails or dies, and holds the flight record.
+ * Ranks first connect on the host, by shm or gloo. The nccl endpoint keeps that host endpoint: it
+ * broadcasts NCCL's unique id, reports failures and deaths to all ranks, and has the flight record.
  *
  *     hd_comm_open_shm(..., &host)  or  hd_comm_open_gloo(..., &host);
  *     hd_comm_open_nccl(host, &device, &options, &comm);   // takes host over, also when it fails
  *     ... comm.h; hd_comm_visible gives memory of the device ...
  *
  * Sums are ordered, as on every engine: an all-to-all, then each rank adds its share in rank order
- * in fp32 and rounds once, so results are the bits of shm. `native` leaves sums to NCCL, which adds
- * bf16 in bf16, hop by hop.
+ * in fp32 and rounds once. Results are bitwise identical to shm. With the option `native` NCCL does
+ * the sums; it adds bf16 in bf16 and rounds at every hop.
  *
  * Differences from the other engines:
- *  - A send waits on the device for its receive, and what is launched behind it waits, too. Sends
- *    and receives that cross belong between hd_comm_begin and hd_comm_end.
- *  - Members that launch different operations wait until the deadline; the failure then says who
- *    launched what, if records of both can be seen.
- *  - Of all_to_all_v counts and flag are device memory; the host reads the counts, so a launch of
- *    it waits for what is before it on its stream. (A bound instead of the counts would move more.)
- *  - On the host an operation has ended when it is on the device's stream. A watchdog looks every
- *    100 ms at NCCL's own errors, at the device's, at the deadline of the oldest operation that has
- *    not run (while it waits for compute the clock stands), at a launch that does not return, and
- *    at the other ranks (so does a listener, which never waits for the driver); on any of these it
- *    tells them what stood where, and then aborts every communicator, so that nothing hangs on the
- *    device. An operation that an abort ended is never told as done.
- *  - The end of an endpoint waits, with the deadline, for what the device has still to run.
+ *  - A send waits on the device for its receive and delays everything after it on the stream. Put
+ *    sends and receives that cross between hd_comm_begin and hd_comm_end.
+ *  - If members launch different operations, they hang until the deadline. The message then names
+ *    both operations, if this rank can read the flight records of both.
+ *  - all_to_all_v: counts and flag are device memory. The host reads the counts, so its launch
+ * waits for all earlier operations of the stream.
+ *  - An operation is complete for the host when it is enqueued on the device. Every 100 ms a
+ * watchdog checks NCCL and the device for errors, the other ranks for failures, a blocked launch,
+ * and the deadline of the oldest operation that has not run (time in which it waits for compute
+ * does not count). A second thread, the listener, checks the other ranks and never calls the
+ * driver. On any failure they report it to all ranks and then abort every communicator, which ends
+ * the kernels that wait on the device. An operation ended by an abort is never reported as
+ * complete.
+ *  - hd_comm_free waits, up to the deadline, until the device has run everything.
  *
  * Used by: worker, tests.   Uses: kernels.
- * Threads: as comm.h; watchdog and listener are threads of the endpoint.
+ * Threads: as in comm.h; the endpoint has a watchdog thread and a listener thread.
  */
 #ifndef HD_COMM_NCCL_H
 #define HD_COMM_NCCL_H
@@ -36,17 +37,17 @@
 #include "comm/device.h"
 
 struct hd_comm_nccl_options {
-    const struct hd_mesh *mesh; /* its groups are split off the world at once; NULL: no mesh yet */
-    bool native;                /* sums in NCCL's order */
-    int64_t deadline_ms;        /* also for communicators to come up */
+    const struct hd_mesh *mesh; /* split its groups off the world when opening; NULL: none */
+    bool native;                /* NCCL does the sums */
+    int64_t deadline_ms;        /* also for the initialisation of communicators */
 };
 
 enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_device *device,
                                  const struct hd_comm_nccl_options *options,
                                  struct hd_comm **ret_comm);
 
-/* Device memory that an endpoint takes beside its visible memory: what arrives to be summed, for
- * each stream. NCCL's own buffers come on top, per communicator (hd_traits.communicator_bytes): one
+/* Bytes of device memory that an endpoint allocates beside its visible memory: a staging and a
+ * scratch buffer per stream. NCCL also allocates hd_traits.communicator_bytes per communicator: one
  * for the world, and one for each of hd_mesh_divisions. */
 enum { HD_COMM_NCCL_BYTES = HD_COMM_STREAM_COUNT * ((8 << 20) + (64 << 10)) };
 

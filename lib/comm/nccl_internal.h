@@ -1,11 +1,11 @@
 /* nccl_internal: what the files of the engine nccl share.
  *
  *   nccl.c         open and close, communicators
- *   nccl_move.c    what an operation puts on its stream
- *   nccl_watch.c   the watchdog, failing
+ *   nccl_move.c    enqueues the NCCL calls and kernels of an operation
+ *   nccl_watch.c   the watchdog and the listener; aborting
  *
- * Operations are handed to NCCL in the order of their launches, over all streams: so every rank
- * hands them over in the same order, as NCCL asks of communicators that run side by side.
+ * Operations of all streams are enqueued with NCCL in launch order. So every rank enqueues them in
+ * the same order, which NCCL requires of communicators that run concurrently.
  *
  * Used by: nccl*.c.
  */
@@ -19,43 +19,44 @@
 #include "kernels/nccl.h"
 
 enum {
-    NCCL_STAGE = 8 << 20,    /* bytes in which one stream collects what is to be summed */
-    NCCL_SCRATCH = 64 << 10, /* bytes beside it: counts and bounds of all members */
+    NCCL_STAGE = 8 << 20,    /* bytes of a stream's staging buffer for reductions */
+    NCCL_SCRATCH = 64 << 10, /* bytes after it: counts and bounds of all members */
     NCCL_COMMS_MAX = HD_COMM_GROUPS_MAX + HD_GROUP_COUNT + 1,
-    NCCL_LOOK_MS = 100,     /* the watchdog's */
-    NCCL_BLOCKED_MS = 2500, /* so long a call of the owner may take while others wait to abort */
-    NCCL_GRACE_MS = 2000,   /* the owner's own deadlines come before the watchdog's of the owner */
+    NCCL_LOOK_MS = 100,     /* period of the watchdog and of the listener */
+    NCCL_BLOCKED_MS = 2500, /* see nccl_is_blocked */
+    NCCL_GRACE_MS = 2000,   /* added to the watchdog's deadline for calls of the owner */
 };
 
-/* A communicator and whom it joins. */
-struct nccl_joined {
+/* A communicator and its members. */
+struct nccl_communicator {
     struct hd_nccl_comm *comm;
     int size;
     int32_t members[HD_COMM_NCCL_RANKS_MAX];
-    _Atomic bool gone; /* somebody aborts it */
+    _Atomic bool is_aborted; /* set by the one thread that aborts it */
 };
 
 struct nccl_state {
     struct hd_comm *host;
-    struct hd_comm_flight host_flight; /* what host notes once its record is this endpoint's */
+    struct hd_comm_flight host_flight; /* where `host` records once this endpoint uses its record */
     const struct hd_nccl_table *calls;
-    char *room;           /* device memory: for each stream a stage and a scratch */
-    uint64_t handed;      /* the launch that was handed to NCCL last */
-    bool grouping;        /* between group_begin and group_end */
-    pthread_mutex_t lock; /* around every call of NCCL, and around a group of calls */
-    _Atomic bool aborted; /* communicators are gone, or going; set without the lock */
-    /* since when the owner is in a call that may not return while the device's queue is full; in
-     * what an operation puts there; 0: it is not. Whoever aborts does not wait for it. */
-    _Atomic int64_t calling_since_ms, handing_since_ms;
-    /* when a stream of the device was last seen to move; since when the driver is being asked for
-     * that, 0: it is not */
-    _Atomic int64_t moved_ms, asking_since_ms;
-    _Atomic int handing_on; /* of that operation: its stream, and its launch */
-    _Atomic uint64_t handing_launch;
-    struct hd_event *counted;                  /* the counts of an all_to_all_v are there */
-    struct nccl_joined joined[NCCL_COMMS_MAX]; /* grows under the lock; [0] the world */
-    _Atomic int joined_count;
-    char *host_memory; /* visible memory of `host`: an identity on its way */
+    char *staging;          /* device memory: NCCL_STAGE + NCCL_SCRATCH bytes per stream */
+    uint64_t last_enqueued; /* number of the operation that was enqueued last */
+    bool grouping;          /* between group_begin and group_end */
+    pthread_mutex_t lock;   /* held during every call, or group of calls, of NCCL */
+    _Atomic bool aborted;   /* the communicators are being aborted; set without the lock */
+    /* 0, or the time (hd_clock_now_ms) since which the owner is in a call that may block while the
+     * device's queue is full */
+    _Atomic int64_t calling_since_ms;
+    /* 0, or the time since which the owner enqueues an operation: its stream and number */
+    _Atomic int64_t enqueue_since_ms;
+    _Atomic int enqueue_stream;
+    _Atomic uint64_t enqueue_launch;
+    _Atomic int64_t moved_ms;       /* when the watchdog last saw the device make progress */
+    _Atomic int64_t query_since_ms; /* 0, or since when the watchdog waits for the driver */
+    struct hd_event *counts_ready;  /* the counts of an all_to_all_v have arrived */
+    struct nccl_communicator communicators[NCCL_COMMS_MAX]; /* [0]: world; append under lock */
+    _Atomic int communicator_count;
+    char *host_memory; /* visible memory of `host`: a unique id in transit */
     pthread_t watchdog, listener;
     bool watching, listening;
     pthread_mutex_t stop_lock;
@@ -68,37 +69,40 @@ static inline struct nccl_state *nccl_of(const struct hd_comm *comm)
     return comm->engine_state;
 }
 
-/* What a stream collects in, and its scratch. */
+/* The staging buffer of the operation's stream; its scratch buffer is NCCL_STAGE bytes later. */
 static inline char *nccl_stage(const struct hd_comm_op *op)
 {
-    return nccl_of(op->group->comm)->room + (size_t)op->stream->name * (NCCL_STAGE + NCCL_SCRATCH);
+    return nccl_of(op->group->comm)->staging +
+           (size_t)op->stream->name * (NCCL_STAGE + NCCL_SCRATCH);
 }
 
 /* ---- nccl.c ---- */
 
-/* The communicator of a group of several, made when it is first needed. */
-enum hd_status nccl_need(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm);
+/* The communicator of a group with two or more members, created on first use. */
+enum hd_status nccl_get_communicator(struct hd_comm_group *group, struct hd_nccl_comm **ret_comm);
 
-/* HD_OK or the failure that the host endpoint knows; composes its story once. */
+/* HD_OK, or the failure that the host endpoint knows. */
 enum hd_status nccl_failure(struct hd_comm *comm);
 bool nccl_has_failed(const struct hd_comm *comm); /* any thread */
 
-/* Waits until no call on the communicator is under way any more. `about` is for the story. */
-enum hd_status nccl_settle(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm, const char *about);
+/* Waits until the last non-blocking NCCL call on the communicator is finished. `about` names the
+ * call in messages. */
+enum hd_status nccl_wait_ready(struct hd_comm *comm, struct hd_nccl_comm *nccl_comm,
+                               const char *about);
 
 /* ---- nccl_watch.c ---- */
 
-/* Takes the lock for calls; HD_ABORTED when communicators are gone, unlocked then. */
-enum hd_status nccl_enter(struct nccl_state *nccl);
-void nccl_leave(struct nccl_state *nccl);
-/* Under the lock: the next call puts something on the device, and may wait for room there. */
+/* Takes the lock; HD_ABORTED (and the lock not taken) when the communicators are aborted. */
+enum hd_status nccl_lock_calls(struct nccl_state *nccl);
+void nccl_unlock_calls(struct nccl_state *nccl);
+/* Under the lock: the next call enqueues on the device and may block while its queue is full. */
 void nccl_may_block(struct nccl_state *nccl);
 
-/* The owner is alive in an operation that it hands over: the watchdog's patience begins anew. */
-void nccl_note_life(struct nccl_state *nccl);
+/* The owner makes progress inside an enqueue: restarts the watchdog's deadline for it. */
+void nccl_note_progress(struct nccl_state *nccl);
 
-/* Whether the owner's call may be aborted beside: it has been in the same one for long, and the
- * device has moved nowhere meanwhile, as when its queue is full of what only an abort ends. */
+/* Whether the owner is blocked, so that an abort must not wait for the lock: it has been in the
+ * same call for NCCL_BLOCKED_MS, and the device made no progress for as long. */
 static inline bool nccl_is_blocked(const struct nccl_state *nccl, int64_t now_ms)
 {
     const int64_t since_ms = atomic_load(&nccl->calling_since_ms);
@@ -107,13 +111,14 @@ static inline bool nccl_is_blocked(const struct nccl_state *nccl, int64_t now_ms
            now_ms - atomic_load(&nccl->moved_ms) >= NCCL_BLOCKED_MS;
 }
 
-/* Any thread. What is on the device's streams ends; nothing more is put there. */
+/* Any thread. Aborts all communicators of this rank: kernels on the device end, and nothing more is
+ * enqueued. nccl_abort first reports the failure to all ranks. */
 void nccl_abort_all(struct hd_comm *comm);
 void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason);
 
-/* Under the lock, by the owner: a communicator has come up, or begun to. Behind an abort it goes at
- * once. */
-void nccl_add_joined(struct nccl_state *nccl);
+/* Under the lock, by the owner: counts the communicator in the next place of `communicators`, whose
+ * initialisation has begun. After an abort it is aborted at once. */
+void nccl_add_communicator(struct nccl_state *nccl);
 
 enum hd_status nccl_start_watchdog(struct hd_comm *comm);
 void nccl_stop_watchdog(struct nccl_state *nccl);

@@ -1,11 +1,11 @@
-/* What an operation puts on its stream. All of it is handed over in one step, in the order of the
- * launches; NCCL and the device do the rest.
+/* Enqueues operations on their device streams. Each operation is enqueued in one step, in launch
+ * order; NCCL and the device do the rest.
  *
- * An ordered sum goes piece by piece, as large as the stage allows: every member sends each other
- * member the part of its input that this one sums, in one group of calls; a kernel adds what came
- * in the order of the group; for an all-reduce the sums go back to all in another group. An
- * all-reduce may be in place: the parts are sent, and the own part is summed, before any sum comes
- * back, for one stream does one after the other. */
+ * An ordered sum is split into pieces that fit the staging buffer. For each piece, every member
+ * sends each other member the part of its input that the other one sums (one group of NCCL calls);
+ * a kernel adds the parts in group order; for an all-reduce the sums are sent to all members in
+ * another group of calls. An all-reduce may be in place: a stream runs in order, so the inputs are
+ * sent and the own part is summed before any result arrives. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
@@ -17,14 +17,14 @@
 
 enum { COUNTS_LOOK_US = 20 };
 
-/* What a member tells the others before an all_to_all_v. */
+/* What the members of an all_to_all_v exchange first. */
 struct bounds {
     int64_t send_rows_max, recv_rows_max;
     int32_t send_counts[HD_COMM_NCCL_RANKS_MAX];
 };
 
-_Static_assert((int)HD_COMM_NCCL_RANKS_MAX <= (int)HD_COMBINE_MAX, "an address of each member");
-_Static_assert(HD_COMM_NCCL_RANKS_MAX * sizeof(struct bounds) <= NCCL_SCRATCH, "of all members");
+_Static_assert((int)HD_COMM_NCCL_RANKS_MAX <= (int)HD_COMBINE_MAX, "one input per member");
+_Static_assert(HD_COMM_NCCL_RANKS_MAX * sizeof(struct bounds) <= NCCL_SCRATCH, "must fit");
 
 static const struct hd_device_table *device_of(const struct hd_comm_op *op)
 {
@@ -39,14 +39,14 @@ static enum hd_status copy(const struct hd_comm_op *op, char *to, const char *fr
 
 /* ---- groups of sends and receives ---- */
 
-/* Of one member with one other: where from and where to, how much. */
+/* The transfer between this member and one other. */
 struct nccl_part {
     const char *send;
     char *recv;
     int64_t send_bytes, recv_bytes;
 };
 
-/* Everything between this member and all others as one group of calls; with itself, a copy. */
+/* Enqueues the transfers with all members as one group of calls; parts[own index] is a copy. */
 static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
                                const struct nccl_part *parts)
 {
@@ -58,12 +58,12 @@ static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
     enum hd_status end;
 
     if (!st)
-        st = nccl_enter(nccl);
+        st = nccl_lock_calls(nccl);
     if (st)
         return st;
     st = nccl->calls->group_begin();
     if (st) {
-        nccl_leave(nccl);
+        nccl_unlock_calls(nccl);
         return st;
     }
     for (int m = 0; m < group->size && !st; m++) {
@@ -77,16 +77,15 @@ static enum hd_status exchange(struct hd_comm_op *op, struct hd_nccl_comm *comm,
     }
     nccl_may_block(nccl);
     end = nccl->calls->group_end();
-    nccl_leave(nccl);
+    nccl_unlock_calls(nccl);
     if (!st)
         st = end;
-    return st ? st : nccl_settle(group->comm, comm, hd_comm_op_name(op));
+    return st ? st : nccl_wait_ready(group->comm, comm, hd_comm_op_name(op));
 }
 
 /* ---- sums ---- */
 
-/* The sum of the own share [begin, end) of `piece` elements at `send`; parts of peers in the stage.
- */
+/* out = sum of `count` elements of `own` and of the parts of the peers in the staging buffer. */
 static enum hd_status add_share(struct hd_comm_op *op, const char *own, char *out, int64_t count)
 {
     const int64_t bytes = count * (int64_t)hd_dtype_size(op->dtype);
@@ -154,7 +153,7 @@ static enum hd_status ordered_sum(struct hd_comm_op *op, struct hd_nccl_comm *co
 {
     const bool everywhere = op->kind == HD_COMM_ALL_REDUCE;
     const int64_t size = (int64_t)hd_dtype_size(op->dtype);
-    /* of a piece each member stages P parts: a P-th of it each, or all of it */
+    /* a member stages P parts of a piece: 1/P of it each (all_reduce), or all (reduce_scatter) */
     const int64_t lines = NCCL_STAGE / HD_COMM_ALIGN / op->group->size - 1;
     const int64_t most = lines * HD_COMM_ALIGN / size * (everywhere ? op->group->size : 1);
     enum hd_status st = HD_OK;
@@ -170,24 +169,23 @@ static enum hd_status ordered_sum(struct hd_comm_op *op, struct hd_nccl_comm *co
 
 /* ---- all_to_all_v ---- */
 
-/* Until the stream has come to `counted`: with the deadline, and with an eye on the others, as all
- * waits. */
+/* Waits until the device has run `counts_ready`, or for a failure or the deadline. */
 static enum hd_status wait_for_counts(struct hd_comm_op *op)
 {
     struct hd_comm *comm = op->group->comm;
     struct nccl_state *nccl = nccl_of(comm);
-    struct hd_comm_side_clock clock = {.run = comm->side->told[op->stream->name],
+    struct hd_comm_side_clock clock = {.run = comm->side->marked_run[op->stream->name],
                                        .still_since_ms = hd_clock_now_ms()};
 
     for (int looks = 0;; looks++) {
         const int64_t now_ms = hd_clock_now_ms();
         bool done = false;
-        enum hd_status st = device_of(op)->event_done(nccl->counted, &done);
+        enum hd_status st = device_of(op)->event_done(nccl->counts_ready, &done);
 
-        nccl_note_life(nccl);
+        nccl_note_progress(nccl);
         if (!st && !done)
             st = hd_comm_side_look(comm, op->stream->name, &clock, now_ms);
-        if (!st) /* also behind `done`: an abort ends kernels */
+        if (!st) /* also when done: an abort completes events too */
             st = nccl_failure(comm);
         if (st || done)
             return st;
@@ -205,7 +203,7 @@ static enum hd_status wait_for_counts(struct hd_comm_op *op)
     }
 }
 
-/* Brings the bounds of all members to the host: here it waits for the device. */
+/* Gathers the bounds of all members and reads them on the host: this waits for the device. */
 static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *comm,
                                   struct bounds *ret_bounds)
 {
@@ -221,16 +219,16 @@ static enum hd_status read_bounds(struct hd_comm_op *op, struct hd_nccl_comm *co
         st = device_of(op)->copy(stream, mine + offsetof(struct bounds, send_counts),
                                  op->send_counts, group->size * (int64_t)sizeof(int32_t));
     if (!st)
-        st = nccl_enter(nccl);
+        st = nccl_lock_calls(nccl);
     if (st)
         return st;
     nccl_may_block(nccl);
     st = nccl->calls->all_gather(comm, stream, all, mine, sizeof own);
-    nccl_leave(nccl);
+    nccl_unlock_calls(nccl);
     if (!st)
-        st = nccl_settle(group->comm, comm, "the counts of an all_to_all_v");
+        st = nccl_wait_ready(group->comm, comm, "the counts of an all_to_all_v");
     if (!st)
-        st = device_of(op)->event_record(nccl->counted, stream);
+        st = device_of(op)->event_record(nccl->counts_ready, stream);
     if (!st)
         st = wait_for_counts(op);
     return st ? st
@@ -273,7 +271,7 @@ static enum hd_status exchange_rows(struct hd_comm_op *op, struct hd_nccl_comm *
         return st;
     exceeded = exceeds(all, group->size);
     for (int m = 0; m < group->size && !exceeded; m++) {
-        const int64_t before = from - op->send; /* what members before m are sent */
+        const int64_t before = from - op->send; /* bytes sent to members before m */
 
         counts[m] = all[m].send_counts[me];
         parts[m] = (struct nccl_part){op->send + before, to, all[me].send_counts[m] * row,
@@ -301,7 +299,7 @@ static enum hd_status all_to_all(struct hd_comm_op *op, struct hd_nccl_comm *com
     return exchange(op, comm, parts);
 }
 
-/* What NCCL has a call for. */
+/* The operations that are one call of NCCL. */
 static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
 {
     struct hd_comm_group *group = op->group;
@@ -314,8 +312,8 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
     enum hd_status st;
 
     if (unit == 0 && op->kind != HD_COMM_BARRIER)
-        return HD_OK; /* members agree on sizes: all skip it */
-    st = nccl_enter(nccl);
+        return HD_OK; /* all members skip it: sizes are the same */
+    st = nccl_lock_calls(nccl);
     if (st)
         return st;
     nccl_may_block(nccl);
@@ -338,13 +336,13 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
                                    op->reduce == HD_COMM_MAX);
         *moved += others * (uint64_t)unit;
         break;
-    default: /* HD_COMM_BARRIER: a byte of everybody to everybody */
+    default: /* HD_COMM_BARRIER: an all_gather of one byte */
         st = calls->all_gather(comm, stream, nccl_stage(op) + NCCL_STAGE,
                                nccl_stage(op) + NCCL_STAGE + group->index, 1);
         break;
     }
-    nccl_leave(nccl);
-    return st ? st : nccl_settle(group->comm, comm, hd_comm_op_name(op));
+    nccl_unlock_calls(nccl);
+    return st ? st : nccl_wait_ready(group->comm, comm, hd_comm_op_name(op));
 }
 
 /* A group of one needs no NCCL. */
@@ -367,30 +365,30 @@ static enum hd_status alone(struct hd_comm_op *op)
                                        : copy(op, op->recv, op->send, hd_comm_unit_bytes(op));
 }
 
-/* From now on the watchdog sees to it that this ends. */
-static void begin_handing(const struct hd_comm_op *op)
+/* From now on the deadline of the watchdog covers this enqueue. */
+static void begin_enqueue(const struct hd_comm_op *op)
 {
     struct nccl_state *nccl = nccl_of(op->group->comm);
 
-    atomic_store(&nccl->handing_on, (int)op->stream->name);
-    atomic_store(&nccl->handing_launch, op->launch);
-    atomic_store(&nccl->handing_since_ms, hd_clock_now_ms());
+    atomic_store(&nccl->enqueue_stream, (int)op->stream->name);
+    atomic_store(&nccl->enqueue_launch, op->launch);
+    atomic_store(&nccl->enqueue_since_ms, hd_clock_now_ms());
 }
 
-static void end_handing(const struct hd_comm_op *op)
+static void end_enqueue(const struct hd_comm_op *op)
 {
-    atomic_store(&nccl_of(op->group->comm)->handing_since_ms, 0);
+    atomic_store(&nccl_of(op->group->comm)->enqueue_since_ms, 0);
 }
 
-static enum hd_status hand_over(struct hd_comm_op *op)
+static enum hd_status enqueue(struct hd_comm_op *op)
 {
     struct hd_nccl_comm *comm;
     enum hd_status st;
 
     if (op->group->size == 1)
         return alone(op);
-    begin_handing(op);
-    st = nccl_need(op->group, &comm);
+    begin_enqueue(op);
+    st = nccl_get_communicator(op->group, &comm);
     if (st)
         return st;
     if (op->kind == HD_COMM_ALL_TO_ALL_V)
@@ -402,7 +400,7 @@ static enum hd_status hand_over(struct hd_comm_op *op)
     return call(op, comm);
 }
 
-/* A failure that sticks already is reported as it is. */
+/* Returns the sticky failure if there is one, else makes this thread's message the failure. */
 static enum hd_status fail(const struct hd_comm_op *op, enum hd_status st)
 {
     struct hd_comm *comm = op->group->comm;
@@ -419,11 +417,11 @@ static enum hd_status fail(const struct hd_comm_op *op, enum hd_status st)
 
 static bool has_turn(const struct hd_comm_op *op)
 {
-    return op->launch == nccl_of(op->group->comm)->handed + 1;
+    return op->launch == nccl_of(op->group->comm)->last_enqueued + 1;
 }
 
-/* An operation whose turn it is, by what hands it to NCCL. */
-static enum hd_status step(struct hd_comm_op *op, enum hd_status (*hand)(struct hd_comm_op *),
+/* Enqueues an operation by `enqueue_op` when all earlier ones are enqueued. */
+static enum hd_status step(struct hd_comm_op *op, enum hd_status (*enqueue_op)(struct hd_comm_op *),
                            bool *moved)
 {
     enum hd_status st;
@@ -431,11 +429,11 @@ static enum hd_status step(struct hd_comm_op *op, enum hd_status (*hand)(struct 
     if (!has_turn(op))
         return HD_OK;
     hd_comm_set_state(op, HD_COMM_ENTERED);
-    st = hand(op);
-    end_handing(op);
+    st = enqueue_op(op);
+    end_enqueue(op);
     if (st)
         return fail(op, st);
-    nccl_of(op->group->comm)->handed = op->launch;
+    nccl_of(op->group->comm)->last_enqueued = op->launch;
     hd_comm_set_state(op, HD_COMM_COMPLETE);
     *moved = true;
     return HD_OK;
@@ -443,20 +441,20 @@ static enum hd_status step(struct hd_comm_op *op, enum hd_status (*hand)(struct 
 
 enum hd_status nccl_collective_step(struct hd_comm_op *op, bool *moved)
 {
-    return step(op, hand_over, moved);
+    return step(op, enqueue, moved);
 }
 
 /* ---- sends and receives ---- */
 
-/* In a group of one: the sends of a launch go to its receives, in their order. */
-static enum hd_status hand_pair_to_itself(struct hd_comm_op *op)
+/* In a group of one: copies from the send of the same launch with the same sequence number. */
+static enum hd_status enqueue_self_pair(struct hd_comm_op *op)
 {
     uint64_t place = op->stream->completed;
     enum hd_status st = HD_OK;
     bool found = false, last = false;
 
     if (op->way == HD_COMM_TO_PEER)
-        return HD_OK; /* its receive takes it */
+        return HD_OK; /* its receive copies */
     for (; !last && !found; place++) {
         const struct hd_comm_op *send = hd_comm_op_at(op->stream, place);
 
@@ -465,13 +463,14 @@ static enum hd_status hand_pair_to_itself(struct hd_comm_op *op)
         if (found)
             st = copy(op, op->recv, send->send, hd_comm_unit_bytes(op));
     }
-    return found
-               ? st
-               : hd_err(HD_UNSUPPORTED, "a rank sends to itself only in the launch that receives");
+    return found ? st
+                 : hd_err(HD_UNSUPPORTED,
+                          "a send to the own rank must be in the launch of its receive");
 }
 
-/* One of a launch; the last closes the group of calls. A bundle has one group of members. */
-static enum hd_status hand_pair_over(struct hd_comm_op *op)
+/* Enqueues one send or receive of a launch. The first opens a group of NCCL calls, the last closes
+ * it. All operations of a bundle are of one group of ranks. */
+static enum hd_status enqueue_pair(struct hd_comm_op *op)
 {
     struct nccl_state *nccl = nccl_of(op->group->comm);
     struct hd_stream *stream = hd_comm_side_stream(op);
@@ -480,14 +479,14 @@ static enum hd_status hand_pair_over(struct hd_comm_op *op)
     enum hd_status st = HD_OK;
 
     if (op->group->size == 1)
-        return hand_pair_to_itself(op);
-    begin_handing(op);
-    st = nccl_need(op->group, &comm);
+        return enqueue_self_pair(op);
+    begin_enqueue(op);
+    st = nccl_get_communicator(op->group, &comm);
     if (!st)
-        st = nccl_enter(nccl);
+        st = nccl_lock_calls(nccl);
     if (st) {
-        /* A group of calls that an abort came into stays open: its communicators are gone, so it
-         * cannot be closed, and this endpoint makes no more calls. */
+        /* Aborted between two calls of a group: the group stays open, because its communicators are
+         * aborted; this endpoint makes no more calls. */
         nccl->grouping = false;
         return st;
     }
@@ -499,7 +498,7 @@ static enum hd_status hand_pair_over(struct hd_comm_op *op)
     else if (!st && bytes)
         st = nccl->calls->recv(comm, stream, op->recv, bytes, op->peer);
     if (nccl->grouping &&
-        (op->last || st)) { /* also behind a failure: nothing may stay open on this thread */
+        (op->last || st)) { /* also after a failure: no group may stay open on this thread */
         enum hd_status end;
 
         nccl_may_block(nccl);
@@ -507,13 +506,13 @@ static enum hd_status hand_pair_over(struct hd_comm_op *op)
         nccl->grouping = false;
         st = st ? st : end;
     }
-    nccl_leave(nccl);
+    nccl_unlock_calls(nccl);
     if (op->way == HD_COMM_FROM_PEER && op->peer != op->group->index)
         op->group->counts[op->kind].moved_bytes += (uint64_t)bytes;
-    return st || !op->last ? st : nccl_settle(op->group->comm, comm, hd_comm_op_name(op));
+    return st || !op->last ? st : nccl_wait_ready(op->group->comm, comm, hd_comm_op_name(op));
 }
 
 enum hd_status nccl_pair_step(struct hd_comm_op *op, bool *moved)
 {
-    return step(op, hand_pair_over, moved);
+    return step(op, enqueue_pair, moved);
 }

@@ -1,12 +1,13 @@
-/* How nccl ends when something fails. Whoever finds a failure tells the host endpoint, which tells
- * all ranks; each aborts all its communicators, and what was under way on its device ends. That
- * must not depend on the thread that owns the endpoint: it may stand in a call of NCCL, or in any
- * launch, that waits for room in a queue which only an abort drains. NCCL allows an abort beside a
- * call that does not return; calls that return within NCCL_BLOCKED_MS, or while the device moves,
- * are waited for.
+/* How nccl aborts. The thread that detects a failure reports it to the host endpoint, which reports
+ * it to all ranks. Each rank then aborts all its communicators, which ends its kernels on the
+ * device.
  *
- * Nor may it depend on the driver, which may keep everybody waiting whom such a launch keeps out.
- * So the watchdog asks the driver, and a listener, which never does, hears failures and aborts. */
+ * This must not depend on the thread that owns the endpoint: it may be blocked in a call of NCCL,
+ * or in any launch, because the device's queue is full and only an abort drains it. NCCL allows an
+ * abort concurrently with a blocked call. Other calls are waited for (nccl_is_blocked).
+ *
+ * Nor may it depend on the driver, whose calls may all block while such a launch does. So only the
+ * watchdog calls the driver; the listener never does, and can always abort. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@ enum { ABORT_LOOK_US = 1000 };
 
 /* ---- calls of NCCL ---- */
 
-enum hd_status nccl_enter(struct nccl_state *nccl)
+enum hd_status nccl_lock_calls(struct nccl_state *nccl)
 {
     (void)pthread_mutex_lock(&nccl->lock);
     if (!atomic_load(&nccl->aborted))
@@ -29,7 +30,7 @@ enum hd_status nccl_enter(struct nccl_state *nccl)
     return hd_err(HD_ABORTED, "nccl: the communicators of this rank were aborted");
 }
 
-void nccl_leave(struct nccl_state *nccl)
+void nccl_unlock_calls(struct nccl_state *nccl)
 {
     atomic_store(&nccl->calling_since_ms, 0);
     (void)pthread_mutex_unlock(&nccl->lock);
@@ -40,15 +41,15 @@ void nccl_may_block(struct nccl_state *nccl)
     atomic_store(&nccl->calling_since_ms, hd_clock_now_ms());
 }
 
-void nccl_note_life(struct nccl_state *nccl)
+void nccl_note_progress(struct nccl_state *nccl)
 {
-    if (atomic_load(&nccl->handing_since_ms))
-        atomic_store(&nccl->handing_since_ms, hd_clock_now_ms());
+    if (atomic_load(&nccl->enqueue_since_ms))
+        atomic_store(&nccl->enqueue_since_ms, hd_clock_now_ms());
 }
 
 /* ---- aborting ---- */
 
-/* True: the lock is taken. False: its owner is in a call that does not come back. */
+/* True: the lock is taken. False: the owner holds it in a blocked call (nccl_is_blocked). */
 static bool lock_or_give_up(struct nccl_state *nccl)
 {
     while (pthread_mutex_trylock(&nccl->lock) != 0) {
@@ -59,22 +60,23 @@ static bool lock_or_give_up(struct nccl_state *nccl)
     return true;
 }
 
-/* Each once, whoever else does it. */
-static void abort_joined(struct nccl_state *nccl)
+/* Aborts each communicator once, also when several threads call this. */
+static void abort_communicators(struct nccl_state *nccl)
 {
-    const int count = atomic_load(&nccl->joined_count);
+    const int count = atomic_load(&nccl->communicator_count);
 
     for (int i = 0; i < count; i++) {
-        if (nccl->joined[i].comm && !atomic_exchange(&nccl->joined[i].gone, true))
-            nccl->calls->abort(nccl->joined[i].comm);
+        if (nccl->communicators[i].comm &&
+            !atomic_exchange(&nccl->communicators[i].is_aborted, true))
+            nccl->calls->abort(nccl->communicators[i].comm);
     }
 }
 
-void nccl_add_joined(struct nccl_state *nccl)
+void nccl_add_communicator(struct nccl_state *nccl)
 {
-    atomic_fetch_add(&nccl->joined_count, 1);
-    if (atomic_load(&nccl->aborted)) /* beside the call that made it, perhaps */
-        abort_joined(nccl);
+    atomic_fetch_add(&nccl->communicator_count, 1);
+    if (atomic_load(&nccl->aborted)) /* perhaps during the call that created it */
+        abort_communicators(nccl);
 }
 
 void nccl_abort_all(struct hd_comm *comm)
@@ -83,10 +85,10 @@ void nccl_abort_all(struct hd_comm *comm)
     bool locked;
 
     if (atomic_exchange(&nccl->aborted, true))
-        return; /* somebody does it */
-    hd_comm_side_stand(comm);
+        return; /* another call aborts them */
+    hd_comm_side_begin_abort(comm);
     locked = lock_or_give_up(nccl);
-    abort_joined(nccl);
+    abort_communicators(nccl);
     if (locked)
         (void)pthread_mutex_unlock(&nccl->lock);
 }
@@ -101,7 +103,7 @@ void nccl_abort(struct hd_comm *comm, enum hd_status st, const char *reason)
 
 /* ---- the watchdog ---- */
 
-/* HD_OK, or what a communicator has met; nothing is asked while the owner is in a call. */
+/* HD_OK, or an asynchronous error of a communicator. HD_OK also while the owner is in a call. */
 static enum hd_status look_at_comms(struct nccl_state *nccl)
 {
     enum hd_status st = HD_OK;
@@ -109,16 +111,16 @@ static enum hd_status look_at_comms(struct nccl_state *nccl)
 
     if (pthread_mutex_trylock(&nccl->lock) != 0)
         return HD_OK;
-    for (int i = 0; i < nccl->joined_count && !atomic_load(&nccl->aborted) && !st; i++) {
-        if (nccl->joined[i].comm)
-            st = nccl->calls->poll(nccl->joined[i].comm, &busy);
+    for (int i = 0; i < nccl->communicator_count && !atomic_load(&nccl->aborted) && !st; i++) {
+        if (nccl->communicators[i].comm)
+            st = nccl->calls->poll(nccl->communicators[i].comm, &busy);
     }
     (void)pthread_mutex_unlock(&nccl->lock);
     return st;
 }
 
-/* For how long nothing has moved on a stream of which the device has not run all, or to which the
- * owner is just handing something, and what that is; 0 else. */
+/* *ret_still_ms: since when a stream makes no progress, if the device has pending operations of it
+ * or the owner is enqueuing one; else 0. *ret_launch: that operation. */
 static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_name s,
                                      struct hd_comm_side_clock *clock, int64_t now_ms,
                                      int64_t *ret_still_ms, uint64_t *ret_launch)
@@ -126,28 +128,28 @@ static enum hd_status look_at_stream(struct hd_comm *comm, enum hd_comm_stream_n
     struct nccl_state *nccl = nccl_of(comm);
     const uint64_t run = clock->run;
     enum hd_status st = hd_comm_side_look(comm, s, clock, now_ms);
-    const bool standing = clock->run < atomic_load(&comm->side->newest[s]);
-    const int64_t handing_ms =
-        atomic_load(&nccl->handing_on) == (int)s ? atomic_load(&nccl->handing_since_ms) : 0;
+    const bool pending = clock->run < atomic_load(&comm->side->newest[s]);
+    const int64_t enqueue_ms =
+        atomic_load(&nccl->enqueue_stream) == (int)s ? atomic_load(&nccl->enqueue_since_ms) : 0;
 
     if (clock->run > run && !clock->is_guess)
         atomic_store(&nccl->moved_ms, now_ms);
     *ret_still_ms = 0;
-    *ret_launch = standing ? hd_comm_side_launch(comm->side, s, clock->run + 1)
-                           : atomic_load(&nccl->handing_launch);
+    *ret_launch = pending ? hd_comm_side_launch(comm->side, s, clock->run + 1)
+                          : atomic_load(&nccl->enqueue_launch);
     if (st)
         return st;
-    if (!standing && !handing_ms)
+    if (!pending && !enqueue_ms)
         clock->still_since_ms = now_ms;
-    else if (standing)
+    else if (pending)
         *ret_still_ms = now_ms - clock->still_since_ms;
     else
         *ret_still_ms = now_ms - NCCL_GRACE_MS -
-                        (handing_ms > clock->still_since_ms ? handing_ms : clock->still_since_ms);
+                        (enqueue_ms > clock->still_since_ms ? enqueue_ms : clock->still_since_ms);
     return HD_OK;
 }
 
-/* False: there is a failure, and everything is aborted. */
+/* One check of the watchdog. False: there is a failure, and everything is aborted. */
 static bool look(struct hd_comm *comm, struct hd_comm_side_clock clocks[HD_COMM_STREAM_COUNT])
 {
     struct nccl_state *nccl = nccl_of(comm);
@@ -167,10 +169,10 @@ static bool look(struct hd_comm *comm, struct hd_comm_side_clock clocks[HD_COMM_
         int64_t still_ms;
         uint64_t launch;
 
-        atomic_store(&nccl->asking_since_ms, now_ms);
+        atomic_store(&nccl->query_since_ms, now_ms);
         st = look_at_stream(comm, (enum hd_comm_stream_name)s, &clocks[s], now_ms, &still_ms,
                             &launch);
-        atomic_store(&nccl->asking_since_ms, 0);
+        atomic_store(&nccl->query_since_ms, 0);
         if (st) {
             nccl_abort(comm, st, hd_err_message());
             return false;
@@ -216,11 +218,11 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* False: there is a failure, and everything is aborted. */
+/* One check of the listener. False: there is a failure, and everything is aborted. */
 static bool listen(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
-    const int64_t since_ms = atomic_load(&nccl->asking_since_ms);
+    const int64_t since_ms = atomic_load(&nccl->query_since_ms);
     const int64_t asked_ms = since_ms ? hd_clock_now_ms() - since_ms : 0;
     char text[HD_COMM_REASON_MAX];
 
@@ -231,8 +233,8 @@ static bool listen(struct hd_comm *comm)
     if (asked_ms < atomic_load(&comm->deadline_ms) + NCCL_GRACE_MS)
         return true;
     (void)snprintf(text, sizeof text,
-                   "the driver of rank %d's device has not answered for %lld ms; see the log of "
-                   "the kernel on its node",
+                   "the driver of the device of rank %d has not responded for %lld ms; see the "
+                   "kernel log (dmesg) of its node",
                    comm->rank, (long long)asked_ms);
     nccl_abort(comm, HD_TIMEOUT, text);
     return false;

@@ -46,10 +46,10 @@ void hd_ordered_reduce_by(enum hd_ordered_isa isa, void *out, const void *const 
     case HD_ORDERED_ISA_COUNT:
         break;
     }
-    assert(!"an instruction set of the list");
+    assert(!"unknown instruction set");
 }
 
-/* The last in the list that this processor runs. */
+/* Uses the last instruction set of the list that this processor supports. */
 void hd_ordered_reduce(void *out, const void *const *in, int in_count, int64_t count,
                        enum hd_dtype dtype, enum hd_comm_reduce reduce)
 {

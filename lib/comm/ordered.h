@@ -1,7 +1,8 @@
 /* ordered: the sum (or maximum) of several vectors in a fixed order, rounded once.
  *
  * out[i] = in[0][i] + in[1][i] + ... + in[in_count - 1][i], added from left to right in fp32 for
- * f32, bf16 and f16, in f64 for f64, modulo 2^n for integers. Cutting a vector changes no bit.
+ * f32, bf16 and f16, in f64 for f64, modulo 2^n for integers. Each element is computed alone, so
+ * splitting a vector does not change the result.
  *
  * Used by: the engines of lib/comm.   Uses: base.   Threads: any.
  */
@@ -10,7 +11,7 @@
 
 #include "comm/comm.h"
 
-/* `out` may be one of the inputs, else it is disjoint from all of them. in_count >= 1. */
+/* `out` is one of the inputs, or disjoint from all of them. in_count >= 1. */
 void hd_ordered_reduce(void *out, const void *const *in, int in_count, int64_t count,
                        enum hd_dtype dtype, enum hd_comm_reduce reduce);
 

@@ -1,4 +1,4 @@
-/* ordered_isa: the same sums by several instruction sets.
+/* ordered_isa: hd_ordered_reduce for several instruction sets; all give the same bits.
  *
  * Used by: ordered.c, ordered_loops.c, tests.   Uses: ordered.h.   Threads: any.
  */
@@ -23,7 +23,7 @@ enum hd_ordered_isa {
         HD_ORDERED_ISA_COUNT
 };
 
-/* As hd_ordered_reduce. The processor must have the instructions: hd_ordered_runs. */
+/* As hd_ordered_reduce. The processor must support the instruction set (hd_ordered_runs). */
 #define X(isa)                                                                            \
     void ORDERED_NAME(isa)(void *out, const void *const *in, int in_count, int64_t count, \
                            enum hd_dtype dtype, enum hd_comm_reduce reduce);

@@ -1,17 +1,16 @@
-/* The loops of hd_ordered_reduce, compiled once per instruction set: ORDERED_ISA names which.
- * Vector code adds the same numbers in the same order as scalar code, so all give the same bits. */
+/* The loops of hd_ordered_reduce, compiled once per instruction set (ORDERED_ISA). Vector code adds
+ * the same numbers in the same order as scalar code, so all variants give the same bits. */
 #include <assert.h>
 #include <string.h>
 
 #include "comm/ordered_isa.h"
 
-/* Inputs are taken in blocks: the accumulators of a block stay in the first-level cache, and `out`
- * is written only when all inputs of the block have been read, so that it may be one of them. */
+/* Inputs are processed in blocks of elements whose accumulators fit the L1 cache. `out` is written
+ * when all inputs of the block have been read, so it may be one of them. */
 enum { BLOCK = 1024 };
 
-/* ---- reading a block into accumulators, adding one to them, writing them ----
- * One family per (stored type, accumulator type); the loops are plain so that compilers make vector
- * code of them. */
+/* ---- load a block into accumulators, add another, store ----
+ * One family per (stored type, accumulator type); simple loops, which compilers vectorise. */
 
 #define SAME(x) (x)
 
@@ -31,7 +30,7 @@ enum { BLOCK = 1024 };
         for (int i = 0; i < n; i++) {                                                          \
             const wide b = widen(in[i]);                                                       \
                                                                                                \
-            acc[i] = b > acc[i] || b != b ? b : acc[i]; /* once NaN, no b is larger: stays */  \
+            acc[i] = b > acc[i] || b != b ? b : acc[i]; /* NaN stays: no b is larger */        \
         }                                                                                      \
     }                                                                                          \
     static void name##_store(stored *restrict out, const wide *restrict acc, int n)            \
@@ -64,7 +63,7 @@ DEFINE_FAMILY(f16, uint16_t, float, hd_f16_to_f32, hd_f32_to_f16)
 DEFINE_FAMILY(f64, double, double, SAME, SAME)
 DEFINE_FAMILY(u8, uint8_t, uint8_t, SAME, SAME)
 
-/* Signed integers add as unsigned ones (defined modulo 2^n), but compare as what they are. */
+/* Signed integers are added as unsigned (modulo 2^n) and compared as signed. */
 #define DEFINE_SIGNED(name, signed_type, unsigned_type)                                      \
     static void name##_reduce(signed_type *out, const void *const *in, int in_count,         \
                               int64_t count, enum hd_comm_reduce reduce)                     \

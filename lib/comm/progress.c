@@ -1,8 +1,8 @@
-/* progress: how operations move and waits end, whatever the engine.
+/* progress: steps operations and waits for tickets, for every engine.
  *
- * Each stream steps the launch at its head and what may begin beside it. A wait steps until its
- * ticket is complete: it spins briefly, then sleeps until the engine rings the endpoint's bell, and
- * looks now and then whether whom it waits for has left or the deadline has passed. */
+ * Each stream steps the launch at its head and those that may overtake it. A wait steps all streams
+ * until its ticket is complete: it spins briefly, then sleeps until the engine rings the endpoint's
+ * bell. Every SLEEP_SLICE_MS it checks the deadline, and whether the awaited peer has left. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "comm/side.h"
 
 enum { LAUNCHES_PER_STEP = 8 };
-enum { WAITING_MAX = 192, STANDING_MAX = 288 }; /* bytes; together they fit a reason that travels */
+enum { WAITING_MAX = 192, BLOCKER_MAX = 288 }; /* bytes; the sum must fit HD_COMM_REASON_MAX */
 enum { DEVICE_LOOK_US = 20 };
 enum { SLEEP_SLICE_MS = 100, SPIN_LOOKS = 2000, SPIN_LOOKS_YIELDING = 50 };
 
@@ -28,13 +28,12 @@ static int find_missing(struct hd_comm_op *op, const char **ret_what)
                                         : engine->pair_missing(op, ret_what);
 }
 
-/* The operation that a device has to run next on a stream; NULL for none, and when its place in the
- * queue is another's by now. */
-static struct hd_comm_op *find_on_device(const struct hd_comm_stream *stream)
+/* The operation that a device has to run next on a stream; NULL: none, or its entry was reused. */
+static struct hd_comm_op *find_next_on_device(const struct hd_comm_stream *stream)
 {
     struct hd_comm *comm = stream->comm;
     const uint64_t ticket =
-        comm->engine->stands_on_device ? hd_comm_side_standing(comm, stream->name) : 0;
+        comm->engine->waits_on_device ? hd_comm_side_next_ticket(comm, stream->name) : 0;
     struct hd_comm_op *op;
 
     if (ticket == 0 || stream->launched >= ticket + HD_COMM_QUEUE_MAX)
@@ -43,8 +42,8 @@ static struct hd_comm_op *find_on_device(const struct hd_comm_stream *stream)
     return op->kind == HD_COMM_AFTER ? NULL : op;
 }
 
-/* An operation that is under way, one that waits for another rank if there is one; else NULL.
- * *ret_rank is that other rank, -1 when it waits for none, *ret_what what it has not done. */
+/* An operation in progress, preferably one that waits for another rank; NULL: none. *ret_rank: that
+ * other rank, -1: none. *ret_what: what that rank has not done. */
 static struct hd_comm_op *find_waiting(struct hd_comm *comm,
                                        const struct hd_comm_stream **ret_stream, int *ret_rank,
                                        const char **ret_what)
@@ -53,7 +52,7 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
 
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
         const struct hd_comm_stream *stream = &comm->streams[s];
-        struct hd_comm_op *on_device = find_on_device(stream);
+        struct hd_comm_op *on_device = find_next_on_device(stream);
 
         if (on_device) {
             const int rank = find_missing(on_device, ret_what);
@@ -65,14 +64,14 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
             }
             if (rank >= 0)
                 return on_device;
-            continue; /* what comes later stands behind it */
+            continue; /* later operations of the stream wait for it */
         }
         for (uint64_t i = stream->completed; i < stream->sealed; i++) {
             struct hd_comm_op *op = hd_comm_op_at(stream, i);
             int rank;
 
             if (op->kind == HD_COMM_AFTER || op->state == HD_COMM_QUEUED)
-                break; /* what comes later has not begun */
+                break; /* later operations have not begun */
             if (op->state == HD_COMM_COMPLETE)
                 continue;
             rank = find_missing(op, ret_what);
@@ -88,7 +87,7 @@ static struct hd_comm_op *find_waiting(struct hd_comm *comm,
     return begun;
 }
 
-/* "all_reduce #7 of group dp (1000 x f32, stream reduce): rank 2 has not entered"; "" for none. */
+/* "all_reduce #7 of group dp (1000 x f32, stream reduce): rank 2 has not entered"; "": none. */
 static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm_stream *stream;
@@ -107,9 +106,9 @@ static void describe_waiting(struct hd_comm *comm, char *ret_text, size_t size_b
         (void)snprintf(ret_text + n, size_bytes - (size_t)n, ": rank %d %s", rank, what);
 }
 
-/* Who is behind, of the members of what this rank waits in; else what the rank that it waits for
- * did last; "" when it waits for none. */
-static void describe_standing(struct hd_comm *comm, char *ret_text, size_t size_bytes)
+/* Which members are behind in the operation that this rank waits in; else the last operation of the
+ * rank that it waits for; "" when it waits for none. */
+static void describe_blocker(struct hd_comm *comm, char *ret_text, size_t size_bytes)
 {
     const struct hd_comm_stream *stream;
     const struct hd_comm_op *op;
@@ -127,16 +126,16 @@ static void describe_standing(struct hd_comm *comm, char *ret_text, size_t size_
 
 enum hd_status hd_comm_keep_failure(struct hd_comm *comm, enum hd_status st)
 {
-    char here[WAITING_MAX], standing[STANDING_MAX], first[HD_ERR_MAX];
+    char here[WAITING_MAX], blocker[BLOCKER_MAX], first[HD_ERR_MAX];
 
     describe_waiting(comm, here, sizeof here);
-    describe_standing(comm, standing, sizeof standing);
+    describe_blocker(comm, blocker, sizeof blocker);
     if (here[0]) {
         (void)snprintf(first, sizeof first, "%s", hd_err_message());
-        if (strstr(first, standing)) /* "" too: whoever failed first has said it */
-            standing[0] = '\0';
+        if (strstr(first, blocker)) /* already in the message of the rank that failed first */
+            blocker[0] = '\0';
         st = hd_err(st, "%s (rank %d was in %s%s%s)", first, comm->rank, here,
-                    standing[0] ? "; " : "", standing);
+                    blocker[0] ? "; " : "", blocker);
     }
     hd_err_save(st, &comm->failure);
     return st;
@@ -152,7 +151,7 @@ enum hd_status hd_comm_fail(struct hd_comm *comm, enum hd_status st, const char 
     va_end(ap);
     comm->engine->abort(comm, st, text);
     st = comm->engine->failure(comm);
-    return st ? st : hd_err(HD_ABORTED, "%s", text); /* another thread of this rank is reporting */
+    return st ? st : hd_err(HD_ABORTED, "%s", text); /* another thread is writing the failure */
 }
 
 /* ---- the streams ---- */
@@ -184,9 +183,9 @@ static enum hd_status step_op(struct hd_comm_op *op, bool *moved)
     }
 }
 
-/* One step of every operation of the launch that begins at `place`. *ret_end is where the next one
- * begins, *ret_complete whether all have ended, *ret_blocking whether one of those that have not is
- * anything but a posted send. */
+/* One step of every operation of the launch that begins at `place`. *ret_end: where the next launch
+ * begins. *ret_complete: all are complete. *ret_blocking: one that is not complete is not a posted
+ * send, so later launches must not start. */
 static enum hd_status step_launch(struct hd_comm_stream *stream, uint64_t place, bool *moved,
                                   uint64_t *ret_end, bool *ret_complete, bool *ret_blocking)
 {
@@ -221,9 +220,9 @@ static bool overlap(const struct hd_comm_op *send, const struct hd_comm_op *recv
            r < s + (uintptr_t)send->count * hd_dtype_size(send->dtype);
 }
 
-/* Sends that are posted need nothing more from this rank, so what follows them may begin, or two
- * ranks that first send and then receive would wait for each other. Only sends and receives follow
- * so early, and no receive into memory that a posted send still offers. */
+/* A posted send needs nothing more from this rank, so later launches may begin before it completes;
+ * otherwise two ranks that first send and then receive would deadlock. Only sends and receives may
+ * overtake, and no receive into the buffer of a posted send. */
 static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
 {
     bool last;
@@ -245,7 +244,7 @@ static bool may_overtake(const struct hd_comm_stream *stream, uint64_t place)
     return true;
 }
 
-/* The launch at the head, up to ticket `end`, is complete. */
+/* Completes the launch at the head, up to ticket `end`. */
 static enum hd_status end_launch(struct hd_comm_stream *stream, uint64_t end)
 {
     while (stream->completed < end) {
@@ -260,12 +259,12 @@ static enum hd_status end_launch(struct hd_comm_stream *stream, uint64_t end)
     return HD_OK;
 }
 
-/* Steps the launch at the head of the stream, and what may begin beside it. */
+/* Steps the launch at the head of the stream, and later ones that may overtake it. */
 static enum hd_status step_stream(struct hd_comm_stream *stream, bool *moved)
 {
     uint64_t place = stream->completed;
 
-    /* when a launch ends, the next enters at once; few of them keep a poll short */
+    /* when a launch ends, the next begins at once; the limit keeps a poll short */
     for (int n = 0; n < LAUNCHES_PER_STEP && place < stream->sealed; n++) {
         bool complete, blocking;
         enum hd_status st;
@@ -312,8 +311,8 @@ void hd_comm_set_spin(struct hd_comm *comm, int ranks_here)
     comm->spin_max = comm->yielding ? SPIN_LOOKS_YIELDING : SPIN_LOOKS;
 }
 
-/* A peer that closed its endpoint will never do what an operation of ours waits for. */
-static enum hd_status check_absent(struct hd_comm *comm)
+/* Fails when the peer that this rank waits for has closed its endpoint. */
+static enum hd_status check_left(struct hd_comm *comm)
 {
     const struct hd_comm_stream *stream;
     const char *what;
@@ -324,7 +323,7 @@ static enum hd_status check_absent(struct hd_comm *comm)
     if (!op || rank < 0 || !comm->engine->has_left(comm, rank))
         return HD_OK;
     suspect = rank;
-    op = find_waiting(comm, &stream, &rank, &what); /* it may have acted before it left */
+    op = find_waiting(comm, &stream, &rank, &what); /* again: it may have acted before it left */
     if (!op || rank != suspect)
         return HD_OK;
     return hd_comm_fail(comm, HD_ABORTED, "%s #%llu of group %s: rank %d %s and has left",
@@ -332,19 +331,19 @@ static enum hd_status check_absent(struct hd_comm *comm)
                         what);
 }
 
-static enum hd_status fail_late(struct hd_comm *comm, int64_t waited_ms)
+static enum hd_status fail_deadline(struct hd_comm *comm, int64_t waited_ms)
 {
-    char waiting[WAITING_MAX], standing[STANDING_MAX];
+    char waiting[WAITING_MAX], blocker[BLOCKER_MAX];
 
     describe_waiting(comm, waiting, sizeof waiting);
-    describe_standing(comm, standing, sizeof standing);
+    describe_blocker(comm, blocker, sizeof blocker);
     return hd_comm_fail(comm, HD_TIMEOUT, "nothing moved for %lld ms in %s%s%s",
                         (long long)waited_ms,
                         waiting[0] ? waiting : "an operation that waits for another stream",
-                        standing[0] ? "; " : "", standing);
+                        blocker[0] ? "; " : "", blocker);
 }
 
-static void give_way(const struct hd_comm *comm)
+static void relax(const struct hd_comm *comm)
 {
     if (comm->yielding)
         (void)sched_yield();
@@ -355,8 +354,7 @@ static void give_way(const struct hd_comm *comm)
 #endif
 }
 
-/* Says that this rank sleeps, looks once more, and sleeps until somebody rings or left_ms passed.
- */
+/* Sets `asleep`, makes one more step, and sleeps until the bell rings or left_ms have passed. */
 static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket, int64_t left_ms,
                                  bool *moved)
 {
@@ -368,7 +366,7 @@ static enum hd_status sleep_once(struct hd_comm_stream *stream, uint64_t ticket,
     atomic_store(&bell->asleep, 1);
     st = progress(comm, moved);
     if (!st && !*moved)
-        st = check_absent(comm);
+        st = check_left(comm);
     if (!st && !*moved && !hd_comm_has_ended(stream, ticket))
         hd_comm_sleep(bell, rung, left_ms < SLEEP_SLICE_MS ? left_ms : SLEEP_SLICE_MS);
     atomic_store(&bell->asleep, 0);
@@ -379,7 +377,7 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm *comm = stream->comm;
     int64_t still_since_ms = 0;
-    int looks = 0; /* since something moved */
+    int looks = 0; /* polls since the last progress */
 
     for (;;) {
         bool moved = false;
@@ -391,14 +389,14 @@ enum hd_status hd_comm_wait_for(struct hd_comm_stream *stream, uint64_t ticket)
             const int64_t still_ms = hd_clock_now_ms() - still_since_ms;
 
             if (still_ms >= comm->deadline_ms)
-                return fail_late(comm, still_ms);
+                return fail_deadline(comm, still_ms);
             st = sleep_once(stream, ticket, comm->deadline_ms - still_ms, &moved);
             if (st)
                 return st;
         } else if (!moved) {
             if (looks++ == 0)
                 still_since_ms = hd_clock_now_ms();
-            give_way(comm);
+            relax(comm);
         }
         if (moved)
             looks = 0;
@@ -417,12 +415,12 @@ static enum hd_status fail_on_device(struct hd_comm_stream *stream,
                         clock->is_guess ? "or before " : "", text);
 }
 
-/* The device rings no bell: the host looks, often at first. Peers may need this rank meanwhile. */
+/* A device cannot ring the bell, so this polls, and also steps the streams that peers may need. */
 enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm *comm = stream->comm;
     int64_t seen_ms = hd_clock_now_ms(), asked_ms = seen_ms;
-    struct hd_comm_side_clock clock = {.run = comm->side->told[stream->name],
+    struct hd_comm_side_clock clock = {.run = comm->side->marked_run[stream->name],
                                        .still_since_ms = seen_ms};
 
     for (int looks = 0;; looks++) {
@@ -436,25 +434,25 @@ enum hd_status hd_comm_wait_device(struct hd_comm_stream *stream, uint64_t ticke
         if (st)
             return hd_comm_fail(comm, st, "%s", hd_err_message());
         if (done) {
-            /* Whoever aborts says so first, and only then makes its kernels leave: done behind a
-             * failure is not a result. */
+            /* An abort sets the failure before it ends the kernels: so `done` is a result only if
+             * there is no failure. */
             st = comm->engine->failure(comm);
             if (st)
                 return st;
-            hd_comm_side_tell(stream, ticket);
+            hd_comm_side_mark_run(stream, ticket);
             return HD_OK;
         }
         st = progress(comm, &moved);
         if (!st && now_ms - asked_ms >= SLEEP_SLICE_MS) {
             asked_ms = now_ms;
-            st = check_absent(comm);
+            st = check_left(comm);
         }
         if (st)
             return st;
         if (now_ms - clock.still_since_ms >= comm->deadline_ms)
             return fail_on_device(stream, &clock, now_ms - clock.still_since_ms);
         if (looks < comm->spin_max)
-            give_way(comm);
+            relax(comm);
         else
             (void)usleep(DEVICE_LOOK_US);
     }

@@ -1,4 +1,4 @@
-/* region: memory that is mapped once and backed at once. */
+/* region: maps memory and page-faults it in immediately. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -8,22 +8,22 @@
 #include "comm/comm_internal.h"
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels answer EINVAL */
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels return EINVAL */
 #endif
 
-/* Backs every page now, from this thread, so that no later store can fail or be slow. */
+/* Faults in every page on this thread, so that no later store can fail or page-fault. */
 static enum hd_status touch(char *base, size_t size_bytes, int fd)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-    (void)madvise(base, size_bytes, MADV_HUGEPAGE); /* advice: without it pages are small */
+    (void)madvise(base, size_bytes, MADV_HUGEPAGE); /* best effort */
     while (madvise(base, size_bytes, MADV_POPULATE_WRITE) < 0) {
         if (errno == EINTR || errno == EAGAIN)
             continue;
         if (errno != EINVAL)
             return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of visible memory: %s",
                           size_bytes, strerror(errno));
-        /* an old kernel; reserve first, so that a shortage is an error and not a signal */
+        /* an old kernel: reserve first, so that a shortage is an error and not a SIGBUS */
         if (fd >= 0 && fallocate(fd, 0, 0, (off_t)size_bytes) < 0)
             return hd_err(HD_NO_MEMORY, "comm: cannot back %zu bytes of visible memory: %s",
                           size_bytes, strerror(errno));

@@ -1,6 +1,6 @@
-/* The engine shm: ranks of one node on memory that they all map, and its degenerate case self,
- * which runs the same code on private memory. There is no engine thread: a rank moves its own
- * operations in small steps whenever it launches, polls or waits. */
+/* The engine shm: ranks of one node on shared memory, and the engine self: a world of one, the same
+ * code on private memory. There is no engine thread: a rank steps its own operations when it
+ * launches, polls or waits. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -13,11 +13,11 @@
 
 #include "comm/shm_internal.h"
 
-enum { SELF_DEADLINE_MS = 5000 }; /* only a receive that nothing was sent to can wait */
+enum { SELF_DEADLINE_MS = 5000 }; /* only a receive without a send can wait */
 
-/* ---- failing ---- */
+/* ---- failures ---- */
 
-/* What a rank did last, from its flight record. */
+/* Describes the last operation of a rank, from its flight record. */
 void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     const struct shm_area *area = shm_area_of(comm, rank);
@@ -26,7 +26,7 @@ void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t 
     char what[128];
 
     if (!atomic_load(&area->attached)) {
-        (void)snprintf(ret_text, size_bytes, "rank %d has not even attached", rank);
+        (void)snprintf(ret_text, size_bytes, "rank %d has not attached yet", rank);
     } else if (count == 0) {
         (void)snprintf(ret_text, size_bytes, "rank %d has launched nothing yet", rank);
     } else {
@@ -35,7 +35,7 @@ void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t 
     }
 }
 
-/* HD_OK or the job's first failure; composes its story once. */
+/* HD_OK, or the job's first failure; makes it sticky. */
 enum hd_status shm_check_failure(struct hd_comm *comm)
 {
     const char *text;
@@ -91,7 +91,7 @@ static enum hd_status shm_visible(struct hd_comm *comm, size_t size_bytes, void 
 {
     const int fd = shm_of(comm)->peers[comm->rank].fd;
 
-    /* sealed, so that no mistake can cut it under the feet of the peers */
+    /* sealed, so that it cannot be truncated while peers have it mapped */
     if (ftruncate(fd, (off_t)hd_comm_whole_pages(size_bytes)) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0)
         return hd_err(HD_NO_MEMORY, "comm: cannot size the visible memory of rank %d to %zu: %s",
@@ -120,7 +120,7 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
         if (base == MAP_FAILED)
             return hd_comm_fail(
                 comm, HD_NO_MEMORY, "cannot map the visible memory of rank %d (%llu bytes): %s",
-                rank, (unsigned long long)size, size ? strerror(errno) : "it has announced none");
+                rank, (unsigned long long)size, size ? strerror(errno) : "it has allocated none");
         peer->base = base;
         peer->bytes = size;
         (void)close(peer->fd);
@@ -135,8 +135,6 @@ enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_
     *ret_at = peer->base + offset;
     return HD_OK;
 }
-
-/* ---- the streams ---- */
 
 bool shm_has_left(const struct hd_comm *comm, int rank)
 {
@@ -189,7 +187,7 @@ static const struct hd_comm_engine self_engine = {
     .close = shm_close,
 };
 
-/* The endpoint with its state, nothing mapped yet. */
+/* Allocates the endpoint and its state; maps nothing. */
 static enum hd_status open_engine(const struct hd_comm_engine *engine, int rank, int world,
                                   int64_t deadline_ms, struct hd_comm **ret_comm)
 {
@@ -224,7 +222,7 @@ static enum hd_status check_block(const struct hd_comm *comm, int control_fd)
     } head = {0}; /* as struct shm_block begins */
     struct stat stat;
 
-    _Static_assert(offsetof(struct shm_block, failure) == sizeof head, "the head of the block");
+    _Static_assert(offsetof(struct shm_block, failure) == sizeof head, "same layout");
 
     if (fstat(control_fd, &stat) < 0)
         return hd_err(HD_INVALID, "shm: descriptor %d: %s", control_fd, strerror(errno));
@@ -235,7 +233,7 @@ static enum hd_status check_block(const struct hd_comm *comm, int control_fd)
         return hd_err(
             HD_INVALID,
             "shm: the control block has version %u with areas of %llu bytes, this program "
-            "version %d with %zu; start all parts from one build",
+            "version %d with %zu; start supervisor and workers from one build",
             head.version, (unsigned long long)head.area_bytes, SHM_VERSION,
             shm_area_bytes((int)head.world));
     if (head.world != (uint32_t)comm->world || stat.st_size < (off_t)shm_block_bytes(comm->world))

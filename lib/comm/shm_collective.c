@@ -1,16 +1,16 @@
-/* One collective of a group, as a small state machine that every member runs for itself:
+/* One collective of a group, as a state machine in every member:
  *
  *   QUEUED   --enter-->   ENTERED   --all entered, all agree-->   MOVING
  *   MOVING   --own part done-->   LEAVING   --all have left-->   COMPLETE
  *
- * enter() announces the buffers in the member's entry; reached() looks at the entries of the
- * others; move_pull() copies what others offer, move_reduce() adds a slice of everybody's input
- * and, for an all-reduce, writes the sum to everybody. A barrier is complete as soon as all have
- * entered. Nothing is copied in between: members read and write each other's visible memory.
+ * enter() writes the buffers to the member's entry; reached() reads the entries of the others;
+ * move_pull() copies from the others; move_reduce() adds this member's slice of all inputs and, for
+ * an all_reduce, writes the sum to every recv. A barrier is complete when all have entered. There
+ * are no bounce buffers: members read and write each other's visible memory.
  *
- * Who may touch what while MOVING: a member reads the others' send, writes its own recv, and in an
- * all-reduce writes its slice of every recv. The slice of an element is one member's alone, so an
- * all-reduce may be in place: the only reader of that element is its only writer. */
+ * Access while MOVING: a member reads every send, writes its own recv, and in an all_reduce writes
+ * its slice of every recv. One member alone reads and writes the elements of a slice, so an
+ * all_reduce may be in place. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ enum hd_status shm_group_open(struct hd_comm_group *group)
     return HD_OK;
 }
 
-/* A member's channel of the group; NULL while it has not opened the group. */
+/* A member's channel of the group; NULL: the member has not opened the group yet. */
 static struct shm_channel *find_channel(struct hd_comm_group *group, int member)
 {
     struct shm_area *area = shm_area_of(group->comm, group->members[member]);
@@ -76,7 +76,7 @@ static bool has_reached(const struct hd_comm_op *op, int member, enum shm_phase 
            atomic_load(&shm_entry_of(op, member)->stamp) >= stamp_of(op->seq, phase);
 }
 
-/* Whether all members have come to `phase`; op->member remembers how many were seen there. */
+/* Whether all members have reached `phase`; op->member counts those that were seen there. */
 static bool reached(struct hd_comm_op *op, enum shm_phase phase)
 {
     while (op->member < op->group->size && has_reached(op, op->member, phase))
@@ -84,8 +84,8 @@ static bool reached(struct hd_comm_op *op, enum shm_phase phase)
     return op->member == op->group->size;
 }
 
-/* Says where this member is. Whoever makes a phase complete wakes the others: in the one order of
- * all stamps the last to come sees all of them. */
+/* Publishes this member's phase. The last member to reach a phase wakes the others; stamps are
+ * sequentially consistent, so the last one sees all of them. */
 static void publish(struct hd_comm_op *op, enum shm_phase phase)
 {
     struct hd_comm_group *group = op->group;
@@ -102,11 +102,11 @@ static void publish(struct hd_comm_op *op, enum shm_phase phase)
 
 int shm_collective_missing(struct hd_comm_op *op, const char **ret_what)
 {
-    const enum shm_phase phase = op->state == HD_COMM_LEAVING ? SHM_OUT : SHM_IN;
+    const enum shm_phase phase = op->state == HD_COMM_LEAVING ? SHM_LEFT : SHM_ENTERED;
 
     if (op->state != HD_COMM_ENTERED && op->state != HD_COMM_LEAVING)
         return -1;
-    *ret_what = phase == SHM_IN ? "has not entered" : "has not finished its part";
+    *ret_what = phase == SHM_ENTERED ? "has not entered" : "has not finished its part";
     for (int m = 0; m < op->group->size; m++) {
         if (!has_reached(op, m, phase))
             return op->group->members[m];
@@ -139,22 +139,22 @@ static enum hd_status enter(struct hd_comm_op *op)
         entry->recv_offset = shm_offset(comm, op->recv);
     }
     hd_comm_set_state(op, HD_COMM_ENTERED);
-    publish(op, SHM_IN);
+    publish(op, SHM_ENTERED);
     return HD_OK;
 }
 
-/* The entry is free when the collective that used it before is over for this rank. */
+/* The entry is free when the collective that used it before is complete for this rank. */
 static bool may_enter(const struct hd_comm_op *op)
 {
     const struct shm_entry *entry = shm_entry_of(op, op->group->index);
 
     return op->seq <= SHM_RING || atomic_load_explicit(&entry->stamp, memory_order_relaxed) ==
-                                      stamp_of(op->seq - SHM_RING, SHM_OVER);
+                                      stamp_of(op->seq - SHM_RING, SHM_COMPLETE);
 }
 
 /* ---- moving ---- */
 
-/* What this member pulls from `member`: where it is there, where it goes here, how much. */
+/* What this member copies from `member`: offset there, offset here, bytes. */
 static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_from, uint64_t *ret_to,
                       int64_t *ret_bytes)
 {
@@ -187,8 +187,8 @@ static void find_part(const struct hd_comm_op *op, int member, uint64_t *ret_fro
     *ret_to = to;
 }
 
-/* Copies up to SHM_STEP_BYTES. Members begin with their right neighbour, so that not all read the
- * same memory at once. */
+/* Copies up to SHM_STEP_BYTES. Each member starts with its right neighbour, so that not all read
+ * the same memory at once. */
 static enum hd_status move_pull(struct hd_comm_op *op, bool *ret_finished)
 {
     struct hd_comm_group *group = op->group;
@@ -244,7 +244,7 @@ static enum hd_status spread(struct hd_comm_op *op, int64_t at, int64_t bytes)
     return HD_OK;
 }
 
-/* Adds up to SHM_STEP_BYTES of everybody's input for this member's share. */
+/* Adds up to SHM_STEP_BYTES of all inputs for this member's share. */
 static enum hd_status move_reduce(struct hd_comm_op *op, bool *ret_finished)
 {
     struct hd_comm_group *group = op->group;
@@ -309,7 +309,7 @@ static void begin_moving(struct hd_comm_op *op)
 static void leave(struct hd_comm_op *op)
 {
     hd_comm_set_state(op, HD_COMM_LEAVING);
-    publish(op, SHM_OUT);
+    publish(op, SHM_LEFT);
 }
 
 static enum hd_status finish(struct hd_comm_op *op)
@@ -320,12 +320,12 @@ static enum hd_status finish(struct hd_comm_op *op)
         if (st)
             return st;
     }
-    atomic_store(&shm_entry_of(op, op->group->index)->stamp, stamp_of(op->seq, SHM_OVER));
+    atomic_store(&shm_entry_of(op, op->group->index)->stamp, stamp_of(op->seq, SHM_COMPLETE));
     hd_comm_set_state(op, HD_COMM_COMPLETE);
     return HD_OK;
 }
 
-/* Maps what the members have made visible, so that later operations find it mapped. */
+/* Maps the visible memory of all members that have allocated it. */
 static enum hd_status map_members(struct hd_comm_group *group)
 {
     enum hd_status st = HD_OK;
@@ -337,17 +337,17 @@ static enum hd_status map_members(struct hd_comm_group *group)
         if (atomic_load(&area->visible_bytes) > 0)
             st = shm_reach(group->comm, group->members[m], 0, 1, &base);
     }
-    group->met = true;
+    group->is_mapped = true;
     return st;
 }
 
-/* All have entered: check what they brought. */
-static enum hd_status meet(struct hd_comm_op *op)
+/* All members have entered: compares their offers. */
+static enum hd_status check_offers(struct hd_comm_op *op)
 {
     bool exceeded = false;
-    enum hd_status st = hd_comm_meet(op, &exceeded);
+    enum hd_status st = hd_comm_check_offers(op, &exceeded);
 
-    if (!st && !op->group->met && !shm_of(op->group->comm)->local)
+    if (!st && !op->group->is_mapped && !shm_of(op->group->comm)->local)
         st = map_members(op->group);
     if (st)
         return st;
@@ -368,8 +368,8 @@ enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved)
         st = enter(op);
         *moved = true;
     }
-    if (!st && op->state == HD_COMM_ENTERED && reached(op, SHM_IN)) {
-        st = meet(op);
+    if (!st && op->state == HD_COMM_ENTERED && reached(op, SHM_ENTERED)) {
+        st = check_offers(op);
         *moved = true;
     }
     if (!st && op->state == HD_COMM_MOVING) {
@@ -378,7 +378,7 @@ enum hd_status shm_collective_step(struct hd_comm_op *op, bool *moved)
         if (!st && finished)
             leave(op);
     }
-    if (!st && op->state == HD_COMM_LEAVING && reached(op, SHM_OUT)) {
+    if (!st && op->state == HD_COMM_LEAVING && reached(op, SHM_LEFT)) {
         st = finish(op);
         *moved = true;
     }

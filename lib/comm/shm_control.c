@@ -38,7 +38,7 @@ void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, cons
         (void)snprintf(reason->text, sizeof reason->text, "%s", text);
         (void)atomic_compare_exchange_strong(&block->failure, &none, 1 + (uint32_t)reason_index);
     }
-    for (int r = 0; r < (int)block->world; r++) /* asleep or about to be: the bell must differ */
+    for (int r = 0; r < (int)block->world; r++) /* wake, not ring: also ranks about to sleep */
         hd_comm_wake(&shm_block_area(block, r)->bell);
 }
 
@@ -73,14 +73,14 @@ enum hd_status hd_shm_control_new(int world, struct hd_shm_control **ret_ctl)
 
     ctl->control_fd = memfd_create("heddle-control", MFD_CLOEXEC);
     if (ctl->control_fd < 0 || ftruncate(ctl->control_fd, (off_t)shm_block_bytes(world)) < 0)
-        st = hd_err(HD_IO, "shm: cannot make the control block: %s", strerror(errno));
+        st = hd_err(HD_IO, "shm: cannot create the control block: %s", strerror(errno));
     for (int r = 0; r < world && !st; r++) {
         char name[32];
 
         (void)snprintf(name, sizeof name, "heddle-rank-%d", r);
         ctl->rank_fds[r] = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (ctl->rank_fds[r] < 0)
-            st = hd_err(HD_IO, "shm: cannot make the memory of rank %d: %s", r, strerror(errno));
+            st = hd_err(HD_IO, "shm: cannot create the memory of rank %d: %s", r, strerror(errno));
     }
     if (!st) {
         ctl->block = mmap(NULL, shm_block_bytes(world), PROT_READ | PROT_WRITE, MAP_SHARED,

@@ -1,8 +1,8 @@
-/* shm_control: the memory through which the ranks of one node meet, made by their parent.
+/* shm_control: the parent's side of the engine shm: shared memory for the ranks of one node.
  *
- * The parent makes one control block and one (still empty) region per rank, all memfds without a
- * name, close-on-exec. It hands the descriptors to its workers, and tells the block when one of
- * them has died: all waiters wake within milliseconds and return with that reason.
+ * The parent creates one control block and one (empty) region per rank. All are memfds with
+ * close-on-exec. It passes the descriptors to its workers. When a worker dies, the parent marks its
+ * rank as dead: all waiting ranks wake within milliseconds and fail with that reason.
  *
  *     hd_shm_control_new(world, &ctl);
  *     hd_shm_control_format(ctl, text, sizeof text);        // "5,6,7": control, rank 0, rank 1
@@ -12,10 +12,10 @@
  *
  * and the worker: hd_shm_control_parse(getenv(...), &fds), then hd_comm_open_shm.
  *
- * Do not mark a rank dead that ended well: what its peers still do may not need it.
+ * Do not mark a rank dead that exited successfully: its peers may finish without it.
  *
  * Used by: supervisor, worker, tests.   Uses: base, comm.h (the limit).
- * Threads: a control may be used by several threads; new and free by one.
+ * Threads: any thread may use a control; one thread creates it, one frees it.
  */
 #ifndef HD_COMM_SHM_CONTROL_H
 #define HD_COMM_SHM_CONTROL_H
@@ -31,19 +31,19 @@
 struct hd_shm_control;
 
 enum {
-    HD_SHM_REASON_MAX = 512, /* bytes of a reason, with its closing NUL; longer ones are cut */
+    HD_SHM_REASON_MAX = 512, /* bytes of a reason with its NUL; longer ones are truncated */
     HD_SHM_FDS_TEXT_MAX = (HD_COMM_SHM_RANKS_MAX + 1) * 12, /* bytes of hd_shm_control_format */
 };
 
 enum hd_status hd_shm_control_new(int world, struct hd_shm_control **ret_ctl);
-void hd_shm_control_free(struct hd_shm_control *ctl); /* closes the descriptors; ranks live on */
+void hd_shm_control_free(struct hd_shm_control *ctl); /* attached ranks are not affected */
 
 int hd_shm_control_world(const struct hd_shm_control *ctl);
 int hd_shm_control_fd(const struct hd_shm_control *ctl); /* of the control block */
 int hd_shm_control_rank_fd(const struct hd_shm_control *ctl, int rank);
 const int *hd_shm_control_rank_fds(const struct hd_shm_control *ctl); /* [world] */
 
-/* Between fork and exec: the descriptors survive the exec. Safe there (fcntl only). */
+/* Call between fork and exec: clears close-on-exec. Async-signal-safe (only fcntl). */
 void hd_shm_control_keep_over_exec(const struct hd_shm_control *ctl);
 
 /* The descriptors as text for an argument or the environment, and back. */
@@ -55,21 +55,19 @@ enum hd_status hd_shm_control_format(const struct hd_shm_control *ctl, char *ret
                                      size_t size_bytes);
 enum hd_status hd_shm_control_parse(const char *text, struct hd_shm_fds *ret_fds);
 
-/* Tells all ranks that `rank` is gone. The first failure of the job keeps its place: when `rank`
- * itself aborted before it died, its own reason stays the one that everybody reports. */
+/* Reports to all ranks that `rank` is dead. Only the first failure of the job counts: when `rank`
+ * aborted before it died, all ranks report its own reason. */
 void hd_shm_control_mark_dead(struct hd_shm_control *ctl, int rank, const char *reason);
 
-/* Ends the collectives of all ranks for a reason that is no rank's (a stop, a hang seen outside).
- */
+/* Fails all ranks for a reason outside of them (a stop request, a hang that the parent saw). */
 void hd_shm_control_abort(struct hd_shm_control *ctl, const char *reason);
 
-/* False when nothing failed. *ret_rank is the rank that failed first, -1 when it is no rank's. */
+/* False: nothing failed. *ret_rank is the rank that failed first; -1: hd_shm_control_abort. */
 bool hd_shm_control_failure(const struct hd_shm_control *ctl, int *ret_rank,
                             enum hd_status *ret_status, char ret_reason[HD_SHM_REASON_MAX]);
 
-/* ---- the flight record of each rank, readable after its death ---- */
-
-/* Oldest first; returns how many. Of a living rank the newest record may be half written. */
+/* Reads the flight record of a rank, also of a dead one: returns the number of records, oldest
+ * first. A record that is being written is left out. */
 int hd_shm_control_flight(const struct hd_shm_control *ctl, int rank,
                           struct hd_flight_record ret_records[HD_FLIGHT_MAX]);
 

@@ -1,9 +1,9 @@
 /* shm_internal: what the files of the engine shm share.
  *
- *   shm.c             attach, visible memory, the streams, waiting, failing
+ *   shm.c             attach, visible memory, failures
  *   shm_collective.c  one collective of a group, step by step
  *   shm_pair.c        one send or receive, step by step
- *   shm_control.c     the parent's side, and the block's bells and failures
+ *   shm_control.c     the parent's side, and the failures in the control block
  *
  * Used by: shm*.c.
  */
@@ -13,7 +13,7 @@
 #include "comm/comm_internal.h"
 #include "comm/shm_layout.h"
 
-/* What one step copies or adds at most, in bytes read: some tens of microseconds. */
+/* Bytes that one step reads at most: some tens of microseconds. */
 enum { SHM_STEP_BYTES = 128 * 1024 };
 
 struct shm_peer {
@@ -26,7 +26,7 @@ struct shm_state {
     struct shm_block *block;
     size_t block_bytes;
     struct shm_area *area;    /* this rank's */
-    struct comm_local *local; /* local.c: visible memory is a device's; NULL: the host's */
+    struct comm_local *local; /* engine local: visible memory is device memory; NULL: engine shm */
     struct shm_peer peers[];  /* [world] */
 };
 
@@ -40,11 +40,12 @@ static inline struct shm_area *shm_area_of(const struct hd_comm *comm, int rank)
     return shm_block_area(shm_of(comm)->block, rank);
 }
 
-/* Where `bytes` at `offset` of a rank's visible memory are in this process. */
+/* The address in this process of `bytes` at `offset` of a rank's visible memory. Maps it on first
+ * use. HD_CORRUPT: outside of that memory. */
 enum hd_status shm_reach(struct hd_comm *comm, int rank, uint64_t offset, int64_t bytes,
                          char **ret_at);
 
-/* The place of a buffer in this rank's visible memory; 0 for an empty one. */
+/* The offset of a buffer in this rank's visible memory; 0 for NULL. */
 static inline uint64_t shm_offset(const struct hd_comm *comm, const char *at)
 {
     return at ? (uint64_t)(at - comm->visible) : 0;
@@ -67,7 +68,7 @@ uint64_t shm_entered(struct hd_comm_group *group, int member);
 /* Opens this rank's side of a group. */
 enum hd_status shm_group_open(struct hd_comm_group *group);
 
-/* ---- what the engine local shares with shm: everything but where memory is ---- */
+/* ---- shm.c and shm_collective.c, also for the engine local ---- */
 
 enum hd_status shm_join(const struct hd_comm_engine *engine, int control_fd, const int *rank_fds,
                         int rank, int world, int64_t deadline_ms, struct hd_comm **ret_comm);
@@ -80,7 +81,7 @@ bool shm_has_left(const struct hd_comm *comm, int rank);
 void shm_describe_latest(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes);
 struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member);
 
-/* Of the table of every engine whose ranks meet in the block; they differ in memory and closing. */
+/* The slots that are the same for shm, self and local; visible and close differ. */
 #define SHM_ENGINE_CALLS                                                               \
     .group_open = shm_group_open, .collective_step = shm_collective_step,              \
     .send_step = shm_send_step, .recv_step = shm_recv_step,                            \
@@ -89,7 +90,7 @@ struct shm_entry *shm_entry_of(const struct hd_comm_op *op, int member);
     .latest = shm_describe_latest, .entered = shm_entered, .flight_of = shm_flight_of, \
     .failure = shm_check_failure, .has_failed = shm_has_failed, .abort = shm_abort
 
-/* ---- local.c: the steps of an operation that touch memory, where it is a device's ---- */
+/* ---- local.c: the steps of an operation that touch memory, when it is device memory ---- */
 
 enum hd_status local_enter(const struct hd_comm_op *op, struct shm_entry *entry);
 enum hd_status local_move(struct hd_comm_op *op);

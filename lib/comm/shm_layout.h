@@ -1,21 +1,19 @@
-/* shm_layout: the control block, as it lies in memory that several processes map.
+/* shm_layout: the layout of the control block in shared memory.
  *
- * Every field has one writer. A rank writes its own area, with two exceptions: a peer marks a slot
- * of an outbox as taken, and anybody may ring a bell. So nothing needs a lock, and a rank that dies
- * at any instruction leaves nothing half done that others wait for.
+ * Every field has one writer. A rank writes only its own area, with two exceptions: a peer marks a
+ * slot of an outbox as taken, and any process may ring a bell. So there are no locks, and a rank
+ * that dies at any instruction cannot block the others.
  *
  * Invariants
  *  1. An entry's `stamp` only grows. It is 4 * seq + phase; the entry of collective `seq` of a
  * group is ring[seq % SHM_RING]. A member whose stamp is at least 4 * seq + LEFT has finished with
- *     `seq`, also when the entry has meanwhile been reused for seq + SHM_RING.
- *  2. The rest of an entry is written before its stamp says ENTERED and read by peers only until
- *     they themselves have LEFT. A rank reuses an entry only when the old one is OVER for it, which
- *     it is when every member has LEFT.
- *  3. A bell is rung after the change it announces; a sleeper notes the bell, says that it sleeps,
- *     looks once more, and only then sleeps until the bell differs. All of these are sequentially
- *     consistent, so a change is either seen in that look or rings.
- *  4. A reason is written once, by whoever claimed it, before `failure` points to it; `failure`
- *     changes once, from 0.
+ *     `seq`, also when the entry has been reused for seq + SHM_RING since.
+ *  2. The rest of an entry is written before its stamp becomes ENTERED. Peers read it only until
+ *     their own stamp is LEFT. A rank reuses an entry only when its old stamp is COMPLETE, which
+ *     means that every member has LEFT.
+ *  3. Bells follow the protocol of struct hd_comm_bell.
+ *  4. A reason is written once, by the process that set `claimed`, before `failure` points to it.
+ *     `failure` changes once, from 0.
  *
  * Used by: shm*.c.   Uses: libc.
  */
@@ -29,20 +27,20 @@
 #include "comm/shm_control.h"
 
 enum {
-    SHM_RING = 16,   /* collectives of one group under way at once (several streams) */
-    SHM_OUTBOX = 32, /* sends from one rank to another under way at once */
+    SHM_RING = 16,   /* collectives of one group in flight (on several streams) */
+    SHM_OUTBOX = 32, /* sends from one rank to another in flight */
     SHM_VERSION = 6,
 };
 #define SHM_MAGIC UINT64_C(0x316d68732d6c6468) /* "hdl-shm1" */
 
-enum shm_phase { SHM_NONE, SHM_IN, SHM_OUT, SHM_OVER }; /* entered; left; complete for its owner */
+enum shm_phase { SHM_NONE, SHM_ENTERED, SHM_LEFT, SHM_COMPLETE }; /* COMPLETE: for its owner */
 
-/* One member's part in one collective of a group. Offsets count from the start of its region; of
- * ranks on one device (local.h) they are addresses, and so are the others, in their one process. */
+/* One member's part in one collective of a group. Offsets are from the start of its region. For the
+ * engine local all uint64_t but `stamp` are addresses in the one process. */
 struct shm_entry {
     _Alignas(64) _Atomic uint64_t stamp;
     uint64_t send_offset, recv_offset;
-    uint64_t send_counts, came, went; /* local: counts; events: it may be read, it was moved */
+    uint64_t send_counts, ready_event, done_event; /* local only; the events: see local.c */
     struct hd_comm_offer offer;
 };
 
@@ -53,24 +51,24 @@ struct shm_channel {
 
 enum shm_post { SHM_FREE, SHM_POSTED, SHM_TAKEN };
 
-/* One send under way. The sender frees and posts, the receiver takes (and says `went`). */
+/* One send in flight. The sender sets FREE and POSTED, the receiver sets TAKEN (and done_event). */
 struct shm_slot {
     _Alignas(64) _Atomic uint32_t post;
     uint32_t dtype;
     uint64_t group_id, seq, offset;
-    uint64_t came, went; /* local: as of an entry */
+    uint64_t ready_event, done_event; /* local only */
     int64_t count;
 };
 
 struct shm_area {
     _Alignas(64) struct hd_comm_bell bell;
     _Alignas(64) _Atomic uint32_t attached, left;
-    _Atomic uint32_t enqueuing;     /* local: it may just hand memory of its peers to the device */
-    _Atomic uint64_t visible_bytes; /* 0 until the region is there */
+    _Atomic uint32_t enqueuing; /* local: this rank may be enqueuing work on its peers' memory */
+    _Atomic uint64_t visible_bytes; /* 0 until the region is allocated */
     struct hd_comm_flight flight;
     struct shm_channel channels[HD_COMM_GROUPS_MAX];
-    /* behind it, sized by the world: slots [world][SHM_OUTBOX], by the receiver's rank; counts of
-     * an all_to_all_v [HD_COMM_GROUPS_MAX][SHM_RING][world] */
+    /* after it: slots [world][SHM_OUTBOX], by receiver; then int32_t counts of all_to_all_v
+     * [HD_COMM_GROUPS_MAX][SHM_RING][world] */
 };
 
 struct shm_reason {
@@ -82,13 +80,12 @@ struct shm_reason {
 struct shm_block {
     uint64_t magic;
     uint32_t version, world;
-    uint64_t area_bytes; /* shm_area_bytes of the build that made it */
-    _Atomic uint32_t failure;
-    struct shm_reason reasons[]; /* of each rank itself, of each rank's death, of the parent; behind
-                                    them the areas of all ranks */
+    uint64_t area_bytes;         /* shm_area_bytes of the build that created it */
+    _Atomic uint32_t failure;    /* 0: none; else 1 + the index of the first reason */
+    struct shm_reason reasons[]; /* [2 * world + 1]; after them the areas of all ranks */
 };
 
-/* Indices of reasons; `failure` is 1 + such an index. Below `world` a rank's own. */
+/* Indices of reasons: below `world` a rank's own, then the deaths of ranks, then the parent's. */
 static inline int shm_reason_of_death(int world, int rank)
 {
     return world + rank;
@@ -137,7 +134,7 @@ static inline struct shm_slot *shm_outbox(const struct shm_area *area, int recei
     return (struct shm_slot *)(area + 1) + (size_t)receiver * SHM_OUTBOX;
 }
 
-/* The counts of an area for one place in the ring of one of its channels, [world]. */
+/* The counts of an area for one entry of one of its channels, [world]. */
 static inline int32_t *shm_counts(const struct shm_area *area, int world,
                                   const struct shm_channel *channel, uint64_t seq)
 {
@@ -148,10 +145,10 @@ static inline int32_t *shm_counts(const struct shm_area *area, int world,
 
 void shm_block_init(struct shm_block *block, int world); /* on zeroed memory */
 
-/* Records a failure (if it is the first) and wakes everybody. */
+/* Records a failure, if it is the first, and wakes all ranks. */
 void shm_fail(struct shm_block *block, int reason_index, enum hd_status st, const char *text);
 
-/* HD_OK, or the first failure: which reason it is and its text. */
+/* HD_OK, or the first failure: the index of its reason and its text, which stays in the block. */
 enum hd_status shm_failure(const struct shm_block *block, int *ret_reason_index,
                            const char **ret_text);
 

@@ -1,11 +1,11 @@
 /* One send or receive:
  *
  *   send   QUEUED --a slot is free--> LEAVING (posted) --the receiver took it--> COMPLETE
- *   recv   QUEUED --> ENTERED --the slot is there, sizes agree--> MOVING --copied--> COMPLETE
+ *   recv   QUEUED --> ENTERED --found the slot, sizes agree--> MOVING --copied--> COMPLETE
  *
- * The sender posts where its buffer is in a slot of its outbox for the receiver; the receiver
- * copies straight from there and marks the slot as taken. Sends of a pair carry their place in the
- * order of the group, so slots may be used in any order. */
+ * The sender writes its buffer's offset to a slot of its outbox for the receiver; the receiver
+ * copies directly from the buffer and marks the slot as taken. A slot contains the sequence number
+ * of the pair, so slots may be used in any order. */
 #include <string.h>
 
 #include "comm/shm_internal.h"
@@ -25,7 +25,7 @@ enum hd_status shm_send_step(struct hd_comm_op *op, bool *moved)
         for (int i = 0; i < SHM_OUTBOX && atomic_load(&slot->post) != SHM_FREE; i++)
             slot++;
         if (slot == shm_outbox(shm_of(comm)->area, peer_rank(op)) + SHM_OUTBOX)
-            return HD_OK; /* all in use: the receiver takes them first */
+            return HD_OK; /* no free slot: wait for the receiver */
         slot->dtype = (uint32_t)op->dtype;
         slot->group_id = op->group->id;
         slot->seq = op->seq;
@@ -86,7 +86,7 @@ static enum hd_status accept_post(struct hd_comm_op *op)
     return HD_OK;
 }
 
-/* Everything is here, or on its way on the device: gives the slot back. */
+/* The copy is done (engine local: enqueued): gives the slot back. */
 static void give_back(struct hd_comm_op *op)
 {
     struct shm_slot *slot = op->slot;
@@ -123,7 +123,7 @@ static enum hd_status take(struct hd_comm_op *op)
     if (st)
         return st;
     if (n > 0) {
-        memmove(op->recv + op->cursor, from + op->cursor, (size_t)n); /* to oneself may overlap */
+        memmove(op->recv + op->cursor, from + op->cursor, (size_t)n); /* own sends may overlap */
         if (peer_rank(op) != comm->rank)
             op->group->counts[op->kind].moved_bytes += (uint64_t)n;
         op->cursor += n;

@@ -17,9 +17,9 @@ enum hd_status hd_comm_side_open(const struct hd_comm_device *device,
         return hd_err(HD_NO_MEMORY, "comm: no memory for an endpoint");
     side->device = *device;
     for (int s = 0; s < HD_COMM_STREAM_COUNT && !st; s++) {
-        for (int e = 0; e < SIDE_FOLLOWED && !st; e++)
+        for (int e = 0; e < SIDE_FOLLOW_RING && !st; e++)
             st = calls->event_new(device->backend, false, &side->followed[s][e]);
-        for (int e = 0; e < SIDE_EVENTS && !st; e++)
+        for (int e = 0; e < SIDE_EVENT_RING && !st; e++)
             st = calls->event_new(device->backend, false, &side->ended[s][e]);
     }
     if (st) {
@@ -36,14 +36,14 @@ void hd_comm_side_close(struct hd_comm_side *side)
         return;
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
         if (side->streams[s])
-            (void)side->device.table->synchronize(side->streams[s]); /* it ends in any case */
+            (void)side->device.table->synchronize(side->streams[s]); /* close even on an error */
     }
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
-        for (int e = 0; e < SIDE_EVENTS; e++) {
+        for (int e = 0; e < SIDE_EVENT_RING; e++) {
             if (side->ended[s][e])
                 hd_comm_side_calls(side)->event_free(side->ended[s][e]);
         }
-        for (int e = 0; e < SIDE_FOLLOWED; e++) {
+        for (int e = 0; e < SIDE_FOLLOW_RING; e++) {
             if (side->followed[s][e])
                 hd_comm_side_calls(side)->event_free(side->followed[s][e]);
         }
@@ -65,21 +65,21 @@ enum hd_status hd_comm_side_need(const struct hd_comm_stream *stream)
 
 static struct hd_event *ended(const struct hd_comm_stream *stream, uint64_t ticket)
 {
-    return stream->comm->side->ended[stream->name][ticket % SIDE_EVENTS];
+    return stream->comm->side->ended[stream->name][ticket % SIDE_EVENT_RING];
 }
 
-/* An event that is recorded again keeps those waiting that waited for its last record. */
+/* Recording an event anew does not affect earlier waits on it. */
 enum hd_status hd_comm_side_follow(struct hd_comm_stream *stream, struct hd_stream *compute)
 {
     struct hd_comm_side *side = stream->comm->side;
-    const uint64_t ticket = stream->launched + 1; /* of what comes behind */
-    struct hd_event *event = side->followed[stream->name][ticket % SIDE_FOLLOWED];
+    const uint64_t ticket = stream->launched + 1; /* of the next launch */
+    struct hd_event *event = side->followed[stream->name][ticket % SIDE_FOLLOW_RING];
     enum hd_status st = hd_comm_side_need(stream);
 
     if (!st)
         st = hd_comm_side_calls(side)->event_record(event, compute);
     if (!st)
-        atomic_store(&side->followed_by[stream->name][ticket % SIDE_FOLLOWED], ticket);
+        atomic_store(&side->followed_by[stream->name][ticket % SIDE_FOLLOW_RING], ticket);
     return st ? st : hd_comm_side_calls(side)->event_wait(side->streams[stream->name], event);
 }
 
@@ -102,9 +102,9 @@ enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t tic
     const enum hd_status st =
         hd_comm_side_calls(side)->event_record(ended(stream, ticket), side->streams[stream->name]);
 
-    atomic_store(&side->groups[stream->name][ticket % SIDE_EVENTS], op->group);
-    atomic_store(&side->launches[stream->name][ticket % SIDE_EVENTS], op->launch);
-    atomic_store(&side->after[stream->name][ticket % SIDE_EVENTS],
+    atomic_store(&side->groups[stream->name][ticket % SIDE_EVENT_RING], op->group);
+    atomic_store(&side->launches[stream->name][ticket % SIDE_EVENT_RING], op->launch);
+    atomic_store(&side->after[stream->name][ticket % SIDE_EVENT_RING],
                  op->kind == HD_COMM_AFTER ? (uint8_t)(op->other->name + 1) : 0);
     atomic_store(&side->newest[stream->name], ticket);
     return st;
@@ -112,39 +112,41 @@ enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t tic
 
 /* ---- what has run ---- */
 
-/* The first ticket behind `run` that the device has not run; `newest` + 1 for none. Of those that
- * are too old to be remembered nothing is known, and the oldest that is stands for them. A stream
- * runs its tickets in order, so few are asked about. */
+/* The first ticket after `run` that the device has not run; `newest` + 1: none. Tickets whose
+ * events were overwritten are taken as run when the oldest event left is. A stream runs its tickets
+ * in order, so this is a binary search. */
 static enum hd_status find_next(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
                                 uint64_t run, uint64_t newest, uint64_t *ret_ticket)
 {
-    uint64_t first =
-        newest > SIDE_EVENTS && run < newest - SIDE_EVENTS ? newest - SIDE_EVENTS + 1 : run + 1;
-    uint64_t behind = newest + 1, ask = first;
+    uint64_t first = newest > SIDE_EVENT_RING && run < newest - SIDE_EVENT_RING
+                         ? newest - SIDE_EVENT_RING + 1
+                         : run + 1;
+    uint64_t end = newest + 1, probe = first;
     enum hd_status st = HD_OK;
 
-    while (!st && first < behind) {
+    while (!st && first < end) {
         bool done = false;
 
-        st = hd_comm_side_calls(side)->event_done(side->ended[stream][ask % SIDE_EVENTS], &done);
+        st = hd_comm_side_calls(side)->event_done(side->ended[stream][probe % SIDE_EVENT_RING],
+                                                  &done);
         if (done)
-            first = ask + 1;
+            first = probe + 1;
         else
-            behind = ask;
-        ask = first + (behind - first) / 2;
+            end = probe;
+        probe = first + (end - first) / 2;
     }
     *ret_ticket = first;
     return st;
 }
 
-/* The launch of a ticket that has run; 0: none. Its place is given to the next one before `newest`
- * says so, so the last that has it may not be asked. */
+/* The operation number of a ticket that has run; 0: HD_COMM_AFTER, or overwritten. The owner writes
+ * a new ticket's number before `newest`, so the oldest slot may already be the new ticket's. */
 static uint64_t launch_of(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
                           uint64_t ticket)
 {
-    const uint64_t launch = atomic_load(&side->launches[stream][ticket % SIDE_EVENTS]);
+    const uint64_t launch = atomic_load(&side->launches[stream][ticket % SIDE_EVENT_RING]);
 
-    return atomic_load(&side->newest[stream]) + 1 < ticket + SIDE_EVENTS ? launch : 0;
+    return atomic_load(&side->newest[stream]) + 1 < ticket + SIDE_EVENT_RING ? launch : 0;
 }
 
 static void note_seen(struct hd_comm_side *side, enum hd_comm_stream_name stream, uint64_t ticket)
@@ -155,12 +157,12 @@ static void note_seen(struct hd_comm_side *side, enum hd_comm_stream_name stream
         ;
 }
 
-/* Whether a ticket waits for another stream, and for which. */
+/* Whether a ticket is an HD_COMM_AFTER, and which stream it waits for. */
 static bool find_other(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
                        uint64_t ticket, enum hd_comm_stream_name *ret_other)
 {
     const uint8_t after = ticket <= atomic_load(&side->newest[stream])
-                              ? atomic_load(&side->after[stream][ticket % SIDE_EVENTS])
+                              ? atomic_load(&side->after[stream][ticket % SIDE_EVENT_RING])
                               : 0;
 
     if (after)
@@ -168,8 +170,8 @@ static bool find_other(const struct hd_comm_side *side, enum hd_comm_stream_name
     return after;
 }
 
-/* What `next` waits for. *ret_followed: the compute is done that it follows, or that is followed by
- * what it waits for. *ret_others changes when something runs that it waits for. */
+/* Follows the chain of streams that `next` waits for. *ret_followed: no compute is pending that the
+ * tickets of the chain follow. *ret_others: changes when one of those streams makes progress. */
 static enum hd_status follow_waits(struct hd_comm_side *side, enum hd_comm_stream_name stream,
                                    uint64_t next, bool *ret_followed, uint64_t *ret_others)
 {
@@ -178,7 +180,7 @@ static enum hd_status follow_waits(struct hd_comm_side *side, enum hd_comm_strea
     *ret_followed = true;
     *ret_others = 0;
     for (int n = 0; n < HD_COMM_STREAM_COUNT; n++) {
-        const uint64_t place = next % SIDE_FOLLOWED;
+        const uint64_t place = next % SIDE_FOLLOW_RING;
         uint64_t seen, newest;
 
         if (atomic_load(&side->followed_by[stream][place]) == next)
@@ -190,7 +192,7 @@ static enum hd_status follow_waits(struct hd_comm_side *side, enum hd_comm_strea
         st = find_next(side, stream, seen, newest, &next);
         if (st)
             return st;
-        if (newest - seen <= SIDE_EVENTS) /* else it is a guess */
+        if (newest - seen <= SIDE_EVENT_RING) /* else the event of `seen` + 1 was overwritten */
             note_seen(side, stream, next - 1);
         *ret_others += next;
     }
@@ -206,8 +208,8 @@ enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name 
     bool followed;
     enum hd_status st = find_next(side, stream, clock->run, newest, &next);
 
-    if (newest > SIDE_EVENTS && clock->run < newest - SIDE_EVENTS) {
-        clock->run = newest - SIDE_EVENTS; /* if not: the host still hands over */
+    if (newest > SIDE_EVENT_RING && clock->run < newest - SIDE_EVENT_RING) {
+        clock->run = newest - SIDE_EVENT_RING; /* may be wrong: is_guess */
         clock->is_guess = true;
         clock->still_since_ms = now_ms;
     }
@@ -218,7 +220,7 @@ enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name 
     }
     if (!clock->is_guess)
         note_seen(side, stream, clock->run);
-    /* Behind a guess an older one may stand, for which compute waits that `next` follows. */
+    /* After a guess the waits of `next` say nothing: an older ticket may be the one that hangs. */
     if (st || clock->is_guess)
         return st;
     st = follow_waits(side, stream, next, &followed, &others);
@@ -234,11 +236,11 @@ uint64_t hd_comm_side_launch(const struct hd_comm_side *side, enum hd_comm_strea
     for (int n = 0; n < HD_COMM_STREAM_COUNT && find_other(side, stream, ticket, &stream); n++)
         ticket = atomic_load(&side->seen[stream]) + 1;
     return ticket <= atomic_load(&side->newest[stream])
-               ? atomic_load(&side->launches[stream][ticket % SIDE_EVENTS])
+               ? atomic_load(&side->launches[stream][ticket % SIDE_EVENT_RING])
                : 0;
 }
 
-/* A device that fails stands, too; this thread's story may be of something else. */
+/* The next ticket to run; 0: none. Ignores errors of the device and keeps this thread's message. */
 static uint64_t next_now(const struct hd_comm_side *side, enum hd_comm_stream_name stream)
 {
     const uint64_t newest = atomic_load(&side->newest[stream]);
@@ -251,33 +253,33 @@ static uint64_t next_now(const struct hd_comm_side *side, enum hd_comm_stream_na
     return next > newest ? 0 : next;
 }
 
-void hd_comm_side_stand(struct hd_comm *comm)
+void hd_comm_side_begin_abort(struct hd_comm *comm)
 {
     struct hd_comm_side *side = comm->side;
 
     for (int s = 0; s < HD_COMM_STREAM_COUNT; s++) {
         const uint64_t seen = atomic_load(&side->seen[s]);
 
-        side->stood[s] = seen < atomic_load(&side->newest[s]) ? seen + 1 : 0;
+        side->abort_ticket[s] = seen < atomic_load(&side->newest[s]) ? seen + 1 : 0;
     }
-    atomic_store(&side->ending, true);
+    atomic_store(&side->abort_begun, true);
 }
 
-uint64_t hd_comm_side_standing(struct hd_comm *comm, enum hd_comm_stream_name stream)
+uint64_t hd_comm_side_next_ticket(struct hd_comm *comm, enum hd_comm_stream_name stream)
 {
-    return atomic_load(&comm->side->ending) ? comm->side->stood[stream]
-                                            : next_now(comm->side, stream);
+    return atomic_load(&comm->side->abort_begun) ? comm->side->abort_ticket[stream]
+                                                 : next_now(comm->side, stream);
 }
 
-void hd_comm_side_tell(struct hd_comm_stream *stream, uint64_t ticket)
+void hd_comm_side_mark_run(struct hd_comm_stream *stream, uint64_t ticket)
 {
     struct hd_comm_side *side = stream->comm->side;
-    uint64_t *told = &side->told[stream->name];
+    uint64_t *marked_run = &side->marked_run[stream->name];
 
     note_seen(side, stream->name, ticket);
-    if (ticket > SIDE_EVENTS && *told < ticket - SIDE_EVENTS)
-        *told = ticket - SIDE_EVENTS;
-    for (; *told < ticket; (*told)++)
+    if (ticket > SIDE_EVENT_RING && *marked_run < ticket - SIDE_EVENT_RING)
+        *marked_run = ticket - SIDE_EVENT_RING;
+    for (; *marked_run < ticket; (*marked_run)++)
         hd_comm_flight_ended(stream->comm->flight,
-                             side->launches[stream->name][(*told + 1) % SIDE_EVENTS]);
+                             side->launches[stream->name][(*marked_run + 1) % SIDE_EVENT_RING]);
 }

@@ -1,11 +1,11 @@
-/* side: the device's side of an endpoint whose visible memory lies on a device: one stream of the
- * device for each stream of the endpoint, and the events that order them with compute streams.
+/* side: the device streams of an endpoint whose visible memory is device memory (engines local and
+ * nccl): one device stream per communication stream, and events that order them with compute.
  *
- * On such an engine an operation is COMPLETE for the host when all of it is enqueued with all its
- * edges: what is enqueued on the device's stream behind it runs when it has run. `ended` notes that
- * point, so that compute streams and the host can wait for it.
+ * On these engines an operation is COMPLETE for the host when it is enqueued on its device stream
+ * with everything that it waits for. A completion event is then recorded, so that compute streams
+ * and the host can wait until the device has run it. Tickets are those of comm.h.
  *
- * Used by: lib/comm alone.   Threads: the endpoint's.
+ * Used by: lib/comm only.   Threads: the endpoint's, unless a function says any thread.
  */
 #ifndef HD_COMM_SIDE_H
 #define HD_COMM_SIDE_H
@@ -13,27 +13,29 @@
 #include "comm/comm_internal.h"
 #include "comm/device.h"
 
-enum { SIDE_EVENTS = 256 }; /* ends remembered per stream; for an older one the next round stands */
-enum { SIDE_FOLLOWED = 512 }; /* of what may be remembered, and of what is launched next */
+enum {
+    SIDE_EVENT_RING = 256,  /* completion events per stream; an older ticket waits for the newer
+                               event in its slot, which is later and therefore safe */
+    SIDE_FOLLOW_RING = 512, /* compute events per stream; incomplete tickets have one, too */
+};
 
 struct hd_comm_side {
     struct hd_comm_device device;
     struct hd_stream *streams[HD_COMM_STREAM_COUNT];
-    struct hd_event *ended[HD_COMM_STREAM_COUNT][SIDE_EVENTS]; /* of ticket t at t % SIDE_EVENTS */
-    /* what ticket t waits for of compute, at t % SIDE_FOLLOWED; for which t it is there */
-    struct hd_event *followed[HD_COMM_STREAM_COUNT][SIDE_FOLLOWED];
-    _Atomic uint64_t followed_by[HD_COMM_STREAM_COUNT][SIDE_FOLLOWED];
-    /* for who watches from another thread: by ticket as `ended`, and the newest that has ended for
-     * the host */
-    _Atomic uint64_t launches[HD_COMM_STREAM_COUNT][SIDE_EVENTS], newest[HD_COMM_STREAM_COUNT];
-    _Atomic(struct hd_comm_group *) groups[HD_COMM_STREAM_COUNT][SIDE_EVENTS]; /* NULL: no launch */
-    /* of an operation that waits for another stream: that stream + 1; else 0 */
-    _Atomic uint8_t after[HD_COMM_STREAM_COUNT][SIDE_EVENTS];
-    uint64_t told[HD_COMM_STREAM_COUNT];         /* the flight record knows that these have run */
-    _Atomic uint64_t seen[HD_COMM_STREAM_COUNT]; /* and whoever looked, that these have */
-    /* where the streams stood when everything was made to end, by ticket; 0: nowhere */
-    uint64_t stood[HD_COMM_STREAM_COUNT];
-    _Atomic bool ending; /* `stood` is there */
+    /* of ticket t, at t % SIDE_EVENT_RING: completion event, operation number, group; of an
+     * HD_COMM_AFTER: event, 0, NULL, and 1 + the stream that it waits for */
+    struct hd_event *ended[HD_COMM_STREAM_COUNT][SIDE_EVENT_RING];
+    _Atomic uint64_t launches[HD_COMM_STREAM_COUNT][SIDE_EVENT_RING];
+    _Atomic(struct hd_comm_group *) groups[HD_COMM_STREAM_COUNT][SIDE_EVENT_RING];
+    _Atomic uint8_t after[HD_COMM_STREAM_COUNT][SIDE_EVENT_RING];
+    /* at t % SIDE_FOLLOW_RING: the compute event that t waits for; valid if followed_by is t */
+    struct hd_event *followed[HD_COMM_STREAM_COUNT][SIDE_FOLLOW_RING];
+    _Atomic uint64_t followed_by[HD_COMM_STREAM_COUNT][SIDE_FOLLOW_RING];
+    _Atomic uint64_t newest[HD_COMM_STREAM_COUNT]; /* ticket that is complete for the host */
+    _Atomic uint64_t seen[HD_COMM_STREAM_COUNT];   /* last ticket that any thread has seen run */
+    uint64_t marked_run[HD_COMM_STREAM_COUNT];     /* last that the flight record says has run */
+    uint64_t abort_ticket[HD_COMM_STREAM_COUNT];   /* next to run when the abort began; 0: none */
+    _Atomic bool abort_begun;                      /* abort_ticket is valid */
 };
 
 /* How far one thread has seen a stream of the device come. */
@@ -54,39 +56,39 @@ static inline const struct hd_device_table *hd_comm_side_calls(const struct hd_c
     return side->device.table->device;
 }
 
-/* The device's stream that an operation is enqueued on. */
+/* The device stream of an operation. */
 static inline struct hd_stream *hd_comm_side_stream(const struct hd_comm_op *op)
 {
     return op->stream->comm->side->streams[op->stream->name];
 }
 
-/* The launch that stands where this ticket does, which has ended for the host and is not older than
- * SIDE_EVENTS: its own, or that of another stream which it waits for; 0: it is not known. */
+/* The operation that holds up a ticket: its own, or, for HD_COMM_AFTER, the next one of the stream
+ * that it waits for. 0: unknown. The ticket is at most SIDE_EVENT_RING old. Any thread. */
 uint64_t hd_comm_side_launch(const struct hd_comm_side *side, enum hd_comm_stream_name stream,
                              uint64_t ticket);
 
-/* What comm.c, launch.c and progress.c ask when an endpoint has a side. Tickets are complete for
- * the host. A stream of the device is opened when its stream is first used: a backend's first
- * stream is for computing, and an endpoint is there before whoever computes. */
+/* Opens the device stream on first use; not earlier, because the first stream that a backend opens
+ * must be the one for compute. */
 enum hd_status hd_comm_side_need(const struct hd_comm_stream *stream);
+/* hd_comm_follow, hd_comm_wait_on and hd_comm_done for tickets that are complete for the host. */
 enum hd_status hd_comm_side_follow(struct hd_comm_stream *stream, struct hd_stream *compute);
 enum hd_status hd_comm_side_wait_on(const struct hd_comm_stream *stream, uint64_t ticket,
                                     struct hd_stream *compute);
 enum hd_status hd_comm_side_done(const struct hd_comm_stream *stream, uint64_t ticket,
                                  bool *ret_done);
+/* Records the completion event of a ticket. */
 enum hd_status hd_comm_side_note_end(struct hd_comm_stream *stream, uint64_t ticket);
-/* Looks how far the device has come, and moves the clock on. An error is the device's. Any thread,
- * each with a clock of its own. */
+/* Queries the events and updates the clock and the flight record. Fails with an error of the
+ * device. Any thread, each with its own clock. */
 enum hd_status hd_comm_side_look(struct hd_comm *comm, enum hd_comm_stream_name stream,
                                  struct hd_comm_side_clock *clock, int64_t now_ms);
-/* What is to run next on each stream, as far as anybody has looked, is noted: from then on that is
- * where it stood, though what is aborted ends. The device is not asked: its driver may not answer
- * before the abort. Once, before it. Any thread. */
-void hd_comm_side_stand(struct hd_comm *comm);
-/* The ticket that the device has to run next; 0: none. Any thread. */
-uint64_t hd_comm_side_standing(struct hd_comm *comm, enum hd_comm_stream_name stream);
+/* Saves the next ticket of each stream, because the abort ends all operations. Uses `seen` and does
+ * not query the device, whose driver may block. Once, before the abort, by any thread. */
+void hd_comm_side_begin_abort(struct hd_comm *comm);
+/* The next ticket that the device has to run, or the saved one; 0: none. Any thread. */
+uint64_t hd_comm_side_next_ticket(struct hd_comm *comm, enum hd_comm_stream_name stream);
 
-/* The device has run everything up to `ticket`: so says the flight record from now on. */
-void hd_comm_side_tell(struct hd_comm_stream *stream, uint64_t ticket);
+/* Marks everything up to `ticket` as complete in the flight record: the device has run it. */
+void hd_comm_side_mark_run(struct hd_comm_stream *stream, uint64_t ticket);
 
 #endif

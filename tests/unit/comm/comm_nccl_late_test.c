@@ -508,7 +508,7 @@ static void nor_for_a_stream_that_waits_for_that_collective(void **state)
 
 /* ---- many collectives ahead of the device ---- */
 
-enum { AHEAD = 2 * SIDE_EVENTS + 3 };
+enum { AHEAD = 2 * SIDE_EVENT_RING + 3 };
 
 /* Each sum follows compute that waits for the one before, as in a layer; the device stands in the
  * first of them, whose end is long not remembered. */
@@ -563,7 +563,7 @@ static enum hd_status event_done_and_run_ahead(struct hd_event *event, bool *ret
     stream = reduce_stream(self);
     if (hd_comm_follow(stream, gated))
         return hd_err(HD_INTERNAL, "%s", hd_err_message());
-    for (int i = 0; i < SIDE_EVENTS; i++) {
+    for (int i = 0; i < SIDE_EVENT_RING; i++) {
         if (hd_comm_barrier(alone, stream))
             return hd_err(HD_INTERNAL, "%s", hd_err_message());
     }
@@ -610,7 +610,7 @@ static void the_first_runs_ahead_of_a_look(struct rank *self)
     hd_sim_streams_lock();
     hd_sim_gate_set(gate, true);
     hd_sim_streams_unlock();
-    CHECK(self, self->comm->launches == seen + SIDE_EVENTS);
+    CHECK(self, self->comm->launches == seen + SIDE_EVENT_RING);
     CHECK(self, count == HD_FLIGHT_MAX);
     CHECK(self, ran == 0);
     CHECK_OK(self, wait_for_it(self));

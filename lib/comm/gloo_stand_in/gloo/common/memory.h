@@ -1,10 +1,10 @@
-// Stands in for a header that gloo does not install although three of those it installs include it.
-// Used only where the real one is missing (lib/comm/gloo.cmake).
+// A replacement for a header that gloo does not install although three of its installed headers
+// include it. Used only where the original is missing (lib/comm/gloo.cmake).
 //
-// What gloo's library was built with: a reference to an object that somebody else owns is a
-// std::shared_ptr that deletes nothing (the owner's), a std::weak_ptr (what the transport keeps)
-// or a std::shared_ptr that is held while the object is used. The owner's destructor waits until
-// nobody uses the object. Each class has exactly that one member, so the layouts agree.
+// These classes are layout-compatible with those of the library: each has one member. The owner of
+// an object has a std::shared_ptr that deletes nothing, the transport keeps a std::weak_ptr, and a
+// user holds a std::shared_ptr while it uses the object. The owner's destructor waits until there
+// are no users.
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ class WeakNonOwningPtr final
     {
     }
 
-    // whether it was ever given an object, dead or alive
+    // whether it was ever given an object, which may be destroyed
     explicit operator bool() const noexcept
     {
         const std::weak_ptr<T> none;

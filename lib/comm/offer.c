@@ -1,5 +1,5 @@
-/* meeting: what the members of a collective bring, and whether it goes together. The engines say
- * how an offer comes to the others; what it means is the same for all of them. */
+/* offer: the arguments that the members of a collective exchange, and the checks that they agree.
+ * Each engine has its own way to exchange offers; the checks are the same. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_of
     ret_offer->reduce = (int32_t)op->reduce;
     ret_offer->root = op->peer;
     if (group->comm->side)
-        return HD_OK; /* counts are in device memory, and stay there */
+        return HD_OK; /* the counts are in device memory */
     for (int m = 0; m < group->size && op->kind == HD_COMM_ALL_TO_ALL_V; m++) {
         ret_counts[m] = op->send_counts[m];
         if (ret_counts[m] < 0)
@@ -42,7 +42,7 @@ enum hd_status hd_comm_make_offer(const struct hd_comm_op *op, struct hd_comm_of
     return HD_OK;
 }
 
-/* ---- do they agree? ---- */
+/* ---- comparing offers ---- */
 
 static void describe(const struct hd_comm_offer *offer, char *ret_text, size_t size_bytes)
 {
@@ -63,7 +63,7 @@ static bool agree(const struct hd_comm_offer *a, const struct hd_comm_offer *b)
            a->count == b->count && a->root == b->root;
 }
 
-/* Every member compares itself with every other, so every member sees a disagreement. */
+/* Every member compares its offer with all others, so every member detects a difference. */
 static enum hd_status compare(const struct hd_comm_op *op)
 {
     const struct hd_comm_group *group = op->group;
@@ -106,7 +106,7 @@ int64_t hd_comm_rows_received(const struct hd_comm_op *op, int to, int before)
     return rows;
 }
 
-/* Every member checks all members, so all come to the same answer without another exchange. */
+/* Every member checks all members, so all reach the same result without another exchange. */
 static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
 {
     const struct hd_comm_group *group = op->group;
@@ -137,12 +137,12 @@ static enum hd_status check_bounds(struct hd_comm_op *op, bool *ret_exceeded)
     return HD_OK;
 }
 
-enum hd_status hd_comm_meet(struct hd_comm_op *op, bool *ret_exceeded)
+enum hd_status hd_comm_check_offers(struct hd_comm_op *op, bool *ret_exceeded)
 {
     const enum hd_status st = compare(op);
 
     *ret_exceeded = false;
     return st || op->kind != HD_COMM_ALL_TO_ALL_V || op->group->comm->side
                ? st
-               : check_bounds(op, ret_exceeded); /* a device checks them where the counts are */
+               : check_bounds(op, ret_exceeded); /* on a device, kernels check them */
 }

@@ -1,6 +1,5 @@
-/* standing: what a device has not run, in words. All of it is read from flight records and what
- * side.h keeps for watchers, so that a watchdog may ask beside the thread that owns the endpoint.
- */
+/* describe: a text for an operation that hangs, for failure messages. Reads only flight records and
+ * the atomic members of side.h, so a watchdog thread may call it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 
 enum { WHAT_MAX = 160, WHO_MAX = 320 };
 
-/* The record of a launch (group NULL), or of the operation at a place in the order of a group. */
+/* The record of operation `launch` (group NULL), or of collective `seq` of `group`. */
 static bool find_record(const struct hd_comm_flight *flight, uint64_t launch, const char *group,
                         uint64_t seq, struct hd_flight_record *ret_record)
 {
@@ -39,12 +38,12 @@ static struct hd_comm_group *find_group(struct hd_comm *comm, const char *name)
     return NULL;
 }
 
-/* Of a launch that is not on record any more, for more than the record holds came behind it on
- * other streams. NULL: too old for that, too. */
+/* The group of an operation whose flight record was overwritten. NULL: its slot in `side` was
+ * overwritten too. */
 static struct hd_comm_group *find_group_of(const struct hd_comm_side *side, uint64_t launch)
 {
     for (int s = 0; side && s < HD_COMM_STREAM_COUNT; s++) {
-        for (int e = 0; e < SIDE_EVENTS; e++) {
+        for (int e = 0; e < SIDE_EVENT_RING; e++) {
             if (atomic_load(&side->launches[s][e]) == launch)
                 return atomic_load(&side->groups[s][e]);
         }
@@ -52,7 +51,7 @@ static struct hd_comm_group *find_group_of(const struct hd_comm_side *side, uint
     return NULL;
 }
 
-/* A member that launched something else at the same place; "" for none that can be seen. */
+/* Names a member that launched another operation with the same sequence number; "": none found. */
 static void describe_other(struct hd_comm_group *group, const struct hd_flight_record *mine,
                            char *ret_text, size_t size_bytes)
 {
@@ -74,7 +73,7 @@ static void describe_other(struct hd_comm_group *group, const struct hd_flight_r
     }
 }
 
-/* What the peer of a send or receive has launched last. */
+/* Names the peer of a send or receive, with its last operation if its record can be read. */
 static void describe_peer(struct hd_comm *comm, int rank, char *ret_text, size_t size_bytes)
 {
     char latest[WHAT_MAX] = "";
