@@ -1,9 +1,8 @@
-/* blocks: hashes of the pieces of a file, so that damage has a place.
+/* blocks: hashes of the blocks of a file, which locate damage.
  *
- * A file is regions one behind the other: its head, then one tensor after the other. A region is
- * cut into blocks from its own start; no block reaches over two regions. So a block that has
- * another hash than it had names its tensor and its bytes, and a flipped bit is never laid to a
- * neighbour.
+ * A file is a sequence of regions: its head, then each tensor. A region is split into blocks from
+ * its own start; no block spans two regions. So a block with a wrong hash belongs to exactly one
+ * tensor.
  */
 #include <assert.h>
 #include <errno.h>
@@ -41,7 +40,7 @@ enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
                                .hashes = malloc((blocks + 1) * sizeof *b.hashes)};
 
     for (size_t i = 0; i < count; i++)
-        assert(regions[i].size_bytes > 0 && regions[i].block_bytes > 0); /* readers ask for it */
+        assert(regions[i].size_bytes > 0 && regions[i].block_bytes > 0);
     *ret_blocks = b;
     if (!b.regions || !b.hashes)
         return hd_err(HD_NO_MEMORY, "no memory for the hashes of %zu blocks", blocks);
@@ -66,7 +65,7 @@ void hd_ckpt_blocks_add(struct hd_ckpt_blocks *b, const void *data, size_t size_
         bytes += n;
         size_bytes -= n;
         b->in_region += (int64_t)n;
-        if ((int64_t)n == left) { /* a block is full, or its region at its end */
+        if ((int64_t)n == left) { /* the end of the block or of the region */
             b->hashes[b->count++] = hd_hash_value(&b->hash);
             hd_hash_begin(&b->hash);
         }
@@ -124,11 +123,10 @@ enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
 
 /* ---- while verifying ---- */
 
-struct damage { /* the first run of damaged blocks of one region; how many blocks there are beside
-                 */
+struct damage {                          /* the first run of damaged blocks of one region */
     const struct hd_ckpt_region *region; /* NULL: none */
-    int64_t region_at, first, end;       /* first, end: bytes of the region */
-    size_t others;
+    int64_t region_at, first, end; /* offset in the file; bytes first to end - 1 of the region */
+    size_t others;                 /* number of other damaged blocks */
 };
 
 static void note_damage(struct damage *d, const struct hd_ckpt_region *region, int64_t region_at,
@@ -142,7 +140,7 @@ static void note_damage(struct damage *d, const struct hd_ckpt_region *region, i
         d->others++;
 }
 
-static enum hd_status tell(const struct damage *d, const char *dir, const char *file)
+static enum hd_status report_damage(const struct damage *d, const char *dir, const char *file)
 {
     char others[64] = "";
 
@@ -192,10 +190,10 @@ enum hd_status hd_ckpt_check_blocks(const char *dir, const char *file, int fd,
         region_at += region->size_bytes;
     }
     free(buffer);
-    return !st && damage.region ? tell(&damage, dir, file) : st;
+    return !st && damage.region ? report_damage(&damage, dir, file) : st;
 }
 
-/* ---- beside a shard, until the manifest ---- */
+/* ---- rank-00000.hashes ---- */
 
 /* DIR/rank-00000.hashes of rank-00000.safetensors */
 static enum hd_status name_hashes(const char *dir, const char *shard_file, struct hd_text *ret_path)
@@ -239,7 +237,7 @@ enum hd_status hd_ckpt_read_hashes(struct hd_arena *arena, const char *dir,
         memcpy(hashes, bytes.data, bytes.len_bytes);
     if (!st &&
         (bytes.len_bytes % sizeof *hashes || hd_hash_bytes(hashes, bytes.len_bytes) != shard->hash))
-        st = hd_err(HD_CORRUPT, "%s is not what its rank wrote", path.data);
+        st = hd_err(HD_CORRUPT, "%s is damaged: its hash is not that of the shard", path.data);
     if (!st)
         *ret_list = (struct hd_ckpt_hash_list){hashes, bytes.len_bytes / sizeof *hashes};
     hd_text_free(&path);

@@ -1,4 +1,4 @@
-/* commit: phase two of saving. The invariants stand at the top of writer.c. */
+/* commit: phase two of saving. The invariants are at the top of writer.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,7 +87,7 @@ static int compare_shards(const void *a, const void *b)
     return strcmp(x->file, y->file);
 }
 
-/* A copy, sorted by name so that equal states give equal manifests whatever order ranks came in. */
+/* A copy, sorted by name, so that the manifest does not depend on the order of the ranks. */
 static enum hd_status sort_shards(struct hd_arena *arena, const struct hd_ckpt_manifest *manifest,
                                   struct hd_ckpt_shard **ret_shards)
 {
@@ -99,7 +99,7 @@ static enum hd_status sort_shards(struct hd_arena *arena, const struct hd_ckpt_m
                       HD_CKPT_SHARDS_MAX);
     for (size_t i = 0; i < count; i++)
         if (!hd_ckpt_is_shard_name(manifest->shards[i].file))
-            return hd_err(HD_INVALID, "'%.*s' is no name of a shard", HD_CKPT_FILE_MAX,
+            return hd_err(HD_INVALID, "'%.*s' is not a name of a shard", HD_CKPT_FILE_MAX,
                           manifest->shards[i].file);
     shards = hd_arena_array(arena, count, sizeof *shards);
     if (!shards)
@@ -113,7 +113,7 @@ static enum hd_status sort_shards(struct hd_arena *arena, const struct hd_ckpt_m
     return HD_OK;
 }
 
-/* The tables of all shards, one after the other. */
+/* Reads the tables of all shards into one list. */
 static enum hd_status read_tables(struct hd_arena *arena, const char *dir,
                                   const struct hd_ckpt_shard *shards, size_t shard_count,
                                   struct hd_ckpt_stored **ret_stored, size_t *ret_count)
@@ -149,7 +149,7 @@ static enum hd_status read_tables(struct hd_arena *arena, const char *dir,
     return st;
 }
 
-/* What each rank left beside its shard. */
+/* Reads rank-*.hashes of each shard. */
 static enum hd_status read_hashes(struct hd_arena *arena, const char *dir,
                                   const struct hd_ckpt_shard *shards, size_t count,
                                   struct hd_ckpt_hash_list **ret_lists)
@@ -163,7 +163,7 @@ static enum hd_status read_hashes(struct hd_arena *arena, const char *dir,
     return st;
 }
 
-/* Before the manifest, so that a complete checkpoint is shards and manifest and nothing else. */
+/* Called before the manifest is written, so that a complete checkpoint has no other files. */
 static enum hd_status remove_hashes(const char *dir, const struct hd_ckpt_shard *shards,
                                     size_t count)
 {
@@ -198,7 +198,7 @@ static enum hd_status publish(const char *dir, const struct hd_text *text)
     if (path.failed || parent.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     else
-        st = hd_file_sync_dir(parent.data); /* some other rank may have made `dir` */
+        st = hd_file_sync_dir(parent.data); /* another rank may have created `dir` */
     if (!st)
         st = hd_file_write_atomic(path.data, text->data, text->len_bytes, 0644);
     hd_text_free(&path);

@@ -54,7 +54,7 @@ bool hd_ckpt_entry_is_whole(const struct hd_ckpt_entry *entry)
 
 void hd_ckpt_sort_entries(struct hd_ckpt_entry *entries, size_t count)
 {
-    /* Insertion sort: stable, and shards are nearly sorted (fp32 state, then the odd counter). */
+    /* Insertion sort: stable, and fast because entries are nearly sorted. */
     for (size_t i = 1; i < count; i++) {
         const struct hd_ckpt_entry entry = entries[i];
         size_t at = i;
@@ -87,8 +87,8 @@ enum hd_status hd_ckpt_check_entry(const struct hd_ckpt_entry *entry)
 
     if (!entry->name || !is_name(entry->name))
         return hd_err(HD_INVALID,
-                      "'%.*s' is no name for a tensor: 1 to %d printable ASCII characters without "
-                      "space, \", \\ and @",
+                      "'%.*s' is not a name for a tensor: use 1 to %d printable ASCII characters "
+                      "without space, \", \\ and @",
                       HD_CKPT_NAME_MAX, entry->name ? entry->name : "", HD_CKPT_NAME_MAX);
     if ((unsigned)entry->dtype >= HD_DTYPE_COUNT)
         return hd_err(HD_INVALID, "%s: unknown dtype %d", entry->name, (int)entry->dtype);
@@ -134,7 +134,7 @@ void hd_ckpt_add_label(struct hd_text *ret_text, const struct hd_ckpt_entry *ent
                     entry->flat_first + entry->flat_count);
 }
 
-/* A number up to HD_CKPT_ELEMENTS_MAX without leading zeros at *p, which is moved behind it. */
+/* Parses a number up to HD_CKPT_ELEMENTS_MAX without leading zeros, and advances *p. */
 static bool take_number(const char **p, int64_t *ret_value)
 {
     const char *from = *p;
@@ -159,7 +159,7 @@ static bool take_range(const char **p, int64_t *ret_start, int64_t *ret_length)
     return true;
 }
 
-/* What follows the '@'. The numbers are plain; whether they make sense is checked afterwards. */
+/* Parses what follows the '@'. hd_ckpt_check_entry checks the ranges afterwards. */
 static bool take_piece(const char *p, struct hd_ckpt_entry *entry, bool *ret_flat)
 {
     int dim_count = 0;
@@ -185,7 +185,7 @@ static bool take_piece(const char *p, struct hd_ckpt_entry *entry, bool *ret_fla
     return !*p;
 }
 
-/* The whole box, if it is a sound one; else the check that follows says what is wrong with it. */
+/* Selects the whole box if it is valid; if not, hd_ckpt_check_entry reports it afterwards. */
 static void take_whole_box(struct hd_ckpt_entry *entry)
 {
     entry->flat_first = 0;
@@ -211,7 +211,7 @@ enum hd_status hd_ckpt_parse_label(struct hd_arena *arena, const char *label,
         entry->extent[d] = entry->shape[d];
     }
     if (at && !take_piece(at + 1, entry, &flat))
-        return hd_err(HD_INVALID, "'%.300s' is no label of a piece", label);
+        return hd_err(HD_INVALID, "'%.300s' is not a label of a piece", label);
     if (!flat)
         take_whole_box(entry);
     return hd_ckpt_check_entry(entry);

@@ -1,8 +1,8 @@
-/* format: what the files of a checkpoint and of a model directory are made of: names of dtypes,
- * block hashes that find damage, the seal at the end of a JSON file.
+/* format: parts of the file formats of checkpoints and of model directories: dtype names, block
+ * hashes that locate damage, and the hash at the end of a JSON file.
  *
  * Used by: checkpoint, hf.   Uses: base.
- * Threads: none of its own; a hd_ckpt_blocks belongs to the thread that writes the file.
+ * Threads: any; a struct hd_ckpt_blocks belongs to the thread that writes the file.
  */
 #ifndef HD_CHECKPOINT_FORMAT_H
 #define HD_CHECKPOINT_FORMAT_H
@@ -15,11 +15,11 @@
 #define HD_CKPT_MANIFEST_FILE "manifest.json"
 
 enum {
-    HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* what the safetensors library accepts */
+    HD_CKPT_TABLE_BYTES_MAX = 100 * 1000 * 1000, /* the limit of the safetensors library */
     HD_CKPT_MANIFEST_BYTES_MAX = 512 * 1024 * 1024,
-    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* files are read in pieces of this */
-    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* data are hashed in blocks of this: part of the format */
-    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* heads in blocks of this: about one tensor's line */
+    HD_CKPT_WINDOW_BYTES = 1024 * 1024, /* read buffer */
+    HD_CKPT_BLOCK_BYTES = 1024 * 1024,  /* hashed blocks of data; part of the format */
+    HD_CKPT_HEAD_BLOCK_BYTES = 64,      /* hashed blocks of heads; part of the format */
 };
 #define HD_CKPT_ELEMENTS_MAX (INT64_C(1) << 50) /* of one tensor */
 
@@ -37,26 +37,27 @@ bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype);
 /* DIR/FILE opened for reading; ret_size may be NULL. Errors name the path. */
 enum hd_status hd_ckpt_open_file(const char *dir, const char *file, int *ret_fd, int64_t *ret_size);
 
-/* The last line of a file of ours: the hash of all bytes before it. `text` is JSON whose object is
- * open, a comma at its end; sealing closes it. */
+/* seal: adds a last line with the hash of all bytes before it. `text` is JSON whose object is still
+ * open and that ends with a comma; seal closes the object. check_seal: HD_CORRUPT, or the hash of
+ * the last line is right. */
 enum hd_status hd_ckpt_seal(struct hd_text *text);
 enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes);
 
 /* ---- hashes of a file, block by block ---- */
 
-struct hd_ckpt_region { /* consecutive bytes of a file */
-    const char *name;   /* the tensor; NULL: the head; "": of a file that is no more than bytes */
+struct hd_ckpt_region {              /* consecutive bytes of a file */
+    const char *name;                /* the tensor; NULL: the head; "": a file without tensors */
     int64_t size_bytes, block_bytes; /* block_bytes: 1 to HD_CKPT_BLOCK_BYTES */
 };
 
-struct hd_ckpt_hash_list { /* XXH64 of each block, in the file's order */
+struct hd_ckpt_hash_list { /* XXH64 of each block, in file order */
     const uint64_t *hashes;
     size_t count;
 };
 
-struct hd_ckpt_blocks { /* hashing of a file while it is written; start with {0} */
+struct hd_ckpt_blocks { /* hashes a file while it is written; initialise with {0} */
     struct hd_ckpt_region *regions;
-    size_t region_count, region; /* region: the present one */
+    size_t region_count, region; /* region: index of the present one */
     int64_t in_region;           /* bytes of it that were added */
     struct hd_hash hash;         /* of the present block */
     uint64_t *hashes;
@@ -65,8 +66,8 @@ struct hd_ckpt_blocks { /* hashing of a file while it is written; start with {0}
 
 size_t hd_ckpt_count_blocks(const struct hd_ckpt_region *regions, size_t count);
 
-/* The regions of a file, all of it, none of them empty; then its bytes in pieces of any size. Free
- * with blocks_done, also after a failure. */
+/* begin: the regions of the whole file, none of them empty; copied. add: the bytes of the file, in
+ * pieces of any size. done: frees; also needed after a failure. */
 enum hd_status hd_ckpt_blocks_begin(struct hd_ckpt_blocks *ret_blocks,
                                     const struct hd_ckpt_region *regions, size_t count);
 void hd_ckpt_blocks_add(struct hd_ckpt_blocks *blocks, const void *data, size_t size_bytes);
@@ -76,8 +77,8 @@ char *hd_ckpt_format_hashes(const uint64_t *hashes, size_t count); /* the caller
 enum hd_status hd_ckpt_parse_hashes(struct hd_arena *arena, const char *text,
                                     struct hd_ckpt_hash_list *ret_list);
 
-/* Reads all of DIR/FILE, open as fd. HD_CORRUPT names the file, the tensor and the range of bytes
- * where it is not what it was. `hashes`: hd_ckpt_count_blocks of them. */
+/* Reads all of DIR/FILE, open as fd, and compares with hashes[hd_ckpt_count_blocks]. HD_CORRUPT
+ * names the file, the tensor and the first damaged range of bytes. */
 enum hd_status hd_ckpt_check_blocks(const char *dir, const char *file, int fd,
                                     const struct hd_ckpt_region *regions, size_t count,
                                     const uint64_t *hashes);

@@ -1,4 +1,4 @@
-/* manifest.json: what belongs to a checkpoint, as text.
+/* Writes and parses manifest.json:
  *
  *     {"format":"heddle-checkpoint","version":2,
  *     "job":"42","attempt":1,"step":100,"tokens_seen":1638400,
@@ -10,12 +10,12 @@
  *     {"label":"w@0:2/4,0:8/8","dtype":"F32","shape":[4,8],"shard":0,"offset_bytes":128,"size_bytes":64}],
  *     "self_xxh64":"0123456789abcdef"}
  *
- * A shard's blocks are the XXH64 of each of its blocks, 16 digits each: of its head in blocks of 64
- * bytes, then of each entry's bytes in blocks of 1 MiB that begin with the entry. Its xxh64 is that
- * of these hashes. In version 1 there are no blocks, and it is that of the whole file.
+ * "blocks" of a shard: the XXH64 of each of its blocks, 16 digits each: first of its head in blocks
+ * of 64 bytes, then of each entry in blocks of 1 MiB. "xxh64" is the hash of these hashes. Version
+ * 1 has no "blocks", and its "xxh64" is the hash of the whole file.
  *
- * The last line is the same in every version of the format: the XXH64 of all bytes before it. So
- * damage is told from age before anything else is believed.
+ * The last line is the same in every version: the XXH64 of all bytes before it. It is checked
+ * before the version, so that damage is not reported as another version.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -218,12 +218,12 @@ enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes)
     uint64_t hash;
 
     if (text_bytes < LAST_LINE_BYTES)
-        return hd_err(HD_CORRUPT, "it is cut short");
+        return hd_err(HD_CORRUPT, "it is truncated");
     line = text + text_bytes - LAST_LINE_BYTES;
     memcpy(digits, line + begin, sizeof digits - 1);
     if (memcmp(line, LAST_LINE_BEGIN, begin) != 0 || !hd_hash_parse(digits, &hash) ||
         memcmp(text + text_bytes - end, LAST_LINE_END, end) != 0)
-        return hd_err(HD_CORRUPT, "its last line, with the hash, is cut short or damaged");
+        return hd_err(HD_CORRUPT, "its last line, with the hash, is truncated or damaged");
     if (hash != hd_hash_bytes(text, text_bytes - LAST_LINE_BYTES))
         return hd_err(HD_CORRUPT, "it is damaged: its bytes do not have the hash in its last line");
     return HD_OK;
@@ -276,7 +276,7 @@ static enum hd_status parse_facts(struct hd_arena *arena, const struct hd_json *
     facts = hd_arena_array(arena, object->count, sizeof *facts);
     for (const struct hd_json *m = object->first; facts && m; m = m->next) {
         if (m->kind != HD_JSON_STRING)
-            return hd_err(HD_INVALID, "'%s.%.100s' is no text", key, m->key);
+            return hd_err(HD_INVALID, "'%s.%.100s' is not a string", key, m->key);
         facts[n].name = hd_arena_strdup(arena, m->key);
         facts[n++].value = hd_arena_strdup(arena, m->text);
     }
@@ -318,8 +318,8 @@ static enum hd_status parse_shard(const struct hd_json *value, struct hd_ckpt_sh
     const char *file = NULL, *hash = NULL;
     enum hd_status st = hd_json_need_string(value, "file", &file);
 
-    if (!st && !hd_ckpt_is_shard_name(file)) /* in particular, no path out of the directory */
-        st = hd_err(HD_INVALID, "'%.100s' is no name of a shard", file);
+    if (!st && !hd_ckpt_is_shard_name(file)) /* in particular not a path out of the directory */
+        st = hd_err(HD_INVALID, "'%.100s' is not a name of a shard", file);
     if (!st)
         st = hd_json_need_int64(value, "size_bytes", 8, INT64_MAX / 4, &ret_shard->size_bytes);
     if (!st)
@@ -341,11 +341,11 @@ static enum hd_status parse_blocks(struct hd_arena *arena, const struct hd_json 
     if (!st)
         st = hd_ckpt_parse_hashes(arena, text, ret_list);
     if (!st && hd_ckpt_hash_of_hashes(ret_list->hashes, ret_list->count) != shard->hash)
-        st = hd_err(HD_INVALID, "its 'blocks' do not have its 'xxh64'");
+        st = hd_err(HD_INVALID, "'xxh64' is not the hash of 'blocks'");
     return st;
 }
 
-/* *ret_lists: non-NULL when there are blocks to be read */
+/* *ret_lists is not NULL if the manifest has blocks. */
 static enum hd_status parse_shards(struct hd_arena *arena, const struct hd_json *root,
                                    bool has_blocks, struct hd_ckpt_manifest *ret_manifest,
                                    struct hd_ckpt_hash_list **ret_lists)
@@ -413,7 +413,7 @@ static enum hd_status parse_entry(struct hd_arena *arena, const struct hd_json *
         st = hd_ckpt_parse_label(arena, label, &from_label);
     if (!st && (entry.dim_count != from_label.dim_count ||
                 memcmp(entry.shape, from_label.shape, sizeof entry.shape) != 0))
-        st = hd_err(HD_INVALID, "'%.300s' is no piece of a tensor of its shape", label);
+        st = hd_err(HD_INVALID, "'%.300s' is not a piece of a tensor of its shape", label);
     if (!st)
         st = hd_json_need_int64(value, "shard", 0, (int64_t)manifest->shard_count - 1, &shard);
     if (!st)

@@ -1,9 +1,8 @@
-/* Which runs of elements two pieces of one tensor have in common.
+/* overlap: the runs of elements that two pieces of one tensor have in common.
  *
- * Both pieces are a box and a range of it. Neighbouring dimensions that both boxes cut alike are
- * joined first: pieces of one layout then meet in a single run, however many rows they have. What
- * remains is walked dimension by dimension, and a slice that one of the ranges does not touch is
- * never entered, so the work is bounded by the elements that are really there.
+ * Each piece is a box and a range of it. First, a dimension in which both boxes have the same
+ * bounds is joined with the one before it, so that pieces of one layout usually overlap in a single
+ * run. Then the dimensions are walked recursively; slices outside of one of the ranges are skipped.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -30,13 +29,13 @@ static void load_side(struct side *side, const struct hd_ckpt_entry *piece)
         side->start[d] = piece->start[d];
         side->extent[d] = piece->extent[d];
     }
-    if (piece->dim_count == 0) /* one element is a row of one */
+    if (piece->dim_count == 0) /* a scalar is a row of one element */
         side->extent[0] = 1;
     side->first = piece->flat_first;
     side->end = piece->flat_first + piece->flat_count;
 }
 
-/* Dimension d goes into d - 1: the coordinates (x, y) become x * extent[d] + (y - start[d]). */
+/* Joins dimension d with d - 1: coordinates (x, y) become x * extent[d] + (y - start[d]). */
 static void join_dimension(struct side *side, int d, int dim_count)
 {
     side->start[d - 1] *= side->extent[d];
@@ -67,8 +66,8 @@ static void join_dimensions(struct overlap_walk *w)
     }
 }
 
-/* Narrows *lo .. *hi to the coordinates of dimension d whose slices side s holds; `base` is the
- * element of its box at which the slices of this dimension begin. */
+/* Narrows [*lo, *hi) to the coordinates of dimension d whose slices side s contains. `base`: the
+ * index in its box of the first element of the present slice. */
 static void clip(const struct side *s, int d, int64_t base, int64_t *lo, int64_t *hi)
 {
     const int64_t stride = s->stride[d];
@@ -137,7 +136,7 @@ enum hd_status hd_ckpt_cover_add(struct hd_ckpt_cover *cover, int64_t first, int
         struct hd_ckpt_run *runs = realloc(cover->runs, max * sizeof *runs);
 
         if (!runs)
-            return hd_err(HD_NO_MEMORY, "no memory to note %zu runs of elements", max);
+            return hd_err(HD_NO_MEMORY, "no memory for %zu runs of elements", max);
         cover->runs = runs;
         cover->max = max;
     }
@@ -158,7 +157,7 @@ static int compare_runs(const void *a, const void *b)
     return x->first < y->first ? -1 : x->first > y->first;
 }
 
-/* Element `index` of a piece as coordinates of its tensor: "[3,17]". */
+/* The coordinates in its tensor of element `index` of a piece: "[3,17]". */
 static void add_coordinates(struct hd_text *text, const struct hd_ckpt_entry *piece, int64_t index)
 {
     int64_t at[HD_CKPT_DIMS_MAX] = {0};
@@ -191,7 +190,7 @@ static enum hd_status missing(const struct hd_ckpt_entry *want, int64_t first, i
 enum hd_status hd_ckpt_cover_check(struct hd_ckpt_cover *cover, const struct hd_ckpt_entry *want,
                                    bool *ret_overlaps)
 {
-    int64_t covered = 0; /* elements 0 .. covered - 1 are there */
+    int64_t covered = 0; /* elements 0 .. covered - 1 are covered */
     bool overlaps = false;
 
     if (cover->count)

@@ -13,7 +13,7 @@
 #define STEP_PREFIX    "step-"
 #define ATTEMPT_PREFIX "attempt-"
 
-enum { STEP_DIGITS = 8 }; /* at least: so that names sort like numbers for a long while */
+enum { STEP_DIGITS = 8 }; /* minimum width, so that names sort like numbers */
 
 enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *ret_path,
                                   size_t path_max)
@@ -26,7 +26,7 @@ enum hd_status hd_ckpt_format_dir(const char *attempt_dir, int64_t step, char *r
     return HD_OK;
 }
 
-/* PREFIX followed by digits and nothing else. */
+/* Parses PREFIX followed by digits and nothing else. */
 static bool parse_number_after(const char *name, const char *prefix, int64_t *ret_number)
 {
     const char *digits = name + strlen(prefix);
@@ -54,8 +54,7 @@ static enum hd_status join(const char *dir, const char *name, char **ret_path)
     return HD_OK;
 }
 
-/* The places DIR/PREFIXnumber as {attempt 0, step = number}, in no order; an absent DIR has none.
- */
+/* The entries DIR/PREFIXnumber as {attempt 0, step = number}, unsorted; none if DIR is absent. */
 static enum hd_status list_numbered(const char *dir, const char *prefix,
                                     struct hd_ckpt_place **ret_places, size_t *ret_count)
 {
@@ -111,8 +110,8 @@ static int compare_steps(const void *a, const void *b)
     return x->step < y->step ? -1 : x->step > y->step;
 }
 
-/* Only a plain "no such file" means that there is no manifest: a disk that does not answer must not
- * make a checkpoint look like rubbish. */
+/* Only ENOENT or ENOTDIR mean that there is no manifest; an I/O error must not make a checkpoint
+ * look incomplete, because incomplete ones are removed. */
 static enum hd_status look_for_manifest(const char *dir, bool *ret_complete)
 {
     char *path = NULL;
@@ -163,7 +162,7 @@ enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_
     return HD_OK;
 }
 
-/* The newest of one attempt, or no path when it has none. */
+/* The newest of one attempt; path NULL: it has none. */
 static enum hd_status find_in_attempt(const char *attempt_dir, struct hd_ckpt_place *ret_place)
 {
     struct hd_ckpt_place *places = NULL;
@@ -175,7 +174,7 @@ static enum hd_status find_in_attempt(const char *attempt_dir, struct hd_ckpt_pl
     *ret_place = (struct hd_ckpt_place){0};
     if (count) {
         *ret_place = places[count - 1];
-        count--; /* its path goes to the caller */
+        count--; /* the caller owns its path now */
     }
     hd_ckpt_places_free(places, count);
     return HD_OK;

@@ -11,14 +11,14 @@ struct hd_ckpt {
     struct hd_arena arena;
     char *dir;
     struct hd_ckpt_manifest manifest;
-    struct hd_ckpt_hash_list *hash_lists; /* of each shard's blocks; NULL in format version 1 */
+    struct hd_ckpt_hash_list *hash_lists; /* per shard; NULL in format version 1 */
     uint64_t hash;
     struct hd_ckpt_stored *stored;
     size_t stored_count;
     struct hd_ckpt_tensor *tensors;
     size_t tensor_count;
 
-    /* One shard is open at a time, and a window of it is in memory for the short runs. */
+    /* One shard is open at a time; `window` buffers it for short runs. */
     int32_t shard;
     int fd;
     unsigned char *window;
@@ -69,7 +69,7 @@ static enum hd_status check_sizes(const struct hd_ckpt *ckpt)
         enum hd_status st = hd_ckpt_open_file(ckpt->dir, shard->file, &fd, &size);
 
         if (st)
-            return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* the manifest promised it */
+            return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* the manifest lists it */
         (void)close(fd);
         if (size != shard->size_bytes)
             return hd_err(HD_CORRUPT, "%s/%s has %" PRId64 " bytes, not %" PRId64, ckpt->dir,
@@ -114,7 +114,7 @@ void hd_ckpt_close(struct hd_ckpt *ckpt)
     free(ckpt);
 }
 
-/* ---- asking ---- */
+/* ---- access ---- */
 
 const struct hd_ckpt_manifest *hd_ckpt_manifest(const struct hd_ckpt *ckpt)
 {
@@ -192,7 +192,7 @@ static enum hd_status use_shard(struct hd_ckpt *ckpt, int32_t shard)
         return HD_OK;
     st = hd_ckpt_open_file(ckpt->dir, ckpt->manifest.shards[shard].file, &fd, NULL);
     if (st)
-        return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* the manifest promised it */
+        return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* the manifest lists it */
     if (ckpt->fd >= 0)
         (void)close(ckpt->fd);
     ckpt->fd = fd;
@@ -210,13 +210,13 @@ static enum hd_status pread_shard(struct hd_ckpt *ckpt, void *ret_data, int64_t 
               : HD_OK;
 }
 
-struct assembly { /* of one wanted piece, from one entry at a time */
+struct assembly { /* of one wanted piece; from one entry at a time */
     struct hd_ckpt *ckpt;
     const struct hd_ckpt_stored *stored;
     size_t item_bytes;
     unsigned char *out;
     struct hd_ckpt_cover cover;
-    bool compare; /* second pass: is what this entry holds what is in `out` already? */
+    bool compare; /* second pass: compare the entries with `out` */
 };
 
 static enum hd_status differs(const struct assembly *a)
@@ -225,7 +225,7 @@ static enum hd_status differs(const struct assembly *a)
                   a->stored->entry.name, a->ckpt->dir);
 }
 
-/* size_bytes of the entry's file at offset_bytes, through the window. */
+/* Copies or compares size_bytes of the shard at offset_bytes, through the window. */
 static enum hd_status move_window(struct assembly *a, int64_t offset_bytes, int64_t size_bytes,
                                   const unsigned char **ret_bytes)
 {
@@ -258,7 +258,7 @@ static enum hd_status take_run(void *context, int64_t entry_index, int64_t want_
     unsigned char *out = a->out + want_index * item;
     enum hd_status st;
 
-    if (!a->compare && left >= HD_CKPT_WINDOW_BYTES) { /* long runs go straight to the caller */
+    if (!a->compare && left >= HD_CKPT_WINDOW_BYTES) { /* long runs bypass the window */
         st = pread_shard(a->ckpt, out, left, offset);
         return st ? st : hd_ckpt_cover_add(&a->cover, want_index, count);
     }
@@ -313,7 +313,7 @@ static enum hd_status check_same(const struct hd_ckpt *ckpt, const struct hd_ckp
         return HD_OK;
     add_shape(&is, whole);
     add_shape(&wanted, want);
-    st = hd_err(HD_INVALID, "%s: the checkpoint %s holds %s, wanted is %s", want->name, ckpt->dir,
+    st = hd_err(HD_INVALID, "%s: the checkpoint %s has %s, expected %s", want->name, ckpt->dir,
                 is.data ? is.data : "?", wanted.data ? wanted.data : "?");
     hd_text_free(&is);
     hd_text_free(&wanted);

@@ -1,8 +1,7 @@
-/* The head of a shard, as safetensors files have it: 8 bytes of length (little-endian), a JSON
- * object, data. Of the format's rules these matter here: the object begins at byte 8 with '{' and
- * is padded with blanks so that data start at a multiple of 8; data_offsets count from there; the
- * tensors' bytes follow each other without gap, in little-endian order, up to the end of the file.
- */
+/* table: writes and parses the head of a shard, a safetensors file: 8 bytes of length
+ * (little-endian), a JSON object, data. The object begins at byte 8 with '{' and is padded with
+ * blanks so that the data start at a multiple of 8; data_offsets are relative to that. The data of
+ * the tensors are contiguous, little-endian, and end with the file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,12 +15,12 @@
 #include "checkpoint/checkpoint_internal.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "shards hold little-endian numbers; a big-endian machine would have to swap them"
+#error "shards are little-endian; big-endian machines are not supported"
 #endif
 
 /* ---- writing ---- */
 
-/* The shape that a foreign reader sees: that of the box, or a row of elements for a part of it. */
+/* The shape in the safetensors table: that of the box, or [flat_count] for a range of it. */
 static int visible_shape(const struct hd_ckpt_entry *entry, int64_t ret_shape[HD_CKPT_DIMS_MAX])
 {
     if (entry->flat_count != hd_ckpt_box_elements(entry)) {
@@ -70,7 +69,7 @@ enum hd_status hd_ckpt_write_table(const struct hd_ckpt_entry *entries, size_t c
     hd_text_add_bytes(ret_head, length, sizeof length);
     hd_json_begin(&w, NULL, '{');
     hd_json_begin(&w, "__metadata__", '{');
-    hd_json_add_string(&w, "format", "pt"); /* what readers of model files look for */
+    hd_json_add_string(&w, "format", "pt"); /* the transformers library requires this metadata */
     hd_json_end(&w, '}');
     for (size_t i = 0; i < count; i++) {
         add_tensor(&w, &entries[i], offset_bytes);
@@ -139,7 +138,7 @@ static bool has_visible_shape(const struct hd_ckpt_entry *entry, const int64_t *
     return true;
 }
 
-/* `offset_bytes`: where this tensor's data must start, behind those of the one before. */
+/* offset_bytes: where this tensor's data must start, after those of the one before. */
 static enum hd_status parse_tensor(struct hd_arena *arena, const struct hd_json *tensor,
                                    int64_t offset_bytes, struct hd_ckpt_entry *ret_entry)
 {
@@ -190,7 +189,7 @@ enum hd_status hd_ckpt_parse_table(struct hd_arena *arena, const char *json, siz
     if (st)
         return st;
     if (root->kind != HD_JSON_OBJECT || root->count > HD_CKPT_ENTRIES_MAX)
-        return hd_err(HD_INVALID, "the table is no object, or has more than %d entries",
+        return hd_err(HD_INVALID, "the table is not an object, or has more than %d entries",
                       HD_CKPT_ENTRIES_MAX);
     stored = hd_arena_array(arena, root->count, sizeof *stored);
     if (!stored)
@@ -249,7 +248,7 @@ out:
     return HD_OK;
 }
 
-/* The length at the start of the file, within what the file and our limit allow. */
+/* Reads and checks the length at the start of the file. */
 static enum hd_status read_length(int fd, int64_t file_bytes, size_t *ret_json_bytes)
 {
     unsigned char bytes[8];

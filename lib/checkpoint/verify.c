@@ -56,8 +56,7 @@ static bool is_same_entry(const struct hd_ckpt_entry *a, const struct hd_ckpt_en
            a->flat_count == b->flat_count;
 }
 
-/* Does the shard's own table say what the manifest says of it? `listed`: the manifest's entries of
- * this shard, by offset. */
+/* Compares the shard's own table with `listed`, the manifest's entries of this shard by offset. */
 static enum hd_status check_table(const char *dir, const struct hd_ckpt_shard *shard,
                                   const struct hd_ckpt_stored *listed, size_t listed_count)
 {
@@ -74,7 +73,7 @@ static enum hd_status check_table(const char *dir, const struct hd_ckpt_shard *s
     for (size_t i = 0; !st && i < count; i++)
         if (!is_same_entry(&found[i].entry, &listed[i].entry) ||
             found[i].offset_bytes != listed[i].offset_bytes)
-            st = hd_err(HD_CORRUPT, "%s/%s: its entry %s is not what the manifest lists", dir,
+            st = hd_err(HD_CORRUPT, "%s/%s: its entry %s differs from the manifest", dir,
                         shard->file, found[i].entry.name);
     hd_arena_done(&arena);
     return st;
@@ -90,11 +89,12 @@ static enum hd_status check_hash(const char *dir, const struct hd_ckpt_shard *sh
         return st;
     hd_hash_format(hash, is);
     hd_hash_format(shard->hash, expected);
-    return hd_err(HD_CORRUPT, "%s/%s is damaged: its bytes have the hash %s, written was %s", dir,
+    return hd_err(HD_CORRUPT, "%s/%s is damaged: its bytes have the hash %s, expected %s", dir,
                   shard->file, is, expected);
 }
 
-/* The head and the listed entries must be all of the file, and its hashes those of its blocks. */
+/* Makes the regions of a shard: its head and the listed entries. They must cover the whole file,
+ * and there must be one hash per block. */
 static enum hd_status list_regions(const char *dir, const struct hd_ckpt_shard *shard,
                                    const struct hd_ckpt_hash_list *list,
                                    const struct hd_ckpt_stored *listed, size_t listed_count,
@@ -114,7 +114,8 @@ static enum hd_status list_regions(const char *dir, const struct hd_ckpt_shard *
     }
     if (at != shard->size_bytes ||
         hd_ckpt_count_blocks(ret_regions, listed_count + 1) != list->count)
-        return hd_err(HD_CORRUPT, "%s/%s is not what the manifest lists", dir, shard->file);
+        return hd_err(HD_CORRUPT, "%s/%s: its size or its blocks differ from the manifest", dir,
+                      shard->file);
     return HD_OK;
 }
 

@@ -1,18 +1,18 @@
-/* writer: phase one of saving, one rank's shard.
+/* writer: phase one of saving: writes the shard of one rank.
  *
  * Invariants (of this file and commit.c):
  *
- *  1. A name that ends a phase, rank-*.safetensors or manifest.json, only ever names a whole file:
- *     bytes go to NAME.part.PID, are flushed, and only then renamed. rank-*.hashes is there before
- *     its shard has its name, and gone before the manifest has.
+ *  1. rank-*.safetensors and manifest.json always name whole files: bytes are written to
+ *     NAME.part.PID and flushed, then the file is renamed. rank-*.hashes is written before its
+ * shard is renamed, and removed before the manifest is written.
  *  2. finish() and commit() return HD_OK only when the bytes, the name and the directory's own name
  *     are on disk.
- *  3. The manifest is written after every shard that it lists was durable, and exactly once: a
- *     directory that has one is never written to again.
- *  4. The manifest covers every element of every tensor it names, and pins the size of each shard,
- *     the hash of each block of it as the writer saw it, and its own hash.
- *  5. Whatever fails, at any instant, leaves every other checkpoint as it was; what is left over in
- *     this one's directory has no meaning to any reader.
+ *  3. The manifest is written after every shard that it lists is durable, and only once: a
+ *     directory with a manifest is never written to again.
+ *  4. The manifest covers every element of every tensor that it names. It has the size of each
+ * shard, the hash of each block as computed by the writer, and its own hash.
+ *  5. A failure at any time changes no other checkpoint; readers ignore the files that it leaves in
+ *     this one's directory.
  *
  *     (absent) --writer_open--> NAME.part.PID --add..--> (all bytes) --finish--> NAME
  *                                     |                                  |
@@ -35,7 +35,7 @@
 struct hd_ckpt_writer {
     char *dir, *part, *path;
     int fd;
-    enum hd_status failure; /* of an add: finish repeats it */
+    enum hd_status failure; /* of an add; finish returns it */
     struct hd_error story;
     struct hd_ckpt_blocks blocks;
     struct hd_ckpt_shard shard;
@@ -49,7 +49,7 @@ static int compare_labels(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A JSON object with one name twice would be a shard that nobody can read. */
+/* Duplicate labels would be duplicate names in the JSON of the table, which readers refuse. */
 static enum hd_status refuse_repeated_labels(const struct hd_ckpt_entry *entries, size_t count)
 {
     struct hd_text all = {0};
@@ -72,7 +72,7 @@ static enum hd_status refuse_repeated_labels(const struct hd_ckpt_entry *entries
     qsort(labels, count, sizeof *labels, compare_labels);
     for (size_t i = 1; !st && i < count; i++)
         if (strcmp(labels[i - 1], labels[i]) == 0)
-            st = hd_err(HD_INVALID, "the entry %s stands twice in one shard", labels[i]);
+            st = hd_err(HD_INVALID, "the entry %s is listed twice in one shard", labels[i]);
 out:
     free(labels);
     hd_text_free(&all);
@@ -147,7 +147,7 @@ static enum hd_status put(struct hd_ckpt_writer *writer, const void *data, size_
     return HD_OK;
 }
 
-/* The head, then each entry's bytes. */
+/* The regions of the shard: its head, then each entry. */
 static enum hd_status begin_blocks(struct hd_ckpt_writer *writer, size_t head_bytes,
                                    const struct hd_ckpt_entry *entries, size_t count)
 {
@@ -271,7 +271,7 @@ void hd_ckpt_writer_drop(struct hd_ckpt_writer *writer)
     if (writer->fd >= 0)
         (void)close(writer->fd);
     if (writer->part)
-        (void)unlink(writer->part); /* gone already after a rename */
+        (void)unlink(writer->part); /* fails harmlessly after the rename */
     hd_ckpt_blocks_done(&writer->blocks);
     free(writer->dir);
     free(writer->part);

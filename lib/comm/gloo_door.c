@@ -177,7 +177,7 @@ struct connection {
     size_t have; /* bytes of it */
 };
 
-struct rendezvous {
+struct gloo_setup {
     int rank, world, door_fd;
     const struct gloo_place *places;
     uint8_t secret[HD_GLOO_HASH_BYTES];
@@ -217,7 +217,7 @@ static bool send_all(const struct connection *c, const void *data, size_t size_b
     return send(c->fd, data, size_bytes, MSG_NOSIGNAL) == (ssize_t)size_bytes;
 }
 
-static bool send_proof(const struct rendezvous *m, const struct connection *c, char side)
+static bool send_proof(const struct gloo_setup *m, const struct connection *c, char side)
 {
     uint8_t proof[HD_GLOO_HASH_BYTES];
 
@@ -225,7 +225,7 @@ static bool send_proof(const struct rendezvous *m, const struct connection *c, c
     return send_all(c, proof, sizeof proof);
 }
 
-static bool proof_matches(const struct rendezvous *m, const struct connection *c, char side,
+static bool proof_matches(const struct gloo_setup *m, const struct connection *c, char side,
                           const uint8_t *proof)
 {
     uint8_t expected[HD_GLOO_HASH_BYTES];
@@ -234,7 +234,7 @@ static bool proof_matches(const struct rendezvous *m, const struct connection *c
     return hd_gloo_same(proof, expected, sizeof expected);
 }
 
-static bool is_expected(const struct rendezvous *m, const struct gloo_hello *hello)
+static bool is_expected(const struct gloo_setup *m, const struct gloo_hello *hello)
 {
     return memcmp(hello->magic, GLOO_HELLO_MAGIC, sizeof hello->magic) == 0 &&
            le32toh(hello->world) == (uint32_t)m->world &&
@@ -243,7 +243,7 @@ static bool is_expected(const struct rendezvous *m, const struct gloo_hello *hel
            le32toh(hello->caller) < (uint32_t)m->world;
 }
 
-static bool answer_hello(const struct rendezvous *m, struct connection *c)
+static bool answer_hello(const struct gloo_setup *m, struct connection *c)
 {
     struct gloo_answer answer;
 
@@ -258,7 +258,7 @@ static bool answer_hello(const struct rendezvous *m, struct connection *c)
     return send_all(c, &answer, sizeof answer);
 }
 
-static bool send_hello(const struct rendezvous *m, struct connection *c)
+static bool send_hello(const struct gloo_setup *m, struct connection *c)
 {
     struct gloo_hello *hello = &c->hello;
 
@@ -274,7 +274,7 @@ static bool send_hello(const struct rendezvous *m, struct connection *c)
 
 /* The handshake is done. A later connection of the same peer replaces the earlier one, which the
  * peer has closed. */
-static void keep(struct rendezvous *m, struct connection *c)
+static void keep(struct gloo_setup *m, struct connection *c)
 {
     if (m->fds[c->peer] >= 0)
         (void)close(m->fds[c->peer]);
@@ -283,7 +283,7 @@ static void keep(struct rendezvous *m, struct connection *c)
 }
 
 /* The message that was due is complete. False: drop the connection. */
-static bool handle_message(struct rendezvous *m, struct connection *c)
+static bool handle_message(struct gloo_setup *m, struct connection *c)
 {
     c->have = 0;
     switch (c->step) {
@@ -309,7 +309,7 @@ static bool handle_message(struct rendezvous *m, struct connection *c)
 }
 
 /* The socket is ready. False: drop the connection; *ret_why is the reason. */
-static bool advance(struct rendezvous *m, struct connection *c, const char **ret_why)
+static bool advance(struct gloo_setup *m, struct connection *c, const char **ret_why)
 {
     while (c->step != UNUSED) {
         const size_t due = bytes_due(c);
@@ -341,7 +341,7 @@ static bool advance(struct rendezvous *m, struct connection *c, const char **ret
 
 /* ---- all connections ---- */
 
-static void connect_to(struct rendezvous *m, int peer, int64_t now_ms)
+static void connect_to(struct gloo_setup *m, int peer, int64_t now_ms)
 {
     struct connection *c = &m->outgoing[peer].connection;
     struct sockaddr_storage at;
@@ -364,7 +364,7 @@ static void connect_to(struct rendezvous *m, int peer, int64_t now_ms)
 }
 
 /* A free place for an incoming connection; if there is none, drops the oldest. */
-static struct connection *make_room(struct rendezvous *m)
+static struct connection *make_room(struct gloo_setup *m)
 {
     struct connection *oldest = &m->incoming[0];
 
@@ -378,7 +378,7 @@ static struct connection *make_room(struct rendezvous *m)
     return oldest;
 }
 
-static void accept_some(struct rendezvous *m, int64_t now_ms)
+static void accept_some(struct gloo_setup *m, int64_t now_ms)
 {
     for (int n = 0; n < GLOO_INCOMING_MAX / 4; n++) {
         const int fd = accept4(m->door_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -390,7 +390,7 @@ static void accept_some(struct rendezvous *m, int64_t now_ms)
     }
 }
 
-static void connect_due(struct rendezvous *m, int64_t now_ms)
+static void connect_due(struct gloo_setup *m, int64_t now_ms)
 {
     for (int r = 0; r < m->rank; r++) {
         if (m->fds[r] < 0 && m->outgoing[r].connection.step == UNUSED &&
@@ -399,7 +399,7 @@ static void connect_due(struct rendezvous *m, int64_t now_ms)
     }
 }
 
-static void drop_expired(struct rendezvous *m, int64_t now_ms)
+static void drop_expired(struct gloo_setup *m, int64_t now_ms)
 {
     for (int g = 0; g < GLOO_INCOMING_MAX; g++) {
         if (m->incoming[g].step != UNUSED && now_ms - m->incoming[g].since_ms > GLOO_HANDSHAKE_MS)
@@ -415,7 +415,7 @@ static void drop_expired(struct rendezvous *m, int64_t now_ms)
 }
 
 /* Polls all sockets for up to SLICE_MS and handles their events. */
-static void progress(struct rendezvous *m, int64_t until_ms)
+static void progress(struct gloo_setup *m, int64_t until_ms)
 {
     const int64_t now_ms = hd_clock_now_ms(), left_ms = now_ms < until_ms ? until_ms - now_ms : 0;
     int count = 1;
@@ -450,7 +450,7 @@ static void progress(struct rendezvous *m, int64_t until_ms)
         accept_some(m, now_ms);
 }
 
-static int count_missing(const struct rendezvous *m)
+static int count_missing(const struct gloo_setup *m)
 {
     int missing = 0;
 
@@ -459,7 +459,7 @@ static int count_missing(const struct rendezvous *m)
     return missing;
 }
 
-static enum hd_status name_missing(const struct rendezvous *m, int64_t deadline_ms)
+static enum hd_status name_missing(const struct gloo_setup *m, int64_t deadline_ms)
 {
     struct hd_text text = {0};
     enum hd_status st;
@@ -504,7 +504,7 @@ static enum hd_status check_cards(const struct hd_gloo_door *door, const struct 
     return HD_OK;
 }
 
-static void free_rendezvous(struct rendezvous *m)
+static void free_setup(struct gloo_setup *m)
 {
     free(m->polled);
     free(m->connections);
@@ -512,10 +512,10 @@ static void free_rendezvous(struct rendezvous *m)
     free(m);
 }
 
-static struct rendezvous *new_rendezvous(int world)
+static struct gloo_setup *new_setup(int world)
 {
     const size_t most = 1 + GLOO_INCOMING_MAX + (size_t)world;
-    struct rendezvous *m = calloc(1, sizeof *m + (size_t)world * sizeof m->outgoing[0]);
+    struct gloo_setup *m = calloc(1, sizeof *m + (size_t)world * sizeof m->outgoing[0]);
 
     if (!m)
         return NULL;
@@ -524,7 +524,7 @@ static struct rendezvous *new_rendezvous(int world)
     m->connections = calloc(most, sizeof(struct connection *));
     if (m->polled && m->connections)
         return m;
-    free_rendezvous(m);
+    free_setup(m);
     return NULL;
 }
 
@@ -534,11 +534,11 @@ enum hd_status gloo_rendezvous(struct hd_gloo_door *door, const struct hd_gloo_c
 {
     const int64_t until_ms = hd_clock_now_ms() + deadline_ms;
     enum hd_status st = check_cards(door, cards, rank, world, ret_places);
-    struct rendezvous *m;
+    struct gloo_setup *m;
 
     if (st)
         return st;
-    m = new_rendezvous(world);
+    m = new_setup(world);
     if (!m)
         return hd_err(HD_NO_MEMORY, "gloo: no memory to connect the ranks");
     m->rank = rank;
@@ -561,6 +561,6 @@ enum hd_status gloo_rendezvous(struct hd_gloo_door *door, const struct hd_gloo_c
             (void)close(ret_fds[r]);
         ret_fds[r] = -1;
     }
-    free_rendezvous(m);
+    free_setup(m);
     return st;
 }

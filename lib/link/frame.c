@@ -27,7 +27,7 @@ static uint64_t get_le(const uint8_t *bytes, int count)
     return value;
 }
 
-/* FNV-1a over type and payload: finds torn and mixed-up frames, not forgers. */
+/* FNV-1a over type and payload: detects damage, not forgery. */
 static uint32_t check_of(uint16_t type, const uint8_t *payload, size_t count)
 {
     uint32_t h = 2166136261u;
@@ -186,15 +186,15 @@ enum hd_status hd_frame_decode(const uint8_t *bytes, size_t count, struct hd_fra
         return hd_err(HD_CORRUPT, "a frame claims %llu bytes, the limit is %d",
                       (unsigned long long)get_le(bytes, 4), HD_FRAME_PAYLOAD_MAX);
     if (count < HD_FRAME_HEAD_BYTES)
-        return hd_err(HD_UNAVAILABLE, "a frame's head is not whole yet");
+        return hd_err(HD_UNAVAILABLE, "the head of a frame is incomplete");
     payload_bytes = (size_t)get_le(bytes, 4);
     type = (uint16_t)get_le(bytes + 4, 2);
     if (get_le(bytes + 6, 2) != 0)
         return hd_err(HD_CORRUPT, "a frame's reserved bytes are not zero");
     if (count - HD_FRAME_HEAD_BYTES < payload_bytes)
-        return hd_err(HD_UNAVAILABLE, "a frame's payload is not whole yet");
+        return hd_err(HD_UNAVAILABLE, "the payload of a frame is incomplete");
     if (get_le(bytes + 8, 4) != check_of(type, bytes + HD_FRAME_HEAD_BYTES, payload_bytes))
-        return hd_err(HD_CORRUPT, "a frame's check does not match its bytes");
+        return hd_err(HD_CORRUPT, "the checksum of a frame does not match its bytes");
     *ret_frame = (struct hd_frame){type, bytes + HD_FRAME_HEAD_BYTES, payload_bytes};
     *ret_size = HD_FRAME_HEAD_BYTES + payload_bytes;
     return HD_OK;
@@ -216,7 +216,7 @@ static enum hd_status wait_for(int fd, short events, int64_t deadline_ms)
         if (n < 0 && errno != EINTR)
             return hd_err(HD_IO, "cannot wait on a local socket: %s", strerror(errno));
         if (n == 0)
-            return hd_err(HD_TIMEOUT, "the other end of a local socket did not move in time");
+            return hd_err(HD_TIMEOUT, "the other end of a local socket did not respond in time");
     }
 }
 
@@ -235,7 +235,7 @@ enum hd_status hd_frame_send(int fd, const void *frame, size_t frame_bytes, int 
         if (errno != EAGAIN && errno != ENOBUFS)
             return hd_err(HD_IO, "cannot send on a local socket: %s", strerror(errno));
         if (timeout_ms == 0)
-            return hd_err(HD_UNAVAILABLE, "the other end of a local socket is behind");
+            return hd_err(HD_UNAVAILABLE, "the buffer of a local socket is full");
         st = wait_for(fd, POLLOUT, deadline_ms);
         if (st)
             return st;
@@ -260,7 +260,7 @@ enum hd_status hd_frame_receive(int fd, uint8_t *bytes, int timeout_ms, struct h
         if (errno != EAGAIN)
             return hd_err(HD_IO, "cannot receive on a local socket: %s", strerror(errno));
         if (timeout_ms == 0)
-            return hd_err(HD_UNAVAILABLE, "no message waits on the local socket");
+            return hd_err(HD_UNAVAILABLE, "the local socket has no message");
         st = wait_for(fd, POLLIN, deadline_ms);
         if (st)
             return st;
@@ -276,8 +276,7 @@ enum hd_status hd_frame_receive(int fd, uint8_t *bytes, int timeout_ms, struct h
     return st;
 }
 
-/* The address of dir/name through an open descriptor of dir, which must stay open while it is used.
- */
+/* The address of dir/name, valid while the caller keeps *ret_dir_fd open. */
 static enum hd_status address_of(const char *dir, const char *name, struct sockaddr_un *ret_address,
                                  int *ret_dir_fd)
 {
@@ -303,7 +302,7 @@ static enum hd_status new_socket(int *ret_fd)
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (fd < 0)
-        return hd_err(HD_IO, "cannot make a local socket: %s", strerror(errno));
+        return hd_err(HD_IO, "cannot create a local socket: %s", strerror(errno));
     *ret_fd = fd;
     return HD_OK;
 }
@@ -319,11 +318,11 @@ enum hd_status hd_frame_listen(const char *dir, const char *name, int *ret_fd)
     st = new_socket(&fd);
     if (!st && unlink(address.sun_path) < 0 && errno != ENOENT)
         st = hd_err(HD_IO, "cannot remove the old socket %s/%s: %s", dir, name, strerror(errno));
-    /* fchmod before bind sets the mode of the file that bind makes: nobody else ever connects */
+    /* fchmod before bind sets the mode of the socket file, so no other user can ever connect */
     if (!st && fchmod(fd, 0600) < 0)
         st = hd_err(HD_IO, "cannot protect the socket %s/%s: %s", dir, name, strerror(errno));
     if (!st && bind(fd, (const struct sockaddr *)&address, sizeof address) < 0)
-        st = hd_err(HD_IO, "cannot make the socket %s/%s: %s", dir, name, strerror(errno));
+        st = hd_err(HD_IO, "cannot create the socket %s/%s: %s", dir, name, strerror(errno));
     if (!st && listen(fd, 8) < 0)
         st = hd_err(HD_IO, "cannot listen on %s/%s: %s", dir, name, strerror(errno));
 
@@ -345,7 +344,7 @@ enum hd_status hd_frame_connect(const char *dir, const char *name, int *ret_fd)
         return st;
     st = new_socket(&fd);
     if (!st && connect(fd, (const struct sockaddr *)&address, sizeof address) < 0)
-        st = hd_err(HD_UNAVAILABLE, "nobody answers at %s/%s: %s", dir, name, strerror(errno));
+        st = hd_err(HD_UNAVAILABLE, "cannot connect to %s/%s: %s", dir, name, strerror(errno));
 
     (void)close(dir_fd);
     if (st && fd >= 0)
@@ -365,7 +364,7 @@ enum hd_status hd_frame_accept(int listen_fd, int *ret_fd)
         fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     while (fd < 0 && errno == EINTR);
     if (fd < 0 && (errno == EAGAIN || errno == ECONNABORTED))
-        return hd_err(HD_UNAVAILABLE, "nobody waits at the local socket");
+        return hd_err(HD_UNAVAILABLE, "no connection is waiting at the local socket");
     if (fd < 0)
         return hd_err(HD_IO, "cannot accept on a local socket: %s", strerror(errno));
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||

@@ -1,4 +1,4 @@
-/* hello: the first message on every link, both ways: which protocol versions and build speak here.
+/* hello: the first message on every link, in both directions: protocol versions, build and rank.
  *
  * Used by: link.c, supervisor, heddled.   Uses: frame.   Threads: none of its own.
  */
@@ -13,14 +13,14 @@
 struct hd_hello {
     int64_t protocol_min, protocol_max;
     char build[64];
-    int64_t rank; /* of a rank; -1 from anybody else */
+    int64_t rank; /* -1: the sender is not a rank */
 };
 
 enum hd_status hd_hello_send(int fd, int64_t rank, int timeout_ms);
 enum hd_status hd_hello_receive(int fd, int timeout_ms, struct hd_hello *ret_hello);
 enum hd_status hd_hello_decode(const struct hd_frame *frame, struct hd_hello *ret_hello);
 
-/* HD_UNSUPPORTED with both versions and builds in the story when no version is common. */
+/* HD_UNSUPPORTED, naming versions and builds of both sides: they have no version in common. */
 enum hd_status hd_hello_check(const struct hd_hello *theirs, const char *peer);
 
 #endif

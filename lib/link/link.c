@@ -16,9 +16,9 @@ struct hd_link {
     int fd;
     int64_t rank, world;
     atomic_bool broken;
-    atomic_int_least64_t left_out; /* step reports since the last one that went through */
-    bool stop, checkpoint;         /* commands that came and were not told yet */
-    int64_t round;                 /* of the rendezvous under way, or of the next one */
+    atomic_int_least64_t dropped; /* step reports that were not sent since the last one that was */
+    bool stop, checkpoint;        /* received commands that hd_link_poll has not returned yet */
+    int64_t round;                /* of the present or the next rendezvous */
     int64_t values_count;
     struct hd_link_values values; /* filled during the rendezvous, else empty */
     uint8_t received[HD_FRAME_BYTES_MAX];
@@ -64,7 +64,7 @@ bool hd_link_broken(const struct hd_link *link)
     return atomic_load(&link->broken);
 }
 
-/* Sends one frame; whether it must arrive decides whether it may wait. */
+/* Sends one frame; an error of the connection sets `broken`. */
 static enum hd_status send_frame(struct hd_link *link, const uint8_t *bytes, size_t size_bytes,
                                  int timeout_ms)
 {
@@ -93,14 +93,14 @@ static enum hd_status send_report(struct hd_link *link, struct hd_link_report *r
 void hd_link_report_step(struct hd_link *link, const struct hd_link_step *step)
 {
     struct hd_link_report report;
-    const int64_t left_out = atomic_load(&link->left_out);
+    const int64_t dropped = atomic_load(&link->dropped);
 
-    report = (struct hd_link_report){.kind = HD_LINK_GAP, .gap = {left_out, -1, step->step - 1}};
-    if (left_out && send_report(link, &report, 0) == HD_OK)
-        atomic_fetch_sub(&link->left_out, left_out);
+    report = (struct hd_link_report){.kind = HD_LINK_GAP, .gap = {dropped, -1, step->step - 1}};
+    if (dropped && send_report(link, &report, 0) == HD_OK)
+        atomic_fetch_sub(&link->dropped, dropped);
     report = (struct hd_link_report){.kind = HD_LINK_STEP, .step = *step};
     if (send_report(link, &report, 0) == HD_UNAVAILABLE)
-        atomic_fetch_add(&link->left_out, 1);
+        atomic_fetch_add(&link->dropped, 1);
 }
 
 void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens)
@@ -161,14 +161,14 @@ static void keep_value(struct hd_link *link, const struct hd_frame *frame)
     value = hd_unpack_bytes(&unpack, HD_LINK_VALUE_MAX, &count);
     if (hd_unpack_end(&unpack) || round != link->round || rank < 0 || rank >= link->values.world ||
         link->values.size_bytes[rank] != SIZE_MAX)
-        return; /* nobody asked, or asked and already told */
+        return; /* of another round, or a duplicate */
     if (count)
         memcpy(link->values.value[rank], value, count);
     link->values.size_bytes[rank] = count;
     link->values_count++;
 }
 
-/* Takes one message. HD_UNAVAILABLE or HD_TIMEOUT: there was none. */
+/* Receives and handles one message. HD_UNAVAILABLE or HD_TIMEOUT: there was none. */
 static enum hd_status take_message(struct hd_link *link, int timeout_ms)
 {
     struct hd_frame frame;
@@ -192,7 +192,7 @@ static enum hd_status take_message(struct hd_link *link, int timeout_ms)
         keep_value(link, &frame);
         break;
     default:
-        break; /* a newer supervisor may say more than this rank knows */
+        break; /* a newer supervisor may send messages that this rank does not know */
     }
     return HD_OK;
 }
@@ -223,7 +223,7 @@ static enum hd_status values_new(int64_t world, struct hd_link_values *ret_value
         return hd_err(HD_NO_MEMORY, "no memory for the rendezvous of %" PRId64 " ranks", world);
     }
     for (int64_t r = 0; r < world; r++)
-        v.size_bytes[r] = SIZE_MAX; /* not here yet */
+        v.size_bytes[r] = SIZE_MAX; /* not received yet */
     *ret_values = v;
     return HD_OK;
 }
@@ -268,7 +268,7 @@ enum hd_status hd_link_rendezvous(struct hd_link *link, const void *value, size_
         else if (left_ms <= 0)
             st = missing_ranks(link, timeout_ms);
         else if ((st = take_message(link, (int)left_ms)) == HD_TIMEOUT)
-            st = HD_OK; /* the turn above says it better */
+            st = HD_OK; /* the next turn names the missing ranks */
     }
     if (st)
         hd_link_values_free(&link->values);

@@ -45,7 +45,7 @@ const char *hd_link_kind_name(enum hd_link_kind kind)
 #define UNPACK_METRICS(name) unpack_metrics(unpack, &ret_value->name);
 #define UNPACK_LOADS(name)   ret_value->name##_count = unpack_loads(unpack, ret_value->name);
 
-/* By position: a supervisor and its ranks are one build. */
+/* In the order of the metrics list: supervisor and ranks are of one build. */
 static void pack_metrics(struct hd_pack *pack, const struct hd_step_metrics *metrics)
 {
     for (int i = 0; i < HD_METRIC_COUNT; i++)
@@ -126,7 +126,7 @@ size_t hd_link_report_encode(const struct hd_link_report *report, uint8_t *bytes
     return hd_pack_end(&pack, HD_LINK_MSG_REPORT);
 }
 
-/* The numbers that name something must name something that is there. */
+/* Whether all enum values are in range. */
 static bool is_known(const struct hd_link_report *r)
 {
     switch (r->kind) {

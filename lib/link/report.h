@@ -1,13 +1,12 @@
-/* report: what an attempt tells about itself, on the way from a rank to the controller.
+/* report: the reports of an attempt, from a rank to the controller.
  *
- * A rank reports over its link; the supervisor stamps (job, attempt, rank, seq) and spools the
- * report in the attempt's directory; heddled reads the spool and sends what it finds until the
- * controller has acknowledged it. Kinds from EXIT on are the supervisor's own; PROGRESS and FAILURE
- * stay with it. One list of fields per
- * kind makes the struct, its packed form and its printing, so that they cannot disagree.
+ * A rank sends a report over its link. The supervisor stamps it with (job, attempt, rank, seq) and
+ * appends it to the spool, a file in the attempt's directory. heddled reads the spool and sends its
+ * reports until the controller has acknowledged them. The supervisor makes EXIT and END itself, and
+ * does not spool PROGRESS and FAILURE. One list of fields per kind generates the struct and its
+ * packing and unpacking.
  *
- * Used by: worker (through link.h), supervisor, heddled.   Uses: base, frame.   Threads: values
- * only.
+ * Used by: worker (through link.h), supervisor, heddled.   Uses: base, frame.   Threads: any.
  */
 #ifndef HD_LINK_REPORT_H
 #define HD_LINK_REPORT_H
@@ -20,11 +19,11 @@
 #include "link/frame.h"
 
 enum {
-    HD_LINK_WORD_MAX = 96,    /* an operation, a hash */
-    HD_LINK_TEXT_MAX = 1024,  /* a message for people */
-    HD_LINK_VALUE_MAX = 4096, /* what a rank puts into the rendezvous */
+    HD_LINK_WORD_MAX = 96,    /* bytes of an operation or a hash, with NUL */
+    HD_LINK_TEXT_MAX = 1024,  /* bytes of a message, with NUL */
+    HD_LINK_VALUE_MAX = 4096, /* bytes of one rank's value in a rendezvous */
     HD_LINK_RANKS_MAX = 4096, /* ranks of an attempt */
-    HD_LINK_LOADS_MAX = 4096, /* experts of a block: as many as a job may have */
+    HD_LINK_LOADS_MAX = 4096, /* experts of a block: the most that a job may have */
 };
 
 /* The stable names are API. */
@@ -40,7 +39,7 @@ enum {
     X(WARN, "warn")       \
     X(ERROR, "error")
 
-/* DESIGN's end causes; the supervisor decides among the ones it can see. */
+/* Why an attempt ended. */
 #define HD_LINK_CAUSES(X)     \
     X(COMPLETED, "completed") \
     X(RANK_EXIT, "rank_exit") \
@@ -79,7 +78,7 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
 #define HD_LINK_STEP_FIELDS(X) \
     X(INT, step)               \
     X(METRICS, metrics)        \
-    X(LOADS, expert_load) /* choices of each; count 0: the model has no experts */
+    X(LOADS, expert_load) /* tokens that chose each; count 0: the model has no experts */
 #define HD_LINK_VALIDATION_FIELDS(X) X(INT, step) X(REAL, loss) X(INT, tokens)
 #define HD_LINK_CHECKPOINT_FIELDS(X)                        \
     X(INT, step)                                            \
@@ -97,22 +96,22 @@ const char *hd_link_cause_name(enum hd_link_cause cause);
     X(INT, code)   /* exit status; 0 with a signal */ \
     X(INT, signal) /* that ended it, or 0 */          \
     X(WORD, operation)                                \
-    X(TEXT, message) /* its last words, or "" */
-#define HD_LINK_END_FIELDS(X)                                                      \
-    X(INT, cause)      /* enum hd_link_cause */                                    \
-    X(INT, first_rank) /* of this node, to blame; -1: none */                      \
-    X(INT, code)                                                                   \
-    X(INT, signal)                                                                 \
-    X(INT, bad_input) /* 1: trying again is useless */                             \
-    X(INT, echo)      /* 1: ranks failed here because those of another node did */ \
-    X(WORD, operation)                                                             \
+    X(TEXT, message) /* of its FAILURE, or "" */
+#define HD_LINK_END_FIELDS(X)                                                    \
+    X(INT, cause)      /* enum hd_link_cause */                                  \
+    X(INT, first_rank) /* the rank of this node that failed first; -1: none */   \
+    X(INT, code)                                                                 \
+    X(INT, signal)                                                               \
+    X(INT, bad_input) /* 1: a retry would fail again */                          \
+    X(INT, echo)      /* 1: ranks failed here only because another node's did */ \
+    X(WORD, operation)                                                           \
     X(TEXT, message)
-#define HD_LINK_GAP_FIELDS(X)                           \
-    X(INT, count)      /* step reports left out here */ \
-    X(INT, first_step) /* -1: not known */              \
+#define HD_LINK_GAP_FIELDS(X)                          \
+    X(INT, count)      /* step reports dropped here */ \
+    X(INT, first_step) /* -1: not known */             \
     X(INT, last_step)
 
-/* kind, member, stable name, fields, what it is */
+/* kind, member, stable name, fields */
 #define HD_LINK_REPORTS(R)                                             \
     R(STEP, step, "step", HD_LINK_STEP_FIELDS)                         \
     R(VALIDATION, validation, "validation", HD_LINK_VALIDATION_FIELDS) \
@@ -152,9 +151,9 @@ HD_LINK_REPORTS(R)
 
 struct hd_link_report {
     enum hd_link_kind kind;
-    int64_t job, attempt, rank; /* rank -1: the node's share of the attempt as a whole */
+    int64_t job, attempt, rank; /* rank -1: from the supervisor, about its node */
     int64_t seq;                /* 1, 2, .. within (attempt, rank); 0: not stamped yet */
-    int64_t wall_ms;            /* when it happened */
+    int64_t wall_ms;            /* hd_clock_wall_ms of the sender */
     union {
 #define R(kind, member, name, fields) struct hd_link_##member member;
         HD_LINK_REPORTS(R)
@@ -164,13 +163,13 @@ struct hd_link_report {
 
 const char *hd_link_kind_name(enum hd_link_kind kind);
 
-/* Writes the report as one frame of type HD_LINK_MSG_REPORT into bytes[HD_FRAME_BYTES_MAX]; returns
- * its length. It always fits. */
+/* Encodes the report as one frame of type HD_LINK_MSG_REPORT; returns its bytes. HD_FRAME_BYTES_MAX
+ * bytes are always enough. */
 size_t hd_link_report_encode(const struct hd_link_report *report, uint8_t *bytes,
                              size_t size_bytes);
 
-/* HD_CORRUPT for anything that encode does not make, unknown kinds included. Texts come back as
- * they are: check UTF-8 before they meet a format that needs it. */
+/* HD_CORRUPT: not a frame that encode writes, or an unknown kind. Texts are not checked: check
+ * UTF-8 where a format requires it. */
 enum hd_status hd_link_report_decode(const struct hd_frame *frame,
                                      struct hd_link_report *ret_report);
 

@@ -25,12 +25,12 @@ bool hd_group_from_name(const char *text, enum hd_group_name *ret_name)
     return false;
 }
 
-/* One axis or division: an unset size becomes `unset`, others must be positive. */
-static enum hd_status take_size(const char *what, int32_t size, int32_t unset, int32_t *ret_size)
+/* A size of 0 becomes `fallback`; a negative one is HD_INVALID. */
+static enum hd_status take_size(const char *what, int32_t size, int32_t fallback, int32_t *ret_size)
 {
     if (size < 0)
         return hd_err(HD_INVALID, "mesh: %s = %d; use 1 or more", what, (int)size);
-    *ret_size = size ? size : unset;
+    *ret_size = size ? size : fallback;
     return HD_OK;
 }
 
@@ -119,7 +119,7 @@ struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_grou
 {
     const struct hd_mesh_sizes *s = &mesh->sizes;
     const struct hd_mesh_coord c = hd_mesh_coord(mesh, rank);
-    const int32_t data = c.dp * s->cp + c.cp; /* place among the dp*cp ranks that share (pp, tp) */
+    const int32_t data = c.dp * s->cp + c.cp;    /* index among the dp*cp ranks of one (pp, tp) */
     const int32_t stage = s->dp * s->cp * s->tp; /* ranks of one pipeline stage */
 
     switch (name) {
@@ -153,7 +153,7 @@ struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_grou
     case HD_GROUP_COUNT:
         break;
     }
-    assert(!"a group name that the mesh does not know");
+    assert(!"unknown group name");
     return around(rank, 0, 1, 1);
 }
 
@@ -170,9 +170,9 @@ bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank)
     return distance >= 0 && distance % group->stride == 0 && distance / group->stride < group->size;
 }
 
-/* ---- divisions ---- */
+/* ---- partitions ---- */
 
-static bool divide_alike(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b)
+static bool same_partition(const struct hd_mesh *mesh, enum hd_group_name a, enum hd_group_name b)
 {
     for (int32_t r = 0; r < mesh->world; r++) {
         const struct hd_mesh_group one = hd_mesh_find_group(mesh, a, r),
@@ -207,11 +207,11 @@ int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[H
     for (int g = 0; g < HD_GROUP_COUNT; g++) {
         const enum hd_group_name name = (enum hd_group_name)g;
         const int32_t largest = largest_group(mesh, name);
-        bool again = false;
+        bool is_listed = false;
 
-        for (int i = 0; i < count && !again; i++)
-            again = divide_alike(mesh, name, ret_names[i]);
-        if (!again && largest > 1 && largest < mesh->world)
+        for (int i = 0; i < count && !is_listed; i++)
+            is_listed = same_partition(mesh, name, ret_names[i]);
+        if (!is_listed && largest > 1 && largest < mesh->world)
             ret_names[count++] = name;
     }
     return count;

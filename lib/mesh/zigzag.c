@@ -1,6 +1,6 @@
 #include "mesh/zigzag.h"
 
-/* The two runs of positions that a rank has; of one rank alone the second is empty. */
+/* The two ranges of positions that a rank holds; if P = 1 the second is empty. */
 struct runs {
     int64_t begin[2], end[2];
 };

@@ -1,9 +1,9 @@
-/* zigzag: which positions of a sequence a context-parallel rank works on.
+/* zigzag: the positions of a sequence that a context-parallel rank holds.
  *
- * A sequence of S positions is cut into 2 P chunks; rank i of P has chunks i and 2P-1-i, in this
- * order. Under a causal mask a position's work grows with its place, so an early and a late chunk
- * together cost each rank the same (the load balancing of ring attention as in Brandon et al. 2023,
- * "Striped Attention", with whole chunks). Pure arithmetic.
+ * A sequence of S positions is split into 2 P chunks; rank i of P holds chunks i and 2P-1-i, in
+ * this order. Under a causal mask the work of a position grows with the position, so an early and a
+ * late chunk together balance the load of ring attention (compare Brandon et al. 2023, "Striped
+ * Attention"). Pure arithmetic.
  *
  * Used by: program, train.   Uses: base.   Threads: pure.
  */
@@ -19,14 +19,14 @@ struct hd_zigzag {
     int32_t P, rank;
 };
 
-/* Rows of each sequence that the rank has: S / P. */
+/* Rows of each sequence that the rank holds: S / P. */
 int64_t hd_zigzag_rows(const struct hd_zigzag *zigzag);
 
-/* The position of its row `row`, 0 <= row < S / P; ascending in row. */
+/* The position in the sequence of the rank's row `row`, 0 <= row < S / P; ascending in row. */
 int64_t hd_zigzag_position(const struct hd_zigzag *zigzag, int64_t row);
 
-/* Pairs of a query position q of `queries` and a key position k of `keys` with, when causal,
- * k <= q, and with a window > 0, q - k < window. Both of one S and P. */
+/* The number of pairs (q, k), q a position of `queries` and k one of `keys`, with k <= q if causal
+ * and q - k < window if window > 0. `queries` and `keys` have the same S and P. */
 int64_t hd_zigzag_pairs(const struct hd_zigzag *queries, const struct hd_zigzag *keys, bool causal,
                         int64_t window);
 

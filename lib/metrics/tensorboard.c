@@ -14,27 +14,27 @@
 #include "base/file.h"
 
 enum {
-    FRAME_BYTES = 16, /* of a record besides its content */
+    FRAME_BYTES = 16, /* overhead of a record */
     EVENT_BYTES_MAX = 64 + HD_TENSORBOARD_SCALARS_MAX * (HD_TENSORBOARD_TAG_MAX + 16),
-    BEGIN_BYTES_MAX = 256 /* the first records of a file */
+    BEGIN_BYTES_MAX = 256 /* the two first records of a file */
 };
 
-/* Field numbers of event.proto and summary.proto; types on the wire. */
+/* Field numbers of event.proto and summary.proto; wire types. */
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_NUMBER = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5 };
 
 struct hd_tensorboard {
     char dir[PATH_MAX], path[PATH_MAX];
-    int64_t start_step; /* of what is written here; later steps of earlier attempts are void */
+    int64_t start_step; /* the first step of this attempt */
     int fd;             /* -1: not open yet */
-    off_t size_bytes;   /* whole records */
-    bool torn;          /* a part of one may stand behind them */
+    off_t size_bytes;   /* of the whole records in the file */
+    bool torn;          /* a partial record may follow them */
     size_t used;
     uint8_t buffer[BEGIN_BYTES_MAX + EVENT_BYTES_MAX + FRAME_BYTES];
 };
 
-/* ---- protobuf, by hand ---- */
+/* ---- protobuf ---- */
 
 static void put(struct hd_tensorboard *b, const void *bytes, size_t size_bytes)
 {
@@ -77,7 +77,7 @@ static void put_bytes(struct hd_tensorboard *b, int field, const void *bytes, si
     put(b, bytes, size_bytes);
 }
 
-/* What every event begins with. */
+/* Time and step, with which every event begins. */
 static void put_when(struct hd_tensorboard *b, int64_t step)
 {
     double seconds = (double)hd_clock_wall_ms() * 1e-3;
@@ -90,10 +90,10 @@ static void put_when(struct hd_tensorboard *b, int64_t step)
     put_varint(b, (uint64_t)step);
 }
 
-/* Bytes of the two members of a summary's value. */
+/* Bytes of a Summary.Value: tag and number. */
 static size_t value_bytes(const struct hd_scalar *s)
 {
-    return 2 + strlen(s->tag) + 5; /* tags are short: one byte of length */
+    return 2 + strlen(s->tag) + 5; /* the length of a tag fits one byte */
 }
 
 static void put_summary(struct hd_tensorboard *b, const struct hd_scalar *scalars, size_t count)
@@ -121,7 +121,7 @@ static void put_summary(struct hd_tensorboard *b, const struct hd_scalar *scalar
 
 /* ---- records ---- */
 
-/* CRC-32C (Castagnoli), four bits at a time: records are short. */
+/* CRC-32C (Castagnoli), four bits at a time: fast enough for short records. */
 static uint32_t crc32c(const uint8_t *bytes, size_t size_bytes)
 {
     static const uint32_t table[16] = {
@@ -139,7 +139,7 @@ static uint32_t crc32c(const uint8_t *bytes, size_t size_bytes)
     return ~crc;
 }
 
-/* A checksum of data that holds checksums would be weak; TFRecord turns them first. */
+/* The masked CRC of TFRecord: a CRC over data that contains plain CRCs would be weak. */
 static uint32_t masked_crc(const uint8_t *bytes, size_t size_bytes)
 {
     const uint32_t crc = crc32c(bytes, size_bytes);
@@ -147,7 +147,7 @@ static uint32_t masked_crc(const uint8_t *bytes, size_t size_bytes)
     return ((crc >> 15) | (crc << 17)) + UINT32_C(0xa282ead8);
 }
 
-/* Leaves room for length and its checksum, which record_end fills in. */
+/* Reserves the length and its checksum, which record_end fills in. */
 static size_t record_begin(struct hd_tensorboard *b)
 {
     const size_t at = b->used;
@@ -202,12 +202,12 @@ static enum hd_status cut_torn(struct hd_tensorboard *b)
 {
     if (b->torn &&
         (ftruncate(b->fd, b->size_bytes) < 0 || lseek(b->fd, b->size_bytes, SEEK_SET) < 0))
-        return hd_err(HD_IO, "cannot shorten %s: %s", b->path, strerror(errno));
+        return hd_err(HD_IO, "cannot truncate %s: %s", b->path, strerror(errno));
     b->torn = false;
     return HD_OK;
 }
 
-/* All of the buffer or nothing of it. */
+/* Writes the whole buffer; on failure the file is truncated to its whole records. */
 static enum hd_status write_buffer(struct hd_tensorboard *b)
 {
     enum hd_status st = hd_file_write_all(b->fd, b->buffer, b->used);
@@ -221,7 +221,7 @@ static enum hd_status write_buffer(struct hd_tensorboard *b)
     }
     hd_err_save(st, &error);
     b->torn = true;
-    (void)cut_torn(b); /* or the next call does */
+    (void)cut_torn(b); /* if this fails, the next call retries */
     return hd_err_restore(&error);
 }
 
@@ -236,9 +236,9 @@ enum hd_status hd_tensorboard_open(const char *dir, int64_t attempt, int64_t ste
         return hd_err(HD_NO_MEMORY, "no memory for the event file");
     (void)gethostname(host, sizeof host - 1);
     b->fd = -1;
-    b->start_step = steps_done ? steps_done + 1 : 0; /* before step 1 the loss was measured at 0 */
+    b->start_step = steps_done ? steps_done + 1 : 0; /* step 0: validation before the first step */
     (void)snprintf(b->dir, sizeof b->dir, "%s", dir);
-    /* TensorBoard reads the files of a folder in the order of their names */
+    /* TensorBoard reads the files of a directory in the order of their names */
     len = snprintf(b->path, sizeof b->path, "%s/events.out.tfevents.%010lld.%s.attempt-%04lld", dir,
                    (long long)(hd_clock_wall_ms() / 1000), host, (long long)attempt);
     if (len >= (int)sizeof b->path) {

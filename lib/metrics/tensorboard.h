@@ -1,16 +1,16 @@
-/* metrics: a run's numbers in event files that TensorBoard reads.
+/* tensorboard: writes a run's scalars to event files that TensorBoard reads.
  *
- * One directory per job, one file per attempt. A file is a sequence of records, each with checksums
- * over its length and its content (TFRecord: CRC-32C, masked), each record an `Event` of
- * TensorFlow's event.proto in protobuf's wire format, which is simple enough to write by hand. The
- * first events say the format's version and where this attempt starts (SessionLog START), so that
- * TensorBoard drops what an earlier attempt wrote from that step on.
+ * One directory per job, one file per attempt. A file is a sequence of TFRecords (length and
+ * content with masked CRC-32C checksums); each record is an `Event` of TensorFlow's event.proto in
+ * protobuf's wire format. The first events contain the format version and the step at which this
+ * attempt starts (SessionLog START), so that TensorBoard discards later steps of an earlier
+ * attempt.
  *
- * Each call writes whole records in one write, at once: a killed rank loses nothing that was
- * added. Nothing is allocated after opening. A failed write leaves no torn record behind, and the
- * next call tries again: metrics never stop a run.
+ * Each call is one write of whole records, without buffering: a killed rank loses nothing that was
+ * added. Nothing is allocated after opening. A failed write leaves no partial record in the file,
+ * and the next call may succeed: an error here need not stop a run.
  *
- * Used by: worker.   Uses: base, libc.   Threads: one owner.
+ * Used by: worker.   Uses: base, libc.   Threads: one at a time per struct hd_tensorboard.
  */
 #ifndef HD_METRICS_TENSORBOARD_H
 #define HD_METRICS_TENSORBOARD_H
@@ -29,15 +29,16 @@ struct hd_tensorboard;
 
 struct hd_scalar {
     const char *tag; /* "train/loss" */
-    double value;    /* stored as float, which is what TensorBoard has */
+    double value;    /* stored as float */
 };
 
-/* Files go to `dir`, which is made when the first numbers come. steps_done: of the checkpoint that
- * this attempt goes on from. HD_NO_MEMORY, or HD_INVALID for a path that is too long. */
+/* The first hd_tensorboard_add creates `dir` and the file. steps_done: steps of the checkpoint from
+ * which this attempt resumes. HD_NO_MEMORY, or HD_INVALID: the path is too long. */
 enum hd_status hd_tensorboard_open(const char *dir, int64_t attempt, int64_t steps_done,
                                    struct hd_tensorboard **ret_board);
 
-/* The numbers of a step, with the time of now. HD_IO (disk full ...): none of them were written. */
+/* Writes the scalars of a step with the present time. HD_IO (for example a full disk): none of them
+ * was written. */
 enum hd_status hd_tensorboard_add(struct hd_tensorboard *board, int64_t step,
                                   const struct hd_scalar *scalars, size_t count);
 

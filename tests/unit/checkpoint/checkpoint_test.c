@@ -469,7 +469,7 @@ static void a_wish_that_does_not_fit_is_refused_in_words(void **state)
     assert_non_null(strstr(hd_err_message(), "no tensor v"));
     want = hd_ckpt_entry_whole("w", HD_F32, 2, other);
     assert_int_equal(hd_ckpt_read(ckpt, &want, data), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "holds f32[4,6], wanted is f32[6,4]"));
+    assert_non_null(strstr(hd_err_message(), "has f32[4,6], expected f32[6,4]"));
     want = hd_ckpt_entry_whole("w", HD_BF16, 2, shape);
     assert_int_equal(hd_ckpt_read(ckpt, &want, data), HD_INVALID);
     want = hd_ckpt_entry_whole("w", HD_F32, 2, shape);
@@ -500,7 +500,7 @@ static void the_writer_refuses_what_no_reader_could_read(void **state)
     assert_int_equal(hd_ckpt_writer_open(f->dir, 0, pair, 1, &writer), HD_INVALID);
     pair[0] = pair[1] = hd_ckpt_entry_whole("a", HD_F32, 1, shape);
     assert_int_equal(hd_ckpt_writer_open(f->dir, 0, pair, 2, &writer), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "stands twice"));
+    assert_non_null(strstr(hd_err_message(), "is listed twice"));
     pair[0] = hd_ckpt_entry_whole("a", HD_BF16, 0, NULL); /* 2 bytes before 4-byte numbers */
     assert_int_equal(hd_ckpt_writer_open(f->dir, 0, pair, 2, &writer), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "hd_ckpt_sort_entries"));
