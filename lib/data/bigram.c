@@ -1,5 +1,4 @@
-/* bigram: the pairs that occur, in a table that grows with them. A vocabulary has the square of its
- * size of possible pairs; a text has few. */
+/* bigram: counts of the pairs that occur, in a growing hash table: far fewer than V * V. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +10,7 @@ enum { READ_TOKENS = 4096, FIRST_ROOM = 1 << 12 };
 
 struct bigram_pair {
     uint64_t key;  /* before << 32 | token */
-    int64_t count; /* 0: this place is free */
+    int64_t count; /* 0: a free slot */
 };
 
 struct hd_bigram {
@@ -66,7 +65,7 @@ static enum hd_status count_pair(struct hd_bigram *m, int32_t before, int32_t to
     return HD_OK;
 }
 
-/* Counts each token, and each pair that a sample could have as token and target. */
+/* Counts each token, and each pair that can be a token and its target in a sample. */
 static enum hd_status count_range(struct hd_bigram *m, struct hd_data_range range)
 {
     struct hd_document_walk walk = hd_document_walk(range.corpus, range.first);

@@ -13,7 +13,7 @@
 #include "data/data_internal.h"
 #include "data/token_file.h"
 
-/* A file in memory, and what it was when it was mapped. */
+/* A mapped file, and its attributes when it was mapped. */
 struct mapping {
     char *path;
     const unsigned char *bytes; /* NULL when empty */
@@ -26,7 +26,7 @@ struct mapping {
 struct token_file {
     struct mapping data, index; /* index.path NULL: none */
     struct hd_token_view view;
-    int64_t first; /* corpus token of its first */
+    int64_t first; /* index in the corpus of its first token */
 };
 
 struct hd_corpus {
@@ -35,7 +35,7 @@ struct hd_corpus {
     bool bounded;
     int64_t end_of_text; /* -1: none */
     size_t file_count;
-    struct token_file files[]; /* `first` never falls */
+    struct token_file files[]; /* `first` is ascending; equal after an empty file */
 };
 
 /* ---- opening ---- */
@@ -60,7 +60,7 @@ static enum hd_status map_bytes(const struct hd_corpus_file *file, struct mappin
     void *bytes = NULL;
     int fd;
 
-    fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not hang on a named pipe */
+    fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a named pipe must not block */
     if (fd < 0)
         return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open the data file %s: %s",
                       file->path, strerror(errno));
@@ -82,7 +82,8 @@ static enum hd_status map_bytes(const struct hd_corpus_file *file, struct mappin
                                     .device = info.st_dev,
                                     .inode = info.st_ino,
                                     .modified = info.st_mtim};
-    return ret_mapping->path ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to remember %s", file->path);
+    return ret_mapping->path ? HD_OK
+                             : hd_err(HD_NO_MEMORY, "no memory for the path %s", file->path);
 }
 
 static void unmap_bytes(struct mapping *m)
@@ -110,8 +111,8 @@ static enum hd_status map_index(const struct mapping *data, struct mapping *ret_
     return st;
 }
 
-/* What the bytes are: by the name for .npy and .bin; whatever begins as an array is one. */
-static enum hd_status understand(struct token_file *f)
+/* Selects the parser: by name for .npy and .bin; also .npy if the bytes begin like one. */
+static enum hd_status parse_tokens(struct token_file *f)
 {
     static const unsigned char npy[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
     const struct mapping *d = &f->data;
@@ -145,7 +146,7 @@ static enum hd_status add_file(struct hd_corpus *corpus, const struct hd_corpus_
     enum hd_status st = map_bytes(file, &f->data);
 
     if (!st)
-        st = understand(f);
+        st = parse_tokens(f);
     if (!st && f->view.count > INT64_MAX / 2 - corpus->token_count)
         st = hd_err(HD_LIMIT, "%s: the data files together are too large", file->path);
     if (st) {
@@ -274,7 +275,7 @@ bool hd_corpus_has_text(const struct hd_corpus *corpus)
     return false;
 }
 
-/* The file that token `place` lies in: the last that begins there or before. */
+/* The file that contains token `place`: the last that begins at or before it. */
 static const struct token_file *file_at(const struct hd_corpus *corpus, int64_t place)
 {
     size_t lo = 0, hi = corpus->file_count; /* it lies in [lo, hi) */
@@ -291,7 +292,7 @@ static const struct token_file *file_at(const struct hd_corpus *corpus, int64_t 
     return &corpus->files[lo];
 }
 
-/* Names the first id of a stretch that is outside the vocabulary. */
+/* HD_INVALID, naming the first id of the range that is outside the vocabulary. */
 static enum hd_status bad_id(const struct hd_corpus *corpus, const struct token_file *f,
                              int64_t first, int64_t count)
 {
@@ -325,13 +326,13 @@ enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int
     return HD_OK;
 }
 
-/* ---- what is known of the ids ---- */
+/* ---- vocabulary and bounds ---- */
 
 enum { LOOK_TOKENS = 4096, LOOKS_PER_FILE = 256 };
 
-/* A file from end to end when it is small, else stretches spread over it: a wrong tokenizer shows
- * anywhere, and every id is looked at again when it is read. */
-static enum hd_status look_at(const struct hd_corpus *corpus, const struct token_file *f)
+/* Checks all ids of a small file, else ranges spread over it. That detects a wrong tokenizer; and
+ * every id is checked again when it is read. */
+static enum hd_status check_ids(const struct hd_corpus *corpus, const struct token_file *f)
 {
     int32_t ids[LOOK_TOKENS];
     const int64_t looks = (f->view.count + LOOK_TOKENS - 1) / LOOK_TOKENS;
@@ -353,14 +354,14 @@ enum hd_status hd_corpus_set_vocab(struct hd_corpus *corpus, int64_t vocab)
 
     corpus->vocab = vocab;
     for (size_t i = 0; !st && i < corpus->file_count; i++)
-        st = look_at(corpus, &corpus->files[i]);
+        st = check_ids(corpus, &corpus->files[i]);
     return st;
 }
 
 void hd_corpus_set_bounds(struct hd_corpus *corpus, int64_t end_of_text)
 {
     corpus->bounded = true;
-    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text; /* no id is that */
+    corpus->end_of_text = end_of_text < 0 ? INT64_MIN : end_of_text; /* INT64_MIN equals no id */
 }
 
 bool hd_corpus_is_bounded(const struct hd_corpus *corpus)
@@ -368,7 +369,7 @@ bool hd_corpus_is_bounded(const struct hd_corpus *corpus)
     return corpus->bounded;
 }
 
-/* The first token after `place` that begins a document, as far as files and their indexes tell. */
+/* The first token after `place` that begins a document by file or Megatron's index. */
 static int64_t next_start(const struct hd_corpus *corpus, int64_t place)
 {
     const struct token_file *f = file_at(corpus, place);
@@ -424,13 +425,13 @@ enum hd_status hd_corpus_split(const struct hd_corpus *corpus, double fraction, 
                       HD_DATA_CONTEXT_MAX);
     cut = (int64_t)((double)total * (1 - fraction)) / context * context;
     if (hd_data_window_count(cut, context) < 1 || hd_data_window_count(total - cut, context) < 1) {
-        /* enough for sure: val >= fraction * total, train > (1 - fraction) * total - context */
+        /* sufficient: val >= fraction * total, train > (1 - fraction) * total - context */
         const double for_val = (double)(context + 1) / fraction;
         const double for_train = (double)(2 * context + 1) / (1 - fraction);
         const double enough = for_val > for_train ? for_val : for_train;
 
         return hd_err(HD_INVALID,
-                      "data.split %g cuts the %" PRId64 " tokens into %" PRId64
+                      "data.split %g splits the %" PRId64 " tokens into %" PRId64
                       " for training and %" PRId64 " for validation; each needs at least "
                       "%" PRId64 " (the context and one more): %.0f tokens are enough, or "
                       "lower model.context",

@@ -1,4 +1,4 @@
-/* jsonl: what a line of a .jsonl file is, for all who read such files. */
+/* jsonl: parses a line of a .jsonl file. */
 #include "base/json.h"
 #include "data/data_internal.h"
 

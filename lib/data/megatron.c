@@ -1,5 +1,5 @@
-/* megatron: the index of Megatron's MMapIndexedDataset. Its tables are used where they lie: an
- * index of a hundred million documents costs no memory. */
+/* megatron: the index of Megatron's MMapIndexedDataset. Its tables are used in the mapped file and
+ * take no other memory. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
@@ -27,13 +27,14 @@ static enum hd_status type_of(int code, enum hd_token_type *ret_type)
             *ret_type = types[i].type;
             return HD_OK;
         }
-    return hd_err(HD_UNSUPPORTED,
-                  "the index says elements of type %d; 1 (uint8), 3 (int16), 4 (int32), 5 (int64) "
-                  "and 8 (uint16) are token ids",
-                  code);
+    return hd_err(
+        HD_UNSUPPORTED,
+        "the index has elements of type %d; token ids are 1 (uint8), 3 (int16), 4 (int32), "
+        "5 (int64) or 8 (uint16)",
+        code);
 }
 
-/* Every sequence begins where the one before it ends, and the last ends where the file does. */
+/* The sequences must be contiguous and end with the file. */
 static enum hd_status check_sequences(const struct hd_token_view *v, const unsigned char *lengths,
                                       int64_t size_bytes)
 {
@@ -55,13 +56,14 @@ static enum hd_status check_sequences(const struct hd_token_view *v, const unsig
     }
     if (at != size_bytes)
         return hd_err(HD_INVALID,
-                      "the index tells of %" PRId64 " bytes, the .bin file has %" PRId64
+                      "the index describes %" PRId64 " bytes, the .bin file has %" PRId64
                       "; the two do not belong together",
                       at, size_bytes);
     return HD_OK;
 }
 
-/* Documents are stretches of sequences: 0, rising, the last entry is the number of sequences. */
+/* A document is a range of sequences. The document index begins with 0, ascends, and ends with the
+ * number of sequences. */
 static enum hd_status check_documents(const struct hd_token_view *v)
 {
     int64_t before = 0;
@@ -72,7 +74,7 @@ static enum hd_status check_documents(const struct hd_token_view *v)
         if (sequence < before || sequence > v->sequence_count || (i == 0 && sequence != 0) ||
             (i == v->document_count && sequence != v->sequence_count))
             return hd_err(HD_INVALID,
-                          "entry %" PRId64 " of the document index is %" PRId64 "; it must rise "
+                          "entry %" PRId64 " of the document index is %" PRId64 "; it must ascend "
                           "from 0 to the %" PRId64 " sequences",
                           i, sequence, v->sequence_count);
         before = sequence;
@@ -89,8 +91,8 @@ enum hd_status hd_token_view_megatron(const void *bytes, int64_t size_bytes, con
     enum hd_status st;
 
     if (index_bytes < HEAD_BYTES || memcmp(p, magic, sizeof magic) != 0)
-        return hd_err(HD_INVALID, "the .idx file beside it is no index of Megatron: it does not "
-                                  "begin with MMIDIDX");
+        return hd_err(HD_INVALID, "the .idx file beside it is not an index of Megatron: it does "
+                                  "not begin with MMIDIDX");
     if (hd_load_i64(p + 9) != 1)
         return hd_err(HD_UNSUPPORTED, "version %" PRId64 " of Megatron's index; version 1 is read",
                       hd_load_i64(p + 9));
@@ -102,8 +104,8 @@ enum hd_status hd_token_view_megatron(const void *bytes, int64_t size_bytes, con
     if (v.sequence_count < 0 || v.sequence_count > index_bytes / 12 || entries < 1 ||
         entries > index_bytes / 8)
         return hd_err(HD_INVALID,
-                      "the index of %" PRId64 " bytes says %" PRId64 " sequences and %" PRId64
-                      " entries of documents; it was cut short",
+                      "the index of %" PRId64 " bytes claims %" PRId64 " sequences and %" PRId64
+                      " entries of documents; it was truncated",
                       index_bytes, v.sequence_count, entries);
     expected = HEAD_BYTES + 12 * v.sequence_count + 8 * entries;
     if (index_bytes != expected && index_bytes != expected + v.sequence_count)
@@ -121,7 +123,7 @@ enum hd_status hd_token_view_megatron(const void *bytes, int64_t size_bytes, con
     return st;
 }
 
-/* The token that document d begins with. */
+/* The index of the first token of document d. */
 static int64_t document_start(const struct hd_token_view *v, int64_t d)
 {
     const int64_t sequence = hd_load_i64(v->documents + 8 * d);

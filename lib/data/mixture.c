@@ -17,7 +17,7 @@ void hd_mixture_init(struct hd_mixture *ret_mixture, const double *weights, int6
     for (int64_t k = 0; k < count; k++)
         sum += weights[k];
     for (int64_t k = 0; k < count; k++) {
-        m.share[k] = (uint64_t)(weights[k] / sum * (0x1p32 - (double)count)) + 1; /* none is 0 */
+        m.share[k] = (uint64_t)(weights[k] / sum * (0x1p32 - (double)count)) + 1; /* never 0 */
         m.phase[k] = (hd_random_u64(key, (uint64_t)k) >> 32) | 1;
         left -= m.share[k];
         largest = weights[k] > weights[largest] ? k : largest;
@@ -26,8 +26,8 @@ void hd_mixture_init(struct hd_mixture *ret_mixture, const double *weights, int6
     *ret_mixture = m;
 }
 
-/* How many samples of source k are due until `time`, in units of 1 / (all samples): floor((time *
- * share - phase) / 2^32) + 1, the product in two halves. */
+/* Number of samples of source k that are due at `time` or earlier: floor((time * share - phase) /
+ * 2^32) + 1, with a 64-bit product in two halves. One unit of time is one sample on average. */
 static int64_t due(const struct hd_mixture *m, int64_t k, int64_t time)
 {
     const uint64_t t = (uint64_t)time, low = (t & UINT32_MAX) * m->share[k];
@@ -45,9 +45,8 @@ static int64_t all_due(const struct hd_mixture *m, int64_t time)
     return sum;
 }
 
-/* The first time until which more than `id` samples are due. all_due(t) is within K of t: between
- * two whole times each source is due at most once, and one unit of time is one sample on average.
- */
+/* The first time at which more than `id` samples are due: a binary search, because all_due(t)
+ * differs from t by at most K, the number of sources. */
 static int64_t time_of(const struct hd_mixture *m, int64_t id)
 {
     int64_t lo = id > m->count ? id - m->count : 0, hi = id + m->count + 1;
@@ -76,7 +75,7 @@ int64_t hd_mixture_source(const struct hd_mixture *m, int64_t id, int64_t *ret_n
             return k;
         }
     }
-    assert(!"a sample is due in its unit of time");
+    assert(!"unreachable: the sample is due in this unit of time");
     return 0;
 }
 

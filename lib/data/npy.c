@@ -1,10 +1,10 @@
 /* npy: the header of NumPy's array files (NumPy Enhancement Proposal 1).
  *
- *   "\x93NUMPY", major, minor, length of what follows (u16, from version 2.0 on u32), then a Python
+ *   "\x93NUMPY", major, minor, length of the rest (u16; from version 2.0 on u32), then a Python
  *   dictionary with the keys descr, fortran_order and shape, padded with blanks, newline.
  *
- * NumPy writes that dictionary in one way only; read here is any order and spacing of the three
- * keys, and nothing else.
+ * NumPy writes that dictionary in one form only. This parser accepts the three keys in any order
+ * and spacing, and nothing else.
  */
 #include <inttypes.h>
 #include <stdbool.h>
@@ -34,7 +34,7 @@ static bool take(struct npy_reader *r, char c)
     return true;
 }
 
-/* A text in quotes of either kind, printable, without escapes. */
+/* A string in single or double quotes, printable, without escapes. */
 static bool take_text(struct npy_reader *r, char ret_text[WORD_MAX])
 {
     size_t n = 0;
@@ -80,7 +80,7 @@ struct header {
     char descr[WORD_MAX];
     bool fortran, seen[3];
     int dims;
-    int64_t count; /* of the first dimension */
+    int64_t count; /* length of the first dimension */
 };
 
 static bool take_shape(struct npy_reader *r, struct header *h)
@@ -176,7 +176,7 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
     head = p[6] == 1 ? 10 : 12;
     length = p[6] == 1 ? hd_load_u16(p + 8) : (int64_t)(uint32_t)hd_load_i32(p + 8);
     if (length > HEAD_BYTES_MAX || length > size_bytes - head)
-        return hd_err(HD_INVALID, "the header of %" PRId64 " bytes is cut short or too long",
+        return hd_err(HD_INVALID, "the header of %" PRId64 " bytes is truncated or too long",
                       length);
     r = (struct npy_reader){(const char *)p + head, (const char *)p + head + length};
     if (!take_header(&r, &header))
@@ -186,11 +186,11 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
         return st;
     view.tokens = p + head + length;
     view.count = header.count;
-    length = size_bytes - head - length; /* of the array */
+    length = size_bytes - head - length; /* now: bytes of the array */
     if (view.count > length || length != view.count * hd_token_type_bytes(view.type))
         return hd_err(HD_INVALID,
-                      "%" PRId64 " bytes behind the header, but the %" PRId64
-                      " elements that it names have %d each; it was cut short or is being written",
+                      "%" PRId64 " bytes after the header, but its %" PRId64
+                      " elements have %d each; it was truncated or is being written",
                       length, view.count, hd_token_type_bytes(view.type));
     *ret_view = view;
     return HD_OK;

@@ -5,8 +5,8 @@
 #include "base/random.h"
 #include "data/data_internal.h"
 
-/* The stream of keys that belongs to the order of samples: other users of the job's seed, such as
- * dropout, must not meet the same numbers. */
+/* The key for the order of samples; it differs from the keys of other users of the job's seed, such
+ * as dropout. */
 static uint64_t epoch_key(uint64_t seed, int64_t epoch)
 {
     return hd_random_key(hd_random_key(seed, hd_random_hash("sampler")), (uint64_t)epoch);
@@ -47,7 +47,7 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
             .range = ranges[k],
             .window_count = hd_data_window_count(ranges[k].count, context),
             .seed =
-                k ? hd_random_key(seed, (uint64_t)k) : seed}; /* equal sources differ in order */
+                k ? hd_random_key(seed, (uint64_t)k) : seed}; /* another order for each source */
         s.window_count += s.sources[k].window_count;
     }
     hd_mixture_init(&s.mixture, weights, count, seed);
@@ -92,8 +92,7 @@ static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int
                                   .sample_ids = b->sample_ids ? b->sample_ids + i : NULL};
 }
 
-/* Where each token stands; behind the last token of a bounded document begins another place 0, and
- * it has no target. */
+/* Fills positions, index and bounds of a row; clears the targets at ends of documents. */
 static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_data_batch *row)
 {
     int64_t start = 0;
@@ -113,7 +112,7 @@ static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_d
     }
 }
 
-/* One row: a window's tokens, its targets (the same one place later), where each stands. */
+/* Fills one row with a window: tokens, targets (the tokens one place later), positions. */
 static enum hd_status fill_row(struct hd_data_range range, int64_t S, int64_t window,
                                const struct hd_data_batch *row)
 {

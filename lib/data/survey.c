@@ -10,10 +10,9 @@
 #include "data/data_internal.h"
 
 enum { CHUNK = 1 << 16 };
-#define TOKENS_LOOKED_AT_MAX (INT64_C(1) << 31) /* of one file: seconds */
+#define TOKENS_SCANNED_MAX (INT64_C(1) << 31) /* of one file; takes seconds */
 
-/* The first document tells whether the file is one of documents; the others are a rank's to read.
- */
+/* Checks a line. Only the first document is checked here; a rank checks all of them. */
 static enum hd_status check_line(const char *line, size_t bytes)
 {
     const char *text = NULL;
@@ -56,13 +55,13 @@ static enum hd_status count_lines(const char *path, int64_t *ret_documents)
     return st;
 }
 
-/* Ends of documents, and what stands behind the last one. */
+/* Counts the ends of documents, and an unfinished document at the end of the file. */
 static enum hd_status count_ends(const struct hd_corpus *corpus, int64_t end_of_text,
                                  int64_t *ret_documents)
 {
     const int64_t count = hd_corpus_token_count(corpus);
     int32_t *ids = malloc(CHUNK * sizeof *ids), last = -1;
-    enum hd_status st = ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to look at tokens");
+    enum hd_status st = ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to count tokens");
     int64_t documents = 0;
 
     for (int64_t at = 0; !st && at < count; at += CHUNK) {
@@ -83,7 +82,7 @@ static enum hd_status look_at_tokens(const struct hd_corpus *corpus, int64_t end
 {
     one->tokens = hd_corpus_token_count(corpus);
     one->documents = hd_corpus_told_documents(corpus);
-    if (one->documents >= 0 || end_of_text < 0 || one->tokens > TOKENS_LOOKED_AT_MAX)
+    if (one->documents >= 0 || end_of_text < 0 || one->tokens > TOKENS_SCANNED_MAX)
         return HD_OK;
     return count_ends(corpus, end_of_text, &one->documents);
 }

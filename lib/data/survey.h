@@ -1,7 +1,6 @@
-/* survey: what data files hold, for who wants to know it before a job runs.
+/* survey: counts the documents and tokens of data files before a job runs.
  *
- * Opens each file as a rank would and counts what can be counted without the tokenizer. Tokens of
- * text that a tokenizer.json will read are not known before it did.
+ * Opens each file as a rank does and counts what is known without the tokenizer.
  *
  * Used by: worker.   Uses: data, base.   Threads: any.
  */
@@ -15,13 +14,13 @@
 struct hd_survey {
     const char *kind; /* "text", "jsonl", "npy", "llm.c", "megatron", or "mixed" */
     int64_t files, bytes;
-    int64_t documents; /* -1: the files do not tell, or are too large to be looked through */
-    int64_t tokens;    /* -1: known when the text has been tokenized */
+    int64_t documents; /* -1: unknown, or the files are too large to count them */
+    int64_t tokens;    /* -1: unknown until the text is tokenized */
 };
 
-/* is_bytes: text is read a token per byte. end_of_text: the id that ends a document, or -1. vocab:
- * ids must be below (looked at as hd_corpus_set_vocab says). HD_NOT_FOUND, HD_IO and HD_INVALID
- * name the file, of a .jsonl the first line that is not one. */
+/* is_bytes: text has one token per byte. end_of_text: the id that ends a document, or -1. vocab:
+ * see hd_corpus_set_vocab. HD_NOT_FOUND, HD_IO and HD_INVALID name the file, and of a .jsonl the
+ * line. */
 enum hd_status hd_survey(const struct hd_corpus_file *files, size_t count, bool is_bytes,
                          int64_t end_of_text, int64_t vocab, struct hd_survey *ret_survey);
 

@@ -1,4 +1,4 @@
-/* token_file: reading tokens of any width, and the two formats of one screen each. */
+/* token_file: tokens of any width; the formats text and llm.c. Others: npy.c, megatron.c. */
 #include "data/token_file.h"
 
 #include <assert.h>
@@ -32,8 +32,8 @@ enum hd_status hd_token_view_llmc(const void *bytes, int64_t size_bytes,
 
     if (size_bytes < LLMC_HEAD_BYTES)
         return hd_err(HD_INVALID,
-                      "%" PRId64 " bytes are less than the header of llm.c; and no .idx file is "
-                      "beside it, as for Megatron",
+                      "%" PRId64 " bytes are less than the header of llm.c; and there is no .idx "
+                      "file beside it, as for Megatron",
                       size_bytes);
     magic = hd_load_i32(bytes);
     version = hd_load_i32((const unsigned char *)bytes + 4);
@@ -57,8 +57,8 @@ enum hd_status hd_token_view_llmc(const void *bytes, int64_t size_bytes,
     if (view.count < 0 ||
         size_bytes - LLMC_HEAD_BYTES != view.count * hd_token_type_bytes(view.type))
         return hd_err(HD_INVALID,
-                      "%" PRId64 " bytes, but the %" PRId64 " tokens that the header names take "
-                      "%" PRId64 "; it was cut short or is being written",
+                      "%" PRId64 " bytes, but the %" PRId64 " tokens of its header take "
+                      "%" PRId64 "; it was truncated or is being written",
                       size_bytes, view.count,
                       LLMC_HEAD_BYTES + view.count * hd_token_type_bytes(view.type));
     *ret_view = view;
@@ -91,7 +91,7 @@ int64_t hd_token_at(const struct hd_token_view *view, int64_t place)
     return -1;
 }
 
-/* One loop per width, so that each runs in vectors. */
+/* One loop per width, which compilers vectorise. */
 #define READ(type, load)                                                                 \
     for (int64_t i = 0; i < count; i++) {                                                \
         const int64_t value = (type)load(p + i * (int64_t)sizeof(type));                 \

@@ -1,15 +1,15 @@
-/* token_file: what the bytes of a token file mean. Pure functions over mapped memory.
+/* token_file: parsers of token files. Pure functions over mapped memory.
  *
  *   .npy              a one-dimensional array (NumPy's format, versions 1.0 to 3.0), little-endian,
  *                     u1, u2, u4, i4 or i8
  *   .bin, llm.c       256 x int32: 20240520, 1, count (16-bit ids) or 20240801, 7, count (32-bit)
- *   .bin with .idx    Megatron's indexed dataset: the ids alone, and beside them
- *                     "MMIDIDX\0\0", version 1 (u64), type (u8), sequences (u64), documents + 1
- *                     (u64), lengths (i32 each), pointers (i64 each, in bytes), document index (i64
- *                     each, in sequences), and with several modes one byte for each sequence
+ *   .bin with .idx    Megatron's indexed dataset. .bin: only ids. .idx: "MMIDIDX\0\0", version 1
+ *                     (u64), type (u8), sequences (u64), documents + 1 (u64), lengths (i32 each),
+ *                     pointers (i64 each, in bytes), document index (i64 each, in sequences), and
+ *                     for multimodal data one byte per sequence
  *
- * A reader accepts a file whole or says what is wrong with it; every number that a later read
- * depends on is checked first, so that what it accepts is read without leaving the memory.
+ * Opening checks every number that later reads depend on, so later reads of an accepted file stay
+ * inside the mapped memory.
  *
  * Used by: corpus, the fuzz target.   Uses: base.   Threads: pure functions.
  */
@@ -31,41 +31,41 @@ enum hd_token_type {
     HD_TOKEN_TYPE_COUNT
 };
 
-/* The tokens of one file, where they lie. */
+/* The tokens of one file, in the caller's mapped memory. */
 struct hd_token_view {
     const char *kind; /* for messages: "text", "npy", "llm.c", "megatron" */
     enum hd_token_type type;
     const unsigned char *tokens; /* not aligned */
     int64_t count;
-    /* Megatron's: where documents begin. NULL: this file does not tell. */
+    /* Megatron's tables of sequences and documents; NULL: the file has none */
     const unsigned char *pointers, *documents;
     int64_t sequence_count, document_count;
 };
 
 int hd_token_type_bytes(enum hd_token_type type);
 
-/* Text: a token per byte. */
+/* Text: one token per byte. */
 struct hd_token_view hd_token_view_text(const void *bytes, int64_t size_bytes);
 
-/* HD_INVALID (HD_UNSUPPORTED for what is sound but of another type) says what is wrong; the caller
- * names the file. The view points into `bytes`. */
+/* HD_INVALID: damaged; HD_UNSUPPORTED: valid, but of another type. The message does not name the
+ * file: the caller does. The view points into `bytes` (and `index`). */
 enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
                                  struct hd_token_view *ret_view);
 enum hd_status hd_token_view_llmc(const void *bytes, int64_t size_bytes,
                                   struct hd_token_view *ret_view);
-/* `index`: the .idx file; its sequences must fill `bytes` in order, without gaps. */
+/* `index`: the .idx file. Its sequences must be contiguous and cover `bytes`. */
 enum hd_status hd_token_view_megatron(const void *bytes, int64_t size_bytes, const void *index,
                                       int64_t index_bytes, struct hd_token_view *ret_view);
 
-/* Token `place` of the view as it stands in the file. */
+/* The value of token `place`, as stored in the file. */
 int64_t hd_token_at(const struct hd_token_view *view, int64_t place);
 
-/* Tokens [first, first + count) as ids; what does not fit 0 .. INT32_MAX becomes -1. Returns the
- * largest id as unsigned, so that one comparison finds an id outside any vocabulary. */
+/* Tokens [first, first + count) as ids; values outside 0 .. INT32_MAX become -1. Returns the
+ * largest id as unsigned, so that one comparison with the vocabulary detects any bad id. */
 uint32_t hd_token_read(const struct hd_token_view *view, int64_t first, int64_t count,
                        int32_t *ret_ids);
 
-/* The first token after `place` that begins a document; `count` when there is none. */
+/* The first token after `place` that begins a document; view->count: none. */
 int64_t hd_token_next_document(const struct hd_token_view *view, int64_t place);
 
 #endif

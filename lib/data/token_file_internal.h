@@ -6,7 +6,7 @@
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "token files are mapped as they are: little-endian machines only"
+#error "token files are little-endian; big-endian machines are not supported"
 #endif
 
 static inline uint16_t hd_load_u16(const unsigned char *p)

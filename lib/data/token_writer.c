@@ -20,7 +20,7 @@ enum {
     LLMC_VERSION_16 = 1,
     LLMC_MAGIC_32 = 20240801,
     LLMC_VERSION_32 = 7,
-    MEGATRON_I32 = 4, /* its codes for the type of an id */
+    MEGATRON_I32 = 4, /* Megatron's codes of id types */
     MEGATRON_U16 = 8,
     BUFFER_IDS = 1 << 16,
 };
@@ -28,10 +28,10 @@ enum {
 struct hd_token_writer {
     enum hd_token_format format;
     int id_bytes, fd;
-    char *out, *part, *idx, *idx_part; /* the last two NULL: no index */
-    int64_t count;                     /* of ids written */
+    char *out, *part, *idx, *idx_part; /* idx, idx_part NULL: not Megatron's format */
+    int64_t count;                     /* ids written */
     unsigned char *buffer;             /* [BUFFER_IDS, id_bytes] */
-    /* Megatron's three tables, while they grow */
+    /* the tables of Megatron's index */
     struct hd_text lengths, pointers, documents; /* i32, i64, i64 */
     int64_t sequences, sequence_first;
 };
@@ -72,17 +72,17 @@ static enum hd_status name_files(struct hd_token_writer *w, const char *out)
     return name.failed || part.failed || idx.failed || idx_part.failed ? no_memory() : HD_OK;
 }
 
-/* What is there may be replaced if it is a file. */
+/* Only a regular file may be replaced. */
 static enum hd_status check_place(const char *path)
 {
     struct stat info;
 
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return hd_err(HD_INVALID, "%s is there and no regular file; choose another name", path);
+        return hd_err(HD_INVALID, "%s exists and is not a regular file; choose another name", path);
     return HD_OK;
 }
 
-/* Readers take a .bin for one of Megatron's where an index is beside it. */
+/* With an .idx beside it, readers would take an llm.c .bin for one of Megatron's. */
 static enum hd_status check_no_index(const char *out)
 {
     struct hd_text idx = {0};
@@ -132,7 +132,7 @@ enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format
         w->fd = open(w->part, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (w->fd < 0)
             st = hd_err(HD_IO, "cannot create %s: %s%s", w->out, strerror(errno),
-                        errno == ENOENT ? "; make its folder first" : "");
+                        errno == ENOENT ? "; create its folder first" : "");
     }
     if (!st && lseek(w->fd, head_bytes(w), SEEK_SET) < 0)
         st = hd_err(HD_IO, "cannot seek in %s: %s", w->part, strerror(errno));
@@ -150,7 +150,7 @@ void hd_token_writer_drop(struct hd_token_writer *w)
         return;
     if (w->fd >= 0) {
         (void)close(w->fd);
-        (void)unlink(w->part); /* gone already after a rename */
+        (void)unlink(w->part); /* fails harmlessly after the rename */
         if (w->idx_part)
             (void)unlink(w->idx_part);
     }
@@ -176,7 +176,7 @@ static enum hd_status put(struct hd_token_writer *w, const int32_t *ids, size_t 
 {
     enum hd_status st;
 
-    for (size_t i = 0; i < count; i++) { /* little-endian machines only, as token_file.h */
+    for (size_t i = 0; i < count; i++) { /* little-endian machines only: token_file_internal.h */
         const uint32_t id = (uint32_t)ids[i];
 
         memcpy(w->buffer + i * (size_t)w->id_bytes, &id, (size_t)w->id_bytes);
@@ -186,7 +186,7 @@ static enum hd_status put(struct hd_token_writer *w, const int32_t *ids, size_t 
     return st ? hd_err_prefix(st, "%s", w->out) : HD_OK;
 }
 
-/* What was written since the last sequence ended is one, if it is any. */
+/* Ends a sequence with the ids written since the last one, if there are any. */
 static void end_sequence(struct hd_token_writer *w)
 {
     const int32_t length = (int32_t)(w->count - w->sequence_first);
@@ -206,7 +206,7 @@ enum hd_status hd_token_writer_add(struct hd_token_writer *w, const int32_t *ids
     for (int64_t at = 0; !st && at < count;) {
         const int64_t n = count - at < BUFFER_IDS ? count - at : BUFFER_IDS;
 
-        if (w->count - w->sequence_first > INT32_MAX - n) /* what a length of 32 bits can say */
+        if (w->count - w->sequence_first > INT32_MAX - n) /* the limit of an int32 length */
             end_sequence(w);
         st = put(w, ids + at, (size_t)n);
         at += n;
@@ -297,7 +297,7 @@ static enum hd_status rename_to(const char *from, const char *to)
     return HD_OK;
 }
 
-/* Everything that can fail for want of room comes before the first name changes. */
+/* Everything that a full disk can fail comes before the first rename. */
 static enum hd_status publish(struct hd_token_writer *w)
 {
     enum hd_status st = HD_OK;

@@ -13,21 +13,21 @@
 #include "data/data_internal.h"
 
 enum {
-    PIECE_BYTES = 1 << 20, /* that one thread takes at once */
+    PIECE_BYTES = 1 << 20, /* minimum size of a piece, except at the end of a file */
     READ_BYTES = 1 << 18,
     SLOTS_PER_THREAD = 2,
     WAIT_MS = 100,
 };
 
-/* A piece of work. It belongs to the caller's thread while FREE or DONE, to a worker in between. */
+/* A piece of work. It belongs to the caller's thread while FREE or DONE, else to a worker. */
 enum slot_state { FREE, READY, TAKEN, DONE };
 
 struct tokenize_slot {
     enum slot_state state;
     const char *path;
-    int64_t first_line; /* of the text in the file, from 1; 0: a piece of one document */
-    int64_t first_byte; /* of such a piece in the file */
-    bool ends_document; /* such a piece does */
+    int64_t first_line; /* .jsonl: line number of its first line, from 1; text: 0 */
+    int64_t first_byte; /* text: its offset in the file */
+    bool ends_document; /* text: it is the last piece of the file */
     struct hd_text text;
     struct hd_id_list ids;
     size_t *ends; /* ids before the end of each document */
@@ -38,25 +38,25 @@ struct tokenize_slot {
 struct work {
     const struct hd_tokenize *how;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* any slot's state, or `stops` */
+    pthread_cond_t changed; /* the state of a slot, or `stops` */
     struct tokenize_slot *slots;
     int slot_count;
-    int64_t taken; /* pieces that workers took so far: they take them in order */
+    int64_t taken; /* number of pieces that workers have taken, in order */
     bool stops;
-    /* the caller's thread alone */
-    size_t input;         /* being read */
-    FILE *file;           /* it; NULL: the next input is to be opened */
-    int64_t line, byte;   /* of it that were handed out */
-    struct hd_text ahead; /* read and not handed out */
-    size_t searched;      /* bytes of it in which there is no cut behind PIECE_BYTES */
-    bool at_end;          /* of the file */
+    /* used by the caller's thread only */
+    size_t input;         /* index of the input that is read */
+    FILE *file;           /* NULL: the input is not open yet */
+    int64_t line, byte;   /* lines and bytes of it that were given to slots */
+    struct hd_text ahead; /* bytes read from it and not given to a slot yet */
+    size_t searched;      /* bytes of `ahead` already searched for the end of a piece */
+    bool at_end;          /* the end of the file was read */
     struct hd_token_writer *writer;
     struct hd_tokenize_counts counts;
 };
 
 /* ---- workers ---- */
 
-/* A document ends behind the ids of the slot so far. */
+/* A document ends after the ids that the slot has so far. */
 static enum hd_status end_document(const struct work *w, struct tokenize_slot *slot)
 {
     if (w->how->end_of_text >= 0) {
@@ -79,7 +79,7 @@ static enum hd_status end_document(const struct work *w, struct tokenize_slot *s
     return HD_OK;
 }
 
-/* One line of .jsonl: its text is a document. */
+/* Encodes the document in a line of .jsonl. */
 static enum hd_status add_line(const struct work *w, struct hd_encoder *encoder,
                                struct tokenize_slot *slot, const char *line, size_t size_bytes)
 {
@@ -104,7 +104,7 @@ static enum hd_status tokenize_piece(const struct work *w, struct hd_encoder *en
     enum hd_status st = hd_encoder_add(encoder, text, slot->text.len_bytes, &slot->ids);
 
     if (st && slot->first_byte)
-        return hd_err_prefix(st, "%s, behind its first %" PRId64 " bytes", slot->path,
+        return hd_err_prefix(st, "%s, after its first %" PRId64 " bytes", slot->path,
                              slot->first_byte);
     if (st)
         return hd_err_prefix(st, "%s", slot->path);
@@ -122,7 +122,7 @@ static enum hd_status tokenize_lines(const struct work *w, struct hd_encoder *en
         const char *newline = memchr(p, '\n', (size_t)(end - p));
         const size_t n = (size_t)((newline ? newline : end) - p);
 
-        if (!hd_jsonl_is_blank(p, n)) { /* blank lines are no documents */
+        if (!hd_jsonl_is_blank(p, n)) {
             st = add_line(w, encoder, slot, p, n);
             if (st)
                 return hd_err_prefix(st, "%s:%" PRId64, slot->path, line);
@@ -169,10 +169,10 @@ static void *run_worker(void *context)
     return NULL;
 }
 
-static enum hd_status tell(struct work *w)
+static enum hd_status report_progress(struct work *w)
 {
     if (w->how->progress && !w->how->progress(w->how->context, &w->counts))
-        return hd_err(HD_ABORTED, "interrupted; what was at %s is as it was", w->how->out);
+        return hd_err(HD_ABORTED, "interrupted; %s is unchanged", w->how->out);
     return HD_OK;
 }
 
@@ -198,7 +198,7 @@ static void close_input(struct work *w)
     w->input++;
 }
 
-/* More of the file behind what is `ahead`. */
+/* Appends more of the file to `ahead`. */
 static enum hd_status read_more(struct work *w, char *buffer)
 {
     const char *path = w->how->inputs[w->input];
@@ -211,8 +211,8 @@ static enum hd_status read_more(struct work *w, char *buffer)
     return w->ahead.failed ? hd_err(HD_NO_MEMORY, "no memory for a part of %s", path) : HD_OK;
 }
 
-/* Where the piece that begins `ahead` ends; 0: not in what was read so far. Of lines the last end
- * that is there, of a text the first cut behind PIECE_BYTES. */
+/* The size of the piece at the start of `ahead`; 0: read more first. It ends at the first end of a
+ * line (.jsonl) or allowed cut (text) after PIECE_BYTES, or at the end of the file. */
 static size_t piece_end(struct work *w, bool has_lines)
 {
     const struct hd_text *ahead = &w->ahead;
@@ -245,7 +245,7 @@ static int64_t count_lines(const char *text, size_t bytes)
     return lines;
 }
 
-/* Hands the first bytes of `ahead` to the slot. */
+/* Moves the first bytes of `ahead` to the slot. */
 static enum hd_status take_piece(struct work *w, struct tokenize_slot *slot, size_t bytes,
                                  bool has_lines)
 {
@@ -273,12 +273,12 @@ static enum hd_status refuse_length(const struct work *w, const char *path, bool
         return hd_err(HD_LIMIT, "%s:%" PRId64 ": a line of more than %d bytes", path, w->line + 1,
                       HD_JSONL_LINE_BYTES_MAX);
     return hd_err(HD_LIMIT,
-                  "%s: there are %d bytes without a place where this tokenizer lets a text be cut; "
-                  "make several files of it",
+                  "%s: %d bytes have no place where a text may be cut for this tokenizer; split it "
+                  "into several files",
                   path, HD_TOKENIZE_PIECE_BYTES_MAX);
 }
 
-/* Reads on until a piece is there. */
+/* Reads until there is a whole piece. */
 static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
 {
     const bool has_lines = hd_text_ends(slot->path, ".jsonl");
@@ -293,7 +293,7 @@ static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
         if (!st && w->ahead.len_bytes > max)
             st = refuse_length(w, slot->path, has_lines);
         if (!st)
-            st = tell(w);
+            st = report_progress(w);
     }
     free(buffer);
     if (!st)
@@ -303,7 +303,7 @@ static enum hd_status fill_from_file(struct work *w, struct tokenize_slot *slot)
     return st;
 }
 
-/* The next piece of work; *ret_filled false when there is none. */
+/* Fills the slot with the next piece; *ret_filled false: there is none. */
 static enum hd_status fill(struct work *w, struct tokenize_slot *slot, bool *ret_filled)
 {
     enum hd_status st = HD_OK;
@@ -343,7 +343,7 @@ static enum hd_status write_ids(struct work *w, struct tokenize_slot *slot)
 
 /* ---- the caller's loop ---- */
 
-static void hand_over(struct work *w, struct tokenize_slot *slot, enum slot_state state)
+static void set_state(struct work *w, struct tokenize_slot *slot, enum slot_state state)
 {
     (void)pthread_mutex_lock(&w->lock);
     slot->state = state;
@@ -368,12 +368,12 @@ static enum hd_status await(struct work *w, const struct tokenize_slot *slot)
             (void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
         is_done = slot->state == DONE;
         (void)pthread_mutex_unlock(&w->lock);
-        st = tell(w);
+        st = report_progress(w);
     }
     return st;
 }
 
-/* Fills slots in turn, and writes what comes out of them in the same turn. */
+/* Fills slots in turn, and writes their ids in the same order. */
 static enum hd_status run(struct work *w)
 {
     int64_t filled = 0, written = 0;
@@ -389,7 +389,7 @@ static enum hd_status run(struct work *w)
             st = fill(w, slot, &more);
             if (!st && more) {
                 filled++;
-                hand_over(w, slot, READY);
+                set_state(w, slot, READY);
             }
             continue;
         }
@@ -399,9 +399,9 @@ static enum hd_status run(struct work *w)
         if (!st)
             st = write_ids(w, oldest);
         if (!st) {
-            hand_over(w, oldest, FREE);
+            set_state(w, oldest, FREE);
             written++;
-            st = tell(w);
+            st = report_progress(w);
         }
     }
     return st;
@@ -446,7 +446,7 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
             return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot read %s: %s",
                           how->inputs[i], strerror(errno));
         if (!S_ISREG(info.st_mode))
-            return hd_err(HD_INVALID, "%s is no regular file", how->inputs[i]);
+            return hd_err(HD_INVALID, "%s is not a regular file", how->inputs[i]);
         *ret_bytes += info.st_size;
     }
     return HD_OK;

@@ -1,17 +1,16 @@
-/* tokenize: text files into one token file, by several threads.
+/* tokenize: converts text files to one token file, with several threads.
  *
- * A text file is one document; of a .jsonl file each line is one, under a key. The order is that of
- * the inputs, whatever the number of threads, and so is every byte of the output.
+ * A text file is one document; each line of a .jsonl file is one, under a key. The output is the
+ * same for any number of threads: documents in the order of the inputs.
  *
- * Work is cut into pieces of about a MiB: at ends of documents, and inside of a long text where
- * hd_tokenizer_cut knows that no id depends on what is behind the cut (tokenizer_cut.c proves it
- * for the tokenizers in use). With any other tokenizer, or where a text has no such place, a piece
- * is as long as it takes, at most HD_TOKENIZE_PIECE_BYTES_MAX; then memory and threads are those of
- * one piece. In memory are two pieces for each thread with their ids, and of Megatron's format 20
- * bytes for each document.
+ * Work is split into pieces of about 1 MiB: at ends of documents, and inside a long text where
+ * hd_tokenizer_cut allows it (lib/tokenizer/cut.c). With other tokenizers, or in a text without
+ * such a place, a piece may be as long as HD_TOKENIZE_PIECE_BYTES_MAX; then one thread works alone
+ * and memory grows with the piece. Memory: two pieces per thread with their ids, and for Megatron's
+ * format 20 bytes per document.
  *
- * Used by: train, worker.   Uses: base, tokenizer, token_writer.   Threads: one caller; it starts
- * its own, and calls `progress` in the caller's.
+ * Used by: train, worker.   Uses: base, tokenizer, token_writer.
+ * Threads: starts its own; `progress` is called on the caller's thread.
  */
 #ifndef HD_DATA_TOKENIZE_H
 #define HD_DATA_TOKENIZE_H
@@ -32,21 +31,21 @@ struct hd_tokenize_counts {
 
 struct hd_tokenize {
     const struct hd_tokenizer *tokenizer;
-    int64_t end_of_text; /* id behind each document; < 0: none */
+    int64_t end_of_text; /* the id to add after each document; < 0: none */
     const char *const *inputs;
     size_t input_count;
     const char *out; /* as for hd_token_writer_open */
     enum hd_token_format format;
-    const char *key; /* of a line of .jsonl; NULL: "text" */
+    const char *key; /* of the text in a line of .jsonl; NULL: "text" */
     int threads;
-    /* Called often, also while nothing comes out; false stops the work. May be NULL. */
+    /* Called several times per second; returns false to stop the work. May be NULL. */
     bool (*progress)(void *context, const struct hd_tokenize_counts *so_far);
     void *context;
 };
 
-/* Ids take 16 bits where the vocabulary and end_of_text allow it, else 32. The result is whole and
- * durable, or what was there stays. HD_INVALID names the input and, in .jsonl, the line; HD_IO a
- * full disk, too. HD_ABORTED: progress said so. ret_counts may be NULL. */
+/* Ids have 16 bits if the vocabulary and end_of_text allow it, else 32. Atomic and durable
+ * (token_writer.h). HD_INVALID names the input and, in .jsonl, the line. HD_ABORTED: progress
+ * returned false. ret_counts may be NULL. */
 enum hd_status hd_tokenize(const struct hd_tokenize *how, struct hd_tokenize_counts *ret_counts);
 
 #endif

@@ -153,7 +153,7 @@ static void an_array_that_is_no_token_file_says_what_to_save(void **state)
                "{'descr': '<u2', 'fortran_order': False, 'shape': (), }", 1);
     expect_npy(HD_UNSUPPORTED, "Fortran",
                "{'descr': '<u2', 'fortran_order': True, 'shape': (4,), }", 4);
-    expect_npy(HD_INVALID, "8 bytes behind the header, but the 5 elements",
+    expect_npy(HD_INVALID, "8 bytes after the header, but its 5 elements",
                "{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }", 4);
     expect_npy(HD_INVALID, "not one that NumPy writes",
                "{'descr': '<u2', 'fortran_order': False, 'fortran_order': False, 'shape': (4,)}",
@@ -183,7 +183,7 @@ static void both_formats_of_llm_c_are_read(void **state)
         expect_ids(&view, wide ? large : small, 3);
         assert_int_equal(hd_token_view_llmc(file.data, (int64_t)file.len_bytes - 1, &view),
                          HD_INVALID);
-        assert_non_null(strstr(hd_err_message(), "the 3 tokens that the header names"));
+        assert_non_null(strstr(hd_err_message(), "the 3 tokens of its header"));
         assert_int_equal(hd_token_view_llmc(file.data, 1000, &view), HD_INVALID);
         file.data[4] = 9;
         assert_int_equal(hd_token_view_llmc(file.data, (int64_t)file.len_bytes, &view),
@@ -249,11 +249,11 @@ static void a_damaged_index_is_told_from_a_sound_one(void **state)
     expect_index(9, 2, 0, HD_UNSUPPORTED, "version 2");
     expect_index(17, 7, 0, HD_UNSUPPORTED, "elements of type 7");
     expect_index(18, 5, 0, HD_INVALID, "its tables take");
-    expect_index(24, 1, 0, HD_INVALID, "it was cut short");
+    expect_index(24, 1, 0, HD_INVALID, "it was truncated");
     expect_index(0, 'M', 1, HD_INVALID, "its tables take");
     expect_index(LENGTHS, 3, 0, HD_INVALID, "sequence 1 of 1 tokens at byte 4, after 6");
     expect_index(LENGTHS + 12, 4, 0, HD_INVALID, "do not belong together");
-    expect_index(LENGTHS + 12, 2, 0, HD_INVALID, "the index tells of 10 bytes");
+    expect_index(LENGTHS + 12, 2, 0, HD_INVALID, "the index describes 10 bytes");
     expect_index(LENGTHS + 15, 0x80, 0, HD_INVALID, "do not belong together");
     expect_index(POINTERS + 8, 2, 0, HD_INVALID, "sequence 1 of 1 tokens at byte 2, after 4");
     expect_index(DOCUMENTS, 1, 0, HD_INVALID, "entry 0 of the document index is 1");

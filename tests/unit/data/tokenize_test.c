@@ -379,12 +379,12 @@ static void a_place_that_is_taken_is_refused(void **state)
         enum hd_token_format format;
         const char *out, *story;
     } cases[] = {
-        {HD_TOKEN_FORMAT_NPY, "folder.npy", "folder.npy is there and no regular file"},
-        {HD_TOKEN_FORMAT_MEGATRON, "mega2", "mega2.bin is there and no regular file"},
-        {HD_TOKEN_FORMAT_LLMC, "mega2.bin", "mega2.bin is there and no regular file"},
+        {HD_TOKEN_FORMAT_NPY, "folder.npy", "folder.npy exists and is not a regular file"},
+        {HD_TOKEN_FORMAT_MEGATRON, "mega2", "mega2.bin exists and is not a regular file"},
+        {HD_TOKEN_FORMAT_LLMC, "mega2.bin", "mega2.bin exists and is not a regular file"},
         {HD_TOKEN_FORMAT_LLMC, "stale.bin", "it would be read as one of Megatron's"},
         {HD_TOKEN_FORMAT_NPY, "none/a.npy",
-         "none/a.npy: No such file or directory; make its folder"},
+         "none/a.npy: No such file or directory; create its folder"},
     };
 
     (void)state;
