@@ -1,4 +1,4 @@
-/* config.json -> the model of a resolved job. One table says of every key what it is to us. */
+/* config: config.json -> the model of a resolved job. One table has a rule for every known key. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT] = {
     {"mixtral", "MixtralForCausalLM", "MixtralModel", MIXTRAL},
 };
 
-/* Where the file is silent, transformers' classes have these. */
+/* Defaults of transformers for absent keys. */
 enum { MISTRAL_WINDOW = 4096, QWEN_WINDOW = 4096, QWEN_FULL_LAYERS = 28 };
 enum { MIXTRAL_EXPERTS = 8, MIXTRAL_EXPERTS_PER_TOKEN = 2, BALANCE_MAX = 1000 };
 static const double mixtral_rope_theta = 1e6, mixtral_norm_eps = 1e-5, mixtral_balance = 0.001;
@@ -42,19 +42,19 @@ struct config_reading {
     const struct hd_hf_type *type;
     struct hd_job *job;
     struct hd_text *notes; /* may be NULL */
-    int64_t window;        /* -1: the file is silent; 0: none */
-    int64_t full_layers;   /* qwen: so many see all; -1: silent */
+    int64_t window;        /* -1: the key is absent; 0: none */
+    int64_t full_layers;   /* qwen: number of layers without a window; -1: the key is absent */
     bool use_window, has_tied, has_balance, attention_bias;
     const struct hd_json *layer_types;
-    double jitter; /* of what a router sees */
+    double jitter; /* noise on the input of a router */
 };
 
 enum rule {
-    SAYS_NOTHING, /* about training: `why` tells */
-    IS_INT,       /* int64_t member, from min to max */
-    IS_REAL,
-    MUST_BE, /* the JSON text in `why`, or null */
-    READ_BY  /* a function */
+    SAYS_NOTHING, /* irrelevant for training; `why` is the reason */
+    IS_INT,       /* int64_t member at `offset`, from min to max */
+    IS_REAL,      /* double member at `offset`, from min to max */
+    MUST_BE,      /* the value must be the JSON text `why`, or null */
+    READ_BY       /* the function `read` */
 };
 
 struct key {
@@ -67,9 +67,9 @@ struct key {
     enum hd_status (*read)(struct config_reading *r, const struct hd_json *value);
 };
 
-/* ---- words for messages ---- */
+/* ---- messages ---- */
 
-/* What a value is, short enough for a message and without control characters. */
+/* A value as text: short, without control characters. */
 static const char *quote(const struct hd_json *v, char ret_text[QUOTE_MAX])
 {
     static const char *const kinds[] = {"null", "false", "true", "", "", "a list", "an object"};
@@ -98,16 +98,16 @@ static enum hd_status to_real(const struct hd_json *v, const char *key, double m
     char text[QUOTE_MAX];
 
     if (v->kind != HD_JSON_NUMBER || hd_text_to_double(v->text, min, max, ret_value))
-        return hd_err(HD_INVALID, "%s: %s is no number from %g to %g", key, quote(v, text), min,
+        return hd_err(HD_INVALID, "%s: %s is not a number from %g to %g", key, quote(v, text), min,
                       max);
     return HD_OK;
 }
 
-/* ---- keys with a form of their own ---- */
+/* ---- functions of the rule READ_BY ---- */
 
 static enum hd_status read_type(struct config_reading *r, const struct hd_json *value)
 {
-    (void)r; /* read first of all */
+    (void)r; /* find_type has read it */
     (void)value;
     return HD_OK;
 }
@@ -154,8 +154,7 @@ static enum hd_status read_inner(struct config_reading *r, const struct hd_json 
 
 static enum hd_status read_activation(struct config_reading *r, const struct hd_json *value)
 {
-    /* both of these are the tanh form of GELU (Hendrycks & Gimpel 2016), swish is SiLU's other name
-     */
+    /* both are the tanh form of GELU (Hendrycks & Gimpel 2016); swish is another name of SiLU */
     static const char *const gelu[] = {"gelu_new", "gelu_pytorch_tanh"};
     static const char *const silu[] = {"silu", "swish"};
     const char *const *names = r->type->type == GPT2 ? gelu : silu;
@@ -197,8 +196,8 @@ static enum hd_status read_full_layers(struct config_reading *r, const struct hd
     return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
 }
 
-/* Their loss counts the share of a token's every choice, so that it is experts_per_token at
- * balance, where ours is 1: the weight is as much larger. Once both are known. */
+/* With balanced experts their loss is experts_per_token and ours is 1; so fill_experts multiplies
+ * the weight by experts_per_token. */
 static enum hd_status read_balance(struct config_reading *r, const struct hd_json *value)
 {
     r->has_balance = true;
@@ -309,7 +308,7 @@ static enum hd_status read_rope(struct config_reading *r, const struct hd_json *
     return st;
 }
 
-/* Ours: the tokenizer that the model was trained with, where it has no tokenizer.json. */
+/* A key of Heddle: the tokenizer of a model without tokenizer.json. */
 static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_json *value)
 {
     if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
@@ -515,7 +514,7 @@ static void fill_experts(struct config_reading *r)
         job->norm_eps = mixtral_norm_eps;
 }
 
-/* What the class of transformers fills in where the file is silent. */
+/* Sets the defaults of transformers for absent keys. */
 static void fill_absent(struct config_reading *r)
 {
     struct hd_job *job = r->job;
@@ -566,7 +565,7 @@ static enum hd_status check_present(const struct config_reading *r)
     return HD_OK;
 }
 
-/* The first layer with a window, all behind it having one too. */
+/* The first layer with a window; all later layers must have one, too. */
 static enum hd_status find_window_start(const struct config_reading *r, int64_t *ret_from)
 {
     int64_t layer = 0, from = -1;
@@ -576,7 +575,7 @@ static enum hd_status find_window_start(const struct config_reading *r, int64_t 
         return HD_OK;
     }
     if ((int64_t)r->layer_types->count != r->job->layers)
-        return hd_err(HD_INVALID, "layer_types: has %zu words for %" PRId64 " layers",
+        return hd_err(HD_INVALID, "layer_types: has %zu entries for %" PRId64 " layers",
                       r->layer_types->count, r->job->layers);
     for (const struct hd_json *v = r->layer_types->first; v; v = v->next, layer++) {
         const bool windowed = strcmp(v->text, "sliding_attention") == 0;
@@ -585,8 +584,8 @@ static enum hd_status find_window_start(const struct config_reading *r, int64_t 
             from = layer;
         if (!windowed && from >= 0)
             return hd_err(HD_UNSUPPORTED,
-                          "layer_types: layer %" PRId64 " sees all behind one with a window; the "
-                          "windows are built for the last layers together",
+                          "layer_types: layer %" PRId64 " has full attention after a layer with a "
+                          "window; only the last layers may have windows",
                           layer);
     }
     *ret_from = from < 0 ? r->job->layers : from;
@@ -623,7 +622,7 @@ static enum hd_status check_built(const struct config_reading *r)
                       r->type->type == GPT2 ? "n_head" : "num_attention_heads", job->heads,
                       job->hidden);
     if (job->balance > BALANCE_MAX)
-        return hd_err(HD_INVALID, "router_aux_loss_coef: %g is no number from 0 to %g",
+        return hd_err(HD_INVALID, "router_aux_loss_coef: %g is not a number from 0 to %g",
                       job->balance / (double)job->experts_per_token,
                       (double)BALANCE_MAX / (double)job->experts_per_token);
     if (job->experts_per_token > job->experts)
@@ -642,7 +641,7 @@ static enum hd_status read_config(struct config_reading *r)
 {
     enum hd_status st = find_type(r);
 
-    if (!st && r->type->type == GPT2) /* the class's own, where the file is silent */
+    if (!st && r->type->type == GPT2) /* defaults of transformers */
         r->job->dropout_embedding = r->job->dropout_attention = r->job->dropout_residual = 0.1;
     for (const struct hd_json *v = r->root->first; v && !st; v = v->next)
         st = read_member(r, v);
@@ -656,8 +655,8 @@ static enum hd_status read_config(struct config_reading *r)
         st = check_built(r);
     if (!st && r->jitter > 0 && r->notes)
         hd_text_add(r->notes,
-                    "config.json says router_jitter_noise = %g; jitter is not built, training goes "
-                    "without it",
+                    "config.json says router_jitter_noise = %g; jitter is not supported, the model "
+                    "is trained without it",
                     r->jitter);
     (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->type->name);
     return st;
@@ -678,7 +677,7 @@ static void clear_model(struct hd_job *job)
     job->positions[0] = '\0';
     job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0;
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
-    job->rope_original_context = 0; /* the others as a job file has them when it is silent */
+    job->rope_original_context = 0; /* the others: the defaults of a job file */
     job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;
     job->rope_high_freq_factor = 4;
     job->rope_beta_fast = 32;
@@ -697,7 +696,7 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
     hd_arena_init(&arena, 0);
     st = hd_json_parse(&arena, text, text_bytes, &limits, &r.root);
     if (!st && r.root->kind != HD_JSON_OBJECT)
-        st = hd_err(HD_INVALID, "it is no JSON object");
+        st = hd_err(HD_INVALID, "it is not a JSON object");
     if (!st)
         st = read_config(&r);
     hd_arena_done(&arena);

@@ -1,14 +1,13 @@
-/* A resolved job -> config.json. The model type is that of the job's family where it can express
- * the model, else the first that can.
- */
+/* describe: a resolved job -> config.json. The model type is the job's family if it can express the
+ * model, else the first type that can. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "hf/hf_internal.h"
 
-/* What experts and router compute there is no word for. What they are trained by is not of the
- * model: the losses beside balance, and the capacity, which drops nothing in use. */
+/* A setting of experts or router that config.json cannot express, or NULL. Settings that only
+ * affect training (other losses, capacity) are not part of the model. */
 static const char *lacks_of_router(const struct hd_job *job)
 {
     if (job->shared_ffn_hidden)
@@ -18,7 +17,7 @@ static const char *lacks_of_router(const struct hd_job *job)
     return job->renormalize ? NULL : "model.router.renormalize: false";
 }
 
-/* What this type has no word for in the model, or NULL. */
+/* A setting of the model that this type cannot express, or NULL. */
 static const char *lacks(const struct hd_job *job, unsigned type)
 {
     const bool gpt2 = type == HD_HF_GPT2, is_gpt2 = strcmp(job->family, "gpt2") == 0;
@@ -69,8 +68,8 @@ static enum hd_status choose_type(const struct hd_job *job, const struct hd_hf_t
             return HD_OK;
         }
     return hd_err(HD_UNSUPPORTED,
-                  "transformers' %s has no word for %s of this model, and no other type has one "
-                  "for all of it",
+                  "config.json of transformers' %s cannot express %s, and no other model type can "
+                  "express this model",
                   job->family, what ? what : "model.family");
 }
 
@@ -88,7 +87,7 @@ static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
 }
 
-/* The older spelling, which newer versions read too. */
+/* rope_scaling, the older key, which newer versions read, too. */
 static void add_rope(struct hd_json_writer *w, const struct hd_job *job)
 {
     const bool llama3 = strcmp(job->rope_scaling, "llama3") == 0;
@@ -126,10 +125,10 @@ static void add_window(struct hd_json_writer *w, const struct hd_job *job, unsig
     if (job->window)
         hd_json_add_int64(w, "sliding_window", job->window);
     else if (type != HD_HF_LLAMA)
-        hd_json_add_null(w, "sliding_window"); /* silence would mean the class's own */
+        hd_json_add_null(w, "sliding_window"); /* an absent key would mean the default window */
 }
 
-/* A whole number too, as a newer transformers wants what it declares as float: 0.0, not 0. */
+/* Always with a decimal point (0.0, not 0), which newer versions of transformers require. */
 static void add_float(struct hd_json_writer *w, const char *key, double value)
 {
     hd_json_add_real(w, key, value);
@@ -191,7 +190,7 @@ enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
         add_llama(&w, job, type->type);
     if (strcmp(job->tokenizer, "bytes") == 0)
         hd_json_add_string(&w, "heddle_tokenizer", "bytes");
-    hd_json_add_null(&w, "bos_token_id"); /* else transformers assumes ids of its own models */
+    hd_json_add_null(&w, "bos_token_id"); /* the defaults are ids of other tokenizers */
     hd_json_add_null(&w, "eos_token_id");
     hd_json_end(&w, '}');
     hd_text_add(ret_text, "\n");

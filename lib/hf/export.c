@@ -1,6 +1,5 @@
-/* A model directory from a checkpoint of ours. Everything is written into OUT.part.PID, flushed,
- * and renamed to OUT: whoever looks sees the whole directory or none of it.
- */
+/* export: a checkpoint -> a model directory. Files are written to OUT.part.PID and flushed, then
+ * the directory is renamed to OUT, so OUT is always complete. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,14 +15,14 @@
 
 enum { PARTS_MAX = 3, TOKENIZER_BYTES_MAX = 256 << 20 };
 
-struct tensor { /* of theirs, and where it comes from */
+struct tensor { /* a tensor of the export, and its parts in the checkpoint */
     char name[HD_WEIGHTS_NAME_MAX];
     const struct hd_ckpt_entry *parts[PARTS_MAX];
     int part_count, dim_count;
-    int64_t expert; /* of the part's dimension 0; -1: the whole of it */
+    int64_t expert; /* index in dimension 0 of the part; -1: all of it */
     bool transposed;
     int64_t shape[2], elements;
-    int file; /* which of the files it goes to */
+    int file; /* index of the file that contains it */
 };
 
 struct exporter {
@@ -35,7 +34,7 @@ struct exporter {
     size_t count;
     int file_count;
     int64_t total_bytes, done_bytes;
-    float *part, *whole; /* the largest tensor, as it is and as it will be */
+    float *part, *whole; /* buffers for the largest tensor: one part as stored; all as exported */
     char *part_dir;
     struct hd_hf_hashes hashes;
 };
@@ -50,9 +49,9 @@ static int64_t tensor_bytes(const struct exporter *x, const struct tensor *t)
     return t->elements * (int64_t)hd_dtype_size(x->options->dtype);
 }
 
-/* ---- what goes out ---- */
+/* ---- the list of tensors ---- */
 
-/* Tensors of the optimizer are not of the model. */
+/* False for tensors of the optimizer. */
 static bool is_weight(const char *name)
 {
     return !hd_text_starts(name, "adamw.");
@@ -82,7 +81,7 @@ static void begin_tensor(struct exporter *x, const struct hd_hf_row *row, const 
     t->expert = hd_hf_per_expert(row) ? expert : -1;
 }
 
-/* The row of the table for one layer, if the model has that parameter. */
+/* Adds the tensor of a row for one layer, if the model has that parameter. */
 static void add_row(struct exporter *x, const struct hd_hf_row *row, const char *prefix,
                     int64_t layer, size_t *used)
 {
@@ -103,7 +102,7 @@ static void add_row(struct exporter *x, const struct hd_hf_row *row, const char 
     ++*used;
 }
 
-/* Everything of a layer together, as readers of single layers like it. */
+/* Adds all tensors, grouped by layer. */
 static enum hd_status add_rows(struct exporter *x, const struct hd_hf_row *rows, size_t row_count,
                                const char *prefix, size_t *used)
 {
@@ -138,8 +137,8 @@ static enum hd_status check_all_used(const struct exporter *x, size_t used)
                   x->options->checkpoint_dir, weights - used, weights, x->job.family);
 }
 
-/* Which file each tensor goes to: in order, a new one when the last is full. */
-static void cut_files(struct exporter *x)
+/* Assigns tensors to files in order; a new file when shard_bytes_max is reached. */
+static void assign_files(struct exporter *x)
 {
     int64_t in_file = 0;
 
@@ -177,7 +176,7 @@ static enum hd_status plan(struct exporter *x)
         st = check_all_used(x, used);
     if (st)
         return st;
-    cut_files(x);
+    assign_files(x);
     for (size_t i = 0; i < x->count; i++)
         if (x->tensors[i].elements > largest)
             largest = x->tensors[i].elements;
@@ -188,7 +187,7 @@ static enum hd_status plan(struct exporter *x)
 
 /* ---- one tensor ---- */
 
-/* x->whole[shape as they have it], from its parts one below the other. */
+/* Fills x->whole, in the exported shape, with the parts concatenated along the rows. */
 static enum hd_status assemble(struct exporter *x, const struct tensor *t)
 {
     const int64_t rows = t->shape[0], columns = t->shape[1];
@@ -214,7 +213,7 @@ static enum hd_status assemble(struct exporter *x, const struct tensor *t)
     return HD_OK;
 }
 
-/* To the file, and to its hashes: of what was meant, before any disk saw it. */
+/* Writes to the file and adds to its hashes, which are computed from memory. */
 static enum hd_status put(int fd, struct hd_ckpt_blocks *blocks, const void *data,
                           size_t size_bytes)
 {
@@ -293,7 +292,7 @@ static enum hd_status write_head(const struct exporter *x, int file, struct hd_t
     return HD_OK;
 }
 
-/* The head, then each tensor of the file. */
+/* The regions of the file: its head, then each tensor. */
 static enum hd_status begin_blocks(const struct exporter *x, int file, size_t head_bytes,
                                    struct hd_ckpt_blocks *ret_blocks)
 {
@@ -421,7 +420,7 @@ static enum hd_status copy_tokenizer(struct exporter *x)
     struct hd_text text = {0};
     enum hd_status st;
 
-    if (x->job.tokenizer[0] != '/') /* bytes: config.json says so */
+    if (x->job.tokenizer[0] != '/') /* "bytes": a key of config.json */
         return HD_OK;
     st = hd_file_read(x->job.tokenizer, TOKENIZER_BYTES_MAX, &text);
     if (!st && !text.len_bytes)
@@ -461,7 +460,7 @@ static enum hd_status write_files(struct exporter *x)
 
 /* ---- the directory ---- */
 
-/* Only what is a model directory may be replaced, and only when asked for. */
+/* Only a model directory may be replaced, and only with `force`. */
 static enum hd_status check_target(const struct hd_hf_export *o)
 {
     struct hd_text config = {0};
@@ -474,21 +473,22 @@ static enum hd_status check_target(const struct hd_hf_export *o)
                    : hd_err(HD_IO, "cannot examine %s: %s", o->out_dir, strerror(errno));
     if (!o->force)
         return hd_err(HD_EXISTS,
-                      "%s is there already; give another folder, or --force to replace it",
+                      "%s exists already; choose another folder, or use --force to replace it",
                       o->out_dir);
     hd_file_join(&config, o->out_dir, "config.json");
     is_model = !config.failed && S_ISDIR(info.st_mode) &&
                (hd_file_exists(config.data) || hd_hf_has_hashes(o->out_dir));
     hd_text_free(&config);
     if (!is_model)
-        return hd_err(HD_EXISTS,
-                      "%s is no model directory (it has neither config.json nor " HD_HF_HASHES_FILE
-                      "); --force replaces only such",
-                      o->out_dir);
+        return hd_err(
+            HD_EXISTS,
+            "%s is not a model directory (it has neither config.json nor " HD_HF_HASHES_FILE
+            "); --force replaces only model directories",
+            o->out_dir);
     return HD_OK;
 }
 
-/* The new directory takes the name in one step; an old one then has the temporary name. */
+/* Renames the new directory in one step; an old one then has the temporary name. */
 static enum hd_status publish(const struct exporter *x)
 {
     const char *out = x->options->out_dir, *slash = strrchr(out, '/');
@@ -497,7 +497,7 @@ static enum hd_status publish(const struct exporter *x)
     const bool replace = lstat(out, &info) == 0;
     enum hd_status st = HD_OK;
 
-    /* some network file systems know no RENAME_NOREPLACE; rename replaces no folder that has files
+    /* some network file systems lack RENAME_NOREPLACE; rename never replaces a non-empty directory
      */
     if (renameat2(AT_FDCWD, x->part_dir, AT_FDCWD, out,
                   replace ? RENAME_EXCHANGE : RENAME_NOREPLACE) < 0 &&
@@ -520,7 +520,7 @@ static enum hd_status write_dir(struct exporter *x)
     x->part_dir = hd_arena_printf(&x->arena, "%s.part.%d", x->options->out_dir, (int)getpid());
     if (!x->part_dir)
         return no_memory();
-    st = hd_file_remove_tree(x->part_dir); /* of a dead process with the same number */
+    st = hd_file_remove_tree(x->part_dir); /* left by a killed process with the same pid */
     if (!st)
         st = hd_file_make_dirs(x->part_dir, 0755);
     if (!st)
@@ -529,7 +529,7 @@ static enum hd_status write_dir(struct exporter *x)
         st = publish(x);
     if (st) {
         hd_err_save(st, &story);
-        (void)hd_file_remove_tree(x->part_dir); /* best effort: st is the news */
+        (void)hd_file_remove_tree(x->part_dir); /* best effort: the caller needs the first error */
         st = hd_err_restore(&story);
     }
     return st;
@@ -538,7 +538,7 @@ static enum hd_status write_dir(struct exporter *x)
 static enum hd_status open_checkpoint(struct exporter *x)
 {
     const char *dir = x->options->checkpoint_dir, *config;
-    enum hd_status st = hd_ckpt_verify(dir); /* a flipped bit must not get a new name */
+    enum hd_status st = hd_ckpt_verify(dir); /* never export damaged weights */
 
     if (!st)
         st = hd_ckpt_open(dir, &x->ckpt);

@@ -1,4 +1,4 @@
-/* heddle-hashes.json: what an exported model directory was when it was written.
+/* hashes: heddle-hashes.json, the block hashes of an exported model directory.
  *
  *     {"format":"heddle-hashes","version":1,"files":[
  *     {"file":"config.json","regions":[
@@ -8,8 +8,8 @@
  *     {"kind":"tensor","name":"model.norm.weight","size_bytes":256,"block_bytes":1048576,"blocks":"..."}]}],
  *     "self_xxh64":"0123456789abcdef"}
  *
- * blocks: the XXH64 of each block of the region, 16 digits each. Readers of model directories look
- * at the files they know by name, so this one is in nobody's way.
+ * blocks: the XXH64 of each block of the region, 16 digits each. Other readers of model directories
+ * ignore this file.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -144,7 +144,7 @@ static enum hd_status parse_file(struct hd_arena *arena, const struct hd_json *v
     enum hd_status st = hd_json_need_string(value, "file", &ret_file->file);
 
     if (!st && (strchr(ret_file->file, '/') || ret_file->file[0] == '.'))
-        st = hd_err(HD_INVALID, "'%.100s' is no name of a file in it", ret_file->file);
+        st = hd_err(HD_INVALID, "'%.100s' is not a plain file name", ret_file->file);
     if (!st)
         st = hd_json_need(value, "regions", HD_JSON_ARRAY, &list);
     return st ? st : parse_regions(arena, list, ret_file);
@@ -157,7 +157,7 @@ static enum hd_status check_file(const char *dir, const struct hd_hf_listed *fil
     enum hd_status st = hd_ckpt_open_file(dir, file->file, &fd, &size);
 
     if (st)
-        return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* it was there when the list was written */
+        return st == HD_NOT_FOUND ? HD_CORRUPT : st; /* a listed file is missing */
     if (size != file->size_bytes)
         st = hd_err(HD_CORRUPT, "%s/%s has %" PRId64 " bytes, not %" PRId64, dir, file->file, size,
                     file->size_bytes);

@@ -1,21 +1,21 @@
-/* hf: model directories in the form of Hugging Face's transformers, in and out.
+/* hf: imports and exports model directories in the format of Hugging Face transformers.
  *
  *     DIR/config.json                      the architecture
  *         model.safetensors                the weights, or
  *         model.safetensors.index.json     which of several files holds which tensor
  *         tokenizer.json
- *         heddle-hashes.json               what an export was when it was written, to verify it by
+ *         heddle-hashes.json               hashes of an export's files, for hd_hf_verify
  *
- * Three layers: `hd_weights` is any set of safetensors files, mapped, its heads checked; the config
- * functions translate config.json to the model.* members of a resolved job and back; `hd_hf_map`
- * finds each parameter of ours in their tensors, by one table of names per family that serves both
- * directions. What cannot be translated is an error that names it; nothing is passed over.
+ * Three layers: `hd_weights` maps any set of safetensors files and checks their heads. The config
+ * functions translate config.json to the model.* members of a resolved job and back. `hd_hf_map`
+ * finds each of our parameters in their tensors, by one table of names per family for both
+ * directions. Anything that cannot be translated is an error that names it; nothing is ignored.
  *
- * Our side of a name is the registry's (blocks.3.attention.q.weight), whole tensors in [out, in]
- * order; gpt2 on their side keeps matrices as [in, out] and q, k, v in one.
+ * Our names are those of the model's parameters (blocks.3.attention.q.weight), whole tensors in
+ * [out, in] order. gpt2 of transformers has matrices as [in, out], and q, k, v in one tensor.
  *
  * Used by: spec (config), train, worker.   Uses: base, checkpoint, job.
- * Threads: a set of weights and a map are immutable once opened.
+ * Threads: any; a set of weights and a map are immutable after opening.
  */
 #ifndef HD_HF_H
 #define HD_HF_H
@@ -41,39 +41,40 @@ enum {
 };
 
 struct hd_weight {
-    const char *name, *file; /* file: as named in the directory */
+    const char *name, *file; /* file: its name in the directory */
     enum hd_dtype dtype;
     int dim_count;
     int64_t shape[HD_CKPT_DIMS_MAX];
-    const void *data; /* mapped, perhaps unaligned */
+    const void *data; /* mapped, may be unaligned */
     int64_t offset_bytes, size_bytes;
 };
 
 struct hd_weights;
 
-/* Opens model.safetensors.index.json, or model.safetensors, of a directory. Heads are read and
- * checked: sizes, bounds, overlaps, gaps, repeated names, and the index against the files. Data are
- * mapped, not read. HD_NOT_FOUND: there is neither; HD_CORRUPT names the file and the tensor. */
+/* Opens model.safetensors of a directory, else the files of model.safetensors.index.json. Reads and
+ * checks the heads: sizes, bounds, overlaps, gaps, duplicate names, and the index. Maps the data
+ * and does not read it. HD_NOT_FOUND: neither file exists. HD_CORRUPT names the file and the
+ * tensor. */
 enum hd_status hd_weights_open(const char *dir, struct hd_weights **ret_weights);
-/* The same with one file. */
+/* The same for one file. */
 enum hd_status hd_weights_open_file(const char *path, struct hd_weights **ret_weights);
 void hd_weights_close(struct hd_weights *weights); /* NULL is fine */
 
 size_t hd_weights_count(const struct hd_weights *weights);
-const struct hd_weight *hd_weights_at(const struct hd_weights *weights, size_t index); /* by name */
+const struct hd_weight *hd_weights_at(const struct hd_weights *weights, size_t index); /* sorted */
 const struct hd_weight *hd_weights_find(const struct hd_weights *weights, const char *name);
 
-/* XXH64 over the names, sizes, times of change and heads of the files: what a later attempt
- * compares to know that it starts from the same. Data are not read. */
+/* XXH64 over the names, sizes, modification times and heads of the files, not the data. A later
+ * attempt compares it to check that it starts from the same weights. */
 uint64_t hd_weights_identity(const struct hd_weights *weights);
 
-/* The same for any directory that a run may start from: a model directory or one of our
- * checkpoints (the hash of its manifest). */
+/* The same for any directory that a run may start from: a model directory, or a checkpoint of
+ * Heddle (then the hash of its manifest). */
 enum hd_status hd_source_identity(const char *dir, uint64_t *ret_identity);
-bool hd_source_is_checkpoint(const char *dir); /* one of ours: it has a manifest.json */
+bool hd_source_is_checkpoint(const char *dir); /* it has a manifest.json */
 
-/* The head of a safetensors file that begins at `bytes`: what hd_weights_open does with each file,
- * for tests of hostile bytes. Names live in the arena, data point into `bytes`. */
+/* Parses the head of a safetensors file whose bytes are in memory; hd_weights_open uses it, and
+ * tests of hostile input. The names are in the arena, data points into `bytes`. */
 enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64_t size_bytes,
                                 struct hd_weight **ret_weights, size_t *ret_count);
 
@@ -81,17 +82,17 @@ enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64
 
 bool hd_hf_has_config(const char *dir);
 
-/* Reads DIR/config.json into the model.* and train.dropout.* members of `ret_job`; other members
- * are left alone. Every key is either used, known to say nothing about training, or required to
- * have the one value that is built; any other key is HD_UNSUPPORTED and named. ret_notes gets a
- * sentence for each thing that is accepted but not done (jitter of a router), may be NULL. */
+/* Reads DIR/config.json into the model.* and train.dropout.* members of `ret_job` and changes no
+ * others. A key is used, or is irrelevant for training, or must have the one value that is
+ * supported; any other key is HD_UNSUPPORTED and named. ret_notes (may be NULL) gets a sentence for
+ * each setting that is accepted but not applied (router jitter). */
 enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job,
                                  struct hd_text *ret_notes);
-/* The same from text, for tests; failures have no file name in front. */
+/* The same from text; error messages do not name the file. */
 enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd_job *ret_job,
                                   struct hd_text *ret_notes);
 
-/* config.json of a resolved job. HD_UNSUPPORTED names what transformers has no word for. */
+/* Writes config.json of a resolved job. HD_UNSUPPORTED names what config.json cannot express. */
 enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
                                   struct hd_text *ret_text);
 
@@ -99,40 +100,39 @@ enum hd_status hd_hf_write_config(const struct hd_job *job, enum hd_dtype dtype,
 
 struct hd_hf_map;
 
-/* Finds every wanted parameter (whole entries with our names and shapes) in their tensors. Tensors
- * that are missing, that nobody wants, or that have another shape are HD_INVALID, by name.
- * The entries' strings must outlive the map; `weights` too. */
+/* Finds every wanted parameter (whole entries with our names and shapes) in their tensors.
+ * HD_INVALID, with names: tensors are missing, unused, or have another shape. `weights` and the
+ * strings of `wanted` must outlive the map. */
 enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_job *job,
                               const struct hd_ckpt_entry *wanted, size_t count,
                               struct hd_hf_map **ret_map);
 void hd_hf_map_close(struct hd_hf_map *map); /* NULL is fine */
 
-/* The piece `want` of parameter `index` of `wanted`, as fp32, from any of F32, F16, BF16, F64. */
+/* Reads the piece `want` of parameter wanted[index] as fp32; stored as F32, F16, BF16 or F64. */
 enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
                           const struct hd_ckpt_entry *want, float *ret_values);
 
 /* ---- export ---- */
 
 struct hd_hf_export {
-    const char *checkpoint_dir; /* one of ours, verified first */
+    const char *checkpoint_dir; /* a checkpoint of Heddle; verified first */
     const char *out_dir;
     enum hd_dtype dtype;     /* HD_F32 or HD_BF16 */
-    int64_t shard_bytes_max; /* of tensor data in one file; more become several and an index */
-    bool force;              /* replaces out_dir where it is a model directory */
+    int64_t shard_bytes_max; /* bytes of tensor data per file; more: several files and an index */
+    bool force;              /* may replace out_dir if it is a model directory */
     void (*progress)(void *context, int64_t done_bytes, int64_t total_bytes); /* may be NULL */
     void *context;
 };
 
-/* Writes a model directory: into a temporary folder beside out_dir, flushed, then renamed.
- * HD_EXISTS when out_dir is there and force is not set. */
+/* Writes a model directory atomically: to a temporary directory beside out_dir, which is flushed
+ * and renamed. HD_EXISTS: out_dir exists and force is not set. */
 enum hd_status hd_hf_export(const struct hd_hf_export *options);
 
-/* Reads and hashes every file of a model directory that hd_hf_export wrote. HD_CORRUPT names the
- * file, the tensor and the range of bytes as hd_ckpt_verify does. HD_NOT_FOUND: it has no
- * heddle-hashes.json. */
+/* Verifies a model directory of hd_hf_export by its hashes. HD_CORRUPT names the file, the tensor
+ * and the range of bytes as hd_ckpt_verify does. HD_NOT_FOUND: it has no heddle-hashes.json. */
 enum hd_status hd_hf_verify(const char *dir);
 
-/* Whether a folder has the list of hashes that hd_hf_export writes; it may have lost all else. */
+/* Whether the directory has a heddle-hashes.json. */
 bool hd_hf_has_hashes(const char *dir);
 
 #endif

@@ -1,10 +1,11 @@
-/* hf_internal: what the files of this folder share.
+/* hf_internal: declarations shared by the files of this folder.
  *
- *     weights      safetensors files of any origin
- *     names     the table of names; parameters of ours found in their tensors
+ *     weights   safetensors files of any origin
+ *     names     the tables of names; finds our parameters in their tensors
  *     config    config.json -> a resolved job
  *     describe  a resolved job -> config.json
- *     export    a model directory from a checkpoint
+ *     export    a checkpoint -> a model directory
+ *     hashes    heddle-hashes.json
  */
 #ifndef HD_HF_INTERNAL_H
 #define HD_HF_INTERNAL_H
@@ -13,29 +14,29 @@
 #include "checkpoint/format.h"
 #include "hf/hf.h"
 
-/* One line of the table: a parameter of ours in a tensor of theirs. '#' is the layer's number, '*'
- * in theirs an expert's: then each expert of our [E, ..] has a tensor of its own. */
+/* One row of a table: our parameter name and their tensor name. '#' is the layer number. '*' in
+ * theirs is the expert number: then each expert of our [E, ..] has its own tensor. */
 struct hd_hf_row {
     const char *ours, *theirs;
-    bool top;        /* theirs stands outside the base model: no prefix */
-    bool transposed; /* theirs is [in, out]; of one or two dimensions */
-    int place;       /* of parts joined in one tensor along its rows: 0 .. parts - 1 */
-    int parts;       /* 1: not joined */
+    bool top;        /* theirs is outside of the base model: without prefix */
+    bool transposed; /* theirs is [in, out]; one or two dimensions */
+    int place;       /* our index among the parts of their tensor, along its rows */
+    int parts;       /* number of our parameters in their tensor; 1: not joined */
 };
 
-/* The rows of a family, as it is written; joined ones stand in a row. HD_UNSUPPORTED for a family
- * without a table. */
+/* The rows of a family in the form that is exported; rows of the same tensor are adjacent.
+ * HD_UNSUPPORTED: the family has no table. */
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
                           const char **ret_prefix);
 
-/* A name with the layer's number in place of '#' and the expert's in place of '*'. */
+/* Replaces '#' by the layer number and '*' by the expert number. */
 void hd_hf_format_name(const char *pattern, int64_t layer, int64_t expert,
                        char ret_name[HD_CKPT_NAME_MAX]);
-/* Does each expert have a tensor of its own? */
+/* Whether each expert has its own tensor. */
 bool hd_hf_per_expert(const struct hd_hf_row *row);
 
-/* model.safetensors.index.json: its map {tensor: file}, and the distinct files, which are plain
- * names of this folder. Everything lives in the arena. */
+/* Parses model.safetensors.index.json: its map {tensor: file}, and the distinct files, which are
+ * plain file names. The results are in the arena. */
 enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_t text_bytes,
                                  const struct hd_json **ret_map, const char ***ret_names,
                                  size_t *ret_count);
@@ -51,7 +52,8 @@ enum {
 };
 enum { HD_HF_TYPE_COUNT = 6 };
 
-/* architecture: the class that trains; base: without a head, its weights have no prefix */
+/* architecture: the class with a language model head; base: the class without a head, whose tensor
+ * names have no prefix */
 struct hd_hf_type {
     const char *name, *architecture, *base;
     unsigned type;
@@ -62,19 +64,19 @@ extern const struct hd_hf_type hd_hf_types[HD_HF_TYPE_COUNT];
 
 #define HD_HF_HASHES_FILE "heddle-hashes.json"
 
-struct hd_hf_hashes { /* in progress; it is not moved; free text */
+struct hd_hf_hashes { /* being written; do not copy (writer points to text); free `text` */
     struct hd_text text;
     struct hd_json_writer writer;
 };
 
 void hd_hf_hashes_begin(struct hd_hf_hashes *ret_hashes);
-/* A file whose blocks are complete. */
+/* Adds a file whose blocks are complete. */
 void hd_hf_hashes_add(struct hd_hf_hashes *hashes, const char *file,
                       const struct hd_ckpt_blocks *blocks);
 enum hd_status hd_hf_hashes_end(struct hd_hf_hashes *hashes);
 
-struct hd_hf_listed { /* a file as it was: consecutive regions, all hashes in their order */
-    const char *file; /* a plain name */
+struct hd_hf_listed { /* a file: its regions and the hashes of their blocks, in order */
+    const char *file; /* a plain file name */
     struct hd_ckpt_region *regions;
     size_t count;
     uint64_t *hashes;
@@ -82,7 +84,7 @@ struct hd_hf_listed { /* a file as it was: consecutive regions, all hashes in th
     int64_t size_bytes;
 };
 
-/* What such a file lists; all in the arena. HD_CORRUPT, HD_UNSUPPORTED: another version. */
+/* Parses heddle-hashes.json; the results are in the arena. HD_UNSUPPORTED: another version. */
 enum hd_status hd_hf_parse_hashes(struct hd_arena *arena, const char *text, size_t text_bytes,
                                   struct hd_hf_listed **ret_files, size_t *ret_count);
 

@@ -7,7 +7,7 @@
 
 enum { LISTED_MAX = 4 }; /* names in one message */
 
-/* ---- the table ---- */
+/* ---- the tables ---- */
 
 #define JOINED(which, ours, theirs, transposed)   \
     {                                             \
@@ -54,7 +54,7 @@ static const struct hd_hf_row gpt2_rows[] = {
     OUTSIDE("head.weight", "lm_head.weight"),
 };
 
-/* Llama and those that share its names: Mistral, Qwen2 (q, k, v biases), Qwen3 (q, k norms). */
+/* Llama and families with the same names: Mistral, Qwen2 (q, k, v biases), Qwen3 (q, k norms). */
 static const struct hd_hf_row llama_rows[] = {
     PLAIN("embedding.weight", "embed_tokens.weight"),
     PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),
@@ -79,8 +79,7 @@ static const struct hd_hf_row llama_rows[] = {
     OUTSIDE("head.weight", "lm_head.weight"),
 };
 
-/* What a block of Mixtral has in place of an MLP is the same for all of E experts. Attention and
- * norms have llama's names. */
+/* Mixtral: the rows of llama, with router and experts instead of the MLP. */
 #define MIXTRAL_ROWS(router, gate, up, down)                                        \
     PLAIN("embedding.weight", "embed_tokens.weight"),                               \
         PLAIN("blocks.#.norm1.weight", "layers.#.input_layernorm.weight"),          \
@@ -92,21 +91,21 @@ static const struct hd_hf_row llama_rows[] = {
         PLAIN("blocks.#.moe.router.weight", router), gate, up, down,                \
         PLAIN("head.norm.weight", "norm.weight"), OUTSIDE("head.weight", "lm_head.weight")
 
-/* What every version of transformers reads, and writes unless told otherwise. */
+/* The form that every version of transformers reads, and that it writes by default. */
 static const struct hd_hf_row mixtral_rows[] = {MIXTRAL_ROWS(
     "layers.#.block_sparse_moe.gate.weight",
     PLAIN("blocks.#.moe.gate.weight", "layers.#.block_sparse_moe.experts.*.w1.weight"),
     PLAIN("blocks.#.moe.up.weight", "layers.#.block_sparse_moe.experts.*.w3.weight"),
     PLAIN("blocks.#.moe.down.weight", "layers.#.block_sparse_moe.experts.*.w2.weight"))};
 
-/* As its version 5 keeps them in memory, and writes with save_original_format=False. */
+/* The form that version 5 writes with save_original_format=False: fused experts. */
 static const struct hd_hf_row mixtral_fused_rows[] = {
     MIXTRAL_ROWS("layers.#.mlp.gate.weight",
                  PAIRED(0, "blocks.#.moe.gate.weight", "layers.#.mlp.experts.gate_up_proj"),
                  PAIRED(1, "blocks.#.moe.up.weight", "layers.#.mlp.experts.gate_up_proj"),
                  PLAIN("blocks.#.moe.down.weight", "layers.#.mlp.experts.down_proj"))};
 
-/* Constants that older versions saved beside the weights: masks and rotary angles. */
+/* Constants that older versions saved with the weights: masks and rotary frequencies. */
 static const char *const constants[] = {"h.#.attn.bias", "h.#.attn.masked_bias",
                                         "layers.#.self_attn.rotary_emb.inv_freq"};
 
@@ -116,8 +115,8 @@ static const struct {
     const char *family, *prefix;
     const struct hd_hf_row *rows;
     size_t count;
-    const struct hd_hf_row *fused; /* the same with experts fused, as many rows; or NULL */
-    const char *fused_sign;        /* a tensor that only those have */
+    const struct hd_hf_row *fused; /* the rows of the form with fused experts, as many; or NULL */
+    const char *fused_sign;        /* a tensor that exists only in the fused form */
 } families[] = {
     {"gpt2", "transformer.", gpt2_rows, COUNT(gpt2_rows), NULL, NULL},
     {"llama", "model.", llama_rows, COUNT(llama_rows), NULL, NULL},
@@ -127,7 +126,7 @@ static const struct {
     {"mixtral", "model.", mixtral_rows, COUNT(mixtral_rows), mixtral_fused_rows,
      "layers.0.mlp.gate.weight"},
 };
-_Static_assert(COUNT(mixtral_rows) == COUNT(mixtral_fused_rows), "one form for the other");
+_Static_assert(COUNT(mixtral_rows) == COUNT(mixtral_fused_rows), "same number of rows");
 
 enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows, size_t *ret_count,
                           const char **ret_prefix)
@@ -161,7 +160,7 @@ bool hd_hf_per_expert(const struct hd_hf_row *row)
     return strchr(row->theirs, '*') != NULL;
 }
 
-/* Is `name` the pattern with a number for '#'? */
+/* Whether `name` is the pattern with a number for '#'; *ret_layer is that number. */
 static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 {
     const char *mark = strchr(pattern, '#');
@@ -183,9 +182,9 @@ static bool matches(const char *pattern, const char *name, int64_t *ret_layer)
 /* ---- the map ---- */
 
 struct found_name {
-    const struct hd_weight **weights; /* [1], or [E]: one for each of our dimension 0 */
+    const struct hd_weight **weights; /* [1], or [E]: one per expert */
     bool per_expert, transposed;
-    int64_t first; /* row of a part in its joined tensor */
+    int64_t first; /* first row of our part in a joined tensor */
 };
 
 struct hd_hf_map {
@@ -201,7 +200,7 @@ struct search {
     const struct hd_job *job;
     const struct hd_hf_row *rows;
     size_t row_count;
-    const char *prefix; /* as this directory has it: files of a base model have none */
+    const char *prefix; /* of this directory's names: "" for the files of a base model */
     struct hd_text missing, unexpected;
     size_t missing_count, unexpected_count;
 };
@@ -222,7 +221,8 @@ static void format_shape(const int64_t *shape, int dim_count, char ret_text[96])
     (void)snprintf(ret_text + n, 96 - n, "]");
 }
 
-/* Their shape of this parameter. A context shorter than the table of positions takes its start. */
+/* Checks shape and dtype of their tensor. With a shorter context, our table of positions is the
+ * start of theirs. */
 static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
                                   const struct hd_weight *w)
 {
@@ -254,7 +254,7 @@ static enum hd_status check_shape(const struct hd_hf_row *row, const struct hd_c
     return HD_OK;
 }
 
-/* One that is not there is listed. */
+/* Finds one tensor; a missing one is added to the list of missing tensors. */
 static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
                                   const struct hd_hf_row *row, const struct hd_ckpt_entry *want,
                                   int64_t layer, int64_t expert,
@@ -308,7 +308,7 @@ static bool may_stay_unused(const struct search *s, const char *name)
     int64_t layer;
 
     if (s->job->tie_embeddings && strcmp(name, "lm_head.weight") == 0)
-        return true; /* config.json says that it is the embedding */
+        return true; /* tied to the embedding by config.json */
     if (!hd_text_starts(name, s->prefix))
         return false;
     for (size_t i = 0; i < COUNT(constants); i++)
@@ -328,17 +328,17 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
     if (s->missing.failed || s->unexpected.failed)
         return hd_err(HD_NO_MEMORY, "no memory for names");
     if (s->missing_count)
-        return hd_err(
-            HD_INVALID, "%zu of the tensors that config.json calls for are not there: %s%s",
-            s->missing_count, s->missing.data, s->missing_count > LISTED_MAX ? " and others" : "");
+        return hd_err(HD_INVALID, "%zu of the tensors that config.json requires are missing: %s%s",
+                      s->missing_count, s->missing.data,
+                      s->missing_count > LISTED_MAX ? " and others" : "");
     if (s->unexpected_count)
-        return hd_err(HD_INVALID, "%zu tensors have no place in the model of config.json: %s%s",
+        return hd_err(HD_INVALID, "%zu tensors are not part of the model of config.json: %s%s",
                       s->unexpected_count, s->unexpected.data,
                       s->unexpected_count > LISTED_MAX ? " and others" : "");
     return HD_OK;
 }
 
-/* Of two forms of one family the one whose sign is there. */
+/* Selects the fused form of a family if its fused_sign exists. */
 static void choose_form(struct search *s)
 {
     char name[HD_CKPT_NAME_MAX];
@@ -403,7 +403,7 @@ void hd_hf_map_close(struct hd_hf_map *map)
 
 /* ---- reading ---- */
 
-/* `count` values at element `at`, at + stride, .. of a tensor; the bytes may lie at any address. */
+/* Converts `count` values at elements `at`, at + stride, .. of a tensor, which may be unaligned. */
 static void convert(const struct hd_weight *w, int64_t at, int64_t stride, int64_t count,
                     float *ret_values)
 {
@@ -430,7 +430,7 @@ static void convert(const struct hd_weight *w, int64_t at, int64_t stride, int64
             memcpy(&half, p, sizeof half);
             ret_values[i] = hd_bf16_to_f32(half);
             break;
-        default: /* hd_hf_map_open lets no other in */
+        default: /* check_shape refuses other dtypes */
             memcpy(&half, p, sizeof half);
             ret_values[i] = hd_f16_to_f32(half);
             break;
@@ -440,8 +440,8 @@ static void convert(const struct hd_weight *w, int64_t at, int64_t stride, int64
 
 /* A piece of up to three dimensions: [experts] [rows] [columns]. */
 struct name_piece {
-    int64_t expert0, row0, column0; /* where it begins in the whole parameter */
-    int64_t rows, columns;          /* of one expert */
+    int64_t expert0, row0, column0; /* its first element in the whole parameter */
+    int64_t rows, columns;          /* of the piece, per expert */
 };
 
 static struct name_piece piece_of(const struct hd_ckpt_entry *want)
@@ -462,14 +462,14 @@ static struct name_piece piece_of(const struct hd_ckpt_entry *want)
     return p;
 }
 
-/* `count` values of one row of one expert. */
+/* Reads `count` values of one row of one expert. */
 static void read_run(const struct found_name *f, int dim_count, int64_t expert, int64_t row,
                      int64_t column, int64_t count, float *ret_values)
 {
     const struct hd_weight *w = f->weights[f->per_expert ? expert : 0];
     const int64_t width = w->dim_count ? w->shape[w->dim_count - 1] : 1;
 
-    if (dim_count < 2) /* parts of a vector follow each other */
+    if (dim_count < 2) /* a vector: its parts are concatenated */
         convert(w, f->first + column, 1, count, ret_values);
     else if (f->transposed)
         convert(w, column * width + f->first + row, width, count, ret_values);
@@ -487,7 +487,7 @@ enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
     enum hd_status st = hd_ckpt_check_entry(want);
 
     if (!st && (want->dim_count > 3 || want->dim_count != map->wanted[index].dim_count))
-        st = hd_err(HD_INVALID, "%s: has not %d dimensions", want->name, want->dim_count);
+        st = hd_err(HD_INVALID, "%s: does not have %d dimensions", want->name, want->dim_count);
     if (st)
         return st;
     for (int64_t done = 0; done < want->flat_count;) {

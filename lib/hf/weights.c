@@ -1,7 +1,6 @@
-/* Any set of safetensors files, mapped and checked. The format: eight bytes of length (little
- * endian), that many of JSON {name: {dtype, shape, data_offsets: [from, to]}}, then the data,
- * which the tensors must cover without gap or overlap.
- */
+/* weights: maps and checks a set of safetensors files. The format: 8 bytes of length
+ * (little-endian), that many bytes of JSON {name: {dtype, shape, data_offsets: [from, to]}}, then
+ * the data, which the tensors must cover without gap or overlap. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 #include "hf/hf_internal.h"
 
 enum {
-    VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* of a head: a tensor has seven or less */
+    VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* JSON values of a head: at most 7 per tensor */
     INDEX_DEPTH_MAX = 8
 };
 
@@ -35,7 +34,7 @@ struct hd_weights {
     const char *dir;
     struct mapped *files;
     size_t file_count;
-    struct hd_weight *tensors; /* by name */
+    struct hd_weight *tensors; /* sorted by name */
     size_t tensor_count;
 };
 
@@ -46,7 +45,7 @@ static enum hd_status no_memory(void)
 
 /* ---- a head ---- */
 
-/* Those that hd_dtype lacks can be skipped over, not read. */
+/* Tensors of dtypes that hd_dtype lacks are listed, but cannot be read. */
 static bool find_dtype(const char *name, enum hd_dtype *ret_dtype, int64_t *ret_bytes)
 {
     static const struct {
@@ -68,7 +67,7 @@ static bool find_dtype(const char *name, enum hd_dtype *ret_dtype, int64_t *ret_
     return false;
 }
 
-/* Names go into messages and files: printable ASCII without blanks. */
+/* Printable ASCII without blanks, because names appear in messages and files. */
 static bool is_name(const char *name)
 {
     const size_t n = strnlen(name, HD_WEIGHTS_NAME_MAX);
@@ -170,12 +169,13 @@ static enum hd_status check_cover(const struct hd_weight *weights, size_t count,
                           weights[i - 1].name);
         if (w->offset_bytes > at)
             return hd_err(HD_INVALID,
-                          "tensor %s: %" PRId64 " bytes in front of its data are of no tensor",
+                          "tensor %s: %" PRId64 " bytes before its data belong to no tensor",
                           w->name, w->offset_bytes - at);
         at = w->offset_bytes + w->size_bytes;
     }
     if (at != data_bytes)
-        return hd_err(HD_INVALID, "%" PRId64 " bytes at its end are of no tensor", data_bytes - at);
+        return hd_err(HD_INVALID, "%" PRId64 " bytes at its end belong to no tensor",
+                      data_bytes - at);
     return HD_OK;
 }
 
@@ -192,7 +192,7 @@ static enum hd_status parse_head(struct hd_arena *arena, const char *json, size_
     if (st)
         return st;
     if (root->kind != HD_JSON_OBJECT || root->count > HD_CKPT_ENTRIES_MAX)
-        return hd_err(HD_INVALID, "the head is no object, or has more than %d tensors",
+        return hd_err(HD_INVALID, "the head is not an object, or has more than %d tensors",
                       HD_CKPT_ENTRIES_MAX);
     weights = hd_arena_array(arena, root->count + 1, sizeof *weights);
     if (!weights)
@@ -225,7 +225,7 @@ enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64
     uint64_t length = 0;
 
     if (size_bytes < 8)
-        return hd_err(HD_INVALID, "%" PRId64 " bytes are no safetensors file", size_bytes);
+        return hd_err(HD_INVALID, "%" PRId64 " bytes are not a safetensors file", size_bytes);
     for (int i = 0; i < 8; i++)
         length |= (uint64_t)p[i] << (8 * i);
     if (length > HD_CKPT_TABLE_BYTES_MAX || (int64_t)length > size_bytes - 8)
@@ -281,7 +281,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct hd_weight *)a)->name, ((const struct hd_weight *)b)->name);
 }
 
-/* Maps every file, then one list by name. */
+/* Maps every file and makes one list of tensors, sorted by name. */
 static enum hd_status open_files(struct hd_weights *w)
 {
     struct hd_weight **lists =
@@ -314,7 +314,7 @@ static enum hd_status open_files(struct hd_weights *w)
 
 /* ---- the index ---- */
 
-/* Only a file of the same folder. */
+/* Whether it is a plain file name, without a path. */
 static bool is_file_name(const char *name)
 {
     static const char end[] = ".safetensors";
@@ -329,7 +329,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The distinct files of the map. */
+/* Lists the distinct files of the map. */
 static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *map,
                                  const char ***ret_names, size_t *ret_count)
 {
@@ -351,7 +351,7 @@ static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *m
         if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
             names[distinct++] = names[i];
     if (distinct == 0 || distinct > HD_WEIGHTS_FILES_MAX)
-        return hd_err(HD_INVALID, "weight_map: names %zu files; 1 to %d are possible", distinct,
+        return hd_err(HD_INVALID, "weight_map: names %zu files; 1 to %d are allowed", distinct,
                       HD_WEIGHTS_FILES_MAX);
     *ret_names = names;
     *ret_count = distinct;
@@ -371,7 +371,7 @@ enum hd_status hd_hf_parse_index(struct hd_arena *arena, const char *text, size_
     return st ? st : list_files(arena, *ret_map, ret_names, ret_count);
 }
 
-/* Index and files say the same. */
+/* HD_CORRUPT: index and files differ. */
 static enum hd_status check_index(const struct hd_weights *w, const struct hd_json *map)
 {
     for (const struct hd_json *v = map->first; v; v = v->next) {
@@ -382,7 +382,7 @@ static enum hd_status check_index(const struct hd_weights *w, const struct hd_js
                           is_name(v->key) ? v->key : "of that name", v->text);
     }
     if (map->count != w->tensor_count) /* names are unique on both sides, and the map's all exist */
-        return hd_err(HD_CORRUPT, "weight_map: it names %zu tensors, the files hold %zu",
+        return hd_err(HD_CORRUPT, "weight_map: it names %zu tensors, the files have %zu",
                       map->count, w->tensor_count);
     return HD_OK;
 }
@@ -441,7 +441,7 @@ static enum hd_status open_dir(struct hd_weights *w)
     hd_file_join(&index, w->dir, INDEX_FILE);
     if (single.failed || index.failed)
         st = no_memory();
-    else if (hd_file_exists(single.data)) /* transformers, too, looks for the one file first */
+    else if (hd_file_exists(single.data)) /* first, as in transformers */
         st = open_single(w, SINGLE_FILE);
     else if (hd_file_exists(index.data))
         st = open_index(w, index.data);
@@ -449,8 +449,8 @@ static enum hd_status open_dir(struct hd_weights *w)
         st = hd_err(HD_NOT_FOUND, "there is no folder %s", w->dir);
     else
         st = hd_err(HD_NOT_FOUND,
-                    "%s holds neither %s nor %s; save the model with safe_serialization=True",
-                    w->dir, SINGLE_FILE, INDEX_FILE);
+                    "%s has neither %s nor %s; save the model with safe_serialization=True", w->dir,
+                    SINGLE_FILE, INDEX_FILE);
     hd_text_free(&single);
     hd_text_free(&index);
     return st;
@@ -518,7 +518,7 @@ void hd_weights_close(struct hd_weights *w)
     free(w);
 }
 
-/* ---- asking ---- */
+/* ---- access ---- */
 
 size_t hd_weights_count(const struct hd_weights *w)
 {

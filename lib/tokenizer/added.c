@@ -1,6 +1,6 @@
-/* Added tokens are found as Hugging Face tokenizers finds them: the leftmost match, of these the
- * longest; the search goes on behind it, before anything is stripped. A match of a single_word
- * token inside a word is passed over whole. */
+/* added: finds added tokens as Hugging Face tokenizers does: the leftmost match, then the longest;
+ * the search continues after the match, without the space that it strips. A match of a single_word
+ * token inside a word is skipped as a whole. */
 #include <string.h>
 
 #include "tokenizer/tokenizer_internal.h"
@@ -48,7 +48,7 @@ enum hd_status hd_added_insert(struct hd_arena *arena, struct hd_added_set *set,
         }
         node = next;
     }
-    if (set->nodes[node].token < 0) /* of two spelt alike, the first one */
+    if (set->nodes[node].token < 0) /* of duplicates the first one counts */
         set->nodes[node].token = token;
     return HD_OK;
 }
@@ -97,7 +97,7 @@ static bool is_space(const unsigned char *p)
            c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-static bool stands_alone(const struct hd_added_walk *w, size_t from, size_t to)
+static bool is_single_word(const struct hd_added_walk *w, size_t from, size_t to)
 {
     const struct hd_regex *word_char = w->bpe->word_char;
 
@@ -131,7 +131,7 @@ bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece)
         }
         token = &walk->bpe->tokens[index];
         walk->search = to = at + token->len_bytes;
-        if (token->single_word && !stands_alone(walk, from, to))
+        if (token->single_word && !is_single_word(walk, from, to))
             continue;
         if (token->lstrip)
             while (from > walk->done && is_space(walk->text + char_before(walk->text, from)))

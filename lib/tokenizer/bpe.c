@@ -1,9 +1,9 @@
-/* Words into ids: of all neighbours that merge, the pair of the lowest rank first, the leftmost of
- * equals, until none merges.
+/* bpe: words into ids: repeatedly merges the adjacent pair of the lowest rank, the leftmost of
+ * equal ranks, until no pair merges.
  *
- * Short words by scanning (at most SCAN_MAX parts, so a bounded square); long ones by a heap of
- * pairs, n log n for a run of n letters. Words that are met again come from a table of the thread:
- * one place per hash, the newer word wins, so its memory is fixed. */
+ * Short words (at most SCAN_MAX parts) by scanning, O(n^2); long ones with a heap of pairs, O(n log
+ * n). Each thread has a direct-mapped cache of words, of fixed size: a new word replaces the old
+ * one in its slot. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 enum {
     SCAN_MAX = 64,
-    CACHE_KEY_BYTES = 32, /* the word, zeros, and in the last byte its length */
+    CACHE_KEY_BYTES = 32, /* the word, zeros; the last byte is its length */
     CACHE_IDS = 7,
     CACHE_SLOTS = 1 << 15, /* x 64 bytes = 2 MiB */
 };
@@ -24,7 +24,7 @@ struct bpe_slot {
 };
 
 struct bpe_part {               /* of a long word: a doubly linked list in an array */
-    int32_t id, previous, next; /* -1: none; id -1: merged away */
+    int32_t id, previous, next; /* -1: none; id -1: merged into another part */
 };
 
 struct bpe_pair { /* in the heap */
@@ -36,7 +36,7 @@ struct hd_bpe_encoder {
     struct hd_regex_scratch *scratch;
     struct bpe_slot *cache;
     struct hd_text normal;                   /* a piece in normal form C */
-    struct hd_text spaced[HD_BPE_STEPS_MAX]; /* a piece with a space in front, by step */
+    struct hd_text spaced[HD_BPE_STEPS_MAX]; /* per step: a piece with an added space */
     struct bpe_part *parts;
     struct bpe_pair *heap;
     size_t part_room, heap_room, heap_count;
@@ -93,14 +93,14 @@ int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t
 static enum hd_status no_token(unsigned char byte)
 {
     return hd_err(HD_INVALID,
-                  "the vocabulary has no token for byte 0x%02X; train it with the whole byte "
+                  "the vocabulary has no token for byte 0x%02X; train it with the full byte "
                   "alphabet",
                   byte);
 }
 
 /* ---- short words ---- */
 
-/* ids[0, n) and the ranks of neighbours; returns how many ids are left. */
+/* Merges ids[0, n) in place; returns how many ids are left. */
 static size_t merge_by_scanning(const struct hd_bpe *bpe, int32_t *ids, size_t n)
 {
     const struct hd_merge *merges[SCAN_MAX];
@@ -150,7 +150,7 @@ static void sift_down(struct bpe_pair *heap, size_t count, size_t i)
     heap[i] = item;
 }
 
-/* Each merge takes one pair out and puts at most two in: 3 n are enough. */
+/* 3 n pairs are enough: each merge removes one pair and pushes at most two. */
 static void push_pair(struct hd_bpe_encoder *e, int32_t at)
 {
     const struct bpe_part *left = &e->parts[at];
@@ -197,7 +197,7 @@ static void merge_by_heap(struct hd_bpe_encoder *e)
             continue;
         right = &e->parts[left->next];
         m = hd_bpe_merge(e->bpe, left->id, right->id);
-        if (!m || m->rank != top.rank) /* its parts have merged with others since */
+        if (!m || m->rank != top.rank) /* stale: a part was merged with another since */
             continue;
         left->id = top.result;
         right->id = -1;
@@ -321,7 +321,7 @@ struct bpe_piece {
     bool is_match;
 };
 
-/* What one split gives on, piece by piece; `held` may still grow. */
+/* Passes the pieces of a split to the next step; `held` may be joined with the next piece. */
 struct splitter {
     struct hd_bpe_encoder *encoder;
     int step;
@@ -352,7 +352,7 @@ static bool joins(enum hd_split_behavior behavior, bool before, bool now)
     }
 }
 
-static enum hd_status give(struct splitter *s, struct bpe_piece piece)
+static enum hd_status pass_on(struct splitter *s, struct bpe_piece piece)
 {
     const struct hd_split_step *step = &s->encoder->bpe->steps[s->step];
     enum hd_status st;
@@ -377,7 +377,7 @@ static enum hd_status give(struct splitter *s, struct bpe_piece piece)
     return st;
 }
 
-/* `text` through the steps from `step` on. */
+/* Splits `text` by the steps from `step` on, then adds the words. */
 static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned char *text,
                             size_t len_bytes)
 {
@@ -408,9 +408,9 @@ static enum hd_status split(struct hd_bpe_encoder *e, int step, const unsigned c
 
         st = hd_regex_find(how->regex, e->scratch, text, len_bytes, at, &found, &from, &to);
         if (!st)
-            st = give(&s, (struct bpe_piece){at, found ? from : len_bytes, false});
+            st = pass_on(&s, (struct bpe_piece){at, found ? from : len_bytes, false});
         if (!st && found)
-            st = give(&s, (struct bpe_piece){from, to, true});
+            st = pass_on(&s, (struct bpe_piece){from, to, true});
         at = to;
         if (!found)
             break;
@@ -429,7 +429,7 @@ static bool is_ascii(const unsigned char *text, size_t n)
     return all < 0x80;
 }
 
-/* A piece without the added tokens that stand in the text as it came. */
+/* Encodes a piece between added tokens that are not `normalized`. */
 static enum hd_status add_piece(struct hd_bpe_encoder *e, const unsigned char *text, size_t n)
 {
     struct hd_added_walk walk = {.bpe = e->bpe, .set = &e->bpe->normalized};

@@ -1,25 +1,24 @@
-/* Where a text may be cut so that the ids of both parts are those of the whole.
+/* cut: where a text may be cut so that the ids of both parts are those of the whole text.
  *
- * A cut stands between a letter or ASCII digit and a space (or line break) behind it: "word| next".
- * Below, a letter may be such a digit. It is allowed only for tokenizers whose every step is known
- * to keep to it; for any other there is none, and a text goes through whole. Why it is safe:
+ * A cut is between a letter or ASCII digit and a space (or line break) after it: "word| next".
+ * Below, "letter" includes ASCII digits. Cuts are allowed only for tokenizers whose steps are all
+ * known to preserve them; for others there is no cut, and a text is encoded as a whole. Proof:
  *
- *  1. Normal form C composes nothing over ASCII white space.
- *  2. Added tokens: none may spell a letter with white space behind it, so none reaches over a cut.
- *     White space that a token strips on its left ends at the letter, on either side of a cut. One
- *     that strips on its right must not end in a letter, one that has to be a word by itself must
- *     not begin with white space: each would look over the cut.
- *  3. No step adds a space to a text that begins without one.
- *  4. Splitting. Patterns are taken apart at their outermost `|`; each branch has to be in the
- * table below. All of these have two properties: no match holds a letter and white space behind it,
- *     and what a match that ends in a letter looks at behind it makes no difference between white
- *     space and the end of the text; none looks to its left. So a match never reaches over a cut,
- *     and matches on both sides are what they were (LOCAL). Of the steps, which split each other's
- *     pieces, one must match at every white space (SPACES) or line break (LINES): there a match of
- *     the whole text begins at the cut, which therefore is a bound of words in the whole, too.
- * Steps in front of that one are local, so that it sees the same; steps behind it get the same
- * pieces.
- *  5. The merges of a word see the word alone.
+ *  1. Normal form C never composes across ASCII white space.
+ *  2. No added token may contain a letter followed by white space, so no added token crosses a cut.
+ *     White space that a token strips on its left ends at a letter, on either side of a cut. A
+ * token that strips on its right must not end with a letter, and a single_word token must not begin
+ *     with white space, because each would look across the cut.
+ *  3. No step may add a space to a text that begins without one.
+ *  4. Splitting. Patterns are split at their outermost `|`; each branch must be in the table below.
+ *     The branches have these properties: no match contains a letter followed by white space; the
+ *     look-ahead of a match that ends with a letter does not distinguish white space from the end
+ * of the text; none looks behind. So no match crosses a cut, and the matches on both sides are
+ * those of the whole text (LOCAL). One step must match at every white space (SPACES) or line break
+ *     (LINES): there a match of the whole text begins at the cut, so the cut is a word boundary in
+ *     the whole text, too. Earlier steps are LOCAL, so this step gets the same input; later steps
+ *     get the same pieces.
+ *  5. The merges of a word depend on that word only.
  */
 #include <string.h>
 
@@ -44,7 +43,7 @@ static const struct {
     {" ?\\p{L}+", LOCAL},
     {" ?\\p{N}+", LOCAL},
     {" ?[^\\s\\p{L}\\p{N}]+", LOCAL},
-    {"\\s+(?!\\S)", LOCAL}, /* begins with white space, so behind the cut */
+    {"\\s+(?!\\S)", LOCAL}, /* begins with white space, so after the cut */
     {"\\s+", LOCAL | LINES | SPACES},
     /* those of GPT-4, Llama-3 and Qwen */
     {ENDINGS, LOCAL},
@@ -81,7 +80,7 @@ static unsigned properties_of(const char *branch, size_t len)
     return 0;
 }
 
-/* Where the branch that begins at p ends: at a `|` outside of all brackets, or at the end. */
+/* The end of the branch that begins at p: a `|` outside of all brackets, or the end. */
 static const char *branch_end(const char *p)
 {
     int depth = 0;
@@ -116,7 +115,7 @@ unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior)
     }
     if (!all || behavior == HD_SPLIT_MERGED_WITH_PREVIOUS || behavior == HD_SPLIT_MERGED_WITH_NEXT)
         return 0;
-    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* neighbouring matches become one */
+    return behavior == HD_SPLIT_CONTIGUOUS ? LOCAL : any; /* adjacent matches are joined */
 }
 
 /* ---- the tokenizer ---- */
@@ -126,14 +125,15 @@ static bool is_space(unsigned char byte)
     return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/* Any byte of a longer character may end a letter. */
+/* True for ASCII letters and digits, and for every byte of a multi-byte character. */
 static bool may_end_letter(unsigned char byte)
 {
     return byte >= 0x80 || (byte >= '0' && byte <= '9') ||
            ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
 }
 
-static bool keeps_to_cuts(const struct hd_added_token *token)
+/* Condition 2 above. */
+static bool preserves_cuts(const struct hd_added_token *token)
 {
     const unsigned char *p = (const unsigned char *)token->content;
     const size_t n = token->len_bytes;
@@ -149,7 +149,7 @@ static bool keeps_to_cuts(const struct hd_added_token *token)
 enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe)
 {
     for (int i = 0; i < bpe->token_count; i++)
-        if (!keeps_to_cuts(&bpe->tokens[i]))
+        if (!preserves_cuts(&bpe->tokens[i]))
             return HD_CUT_NOWHERE;
     for (int i = 0; i < bpe->step_count; i++)
         if (bpe->steps[i].adds_space)
@@ -169,8 +169,8 @@ enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe)
 
 /* ---- the text ---- */
 
-/* Does a letter end before text[at]? Some of them are enough: those of large blocks in which every
- * character is a letter, in every version of Unicode. */
+/* Whether a letter ends before text[at]. Detects only letters of large blocks in which every
+ * character is a letter in every version of Unicode; that is sufficient. */
 static bool letter_before(const unsigned char *text, size_t at)
 {
     size_t first = at - 1;

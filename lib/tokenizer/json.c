@@ -1,5 +1,5 @@
-/* tokenizer.json: the parts of it that a byte-level BPE has. Every key is known here or refused by
- * name, since a key that is passed over is another tokenizer. */
+/* json: parses tokenizer.json of a byte-level BPE. An unknown key is an error that names it,
+ * because ignoring a key could change the ids. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +15,14 @@ enum {
 };
 static const size_t arena_bytes_max = (size_t)4 << 30;
 
-/* GPT-2's, which ByteLevel splits by when use_regex is on. */
+/* GPT-2's pattern, used by ByteLevel if use_regex is true. */
 static const char gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|"
                                    " ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 struct tokenizer_reading {
     struct hd_bpe *bpe;
-    struct hd_arena json; /* gone when the file is read */
-    int32_t letters[512]; /* the byte that a letter stands for, by its code point; -1: none */
+    struct hd_arena json; /* freed after reading */
+    int32_t letters[512]; /* the byte that a letter represents, by code point; -1: none */
     bool has_byte_level;
 };
 
@@ -33,7 +33,7 @@ static enum hd_status no_memory(void)
 
 /* ---- keys ---- */
 
-/* "a|b|c": the keys that `object` may have. */
+/* `known`: the keys that `object` may have, as "a|b|c". */
 static enum hd_status check_keys(const struct hd_json *object, const char *where, const char *known)
 {
     if (object->kind != HD_JSON_OBJECT)
@@ -56,8 +56,7 @@ static const struct hd_json *member(const struct hd_json *object, const char *ke
 {
     const struct hd_json *m = hd_json_member(object, key);
 
-    return m && m->kind != HD_JSON_NULL ? m
-                                        : NULL; /* null and absent are the same in these files */
+    return m && m->kind != HD_JSON_NULL ? m : NULL; /* null means absent */
 }
 
 static enum hd_status read_bool(const struct hd_json *object, const char *where, const char *key,
@@ -104,8 +103,8 @@ static void name_letters(struct tokenizer_reading *r)
     }
 }
 
-/* The bytes that a token of the model spells; none when it has a letter that stands for no byte,
- * and so can never be met in a text. */
+/* The bytes of a token of the model. None if it has a letter that represents no byte; such a token
+ * never occurs in a text. */
 static enum hd_status spell(struct tokenizer_reading *r, const char *content,
                             struct hd_token_text *text)
 {
@@ -131,7 +130,7 @@ static enum hd_status spell(struct tokenizer_reading *r, const char *content,
     return HD_OK;
 }
 
-/* Room for the ids up to `id`. */
+/* Allocates entries for the ids up to `id`. */
 static enum hd_status reach(struct hd_bpe *bpe, int32_t id)
 {
     static const struct hd_token_text none = {0};
@@ -221,7 +220,7 @@ static enum hd_status index_words(struct hd_bpe *bpe, size_t count)
 
 /* ---- merges ---- */
 
-/* "a b" or ["a", "b"]; the texts live in the arena of the JSON. */
+/* Parses "a b" or ["a", "b"]; the results are in the arena of the JSON. */
 static enum hd_status read_pair(struct tokenizer_reading *r, const struct hd_json *merge,
                                 const char **ret_a, const char **ret_b)
 {
@@ -267,7 +266,7 @@ static void put_merge(struct hd_bpe *bpe, struct hd_merge merge)
 
     while (bpe->merges[i].key && bpe->merges[i].key != merge.key)
         i = (i + 1) & bpe->merge_mask;
-    bpe->merges[i] = merge; /* of two alike, the last one counts */
+    bpe->merges[i] = merge; /* of duplicates the last one counts */
 }
 
 static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_json *m, int32_t rank)
@@ -330,7 +329,7 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
 
     if (!st && type && (type->kind != HD_JSON_STRING || strcmp(type->text, "BPE") != 0))
         st = hd_err(HD_UNSUPPORTED, "model.type is %.64s; only BPE is supported",
-                    type->text ? type->text : "no text");
+                    type->text ? type->text : "not a string");
     if (!st && dropout &&
         (dropout->kind != HD_JSON_NUMBER || strspn(dropout->text, "0.") != strlen(dropout->text)))
         st = hd_err(HD_UNSUPPORTED, "model.dropout is set; only null is supported");
@@ -341,9 +340,8 @@ static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_js
     if (!st)
         st = read_bool(model, "model", "byte_fallback", false, &byte_fallback);
     if (!st && byte_fallback)
-        st = hd_err(HD_UNSUPPORTED, "model.byte_fallback is true, which byte-level BPE has no "
-                                    "use for");
-    if (!st) /* unknown letters are an error here, so how they would be joined does not matter */
+        st = hd_err(HD_UNSUPPORTED, "model.byte_fallback is true; byte-level BPE does not use it");
+    if (!st) /* irrelevant: unknown letters are an error here */
         st = read_bool(model, "model", "fuse_unk", false, &ignored);
     if (!st)
         st = read_bool(model, "model", "ignore_merges", false, &r->bpe->ignores_merges);
@@ -371,8 +369,8 @@ static enum hd_status read_normalizer(struct tokenizer_reading *r, const struct 
         return st;
     if (strcmp(type, "NFC") == 0) {
         if (!hd_nfc_is_present())
-            return hd_err(HD_UNSUPPORTED, "normalizer: NFC takes utf8proc, which this build has "
-                                          "not; install libutf8proc-dev and build again");
+            return hd_err(HD_UNSUPPORTED, "normalizer: NFC needs utf8proc, which this build does "
+                                          "not have; install libutf8proc-dev and build again");
         r->bpe->is_nfc = true;
         return check_keys(n, "normalizer", "type");
     }
@@ -409,7 +407,7 @@ static enum hd_status read_byte_level(struct tokenizer_reading *r, const struct 
 
     if (!st)
         st = read_bool(p, "pre_tokenizer", "add_prefix_space", true, &step.adds_space);
-    if (!st) /* offsets are not given here */
+    if (!st) /* irrelevant: this affects offsets only */
         st = read_bool(p, "pre_tokenizer", "trim_offsets", true, &trims);
     if (!st)
         st = read_bool(p, "pre_tokenizer", "use_regex", true, &use_regex);
@@ -459,7 +457,7 @@ static enum hd_status read_split(struct tokenizer_reading *r, const struct hd_js
     if (!st)
         st = check_keys(pattern, "pre_tokenizer.pattern", "Regex|String");
     if (!st && (pattern->count != 1 || pattern->first->kind != HD_JSON_STRING))
-        st = hd_err(HD_INVALID, "pre_tokenizer.pattern is not one text");
+        st = hd_err(HD_INVALID, "pre_tokenizer.pattern is not one String or Regex");
     if (!st)
         st = strcmp(pattern->first->key, "Regex") == 0
                  ? hd_regex_new(pattern->first->text, &step.regex)
@@ -496,7 +494,8 @@ static enum hd_status read_pre_tokenizer(struct tokenizer_reading *r, const stru
     if (st)
         return st;
     if (r->has_byte_level)
-        return hd_err(HD_UNSUPPORTED, "pre_tokenizer: %.64s stands behind ByteLevel", type);
+        return hd_err(HD_UNSUPPORTED, "pre_tokenizer: %.64s after ByteLevel is not supported",
+                      type);
     if (strcmp(type, "ByteLevel") == 0)
         return read_byte_level(r, p);
     if (strcmp(type, "Split") == 0)
@@ -518,7 +517,7 @@ static enum hd_status read_pre_tokenizer(struct tokenizer_reading *r, const stru
 
 /* ---- added tokens ---- */
 
-/* A token of the text; `id` is what the file says. */
+/* Registers the text of an added token under `id`. */
 static enum hd_status take_added(struct tokenizer_reading *r, const char *content, int64_t id)
 {
     struct hd_bpe *bpe = r->bpe;
@@ -538,7 +537,7 @@ static enum hd_status take_added(struct tokenizer_reading *r, const char *conten
     return text->content ? HD_OK : no_memory();
 }
 
-/* As it is looked for: a normalized token in the normal form of the text. */
+/* The content to search for; of a normalized token in normal form C. */
 static enum hd_status set_content(struct tokenizer_reading *r, struct hd_added_token *token,
                                   const char *content)
 {
@@ -573,7 +572,7 @@ static enum hd_status read_added_token(struct tokenizer_reading *r, const struct
         st = hd_json_need_int64(a, "id", 0, HD_BPE_IDS_MAX - 1, &id);
     if (!st)
         st = hd_json_need_string(a, "content", &content);
-    if (!st) /* which says only that decoders may leave it out */
+    if (!st) /* irrelevant: it only lets decoders skip the token */
         st = read_bool(a, where, "special", false, &special);
     if (!st)
         st = read_bool(a, where, "single_word", false, &token->single_word);
@@ -583,7 +582,7 @@ static enum hd_status read_added_token(struct tokenizer_reading *r, const struct
         st = read_bool(a, where, "rstrip", false, &token->rstrip);
     if (!st)
         st = read_bool(a, where, "normalized", !special, &token->normalized);
-    if (st || !content[0]) /* an empty one is never met */
+    if (st || !content[0]) /* an empty token never occurs */
         return st;
     if (strlen(content) > HD_BPE_TOKEN_BYTES_MAX)
         return hd_err(HD_LIMIT, "a token is longer than %d bytes", HD_BPE_TOKEN_BYTES_MAX);
@@ -623,7 +622,7 @@ static enum hd_status read_added_tokens(struct tokenizer_reading *r, const struc
 
 /* ---- the file ---- */
 
-/* These only add special tokens and move offsets, neither of which is done here. */
+/* Only types that add special tokens or change offsets are accepted; both are irrelevant here. */
 static enum hd_status check_post_processor(const struct hd_json *p, int depth)
 {
     static const char *const known[] = {"ByteLevel", "TemplateProcessing", "RobertaProcessing",
@@ -697,7 +696,7 @@ enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_bpe *b
 
     hd_arena_init(&bpe->arena, arena_bytes_max);
     if (!hd_regex_is_present())
-        return hd_err(HD_UNSUPPORTED, "tokenizer.json takes PCRE2, which this build has not; "
+        return hd_err(HD_UNSUPPORTED, "tokenizer.json needs PCRE2, which this build does not have; "
                                       "install libpcre2-dev and libutf8proc-dev and build again");
     hd_arena_init(&r.json, arena_bytes_max);
     name_letters(&r);

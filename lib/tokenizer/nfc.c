@@ -1,9 +1,8 @@
-/* Normal form C as Hugging Face tokenizers has it, whose tables are of Unicode 9: what later
- * versions made a combining mark, a composition or its second half is a letter as any other there,
- * which neither moves nor joins. A text is cut at these, and utf8proc sees the pieces between. The
- * list is complete for Unicode 14, and has U+11A7 besides, which is no final consonant, though
- * utf8proc 2.8 drops it behind a Korean syllable as one; tests/interop/tokenizers compares every
- * character. */
+/* nfc: normal form C as in Hugging Face tokenizers, whose tables are of Unicode 9. Characters that
+ * later versions made combining marks or parts of compositions are ordinary letters there: they are
+ * neither reordered nor composed. So the text is split at them, and utf8proc converts the pieces
+ * between. `younger` is complete for Unicode 14; it also has U+11A7, which utf8proc 2.8 wrongly
+ * treats as a final consonant and drops. tests/interop/tokenizers compares every character. */
 #include <stdlib.h>
 
 #include "tokenizer/tokenizer_internal.h"
@@ -66,9 +65,10 @@ static enum hd_status add_normal(const unsigned char *text, size_t len_bytes,
         return HD_OK;
     n = utf8proc_map(text, (utf8proc_ssize_t)len_bytes, &out, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n < 0)
-        return hd_err(HD_NO_MEMORY, "cannot bring a text to normal form C: %s", utf8proc_errmsg(n));
+        return hd_err(HD_NO_MEMORY, "cannot convert a text to normal form C: %s",
+                      utf8proc_errmsg(n));
     hd_text_add_bytes(ret_text, out, (size_t)n);
-    free(out); /* utf8proc's documentation: by free() */
+    free(out); /* as utf8proc documents */
     return HD_OK;
 }
 

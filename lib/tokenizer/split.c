@@ -1,9 +1,9 @@
-/* Patterns of pre-tokenizers, by PCRE2.
+/* split: patterns of pre-tokenizers, with PCRE2.
  *
- * They are written for Oniguruma (in Ruby's syntax), so a pattern is translated first: what the two
- * read alike stays, \s becomes Unicode's White_Space (PCRE2's own has U+180E besides), a script is
- * asked for as a script (PCRE2's \p{Han} means the script extensions), and whatever they read
- * differently, or no pre-tokenizer uses, is refused by name. tests/interop compares the result. */
+ * The patterns are written for Oniguruma (Ruby syntax), so they are translated first. Syntax with
+ * the same meaning is kept. \s becomes Unicode's White_Space (PCRE2 also has U+180E). \p{Han}
+ * becomes a script property (in PCRE2 it means script extensions). Other syntax is an error that
+ * names it. tests/interop compares the results. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ static enum hd_status not_built(const char *p, size_t len_bytes)
                   p);
 }
 
-/* At p of \p{..} or \P{..}: a general category of one or two letters, or a script. */
+/* At the p of \p{..} or \P{..}: a general category of one or two letters, or a script. */
 static enum hd_status translate_property(struct translation *t)
 {
     const char *from = t->p - 1;
@@ -64,7 +64,7 @@ static enum hd_status translate_property(struct translation *t)
     return HD_OK;
 }
 
-/* Behind a backslash. */
+/* After a backslash. */
 static enum hd_status translate_escape(struct translation *t)
 {
     const char c = *t->p;
@@ -161,13 +161,13 @@ static enum hd_status compile(const char *text, struct hd_regex **ret_regex)
 
         (void)pcre2_get_error_message(code, story, sizeof story);
         free(r);
-        return hd_err(HD_INVALID, "the pattern is not understood: %s, at byte %zu of %.300s",
+        return hd_err(HD_INVALID, "the pattern is not valid: %s, at byte %zu of %.300s",
                       (const char *)story, (size_t)where, text);
     }
     (void)pcre2_pattern_info(r->code, PCRE2_INFO_MATCHEMPTY, &can_be_empty);
     if (can_be_empty) {
         hd_regex_free(r);
-        return hd_err(HD_UNSUPPORTED, "the pattern can match nothing at all: %.300s", text);
+        return hd_err(HD_UNSUPPORTED, "the pattern can match the empty string: %.300s", text);
     }
     r->has_jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0;
     *ret_regex = r;
@@ -222,7 +222,7 @@ enum hd_status hd_regex_scratch_new(struct hd_regex_scratch **ret_scratch)
         hd_regex_scratch_free(s);
         return hd_err(HD_NO_MEMORY, "no memory to match patterns");
     }
-    s->stack = pcre2_jit_stack_create(64 << 10, JIT_STACK_BYTES_MAX, NULL); /* NULL: no JIT here */
+    s->stack = pcre2_jit_stack_create(64 << 10, JIT_STACK_BYTES_MAX, NULL); /* NULL: no JIT */
     if (s->stack)
         pcre2_jit_stack_assign(s->context, NULL, s->stack);
     (void)pcre2_set_heap_limit(s->context, HEAP_KIB_MAX);
@@ -258,7 +258,7 @@ enum hd_status hd_regex_find(const struct hd_regex *regex, struct hd_regex_scrat
         PCRE2_UCHAR story[160];
 
         (void)pcre2_get_error_message(rc, story, sizeof story);
-        return hd_err(HD_LIMIT, "the pre-tokenizer's pattern gives up at byte %zu of a piece: %s",
+        return hd_err(HD_LIMIT, "the pre-tokenizer's pattern fails at byte %zu of a piece: %s",
                       from, (const char *)story);
     }
     found = pcre2_get_ovector_pointer(scratch->data);

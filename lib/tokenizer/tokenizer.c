@@ -36,7 +36,7 @@ void hd_id_list_free(struct hd_id_list *list)
 struct hd_tokenizer {
     char *name;
     bool is_bytes;
-    struct hd_bpe bpe; /* unless is_bytes */
+    struct hd_bpe bpe; /* if not is_bytes */
     int32_t end_of_text;
 };
 
@@ -77,7 +77,7 @@ static enum hd_status read_file(struct hd_tokenizer *t)
 
     if (st) {
         hd_text_free(&text);
-        return st; /* it names the file */
+        return st; /* its message names the file */
     }
     st = hd_bpe_read(text.data ? text.data : "", text.len_bytes, &t->bpe);
     hd_text_free(&text);
@@ -174,8 +174,8 @@ static enum hd_status decode_one(const struct hd_tokenizer *t, int32_t id,
     }
     text = &t->bpe.texts[id];
     if (!text->content)
-        return hd_err(HD_INVALID, "token id %d is no token of %s", (int)id, t->name);
-    if (text->len_bytes) /* a model's token that spells no bytes gives its letters */
+        return hd_err(HD_INVALID, "token id %d is not a token of %s", (int)id, t->name);
+    if (text->len_bytes) /* a model's token without bytes gives its content */
         hd_text_add_bytes(ret_bytes, text->bytes, text->len_bytes);
     else
         hd_text_add_bytes(ret_bytes, text->content, strlen(text->content));
@@ -221,7 +221,7 @@ void hd_encoder_free(struct hd_encoder *encoder)
     free(encoder);
 }
 
-/* How many bytes the character at p has, of the `left` that there are; 0: it is ill-formed. */
+/* The bytes of the character at p, at most `left`; 0: invalid UTF-8. */
 static size_t character_bytes(const unsigned char *p, size_t left)
 {
     const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
@@ -231,7 +231,7 @@ static size_t character_bytes(const unsigned char *p, size_t left)
     return n <= left && hd_text_is_utf8(p, n) ? n : 0;
 }
 
-/* HD_INVALID names the first byte of what is no character. */
+/* HD_INVALID names the offset of the first invalid character. */
 static enum hd_status check_utf8(const unsigned char *text, size_t len_bytes)
 {
     size_t at = 0;

@@ -1,14 +1,14 @@
 /* tokenizer: text to token ids and back.
  *
- * "bytes" has one token per byte. A path of a tokenizer.json opens a byte-level BPE (the types of
- * GPT-2, Llama-3 and Qwen) and gives the ids that Hugging Face tokenizers gives for the same file
- * with add_special_tokens=False: special tokens are recognised where the text spells them, and none
- * is added. What the file asks for and is not built here is an error that names it, never passed
- * over. Two differences, both errors in place of silent loss: text that is not UTF-8, and a byte
- * for which the vocabulary has no token.
+ * "bytes" has one token per byte. The path of a tokenizer.json opens a byte-level BPE (as of GPT-2,
+ * Llama-3 and Qwen) and gives the same ids as Hugging Face tokenizers with
+ * add_special_tokens=False: special tokens in the text are recognised, and none are added. A
+ * setting of the file that is not supported is an error that names it. Two differences, both errors
+ * here instead of silent loss: text that is not UTF-8, and a byte without a token in the
+ * vocabulary.
  *
- * Used by: train, worker.   Uses: base; PCRE2 and utf8proc where they are present.
- * Threads: a tokenizer is immutable; each thread that encodes has an encoder of its own.
+ * Used by: train, worker.   Uses: base; PCRE2 and utf8proc if found at build time.
+ * Threads: a tokenizer is immutable; each thread that encodes needs its own encoder.
  */
 #ifndef HD_TOKENIZER_H
 #define HD_TOKENIZER_H
@@ -24,61 +24,61 @@ enum { HD_TOKENIZER_FILE_BYTES_MAX = 256 << 20 };
 struct hd_tokenizer;
 struct hd_encoder;
 
-/* `name`: "bytes", or the path of a tokenizer.json (it has a '/' or ends in ".json"). HD_NOT_FOUND:
- * there is no such file; HD_INVALID, HD_UNSUPPORTED and HD_LIMIT name the file and the key. */
+/* `name`: "bytes", or the path of a tokenizer.json (with a '/', or ending in ".json").
+ * HD_NOT_FOUND: no such file. HD_INVALID, HD_UNSUPPORTED and HD_LIMIT name the file and the key. */
 enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tokenizer);
 void hd_tokenizer_close(struct hd_tokenizer *tokenizer); /* NULL is fine */
 
 const char *hd_tokenizer_name(const struct hd_tokenizer *tokenizer); /* as it was opened */
 int32_t hd_tokenizer_vocab(const struct hd_tokenizer *tokenizer);    /* the largest id + 1 */
 
-/* The id that ends a document, or -1. It is the first that exists, as an added token, of
- * <|endoftext|>, <|end_of_text|> and </s>: GPT-2's and Qwen's, Llama-3's, and what others use.
- * <|eot_id|> and <|im_end|> end a turn of a conversation, not a document. */
+/* The id that ends a document, or -1: the first of <|endoftext|> (GPT-2, Qwen), <|end_of_text|>
+ * (Llama-3) and </s> (others) that exists as an added token. <|eot_id|> and <|im_end|> are not
+ * used: they end a turn of a conversation, not a document. */
 int32_t hd_tokenizer_end_of_text(const struct hd_tokenizer *tokenizer);
 
-/* The id of a token by its content as tokenizer.json spells it, or -1; and back, or NULL. "bytes"
- * spells none. */
+/* The id of a token by its content as written in tokenizer.json, or -1; and the reverse, or NULL.
+ * For "bytes" always -1 and NULL. */
 int32_t hd_tokenizer_find(const struct hd_tokenizer *tokenizer, const char *content);
 const char *hd_tokenizer_content(const struct hd_tokenizer *tokenizer, int32_t id);
 
-/* Adds the bytes of the ids, which may be cut inside a character. Special tokens give their
- * content. HD_INVALID names an id that is no token. */
+/* Appends the bytes of the ids to ret_bytes; they may end inside a UTF-8 character. A special token
+ * gives its content. HD_INVALID names an id that is not a token. */
 enum hd_status hd_tokenizer_decode(const struct hd_tokenizer *tokenizer, const int32_t *ids,
                                    size_t count, struct hd_text *ret_bytes);
 
-/* A list that grows. Start with {0}. */
+/* A growing array of ids. Initialise with {0}. */
 struct hd_id_list {
     int32_t *ids;
-    size_t count, room;
+    size_t count, room; /* used; allocated */
 };
 
-/* Room for so many more. */
+/* Allocates space for `more` further ids. */
 enum hd_status hd_id_list_reserve(struct hd_id_list *list, size_t more);
-void hd_id_list_free(struct hd_id_list *list); /* empty again, memory gone */
+void hd_id_list_free(struct hd_id_list *list); /* frees the memory; the list may be used again */
 
-/* The scratch of one thread, at most some tens of MB besides what one text takes. The tokenizer
- * must outlive it. */
+/* The working memory of one thread: at most some tens of MB, and more in proportion to one text.
+ * The tokenizer must outlive it. */
 enum hd_status hd_encoder_new(const struct hd_tokenizer *tokenizer,
                               struct hd_encoder **ret_encoder);
 void hd_encoder_free(struct hd_encoder *encoder); /* NULL is fine */
 
-/* Adds the ids of `text` to the list. HD_INVALID: ill-formed UTF-8 (not for "bytes") or a byte
- * without token, with its offset. HD_NO_MEMORY: what was added before stays. */
+/* Appends the ids of `text` to the list. HD_INVALID, with the byte offset: invalid UTF-8 (not for
+ * "bytes"), or a byte without a token. After a failure the list may have some of the ids. */
 enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size_t text_bytes,
                               struct hd_id_list *list);
 
-/* The first place at or behind `from` (and behind 0) where `text`, or a text that goes on behind
- * text_bytes, may be cut so that the ids of both parts, one behind the other, are those of the
- * whole; 0: there is none, for many tokenizers nowhere in any text. tokenizer_cut.c says why. */
+/* The first offset >= max(from, 1) at which a text that begins with `text` may be cut so that the
+ * ids of both parts, concatenated, are those of the whole text. 0: none; many tokenizers allow no
+ * cut at all. cut.c explains why. */
 size_t hd_tokenizer_cut(const struct hd_tokenizer *tokenizer, const void *text, size_t text_bytes,
                         size_t from);
 
 /* ---- printing ---- */
 
-/* Turns a stream of raw bytes, in pieces of any size, into text that is safe to print: valid UTF-8,
- * ill-formed bytes as U+FFFD, control characters other than newline and tab as U+FFFD too, so that
- * what a model writes cannot drive a terminal. Start with {0}. */
+/* Converts a stream of bytes, in pieces of any size, to UTF-8 that is safe to print: invalid bytes
+ * and control characters other than newline and tab become U+FFFD, so that the output of a model
+ * cannot control a terminal. Initialise with {0}. */
 struct hd_utf8_printer {
     unsigned char pending[4];
     size_t pending_count;

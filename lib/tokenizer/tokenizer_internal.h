@@ -1,15 +1,15 @@
-/* tokenizer_internal: a byte-level BPE in memory, and what its files share.
+/* tokenizer_internal: the data structures of a byte-level BPE, shared by the files of this folder.
  *
  *   json.c        tokenizer.json -> struct hd_bpe
- *   added.c       where added tokens stand in a text
- *   split.c       pre-tokenizers: a text into words (the owner of pcre2.h)
- *   cut.c         where a text may be cut
- *   nfc.c         the normaliser (the owner of utf8proc.h)
- *   bpe.c         words into ids
+ *   added.c       finds added tokens in a text
+ *   split.c       regular expressions of pre-tokenizers (the only user of pcre2.h)
+ *   cut.c         offsets at which a text may be cut
+ *   nfc.c         normal form C (the only user of utf8proc.h)
+ *   bpe.c         text into words, words into ids
  *   tokenizer.c   the public functions, and "bytes"
  *
- * Tokens are kept as the bytes they stand for: the letters by which tokenizer.json spells bytes are
- * translated once, when it is read.
+ * Tokens are stored as bytes: the letters by which tokenizer.json represents bytes are converted
+ * when it is read.
  */
 #ifndef HD_TOKENIZER_INTERNAL_H
 #define HD_TOKENIZER_INTERNAL_H
@@ -26,14 +26,14 @@ enum {
     HD_BPE_TEXT_BYTES_MAX = INT32_MAX, /* of one call */
 };
 
-struct hd_token_text {   /* what a token stands for; bytes NULL: there is no such token */
-    const char *content; /* as tokenizer.json spells it */
+struct hd_token_text {   /* the text of a token; bytes NULL: no token has this id */
+    const char *content; /* as written in tokenizer.json */
     const unsigned char *bytes;
     uint32_t len_bytes;
     bool is_added;
 };
 
-struct hd_merge { /* left and right side by side become `result`; key 0: a free slot */
+struct hd_merge { /* adjacent tokens left and right become `result`; key 0: a free slot */
     uint64_t key;
     int32_t rank, result;
 };
@@ -52,18 +52,18 @@ struct hd_split_step {
     struct hd_regex *regex; /* NULL: no split */
     enum hd_split_behavior behavior;
     bool invert;
-    unsigned cut_properties; /* by hd_cut_properties; 0: nothing is known */
-    bool adds_space; /* in front of each piece that does not begin with one, before the split */
+    unsigned cut_properties; /* of hd_cut_properties; 0: unknown */
+    bool adds_space;         /* before the split, to each piece that does not begin with a space */
 };
 
 struct hd_added_token {
-    const char *content; /* after the normaliser where `normalized` */
+    const char *content; /* in normal form C if `normalized` */
     uint32_t len_bytes;
     int32_t id;
     bool lstrip, rstrip, single_word, normalized;
 };
 
-/* Added tokens by their bytes. A node's children are a list; node 0 is the root. */
+/* A trie of added tokens, by bytes. A node's children are a linked list; node 0 is the root. */
 struct hd_added_set {
     struct hd_added_node {
         int32_t child, sibling; /* 0: none */
@@ -80,58 +80,57 @@ struct hd_bpe {
     struct hd_arena arena;
     struct hd_token_text *texts; /* [vocab] */
     int32_t vocab;
-    int32_t byte_ids[256];   /* -1: none */
-    struct hd_merge *merges; /* [merge_mask + 1] */
+    int32_t byte_ids[256];   /* the token of a single byte; -1: none */
+    struct hd_merge *merges; /* [merge_mask + 1], a hash table */
     uint64_t merge_mask;
-    int32_t *words; /* [word_mask + 1] tokens of the model by their bytes; -1: free */
+    int32_t *words; /* [word_mask + 1], a hash table of the model's tokens by bytes; -1: free */
     uint64_t word_mask;
     bool ignores_merges;
     bool is_nfc;
     struct hd_split_step steps[HD_BPE_STEPS_MAX];
     int step_count;
     enum hd_cut cut;
-    struct hd_regex *word_char; /* for single_word; NULL: no token needs it */
+    struct hd_regex *word_char; /* for single_word tokens; NULL: there are none */
     struct hd_added_token *tokens;
     int token_count;
     struct hd_added_set plain, normalized;
 };
 
-/* ---- tokenizer_json.c ---- */
+/* ---- json.c ---- */
 
-/* On failure what was taken is still the caller's to free. */
+/* Also after a failure the caller must call hd_bpe_done. */
 enum hd_status hd_bpe_read(const char *text, size_t text_bytes, struct hd_bpe *bpe);
 void hd_bpe_done(struct hd_bpe *bpe);
 
-/* ---- tokenizer_added.c ---- */
+/* ---- added.c ---- */
 
 enum hd_status hd_added_insert(struct hd_arena *arena, struct hd_added_set *set, int token,
                                const char *content, size_t len_bytes);
 
-/* A piece of a text: an added token (id >= 0), or text between them (-1). */
+/* A piece of a text: an added token (its id), or text between added tokens (-1). */
 struct hd_added_piece {
     size_t from, to;
     int32_t id;
 };
 
-/* Walks over a text; start with {.text, .len_bytes}. Pieces never overlap, but where one token
- * strips the space that is another. */
+/* Iterates over the pieces of a text; set bpe, set, text and len_bytes. Pieces do not overlap,
+ * except that a token may strip a space that is itself an added token. */
 struct hd_added_walk {
     const struct hd_bpe *bpe;
     const struct hd_added_set *set;
     const unsigned char *text;
     size_t len_bytes;
-    size_t search, done; /* where to look for the next match; up to where pieces were given */
+    size_t search, done; /* offsets: next search; end of the pieces that were returned */
     struct hd_added_piece held;
     bool has_held;
 };
 
 bool hd_added_next(struct hd_added_walk *walk, struct hd_added_piece *ret_piece);
 
-/* ---- tokenizer_split.c ---- */
+/* ---- split.c ---- */
 
 bool hd_regex_is_present(void);
-/* `pattern` in the language of tokenizer.json (Oniguruma's); HD_UNSUPPORTED names what of it is not
- * built. */
+/* `pattern` in Oniguruma's syntax. HD_UNSUPPORTED names the part that is not supported. */
 enum hd_status hd_regex_new(const char *pattern, struct hd_regex **ret_regex);
 enum hd_status hd_regex_quote(const char *literal, struct hd_regex **ret_regex);
 void hd_regex_free(struct hd_regex *regex); /* NULL is fine */
@@ -140,30 +139,30 @@ struct hd_regex_scratch; /* one thread's */
 enum hd_status hd_regex_scratch_new(struct hd_regex_scratch **ret_scratch);
 void hd_regex_scratch_free(struct hd_regex_scratch *scratch); /* NULL is fine */
 
-/* The first match at or behind `from`; *ret_found false when there is none. The text is UTF-8. */
+/* The first match that begins at or after `from`; *ret_found false: none. The text is UTF-8. */
 enum hd_status hd_regex_find(const struct hd_regex *regex, struct hd_regex_scratch *scratch,
                              const unsigned char *text, size_t len_bytes, size_t from,
                              bool *ret_found, size_t *ret_start, size_t *ret_end);
-/* Does the one character that is the text match? For patterns of one character. */
+/* Whether the text, a single character, matches. For patterns of one character. */
 bool hd_regex_is(const struct hd_regex *regex, const unsigned char *text, size_t len_bytes);
 
-/* ---- tokenizer_cut.c ---- */
+/* ---- cut.c ---- */
 
-/* What is known of a split by `pattern`. */
+/* Properties (bits of cut.c) of a split by `pattern`. */
 unsigned hd_cut_properties(const char *pattern, enum hd_split_behavior behavior);
-/* From the steps and the added tokens. */
+/* Where this tokenizer allows cuts, from its steps and its added tokens. */
 enum hd_cut hd_bpe_find_cut(const struct hd_bpe *bpe);
-/* The first place at or behind `from` where the text may be cut; 0: there is none. */
+/* As hd_tokenizer_cut. */
 size_t hd_bpe_cut(const struct hd_bpe *bpe, const unsigned char *text, size_t len_bytes,
                   size_t from);
 
-/* ---- tokenizer_nfc.c ---- */
+/* ---- nfc.c ---- */
 
 bool hd_nfc_is_present(void);
-/* The text, which is UTF-8, in normal form C; ret_text is cleared first. */
+/* Converts a UTF-8 text to normal form C; ret_text is cleared first. */
 enum hd_status hd_nfc(const unsigned char *text, size_t len_bytes, struct hd_text *ret_text);
 
-/* ---- tokenizer_bpe.c ---- */
+/* ---- bpe.c ---- */
 
 struct hd_bpe_encoder;
 enum hd_status hd_bpe_encoder_new(const struct hd_bpe *bpe, struct hd_bpe_encoder **ret_encoder);
@@ -182,7 +181,7 @@ static inline uint64_t hd_mix64(uint64_t x) /* the finaliser of MurmurHash3 */
     return x ^ x >> 33;
 }
 
-/* NULL when the two never merge. Ids are below 2^24, so a key is never 0. */
+/* The merge of two adjacent tokens, or NULL. A key is never 0. */
 static inline const struct hd_merge *hd_bpe_merge(const struct hd_bpe *bpe, int32_t left,
                                                   int32_t right)
 {

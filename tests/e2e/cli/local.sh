@@ -26,7 +26,7 @@ check alibi_and_dropout_train heddle local "$file" --set model.positions=alibi -
 run=$(find "$work/alibi" -mindepth 1 -maxdepth 1)
 check that_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
 check_status but_has_no_other_form 2 heddle checkpoint export "$run" --out "$work/exported"
-check_equal as_is_said 1 "$(grep -c 'llama has no word for model.positions: alibi' "$work/check.err")"
+check_equal as_is_said 1 "$(grep -c 'llama cannot express model.positions: alibi' "$work/check.err")"
 
 heddle local "$file" -o jsonl --set 'train.profile.steps=[2,3]' --state-dir "$work/profiled" \
     >"$work/profiled.jsonl" 2>/dev/null

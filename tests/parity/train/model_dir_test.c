@@ -359,11 +359,11 @@ static void another_model_is_refused_by_the_name_of_a_tensor(void **state)
     job.layers = 3;
     assert_int_equal(harness_threads(&job, 1, &s, start_anew), HD_INVALID);
     /* 9 tensors of a block: 2 norms, q, k, v, out, gate, up, down */
-    assert_non_null(strstr(hd_err_message(), "9 of the tensors that config.json calls for are not "
-                                             "there: model.layers.2.input_layernorm.weight"));
+    assert_non_null(strstr(hd_err_message(), "9 of the tensors that config.json requires are "
+                                             "missing: model.layers.2.input_layernorm.weight"));
     job.layers = 1;
     assert_int_equal(harness_threads(&job, 1, &s, start_anew), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "9 tensors have no place in the model of config.json: "
+    assert_non_null(strstr(hd_err_message(), "9 tensors are not part of the model of config.json: "
                                              "model.layers.1.input_layernorm.weight"));
     harness_teardown(&m.h);
 }

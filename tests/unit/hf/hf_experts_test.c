@@ -243,14 +243,14 @@ static void an_expert_that_is_missing_or_too_many_is_named(void **state)
     write_tensors(f->dir, tensors, 2);
     must(hd_weights_open(f->dir, &weights));
     assert_int_equal(hd_hf_map_open(weights, job, wanted, 1, &map), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "are not there: model.layers.0.block_sparse_moe."
+    assert_non_null(strstr(hd_err_message(), "are missing: model.layers.0.block_sparse_moe."
                                              "experts.1.w2.weight"));
     hd_weights_close(weights);
 
     wanted[0] = entry("blocks.0.moe.down.weight", 1, C, F); /* expert 0 alone */
     must(hd_weights_open(f->dir, &weights));
     assert_int_equal(hd_hf_map_open(weights, job, wanted, 1, &map), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "have no place in the model of config.json: "
+    assert_non_null(strstr(hd_err_message(), "are not part of the model of config.json: "
                                              "model.layers.0.block_sparse_moe.experts.2"));
     hd_weights_close(weights);
     free(job);

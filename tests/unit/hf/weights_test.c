@@ -91,8 +91,8 @@ static void hostile_heads_are_refused(void **state)
     refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "4", "12") "}", 12,
             "tensor b: its data overlap those of a");
     refused("{" T("a", "F32", "[2]", "0", "8") "," T("b", "F32", "[2]", "12", "20") "}", 20,
-            "tensor b: 4 bytes in front of its data are of no tensor");
-    refused("{" T("a", "F32", "[2]", "0", "8") "}", 12, "4 bytes at its end are of no tensor");
+            "tensor b: 4 bytes before its data belong to no tensor");
+    refused("{" T("a", "F32", "[2]", "0", "8") "}", 12, "4 bytes at its end belong to no tensor");
     refused("{" T("a", "F32", "[2]", "0", "8") "}", 4, "are outside the 4 bytes of the file");
     refused("{" T("a", "F32", "[3]", "0", "8") "}", 8, "take 8 bytes, its dtype and shape 12");
     refused("{" T("a", "F32", "[2]", "8", "0") "}", 8, "are outside");
@@ -198,7 +198,7 @@ static void an_index_and_its_files_say_the_same_or_are_refused(void **state)
     index_case(&f, "{\"weight_map\":{\"a\":\"two.safetensors\",\"b\":\"one.safetensors\"}}",
                "there is no tensor a in two.safetensors");
     index_case(&f, "{\"weight_map\":{\"a\":\"both.safetensors\"}}",
-               "it names 1 tensors, the files hold 2");
+               "it names 1 tensors, the files have 2");
     index_case(&f, "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"both.safetensors\"}}",
                "tensor a is both in both.safetensors and in one.safetensors");
     index_case(&f, "{\"weight_map\":{\"a\":\"../one.safetensors\"}}",
@@ -352,7 +352,7 @@ static void only_known_extras_may_stay_unused(void **state)
     hd_hf_map_close(map);
     job.tie_embeddings = false; /* then the head is a weight that the model would not get */
     assert_int_equal(hd_hf_map_open(w, &job, &want, 1, &map), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "1 tensors have no place in the model of config.json: "
+    assert_non_null(strstr(hd_err_message(), "1 tensors are not part of the model of config.json: "
                                              "lm_head.weight"));
     hd_weights_close(w);
     must(hd_file_remove_tree(f.path));
@@ -487,7 +487,7 @@ static void what_is_not_built_or_not_known_is_named(void **state)
     config_refused("{" LLAMA ",\"attention_dropout\":1}", HD_INVALID, "attention_dropout");
     config_refused("{" LLAMA ",\"rope_theta\":1,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}",
                    HD_INVALID, "rope_theta: 1 is not more than 1, which yarn needs");
-    config_refused("[1]", HD_INVALID, "no JSON object");
+    config_refused("[1]", HD_INVALID, "not a JSON object");
     config_refused("{" LLAMA ",\"vocab_size\":98}", HD_INVALID, "vocab_size"); /* twice */
     config_refused("{" LLAMA ",\"_name_or_path\":[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]}", HD_LIMIT,
                    "");
@@ -540,7 +540,7 @@ static void experts_are_translated_both_ways(void **state)
     assert_int_equal(job.window, 9);
     assert_true(job.balance == 3 * 0.25);
     assert_string_equal(notes.data, "config.json says router_jitter_noise = 0.125; jitter is not "
-                                    "built, training goes without it");
+                                    "supported, the model is trained without it");
     must(hd_hf_write_config(&job, HD_F32, &out));
     must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
     assert_memory_equal(&job, &again, sizeof job);
@@ -620,7 +620,7 @@ static void a_model_gets_the_type_that_has_words_for_it(void **state)
     described_as(&job, "mistral");
     job.window_from = 1; /* no type without biases has full layers before a window */
     assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
-    assert_non_null(strstr(hd_err_message(), "llama has no word for model.window of this model"));
+    assert_non_null(strstr(hd_err_message(), "llama cannot express model.window"));
     hd_text_free(&out);
     job = some_llama();
     job.qkv_bias = job.out_bias = job.mlp_bias = true;
@@ -636,7 +636,7 @@ static void no_type_has_words_for_alibi(void **state)
     (void)state;
     (void)snprintf(job.positions, sizeof job.positions, "alibi");
     assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
-    assert_non_null(strstr(hd_err_message(), "llama has no word for model.positions: alibi"));
+    assert_non_null(strstr(hd_err_message(), "llama cannot express model.positions: alibi"));
     hd_text_free(&out);
 }
 
