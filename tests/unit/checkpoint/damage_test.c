@@ -266,7 +266,7 @@ static void a_manifest_that_lies_is_refused(void **state)
     assert_refused(f, "\"shard\":1", "\"shard\":-1", HD_CORRUPT, "'shard'");
     assert_refused(f, "\"step\":100", "\"step\":1.5", HD_CORRUPT, "'step'");
     assert_refused(f, "\"step\":100", "\"step\":\"100\"", HD_CORRUPT, "'step'");
-    assert_refused(f, "\"step\":100", "\"step\":100,\"step\":100", HD_CORRUPT, "twice");
+    assert_refused(f, "\"step\":100", "\"step\":100,\"step\":100", HD_CORRUPT, "duplicate name");
     assert_refused(f, "\"w@0:2/4,0:6/6\"", "\"w@0:5/4,0:6/6\"", HD_CORRUPT, "box");
     assert_refused(f, "\"w@0:2/4,0:6/6\"", "\"w@0:2/4\"", HD_CORRUPT, "shape");
     assert_refused(f, "\"w@0:2/4,0:6/6\"", "\"w@2:0/4,0:6/6\"", HD_CORRUPT, "box");

@@ -106,7 +106,7 @@ static void hostile_heads_are_refused(void **state)
             "too many elements");
     refused("{" T("a b", "F32", "[2]", "0", "8") "}", 8, "has no name");
     refused("{" T("", "F32", "[2]", "0", "8") "}", 8, "has no name");
-    refused("[]", 0, "no object");
+    refused("[]", 0, "not an object");
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "data_offsets");
 }
 
@@ -186,7 +186,7 @@ static void an_index_and_its_files_say_the_same_or_are_refused(void **state)
     assert_int_equal(hd_weights_open("/no/such/folder", &w), HD_NOT_FOUND);
     assert_non_null(strstr(hd_err_message(), "there is no folder /no/such/folder"));
     assert_int_equal(hd_weights_open(f.path, &w), HD_NOT_FOUND);
-    assert_non_null(strstr(hd_err_message(), "holds neither model.safetensors nor"));
+    assert_non_null(strstr(hd_err_message(), "has neither model.safetensors nor"));
     put_weights(&f, "one.safetensors", "{" T("a", "F32", "[2]", "0", "8") "}", 8);
     put_weights(&f, "two.safetensors", "{" T("b", "F32", "[2]", "0", "8") "}", 8);
     put_weights(&f, "both.safetensors",

@@ -286,12 +286,12 @@ static void what_is_not_known_is_refused_by_name(void **state)
                  "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a*\"},\"behavior\":"
                  "\"Isolated\"}",
                  M, ""),
-         "nothing at all"},
+         "match the empty string"},
         {FILE_OF("null",
                  "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},\"behavior\":"
                  "\"Isolated\"}",
                  M, ""),
-         "not understood"},
+         "is not valid"},
         {"[]", "not an object"},
         {"{", "byte 1"},
     };
