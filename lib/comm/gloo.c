@@ -114,9 +114,9 @@ static void send_notice(struct gloo_state *gloo, int rank, int world)
     }
 }
 
-/* Writes this rank's only notice, and sends it if `tell`. False: there is one already. */
+/* Writes this rank's only notice, and sends it if `send`. False: there is one already. */
 static bool make_notice(const struct hd_comm *comm, enum gloo_notice_kind kind, enum hd_status st,
-                        int rank, const char *text, bool tell)
+                        int rank, const char *text, bool send)
 {
     struct gloo_state *gloo = gloo_of(comm);
     int none = 0;
@@ -127,7 +127,7 @@ static bool make_notice(const struct hd_comm *comm, enum gloo_notice_kind kind, 
     gloo->notice.status = (uint32_t)st;
     gloo->notice.rank = rank;
     (void)snprintf(gloo->notice.text, sizeof gloo->notice.text, "%s", text);
-    if (tell)
+    if (send)
         send_notice(gloo, comm->rank, comm->world);
     atomic_store(&gloo->notice_state, 2);
     hd_comm_wake(&gloo->bell);
@@ -161,8 +161,8 @@ static void read_notice(const struct hd_comm *comm, int rank)
         peer->notice.kind = GLOO_DIED;
         peer->notice_done = true;
         (void)snprintf(text, sizeof text,
-                       "its connection ended without a word (node %s); it was killed or crashed, "
-                       "or the network failed",
+                       "its connection closed without a notice (node %s); it was killed or "
+                       "crashed, or the network failed",
                        gloo->places[rank].node);
         (void)make_notice(comm, GLOO_DIED, HD_ABORTED, rank, text, true);
     }

@@ -1,7 +1,7 @@
 /* gloo: collectives between ranks on several nodes, over TCP by the library gloo.
  *
  * A rank opens a door (a listening socket on an address of its own node) and gets a card (address,
- * port, node name and a random nonce). The supervisors exchange the cards of all ranks; only a rank
+ * port, node name and a random nonce). The caller exchanges the cards of all ranks; only a rank
  * that holds all of them can connect:
  *
  *     hd_gloo_door_open("10.0.0.3", "node-b", &door);

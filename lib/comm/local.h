@@ -30,8 +30,8 @@ struct hd_shm_fds;
 
 enum hd_status hd_comm_hub_new(int world, struct hd_comm_hub **ret_hub);
 /* The same on the control block of a parent process (shm_control.h), which can then read the flight
- * records and abort. All ranks are threads of this process. The caller keeps the descriptors open
- * while the hub exists. */
+ * records and abort. All ranks are threads of this process. The caller owns the descriptors and
+ * keeps them open until all ranks have opened their endpoints. */
 enum hd_status hd_comm_hub_on(const struct hd_shm_fds *fds, struct hd_comm_hub **ret_hub);
 void hd_comm_hub_free(struct hd_comm_hub *hub); /* after the last hd_comm_free */
 

@@ -54,12 +54,12 @@ enum hd_status nccl_wait_ready(struct hd_comm *comm, struct hd_nccl_comm *nccl_c
             nccl_unlock_calls(nccl);
         }
         if (st) {
-            char story[HD_COMM_REASON_MAX];
+            char message[HD_COMM_REASON_MAX];
 
-            (void)snprintf(story, sizeof story, "%s", hd_err_message());
+            (void)snprintf(message, sizeof message, "%s", hd_err_message());
             if (nccl_has_failed(comm) && nccl_failure(comm))
                 return nccl_failure(comm); /* the cause of st */
-            return hd_comm_fail(comm, st, "%s: %s", about, story);
+            return hd_comm_fail(comm, st, "%s: %s", about, message);
         }
         if (!busy)
             return HD_OK;
@@ -367,13 +367,13 @@ static enum hd_status new_endpoint(struct hd_comm *host, int64_t deadline_ms,
 static enum hd_status join_world(struct hd_comm *comm)
 {
     struct nccl_state *nccl = nccl_of(comm);
-    int32_t everybody[HD_COMM_NCCL_RANKS_MAX];
+    int32_t all_ranks[HD_COMM_NCCL_RANKS_MAX];
     struct hd_comm_group *world;
     enum hd_status st;
 
     for (int32_t r = 0; r < comm->world; r++)
-        everybody[r] = r;
-    st = hd_comm_group(nccl->host, "nccl", everybody, comm->world, &world);
+        all_ranks[r] = r;
+    st = hd_comm_group(nccl->host, "nccl", all_ranks, comm->world, &world);
     return st ? st : join_by_identity(comm, world);
 }
 
@@ -431,12 +431,12 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
         return HD_OK;
     }
     if (comm->side) {
-        struct hd_error story;
+        struct hd_error error;
 
-        hd_err_save(st, &story);
-        nccl_abort(comm, st, story.message); /* so that no rank waits for this one */
+        hd_err_save(st, &error);
+        nccl_abort(comm, st, error.message); /* so that no rank waits for this one */
         nccl_close(comm, true);
-        st = hd_err_restore(&story);
+        st = hd_err_restore(&error);
     } else {
         free_state(comm);
     }

@@ -404,15 +404,15 @@ static enum hd_status enqueue(struct hd_comm_op *op)
 static enum hd_status fail(const struct hd_comm_op *op, enum hd_status st)
 {
     struct hd_comm *comm = op->group->comm;
-    char story[HD_COMM_REASON_MAX];
+    char message[HD_COMM_REASON_MAX];
 
     if (comm->failure.status)
         return hd_err_restore(&comm->failure);
-    (void)snprintf(story, sizeof story, "%s", hd_err_message());
+    (void)snprintf(message, sizeof message, "%s", hd_err_message());
     if (comm->engine->failure(comm))
         return comm->engine->failure(comm);
     return hd_comm_fail(comm, st, "%s #%" PRIu64 " of group %s: %s", hd_comm_op_name(op), op->seq,
-                        op->group->name, story);
+                        op->group->name, message);
 }
 
 static bool has_turn(const struct hd_comm_op *op)

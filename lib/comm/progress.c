@@ -337,8 +337,7 @@ static enum hd_status fail_deadline(struct hd_comm *comm, int64_t waited_ms)
 
     describe_waiting(comm, waiting, sizeof waiting);
     describe_blocker(comm, blocker, sizeof blocker);
-    return hd_comm_fail(comm, HD_TIMEOUT, "nothing moved for %lld ms in %s%s%s",
-                        (long long)waited_ms,
+    return hd_comm_fail(comm, HD_TIMEOUT, "no progress for %lld ms in %s%s%s", (long long)waited_ms,
                         waiting[0] ? waiting : "an operation that waits for another stream",
                         blocker[0] ? "; " : "", blocker);
 }

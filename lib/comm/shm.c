@@ -48,7 +48,7 @@ enum hd_status shm_check_failure(struct hd_comm *comm)
     if (!st)
         return HD_OK;
     if (index == shm_reason_of_parent(comm->world))
-        st = hd_err(st, "stopped from outside: %s", text);
+        st = hd_err(st, "stopped by the supervisor: %s", text);
     else if (index >= comm->world)
         st = hd_err(st, "rank %d died first: %s", index - comm->world, text);
     else

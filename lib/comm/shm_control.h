@@ -59,7 +59,7 @@ enum hd_status hd_shm_control_parse(const char *text, struct hd_shm_fds *ret_fds
  * aborted before it died, all ranks report its own reason. */
 void hd_shm_control_mark_dead(struct hd_shm_control *ctl, int rank, const char *reason);
 
-/* Fails all ranks for a reason outside of them (a stop request, a hang that the parent saw). */
+/* Fails all ranks with a reason of the parent (a stop request, a hang that it detected). */
 void hd_shm_control_abort(struct hd_shm_control *ctl, const char *reason);
 
 /* False: nothing failed. *ret_rank is the rank that failed first; -1: hd_shm_control_abort. */

@@ -244,12 +244,12 @@ uint64_t hd_comm_side_launch(const struct hd_comm_side *side, enum hd_comm_strea
 static uint64_t next_now(const struct hd_comm_side *side, enum hd_comm_stream_name stream)
 {
     const uint64_t newest = atomic_load(&side->newest[stream]);
-    struct hd_error story;
+    struct hd_error error;
     uint64_t next;
 
-    hd_err_save(HD_OK, &story);
+    hd_err_save(HD_OK, &error);
     if (find_next(side, stream, 0, newest, &next))
-        (void)hd_err_restore(&story);
+        (void)hd_err_restore(&error);
     return next > newest ? 0 : next;
 }
 

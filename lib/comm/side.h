@@ -38,12 +38,12 @@ struct hd_comm_side {
     _Atomic bool abort_begun;                      /* abort_ticket is valid */
 };
 
-/* How far one thread has seen a stream of the device come. */
+/* One thread's view of the progress of a device stream; start with {.still_since_ms = now}. */
 struct hd_comm_side_clock {
-    uint64_t run;           /* the ticket that has run last */
-    uint64_t others;        /* where the streams stand that it waits for, summed up; 0: for none */
-    int64_t still_since_ms; /* nothing has moved, and what is next waits for no compute of ours */
-    bool is_guess;          /* `run` is too old to be asked about: it may not have run */
+    uint64_t run;           /* the last ticket that has run */
+    uint64_t others;        /* sum of the next tickets of the streams that it waits for; 0: none */
+    int64_t still_since_ms; /* since then no progress, and no wait for compute */
+    bool is_guess;          /* the event of ticket `run` was overwritten: it may not have run */
 };
 
 enum hd_status hd_comm_side_open(const struct hd_comm_device *device,

@@ -240,7 +240,7 @@ int64_t hd_corpus_byte_count(const struct hd_corpus *corpus)
     return bytes;
 }
 
-int64_t hd_corpus_told_documents(const struct hd_corpus *corpus)
+int64_t hd_corpus_document_count(const struct hd_corpus *corpus)
 {
     int64_t documents = 0;
 

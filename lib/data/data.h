@@ -54,7 +54,7 @@ void hd_corpus_close(struct hd_corpus *corpus); /* NULL is fine */
 int64_t hd_corpus_token_count(const struct hd_corpus *corpus);
 int64_t hd_corpus_byte_count(const struct hd_corpus *corpus); /* of the files, including indexes */
 /* Number of documents by Megatron's indexes; -1: a file has no index. */
-int64_t hd_corpus_told_documents(const struct hd_corpus *corpus);
+int64_t hd_corpus_document_count(const struct hd_corpus *corpus);
 
 /* Fails, naming the file, if one has changed since it was opened (size, time, inode). Call it now
  * and then, for example at a checkpoint: reading a mapped file that was truncated raises SIGBUS. */

@@ -81,7 +81,7 @@ static enum hd_status look_at_tokens(const struct hd_corpus *corpus, int64_t end
                                      struct hd_survey *one)
 {
     one->tokens = hd_corpus_token_count(corpus);
-    one->documents = hd_corpus_told_documents(corpus);
+    one->documents = hd_corpus_document_count(corpus);
     if (one->documents >= 0 || end_of_text < 0 || one->tokens > TOKENS_SCANNED_MAX)
         return HD_OK;
     return count_ends(corpus, end_of_text, &one->documents);

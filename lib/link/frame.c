@@ -46,7 +46,7 @@ void hd_pack_begin(struct hd_pack *pack, void *bytes, size_t size_bytes)
     pack->failed = size_bytes < HD_FRAME_HEAD_BYTES;
 }
 
-static uint8_t *take(struct hd_pack *pack, size_t count)
+static uint8_t *reserve(struct hd_pack *pack, size_t count)
 {
     uint8_t *at = pack->bytes + pack->len_bytes;
 
@@ -60,7 +60,7 @@ static uint8_t *take(struct hd_pack *pack, size_t count)
 
 void hd_pack_int(struct hd_pack *pack, int64_t value)
 {
-    uint8_t *at = take(pack, 8);
+    uint8_t *at = reserve(pack, 8);
 
     if (at)
         put_le(at, (uint64_t)value, 8);
@@ -76,7 +76,7 @@ void hd_pack_real(struct hd_pack *pack, double value)
 
 void hd_pack_bytes(struct hd_pack *pack, const void *bytes, size_t count)
 {
-    uint8_t *at = count <= HD_FRAME_PAYLOAD_MAX ? take(pack, 4 + count) : NULL;
+    uint8_t *at = count <= HD_FRAME_PAYLOAD_MAX ? reserve(pack, 4 + count) : NULL;
 
     if (!at) {
         pack->failed = true;
@@ -110,7 +110,7 @@ void hd_unpack_begin(struct hd_unpack *unpack, const struct hd_frame *frame)
     *unpack = (struct hd_unpack){.bytes = frame->payload, .len_bytes = frame->payload_bytes};
 }
 
-static const uint8_t *give(struct hd_unpack *unpack, size_t count)
+static const uint8_t *consume(struct hd_unpack *unpack, size_t count)
 {
     const uint8_t *at = unpack->bytes + unpack->at_bytes;
 
@@ -124,7 +124,7 @@ static const uint8_t *give(struct hd_unpack *unpack, size_t count)
 
 int64_t hd_unpack_int(struct hd_unpack *unpack)
 {
-    const uint8_t *at = give(unpack, 8);
+    const uint8_t *at = consume(unpack, 8);
 
     return at ? (int64_t)get_le(at, 8) : 0;
 }
@@ -140,13 +140,13 @@ double hd_unpack_real(struct hd_unpack *unpack)
 
 const uint8_t *hd_unpack_bytes(struct hd_unpack *unpack, size_t max, size_t *ret_count)
 {
-    const uint8_t *at = give(unpack, 4);
+    const uint8_t *at = consume(unpack, 4);
     const size_t count = at ? (size_t)get_le(at, 4) : 0;
 
     *ret_count = 0;
     if (count > max)
         unpack->failed = true;
-    at = give(unpack, count);
+    at = consume(unpack, count);
     if (at)
         *ret_count = count;
     return at;

@@ -264,7 +264,7 @@ enum hd_status hd_link_rendezvous(struct hd_link *link, const void *value, size_
         const int64_t left_ms = deadline_ms - hd_clock_now_ms();
 
         if (link->stop)
-            st = hd_err(HD_ABORTED, "told to stop during the rendezvous");
+            st = hd_err(HD_ABORTED, "stopped by command during the rendezvous");
         else if (left_ms <= 0)
             st = missing_ranks(link, timeout_ms);
         else if ((st = take_message(link, (int)left_ms)) == HD_TIMEOUT)

@@ -157,12 +157,12 @@ static enum hd_status compile(const char *text, struct hd_regex **ret_regex)
                             &where, context);
     pcre2_compile_context_free(context);
     if (!r->code) {
-        PCRE2_UCHAR story[160];
+        PCRE2_UCHAR message[160];
 
-        (void)pcre2_get_error_message(code, story, sizeof story);
+        (void)pcre2_get_error_message(code, message, sizeof message);
         free(r);
         return hd_err(HD_INVALID, "the pattern is not valid: %s, at byte %zu of %.300s",
-                      (const char *)story, (size_t)where, text);
+                      (const char *)message, (size_t)where, text);
     }
     (void)pcre2_pattern_info(r->code, PCRE2_INFO_MATCHEMPTY, &can_be_empty);
     if (can_be_empty) {
@@ -255,11 +255,11 @@ enum hd_status hd_regex_find(const struct hd_regex *regex, struct hd_regex_scrat
     if (rc == PCRE2_ERROR_NOMATCH)
         return HD_OK;
     if (rc < 0) {
-        PCRE2_UCHAR story[160];
+        PCRE2_UCHAR message[160];
 
-        (void)pcre2_get_error_message(rc, story, sizeof story);
+        (void)pcre2_get_error_message(rc, message, sizeof message);
         return hd_err(HD_LIMIT, "the pre-tokenizer's pattern fails at byte %zu of a piece: %s",
-                      from, (const char *)story);
+                      from, (const char *)message);
     }
     found = pcre2_get_ovector_pointer(scratch->data);
     *ret_start = found[0];

@@ -165,7 +165,7 @@ static void a_rank_that_never_enters_is_named_at_the_deadline(void **state)
         for (int r = 0; r < 2; r++) {
             assert_int_equal(reports[r].status, HD_TIMEOUT);
             assert_true(reports[r].took_ms < SOON_MS);
-            assert_says(&reports[r], "nothing moved for ");
+            assert_says(&reports[r], "no progress for ");
             assert_says(&reports[r], "all_reduce #2 of group world");
             assert_says(&reports[r], "rank 2 has not entered");
             assert_says(
@@ -339,7 +339,7 @@ static void the_parent_can_stop_everybody(void **state)
     (void)state;
     assert_int_equal(reports[1].status, HD_ABORTED);
     assert_true(reports[1].took_ms < SOON_MS);
-    assert_says(&reports[1], "stopped from outside: the user cancelled the job");
+    assert_says(&reports[1], "stopped by the supervisor: the user cancelled the job");
     ranks_free(reports);
 }
 

@@ -523,8 +523,9 @@ static void survivors_of_a_killed_process_name_it_at_once(void **state)
             assert_true(reports[r].finished);
             assert_int_equal(reports[r].status, HD_ABORTED);
             assert_true(reports[r].took_ms < 60000);
-            assert_contains(reports[r].message,
-                            "rank 1 died first: its connection ended without a word (node here)");
+            assert_contains(
+                reports[r].message,
+                "rank 1 died first: its connection closed without a notice (node here)");
             assert_contains(reports[r].message, "of group world");
         }
         ranks_free(reports);
