@@ -21,8 +21,7 @@ struct hd_hash { /* the private state of an unfinished hash */
 
 uint64_t hd_hash_bytes(const void *data, size_t size_bytes);
 
-/* The same in pieces: begin, then any number of add. value is the hash of the bytes added so far.
- */
+/* The same in pieces: begin, then any number of add; value: the hash of all bytes added so far. */
 void hd_hash_begin(struct hd_hash *ret_hash);
 void hd_hash_add(struct hd_hash *hash, const void *data, size_t size_bytes);
 uint64_t hd_hash_value(const struct hd_hash *hash);

@@ -27,8 +27,7 @@ void hd_random_philox(uint64_t key, uint64_t counter_lo, uint64_t counter_hi, ui
     ret_bits[3] = c3;
 }
 
-/* The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit reaches every output bit.
- */
+/* The finaliser of SplitMix64 (Steele, Lea, Flood 2014). */
 static uint64_t mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

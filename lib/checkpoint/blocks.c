@@ -145,7 +145,7 @@ static enum hd_status report_damage(const struct damage *d, const char *dir, con
     char others[64] = "";
 
     if (d->others)
-        (void)snprintf(others, sizeof others, "; %zu more of its blocks are", d->others);
+        (void)snprintf(others, sizeof others, "; %zu more blocks are damaged", d->others);
     if (d->region->name && !d->region->name[0])
         return hd_err(HD_CORRUPT, "%s/%s is damaged in its bytes %" PRId64 " to %" PRId64 "%s", dir,
                       file, d->first, d->end - 1, others);

@@ -145,7 +145,7 @@ enum hd_status hd_comm_visible(struct hd_comm *comm, size_t size_bytes, void **r
     enum hd_status st;
 
     if (comm->visible)
-        return hd_err(HD_CONFLICT, "comm: rank %d has its visible memory already (%zu bytes)",
+        return hd_err(HD_CONFLICT, "comm: rank %d already has visible memory (%zu bytes)",
                       comm->rank, comm->visible_bytes);
     if (size_bytes == 0 || size_bytes > (size_t)1 << 46)
         return hd_err(HD_INVALID, "comm: visible memory of %zu bytes; use 1 byte to 64 TiB",
@@ -245,8 +245,7 @@ enum hd_status hd_comm_group(struct hd_comm *comm, const char *name, const int32
         }
     }
     if (comm->group_count == HD_COMM_GROUPS_MAX)
-        return hd_err(HD_LIMIT, "comm: group %s would be one more than %d", name,
-                      HD_COMM_GROUPS_MAX);
+        return hd_err(HD_LIMIT, "comm: group %s: more than %d groups", name, HD_COMM_GROUPS_MAX);
     group = new_group(member_count);
     if (!group)
         return hd_err(HD_NO_MEMORY, "comm: no memory for group %s", name);

@@ -39,8 +39,7 @@ struct hd_comm_op {
     int64_t count; /* per member, as in the args of the kind; all_to_all_v: row_elems */
     enum hd_dtype dtype;
     enum hd_comm_reduce reduce;
-    int peer; /* root of a broadcast, peer of HD_COMM_TO_PEER and FROM_PEER, as group index; else -1
-               */
+    int peer; /* group index of the root of a broadcast, or of the peer; else -1 */
 
     const int32_t *send_counts; /* all_to_all_v */
     int32_t *recv_counts, *overflow;

@@ -69,7 +69,7 @@ static void describe_other(struct hd_comm_group *group, const struct hd_flight_r
             (strcmp(theirs.kind, mine->kind) == 0 && theirs.bytes == mine->bytes))
             continue;
         hd_flight_describe(&theirs, what, sizeof what);
-        (void)snprintf(ret_text, size_bytes, "rank %d has launched %s in its place", rank, what);
+        (void)snprintf(ret_text, size_bytes, "rank %d has launched %s instead", rank, what);
     }
 }
 

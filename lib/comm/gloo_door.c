@@ -470,7 +470,7 @@ static enum hd_status name_missing(const struct gloo_setup *m, int64_t deadline_
             continue;
         hd_text_add(&text, "; rank %d (node %s, %s port %u): %s", r, m->places[r].node,
                     m->places[r].address, m->places[r].port,
-                    r > m->rank          ? "it has not come"
+                    r > m->rank          ? "it has not connected"
                     : m->outgoing[r].why ? m->outgoing[r].why
                                          : "not contacted yet");
     }

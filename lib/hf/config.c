@@ -117,11 +117,11 @@ static enum hd_status read_architectures(struct config_reading *r, const struct 
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_ARRAY)
-        return unsupported("architectures", value, "it is a list of class names");
+        return unsupported("architectures", value, "it must be a list of class names");
     for (const struct hd_json *v = value->first; v; v = v->next)
         if (v->kind != HD_JSON_STRING ||
             (strcmp(v->text, r->type->architecture) != 0 && strcmp(v->text, r->type->base) != 0))
-            return unsupported("architectures", v, "a language model is trained, no other task");
+            return unsupported("architectures", v, "only language models are supported");
     return HD_OK;
 }
 
@@ -163,13 +163,13 @@ static enum hd_status read_activation(struct config_reading *r, const struct hd_
         (strcmp(value->text, names[0]) == 0 || strcmp(value->text, names[1]) == 0))
         return HD_OK;
     return unsupported(r->type->type == GPT2 ? "activation_function" : "hidden_act", value,
-                       r->type->type == GPT2 ? "gelu_new is built" : "silu is built");
+                       r->type->type == GPT2 ? "use gelu_new" : "use silu");
 }
 
 static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
 {
     if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
-        return unsupported(value->key, value, "it is true or false");
+        return unsupported(value->key, value, "it must be true or false");
     *ret_value = value->kind == HD_JSON_TRUE;
     return HD_OK;
 }
@@ -224,12 +224,12 @@ static enum hd_status read_layer_types(struct config_reading *r, const struct hd
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_ARRAY)
-        return unsupported("layer_types", value, "it is a list with a word for each layer");
+        return unsupported("layer_types", value, "it must be a list with one entry per layer");
     r->layer_types = value;
     for (const struct hd_json *v = value->first; v; v = v->next)
         if (v->kind != HD_JSON_STRING ||
             (strcmp(v->text, "full_attention") != 0 && strcmp(v->text, "sliding_attention") != 0))
-            return unsupported("layer_types", v, "full_attention and sliding_attention are built");
+            return unsupported("layer_types", v, "use full_attention or sliding_attention");
     return HD_OK;
 }
 
@@ -248,7 +248,7 @@ static enum hd_status read_rope_type(struct config_reading *r, const struct hd_j
             (void)snprintf(r->job->rope_scaling, sizeof r->job->rope_scaling, "%s", name);
             return HD_OK;
         }
-    return unsupported(key, value, "default, linear, llama3 and yarn are built");
+    return unsupported(key, value, "use default, linear, llama3 or yarn");
 }
 
 static enum hd_status read_rope_member(struct config_reading *r, const struct hd_json *v,
@@ -281,7 +281,7 @@ static enum hd_status read_rope_member(struct config_reading *r, const struct hd
     }
     if (strcmp(v->key, "partial_rotary_factor") == 0) {
         st = to_real(v, key, 0, 1, &whole);
-        return st || whole == 1 ? st : unsupported(key, v, "1 is built");
+        return st || whole == 1 ? st : unsupported(key, v, "only 1 is supported");
     }
     if (strcmp(v->key, "truncate") == 0 && v->kind == HD_JSON_TRUE)
         return HD_OK;
@@ -297,7 +297,7 @@ static enum hd_status read_rope(struct config_reading *r, const struct hd_json *
     if (value->kind == HD_JSON_NULL)
         return HD_OK;
     if (value->kind != HD_JSON_OBJECT)
-        return unsupported(value->key, value, "it is an object or null");
+        return unsupported(value->key, value, "it must be an object or null");
     for (const struct hd_json *v = value->first; v && !st; v = v->next) {
         const struct hd_json name = {.kind = HD_JSON_STRING, .text = v->key};
         char quoted[QUOTE_MAX];
@@ -312,7 +312,7 @@ static enum hd_status read_rope(struct config_reading *r, const struct hd_json *
 static enum hd_status read_tokenizer(struct config_reading *r, const struct hd_json *value)
 {
     if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
-        return unsupported("heddle_tokenizer", value, "it is \"bytes\"");
+        return unsupported("heddle_tokenizer", value, "it must be \"bytes\"");
     (void)snprintf(r->job->tokenizer, sizeof r->job->tokenizer, "bytes");
     return HD_OK;
 }
@@ -445,7 +445,7 @@ static enum hd_status check_value(const struct key *k, const struct hd_json *v)
 
     if (v->kind == HD_JSON_NULL || strcmp(quote(v, text), k->why) == 0)
         return HD_OK;
-    (void)snprintf(instead, sizeof instead, "%s is built", k->why);
+    (void)snprintf(instead, sizeof instead, "only %s is supported", k->why);
     return unsupported(k->name, v, instead);
 }
 

@@ -497,8 +497,7 @@ static enum hd_status publish(const struct exporter *x)
     const bool replace = lstat(out, &info) == 0;
     enum hd_status st = HD_OK;
 
-    /* some network file systems lack RENAME_NOREPLACE; rename never replaces a non-empty directory
-     */
+    /* some network file systems lack RENAME_NOREPLACE; rename replaces only an empty directory */
     if (renameat2(AT_FDCWD, x->part_dir, AT_FDCWD, out,
                   replace ? RENAME_EXCHANGE : RENAME_NOREPLACE) < 0 &&
         (replace || errno != EINVAL || rename(x->part_dir, out) < 0))

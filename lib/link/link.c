@@ -236,8 +236,8 @@ static enum hd_status missing_ranks(const struct hd_link *link, int timeout_ms)
     for (int64_t r = 0; r < link->world && n < sizeof names - 24; r++)
         if (link->values.size_bytes[r] == SIZE_MAX)
             n += (size_t)snprintf(names + n, sizeof names - n, " %" PRId64, r);
-    return hd_err(HD_TIMEOUT, "the rendezvous lacks rank%s of %" PRId64 " after %d ms", names,
-                  link->world, timeout_ms);
+    return hd_err(HD_TIMEOUT, "the rendezvous has no value from rank%s of %" PRId64 " after %d ms",
+                  names, link->world, timeout_ms);
 }
 
 enum hd_status hd_link_rendezvous(struct hd_link *link, const void *value, size_t value_bytes,

@@ -60,8 +60,7 @@ struct hd_link;
 enum hd_status hd_link_worker_open(int fd, int64_t rank, int64_t world, struct hd_link **ret_link);
 void hd_link_close(struct hd_link *link);
 
-/* Step and validation reports concern all ranks: rank 0's are stored, the others' are heartbeats.
- */
+/* Step and validation reports are the same on all ranks: only rank 0's are stored. */
 void hd_link_report_step(struct hd_link *link, const struct hd_link_step *step);
 void hd_link_report_validation(struct hd_link *link, int64_t step, double loss, int64_t tokens);
 void hd_link_report_checkpoint(struct hd_link *link, int64_t step, const char *path,

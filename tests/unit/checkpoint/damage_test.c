@@ -151,7 +151,7 @@ static void several_damaged_blocks_are_told_together(void **state)
 
     flip_and_verify(f, &file, at, 3);
     assert_non_null(strstr(hd_err_message(), "tensor a, bytes 0 to 2097151 of its 2621440 here; 1 "
-                                             "more of its blocks are"));
+                                             "more blocks are damaged"));
     hd_text_free(&file);
 }
 

@@ -231,7 +231,7 @@ static void a_rank_with_a_wrong_card_is_not_let_in(void **state)
     for (int r = 0; r < WORLD; r++)
         assert_int_equal(visitors[r].status, HD_TIMEOUT);
     assert_contains(visitors[0].message, "rank 2 (node node-2, 127.0.0.1 port ");
-    assert_contains(visitors[0].message, "it has not come");
+    assert_contains(visitors[0].message, "it has not connected");
     assert_contains(visitors[2].message, "is not connected to 2 of 3 ranks");
     assert_contains(visitors[2].message, "it does not prove that it holds the cards");
     close_doors(&m);

@@ -246,9 +246,9 @@ static void who_launched_something_else_is_named(void **state)
     assert_all_ended(reports, HD_TIMEOUT);
     for (int r = 0; r < WORLD; r++) /* whoever was first told all what it saw of another */
         assert_true(strstr(reports[r].message, "rank 2 has launched all_gather #2 of group world "
-                                               "(32 B), moving in its place") ||
+                                               "(32 B), moving instead") ||
                     strstr(reports[r].message, "rank 0 has launched all_reduce #2 of group world "
-                                               "(4 B), moving in its place"));
+                                               "(4 B), moving instead"));
     ranks_free(reports);
 }
 

@@ -416,7 +416,7 @@ static void a_rendezvous_that_stays_incomplete_names_who_is_missing(void **state
     send_value(fd, 1, 0, "one");
     send_value(fd, 2, 0, "two");
     assert_int_equal(hd_link_rendezvous(link, "one", 3, 50, &values), HD_TIMEOUT);
-    assert_non_null(strstr(hd_err_message(), "lacks rank 0 3 of 4"));
+    assert_non_null(strstr(hd_err_message(), "no value from rank 0 3 of 4"));
     hd_link_close(link);
     (void)close(fd);
 }
