@@ -17,7 +17,7 @@ int32_t hd_plan_unit(const struct hd_plan_wish *wish)
     return (int32_t)or_one(wish->sizes.tp);
 }
 
-/* The largest divisor of a rank's sequences up to HD_MICRO_BATCH_AUTO_MAX. */
+/* The largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step. */
 static int64_t auto_micro_batch(int64_t share)
 {
     for (int64_t size = HD_MICRO_BATCH_AUTO_MAX; size > 1; size--)
@@ -143,7 +143,7 @@ int32_t hd_plan_most(const struct hd_plan_wish *wish, int32_t devices_min, int32
     return 0;
 }
 
-/* ---- the words ---- */
+/* ---- the messages ---- */
 
 static bool is_possible_tp(const void *about, int64_t value)
 {
@@ -157,7 +157,7 @@ static bool is_possible_cp(const void *about, int64_t value)
     return value == 1 || w->context % (2 * value) == 0;
 }
 
-/* Multiples of a replica's devices whose replicas share the batch. */
+/* A number of devices: a multiple of a replica's, whose replicas divide the batch evenly. */
 static bool is_possible_count(const void *about, int64_t value)
 {
     const struct hd_plan_wish *w = about;
@@ -167,9 +167,8 @@ static bool is_possible_count(const void *about, int64_t value)
            value / or_one(w->sizes.tp) % or_one(w->sizes.ep) == 0;
 }
 
-/* Of experts, and of the ranks of dp x cp that share them. */
 struct expert_ranks {
-    int64_t experts, ranks;
+    int64_t experts, ranks; /* ranks: dp x cp, which share the experts */
 };
 
 static bool is_possible_ep(const void *about, int64_t value)
@@ -211,7 +210,7 @@ static enum hd_status refuse_tp(const struct hd_plan_wish *w, enum hd_plan_obsta
                   list);
 }
 
-/* What does not depend on the number of devices. */
+/* The message for an obstacle that holds for every number of devices. */
 static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_obstacle why,
                                     int32_t devices)
 {
@@ -315,7 +314,7 @@ static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_ob
     }
 }
 
-/* No number of a range fits. */
+/* The message when no number of devices from min to max is possible. */
 static enum hd_status refuse_range(const struct hd_plan_wish *w, int32_t min, int32_t max)
 {
     const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);

@@ -26,7 +26,7 @@ static enum hd_status plan_rank(const struct hd_job *job, const struct hd_traits
 {
     struct hd_plan_rank *r = &plan->ranks[rank];
     struct hd_layout layout;
-    struct hd_arena arena; /* a layout is much larger than what is kept of it */
+    struct hd_arena arena; /* freed after each rank: a layout is much larger than the result */
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
