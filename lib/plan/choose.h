@@ -27,9 +27,7 @@
 #include "base/status.h"
 #include "job/job.h"
 
-/* Sequences of a micro-batch chosen by auto: enough to use all cores, few enough to limit memory.
- */
-enum { HD_MICRO_BATCH_AUTO_MAX = 8 };
+enum { HD_MICRO_BATCH_AUTO_MAX = 8 }; /* sequences: uses all cores, in little memory */
 
 /* The sizes that a job requests, and the sizes of its model and batch that the rules need. */
 struct hd_plan_wish {

@@ -1,9 +1,9 @@
-/* RoPE and attention. q, k and v of a token stand in one row: [q: H*D | k: G*D | v: G*D]. */
+/* RoPE and attention. q, k and v of a token are in one row: [q: H*D | k: G*D | v: G*D]. */
 #include <math.h>
 
 #include "program/emit_attention.h"
 
-/* ---- RoPE, in place; its gradient turns back, in place too ---- */
+/* ---- RoPE, in place; backward applies the inverse rotation, also in place ---- */
 
 static void emit_rope(struct hd_emit *e, const struct hd_op *op, struct hd_operand x, bool inverse)
 {
@@ -138,7 +138,7 @@ static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit
     return cache;
 }
 
-/* The cache behind the append: all rows of it, of which those filled count. */
+/* All rows of the cache, after the new ones are appended; `filled` says how many are valid. */
 static struct hd_emit_keys cached_keys(struct hd_emit *e, const struct hd_emit_attention *a)
 {
     const struct hd_zigzag whole = {.S = e->rec->shape.context, .P = 1};
