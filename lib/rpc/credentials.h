@@ -11,10 +11,12 @@
 
 #include "rpc/rpc.h"
 
+/* HD_INVALID: wrong length, or not printable ASCII. */
 enum hd_status hd_rpc_check_token(const char *token);
-/* Takes the same time wherever the two differ. `expected` is padded with zeros. */
+/* Compares in constant time. `expected` is padded with zeros. */
 bool hd_rpc_token_equals(const char expected[HD_RPC_TOKEN_MAX + 1], const char *given);
 
+/* Read the PEM files. The caller releases the credentials. */
 enum hd_status hd_rpc_load_server_tls(const struct hd_rpc_tls *tls,
                                       grpc_server_credentials **ret_credentials);
 enum hd_status hd_rpc_load_client_tls(const struct hd_rpc_tls *tls,
