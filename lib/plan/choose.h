@@ -30,7 +30,7 @@
 enum { HD_MICRO_BATCH_AUTO_MAX = 8 }; /* sequences: uses all cores, in little memory */
 
 /* The sizes that a job requests, and the sizes of its model and batch that the rules need. */
-struct hd_plan_wish {
+struct hd_plan_request {
     struct hd_layout_sizes sizes;                 /* may be auto (job/job.h) */
     int64_t global_batch;                         /* sequences per step */
     int64_t heads, kv_heads, ffn_hidden, context; /* of the model, all >= 1 */
@@ -69,7 +69,7 @@ enum hd_plan_obstacle {
 
 /* The layout on exactly `devices` devices; ret_sizes is set only with HD_PLAN_FITS. Precision, kind
  * of device and threads are copied and may still be auto: see hd_plan_decide_device. */
-enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devices,
+enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_t devices,
                                    struct hd_layout_sizes *ret_sizes);
 
 /* Sets the kind of device, and if they are auto precision (bf16_fast: bf16, else fp32; bf16_fast
@@ -78,18 +78,19 @@ void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
                            struct hd_layout_sizes *sizes);
 
 /* The largest number of devices from min to max for which a layout exists; 0: none. */
-int32_t hd_plan_most(const struct hd_plan_wish *wish, int32_t devices_min, int32_t devices_max);
+int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
+                     int32_t devices_max);
 
 /* HD_OK if a layout exists for some number of devices from min to max. Else HD_INVALID or
  * HD_UNSUPPORTED; the message has the key, what is wrong and which values are allowed. */
-enum hd_status hd_plan_check(const struct hd_plan_wish *wish, int32_t devices_min,
+enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devices_min,
                              int32_t devices_max);
 
 /* The layout on exactly `devices` devices, or the failure of hd_plan_check. */
-enum hd_status hd_plan_decide(const struct hd_plan_wish *wish, int32_t devices,
+enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t devices,
                               struct hd_layout_sizes *ret_sizes);
 
 /* The number of ranks that must be on one node together: a tensor-parallel group. */
-int32_t hd_plan_unit(const struct hd_plan_wish *wish);
+int32_t hd_plan_unit(const struct hd_plan_request *request);
 
 #endif
