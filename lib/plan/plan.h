@@ -3,7 +3,7 @@
  * The memory is exact: hd_layout_build, which the rank itself calls, computes the bytes that the
  * rank will reserve. FLOPs and communicated bytes are added up over the programs of the step plan.
  * No device is needed or opened: its traits are an argument. Only what a GPU process uses besides
- * the reserved memory (hd_beside) is an assumption.
+ * the reserved memory (hd_gpu_overhead) is an assumption.
  *
  * Used by: the heddle command, controller, tests.   Uses: layout (lib/train), program, mesh, job.
  * Threads: any; a plan is immutable.
@@ -21,9 +21,9 @@ struct hd_plan_rank {
     struct hd_memory memory;
     struct hd_dry step; /* one optimizer step: all micro-batches and the update */
     /* on a GPU, else 0 */
-    int64_t reserved_bytes;  /* the rank's plan */
-    struct hd_beside beside; /* in use on the GPU besides the plan */
-    int64_t device_bytes;    /* both */
+    int64_t reserved_bytes;          /* the rank's plan */
+    struct hd_gpu_overhead overhead; /* in use on the GPU besides the plan */
+    int64_t device_bytes;            /* both */
 };
 
 struct hd_plan {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* `cached`: what to read in place of the job's files, or NULL. */
+/* cached: token files to read instead of the job's files; NULL: none. */
 static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                   const struct hd_job_file *files, int64_t count,
                                   const struct hd_corpus_file *cached, struct hd_arena *arena,
@@ -30,7 +30,7 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
     return st;
 }
 
-/* The files of each source stand together. */
+/* The files of one source are adjacent in the list. */
 static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data *d)
 {
     static const double one = 1;

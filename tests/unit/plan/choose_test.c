@@ -11,15 +11,15 @@
 #include "plan/choose.h"
 
 static const struct hd_plan_request plain = {.sizes = {.zero = -1,
-                                                    .sequence = -1,
-                                                    .cp_exchange = "auto",
-                                                    .schedule = "auto",
-                                                    .recompute = "auto"},
-                                          .global_batch = 24,
-                                          .heads = 12,
-                                          .kv_heads = 4,
-                                          .ffn_hidden = 48,
-                                          .context = 48};
+                                                       .sequence = -1,
+                                                       .cp_exchange = "auto",
+                                                       .schedule = "auto",
+                                                       .recompute = "auto"},
+                                             .global_batch = 24,
+                                             .heads = 12,
+                                             .kv_heads = 4,
+                                             .ffn_hidden = 48,
+                                             .context = 48};
 
 /* ---- the rules, once more, by handing out ---- */
 
@@ -68,7 +68,8 @@ static bool is_legal(const struct hd_plan_request *w, int tp, int cp, int device
     return false;
 }
 
-static void check_sizes(const struct hd_plan_request *w, int devices, const struct hd_layout_sizes *s)
+static void check_sizes(const struct hd_plan_request *w, int devices,
+                        const struct hd_layout_sizes *s)
 {
     const struct hd_mesh_sizes sizes = {
         .pp = (int)s->pp, .dp = (int)s->dp, .cp = (int)s->cp, .tp = (int)s->tp, .ep = (int)s->ep};
