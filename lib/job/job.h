@@ -21,7 +21,7 @@
  * build used in effect (hd_key.old_default). A text of a newer version is HD_UNSUPPORTED, and the
  * message names both versions. Unknown, repeated or missing keys are HD_INVALID.
  *
- * Memory: the file lists and weights belong to the arena that was given to the reader.
+ * Memory: file lists and weights belong to the reader's arena.
  * Used by: spec, plan, controller (make it), supervisor, worker, model, optim, train, hf (read it).
  * Uses: base.   Threads: any; a job that is filled is only read.
  */
@@ -141,13 +141,11 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
     return (const char *)job + key->offset;
 }
 
-/* True if the key's member is in struct hd_layout_sizes. */
-bool hd_job_key_is_of_layout(const struct hd_key *key);
+bool hd_job_key_is_of_layout(const struct hd_key *key); /* member of struct hd_layout_sizes */
 
 /* Copies the key's member; does nothing for HD_KEY_FORM. */
 void hd_job_copy_member(const struct hd_key *key, const struct hd_job *from, struct hd_job *to);
 
-/* True for HD_KEY_FORM. */
 bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, const struct hd_job *b);
 
 /* Sets every member to its key's default and makes the lists empty. A member whose default is

@@ -43,8 +43,7 @@ enum hd_positions {
 /* HD_UNSUPPORTED: unknown name; the message lists the known ones. The family is a static object. */
 enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family);
 
-/* L layers, C hidden channels, H query heads, G key/value heads, D head width, F feed-forward
- * width, V vocabulary. */
+/* L layers, C channels, H query heads, G kv heads, D head width, F feed-forward width, V vocab */
 struct hd_model_config {
     const struct hd_family *family;
     int64_t L, C, H, G, D, F, V, context;

@@ -30,16 +30,14 @@ struct hd_lr_schedule {
 enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                                        struct hd_lr_schedule *ret_schedule);
 
-/* The learning rate of update `step`, 1-based. With w warm-up steps, d decay steps and
- * x = (step - w) / d, clamped to [0, 1]:
+/* The rate of update `step`, from 1; w warm-up steps, d decay steps, x = (step - w) / d in [0, 1]:
  *   step <= w   peak * step / w
  *   cosine      min + (peak - min) (1 + cos(pi x)) / 2
  *   linear      peak + (min - peak) x
  *   WSD         peak, then linear to min over the last d steps (Hu et al. 2024) */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
-/* Compiles U for all trainable parts of the registry. The chunk lives in `arena`. HD_NO_MEMORY, or
- * the failure of a compiler pass. */
+/* Compiles U for all trainable parts of the registry. The chunk lives in `arena`. */
 enum hd_status hd_optim_compile(const struct hd_registry *registry,
                                 const struct hd_compile_options *options, struct hd_arena *arena,
                                 struct hd_chunk **ret_chunk);

@@ -8,8 +8,7 @@
  *   gpipe        F0 F1 ..  B0 B1 ..  W0 W1 ..         all micro-batches in flight
  *                                                     (Huang et al. 2019)
  *
- * Used by: train (layout, trainer), plan.   Uses: base, program (enum hd_call).
- * Threads: any; no state.
+ * Used by: train (layout, trainer), plan.   Uses: base, program.   Threads: any; no state.
  */
 #ifndef HD_PIPELINE_PIPELINE_H
 #define HD_PIPELINE_PIPELINE_H

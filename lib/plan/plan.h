@@ -44,7 +44,6 @@ static inline bool hd_plan_fits(const struct hd_plan_rank *rank, const struct hd
     return rank->device_bytes <= traits->memory_bytes;
 }
 
-/* Bytes of the private and the comm-visible reservation. */
-int64_t hd_memory_total(const struct hd_memory *memory);
+int64_t hd_memory_total(const struct hd_memory *memory); /* private + comm-visible bytes */
 
 #endif

@@ -3,8 +3,7 @@
  * First each op emits its forward, in order. For training the ops are then visited in reverse
  * order: an op whose result has a gradient emits its backward for inputs, then its backward for
  * weights. The latter goes to W with split_backward, else to B, directly after the former. Tensors
- * and parameters that need no gradient are skipped.
- */
+ * and parameters that need no gradient are skipped. */
 #include "program/emit.h"
 
 const struct hd_op_row *hd_op_row(enum hd_op_kind kind)

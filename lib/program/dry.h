@@ -1,7 +1,6 @@
 /* dry: counts the work and the communicated bytes of programs without running them.
  *
- * Used by: plan, train (FLOPs for MFU), tests.   Uses: program.   Threads: any; no state.
- */
+ * Used by: plan, train (FLOPs for MFU), tests.   Uses: program.   Threads: any; no state. */
 #ifndef HD_PROGRAM_DRY_H
 #define HD_PROGRAM_DRY_H
 

@@ -67,9 +67,8 @@ struct hd_emit {
 
 /* ---- stores ---- */
 
-/* A new store, a copy of `like` with its own id. Never NULL. */
+/* New stores: a copy of `like` with its own id (never NULL), and a temporary. */
 struct hd_store *hd_emit_store(struct hd_emit *e, const struct hd_store *like);
-/* A new temporary store. */
 struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                int64_t rows, int64_t columns);
 

@@ -1,6 +1,5 @@
 /* emit_attention: emits attention kernels over blocks of keys. Only for ops_attention.c and
- * ops_context_parallel.c.
- */
+ * ops_context_parallel.c. */
 #ifndef HD_PROGRAM_EMIT_ATTENTION_H
 #define HD_PROGRAM_EMIT_ATTENTION_H
 

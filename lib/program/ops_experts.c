@@ -64,8 +64,7 @@ static int64_t sent_bound(const struct experts *x)
     return x->capacity ? least(all, x->E * x->capacity * x->B) : all;
 }
 
-/* Number of different dp indices among the ranks of this rank's ep group (adjacent in dp x cp).
- * Each dp index has its own sequences. */
+/* Number of different dp indices, each with its own sequences, in this rank's ep group. */
 static int64_t dp_indices_of_ep_group(const struct hd_registry *r)
 {
     const int64_t cp = r->mesh.sizes.cp, ep = r->mesh.sizes.ep;

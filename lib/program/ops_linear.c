@@ -1,7 +1,6 @@
 /* Ops with weight matrices: embedding, linear, head + cross-entropy, logits.
  *
- * linear:  y = x W^T + b,   dx = dy W,   dW += dy^T x,   db += sum_r dy.
- */
+ * linear:  y = x W^T + b,   dx = dy W,   dW += dy^T x,   db += sum_r dy. */
 #include "program/emit.h"
 
 /* ---- embedding ---- */

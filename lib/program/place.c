@@ -48,8 +48,7 @@ static void append(struct hd_chunk *chunk, struct hd_store *s, enum hd_region re
 
 /* ---- scratch ---- */
 
-/* The size depends on which pointers are NULL. Addresses are not known yet: the others are set to a
- * dummy address. */
+/* The size depends on which pointers are NULL; the others get a dummy address. */
 static int64_t scratch_bytes(struct hd_emit *e, const struct hd_node *node, int *ret_operand)
 {
     const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
@@ -166,8 +165,7 @@ static bool overlap(const struct work_item *a, const struct work_item *b)
            b->life.first <= a->life.last;
 }
 
-/* The lowest offset that is free for the item's whole lifetime. by_offset: the n placed items, in
- * ascending order of their offsets. */
+/* The lowest offset that is free for the item's whole lifetime. by_offset: n placed items. */
 static int64_t lowest_free(const struct work_item *const *by_offset, int n,
                            const struct work_item *item)
 {

@@ -1,7 +1,6 @@
 /* precision: gives every float tensor its dtype by a table (op class -> encoding). If an op reads a
  * tensor in another encoding than it computes in, a cast is inserted; ops with the same encoding
- * share it. The model itself names no dtype.
- */
+ * share it. The model itself names no dtype. */
 #include <string.h>
 
 #include "program/rec.h"

@@ -1,5 +1,4 @@
-/* rec: the members of a recording. Only for lib/program.
- */
+/* rec: the members of a recording. Only for lib/program. */
 #ifndef HD_PROGRAM_REC_H
 #define HD_PROGRAM_REC_H
 

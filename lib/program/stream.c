@@ -3,8 +3,7 @@
  * Nodes of one stream run in order. A node also waits, on each other stream, for the last node that
  * wrote what it reads, and for the last nodes that read or wrote what it writes. Streams are in
  * order, so at most one edge per other stream is needed, and none if an earlier node of its own
- * stream has waited for the same or a later node.
- */
+ * stream has waited for the same or a later node. */
 #include <string.h>
 
 #include "program/emit.h"

@@ -1,7 +1,6 @@
 /* address: parses and formats the addresses `unix:PATH` and `HOST:PORT`.
  *
- * Used by: the files of rpc.   Uses: base.   Threads: any.
- */
+ * Used by: the files of rpc.   Uses: base.   Threads: any. */
 #ifndef HD_RPC_ADDRESS_H
 #define HD_RPC_ADDRESS_H
 
@@ -25,7 +24,7 @@ struct hd_rpc_address {
     bool is_loopback;                    /* true for unix, localhost, 127.0.0.0/8 and ::1 */
 };
 
-/* HD_INVALID: the message says what is wrong with the address. */
+/* HD_INVALID: `text` is no address. */
 enum hd_status hd_rpc_parse_address(const char *text, struct hd_rpc_address *ret_address);
 
 /* The target string for gRPC's client: HOST:PORT, or a percent-encoded unix: URI. */

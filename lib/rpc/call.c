@@ -148,8 +148,7 @@ void hd_rpc_call_give_up(struct hd_rpc_call *call, enum hd_status st)
     hd_rpc_call_cancel(call);
 }
 
-/* Fills a batch: initial metadata if not sent, the first message, and with the last message the
- * status or half-close. Returns the number of ops; 0: nothing to send. */
+/* Fills a batch: initial metadata, the first message, the end after the last. Returns its ops. */
 static size_t fill_write(struct hd_rpc_call *call, grpc_op ops[3], grpc_metadata *trailer,
                          grpc_slice *details)
 {
@@ -488,8 +487,7 @@ void hd_rpc_call_finish(struct hd_rpc_call *call)
     hd_rpc_call_send(call);
 }
 
-/* Replaces non-ASCII bytes if the text is not UTF-8: gRPC needs UTF-8, and an error message may
- * quote a user's input. */
+/* A copy for gRPC, which needs UTF-8; an error message may quote a user's input. */
 static char *as_text(const char *message)
 {
     char *text = strdup(message);

@@ -1,7 +1,6 @@
 /* channel_args: a list of gRPC channel arguments with a fixed capacity.
  *
- * Used by: client.c, server.c.   Uses: gRPC.   Threads: any.
- */
+ * Used by: client.c, server.c.   Uses: gRPC.   Threads: any. */
 #ifndef HD_RPC_CHANNEL_ARGS_H
 #define HD_RPC_CHANNEL_ARGS_H
 

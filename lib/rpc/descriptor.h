@@ -2,8 +2,7 @@
  * unpacking it. Only for lib/rpc.
  *
  * protoc generates the set, and it is part of the program. Malformed entries are not found; there
- * is no other error. Results point into the set.
- */
+ * is no other error. Results point into the set. */
 #ifndef HD_RPC_DESCRIPTOR_H
 #define HD_RPC_DESCRIPTOR_H
 

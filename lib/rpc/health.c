@@ -1,7 +1,6 @@
 /* grpc.health.v1.Health: the server and each registered service are SERVING until the server
  * closes. A controller that cannot write its state is SERVING too: it answers, and refuses changes
- * with a reason.
- */
+ * with a reason. */
 #include <stdlib.h>
 #include <string.h>
 

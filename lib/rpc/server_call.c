@@ -2,8 +2,7 @@
  *
  * A slot receives a call. Then the call is checked, in this order: limit of calls, token or Unix
  * peer, method, deadline, authorize, request message. Only then on_open is called; a refused call
- * never reaches a handler.
- */
+ * never reaches a handler. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* standard_internal: the state of health.c and reflection.c. Only for lib/rpc.
- */
+/* standard_internal: the state of health.c and reflection.c. Only for lib/rpc. */
 #ifndef HD_RPC_STANDARD_INTERNAL_H
 #define HD_RPC_STANDARD_INTERNAL_H
 

@@ -1,7 +1,6 @@
 /* check: the rules of a job. First each value alone, by the table of keys; then rules between keys
  * and features that are not supported yet. An error message has the key, what is wrong, and what to
- * write instead.
- */
+ * write instead. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* files: finds the files of data.train and data.val: absolute paths, patterns expanded in bytewise
- * order (independent of the locale), current sizes.
- */
+ * order (independent of the locale), current sizes. */
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>

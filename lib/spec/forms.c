@@ -1,6 +1,5 @@
 /* forms: reads the values of kind HD_KEY_FORM: data.train and data.val (lists of files, a mixture),
- * resources.devices (a number or bounds), train.profile.steps (an interval).
- */
+ * resources.devices (a number or bounds), train.profile.steps (an interval). */
 #include <stdio.h>
 #include <string.h>
 

@@ -3,8 +3,7 @@
  * A key for which job.proto has a typed field is sent in that field; the field's path is the key's,
  * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in its text
  * form}, so that a new key needs no change of job.proto. Fields are found by protobuf-c's
- * descriptors.
- */
+ * descriptors. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* read: reads the tree of a YAML file into a job, key by key by the table of keys; then sets
  * defaults, checks the rules and finds the files. An error message has the line of the key, or of
- * the nearest group that the file has.
- */
+ * the nearest group that the file has. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* schema: the flat list of job/keys.def as the groups of a job file; texts about keys for error
- * messages. Rules between keys are in check.c, defaults in defaults.c.
- */
+ * messages. Rules between keys are in check.c, defaults in defaults.c. */
 #include <stdio.h>
 #include <string.h>
 

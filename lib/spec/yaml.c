@@ -1,6 +1,5 @@
 /* yaml: makes a tree of libyaml's events. Features that a job file does not need and that could do
- * harm are refused: aliases (exponential growth), tags, deep nesting.
- */
+ * harm are refused: aliases (exponential growth), tags, deep nesting. */
 #include <stdint.h>
 #include <string.h>
 

@@ -69,8 +69,7 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t fi
 
 /* ---- the batch fields of a program ---- */
 
-/* The fields of a batch: their tensors, and the host memory that is filled. NULL: the program does
- * not have the field. */
+/* The fields of a batch: tensors, and host memory to fill. NULL: the program lacks the field. */
 struct fields {
     int32_t *tensor[HD_BATCH_FIELDS], *filled[HD_BATCH_FIELDS];
     struct hd_data_batch batch; /* the pointers of `filled` */

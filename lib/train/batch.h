@@ -3,8 +3,7 @@
  *
  * With context parallelism the ranks of a cp group read the same samples, and each copies the rows
  * of mesh/zigzag.h. The buffer for one whole sample is part of the layout (hd_layout.sample). A
- * failure aborts the peers.
- */
+ * failure aborts the peers. */
 #ifndef HD_TRAIN_BATCH_H
 #define HD_TRAIN_BATCH_H
 

@@ -1,8 +1,7 @@
 /* job_data: opens and checks the training and validation data of a resolved job.
  *
  * Used by: trainer, worker.   Uses: data, job.
- * Threads: immutable after hd_job_data_open.
- */
+ * Threads: immutable after hd_job_data_open. */
 #ifndef HD_TRAIN_JOB_DATA_H
 #define HD_TRAIN_JOB_DATA_H
 

@@ -1,7 +1,6 @@
 /* job_tokenizer: the tokenizer of a job, opened at its first use.
  *
- * Used by: token_cache, job_data, worker.   Uses: tokenizer, job.   Threads: one at a time.
- */
+ * Used by: token_cache, job_data, worker.   Uses: tokenizer, job.   Threads: one at a time. */
 #ifndef HD_TRAIN_JOB_TOKENIZER_H
 #define HD_TRAIN_JOB_TOKENIZER_H
 

@@ -2,13 +2,9 @@
  *
  * Several ranks hold the same share of a tensor: those with the same index in tp and, for experts,
  * in ep. One of them writes it: the one with the fewest bytes so far, in registry order, so that
- * all shards have about the same size. The two moments of a tensor are separate entries.
- *
- *   1. every rank writes its shard and makes it durable
- *   2. the ranks exchange their shards' descriptions
- *   3. rank 0 commits the manifest
- *   4. rank 0 tells the others the result
- */
+ * all shards have about the same size. The two moments of a tensor are separate entries. First all
+ * ranks write their shards durably; then they exchange descriptions of the shards; then rank 0
+ * commits the manifest and sends the result to the others. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

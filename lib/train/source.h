@@ -2,8 +2,7 @@
  * directory is a checkpoint of Heddle (moments are ignored) or a Hugging Face model.
  *
  * Used by: the files of lib/train.   Uses: checkpoint, program (the registry).
- * Threads: one owner at a time.
- */
+ * Threads: one owner at a time. */
 #ifndef HD_TRAIN_SOURCE_H
 #define HD_TRAIN_SOURCE_H
 
@@ -22,8 +21,7 @@ void hd_source_close(struct hd_source *source); /* NULL is fine */
 enum hd_status hd_source_read(struct hd_source *source, int param, const struct hd_ckpt_entry *want,
                               float *ret_values);
 
-/* Checks that `dir` has this identity (train.init_identity: 16 hex digits; "": any). HD_INVALID: it
- * has changed since the job was submitted. */
+/* HD_INVALID: `dir` has another identity (train.init_identity) than this one; "": any will do. */
 enum hd_status hd_source_check_identity(const char *dir, const char *identity);
 
 #endif

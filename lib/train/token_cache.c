@@ -87,8 +87,7 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
 
 /* ---- names ---- */
 
-/* Removes partial files of ranks that were killed. Ranks of this attempt start later, when they
- * have read the names. */
+/* Removes partial files of killed ranks. This attempt's ranks write only after they read names. */
 static void remove_partial_files(const char *folder)
 {
     DIR *dir = opendir(folder);

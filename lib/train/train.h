@@ -64,7 +64,7 @@ void hd_trainer_free(struct hd_trainer *trainer);
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *trainer);
 const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *trainer);
 
-/* The memory of the device between two steps. HD_UNSUPPORTED: tensors are in host memory. */
+/* Device memory in use between two steps. HD_UNSUPPORTED: tensors are in host memory. */
 struct hd_device_use {
     int64_t planned_bytes; /* of this rank's plan */
     int64_t other_bytes;   /* in use by this process besides its plan, and by other processes */

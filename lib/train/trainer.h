@@ -1,5 +1,4 @@
-/* trainer: the members of a trainer. Only for lib/train.
- */
+/* trainer: the members of a trainer. Only for lib/train. */
 #ifndef HD_TRAIN_TRAINER_H
 #define HD_TRAIN_TRAINER_H
 
