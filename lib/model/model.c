@@ -143,18 +143,18 @@ struct share {
     bool padded, partial, experts;
 };
 
-static struct share cut(int axis)
+static struct share split(int axis)
 {
     return (struct share){.axis = axis};
 }
 
 /* Key/value heads; if tp exceeds their number, several tp ranks hold the same head. */
-static struct share cut_heads(const struct declare *d)
+static struct share split_kv_heads(const struct declare *d)
 {
     return (struct share){.axis = 0, .copies = d->registry->mesh.sizes.kv_replica};
 }
 
-static struct share cut_vocabulary(void)
+static struct share split_vocabulary(void)
 {
     return (struct share){.axis = 0, .padded = true};
 }
@@ -249,13 +249,13 @@ static struct hd_attention declare_attention(struct declare *d)
     const int64_t Q = c->H * c->D, K = c->G * c->D;
     struct hd_attention a;
 
-    a.qkv = matrix(d, "attention.q.weight", Q, c->C, cut(0), init_std, false);
-    (void)matrix(d, "attention.k.weight", K, c->C, cut_heads(d), init_std, true);
-    (void)matrix(d, "attention.v.weight", K, c->C, cut_heads(d), init_std, true);
-    a.out = matrix(d, "attention.out.weight", c->C, Q, cut(1), residual_std(c), false);
-    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, cut(0), false);
-    (void)bias(d, c->qkv_bias, "attention.k.bias", K, cut_heads(d), true);
-    (void)bias(d, c->qkv_bias, "attention.v.bias", K, cut_heads(d), true);
+    a.qkv = matrix(d, "attention.q.weight", Q, c->C, split(0), init_std, false);
+    (void)matrix(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std, true);
+    (void)matrix(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std, true);
+    a.out = matrix(d, "attention.out.weight", c->C, Q, split(1), residual_std(c), false);
+    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split(0), false);
+    (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
+    (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
     a.q_norm = a.k_norm = -1;
     if (c->qk_norm) {
@@ -282,17 +282,17 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
     struct hd_mlp m;
 
     if (c->family->gated_mlp) {
-        m.up = matrix(d, "gate.weight", F, c->C, cut(0), init_std, false);
-        (void)matrix(d, "up.weight", F, c->C, cut(0), init_std, true);
+        m.up = matrix(d, "gate.weight", F, c->C, split(0), init_std, false);
+        (void)matrix(d, "up.weight", F, c->C, split(0), init_std, true);
     } else {
-        m.up = matrix(d, "up.weight", F, c->C, cut(0), init_std, false);
+        m.up = matrix(d, "up.weight", F, c->C, split(0), init_std, false);
     }
-    m.down = matrix(d, "down.weight", c->C, F, cut(1), residual_std(c), false);
+    m.down = matrix(d, "down.weight", c->C, F, split(1), residual_std(c), false);
     if (c->family->gated_mlp) {
-        m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, cut(0), false);
-        (void)bias(d, c->mlp_bias, "up.bias", F, cut(0), true);
+        m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, split(0), false);
+        (void)bias(d, c->mlp_bias, "up.bias", F, split(0), true);
     } else {
-        m.up_bias = bias(d, c->mlp_bias, "up.bias", F, cut(0), false);
+        m.up_bias = bias(d, c->mlp_bias, "up.bias", F, split(0), false);
     }
     m.down_bias = bias(d, c->mlp_bias, "down.bias", c->C, on_rows(d), false);
     return m;
@@ -336,7 +336,7 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
 
     (void)snprintf(d->prefix, sizeof d->prefix, "embedding");
     m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
-    m->embedding = matrix(d, "weight", c->V, c->C, cut_vocabulary(), init_std, false);
+    m->embedding = matrix(d, "weight", c->V, c->C, split_vocabulary(), init_std, false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
         m->positions = matrix(d, "positions", c->context, c->C, on_rows(d), init_std, false);
@@ -366,8 +366,8 @@ static void declare_head(struct declare *d, struct hd_model *m)
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
     m->head_norm = declare_norm(d, "norm");
-    m->head =
-        c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, cut_vocabulary(), init_std, false);
+    m->head = c->tied ? m->embedding
+                      : matrix(d, "weight", c->V, c->C, split_vocabulary(), init_std, false);
 }
 
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)

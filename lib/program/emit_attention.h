@@ -28,7 +28,7 @@ struct hd_emit_keys {
 
 /* The keys and values in the same rows [q | k | v] as the queries; with a gradient for `qkv`, the
  * gradients of keys and values in it. */
-struct hd_emit_keys hd_emit_keys_beside(const struct hd_emit_attention *a, struct hd_operand qkv);
+struct hd_emit_keys hd_emit_own_keys(const struct hd_emit_attention *a, struct hd_operand qkv);
 
 void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
                     const struct hd_emit_keys *keys, struct hd_operand out, struct hd_operand lse);

@@ -73,7 +73,7 @@ static struct ring begin(struct hd_emit *e, const struct hd_emit_attention *a)
                      .width = 2 * a->G * a->D};
 
     r.own = new_block(&r, "block", a->dtype, 1);
-    copy_columns(&r, r.own, r.width, a->dtype, hd_emit_keys_beside(a, a->q).k, a->ld, a->dtype,
+    copy_columns(&r, r.own, r.width, a->dtype, hd_emit_own_keys(a, a->q).k, a->ld, a->dtype,
                  r.width);
     r.next = r.own;
     if (e->rec->shape.gather_keys) {

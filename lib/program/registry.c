@@ -118,8 +118,8 @@ static int64_t padded_extent(int64_t extent, int64_t shares)
     return wide * (shares - 1) < extent ? wide : least;
 }
 
-static bool cut_for_tp(struct hd_registry *registry, const struct hd_param_spec *spec,
-                       struct hd_param *p)
+static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spec *spec,
+                         struct hd_param *p)
 {
     const int axis = spec->tp_axis, shares = p->tp_shares;
 
@@ -192,7 +192,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     if (p->tp_axis >= 0)
         p->tp_shares = registry->mesh.sizes.tp / p->tp_copies;
     p->shares = p->tp_shares;
-    if (!cut_for_tp(registry, spec, p) || !share_experts(registry, spec, p))
+    if (!split_for_tp(registry, spec, p) || !share_experts(registry, spec, p))
         return 0;
     hd_param_box(p, hd_param_share_of(p, &registry->mesh, registry->rank), p->start, p->real);
     for (int d = 0; d < p->dim_count; d++)

@@ -67,22 +67,22 @@ static enum hd_status check_device(struct hd_trainer *t)
     const struct hd_memory *m = &t->layout.memory;
     const int64_t needed_bytes = hd_memory_on_device(m, &t->traits);
     char needed[32], total[32], left[32], taken[32], largest[96], later[32];
-    struct hd_device_memory there;
+    struct hd_device_memory device;
     int64_t later_bytes;
-    enum hd_status st = t->table->device->memory(t->backend, &there);
+    enum hd_status st = t->table->device->memory(t->backend, &device);
 
     if (st)
         return st;
-    later_bytes = later_overhead(t, there.total_bytes - there.free_bytes);
-    if (needed_bytes + later_bytes <= there.free_bytes)
+    later_bytes = later_overhead(t, device.total_bytes - device.free_bytes);
+    if (needed_bytes + later_bytes <= device.free_bytes)
         return HD_OK;
     hd_text_format_bytes(needed_bytes, needed);
     hd_text_format_bytes(later_bytes, later);
-    hd_text_format_bytes(there.total_bytes, total);
-    hd_text_format_bytes(there.free_bytes, left);
-    hd_text_format_bytes(there.total_bytes - there.free_bytes, taken);
+    hd_text_format_bytes(device.total_bytes, total);
+    hd_text_format_bytes(device.free_bytes, left);
+    hd_text_format_bytes(device.total_bytes - device.free_bytes, taken);
     name_largest(m, largest, sizeof largest);
-    if (needed_bytes + later_overhead(t, 0) > there.total_bytes)
+    if (needed_bytes + later_overhead(t, 0) > device.total_bytes)
         return hd_err(
             HD_INVALID,
             "rank %d needs %s of device memory (%s) and %s for kernels and libraries that "
@@ -412,19 +412,19 @@ enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use 
 {
     const int64_t planned_bytes = hd_memory_on_device(&t->layout.memory, &t->traits);
     const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout.mesh, &t->traits);
-    struct hd_device_memory there;
+    struct hd_device_memory device;
     int64_t other_bytes;
     enum hd_status st = t->table->device
-                            ? t->table->device->memory(t->backend, &there)
+                            ? t->table->device->memory(t->backend, &device)
                             : hd_err(HD_UNSUPPORTED, "the rank's tensors are in host memory");
 
     if (st)
         return st;
     /* managed memory (host_reachable) counts as used only where the device touched it last */
-    other_bytes = there.total_bytes - there.free_bytes - planned_bytes;
+    other_bytes = device.total_bytes - device.free_bytes - planned_bytes;
     *ret_use = (struct hd_device_use){.planned_bytes = planned_bytes,
                                       .other_bytes = other_bytes > 0 ? other_bytes : 0,
-                                      .total_bytes = there.total_bytes,
+                                      .total_bytes = device.total_bytes,
                                       .assumed_bytes =
                                           overhead.process_bytes + overhead.communicators_bytes};
     return HD_OK;
