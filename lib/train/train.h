@@ -48,7 +48,7 @@ struct hd_trainer_options {
     const struct hd_token_cache *tokens;  /* token files of the job's text; NULL: read the text */
     bool force_plain;                     /* for tests: the portable kernels */
     bool epilogues_apart;                 /* for measurements: as in the options of `instance` */
-    int64_t private_bytes, visible_bytes; /* for tests: other sizes than the layout's; 0: those */
+    int64_t private_bytes, visible_bytes; /* for tests; 0: the layout's; less is HD_NO_MEMORY */
 };
 
 /* The backend options of a job, for a caller that opens the instance. */
