@@ -50,7 +50,7 @@ struct hd_ask {
     int32_t devices_min, devices_max;
     int64_t steps;
     struct hd_plan_request wish; /* about the layout */
-    int32_t keep;             /* newest checkpoints kept; 0: all */
+    int32_t keep;                /* newest checkpoints kept; 0: all */
     int32_t restart_max;
 };
 
