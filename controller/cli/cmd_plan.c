@@ -140,12 +140,12 @@ static enum hd_status resolve(struct plan_asked *a)
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/"};
     const bool cuda = hd_traits_is_cuda(&a->traits);
     struct hd_layout_sizes layout;
-    struct hd_plan_wish wish;
+    struct hd_plan_request wish;
     enum hd_status st = hd_spec_check(a->spec);
 
     if (st)
         return st;
-    hd_spec_wish(a->spec, &wish);
+    hd_spec_plan_request(a->spec, &wish);
     st = hd_plan_decide(&wish, (int32_t)a->devices, &layout);
     if (st)
         return st;

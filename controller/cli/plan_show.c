@@ -70,10 +70,10 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     if (hd_traits_is_cuda(&a->traits)) {
         hd_json_begin(w, "device", '{');
         hd_json_add_int64(w, "reserved_bytes", r->reserved_bytes);
-        hd_json_add_int64(w, "process_bytes", r->beside.process_bytes);
+        hd_json_add_int64(w, "process_bytes", r->overhead.process_bytes);
         hd_json_add_bool(w, "process_measured", a->traits.process_measured);
-        hd_json_add_int64(w, "communicators", r->beside.communicators);
-        hd_json_add_int64(w, "communicators_bytes", r->beside.communicators_bytes);
+        hd_json_add_int64(w, "communicators", r->overhead.communicators);
+        hd_json_add_int64(w, "communicators_bytes", r->overhead.communicators_bytes);
         hd_json_add_int64(w, "memory_bytes", a->traits.memory_bytes);
         hd_json_add_bool(w, "fits", hd_plan_fits(r, &a->traits));
         hd_json_end(w, '}');
@@ -227,13 +227,13 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
             r = &a->plan.ranks[i];
     hd_text_format_bytes(r->device_bytes, all);
     hd_text_format_bytes(r->reserved_bytes, reserved);
-    hd_text_format_bytes(r->beside.process_bytes, process);
-    hd_text_format_bytes(r->beside.communicators_bytes, communicators);
+    hd_text_format_bytes(r->overhead.process_bytes, process);
+    hd_text_format_bytes(r->overhead.communicators_bytes, communicators);
     hd_text_format_bytes(a->traits.memory_bytes, device);
     hd_text_add(out, "of a GPU's memory: %s planned + %s for the process", reserved, process);
-    if (r->beside.communicators)
+    if (r->overhead.communicators)
         hd_text_add(out, " + %s for %d communicator%s of NCCL", communicators,
-                    r->beside.communicators, r->beside.communicators == 1 ? "" : "s");
+                    r->overhead.communicators, r->overhead.communicators == 1 ? "" : "s");
     hd_text_add(out, " = %s of %s%s\n", all, device, whose_memory(a->kind));
     hd_text_add(out, a->traits.process_measured
                          ? "the process's part was measured here; of communicators it is assumed\n"

@@ -49,8 +49,8 @@ struct hd_ask {
     enum hd_device_kind device; /* ANY: auto */
     int32_t devices_min, devices_max;
     int64_t steps;
-    struct hd_plan_wish wish; /* about the layout */
-    int32_t keep;             /* newest checkpoints kept; 0: all */
+    struct hd_plan_request wish; /* about the layout */
+    int32_t keep;                /* newest checkpoints kept; 0: all */
     int32_t restart_max;
 };
 

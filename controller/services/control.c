@@ -36,7 +36,8 @@ static enum hd_status check_owner(const struct hd_rpc_call *call, const char *ow
                       "token or with a certificate");
     if (strcmp(principal->name, owner) == 0)
         return HD_OK;
-    if (principal->door == HD_RPC_DOOR_UNIX && (principal->uid == 0 || principal->uid == geteuid()))
+    if (principal->transport == HD_RPC_TRANSPORT_UNIX &&
+        (principal->uid == 0 || principal->uid == geteuid()))
         return HD_OK;
     return hd_err(HD_DENIED, "job %" PRIu64 " belongs to %s; you are %s", job, owner,
                   principal->name);

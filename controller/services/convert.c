@@ -382,7 +382,7 @@ struct hd_ask convert_ask(const struct hd_job *job)
                          .keep = (int32_t)job->checkpoint_keep,
                          .restart_max = (int32_t)job->restart_max};
 
-    hd_spec_wish(job, &ask.wish);
+    hd_spec_plan_request(job, &ask.wish);
     return ask;
 }
 

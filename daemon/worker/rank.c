@@ -536,7 +536,7 @@ static void say_memory(struct rank *r)
         return;
     r->said_memory = true;
     hd_text_format_bytes(use.planned_bytes, planned);
-    hd_text_format_bytes(use.beside_bytes, beside);
+    hd_text_format_bytes(use.other_bytes, beside);
     hd_text_format_bytes(use.assumed_bytes, assumed);
     hd_text_format_bytes(use.total_bytes, total);
     (void)snprintf(
@@ -544,7 +544,7 @@ static void say_memory(struct rank *r)
         "of the GPU's memory of %s the plan has %s, as it said; %s are in use beside it, "
         "by this process and others (%s are assumed for it and its communicators)",
         total, planned, beside, assumed);
-    say(r, use.beside_bytes > use.assumed_bytes ? HD_LINK_LEVEL_WARN : HD_LINK_LEVEL_INFO, text);
+    say(r, use.other_bytes > use.assumed_bytes ? HD_LINK_LEVEL_WARN : HD_LINK_LEVEL_INFO, text);
 }
 
 static bool is_turn(int64_t every, int64_t step)

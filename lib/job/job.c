@@ -25,7 +25,7 @@ static enum hd_status write_key(const struct hd_key *key, const struct hd_job *j
     return st;
 }
 
-/* `weights`: of a mixture's sources; NULL: the files are no mixture. */
+/* `weights`: one per source of a mixture; NULL: the files are no mixture. */
 static enum hd_status write_files(const char *key, const struct hd_job_file *files, int64_t count,
                                   const double *weights, struct hd_text *ret_text)
 {
@@ -58,7 +58,7 @@ enum hd_status hd_job_write(const struct hd_job *job, struct hd_text *ret_text)
     return st;
 }
 
-/* A list while it is read: doubled in the arena, old copies stay behind until the arena goes. */
+/* A list that grows by doubling. The arena frees nothing singly: outgrown copies stay in it. */
 struct job_file_list {
     struct hd_job_file *items;
     int64_t count, room;
@@ -97,18 +97,19 @@ struct job_reader {
     struct hd_arena *arena;
     struct hd_job *job;
     struct job_file_list train, val;
-    double *weights; /* [HD_JOB_SOURCES_MAX], once there is one */
+    double *weights; /* [HD_JOB_SOURCES_MAX]; NULL before the first source */
     int64_t weight_count;
     int version; /* of the text */
     bool *seen;  /* [hd_job_key_count] */
 };
 
-/* The files that follow belong to this source; the one before has files, or there is none. */
+/* The files that follow belong to this source. A previous source must have files; before the first
+ * source there may be no file. */
 static enum hd_status add_source(struct job_reader *r, const char *value)
 {
-    const int64_t last = r->train.count ? r->train.items[r->train.count - 1].source : -1;
+    const int64_t last_source = r->train.count ? r->train.items[r->train.count - 1].source : -1;
 
-    if (r->weight_count ? last != r->weight_count - 1 : last != -1)
+    if (last_source != r->weight_count - 1)
         return hd_err(HD_INVALID, "a source without files, or files before the first source");
     if (!r->weights)
         r->weights = hd_arena_array(r->arena, HD_JOB_SOURCES_MAX, sizeof *r->weights);
@@ -119,12 +120,12 @@ static enum hd_status add_source(struct job_reader *r, const char *value)
     return hd_text_to_double(value, 1e-9, 1e9, &r->weights[r->weight_count++]);
 }
 
-/* The key of a line, in the words of the text's version. */
+/* The key of a line, by the path that the text's version used. */
 static const struct hd_key *find_key(const struct job_reader *r, const char *path)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
-        const char *name = r->version == 1 && key->old ? key->old : key->path;
+        const char *name = r->version == 1 && key->v1_path ? key->v1_path : key->path;
 
         if (key->kind != HD_KEY_FORM && strcmp(name, path) == 0)
             return key;
@@ -146,18 +147,18 @@ static enum hd_status read_key(struct job_reader *r, const char *path, const cha
     return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }
 
-static void set_before(const struct hd_key *key, struct hd_job *job)
+static void set_old_default(const struct hd_key *key, struct hd_job *job)
 {
     void *member = hd_job_member(key, job);
 
     if (key->kind == HD_KEY_INT)
-        *(int64_t *)member = (int64_t)key->before;
+        *(int64_t *)member = (int64_t)key->old_default;
     else if (key->kind == HD_KEY_REAL)
-        *(double *)member = key->before;
+        *(double *)member = key->old_default;
     else if (key->kind == HD_KEY_BOOL)
-        *(bool *)member = key->before != 0;
+        *(bool *)member = key->old_default != 0;
     else
-        (void)strcpy(member, key->before_text ? key->before_text : "");
+        (void)strcpy(member, key->old_default_text ? key->old_default_text : "");
 }
 
 static enum hd_status read_line(struct job_reader *r, char *line)
@@ -176,7 +177,7 @@ static enum hd_status read_line(struct job_reader *r, char *line)
     return read_key(r, line, value);
 }
 
-/* Gives the keys that the text lacks their values; HD_INVALID for one that its version has. */
+/* Sets keys that the text lacks to their old defaults. HD_INVALID if the text's version has it. */
 static enum hd_status fill_missing(struct job_reader *r)
 {
     for (size_t i = 0; i < hd_job_key_count; i++) {
@@ -186,7 +187,7 @@ static enum hd_status fill_missing(struct job_reader *r)
             continue;
         if (key->since <= r->version)
             return hd_err(HD_INVALID, "the resolved job lacks %s", key->path);
-        set_before(key, r->job);
+        set_old_default(key, r->job);
     }
     return HD_OK;
 }
@@ -295,7 +296,7 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
 
     for (size_t i = 0; i < hd_job_key_count; i++)
         if (hd_job_key_is_of_layout(&hd_job_keys[i]))
-            set_before(&hd_job_keys[i], &job);
+            set_old_default(&hd_job_keys[i], &job);
     while (*text) {
         const size_t len = strcspn(text, "\n");
         const struct hd_key *key;

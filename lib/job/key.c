@@ -1,4 +1,4 @@
-/* key: the table of keys, and one value at a time as text. */
+/* key: the table of keys, and conversion of single values from and to text. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ bool hd_job_each_word(const struct hd_key *key,
 }
 
 struct word_search {
-    const char *word; /* looked for, or NULL: by value */
+    const char *word; /* to find; NULL: search by value */
     double value;
     char *ret_word;
 };

@@ -35,7 +35,7 @@ bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value)
     if (!(value >= -0x1p53 && value <= 0x1p53))
         return false;
     whole = (double)(int64_t)value;
-    if (memcmp(&whole, &value, sizeof whole) != 0) /* -0 is refused, too: it would not come back */
+    if (memcmp(&whole, &value, sizeof whole) != 0) /* refuses -0 too: as an int64_t it becomes 0 */
         return false;
     *(int64_t *)member = (int64_t)value;
     return true;

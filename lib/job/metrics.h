@@ -1,8 +1,8 @@
-/* metrics: the numbers of one step as a struct, as a table, and packed.
+/* metrics: the metrics of one training step: as a struct, as a table, and packed into bytes.
  *
- * Each metric is declared once, in metrics.def. Packed, a step is {id: 2 bytes, value: a double, 8
- * bytes} per metric, little-endian, in any order: a reader leaves out ids that it does not know,
- * and absent metrics are 0.
+ * Each metric is declared once, in metrics.def. The packed form has one entry per metric, in any
+ * order, little-endian: id (2 bytes), value (8 bytes, a double). A reader ignores ids that it does
+ * not know; a metric that is absent is 0.
  *
  * Used by: link, worker, heddled, controller, the heddle command.   Uses: base.   Threads: values.
  */
@@ -33,25 +33,24 @@ struct hd_metric {
     int id;
     const char *name; /* the member's: "grad_norm" */
     bool is_int;
-    size_t offset;   /* in struct hd_step_metrics */
-    const char *tag; /* in TensorBoard; "": not shown there */
+    size_t offset;   /* bytes, in struct hd_step_metrics */
+    const char *tag; /* in TensorBoard; "": not exported */
     const char *help;
 };
 extern const struct hd_metric hd_metrics[HD_METRIC_COUNT];
 
-/* A metric as a double, which holds every count up to 2^53. */
+/* A metric as a double, which is exact for every integer up to 2^53. */
 double hd_metric_get(const struct hd_step_metrics *metrics, int index);
-/* False, and nothing is changed: the metric is a count, and the value no whole number up to 2^53.
- */
+/* False: the metric is INT and the value is no integer of magnitude up to 2^53; nothing changed. */
 bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value);
-bool hd_metric_is_of_router(int index); /* reported by models with experts only */
-int hd_metric_find(int id);             /* its index; -1: unknown to this build */
+bool hd_metric_is_of_router(int index); /* only models with experts report it */
+int hd_metric_find(int id);             /* index in hd_metrics; -1: unknown to this build */
 
 enum { HD_METRICS_BYTES_MAX = HD_METRIC_COUNT * 10 };
-/* Returns the number of bytes, at most HD_METRICS_BYTES_MAX. */
+/* Returns the number of bytes written, at most HD_METRICS_BYTES_MAX. */
 size_t hd_metrics_pack(const struct hd_step_metrics *metrics,
                        uint8_t ret_bytes[HD_METRICS_BYTES_MAX]);
-/* HD_CORRUPT: bytes that hd_metrics_pack did not make. */
+/* HD_CORRUPT: the size is no multiple of an entry's, or an INT metric has a fraction. */
 enum hd_status hd_metrics_unpack(const void *bytes, size_t size_bytes,
                                  struct hd_step_metrics *ret_metrics);
 

@@ -1,4 +1,4 @@
-/* forward: the units' forward functions. What is written here is the model, and nothing else. */
+/* forward: the forward functions of the units. They record ops; nothing computes here. */
 #include "model/model.h"
 
 static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_config *c,
@@ -9,8 +9,8 @@ static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_
     return op_rmsnorm(rec, x, w.weight, c->norm_eps);
 }
 
-/* The second linear of a pair cut over tp: partial sums become whole, [R, K] -> [Rl, C]. Its bias
- * is added once, behind the sum. */
+/* The second linear of a pair that is split over tp: sums the partial results of the tp ranks,
+ * [R, K] -> [Rl, C]. Its bias is added once, after the sum. */
 static struct hd_tensor *row_parallel(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias)
 {
     if (hd_rec_tp_size(rec) == 1)
@@ -19,7 +19,7 @@ static struct hd_tensor *row_parallel(struct hd_rec *rec, struct hd_tensor *x, i
     return bias < 0 ? x : op_bias(rec, x, bias);
 }
 
-/* What is dropped of what a block adds to the residual stream. */
+/* Dropout of an output before it is added to the residual stream. */
 static struct hd_tensor *residual_dropout(struct hd_rec *rec, const struct hd_model_config *c,
                                           int64_t layer, int64_t site, struct hd_tensor *x)
 {
@@ -28,7 +28,7 @@ static struct hd_tensor *residual_dropout(struct hd_rec *rec, const struct hd_mo
     return op_dropout(rec, x, &d);
 }
 
-/* x: [R, C] -> [Rl, C]. Heads are shared out over tp; several ranks may share a key/value head. */
+/* x: [R, C] -> [Rl, C]. Heads are split over tp; several ranks may hold one key/value head. */
 static struct hd_tensor *attention_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                            int tp, const struct hd_attention *w, int64_t layer,
                                            struct hd_tensor *x)
@@ -61,8 +61,8 @@ static struct hd_tensor *mlp_forward(struct hd_rec *rec, const struct hd_model_c
     return row_parallel(rec, h, w->down, w->down_bias);
 }
 
-/* x: [R, C] -> [Rl, C]. Each row goes to the experts that its router chooses, and to the shared one
- * if there is one. */
+/* x: [R, C] -> [Rl, C]. Each row goes to the experts that the router chooses, and to the shared
+ * expert if the model has one. */
 static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                          const struct hd_block *w, int64_t layer,
                                          struct hd_tensor *x)
@@ -75,13 +75,13 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
     return c->F_shared ? op_add(rec, h, mlp_forward(rec, c, &w->mlp, x)) : h;
 }
 
-/* What a unit's forward function is given besides its input. */
+/* The context of a unit's forward function. */
 struct model_forward {
     const struct hd_model *model;
     int tp;
 };
 
-/* Records one pre-norm block, [Rl, C] -> [Rl, C]. Nothing computes here; rec collects the ops. */
+/* One pre-norm block, [Rl, C] -> [Rl, C]. */
 static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int unit,
                                        struct hd_tensor *x)
 {
@@ -100,7 +100,7 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     return op_add(rec, x, residual_dropout(rec, c, layer, HD_SITE_RESIDUAL2, h));
 }
 
-/* The tokens' rows and those of their positions: [Rl, C]. */
+/* The embeddings of the tokens plus, with learned positions, those of their positions: [Rl, C]. */
 static struct hd_tensor *embed(struct hd_rec *rec, const struct model_forward *f)
 {
     const int table = f->model->positions;

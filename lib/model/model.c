@@ -53,15 +53,16 @@ static enum hd_status rope_from_job(const struct hd_job *job, struct hd_rope *re
 static enum hd_status positions_from_job(const struct hd_job *job, const struct hd_family *family,
                                          enum hd_positions *ret_positions)
 {
-    const char *own = family->rotary ? "rope" : "learned";
+    const char *native = family->rotary ? "rope" : "learned";
 
     if (strcmp(job->positions, "alibi") == 0)
         *ret_positions = HD_POSITIONS_ALIBI;
-    else if (strcmp(job->positions, own) == 0)
+    else if (strcmp(job->positions, native) == 0)
         *ret_positions = family->rotary ? HD_POSITIONS_ROPE : HD_POSITIONS_LEARNED;
     else
-        return hd_err(HD_UNSUPPORTED, "model.positions: '%s' is not built for %s; use %s or alibi",
-                      job->positions, job->family, own);
+        return hd_err(HD_UNSUPPORTED,
+                      "model.positions: '%s' is not supported for %s; use %s or alibi",
+                      job->positions, job->family, native);
     return HD_OK;
 }
 
@@ -129,7 +130,7 @@ int64_t hd_model_window(const struct hd_model_config *config, int64_t layer)
 
 /* ---- declaring ---- */
 
-/* Names are PREFIX.what; the prefix is the unit's. */
+/* A parameter's name is PREFIX.what; the prefix is the name of its unit or a part of it. */
 struct declare {
     struct hd_registry *registry;
     const struct hd_model_config *config;
@@ -142,41 +143,42 @@ struct share {
     bool padded, partial, experts;
 };
 
-static struct share cut(int axis)
+static struct share split(int axis)
 {
     return (struct share){.axis = axis};
 }
 
-/* A key/value head, which tp ranks share when there are more of them. */
-static struct share cut_heads(const struct declare *d)
+/* Key/value heads; if tp exceeds their number, several tp ranks hold the same head. */
+static struct share split_kv_heads(const struct declare *d)
 {
     return (struct share){.axis = 0, .copies = d->registry->mesh.sizes.kv_replica};
 }
 
-static struct share cut_vocabulary(void)
+static struct share split_vocabulary(void)
 {
     return (struct share){.axis = 0, .padded = true};
 }
 
-/* Held by all, applied to the rows that a rank has outside of the pairs cut over tp. */
+/* Replicated over tp, applied outside the pairs of linears that are split over tp: with sequence
+ * parallelism each tp rank applies it to other rows, and its gradient is partial. */
 static struct share on_rows(const struct declare *d)
 {
     return (struct share){.axis = -1, .partial = d->registry->sequence};
 }
 
-/* Held by all, applied to what a rank computes of its own: its heads, its part of the experts. */
+/* Replicated over tp, applied to this rank's heads or experts only: its gradient is partial. */
 static struct share on_parts(void)
 {
     return (struct share){.axis = -1, .partial = true};
 }
 
-/* Axis 0 is experts; tp cuts another. */
+/* Axis 0 is experts; tp splits axis `axis`. */
 static struct share of_experts(int axis)
 {
     return (struct share){.axis = axis, .experts = true};
 }
 
-/* A shape of 1 to 3 dimensions, the rest 0. */
+/* Declares a parameter. shape: 1 to 3 dimensions, the rest 0. */
 static int tensor(struct declare *d, const char *what, const int64_t shape[3], struct share share,
                   enum hd_init_kind init, double std, bool joined)
 {
@@ -232,8 +234,8 @@ static struct hd_norm declare_norm(struct declare *d, const char *which)
     return n;
 }
 
-/* GPT-2's initial spread; projections into the residual stream shrink with its 2 L additions
- * (Radford et al. 2019, section 2.3). */
+/* GPT-2's initial standard deviation; for projections into the residual stream it is divided by
+ * sqrt(2 L), because 2 L of them are added (Radford et al. 2019, section 2.3). */
 static const double init_std = 0.02;
 
 static double residual_std(const struct hd_model_config *c)
@@ -247,13 +249,13 @@ static struct hd_attention declare_attention(struct declare *d)
     const int64_t Q = c->H * c->D, K = c->G * c->D;
     struct hd_attention a;
 
-    a.qkv = matrix(d, "attention.q.weight", Q, c->C, cut(0), init_std, false);
-    (void)matrix(d, "attention.k.weight", K, c->C, cut_heads(d), init_std, true);
-    (void)matrix(d, "attention.v.weight", K, c->C, cut_heads(d), init_std, true);
-    a.out = matrix(d, "attention.out.weight", c->C, Q, cut(1), residual_std(c), false);
-    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, cut(0), false);
-    (void)bias(d, c->qkv_bias, "attention.k.bias", K, cut_heads(d), true);
-    (void)bias(d, c->qkv_bias, "attention.v.bias", K, cut_heads(d), true);
+    a.qkv = matrix(d, "attention.q.weight", Q, c->C, split(0), init_std, false);
+    (void)matrix(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std, true);
+    (void)matrix(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std, true);
+    a.out = matrix(d, "attention.out.weight", c->C, Q, split(1), residual_std(c), false);
+    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split(0), false);
+    (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
+    (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
     a.q_norm = a.k_norm = -1;
     if (c->qk_norm) {
@@ -263,7 +265,7 @@ static struct hd_attention declare_attention(struct declare *d)
     return a;
 }
 
-/* The same with names one level deeper. */
+/* The same with ".what" added to the prefix. */
 static struct declare inside(const struct declare *d, const char *what)
 {
     struct declare inner = *d;
@@ -273,24 +275,24 @@ static struct declare inside(const struct declare *d, const char *what)
     return inner;
 }
 
-/* F channels inside. */
+/* An MLP with F inner channels. */
 static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
 {
     const struct hd_model_config *c = d->config;
     struct hd_mlp m;
 
     if (c->family->gated_mlp) {
-        m.up = matrix(d, "gate.weight", F, c->C, cut(0), init_std, false);
-        (void)matrix(d, "up.weight", F, c->C, cut(0), init_std, true);
+        m.up = matrix(d, "gate.weight", F, c->C, split(0), init_std, false);
+        (void)matrix(d, "up.weight", F, c->C, split(0), init_std, true);
     } else {
-        m.up = matrix(d, "up.weight", F, c->C, cut(0), init_std, false);
+        m.up = matrix(d, "up.weight", F, c->C, split(0), init_std, false);
     }
-    m.down = matrix(d, "down.weight", c->C, F, cut(1), residual_std(c), false);
+    m.down = matrix(d, "down.weight", c->C, F, split(1), residual_std(c), false);
     if (c->family->gated_mlp) {
-        m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, cut(0), false);
-        (void)bias(d, c->mlp_bias, "up.bias", F, cut(0), true);
+        m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, split(0), false);
+        (void)bias(d, c->mlp_bias, "up.bias", F, split(0), true);
     } else {
-        m.up_bias = bias(d, c->mlp_bias, "up.bias", F, cut(0), false);
+        m.up_bias = bias(d, c->mlp_bias, "up.bias", F, split(0), false);
     }
     m.down_bias = bias(d, c->mlp_bias, "down.bias", c->C, on_rows(d), false);
     return m;
@@ -303,7 +305,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
     struct hd_expert_params p = {.noise = -1};
 
     p.router = matrix(d, "router.weight", E, c->C, on_parts(), init_std, false);
-    if (c->router.noisy) /* begins at softplus(0): Shazeer et al. 2017, appendix A */
+    if (c->router.noisy) /* zeros: the noise starts at softplus(0); Shazeer et al. 2017, app. A */
         p.noise = param(d, "router_noise.weight", E, c->C, on_parts(), HD_INIT_ZEROS, 0, false);
     p.gate = tensor(d, "gate.weight", in, of_experts(1), HD_INIT_NORMAL, init_std, false);
     p.up = tensor(d, "up.weight", in, of_experts(1), HD_INIT_NORMAL, init_std, false);
@@ -311,7 +313,7 @@ static struct hd_expert_params declare_experts(struct declare *d)
     return p;
 }
 
-/* The MLP of a block, or its experts and the one that they share. */
+/* The MLP of a block, or its experts and its shared expert. */
 static void declare_feed_forward(struct declare *d, struct hd_block *b)
 {
     const struct hd_model_config *c = d->config;
@@ -334,7 +336,7 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
 
     (void)snprintf(d->prefix, sizeof d->prefix, "embedding");
     m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
-    m->embedding = matrix(d, "weight", c->V, c->C, cut_vocabulary(), init_std, false);
+    m->embedding = matrix(d, "weight", c->V, c->C, split_vocabulary(), init_std, false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
         m->positions = matrix(d, "positions", c->context, c->C, on_rows(d), init_std, false);
@@ -348,7 +350,7 @@ static void declare_block(struct declare *d, struct hd_model *m, int64_t layer)
 
     (void)snprintf(name, sizeof name, "block.%lld", (long long)layer);
     (void)snprintf(d->prefix, sizeof d->prefix, "blocks.%lld", (long long)layer);
-    /* blocks that see alike are one kind, recorded once */
+    /* units of one kind are recorded once: blocks with a window differ from those without */
     (void)hd_registry_unit(d->registry, hd_model_window(c, layer) ? "windowed block" : "block",
                            name);
     b->norm1 = declare_norm(d, "norm1");
@@ -364,8 +366,8 @@ static void declare_head(struct declare *d, struct hd_model *m)
     (void)snprintf(d->prefix, sizeof d->prefix, "head");
     m->unit_head = hd_registry_unit(d->registry, "head", "head");
     m->head_norm = declare_norm(d, "norm");
-    m->head =
-        c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, cut_vocabulary(), init_std, false);
+    m->head = c->tied ? m->embedding
+                      : matrix(d, "weight", c->V, c->C, split_vocabulary(), init_std, false);
 }
 
 static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_mesh_sizes *sizes)
@@ -417,12 +419,12 @@ double hd_model_flops_per_token(const struct hd_model_config *c)
     const double block =
         C * (2 * H + 2 * G) * D + C * F_row * (c->family->gated_mlp ? 3 : 2) + C * E;
     const double S = (double)c->context;
-    double seen = 0; /* positions per token, summed over the blocks */
+    double visible = 0; /* positions that a token attends to, on average, summed over the blocks */
 
     for (int64_t i = 0; i < c->L; i++) {
         const double W = (double)hd_model_window(c, i);
 
-        seen += W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
+        visible += W > 0 && W < S ? W * (2 * S - W + 1) / (2 * S) : (S + 1) / 2;
     }
-    return 6 * (L * block + C * (double)c->V) + 12 * H * D * seen;
+    return 6 * (L * block + C * (double)c->V) + 12 * H * D * visible;
 }

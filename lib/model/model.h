@@ -1,8 +1,8 @@
-/* model: decoder-only transformers as forward functions over ops. Forward only: gradients,
- * precision, layout and memory are the passes' business.
+/* model: decoder-only transformers, written as forward functions over ops. The compiler passes of
+ * lib/program derive gradients, precision, layout and memory from them.
  *
- * A family is a choice among a few parts (norm, positions, MLP, biases); units are the embedding, L
- * equal blocks and the head.
+ * A family selects the kind of norm, MLP and positions. A model consists of units: the embedding, L
+ * blocks and the head.
  *
  *   gpt2     Radford et al. 2019: LayerNorm, learned positions, GELU MLP, biases, tied head
  *   llama    Touvron et al. 2023: RMSNorm, rotary positions, SwiGLU MLP, grouped-query attention
@@ -11,10 +11,11 @@
  *   qwen3    Qwen team 2025: llama with a norm over each head of queries and keys
  *   mixtral  Jiang et al. 2024: llama with a mixture of experts in place of the MLP
  *
- * Norm and MLP are the family's; positions, biases, head norms, window and the scaling of rotary
- * angles are switches of the job, which the reader of job files sets by the family.
+ * The family fixes norm and MLP. Positions, biases, head norms, window and the scaling of rotary
+ * angles are settings of the job; lib/spec sets their defaults by the family.
  *
- * Used by: train, generation, plan.   Uses: program, link (the resolved job).
+ * Memory: a model lives in the arena that is given to hd_model_declare.
+ * Used by: train (layout, generate).   Uses: program, job.
  * Threads: a model is immutable after hd_model_declare.
  */
 #ifndef HD_MODEL_MODEL_H
@@ -25,94 +26,97 @@
 #include "job/job.h"
 #include "program/program.h"
 
-/* What makes a family. */
 struct hd_family {
     const char *name;
     bool layernorm; /* else RMSNorm */
     bool gated_mlp; /* SwiGLU, else GELU */
-    bool rotary;    /* may turn queries and keys; else it may have a table of positions */
+    bool rotary;    /* HD_POSITIONS_ROPE is allowed, else HD_POSITIONS_LEARNED; ALiBi always is */
 };
 
-/* How a model knows where a token stands. */
+/* Position encoding. */
 enum hd_positions {
-    HD_POSITIONS_ROPE,    /* queries and keys are turned (Su et al. 2021) */
+    HD_POSITIONS_ROPE,    /* rotary: rotates queries and keys (Su et al. 2021) */
     HD_POSITIONS_LEARNED, /* a table, added to the embedding */
-    HD_POSITIONS_ALIBI    /* scores fall with the distance (Press et al. 2022) */
+    HD_POSITIONS_ALIBI    /* lowers attention scores linearly with distance (Press et al. 2022) */
 };
 
-/* HD_UNSUPPORTED, with the list of names, when there is none of that name. */
+/* HD_UNSUPPORTED: unknown name; the message lists the known ones. The family is a static object. */
 enum hd_status hd_family_find(const char *name, const struct hd_family **ret_family);
 
-/* Sizes; the letters of the house. */
+/* L layers, C channels, H query heads, G kv heads, D head width, F feed-forward width, V vocab */
 struct hd_model_config {
     const struct hd_family *family;
     int64_t L, C, H, G, D, F, V, context;
-    int64_t window, window_from; /* tokens that a row of block window_from and on sees; 0: all */
+    int64_t window;      /* sliding window: tokens that a row attends to; 0: no limit */
+    int64_t window_from; /* index of the first block with the window */
     struct hd_rope rope;
     double norm_eps;
     bool tied;                         /* the head uses the embedding's weight */
-    bool qkv_bias, out_bias, mlp_bias; /* which projections add one */
-    bool qk_norm;                      /* RMSNorm over each head of q and k, before the rotation */
-    struct hd_router router;           /* E = 0: a block has one MLP; else F is an expert's */
-    int64_t F_shared;                  /* of an expert that every row goes to; 0: none */
+    bool qkv_bias, out_bias, mlp_bias; /* the projection has a bias */
+    bool qk_norm;                      /* RMSNorm over each head of q and k, before RoPE */
+    struct hd_router router;           /* E = 0: a block has one MLP; else F is of one expert */
+    int64_t F_shared;                  /* width of the shared expert; 0: none */
     enum hd_positions positions;
-    /* shares dropped in training, as GPT-2 has it: of the embedding, of attention's weights, and of
-     * what attention and MLP add to the residual stream */
+    /* dropout probabilities of the embedding, of attention weights, and of the outputs of attention
+     * and MLP before they are added to the residual stream */
     double dropout_embedding, dropout_attention, dropout_residual;
-    uint64_t seed; /* of what is dropped */
+    uint64_t seed; /* of dropout */
 };
 
-/* From a resolved job; checks what the kernels need and says what to change. */
+/* From a resolved job. HD_INVALID or HD_UNSUPPORTED: the kernels cannot run such a model; the
+ * message names the key and the allowed values. */
 enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                         struct hd_model_config *ret_config);
 
-/* Tokens that a row of this block sees, itself included; 0: all before it. */
+/* Tokens that a row of this block attends to, itself included; 0: no limit. */
 int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
 
-/* Parameters by number in the registry; -1 where the family has none. */
+/* Indices of parameters in the registry; -1: the model does not have it. */
 struct hd_norm {
     int weight, bias;
 };
 struct hd_attention {
-    int qkv, qkv_bias; /* q, k, v joined: the first of three */
+    int qkv, qkv_bias; /* first of the three adjacent parameters q, k, v */
     int out, out_bias;
     int q_norm, k_norm; /* over a head's channels */
 };
 struct hd_mlp {
-    int up, up_bias; /* gated: gate and up joined */
+    int up, up_bias; /* gated: first of the two adjacent parameters gate, up */
     int down, down_bias;
 };
 struct hd_block {
     struct hd_norm norm1, norm2;
     struct hd_attention attention;
-    struct hd_mlp mlp; /* with experts, the shared one */
+    struct hd_mlp mlp; /* in a model with experts, the shared expert */
     struct hd_expert_params experts;
 };
 
 struct hd_model {
     struct hd_model_config config;
-    int embedding, positions; /* weights */
+    int embedding, positions; /* parameters: the weights */
     struct hd_block *blocks;  /* [L] */
     struct hd_norm head_norm;
-    int head; /* weight; the embedding's when tied */
-    int unit_embedding, unit_first_block, unit_head;
+    int head;                                        /* parameter; the embedding's when tied */
+    int unit_embedding, unit_first_block, unit_head; /* indices of units in the registry */
 };
 
-/* Neighbours in tp that hold one key/value head: the mesh's kv_replica. 1 unless tp > kv_heads. */
+/* Number of adjacent tp ranks that hold the same key/value head: tp / kv_heads, at least 1. It is
+ * the mesh's kv_replica. */
 int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp);
 
-/* Declares every parameter. The registry's tp cuts heads, ffn and vocabulary. Lives in `arena`. */
+/* Declares every parameter; the registry's tp splits heads, feed-forward width and vocabulary.
+ * HD_INVALID: tp does not divide them. */
 enum hd_status hd_model_declare(const struct hd_model_config *config, struct hd_registry *registry,
                                 struct hd_arena *arena, struct hd_model *ret_model);
 
-/* Records all units: loss in training and evaluation, logits of every row in decode. Failures stick
- * to the recording. */
+/* Records all units. Training and evaluation record the loss, decode the logits of every row. The
+ * first failure is kept in the recording (hd_rec_status). */
 void hd_model_record(const struct hd_model *model, struct hd_rec *rec);
 
 /* Training FLOPs per token, the numerator of MFU (Chowdhery et al. 2022, appendix B, with causal
- * attention counted once per visible pair): 6 per weight of a matrix that multiplies, and for
- * attention 12 H D per visible pair and block: scores and mix are 4 H D forward, twice that
- * backward. A token sees (S+1)/2 positions on average, and with a window of W < S of them
+ * attention counted once per visible pair): 6 per weight of a matrix that is multiplied, and for
+ * attention 12 H D per visible pair and block: scores and weighted sum take 4 H D in forward, twice
+ * that in backward. A token attends to (S+1)/2 positions on average, with a window of W < S to
  * W (2S - W + 1) / 2S. */
 double hd_model_flops_per_token(const struct hd_model_config *config);
 

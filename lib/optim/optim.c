@@ -26,8 +26,8 @@ enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                   job->lr_decay);
 }
 
-/* How much of the fall lies behind the step, in [0, 1]. */
-static double fallen(const struct hd_lr_schedule *s, int64_t step)
+/* The fraction of the decay that is done at this step, in [0, 1]. */
+static double decay_fraction(const struct hd_lr_schedule *s, int64_t step)
 {
     int64_t first = s->warmup_steps, length = s->decay_steps;
 
@@ -46,11 +46,11 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
         return s->peak * (double)step / (double)s->warmup_steps;
     switch (s->decay) {
     case HD_LR_COSINE:
-        return s->min +
-               (s->peak - s->min) * 0.5 * (1 + cos(3.14159265358979323846 * fallen(s, step)));
+        return s->min + (s->peak - s->min) * 0.5 *
+                            (1 + cos(3.14159265358979323846 * decay_fraction(s, step)));
     case HD_LR_LINEAR:
     case HD_LR_WSD:
-        return s->peak + (s->min - s->peak) * fallen(s, step);
+        return s->peak + (s->min - s->peak) * decay_fraction(s, step);
     case HD_LR_CONSTANT:
         break;
     }
@@ -59,7 +59,7 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
 
 /* ---- the program U ---- */
 
-/* Chunk sums of the segments that this rank counts. */
+/* Sums of squares, by chunks, of the segments that this rank counts in the gradient norm. */
 static void emit_squares(struct hd_emit *e, int part)
 {
     const struct hd_part *p = &e->registry->parts[part];
@@ -106,9 +106,9 @@ static void emit_for_parts(struct hd_emit *e, void (*emit)(struct hd_emit *e, in
     }
 }
 
-/* The squares come before the record, which carries them. The ranks of one (dp, cp) have one loss,
- * which tp index 0 counts; a rank has chunk sums of what it counts alone (registry.h). With one
- * rank the record of this rank is the array of records. */
+/* Comes after emit_squares, whose sums the record contains. All tp ranks of one (dp, cp) compute
+ * the same loss; tp index 0 counts it. A rank sums only the segments that it counts (registry.h).
+ * With one rank its record is the whole array of records, and nothing is gathered. */
 static void emit_exchange(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;

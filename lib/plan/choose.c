@@ -12,12 +12,12 @@ static int64_t or_one(int64_t size)
     return size ? size : 1;
 }
 
-int32_t hd_plan_unit(const struct hd_plan_wish *wish)
+int32_t hd_plan_unit(const struct hd_plan_request *request)
 {
-    return (int32_t)or_one(wish->sizes.tp);
+    return (int32_t)or_one(request->sizes.tp);
 }
 
-/* The largest divisor of a rank's sequences up to HD_MICRO_BATCH_AUTO_MAX. */
+/* The largest divisor, up to HD_MICRO_BATCH_AUTO_MAX, of a rank's sequences per step. */
 static int64_t auto_micro_batch(int64_t share)
 {
     for (int64_t size = HD_MICRO_BATCH_AUTO_MAX; size > 1; size--)
@@ -35,7 +35,7 @@ static enum hd_plan_obstacle check_built(const struct hd_layout_sizes *w)
     return w->zero > 0 ? HD_PLAN_ZERO_NOT_BUILT : HD_PLAN_FITS;
 }
 
-static enum hd_plan_obstacle check_tp(const struct hd_plan_wish *w, int64_t tp)
+static enum hd_plan_obstacle check_tp(const struct hd_plan_request *w, int64_t tp)
 {
     if (w->heads % tp)
         return HD_PLAN_TP_HEADS;
@@ -49,7 +49,7 @@ static enum hd_plan_obstacle check_tp(const struct hd_plan_wish *w, int64_t tp)
                                                                            : HD_PLAN_FITS;
 }
 
-static enum hd_plan_obstacle check_model(const struct hd_plan_wish *w,
+static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
                                          const struct hd_layout_sizes *s)
 {
     const enum hd_plan_obstacle tp = check_tp(w, s->tp);
@@ -80,10 +80,10 @@ void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
         sizes->threads = threads > 0 ? threads : 1;
 }
 
-enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devices,
+enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_t devices,
                                    struct hd_layout_sizes *ret_sizes)
 {
-    struct hd_layout_sizes s = wish->sizes;
+    struct hd_layout_sizes s = request->sizes;
     enum hd_plan_obstacle why = check_built(&s);
     int64_t replica, share;
 
@@ -99,21 +99,21 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_wish *wish, int32_t devi
     decide_word(s.recompute, "none");
     replica = s.cp * s.tp;
     if (!why)
-        why = check_model(wish, &s);
+        why = check_model(request, &s);
     if (why)
         return why;
-    if (devices > hd_plan_ranks_max(wish->sizes.device, NULL))
+    if (devices > hd_plan_ranks_max(request->sizes.device, NULL))
         return HD_PLAN_TOO_MANY;
     if (devices < 1 || devices % replica)
         return HD_PLAN_DEVICES;
     s.dp = devices / replica;
-    if (wish->sizes.dp && wish->sizes.dp != s.dp)
+    if (request->sizes.dp && request->sizes.dp != s.dp)
         return HD_PLAN_DP;
     if (s.dp * s.cp % s.ep)
         return HD_PLAN_EP_RANKS;
-    if (wish->global_batch < 1 || wish->global_batch % s.dp)
+    if (request->global_batch < 1 || request->global_batch % s.dp)
         return HD_PLAN_BATCH;
-    share = wish->global_batch / s.dp;
+    share = request->global_batch / s.dp;
     if (!s.micro_batch)
         s.micro_batch = auto_micro_batch(share);
     if (share % s.micro_batch)
@@ -131,19 +131,20 @@ int32_t hd_plan_ranks_max(const char *device, const char **ret_engine)
     return cuda ? HD_COMM_NCCL_RANKS_MAX : HD_COMM_GLOO_RANKS_MAX;
 }
 
-int32_t hd_plan_most(const struct hd_plan_wish *wish, int32_t devices_min, int32_t devices_max)
+int32_t hd_plan_most(const struct hd_plan_request *request, int32_t devices_min,
+                     int32_t devices_max)
 {
-    const int32_t connected = hd_plan_ranks_max(wish->sizes.device, NULL);
+    const int32_t connected = hd_plan_ranks_max(request->sizes.device, NULL);
     const int32_t most = devices_max < connected ? devices_max : connected;
     struct hd_layout_sizes sizes;
 
     for (int32_t count = most; count >= devices_min && count > 0; count--)
-        if (hd_plan_size(wish, count, &sizes) == HD_PLAN_FITS)
+        if (hd_plan_size(request, count, &sizes) == HD_PLAN_FITS)
             return count;
     return 0;
 }
 
-/* ---- the words ---- */
+/* ---- the messages ---- */
 
 static bool is_possible_tp(const void *about, int64_t value)
 {
@@ -152,24 +153,23 @@ static bool is_possible_tp(const void *about, int64_t value)
 
 static bool is_possible_cp(const void *about, int64_t value)
 {
-    const struct hd_plan_wish *w = about;
+    const struct hd_plan_request *w = about;
 
     return value == 1 || w->context % (2 * value) == 0;
 }
 
-/* Multiples of a replica's devices whose replicas share the batch. */
+/* A number of devices: a multiple of a replica's, whose replicas divide the batch evenly. */
 static bool is_possible_count(const void *about, int64_t value)
 {
-    const struct hd_plan_wish *w = about;
+    const struct hd_plan_request *w = about;
     const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
 
     return value % replica == 0 && w->global_batch % (value / replica) == 0 &&
            value / or_one(w->sizes.tp) % or_one(w->sizes.ep) == 0;
 }
 
-/* Of experts, and of the ranks of dp x cp that share them. */
 struct expert_ranks {
-    int64_t experts, ranks;
+    int64_t experts, ranks; /* ranks: dp x cp, which share the experts */
 };
 
 static bool is_possible_ep(const void *about, int64_t value)
@@ -184,7 +184,7 @@ static bool divides(const void *about, int64_t value)
     return *(const int64_t *)about % value == 0;
 }
 
-static enum hd_status refuse_tp(const struct hd_plan_wish *w, enum hd_plan_obstacle why,
+static enum hd_status refuse_tp(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                 int32_t devices)
 {
     char list[HD_TEXT_LIST_MAX];
@@ -211,8 +211,8 @@ static enum hd_status refuse_tp(const struct hd_plan_wish *w, enum hd_plan_obsta
                   list);
 }
 
-/* What does not depend on the number of devices. */
-static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_obstacle why,
+/* The message for an obstacle that holds for every number of devices. */
+static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                     int32_t devices)
 {
     static const char unsupported[] = "parallel.%s: %s is not supported yet; use auto or 1";
@@ -254,7 +254,7 @@ static enum hd_status refuse_always(const struct hd_plan_wish *w, enum hd_plan_o
     }
 }
 
-static enum hd_status refuse_dp(const struct hd_plan_wish *w, int32_t devices)
+static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices)
 {
     const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
 
@@ -270,7 +270,7 @@ static enum hd_status refuse_dp(const struct hd_plan_wish *w, int32_t devices)
                   devices);
 }
 
-static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_obstacle why,
+static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan_obstacle why,
                                    int32_t devices)
 {
     const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
@@ -315,8 +315,8 @@ static enum hd_status refuse_count(const struct hd_plan_wish *w, enum hd_plan_ob
     }
 }
 
-/* No number of a range fits. */
-static enum hd_status refuse_range(const struct hd_plan_wish *w, int32_t min, int32_t max)
+/* The message when no number of devices from min to max is possible. */
+static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min, int32_t max)
 {
     const int64_t replica = or_one(w->sizes.tp) * or_one(w->sizes.cp);
     const int64_t wanted = w->sizes.dp * replica;
@@ -336,34 +336,34 @@ static enum hd_status refuse_range(const struct hd_plan_wish *w, int32_t min, in
                   w->sizes.ep > 1 ? " among whole blocks of parallel.ep" : "");
 }
 
-enum hd_status hd_plan_check(const struct hd_plan_wish *wish, int32_t devices_min,
+enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devices_min,
                              int32_t devices_max)
 {
     const char *engine;
-    const int32_t connected = hd_plan_ranks_max(wish->sizes.device, &engine);
+    const int32_t connected = hd_plan_ranks_max(request->sizes.device, &engine);
     const int32_t most = devices_max < connected ? devices_max : connected;
     struct hd_layout_sizes sizes;
     enum hd_plan_obstacle why;
 
-    if (hd_plan_most(wish, devices_min, devices_max))
+    if (hd_plan_most(request, devices_min, devices_max))
         return HD_OK;
-    why = hd_plan_size(wish, most, &sizes);
+    why = hd_plan_size(request, most, &sizes);
     if (why && why < HD_PLAN_TOO_MANY)
-        return refuse_always(wish, why, most);
+        return refuse_always(request, why, most);
     if (devices_min > connected)
         return hd_err(HD_UNSUPPORTED,
                       "resources.devices: %d are not supported yet; the engine %s connects at most "
                       "%d",
                       devices_min, engine, connected);
     if (devices_min != devices_max)
-        return refuse_range(wish, devices_min, most);
-    return refuse_count(wish, why, most);
+        return refuse_range(request, devices_min, most);
+    return refuse_count(request, why, most);
 }
 
-enum hd_status hd_plan_decide(const struct hd_plan_wish *wish, int32_t devices,
+enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t devices,
                               struct hd_layout_sizes *ret_sizes)
 {
-    if (hd_plan_size(wish, devices, ret_sizes) == HD_PLAN_FITS)
+    if (hd_plan_size(request, devices, ret_sizes) == HD_PLAN_FITS)
         return HD_OK;
-    return hd_plan_check(wish, devices, devices);
+    return hd_plan_check(request, devices, devices);
 }

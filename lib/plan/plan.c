@@ -26,7 +26,7 @@ static enum hd_status plan_rank(const struct hd_job *job, const struct hd_traits
 {
     struct hd_plan_rank *r = &plan->ranks[rank];
     struct hd_layout layout;
-    struct hd_arena arena; /* a layout is much larger than what is kept of it */
+    struct hd_arena arena; /* freed after each rank: a layout is much larger than the result */
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
@@ -37,9 +37,9 @@ static enum hd_status plan_rank(const struct hd_job *job, const struct hd_traits
         fold_step(&layout, &r->step);
         if (hd_traits_is_cuda(traits)) {
             r->reserved_bytes = hd_memory_on_device(&r->memory, traits);
-            r->beside = hd_layout_beside(&layout.mesh, traits);
+            r->overhead = hd_layout_gpu_overhead(&layout.mesh, traits);
             r->device_bytes =
-                r->reserved_bytes + r->beside.process_bytes + r->beside.communicators_bytes;
+                r->reserved_bytes + r->overhead.process_bytes + r->overhead.communicators_bytes;
         }
         plan->parameters = hd_registry_global_count(&layout.registry);
         plan->micro_batches = layout.micro_batches;

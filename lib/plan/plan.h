@@ -1,11 +1,12 @@
-/* plan: what a resolved job will take of each rank, before anything runs.
+/* plan: the memory and work of each rank of a resolved job, known before anything runs.
  *
- * Nothing is estimated. The memory is the layout's, built by the same call that the rank makes, so
- * it is what the rank will reserve, to the byte. Operations and bytes are the fold over the step
- * plan's programs. Nothing here computes or looks at a device: its traits are an argument.
+ * The memory is exact: hd_layout_build, which the rank itself calls, computes the bytes that the
+ * rank will reserve. FLOPs and communicated bytes are added up over the programs of the step plan.
+ * No device is needed or opened: its traits are an argument. Only what a GPU process uses besides
+ * the reserved memory (hd_gpu_overhead) is an assumption.
  *
- * Used by: the heddle command, controller, tests.   Uses: layout (lib/train), program, mesh, link.
- * Threads: pure; a plan is immutable.
+ * Used by: the heddle command, controller, tests.   Uses: layout (lib/train), program, mesh, job.
+ * Threads: any; a plan is immutable.
  */
 #ifndef HD_PLAN_PLAN_H
 #define HD_PLAN_PLAN_H
@@ -19,30 +20,30 @@ struct hd_plan_rank {
     struct hd_mesh_coord coord;
     struct hd_memory memory;
     struct hd_dry step; /* one optimizer step: all micro-batches and the update */
-    /* on a GPU: what is reserved there, what is in use beside it, and both; 0 elsewhere */
-    int64_t reserved_bytes;
-    struct hd_beside beside;
-    int64_t device_bytes;
+    /* on a GPU, else 0 */
+    int64_t reserved_bytes;          /* the rank's plan */
+    struct hd_gpu_overhead overhead; /* in use on the GPU besides the plan */
+    int64_t device_bytes;            /* both */
 };
 
 struct hd_plan {
     int world;
-    int64_t parameters;    /* of the whole model */
-    int64_t micro_batches; /* per rank and step */
-    struct hd_plan_rank *ranks;
+    int64_t parameters;         /* of the whole model */
+    int64_t micro_batches;      /* per rank and step */
+    struct hd_plan_rank *ranks; /* [world] */
 };
 
-/* Lays out every rank of the job on devices with these traits. The result lives in `arena`. Fails
- * as the ranks would (hd_layout_build). */
+/* Lays out every rank of the job on devices with these traits. The result lives in `arena`.
+ * HD_LIMIT: more ranks than the engine connects; else it fails as hd_layout_build does. */
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan);
 
-/* Whether a rank's GPU holds it; where there is none nobody asks, and it does. */
+/* True if the rank fits in its GPU's memory; always true on the CPU, where device_bytes is 0. */
 static inline bool hd_plan_fits(const struct hd_plan_rank *rank, const struct hd_traits *traits)
 {
     return rank->device_bytes <= traits->memory_bytes;
 }
 
-int64_t hd_memory_total(const struct hd_memory *memory);
+int64_t hd_memory_total(const struct hd_memory *memory); /* private + comm-visible bytes */
 
 #endif

@@ -1,4 +1,4 @@
-/* alibi: how fast each head's attention falls with the distance. */
+/* alibi: the slopes of ALiBi. */
 #include <math.h>
 
 #include "program/program.h"
@@ -10,7 +10,7 @@ void hd_alibi_slopes(int64_t H, int64_t first, int64_t count, float *ret_slopes)
     while (2 * base <= H)
         base *= 2;
     for (int64_t h = first; h < first + count; h++) {
-        /* behind `base` heads stand odd powers of the next power of two's factor */
+        /* heads after the first `base` have the odd powers of the factor for 2 * base heads */
         const double power = h < base ? 2.0 * (double)(h + 1) : 2.0 * (double)(h - base) + 1;
 
         ret_slopes[h - first] = (float)exp2(-4 * power / (double)base);

@@ -1,11 +1,11 @@
-/* angles: the frequencies of rotary positions and their table. */
+/* angles: the frequencies of RoPE and the table of their angles. */
 #include <math.h>
 
 #include "program/program.h"
 
 static const double pi = 3.14159265358979323846;
 
-/* Waves as long as the original context allows are kept, far longer ones stretched. */
+/* The three ranges of wavelength of HD_ROPE_LLAMA3 (program.h). */
 static double llama3(const struct hd_rope *rope, double frequency)
 {
     const double length = 2 * pi / frequency;
@@ -22,13 +22,13 @@ static double llama3(const struct hd_rope *rope, double frequency)
     return (1 - keep) * frequency / rope->factor + keep * frequency;
 }
 
-/* The pair number, not whole, whose angle turns `turns` times in the original context. */
+/* The index of the pair, as a real number, that rotates `turns` times in the original context. */
 static double yarn_pair(const struct hd_rope *rope, int64_t D, double turns)
 {
     return (double)D * log(rope->original_context / (turns * 2 * pi)) / (2 * log(rope->theta));
 }
 
-/* The bounds of the ramp are whole pairs, rounded outward. */
+/* The bounds of the interpolated range are indices of pairs, rounded outward. */
 static double yarn(const struct hd_rope *rope, int64_t D, int64_t i, double frequency)
 {
     const double first = fmax(floor(yarn_pair(rope, D, rope->beta_fast)), 0);
@@ -36,7 +36,7 @@ static double yarn(const struct hd_rope *rope, int64_t D, int64_t i, double freq
     double stretch;
 
     if (last == first)
-        last += 0.001; /* a step, not a division by zero */
+        last += 0.001; /* avoids a division by zero */
     stretch = fmin(fmax(((double)i - first) / (last - first), 0), 1);
     return stretch * frequency / rope->factor + (1 - stretch) * frequency;
 }

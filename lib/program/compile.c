@@ -1,4 +1,4 @@
-/* compile: the passes in their order, and what a chunk can be asked. */
+/* compile: runs the passes in their order; queries on chunks and nodes. */
 #include "program/emit.h"
 
 enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk)
@@ -64,7 +64,7 @@ const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_
     return NULL;
 }
 
-/* ---- nodes as passes see them ---- */
+/* ---- operands by index ---- */
 
 #define READ(name)       HD_READ,
 #define WRITE(name)      HD_WRITE,

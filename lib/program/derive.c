@@ -1,10 +1,9 @@
 /* derive: from recorded ops to the programs F, B and W (training), E or D.
  *
- * Forward rows are emitted in order. For training the ops are then walked backwards: an op whose
- * result got a gradient emits its backward for inputs, then its backward for weights; the latter
- * goes to W when the schedule parts them, else to B right behind. Nothing is emitted for what needs
- * no gradient.
- */
+ * First each op emits its forward, in order. For training the ops are then visited in reverse
+ * order: an op whose result has a gradient emits its backward for inputs, then its backward for
+ * weights. The latter goes to W with split_backward, else to B, directly after the former. Tensors
+ * and parameters that need no gradient are skipped. */
 #include "program/emit.h"
 
 const struct hd_op_row *hd_op_row(enum hd_op_kind kind)

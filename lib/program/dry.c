@@ -29,7 +29,7 @@ static bool is_matrix_work(enum hd_kernel kernel)
            kernel == HD_K_attention_forward || kernel == HD_K_attention_backward;
 }
 
-/* Of what a node computes, the products. A product may have more behind it. */
+/* The part of a node's FLOPs that are matrix products; a GEMM's fused epilogue is not included. */
 static double matrix_flops(const struct hd_node *node, double flops)
 {
     const struct hd_gemm_args *a = node->args;

@@ -1,4 +1,4 @@
-/* emit: stores, values and nodes of programs that are being made; gradients are in emit_grad.c. */
+/* emit: adds stores, values and nodes to programs; gradients are in emit_grad.c. */
 #include <string.h>
 
 #include "program/emit.h"
@@ -121,7 +121,7 @@ struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
     return (struct hd_operand){e->global_store[global], 0};
 }
 
-/* The constant store like this one, made at first use. */
+/* The constant equal to this one; made at first use. */
 static struct hd_operand constant(struct hd_emit *e, const struct hd_store *like)
 {
     for (int i = 0; i < e->store_count; i++) {
@@ -184,7 +184,7 @@ struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dty
 
 /* ---- values ---- */
 
-/* The value as B or W recomputes it, at first use there; none: forward kept it. */
+/* The value as recomputed in B or W, emitted at first use there; absent: forward kept it. */
 static struct hd_operand recompute(struct hd_emit *e, const struct hd_tensor *t)
 {
     const bool backward = e->call == HD_CALL_B || e->call == HD_CALL_W;

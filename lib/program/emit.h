@@ -1,14 +1,15 @@
-/* emit: what the rows of the op table use to turn a recorded op into nodes. Only for lib/program
- * and for lib/optim, which emits the update without a recording.
+/* emit: functions that turn recorded ops into nodes of programs. Only for lib/program, and for
+ * lib/optim, which emits the update without a recording.
  *
  * An emitter adds nodes to the current program (F, E, D, B, W or U):
  *
  *     (void)hd_emit_add(e, HD_ARGS(add, .N = N, .dtype = dtype),
  *                       HD_OPERANDS(add, .out = sum, .a = a, .b = b));
  *
- * Values of tensors and their gradients are looked up here; a gradient with several contributions
- * is summed as they are emitted, in reverse order of the forward pass. The first failure is kept in
- * `error` and ends the compilation; functions that are called after it return something harmless.
+ * hd_emit_value and hd_emit_grad find the memory of a tensor's value and gradient. A gradient with
+ * several contributions is summed in the order in which they are emitted, the reverse order of the
+ * forward pass. The first failure is kept in `error` and ends the compilation; functions that are
+ * called after it return dummy nodes and stores, never NULL.
  */
 #ifndef HD_PROGRAM_EMIT_H
 #define HD_PROGRAM_EMIT_H
@@ -24,12 +25,12 @@ struct hd_node_list {
 
 /* The gradient of one tensor while B is emitted. */
 struct hd_grad_slot {
-    struct hd_operand sum; /* of the contributions until now; absent: none yet */
-    bool own;              /* made for this tensor alone, so that more may be added in place */
-    enum hd_call call;     /* the program of its newest contribution: B, or F by a composite op */
+    struct hd_operand sum; /* of the contributions so far; absent: none yet */
+    bool own;              /* no other tensor uses its memory: later ones are added in place */
+    enum hd_call call;     /* the program of the newest contribution: B, or F by a composite op */
 };
 
-/* What the forward of an op keeps for its backward beside the values of tensors. */
+/* Statistics that the forward of an op keeps for its backward. */
 struct hd_emit_kept {
     struct hd_operand lse, mean, rstd;
 };
@@ -51,22 +52,22 @@ struct hd_emit {
     int op_index; /* of the op being emitted */
 
     /* by tensor id */
-    struct hd_operand *value;         /* absent: not made yet */
+    struct hd_operand *value;         /* absent: not emitted yet */
     struct hd_operand *recomputed[2]; /* in B, in W; absent: not recomputed there */
-    const struct hd_op **producer;    /* the op whose result it is; NULL: none */
+    const struct hd_op **producer;    /* the op that computes it; NULL: none */
     struct hd_grad_slot *grads;
     /* by op index */
     struct hd_emit_kept *kept;
-    void **op_state; /* what a composite op remembers of its forward for its backward */
+    void **op_state; /* of a composite op, from its forward to its backward */
 
     bool *param_has_grad;         /* by parameter: has a contribution in this micro-batch */
-    struct hd_store **part_store; /* by part * HD_STATE_KIND_COUNT + kind; NULL: not made yet */
+    struct hd_store **part_store; /* by part * HD_STATE_KIND_COUNT + kind; NULL: not used yet */
     struct hd_store *global_store[HD_GLOBAL_COUNT];
 };
 
 /* ---- stores ---- */
 
-/* Never NULL. */
+/* New stores: a copy of `like` with its own id (never NULL), and a temporary. */
 struct hd_store *hd_emit_store(struct hd_emit *e, const struct hd_store *like);
 struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                int64_t rows, int64_t columns);
@@ -76,7 +77,7 @@ static inline struct hd_operand hd_emit_none(void)
     return (struct hd_operand){0};
 }
 
-/* The place that many elements behind `o`. */
+/* The operand `element` elements after `o`. */
 static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
                                            enum hd_dtype dtype)
 {
@@ -84,55 +85,56 @@ static inline struct hd_operand hd_emit_at(struct hd_operand o, int64_t element,
     return o;
 }
 
-/* A parameter (or span) for computing in `dtype`; its gradient. */
+/* The weights of a parameter, or of a span that begins with it, in `dtype`: fp32 or the compute
+ * dtype. */
 struct hd_operand hd_emit_weight(struct hd_emit *e, int param, enum hd_dtype dtype);
+/* One kind of state of a part, from element `offset` on. */
 struct hd_operand hd_emit_part(struct hd_emit *e, int part, enum hd_state_kind kind,
                                int64_t offset);
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global);
-/* Constants, each made once: angles[positions, head_width/2, 2], and for B sequences the positions
- * of the rows that the zigzag names. */
+/* Constants; equal ones share a store: the RoPE table [positions, head_width/2, 2], and the
+ * positions of the rows of B sequences, as the zigzag gives them. */
 struct hd_operand hd_emit_angles(struct hd_emit *e, int64_t positions, int64_t head_width,
                                  const struct hd_rope *rope);
 struct hd_operand hd_emit_positions(struct hd_emit *e, int64_t B, const struct hd_zigzag *zigzag);
-/* The slopes of ALiBi of `heads` heads of each tp rank: this rank's, [heads]. */
+/* ALiBi slopes of this rank's heads, [heads]; every tp rank has `heads` heads. */
 struct hd_operand hd_emit_slopes(struct hd_emit *e, int64_t heads);
 struct hd_operand hd_emit_cache(struct hd_emit *e, const char *name, enum hd_dtype dtype,
                                 int64_t rows, int64_t columns);
 
 /* ---- values ---- */
 
-/* The memory of a tensor's value, made at first use. In B and W a value that forward did not keep
- * is recomputed (hd_op_row.recompute), once per program. */
+/* The tensor's value; its store is made at the first call. In B and W a value that forward did not
+ * keep is recomputed (hd_op_row.recompute), once per program. */
 struct hd_operand hd_emit_value(struct hd_emit *e, const struct hd_tensor *t);
 
 /* ---- gradients (emit_grad.c) ---- */
 
-/* The sum of the contributions to t's gradient until now; absent: none. */
+/* The sum of the contributions so far to t's gradient; absent: none. */
 struct hd_operand hd_emit_grad(const struct hd_emit *e, const struct hd_tensor *t);
-/* One more contribution; it is added to those before it. own: its memory is of this contribution
- * alone. */
+/* Adds a contribution to t's gradient. own: nothing else uses the memory of `grad`. */
 void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_operand grad,
                       bool own);
-/* Memory for a contribution by a GEMM. ret_accumulate: it holds the sum of the earlier ones, and
- * the GEMM adds to it; else it is new, and hd_emit_add_grad must follow. */
+/* The output for a GEMM that computes a contribution. ret_accumulate true: it holds the sum so far,
+ * and the GEMM must add to it. False: it is new, and the caller then calls hd_emit_add_grad. */
 struct hd_operand hd_emit_grad_sum(struct hd_emit *e, const struct hd_tensor *t,
                                    bool *ret_accumulate);
 
-/* The gradient of `param` (of its span) and whether this is the micro-batch's first contribution;
- * the node must be marked by hd_emit_contributes. */
+/* The gradient of `span` parameters from `param` on. ret_first: it is the micro-batch's first
+ * contribution. The caller marks the node that writes it with hd_emit_contributes. */
 struct hd_operand hd_emit_param_grad(struct hd_emit *e, int param, int span, bool *ret_first);
 void hd_emit_contributes(struct hd_node *node, bool first);
 
 /* ---- nodes ---- */
 
-/* A kernel's arguments, without the pointers, and its operands by name; what is left out is 0 and
- * absent. */
+/* A kernel's arguments without the pointers, and its operands by name. Members that are left out
+ * are 0, operands absent. */
 #define HD_ARGS(kernel, ...)     (&(struct hd_##kernel##_args){__VA_ARGS__})
 #define HD_OPERANDS(kernel, ...) (&(struct hd_##kernel##_operands){__VA_ARGS__})
 
-/* Both are copied. Emitters call the typed functions that follow, hd_emit_NAME of each kernel.
- * Never NULL. What one product can do besides (GELU, the gradient of a bias) is joined to it by the
- * fuse pass. */
+/* Appends a kernel node. args and operands are copied. Never NULL. Emitters call the typed
+ * functions below, hd_emit_NAME of each kernel. The fuse pass later merges GELU and the gradient of
+ * a bias into a GEMM. */
 struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
                                const void *operands);
 #define K(name, list)                                                                         \
@@ -145,7 +147,7 @@ struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const v
 HD_KERNEL_LIST(K)
 #undef K
 
-/* A collective; count and rows as in struct hd_node. Never NULL. */
+/* Appends a collective; count and rows as in struct hd_node. Never NULL. */
 struct hd_comm_args {
     enum hd_comm_kind kind;
     enum hd_group_name group;
@@ -156,10 +158,10 @@ struct hd_comm_args {
 struct hd_node *hd_emit_comm(struct hd_emit *e, const struct hd_comm_args *what,
                              const struct hd_comm_operands *operands);
 
-/* db += sum_r dy, for a span of biases from `bias` on; nothing for -1 or frozen ones. */
+/* db += sum_r dy, for `span` biases from `bias` on; emits nothing if bias is -1 or frozen. */
 void hd_emit_bias_gradient(struct hd_emit *e, int bias, int span, const struct hd_tensor *y);
 
-/* The key of a kernel that drops. */
+/* The random key of a kernel with dropout. */
 uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout);
 
 void hd_emit_fail(struct hd_emit *e, enum hd_status st);
@@ -170,11 +172,12 @@ struct hd_op_row {
     void (*forward)(struct hd_emit *e, const struct hd_op *op);
     void (*backward_inputs)(struct hd_emit *e, const struct hd_op *op);  /* NULL: nothing to do */
     void (*backward_weights)(struct hd_emit *e, const struct hd_op *op); /* NULL: nothing to do */
-    /* Emits the op a second time in backward, from its inputs, and returns the result; forward does
-     * not keep it. Returns none if forward kept it all the same. NULL: results are kept. */
+    /* Recompute: emits the op a second time in backward, from its inputs, and returns the result,
+     * which forward did not keep. Returns an absent operand if forward kept it. NULL: forward
+     * always keeps the result. */
     struct hd_operand (*recompute)(struct hd_emit *e, const struct hd_op *op);
-    /* backward_inputs is emitted into F when the gradient of the result was formed there: what it
-     * makes is smaller, so that less is kept. */
+    /* If F computes the gradient of the result, backward_inputs is emitted into F too: its output
+     * is smaller, so F keeps less memory. */
     bool follows_gradient;
 };
 #define X(name, class) extern const struct hd_op_row hd_op_row_##name;
@@ -184,9 +187,9 @@ const struct hd_op_row *hd_op_row(enum hd_op_kind kind);
 
 /* ---- passes over a chunk (each changes the programs in place) ---- */
 
-/* An emission with no nodes yet; NULL without memory. */
+/* A new, empty emission; NULL: no memory. */
 struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_options *options);
-/* Streams, offsets, and the chunk. */
+/* Assigns streams and offsets and returns the chunk, or the first failure. */
 enum hd_status hd_emit_finish(struct hd_emit *e, struct hd_chunk **ret_chunk);
 
 struct hd_emit *hd_pass_derive(struct hd_rec *rec, const struct hd_compile_options *options);
@@ -195,7 +198,7 @@ void hd_pass_shard(struct hd_emit *e);
 void hd_pass_stream(struct hd_emit *e);
 void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk);
 
-/* The switch of a kernel that adds to a parameter's gradient. */
+/* The `accumulate` argument of a kernel that adds to a parameter's gradient; NULL: another one. */
 bool *hd_node_accumulate(const struct hd_node *node);
 
 #endif

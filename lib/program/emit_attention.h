@@ -1,6 +1,5 @@
-/* emit_attention: launches of attention over blocks of keys. Only for the rows of attention in
- * lib/program.
- */
+/* emit_attention: emits attention kernels over blocks of keys. Only for ops_attention.c and
+ * ops_context_parallel.c. */
 #ifndef HD_PROGRAM_EMIT_ATTENTION_H
 #define HD_PROGRAM_EMIT_ATTENTION_H
 
@@ -13,28 +12,29 @@ struct hd_emit_attention {
     const struct hd_op *op;
     struct hd_operand q, index, bounds;
     struct hd_operand slopes;         /* absent without ALiBi */
-    struct hd_operand samples, block; /* absent without dropout, and what follows 0 */
-    uint64_t dropout_key;
-    int64_t first_head; /* this rank's, of the model's */
+    struct hd_operand samples, block; /* absent without dropout */
+    uint64_t dropout_key;             /* 0 without dropout */
+    int64_t first_head;               /* this rank's first, among all; 0 without dropout */
 };
 struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd_op *op);
 
-/* Keys and values that they attend to: `rows` of each sequence, ld elements apart. */
+/* A block of keys and values: `rows` of each sequence, ld elements apart. */
 struct hd_emit_keys {
     struct hd_operand k, v, index;
     struct hd_operand filled; /* of a cache; else absent */
     int64_t rows, ld;
-    int64_t pairs; /* visible pairs of a head and sequence, for costs; 0: of a whole sequence */
+    int64_t pairs; /* visible pairs per head and sequence, for costs; 0: as in a whole sequence */
 };
 
-/* Those that stand beside the queries, or their gradients beside the queries'. */
-struct hd_emit_keys hd_emit_keys_beside(const struct hd_emit_attention *a, struct hd_operand qkv);
+/* The keys and values in the same rows [q | k | v] as the queries; with a gradient for `qkv`, the
+ * gradients of keys and values in it. */
+struct hd_emit_keys hd_emit_own_keys(const struct hd_emit_attention *a, struct hd_operand qkv);
 
 void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
                     const struct hd_emit_keys *keys, struct hd_operand out, struct hd_operand lse);
 
-/* Where gradients go: those of k and v in rows ldk apart, those of q ldq apart. accumulate: fp32
- * alone. */
+/* Operands for gradients: dk and dv in rows ldk elements apart, dq ldq apart. accumulate: adds to
+ * all three instead of overwriting; fp32 only. */
 struct hd_emit_attention_grads {
     struct hd_operand dq, dk, dv;
     int64_t ldq, ldk;
@@ -42,13 +42,13 @@ struct hd_emit_attention_grads {
     bool accumulate;
 };
 
-/* From the gradient of the op's result, with its value and log-sum-exp over all keys. */
+/* Uses the gradient of the op's result, the result, and the log-sum-exp over all keys. */
 void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *a,
                              const struct hd_emit_keys *keys,
                              const struct hd_emit_attention_grads *grads);
 
-/* The same over the keys of all context-parallel ranks (ops_context_parallel.c): into the op's
- * value and lse; into grad, rows as those of the queries. */
+/* The same over the keys of all context-parallel ranks (ops_context_parallel.c). Forward writes the
+ * op's result and lse, backward writes grad, in rows [q | k | v]. */
 void hd_emit_context_forward(struct hd_emit *e, const struct hd_emit_attention *a,
                              struct hd_operand lse);
 void hd_emit_context_backward(struct hd_emit *e, const struct hd_emit_attention *a,

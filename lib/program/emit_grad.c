@@ -1,4 +1,4 @@
-/* emit_grad: gradients of activations, summed as they are emitted, and of parameters. */
+/* emit_grad: gradients of activations, summed when emitted, and of parameters. */
 #include "program/emit.h"
 
 struct hd_operand hd_emit_grad(const struct hd_emit *e, const struct hd_tensor *t)
@@ -50,5 +50,5 @@ void hd_emit_contributes(struct hd_node *node, bool first)
     node->contribution = true;
     node->first_contribution = first;
     if (accumulate)
-        *accumulate = true; /* a variant of the first micro-batch clears it where first */
+        *accumulate = true; /* hd_bind clears it for `first` in the step's first micro-batch */
 }

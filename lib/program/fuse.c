@@ -1,17 +1,17 @@
-/* fuse: what one kernel does in one pass over memory becomes one node.
+/* fuse: merges two nodes into one where a kernel can compute both in one pass over memory.
  *
  *   forward:   s = a + b;  h = norm(s)               ->  norm with residual (sum s, inp a, add b)
- *              p = x W;  h = gelu(p)                 ->  product with GELU behind it (c h, pre p)
+ *              p = x W;  h = gelu(p)                 ->  GEMM with epilogue GELU (c h, pre p)
  *   backward:  g1 = norm_backward(...);  g = o + g1  ->  norm_backward with add o
- *              g1 = dy W;  g = gelu_backward(g1, p)  ->  product with GELU's gradient behind it
- *              dW += dy' x;  db += sum_r dy          ->  product with the bias's gradient beside it
+ *              g1 = dy W;  g = gelu_backward(g1, p)  ->  GEMM with epilogue GELU backward
+ *              dW += dy' x;  db += sum_r dy          ->  GEMM with the gradient of the bias
  *
- * Each pair saves writing and reading one [R, C] tensor; forward GELU in training, where p is
- * written for backward, and the gradient of a bias save reading one. A sum and its norm, and the
- * gradients of a weight and its bias, stand next to each other as they are recorded and derived; a
- * pair that something stands between is left alone. GELU is looked for behind the product whose
- * result it reads: in backward a weight's gradient may stand between. Products get more to do only
- * where the device does it in the product's own pass over memory (hd_gemm_takes_epilogue).
+ * Each fusion saves writing and reading one [R, C] tensor. Two save only the reading: forward GELU
+ * in training, where p is written for backward, and the gradient of a bias. Sum and norm, and the
+ * gradients of weight and bias, are merged only if they are adjacent. GELU is merged with the GEMM
+ * whose result it reads, which need not be adjacent: in backward a weight's gradient may be between
+ * them. Epilogues are used only if the device runs them in the GEMM's own pass over memory
+ * (hd_gemm_takes_epilogue).
  */
 #include <string.h>
 
@@ -29,8 +29,7 @@ static bool is_kernel(const struct hd_node *node, enum hd_kernel kernel)
 
 /* ---- A sum and a norm ---- */
 
-/* The operands that the sum changes in a norm's forward (out, inp, add) and backward (dinp, add).
- */
+/* The operands of a norm that change when it is merged with an addition. */
 struct norm {
     struct hd_operand *sum, *inp, *add;
 };
@@ -96,8 +95,8 @@ static bool used_later(const struct hd_node_list *list, int from, const struct h
     return false;
 }
 
-/* The sum's other term takes the place of `add`; its gradient alone (g1) must have no other reader.
- */
+/* norm_backward adds the other term of the sum itself, and no longer writes its own term (g1),
+ * which therefore no other node may read. */
 static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
                           const struct hd_node *add, int next_index)
 {
@@ -118,9 +117,9 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
     return true;
 }
 
-/* ---- GELU behind a product ---- */
+/* ---- GELU as epilogue of a GEMM ---- */
 
-/* Between nodes `from` and `to`, neither counted. */
+/* By a node after `from` and before `to`. */
 static bool touched_between(const struct hd_node_list *list, int from, int to,
                             const struct hd_store *store)
 {
@@ -139,9 +138,9 @@ static bool written_between(const struct hd_node_list *list, int from, int to,
     return false;
 }
 
-/* In any program, or from outside. */
-static bool used_beside(const struct hd_emit *e, const struct hd_node *a, const struct hd_node *b,
-                        const struct hd_store *store)
+/* True if the store is used by a node of any program except a and b, or from outside the chunk. */
+static bool used_elsewhere(const struct hd_emit *e, const struct hd_node *a,
+                           const struct hd_node *b, const struct hd_store *store)
 {
     if (store->kind != HD_STORE_TEMPORARY)
         return true;
@@ -153,7 +152,7 @@ static bool used_beside(const struct hd_emit *e, const struct hd_node *a, const 
     return false;
 }
 
-/* The product whose result node `at` reads as `inp`; -1: something else wrote it last. */
+/* The index of the GEMM whose result node `at` reads as `inp`; -1: another node wrote it last. */
 static int find_product(const struct hd_node_list *list, int at, struct hd_operand inp)
 {
     int i = at - 1;
@@ -166,7 +165,7 @@ static int find_product(const struct hd_node_list *list, int at, struct hd_opera
     return i;
 }
 
-/* Whether the device takes GELU over all N elements of the product's result behind it. */
+/* True if the device can run GELU over all N elements of the GEMM's result as its epilogue. */
 static bool takes_gelu(const struct hd_emit *e, const struct hd_node *product,
                        enum hd_gemm_epilogue epilogue, int64_t N, enum hd_dtype dtype)
 {
@@ -175,7 +174,8 @@ static bool takes_gelu(const struct hd_emit *e, const struct hd_node *product,
     if (args.accumulate || args.epilogue || args.ldc != args.N || args.M * args.N != N ||
         args.c_dtype != dtype)
         return false;
-    args.bias = hd_gemm_operands_of(product)->bias.store ? product->args : NULL; /* given or not */
+    /* only NULL or not NULL matters */
+    args.bias = hd_gemm_operands_of(product)->bias.store ? product->args : NULL;
     args.epilogue = epilogue;
     return hd_gemm_takes_epilogue(&args, &e->options->traits);
 }
@@ -185,7 +185,7 @@ static void set_epilogue(struct hd_node *product, enum hd_gemm_epilogue epilogue
     ((struct hd_gemm_args *)product->args)->epilogue = epilogue;
 }
 
-/* What GELU reads is written only where another node reads it too: its backward. */
+/* GELU's input is written to memory (pre) only if another node reads it: its backward. */
 static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *gelu = list->nodes[at];
@@ -199,14 +199,14 @@ static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, 
         touched_between(list, i, at, o->out.store))
         return false;
     product = hd_gemm_operands_of(list->nodes[i]);
-    if (used_beside(e, list->nodes[i], gelu, o->inp.store))
+    if (used_elsewhere(e, list->nodes[i], gelu, o->inp.store))
         product->pre = o->inp;
     product->c = o->out;
     set_epilogue(list->nodes[i], HD_EPILOGUE_GELU);
     return true;
 }
 
-/* The gradient in front of GELU's is no longer written: no other node may read it. */
+/* The input of GELU's backward (dout) is no longer written: no other node may read it. */
 static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *gelu = list->nodes[at];
@@ -220,7 +220,7 @@ static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_lis
     product = hd_gemm_operands_of(list->nodes[i]);
     if (product->bias.store ||
         !takes_gelu(e, list->nodes[i], HD_EPILOGUE_GELU_BACKWARD, args->N, args->dtype) ||
-        used_beside(e, list->nodes[i], gelu, o->dout.store) ||
+        used_elsewhere(e, list->nodes[i], gelu, o->dout.store) ||
         touched_between(list, i, at, o->dinp.store) || written_between(list, i, at, o->inp.store))
         return false;
     product->c = o->dinp;
@@ -229,7 +229,7 @@ static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_lis
     return true;
 }
 
-/* ---- The gradient of a bias beside that of its weight ---- */
+/* ---- The gradients of a weight and its bias in one GEMM ---- */
 
 static bool fuse_bias(const struct hd_emit *e, struct hd_node *product, struct hd_node *bias)
 {
@@ -270,7 +270,7 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
     list->count = kept;
 }
 
-static bool has_become_part(const struct hd_emit *e, const struct hd_node_list *list, int at)
+static bool fuse_product(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
     const struct hd_node *node = list->nodes[at];
 
@@ -281,7 +281,7 @@ static bool has_become_part(const struct hd_emit *e, const struct hd_node_list *
 static void fuse_products(const struct hd_emit *e, struct hd_node_list *list)
 {
     for (int i = 0; i < list->count; i++) {
-        if (!has_become_part(e, list, i))
+        if (!fuse_product(e, list, i))
             continue;
         list->count--;
         memmove(&list->nodes[i], &list->nodes[i + 1],

@@ -1,14 +1,14 @@
-/* list: a chunk as text. How people debug programs and how tests pin them.
+/* list: a chunk as text, for debugging and for tests that pin programs.
  *
  *     F
  *        # op                outs                     args           region+offset   bytes  stream
  *        0 rmsnorm_forward   normed.3 f32[8,16], ...  x.0, weight:2  kept+0x000000   512    compute
  *
- * A collective has its group behind the stream.
- * A store is printed as name dtype[shape] where it is written and as name where it is read; state
- * of a part as kind:unit. The region, offset and bytes are those of the first output. `first` and
- * `last` mark nodes of the first or last micro-batch, `+` a kernel that adds to a gradient, `wait
- * N` an edge.
+ * A store is printed as "name dtype[shape]" if it is an output and as "name" if it is an input;
+ * state of a part as "kind:unit". Region, offset and bytes are those of the first output; "!"
+ * marks the comm-visible half. After the stream come a collective's group, "first" and "last" for
+ * nodes that run only in the first or last micro-batch, and "wait N" for an edge from node N. "+"
+ * marks a kernel that adds to a gradient, "=+" its first contribution in a micro-batch.
  */
 #include "program/program.h"
 
@@ -58,7 +58,7 @@ static void list_operands(const struct hd_chunk *chunk, struct hd_text *text,
     }
 }
 
-/* The first output that is not absent; every node has one. */
+/* The first output that is present; every node has one. */
 static struct hd_operand first_output(const struct hd_node *node)
 {
     int k = 0;
@@ -68,7 +68,7 @@ static struct hd_operand first_output(const struct hd_node *node)
     return node->operands[k];
 }
 
-/* A product by what is done beside it. */
+/* The name of a GEMM by its epilogue. */
 static const char *product_name(const struct hd_node *node)
 {
     static const char *const names[] = {[HD_EPILOGUE_NONE] = "gemm",

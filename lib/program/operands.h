@@ -1,4 +1,4 @@
-/* operands: what the nodes of each kernel, and of collectives, work on, by name.
+/* operands: the operands of kernel nodes and of collectives, by name.
  *
  * Generated from HD_KERNEL_LIST: for a row K(add, W(out) R(a) R(b))
  *
@@ -6,9 +6,9 @@
  *     struct hd_add_operands *hd_add_operands_of(node);
  *
  * An operand that an emitter (emit.h) leaves out is absent: the kernel gets a null pointer. Scratch
- * is always left out; place.c adds it. Passes that treat all nodes alike use hd_node_access.
+ * is always left out; place.c adds it. Passes access operands by index with hd_node_access.
  *
- * Used by: program and optim (emit), tests.   Uses: program.h.   Threads: pure declarations.
+ * Used by: program and optim (emit), tests.   Uses: program.h.   Threads: any; no state.
  */
 #ifndef HD_PROGRAM_OPERANDS_H
 #define HD_PROGRAM_OPERANDS_H

@@ -1,9 +1,9 @@
-/* RoPE and attention. q, k and v of a token stand in one row: [q: H*D | k: G*D | v: G*D]. */
+/* RoPE and attention. q, k and v of a token are in one row: [q: H*D | k: G*D | v: G*D]. */
 #include <math.h>
 
 #include "program/emit_attention.h"
 
-/* ---- RoPE, in place; its gradient turns back, in place too ---- */
+/* ---- RoPE, in place; backward applies the inverse rotation, also in place ---- */
 
 static void emit_rope(struct hd_emit *e, const struct hd_op *op, struct hd_operand x, bool inverse)
 {
@@ -74,7 +74,7 @@ struct hd_emit_attention hd_emit_attention_of(struct hd_emit *e, const struct hd
     return a;
 }
 
-struct hd_emit_keys hd_emit_keys_beside(const struct hd_emit_attention *a, struct hd_operand qkv)
+struct hd_emit_keys hd_emit_own_keys(const struct hd_emit_attention *a, struct hd_operand qkv)
 {
     return (struct hd_emit_keys){.k = hd_emit_at(qkv, a->H * a->D, a->dtype),
                                  .v = hd_emit_at(qkv, (a->H + a->G) * a->D, a->dtype),
@@ -138,11 +138,11 @@ static struct hd_operand append_to_cache(struct hd_emit *e, const struct hd_emit
     return cache;
 }
 
-/* The cache behind the append: all rows of it, of which those filled count. */
+/* All rows of the cache, after the new ones are appended; `filled` says how many are valid. */
 static struct hd_emit_keys cached_keys(struct hd_emit *e, const struct hd_emit_attention *a)
 {
     const struct hd_zigzag whole = {.S = e->rec->shape.context, .P = 1};
-    const struct hd_emit_keys new = hd_emit_keys_beside(a, a->q);
+    const struct hd_emit_keys new = hd_emit_own_keys(a, a->q);
     struct hd_emit_keys keys = {.k = append_to_cache(e, a, "keys", new.k),
                                 .v = append_to_cache(e, a, "values", new.v),
                                 .index = hd_emit_positions(e, a->B, &whole),
@@ -165,8 +165,7 @@ static void attention_forward(struct hd_emit *e, const struct hd_op *op)
         hd_emit_context_forward(e, &a, lse);
         return;
     }
-    keys =
-        e->rec->shape.mode == HD_RECORD_DECODE ? cached_keys(e, &a) : hd_emit_keys_beside(&a, a.q);
+    keys = e->rec->shape.mode == HD_RECORD_DECODE ? cached_keys(e, &a) : hd_emit_own_keys(&a, a.q);
     hd_emit_attend(e, &a, &keys, hd_emit_value(e, op->out), lse);
 }
 
@@ -174,14 +173,14 @@ static void attention_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
     const struct hd_emit_attention a = hd_emit_attention_of(e, op);
-    const struct hd_emit_keys keys = hd_emit_keys_beside(&a, a.q);
+    const struct hd_emit_keys keys = hd_emit_own_keys(&a, a.q);
     struct hd_emit_keys grads;
     struct hd_operand grad;
 
     if (!x->needs_grad)
         return;
     grad = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
-    grads = hd_emit_keys_beside(&a, grad);
+    grads = hd_emit_own_keys(&a, grad);
     if (e->registry->mesh.sizes.cp > 1)
         hd_emit_context_backward(e, &a, grad);
     else

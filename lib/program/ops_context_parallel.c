@@ -1,21 +1,21 @@
-/* Attention over the keys of all context-parallel ranks, a composite: it keeps q, k, v, the result
- * and its log-sum-exp of this rank's rows, whatever the length of the sequence.
+/* Attention over the keys of all context-parallel ranks, a composite op. For backward it keeps q,
+ * k, v, the result and its log-sum-exp of this rank's rows only, not the blocks of other ranks.
  *
- * A rank has the rows of two chunks of each sequence (mesh/zigzag.h), the *block* of keys and
- * values that stands beside them, and attends to the blocks of all P ranks, its own first.
- * Attention to each block is merged by log-sum-exp in fp32; backward runs block by block on the
- * merged result.
+ * A rank has the rows of two chunks of each sequence (mesh/zigzag.h). Their keys and values are its
+ * *block*. It attends to the blocks of all P ranks, its own first, and merges the results by
+ * log-sum-exp in fp32. Backward runs block by block with the merged result.
  *
- *   ring    (Li et al. 2021, "Sequence Parallelism"; Liu et al. 2023, "Ring Attention") blocks go
- *           round: while one is attended to, it is passed on and the next arrives. In backward they
- *           go round again, and behind each the sum of its gradients, fp32: a rank adds its term to
- *           what arrived while it computed, passes it on, and after P shifts it is home.
- *   gather  all blocks arrive at once; in backward they are gathered again, and the gradients
- *           of all blocks become sums by one reduce-scatter. One collective instead of P - 1
- *           shifts, for memory of P blocks.
+ *   ring    (Li et al. 2021, "Sequence Parallelism"; Liu et al. 2023, "Ring Attention") Each step
+ *           sends the current block to the next rank and receives another from the previous rank,
+ *           overlapped with attention to the current block. Backward passes the blocks round the
+ *           ring again, each followed by the fp32 sum of its gradients, to which every rank adds
+ *           its term. After P shifts the sum is on the rank that owns the block.
+ *   gather  One all-gather of all blocks; in backward another one, and one reduce-scatter of the
+ *           gradients of all blocks. One collective instead of P - 1 shifts, but memory for P
+ *           blocks.
  *
- * A block of which no key is visible to any row (a window, no causal mask reaching it) is passed on
- * but not attended to. The own block always has visible pairs: each row sees itself.
+ * A block without visible keys (causal mask or window) is passed on without attention. A rank's own
+ * block always has visible pairs: each row attends to itself.
  */
 #include "program/emit_attention.h"
 
@@ -26,7 +26,7 @@ struct ring {
     int64_t width;          /* of a row of a block: keys, then values */
     struct hd_operand own;  /* this rank's block [R, width] */
     struct hd_operand all;  /* gathered: [P, R, width] */
-    struct hd_operand next; /* ring: the block that is attended to next */
+    struct hd_operand next; /* ring: the block of the next step */
 };
 
 static int64_t block_elements(const struct ring *r)
@@ -40,7 +40,7 @@ static struct hd_operand new_block(struct ring *r, const char *name, enum hd_dty
     return hd_emit_temp(r->e, name, dtype, blocks * r->a->R, r->width);
 }
 
-/* Passes `sent` to the next rank; what the one before sends arrives in memory of its own. */
+/* Sends `sent` to the next rank; receives a block from the previous rank in new memory. */
 static struct hd_operand shift(struct ring *r, const char *name, struct hd_operand sent,
                                enum hd_dtype dtype)
 {
@@ -63,7 +63,7 @@ static void copy_columns(struct ring *r, struct hd_operand out, int64_t ldo,
                                HD_OPERANDS(copy_columns, .out = out, .inp = inp));
 }
 
-/* Lays the own block together and, where that is the way, gathers all. */
+/* Copies the own block into contiguous memory and, with gather_keys, gathers all blocks. */
 static struct ring begin(struct hd_emit *e, const struct hd_emit_attention *a)
 {
     struct ring r = {.e = e,
@@ -73,7 +73,7 @@ static struct ring begin(struct hd_emit *e, const struct hd_emit_attention *a)
                      .width = 2 * a->G * a->D};
 
     r.own = new_block(&r, "block", a->dtype, 1);
-    copy_columns(&r, r.own, r.width, a->dtype, hd_emit_keys_beside(a, a->q).k, a->ld, a->dtype,
+    copy_columns(&r, r.own, r.width, a->dtype, hd_emit_own_keys(a, a->q).k, a->ld, a->dtype,
                  r.width);
     r.next = r.own;
     if (e->rec->shape.gather_keys) {
@@ -91,7 +91,7 @@ static int32_t source_of(const struct ring *r, int32_t step)
     return (r->rank - step + r->P) % r->P;
 }
 
-/* The block of this step; in a ring the one after it is on its way then. */
+/* The block of this step. In a ring this also emits the shift that brings the next one. */
 static struct hd_emit_keys take_block(struct ring *r, int32_t step)
 {
     const struct hd_emit_attention *a = r->a;
@@ -165,8 +165,8 @@ static void zero(struct ring *r, struct hd_operand out)
                        HD_OPERANDS(zero, .out = out));
 }
 
-/* Adds to dq and stores dk and dv of a block in `dkv`, [R, width] fp32. The kernel adds to all
- * three or to none, so dkv begins as zeros behind the first block. */
+/* Adds to dq and writes dk and dv of a block to `dkv`, [R, width] fp32. The kernel accumulates into
+ * all three or none, so after the first block dkv is set to zeros before. */
 static void differentiate(struct ring *r, const struct hd_emit_keys *keys, struct hd_operand dq,
                           struct hd_operand dkv, bool first)
 {
@@ -186,7 +186,7 @@ static void differentiate(struct ring *r, const struct hd_emit_keys *keys, struc
                                               .accumulate = !first});
 }
 
-/* The sum that arrived for a block and this rank's term. */
+/* sum += arrived: this rank's term plus the sum of the ranks before it in the ring. */
 static void add(struct ring *r, struct hd_operand sum, struct hd_operand arrived)
 {
     (void)hd_emit_add(r->e, HD_ARGS(add, .N = block_elements(r), .dtype = HD_F32),
@@ -200,7 +200,7 @@ static struct hd_operand ring_backward(struct ring *r, struct hd_operand dq)
 
     for (int32_t step = 0; step < r->P; step++) {
         const struct hd_emit_keys keys = take_block(r, step);
-        struct hd_operand sum = arrived; /* no term of this rank's: it goes on as it came */
+        struct hd_operand sum = arrived; /* passed on unchanged if no pair is visible */
 
         if (keys.pairs) {
             sum = new_block(r, "block_grad", HD_F32, 1);

@@ -1,4 +1,4 @@
-/* Ops without weight matrices on one element or row at a time. */
+/* Ops on single elements or rows, without weight matrices. */
 #include "program/emit.h"
 
 /* ---- SwiGLU ---- */
@@ -58,7 +58,7 @@ static void gelu_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_gelu = {.forward = gelu_forward,
                                          .backward_inputs = gelu_backward_inputs};
 
-/* ---- add: both inputs get the same gradient, by reference ---- */
+/* ---- add: the gradient of the sum is that of both inputs; they share its memory ---- */
 
 static void add_forward(struct hd_emit *e, const struct hd_op *op)
 {
@@ -77,7 +77,7 @@ static void add_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_add = {.forward = add_forward,
                                         .backward_inputs = add_backward_inputs};
 
-/* ---- dropout: nothing is kept; backward drops from the gradient what forward dropped ---- */
+/* ---- dropout: keeps no mask; backward computes the same mask again ---- */
 
 uint64_t hd_emit_dropout_key(const struct hd_dropout *dropout)
 {
@@ -148,7 +148,7 @@ static void cast_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_cast = {.forward = cast_forward,
                                          .backward_inputs = cast_backward_inputs};
 
-/* ---- bias behind a sum over ranks; a linear adds its own ---- */
+/* ---- bias after a sum over tp ranks; other linears add their bias themselves ---- */
 
 static void bias_forward(struct hd_emit *e, const struct hd_op *op)
 {

@@ -1,41 +1,41 @@
-/* A mixture of SwiGLU experts, a composite (Shazeer et al. 2017, "Outrageously Large Neural
+/* A mixture of SwiGLU experts, a composite op (Shazeer et al. 2017, "Outrageously Large Neural
  * Networks"; Lepikhin et al. 2020, "GShard"; Jiang et al. 2024, "Mixtral of Experts").
  *
  *   route     logits = x Wr^T in fp32, the K experts of each row and their gates
  *   dispatch  rows in expert order -> all_to_all over ep -> in the order of this rank's experts
- *   compute   products of each expert's rows: gate and up, SwiGLU, down
- *   combine   back the same way; a row is the sum of its experts' results, weighed by its gates
+ *   compute   grouped GEMMs over each expert's rows: gate and up, SwiGLU, down
+ *   combine   all_to_all back; a row is the sum of its experts' results, weighted by its gates
  *
- * How many rows go where is data: counts are device tensors, buffers have bounds, and what exceeds
- * one sets too_many_rows in the step block. The sums that the losses and the capacity need are over
- * whole sequences; with context parallelism its ranks add theirs up first.
+ * The numbers of rows depend on the data: counts are device tensors, buffers have fixed capacities,
+ * and exceeding one sets too_many_rows in the step block. Losses and expert capacity need sums over
+ * whole sequences; with context parallelism the cp ranks first gather their sums.
  *
- * With tensor parallelism all ranks of tp route the same rows alike and hold a part of each
- * expert's F. The result, and with it the gradient of the gates, of x and of the router, is then a
- * part of the sum; of the router's own losses each rank adds 1/tp.
+ * With tensor parallelism all tp ranks route the same rows identically and hold a part of each
+ * expert's F. The result and the gradients of gates, x and router are then partial sums; to the
+ * gradients of the router's own losses each rank adds 1/tp.
  */
 #include <math.h>
 
 #include "program/emit.h"
 
-/* Where forward left what backward needs; all of it kept with the micro-batch. */
+/* Sizes, and the operands that backward needs from forward; they are kept per micro-batch. */
 struct experts {
     struct hd_emit *e;
     const struct hd_op *op;
     const struct hd_router *router;
     enum hd_dtype dtype;
-    int64_t R, C, F, E, K;      /* E: of all ranks */
-    int64_t El, P, B, S, runs;  /* El: of this rank of P; S: rows of a whole sequence */
+    int64_t R, C, F, E, K;      /* E: experts of all ranks */
+    int64_t El, P, B, S, runs;  /* El: experts of this rank, of P; S: rows of a whole sequence */
     int64_t Q;                  /* runs of consecutive rows: B * runs */
-    int64_t capacity;           /* rows of a sequence for one expert; 0: no bound */
-    int64_t T_sent, T_received; /* rows that there is room for */
+    int64_t capacity;           /* rows of a sequence for one expert; 0: no limit */
+    int64_t T_sent, T_received; /* buffer capacities in rows */
     /* fp32 or int32 */
     struct hd_operand noise_logits, noise, probs, lse, chosen, gate;
     struct hd_operand counts; /* [B, E] of whole sequences */
     struct hd_operand slot, sent, all_counts, received, expert_counts;
     /* rows */
     struct hd_operand entered, hidden, activated, returned;
-    /* made in B, for the weights */
+    /* computed in B, for the gradients of weights */
     struct hd_operand dhidden, dresult, dlogits, dnoise_logits;
 };
 
@@ -54,8 +54,9 @@ static struct hd_operand block_field(struct hd_emit *e, size_t offset)
 
 /* ---- sizes ---- */
 
-/* Choices of this rank's rows, and at most what capacity lets a sequence send. With context
- * parallelism all of a sequence's choices for an expert may be in this rank's part of it. */
+/* The most rows that this rank sends: all choices of its rows, or less with a capacity. With
+ * context parallelism all choices of a sequence for one expert may be in this rank's part of the
+ * sequence. */
 static int64_t sent_bound(const struct experts *x)
 {
     const int64_t all = x->R * x->K;
@@ -63,9 +64,8 @@ static int64_t sent_bound(const struct experts *x)
     return x->capacity ? least(all, x->E * x->capacity * x->B) : all;
 }
 
-/* How many dp indices the ranks have that share experts with this one: neighbours in dp x cp, each
- * of which may hold a part of as many sequences. */
-static int64_t places_in_dp(const struct hd_registry *r)
+/* Number of different dp indices, each with its own sequences, in this rank's ep group. */
+static int64_t dp_indices_of_ep_group(const struct hd_registry *r)
 {
     const int64_t cp = r->mesh.sizes.cp, ep = r->mesh.sizes.ep;
     const int64_t first = (r->coord.dp * cp + r->coord.cp) / ep * ep;
@@ -73,12 +73,12 @@ static int64_t places_in_dp(const struct hd_registry *r)
     return (first + ep - 1) / cp - first / cp + 1;
 }
 
-/* Of P ranks: all that they can send to this rank's experts; with a capacity as much as whole
- * sequences may; else what the job says there should be room for. */
+/* The most rows that this rank receives from P ranks: limited by the capacity of whole sequences,
+ * or by expert_rows of the job; else all choices of all ranks. */
 static int64_t received_bound(const struct experts *x)
 {
     const int64_t even = x->R * x->K, all = even * x->P;
-    const int64_t sequences = x->B * places_in_dp(x->e->registry);
+    const int64_t sequences = x->B * dp_indices_of_ep_group(x->e->registry);
 
     if (x->P == 1)
         return sent_bound(x);
@@ -110,15 +110,15 @@ static struct experts describe(struct hd_emit *e, const struct hd_op *op)
                         .runs = sizes->cp > 1 ? 2 : 1};
 
     x.Q = x.B * x.runs;
-    /* generation sees a sequence in pieces: there is no whole of which each may have a share */
+    /* not in decode: a call has only a part of a sequence, and capacity is per whole sequence */
     if (x.router->capacity > 0 && e->rec->shape.mode != HD_RECORD_DECODE)
         x.capacity = (int64_t)ceil(x.router->capacity * (double)(x.S * x.K) / (double)x.E);
     x.T_sent = sent_bound(&x);
     x.T_received = received_bound(&x);
     if (x.T_received > INT32_MAX)
         hd_emit_fail(e, hd_err(HD_LIMIT,
-                               "room for %lld rows of experts on one rank; lower micro_batch, or "
-                               "set parallel.expert_rows",
+                               "a rank's experts would need buffers of %lld rows; lower "
+                               "parallel.micro_batch, or set parallel.expert_rows",
                                (long long)x.T_received));
     return x;
 }
@@ -134,9 +134,9 @@ static struct hd_operand rows(struct experts *x, const char *name, int64_t count
     return hd_emit_temp(x->e, name, x->dtype, count, width);
 }
 
-/* Marks a kernel over the rows of this rank's experts, of which there are as many as routers send:
- * at even loads as many as this rank sends to all. */
-static struct hd_node *dealt(const struct experts *x, struct hd_node *node)
+/* For costs: sets the rows of a kernel over this rank's experts. With balanced routers a rank
+ * receives as many rows as it sends. */
+static struct hd_node *set_even_rows(const struct experts *x, struct hd_node *node)
 {
     node->rows.even = x->T_sent;
     return node;
@@ -144,7 +144,7 @@ static struct hd_node *dealt(const struct experts *x, struct hd_node *node)
 
 /* ---- route ---- */
 
-/* x in fp32; recomputed for backward, it is not kept. */
+/* x in fp32. It is not kept: backward casts again. */
 static struct hd_operand in_fp32(struct experts *x)
 {
     const struct hd_operand value = hd_emit_value(x->e, x->op->in[0]);
@@ -204,7 +204,7 @@ static struct hd_operand gather_sums(struct experts *x, const char *name, struct
     return all;
 }
 
-/* Probabilities, choices and gates of every row. */
+/* Probabilities, chosen experts and gates of every row. */
 static void choose(struct experts *x)
 {
     const struct hd_operand in = in_fp32(x);
@@ -223,11 +223,11 @@ static void choose(struct experts *x)
                                             .noise_logits = x->noise_logits, .noise = x->noise));
 }
 
-/* What the losses and the capacity need to know of whole sequences. */
+/* Sums over sequences for the losses and the capacity. */
 struct sequence_sums {
     struct hd_operand run_counts; /* [Q, E] of this rank's runs */
     struct hd_operand prob_sums;  /* [B, E] of whole sequences */
-    struct hd_operand taken;      /* [Q, E] before each run; absent without context parallelism */
+    struct hd_operand taken;      /* [Q, E] choices before each run; absent without cp */
 };
 
 static struct sequence_sums sum_up(struct experts *x)
@@ -258,8 +258,8 @@ static struct sequence_sums sum_up(struct experts *x)
     return s;
 }
 
-/* For the step's report, and for nobody else. */
-static void tell(struct experts *x, const struct sequence_sums *s)
+/* The router's record, which only the step's metrics use. */
+static void write_record(struct experts *x, const struct sequence_sums *s)
 {
     struct hd_operand record = hd_emit_global(x->e, HD_GLOBAL_ROUTES);
 
@@ -279,7 +279,7 @@ static void route(struct experts *x)
     choose(x);
     s = sum_up(x);
     if (x->e->rec->shape.mode == HD_RECORD_TRAIN)
-        tell(x, &s);
+        write_record(x, &s);
     x->slot = numbers(x, "slot", HD_I32, x->R, x->K);
     x->expert_counts = numbers(x, "expert_counts", HD_I32, x->E, 0);
     x->sent = numbers(x, "sent_counts", HD_I32, x->P, 0);
@@ -294,7 +294,7 @@ static void route(struct experts *x)
 
 /* ---- dispatch ---- */
 
-/* The numbers of rows that travel: of each of this rank's experts from each rank. */
+/* Exchanges row counts: how many rows each of this rank's experts gets from each rank. */
 static void exchange_counts(struct experts *x)
 {
     const struct hd_operand mine = x->expert_counts;
@@ -313,7 +313,7 @@ static void exchange_counts(struct experts *x)
 static void regroup(struct experts *x, struct hd_operand out, struct hd_operand in, bool inverse,
                     bool first)
 {
-    (void)dealt(
+    (void)set_even_rows(
         x, hd_emit_regroup(
                x->e,
                HD_ARGS(regroup, .P = x->P, .E = x->El, .T = x->T_received, .C = x->C,
@@ -341,8 +341,8 @@ static void send_rows(struct experts *x, struct hd_operand received, struct hd_o
                     .exceeded = block_field(x->e, offsetof(struct hd_step_block, too_many_rows))));
 }
 
-/* From rows in the order of slots to rows in the order of this rank's experts. `first`: the counts
- * are not known yet. */
+/* Rows in the order of slots -> rows in the order of this rank's experts. `first`: this call also
+ * writes the counts, which later calls use. */
 static struct hd_operand dispatch(struct experts *x, struct hd_operand in, bool first)
 {
     struct hd_operand arrived, out;
@@ -356,8 +356,8 @@ static struct hd_operand dispatch(struct experts *x, struct hd_operand in, bool 
     return out;
 }
 
-/* The way back. */
-static struct hd_operand give_back(struct experts *x, struct hd_operand in)
+/* The inverse of dispatch. */
+static struct hd_operand undispatch(struct experts *x, struct hd_operand in)
 {
     struct hd_operand leaving, out;
 
@@ -380,7 +380,7 @@ static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct 
 {
     const int64_t stride = x->C * x->F;
 
-    (void)dealt(
+    (void)set_even_rows(
         x, hd_emit_grouped_gemm(
                x->e,
                HD_ARGS(grouped_gemm, .E = x->El, .T = x->T_received, .N = N, .K = K, .lda = lda,
@@ -405,12 +405,12 @@ static struct hd_operand compute(struct experts *x)
     product(x, x->hidden, 2 * x->F, x->entered, x->C, PARAM_GATE, x->F, x->C, true, false);
     product(x, second_half(x, x->hidden), 2 * x->F, x->entered, x->C, PARAM_UP, x->F, x->C, true,
             false);
-    (void)dealt(x,
-                hd_emit_swiglu_forward(x->e,
-                                       HD_ARGS(swiglu_forward, .R = x->T_received, .F = x->F,
-                                               .groups = x->El, .dtype = x->dtype),
-                                       HD_OPERANDS(swiglu_forward, .out = x->activated,
-                                                   .inp = x->hidden, .counts = x->expert_counts)));
+    (void)set_even_rows(
+        x, hd_emit_swiglu_forward(x->e,
+                                  HD_ARGS(swiglu_forward, .R = x->T_received, .F = x->F,
+                                          .groups = x->El, .dtype = x->dtype),
+                                  HD_OPERANDS(swiglu_forward, .out = x->activated, .inp = x->hidden,
+                                              .counts = x->expert_counts)));
     product(x, out, x->C, x->activated, x->F, PARAM_DOWN, x->C, x->F, true, false);
     return out;
 }
@@ -435,7 +435,7 @@ static void experts_forward(struct hd_emit *e, const struct hd_op *op)
                                               .inp = hd_emit_value(e, op->in[0]), .slot = x->slot));
     exchange_counts(x);
     x->entered = dispatch(x, permuted, true);
-    x->returned = give_back(x, compute(x));
+    x->returned = undispatch(x, compute(x));
     (void)hd_emit_combine_forward(e,
                                   HD_ARGS(combine_forward, .R = x->R, .K = x->K, .C = x->C,
                                           .T = x->T_sent, .dtype = x->dtype),
@@ -476,11 +476,11 @@ static void router_gradient(struct experts *x, struct hd_operand dx, struct hd_o
         HD_OPERANDS(gemm, .c = dx, .a = dlogits, .b = hd_emit_weight(x->e, param, HD_F32)));
 }
 
-/* The gradient that reaches x by way of the experts, then of the router. */
+/* The gradient of x: through the experts, plus through the router. */
 static void input_gradient(struct experts *x, struct hd_operand dentered)
 {
     const struct hd_tensor *in = x->op->in[0];
-    const struct hd_operand back = give_back(x, dentered);
+    const struct hd_operand back = undispatch(x, dentered);
     const struct hd_operand dx = rows(x, "grad", x->R, x->C);
     struct hd_operand wide, narrow;
 
@@ -509,7 +509,7 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     struct hd_operand dreturned, dgate, dactivated, dentered;
 
     if (!x)
-        return; /* forward has failed */
+        return; /* forward failed */
     dreturned = rows(x, "dreturned", x->T_sent, x->C);
     dgate = numbers(x, "dgate", HD_F32, x->R, x->K);
     (void)hd_emit_combine_backward(e,
@@ -522,12 +522,12 @@ static void experts_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     dactivated = rows(x, "dactivated", x->T_received, x->F);
     product(x, dactivated, x->F, x->dresult, x->C, PARAM_DOWN, x->F, x->C, false, false);
     x->dhidden = rows(x, "dhidden", x->T_received, 2 * x->F);
-    (void)dealt(x, hd_emit_swiglu_backward(x->e,
-                                           HD_ARGS(swiglu_backward, .R = x->T_received, .F = x->F,
-                                                   .groups = x->El, .dtype = x->dtype),
-                                           HD_OPERANDS(swiglu_backward, .dinp = x->dhidden,
-                                                       .dout = dactivated, .inp = x->hidden,
-                                                       .counts = x->expert_counts)));
+    (void)set_even_rows(x, hd_emit_swiglu_backward(
+                               x->e,
+                               HD_ARGS(swiglu_backward, .R = x->T_received, .F = x->F,
+                                       .groups = x->El, .dtype = x->dtype),
+                               HD_OPERANDS(swiglu_backward, .dinp = x->dhidden, .dout = dactivated,
+                                           .inp = x->hidden, .counts = x->expert_counts)));
     route_backward(x, dgate);
     if (!op->in[0]->needs_grad)
         return;
@@ -548,14 +548,15 @@ static void expert_weight_gradient(struct experts *x, int param, struct hd_opera
     if (!hd_op_trains_param(x->e->registry, x->op, param))
         return;
     grad = hd_emit_param_grad(x->e, x->op->param[param], 1, &first);
-    hd_emit_contributes(dealt(x, hd_emit_grouped_gemm_weight(
-                                     x->e,
-                                     HD_ARGS(grouped_gemm_weight, .E = x->El, .T = x->T_received,
-                                             .M = M, .N = N, .lda = ldd, .ldb = N, .ldc = N,
-                                             .stride_c = M * N, .ab_dtype = x->dtype),
-                                     HD_OPERANDS(grouped_gemm_weight, .c = grad, .a = dout, .b = in,
-                                                 .counts = x->expert_counts))),
-                        first);
+    hd_emit_contributes(
+        set_even_rows(
+            x, hd_emit_grouped_gemm_weight(
+                   x->e,
+                   HD_ARGS(grouped_gemm_weight, .E = x->El, .T = x->T_received, .M = M, .N = N,
+                           .lda = ldd, .ldb = N, .ldc = N, .stride_c = M * N, .ab_dtype = x->dtype),
+                   HD_OPERANDS(grouped_gemm_weight, .c = grad, .a = dout, .b = in,
+                               .counts = x->expert_counts))),
+        first);
 }
 
 static void router_weight_gradient(struct experts *x, int param, struct hd_operand dlogits,

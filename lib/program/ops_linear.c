@@ -1,7 +1,6 @@
 /* Ops with weight matrices: embedding, linear, head + cross-entropy, logits.
  *
- * linear:  y = x W^T + b,   dx = dy W,   dW += dy^T x,   db += sum_r dy.
- */
+ * linear:  y = x W^T + b,   dx = dy W,   dW += dy^T x,   db += sum_r dy. */
 #include "program/emit.h"
 
 /* ---- embedding ---- */
@@ -57,8 +56,7 @@ const struct hd_op_row hd_op_row_embedding = {.forward = embedding_forward,
 
 /* ---- linear ---- */
 
-/* Rows of the span's matrix that are frozen together with trained ones would need their own GEMM; a
- * span is of one part, and a part trains as a whole. */
+/* The span is trainable or frozen as a whole, since its parameters are in one part. */
 static void linear_forward(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0], *y = op->out;
@@ -84,7 +82,7 @@ static void linear_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (!x->needs_grad)
         return;
     if (!e->options->split_backward && hd_op_trains_param(e->registry, op, 0))
-        (void)hd_emit_value(e, x); /* a recomputed gather arrives while dx is computed */
+        (void)hd_emit_value(e, x); /* so that a recomputed gather overlaps with the GEMM of dx */
     dx = hd_emit_grad_sum(e, x, &accumulate);
     (void)hd_emit_gemm(e,
                        HD_ARGS(gemm, .M = x->dim[0], .N = K, .K = N, .lda = N, .ldb = K, .ldc = K,
@@ -139,14 +137,14 @@ const struct hd_op_row hd_op_row_linear = {.forward = linear_forward,
 /* ---- head + cross-entropy, a composite op ----
  *
  * For each chunk of rows:  logits = x W^T;  loss += ...;  dlogits in place;  dx = dlogits W;
- * dW += dlogits^T x.  The gradients are formed in F: when the loss is known, so is its gradient,
- * and the logits need not be kept. Where tp cuts the vocabulary, W and logits are this rank's share
- * and a few numbers per row travel between the logits and the loss; dx is this share's part.
+ * dW += dlogits^T x.  F computes these gradients too, so that logits are not kept for backward. If
+ * tp splits the vocabulary, W and logits are this rank's share, the ranks gather a few statistics
+ * per row to compute the loss, and dx is a partial sum.
  */
 enum { HEAD_CHUNK_BYTES = 64 << 20, HEAD_CHUNK_ROWS_MIN = 64, HEAD_COLUMNS = 32 };
 
-/* Every chunk reads and writes the whole dW once, so chunks are few and large: with less than some
- * 200 rows that traffic takes longer than the product. Chunks are as equal as they can be. */
+/* Every chunk reads and writes the whole dW once, so chunks are few and large: below about 200 rows
+ * this memory traffic takes longer than the GEMM. Chunks have equal rows, except the last. */
 static int64_t head_chunk_rows(int64_t R, int64_t Vp, enum hd_dtype dtype)
 {
     int64_t rows = HEAD_CHUNK_BYTES / (Vp * (int64_t)hd_dtype_size(dtype)), chunks;
@@ -161,13 +159,13 @@ struct head {
     const struct hd_op *op;
     struct hd_operand logits, dx;
     int64_t V, Vp, C, first_row, rows; /* Vp: V rounded up, so that rows of logits are aligned */
-    int64_t first;                     /* token of the share's first row */
-    int tp;                            /* ranks that share the vocabulary */
+    int64_t first;                     /* first token id of this rank's share */
+    int tp;                            /* ranks that split the vocabulary */
     enum hd_dtype dtype;
     bool train_x, train_w;
 };
 
-/* Loss and dlogits in place, from logits whose vocabulary this rank has alone or shares. */
+/* Loss, and dlogits in place of the logits. */
 static void head_loss(struct hd_emit *e, const struct head *h, struct hd_operand target)
 {
     const int64_t words = h->rows * HD_CROSS_ENTROPY_STATS;
@@ -252,8 +250,7 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
     int64_t step;
 
     h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
-    step =
-        head_chunk_rows(R, h.Vp, h.dtype); /* by the share with its padding: alike on all ranks */
+    step = head_chunk_rows(R, h.Vp, h.dtype); /* from the padded share: equal on all ranks */
     h.logits = hd_emit_temp(e, "logits", h.dtype, step, h.Vp);
     if (h.train_x)
         h.dx = hd_emit_temp(e, "grad", h.dtype, R, h.C);

@@ -1,4 +1,4 @@
-/* RMSNorm and LayerNorm: forward keeps the statistics of each row, backward reads them. */
+/* RMSNorm and LayerNorm. Forward keeps the statistics of each row for backward. */
 #include "program/emit.h"
 
 /* ---- RMSNorm ---- */
@@ -101,7 +101,7 @@ static void layernorm_backward_weights(struct hd_emit *e, const struct hd_op *op
     dweight = hd_emit_param_grad(e, op->param[0], 1, &first);
     dbias = hd_emit_param_grad(e, op->param[1], 1, &first_bias);
     if (first != first_bias)
-        hd_emit_fail(e, hd_err(HD_INTERNAL, "layernorm: weight and bias shared apart"));
+        hd_emit_fail(e, hd_err(HD_INTERNAL, "layernorm: another op uses one of weight and bias"));
     hd_emit_contributes(
         hd_emit_layernorm_backward_weight(
             e,
@@ -164,7 +164,7 @@ static void head_norm_backward_weights(struct hd_emit *e, const struct hd_op *op
     dq = hd_emit_param_grad(e, op->param[0], 1, &first);
     dk = hd_emit_param_grad(e, op->param[1], 1, &first_k);
     if (first != first_k)
-        hd_emit_fail(e, hd_err(HD_INTERNAL, "head_norm: one of two weights is shared"));
+        hd_emit_fail(e, hd_err(HD_INTERNAL, "head_norm: another op uses one of the weights"));
     hd_emit_contributes(
         hd_emit_head_norm_backward_weight(
             e,

@@ -1,17 +1,18 @@
 /* f and g of tensor parallelism (Shoeybi et al. 2020, section 3), and of sequence parallelism
  * (Korthikanti et al. 2022, section 4.2.2).
  *
- * Between enter and leave each tp rank works with its share of the weights on every row.
+ * Between enter and leave each tp rank works with its share of the weights on all rows.
  *
- *   enter (f)  forward   every row: a rank has them already, or gathers them
- *              backward  a part of every row's dx: their sum, or the sum of its rows
- *   leave (g)  forward   a part of every row: their sum, or the sum of its rows
- *              backward  every row of dy: a rank has them already, or gathers them
+ *                        tensor parallelism      with sequence parallelism
+ *   enter (f)  forward   nothing                 all-gather of rows
+ *              backward  all-reduce of dx        reduce-scatter of dx
+ *   leave (g)  forward   all-reduce              reduce-scatter
+ *              backward  nothing                 all-gather of dy
  *
- * With sequence parallelism a rank has the rows [i R/tp, (i+1) R/tp) outside, so that norms,
- * residuals and what they keep shrink by tp; a gather and a scattered sum move together what one
- * sum moves. What enter gathered is not kept: backward recomputes it, by a second gather, for the
- * weight gradient.
+ * With sequence parallelism rank i has only rows [i R/tp, (i+1) R/tp) outside enter and leave, so
+ * that norms, residuals and what they keep shrink by tp. All-gather plus reduce-scatter move as
+ * many bytes as one all-reduce. The gathered rows are not kept: backward recomputes them, by a
+ * second all-gather, for the weight gradient.
  */
 #include "program/emit.h"
 
@@ -33,7 +34,7 @@ static struct hd_operand emit_over_tp(struct hd_emit *e, enum hd_comm_kind kind,
     return out;
 }
 
-/* From this rank's rows to all rows, in memory like `all`. */
+/* Gathers the rows of all ranks, into new memory of the shape of `all`. */
 static struct hd_operand emit_gather(struct hd_emit *e, const char *name,
                                      const struct hd_tensor *all, const struct hd_tensor *mine,
                                      struct hd_operand sent)
@@ -41,7 +42,7 @@ static struct hd_operand emit_gather(struct hd_emit *e, const char *name,
     return emit_over_tp(e, HD_COMM_ALL_GATHER, name, all, sent, elements(mine));
 }
 
-/* Sum over tp, of all rows or of this rank's, in memory like `out`. */
+/* Sums over tp, all rows or (reduce-scatter) this rank's, into new memory of the shape of `out`. */
 static struct hd_operand emit_sum(struct hd_emit *e, const char *name, const struct hd_tensor *out,
                                   struct hd_operand sent)
 {

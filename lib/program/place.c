@@ -1,21 +1,21 @@
-/* place: every store gets a region and an offset, so that memory is known before anything runs.
+/* place: gives every store a region and an offset, so that memory is known before anything runs.
  *
- * A store's region follows from which programs touch it:
+ * A store's region depends on the programs that use it:
  *
  *   F and then B or W, or a batch field of training  ->  kept, one slot per micro-batch in flight
  *   B and then W                                     ->  deferred, one slot per postponed W
  *   one program                                      ->  work, shared by all
  *
- * Kept and deferred stores are alive together, so they lie one behind the other. In work, stores
- * whose lifetimes do not meet share memory: largest first, each at the lowest offset that is free
- * for its whole life. What a collective touches stays alive until a compute node has waited for it.
+ * Kept and deferred stores do not share memory. In work, stores whose lifetimes do not overlap
+ * share memory: the largest is placed first, each at the lowest offset that is free for its whole
+ * lifetime. A store that a collective accesses lives until a compute node has waited for it.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "program/emit.h"
 
-/* Life of a store in one program, as node indices. */
+/* Lifetime of a store in one program, as node indices. */
 struct life {
     int store, first, last; /* store: its id */
 };
@@ -36,7 +36,8 @@ static int64_t *half(struct hd_extent *extent, bool visible)
     return visible ? &extent->visible_bytes : &extent->private_bytes;
 }
 
-static void put_behind(struct hd_chunk *chunk, struct hd_store *s, enum hd_region region)
+/* Places the store at the end of the region; it shares memory with no other store. */
+static void append(struct hd_chunk *chunk, struct hd_store *s, enum hd_region region)
 {
     int64_t *end = half(&chunk->extent[region], s->visible);
 
@@ -47,16 +48,16 @@ static void put_behind(struct hd_chunk *chunk, struct hd_store *s, enum hd_regio
 
 /* ---- scratch ---- */
 
-/* Sizes depend on which pointers are given; the addresses themselves are not known yet. */
+/* The size depends on which pointers are NULL; the others get a dummy address. */
 static int64_t scratch_bytes(struct hd_emit *e, const struct hd_node *node, int *ret_operand)
 {
     const struct hd_kernel_info *info = hd_kernel_info(node->kernel);
 
     *ret_operand = -1;
     for (int k = 0; k < info->operand_count; k++) {
-        void *stand_in = node->operands[k].store ? (void *)HD_TENSOR_ALIGN : NULL;
+        void *dummy = node->operands[k].store ? (void *)HD_TENSOR_ALIGN : NULL;
 
-        memcpy((char *)node->args + info->operands[k].offset, &stand_in, sizeof stand_in);
+        memcpy((char *)node->args + info->operands[k].offset, &dummy, sizeof dummy);
         if (info->operands[k].access == HD_SCRATCH)
             *ret_operand = k;
     }
@@ -83,8 +84,8 @@ static void give_scratch(struct hd_emit *e)
 
 /* ---- lifetimes ---- */
 
-/* The first node behind `from` that waits for comm node `from`; the end of the program if none
- * does. */
+/* The first compute node that waits for collective `from`, or for a later one on its stream; the
+ * end of the program if none does. */
 static int released_at(const struct hd_node_list *list, int from)
 {
     for (int i = from + 1; i < list->count; i++)
@@ -124,7 +125,7 @@ static void find_lives(const struct hd_emit *e, enum hd_call call, struct life *
         if (lives[s].first >= 0 && (kind == HD_STORE_BATCH || kind == HD_STORE_INPUT))
             lives[s].first = 0; /* written before the call */
         if (lives[s].first >= 0 && kind == HD_STORE_OUTPUT)
-            lives[s].last = list->count; /* read after it */
+            lives[s].last = list->count; /* read after the call */
     }
 }
 
@@ -155,23 +156,23 @@ static int larger_first(const void *a, const void *b)
 
     if (x->size_bytes != y->size_bytes)
         return x->size_bytes < y->size_bytes ? 1 : -1;
-    return x->life.store - y->life.store; /* the same order everywhere */
+    return x->life.store - y->life.store; /* qsort is not stable */
 }
 
-static bool meet(const struct work_item *a, const struct work_item *b)
+static bool overlap(const struct work_item *a, const struct work_item *b)
 {
     return a->visible == b->visible && a->life.first <= b->life.last &&
            b->life.first <= a->life.last;
 }
 
-/* The lowest offset free for the whole life, given items[0..n) in ascending offset. */
+/* The lowest offset that is free for the item's whole lifetime. by_offset: n placed items. */
 static int64_t lowest_free(const struct work_item *const *by_offset, int n,
                            const struct work_item *item)
 {
     int64_t at = 0;
 
     for (int i = 0; i < n; i++) {
-        if (!meet(by_offset[i], item))
+        if (!overlap(by_offset[i], item))
             continue;
         if (by_offset[i]->offset >= at + item->size_bytes)
             break;
@@ -231,7 +232,7 @@ static void place_state(struct hd_emit *e, struct hd_chunk *chunk, struct hd_sto
     else if (s->kind == HD_STORE_GLOBAL)
         s->offset = r->global_offset[s->global];
     else
-        put_behind(chunk, s, HD_REGION_STATE);
+        append(chunk, s, HD_REGION_STATE);
 }
 
 void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
@@ -256,7 +257,7 @@ void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
         }
         s->region = region_of(e, lives, i);
         if (s->region != HD_REGION_WORK)
-            put_behind(chunk, s, s->region);
+            append(chunk, s, s->region);
     }
     for (int c = 0; c < HD_CALL_COUNT; c++)
         place_work(e, chunk, lives[c]);

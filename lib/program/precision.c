@@ -1,7 +1,6 @@
-/* precision: a table (op class -> encoding) gives every float tensor its dtype; where an op reads a
- * tensor that is kept in another encoding than it computes in, a cast is inserted, once per tensor
- * and encoding. The model never names a dtype.
- */
+/* precision: gives every float tensor its dtype by a table (op class -> encoding). If an op reads a
+ * tensor in another encoding than it computes in, a cast is inserted; ops with the same encoding
+ * share it. The model itself names no dtype. */
 #include <string.h>
 
 #include "program/rec.h"
@@ -55,13 +54,13 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
         if (rec->tensors[i]->kind == HD_TENSOR_INPUT)
             rec->tensors[i]->dtype = precision->of_class[HD_CLASS_RESIDUAL];
 
-    rec->op_count = 0; /* recorded again, with casts in between */
+    rec->op_count = 0; /* record all ops again, with casts between them */
     for (int i = 0; i < count; i++) {
         struct hd_op op = old[i];
         enum hd_dtype dtype = precision->of_class[hd_op_class(op.kind)];
 
         rec->unit = op.unit;
-        if (hd_op_class(op.kind) == HD_CLASS_COMM) /* moves what it is given */
+        if (hd_op_class(op.kind) == HD_CLASS_COMM) /* keeps the encoding of its input */
             dtype = op.in[0]->dtype;
         for (int k = 0; k < op.in_count; k++)
             if (is_float(op.in[k]) && op.in[k]->dtype != dtype)

@@ -1,29 +1,31 @@
-/* program: record a model once, compile the recording, run it. The heart of the engine.
+/* program: records a model's forward function and compiles the recording into programs.
  *
  *     model forward --record--> ops --precision--> --derive--> F, B, W --fuse--> --shard-->
  *         --stream--> --place--> a chunk: programs with every tensor at a known offset
  *
- * Running the model's forward function does not compute, it records *ops* on *tensors* (record.c,
- * one constructor per op). The passes, each a small file, turn the recording into *programs*: lists
- * of *nodes*, each one launch of a kernel or one collective, on *stores*, the placed memory:
+ * The model's forward function does not compute. It records *ops* on *tensors* (record.c, one
+ * constructor per op). The compiler passes turn the recording into *programs*: lists of *nodes*
+ * that work on *stores*. A node is one kernel launch or one collective; a store is a block of
+ * memory with an offset in a region.
  *
- *   precision.c  a table (op class -> encoding) gives every tensor its dtype and inserts casts
- *   derive.c     each op's row (ops_*.c) emits the nodes of its forward, of its backward for inputs
- *                and of its backward for weights; needs_grad prunes both
- *   fuse.c       joins neighbours that one kernel can do in one pass over memory
- *   shard.c      places the reduction of each part's gradient behind its last contribution
- *   stream.c     gives nodes their streams, and the edges between streams
- *   place.c      liveness -> offsets in the regions; sizes scratch by the target's traits
+ *   precision.c  gives every tensor its dtype by a table (op class -> encoding), inserts casts
+ *   derive.c     emits the nodes of each op: forward, backward for inputs, backward for weights
+ *                (ops_*.c); emits no gradient that is not needed
+ *   fuse.c       merges adjacent nodes that one kernel can compute in one pass over memory
+ *   shard.c      inserts the reductions of each part's gradient after its last contribution
+ *   stream.c     gives each node its stream, and the edges between streams
+ *   place.c      computes lifetimes and offsets; asks the target's traits for sizes of scratch
  *
- * A *chunk* is what is compiled together for a range of units: either the training programs F, B
- * and W, which share the tensors that F leaves behind, or one of E and D. Addresses are bound later
- * (run.h), per slot, so that one chunk serves many micro-batches in flight. hd_chunk_list prints it
- * (list.c), the folds of dry.h add it up; neither needs a device.
+ * A *chunk* holds the programs that are compiled together: F, B and W of training, which share the
+ * tensors that F keeps for B and W; or one of E, D and U (enum hd_call). Addresses are bound later
+ * (run.h), per slot, so one chunk serves many micro-batches in flight. hd_chunk_list prints a chunk
+ * as text (list.c), dry.h counts its work; neither needs a device.
  *
+ * Memory: recording and chunk live in one arena, which is given to hd_rec_new.
+ * Failures: the first failure is kept in the recording; later calls do nothing. See hd_rec_status.
  * Used by: model (records), optim, pipeline, train, plan.
  * Uses: base, mesh, comm (kinds), kernels.
- * Threads: a recording and a chunk belong to one thread while they are built; a chunk is immutable
- * after.
+ * Threads: a recording belongs to one thread; a finished chunk is immutable.
  */
 #ifndef HD_PROGRAM_PROGRAM_H
 #define HD_PROGRAM_PROGRAM_H
@@ -45,16 +47,16 @@
 
 enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 4, HD_OP_PARAMS_MAX = 5 };
 
-/* The fields of a batch, one entry per row unless said otherwise; all of them device tensors. A
- * program has only those that its ops take. Targets are shifted before any split. */
+/* The fields of a batch: device tensors with one value per row unless stated otherwise. A program
+ * has only the fields that its ops read. Targets are shifted by one token before cp splits rows. */
 #define HD_BATCH_FIELD_LIST(X)                                                    \
     X(TOKENS, "tokens", I32)                                                      \
     X(TARGETS, "targets", I32)                                                    \
-    X(POSITIONS, "positions", I32) /* what RoPE or the position table reads */    \
-    X(INDEX, "index", I32)         /* place in the sample: what masks compare */  \
+    X(POSITIONS, "positions", I32) /* position for RoPE or the position table */  \
+    X(INDEX, "index", I32)         /* index in the sample; masks compare these */ \
     X(BOUNDS, "bounds", I32)       /* index at which the row's document begins */ \
-    X(SAMPLES, "samples", I32)     /* of the row, in the step's global batch */   \
-    X(FILLED, "filled", I32)       /* D only, two values: rows in the cache before and after */
+    X(SAMPLES, "samples", I32)     /* the row's sample in the global batch */     \
+    X(FILLED, "filled", I32)       /* D only; two values: rows in the cache before, after */
 
 enum hd_batch_field {
 #define X(code, name, dtype) HD_BATCH_##code,
@@ -66,8 +68,8 @@ enum hd_batch_field {
 /* How the recording will be used. */
 enum hd_record_mode {
     HD_RECORD_TRAIN, /* F, B, W                                             */
-    HD_RECORD_EVAL,  /* E: forward, nothing kept                            */
-    HD_RECORD_DECODE /* D: new tokens against a cache of `context` rows     */
+    HD_RECORD_EVAL,  /* E: forward only, keeps nothing                      */
+    HD_RECORD_DECODE /* D: new tokens, with a key/value cache of `context` rows */
 };
 
 enum hd_tensor_kind { HD_TENSOR_RESULT, HD_TENSOR_BATCH, HD_TENSOR_INPUT };
@@ -80,9 +82,9 @@ struct hd_tensor {
     const char *name;          /* for listings */
     int dim_count;
     int64_t dim[HD_DIMS_MAX];
-    enum hd_dtype dtype; /* set by the precision pass; integers from the start */
+    enum hd_dtype dtype; /* of integers set when recorded, of floats by the precision pass */
     bool needs_grad;
-    int same_store; /* id of the tensor whose memory this op rewrites in place; -1: its own */
+    int same_store; /* id of the tensor whose memory this op overwrites; -1: it has its own */
 };
 
 /* Operation classes, the rows of the precision table. */
@@ -95,7 +97,7 @@ enum hd_op_class {
         HD_OP_CLASS_COUNT
 };
 
-/* The op list: one row per op; ops_*.c has its shape rule and its three emitters. */
+/* The ops and their classes. record.c has each op's shape rule, ops_*.c its emitters. */
 #define HD_OP_LIST(X)       \
     X(embedding, EMBEDDING) \
     X(linear, LINEAR)       \
@@ -124,25 +126,28 @@ enum hd_op_kind {
         HD_OP_COUNT
 };
 
-/* The angles of rotary positions: pair i of a head of D channels turns by frequency[i] per
- * position, and the rotated values are multiplied by a factor that is 1 but for yarn. none
- * theta^(-2i/D) linear  the same / factor (Chen et al. 2023, "Extending Context Window ...
- * Interpolation") llama3  wave lengths 2 pi / frequency above original_context / low_freq_factor: /
- * factor; below original_context / high_freq_factor: as they are; between: a straight line in
- *           original_context / length (Llama 3.1, Grattafiori et al. 2024)
- *   yarn    pairs that turn at least beta_fast times in original_context: as they are; at most
- *           beta_slow times: / factor; a straight line in i between; rotated values are multiplied
- *           by attention_factor, by default 0.1 ln(factor) + 1 (Peng et al. 2023, "YaRN") */
+/* RoPE: pair i of a head of D channels rotates by frequency[i] per position. With
+ * f = theta^(-2i/D) and wavelength = 2 pi / f, frequency[i] is
+ *
+ *   none    f
+ *   linear  f / factor (Chen et al. 2023, "Extending Context Window ... Interpolation")
+ *   llama3  wavelength > original_context / low_freq_factor: f / factor; wavelength <
+ *           original_context / high_freq_factor: f; between: interpolated linearly in
+ *           original_context / wavelength (Llama 3.1, Grattafiori et al. 2024)
+ *   yarn    pairs with at least beta_fast rotations in original_context: f; with at most beta_slow:
+ *           f / factor; between: interpolated linearly in i. Rotated values are also multiplied by
+ *           attention_factor, by default 0.1 ln(factor) + 1 (Peng et al. 2023, "YaRN") */
 enum hd_rope_kind { HD_ROPE_NONE, HD_ROPE_LINEAR, HD_ROPE_LLAMA3, HD_ROPE_YARN };
 struct hd_rope {
     enum hd_rope_kind kind;
     double theta, factor, original_context;
     double low_freq_factor, high_freq_factor; /* llama3 */
     double beta_fast, beta_slow;              /* yarn */
-    double attention_factor;                  /* yarn; 0: by the formula */
+    double attention_factor;                  /* yarn; 0: the default formula */
 };
 
-/* frequency[i] in radians per position, i < D/2; returns the factor on rotated values. */
+/* frequency[i] in radians per position, i < D/2. Returns the factor on rotated values: 1 except for
+ * yarn. */
 double hd_rope_frequencies(const struct hd_rope *rope, int64_t D, double *ret_frequency);
 bool hd_rope_equal(const struct hd_rope *a, const struct hd_rope *b);
 /* table[p, i] = {cos, sin} of the angle of pair i at position p, times the factor: [P, D/2, 2].
@@ -150,36 +155,37 @@ bool hd_rope_equal(const struct hd_rope *a, const struct hd_rope *b);
 enum { HD_ROPE_WIDTH_MAX = 4096 };
 void hd_rope_fill(const struct hd_rope *rope, int64_t P, int64_t D, float *ret_table);
 
-/* The slopes of ALiBi of heads first .. first + count - 1 of H, by which a score falls per position
- * between query and key: for H a power of two the powers 1 .. H of 2^(-8/H); else those of the
- * closest lower power of two, then every other one, from the first, of the next power of two (Press
- * et al. 2022, "Train Short, Test Long"). */
+/* The slopes of ALiBi of heads first .. first + count - 1 of H. A score decreases by the slope for
+ * each position between query and key. For H a power of two the slopes are the powers 1 .. H of
+ * 2^(-8/H); else those of the next lower power of two, then the 1st, 3rd, 5th ... of the next
+ * higher power of two (Press et al. 2022, "Train Short, Test Long"). */
 void hd_alibi_slopes(int64_t H, int64_t first, int64_t count, float *ret_slopes);
 
-/* Where in a layer random numbers are drawn, the `site` of hd_dropout_key: never renumbered. */
+/* The place in a layer that draws random numbers, the `site` of hd_dropout_key. A change of these
+ * numbers changes the random numbers of resumed jobs. */
 enum { HD_SITE_EMBEDDING, HD_SITE_ATTENTION, HD_SITE_RESIDUAL1, HD_SITE_RESIDUAL2, HD_SITE_ROUTER };
 
-/* What an op drops (ops.h, "Dropout"). A unit that is recorded by repeating another has its
- * layer moved along. */
+/* Dropout of an op (ops.h, "Dropout"). When hd_rec_unit repeats a unit it adjusts `layer`. */
 struct hd_dropout {
-    double p; /* 0: nothing */
+    double p; /* probability; 0: no dropout */
     uint64_t seed;
     int64_t layer, site;
 };
 
-/* A mixture of experts: how rows choose among E experts (ops_moe.h). */
+/* The router of a mixture of experts (ops_moe.h). */
 struct hd_router {
-    int64_t E, K; /* experts, and how many of them a row goes to */
-    int number;   /* of the router in the model, for its record */
+    int64_t E, K; /* number of experts, and of experts per row */
+    int number;   /* index of the router in the model, for its record */
     bool renormalize, noisy;
-    double balance, z; /* coefficients of the losses */
-    double capacity; /* rows of a sequence for one expert, in even shares; 0: nothing is dropped */
-    double expert_rows; /* rows that there is room for, in even shares, where experts are on several
-                           ranks; 0: for all that could come */
+    double balance, z;  /* coefficients of the losses */
+    double capacity;    /* rows of a sequence for one expert, as a multiple of an even share; 0: no
+                           limit, nothing is dropped */
+    double expert_rows; /* with experts on several ranks: rows that a rank has memory for, as a
+                           multiple of an even share; 0: all rows that could arrive */
     uint64_t seed;      /* of the noise */
 };
 
-/* Settings of an op besides its tensors; each op reads its own few. */
+/* Settings of an op besides its tensors; each op uses only some of them. */
 struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
     double eps, scale;
@@ -197,60 +203,58 @@ struct hd_op {
     int in_count;
     int param[HD_OP_PARAMS_MAX]; /* first parameter of each span; -1: absent */
     int param_count;
-    int span; /* parameters that lie joined and act as one matrix */
+    int span; /* number of adjacent parameters that act as one matrix */
     struct hd_op_settings set;
 };
 
 struct hd_rec; /* a recording; opaque to the model */
 
-/* The shape every program is recorded for. */
+/* The shape for which a program is recorded. */
 struct hd_rec_shape {
     enum hd_record_mode mode;
-    int64_t B; /* sequences per call                        */
-    int64_t S; /* this rank's rows per sequence, with context parallelism those that zigzag.h
-                  names; D: new tokens per call */
-    int64_t
-        context; /* longest sequence: rows of a cache, of the table of angles; cp * S in training */
-    bool bounded;     /* attention stays within a document (BOUNDS); not in D */
-    bool gather_keys; /* with context parallelism: gather all keys and values at once, instead of
-                         passing them round the ring */
+    int64_t B;        /* sequences per call */
+    int64_t S;        /* this rank's rows per sequence, see zigzag.h; D: new tokens per call */
+    int64_t context;  /* longest sequence: rows of caches and RoPE table; training: cp * S */
+    bool bounded;     /* attention stays within a document (BOUNDS); ignored in D */
+    bool gather_keys; /* with cp > 1: one all-gather of keys and values instead of the ring */
 };
 
-/* Starts a recording for the parameters of `registry` (finished or not). */
+/* Starts a recording with the parameters of `registry`, which need not be finished. NULL: no
+ * memory. */
 struct hd_rec *hd_rec_new(const struct hd_registry *registry, const struct hd_rec_shape *shape,
                           struct hd_arena *arena);
 const struct hd_rec_shape *hd_rec_shape(const struct hd_rec *rec);
 int hd_rec_tp_size(const struct hd_rec *rec);
 
-/* HD_OK, or the first failure of this recording, its story set. The one place to ask. */
+/* HD_OK, or the first failure of this recording, with its message set. */
 enum hd_status hd_rec_status(const struct hd_rec *rec);
 
 /* A batch field as a tensor: [B*S] (FILLED: [2]). The same field gives the same tensor. */
 struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field);
 
-/* A hidden state that enters from outside (another stage, a test): [R, C], with a gradient if
- * asked. */
+/* A hidden state [R, C] that the caller writes before F, for example from another pipeline stage.
+ * needs_grad: its gradient is computed. */
 struct hd_tensor *hd_rec_input(struct hd_rec *rec, const char *name, int64_t R, int64_t C,
                                bool needs_grad);
 
-/* Records unit `unit` by its forward function. A unit of a kind that was recorded before, with the
- * same input shape, is not recorded again: its ops are repeated with the unit number, and so its
- * parameters, replaced. Parameters of other units (a tied head) stay as they are. */
+/* Records unit `unit` with its forward function. If a unit of the same kind with the same input
+ * shape was recorded before, `forward` is not called: the recorded ops are repeated with the
+ * parameters of the new unit. Parameters of other units (a tied head) are not replaced. */
 struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
                               struct hd_tensor *(*forward)(struct hd_rec *rec, void *context,
                                                            int unit, struct hd_tensor *x),
                               void *context, struct hd_tensor *x);
 
-/* Constructors: they check shapes, append an op and return its result. After a failure they return
- * a harmless tensor and record nothing. Parameters are given by number. */
+/* Constructors: they check shapes, append an op and return its result. After a failure they record
+ * nothing and return a dummy tensor. Parameters are given by their index in the registry. */
 
-/* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none. Where tp
- * cuts a table, tokens of other shares give rows of zeros: the sum over tp (op_tp_leave) is whole.
- */
+/* out[R, C] = weight[tokens] (+ positions_weight[positions]); positions_weight -1: none. With a
+ * table that is split over tp, tokens of other shares give rows of zeros; op_tp_leave then sums
+ * over tp. */
 struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int weight,
                                struct hd_tensor *positions, int positions_weight);
-/* out[R, N] = x[R, K] W^T (+ bias); W is `span` joined parameters [Ni, K] from `weight` on, N their
- * sum; the biases are as many from `bias` on, or -1. */
+/* out[R, N] = x[R, K] W^T (+ bias). W is `span` adjacent parameters [Ni, K] from `weight` on, N the
+ * sum of Ni. bias: the first of `span` adjacent biases; -1: none. */
 struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
                             int span);
 struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps);
@@ -264,51 +268,52 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
 struct hd_tensor *op_head_norm(struct hd_rec *rec, struct hd_tensor *qkv, int q_weight,
                                int k_weight, int64_t heads, int64_t kv_heads, int64_t head_width,
                                double eps);
-/* out[R, H*D] from rows [q: H*D | k: G*D | v: G*D]; within documents where these are bounded. In D
- * mode k and v are appended to this unit's cache first and the queries see the whole cache. Where
- * tp cuts the heads, those given are a rank's; slopes and masks are those of its heads among all.
- */
+/* out[R, H*D] from rows [q: H*D | k: G*D | v: G*D]; within documents if the shape is `bounded`. In
+ * D mode k and v are first appended to this unit's cache, and queries attend to the whole cache.
+ * With tp, `heads` and `kv_heads` are this rank's; ALiBi slopes and dropout masks depend on the
+ * head's index among all heads. */
 struct hd_attention_settings {
     int64_t heads, kv_heads, head_width;
     int64_t window; /* 0: none */
     bool causal;
-    bool alibi;                /* scores fall with the distance, by hd_alibi_slopes of all heads */
-    struct hd_dropout dropout; /* of weights; in training alone */
+    bool alibi;                /* with hd_alibi_slopes */
+    struct hd_dropout dropout; /* of attention weights; in training only */
 };
 struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                const struct hd_attention_settings *settings);
 struct hd_tensor *op_swiglu(struct hd_rec *rec, struct hd_tensor *x); /* [R, 2F] -> [R, F] */
 struct hd_tensor *op_gelu(struct hd_rec *rec, struct hd_tensor *x);
-/* A mixture of SwiGLU experts (Shazeer et al. 2017; Jiang et al. 2024), in place of an MLP:
- * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(silu(gate_e x) * (up_e x)); with tensor
- * parallelism F is cut and the result is this rank's part of the sum. router, noise (or -1) [E, C];
- * gate, up [E, F, C]; down [E, C, F], experts shared out over ep. Adds to the record of the router
- * and to the gradients what its losses ask. */
+/* A mixture of SwiGLU experts (Shazeer et al. 2017; Jiang et al. 2024), instead of an MLP:
+ * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(silu(gate_e x) * (up_e x)). With tensor
+ * parallelism F is split and the result is this rank's partial sum. Parameters: router, noise (or
+ * -1) [E, C]; gate, up [E, F, C]; down [E, C, F]; the experts are split over ep. In training it
+ * also writes the router's record and adds the gradients of the router's losses. */
 struct hd_expert_params {
     int router, noise, gate, up, down;
 };
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *params, const struct hd_router *router);
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b);
-/* out[R, C]: values of x dropped by their place in the job, the others times 1 / (1 - p). x has the
- * rows that this rank works on outside of enter and leave (op_tp_rows), and all channels of them.
- * Where it is not training, or p = 0, it is x itself and nothing is recorded. */
+/* out[R, C]: x with values dropped, the others times 1 / (1 - p). Which values are dropped depends
+ * on seed, layer, site, step, sample, index and channel, not on the layout. x has all channels of
+ * the rows that this rank works on outside of enter and leave (op_tp_rows). Returns x and records
+ * nothing if p = 0 or the mode is not training. */
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_dropout *dropout);
-/* out[R, N] = x + bias on every row; behind a sum over ranks, which would add a linear's more than
- * once. */
+/* out[R, N] = x + bias on every row. Used after a sum over tp ranks: a bias of op_linear before the
+ * sum would be added once per rank. */
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias);
-/* Head and cross-entropy in chunks of rows, so that logits of all rows never exist: adds loss and
- * targets to the step block; when training, forms the gradients of x and weight in the same pass.
- * weight [V, C]; where tp cuts the vocabulary, each rank forms the logits of its share and a part
- * of x's gradient: x comes from op_tp_enter. */
+/* Head and cross-entropy in chunks of rows, so that memory holds the logits of only one chunk. Adds
+ * loss and number of targets to the step block; in training also computes the gradients of x and
+ * weight. weight [V, C]; if tp splits the vocabulary, each rank computes the logits of its share
+ * and a partial gradient of x, therefore x must come from op_tp_enter. */
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets);
 /* logits[R, V] as an output that the host may read; E and D only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight);
-/* Megatron's f and g (Shoeybi et al. 2020): enter gives each tp rank every row and sums gradients
- * over tp; leave sums over tp and gives each rank every row's gradient. With sequence parallelism
- * (registry) x has R/tp rows outside: enter [R/tp, C] -> [R, C], leave back. Without tensor
- * parallelism both return x. */
+/* f and g of Megatron-LM (Shoeybi et al. 2020): enter gives each tp rank all rows, and in backward
+ * sums gradients over tp; leave sums over tp, and in backward gives each rank the gradients of all
+ * rows. With sequence parallelism (registry) x has R/tp rows outside: enter [R/tp, C] -> [R, C],
+ * leave [R, C] -> [R/tp, C]. If tp is 1 both return x. */
 struct hd_tensor *op_tp_enter(struct hd_rec *rec, struct hd_tensor *x);
 struct hd_tensor *op_tp_leave(struct hd_rec *rec, struct hd_tensor *x);
 /* The rows of a batch field [R] that this rank works on outside of enter and leave. */
@@ -316,7 +321,8 @@ struct hd_tensor *op_tp_rows(struct hd_rec *rec, struct hd_tensor *field);
 
 /* ---- Programs ---- */
 
-/* The call kinds of DESIGN: training's three, forward only, decode, update. */
+/* The programs: F forward, B backward and W weight gradients of training; E forward only
+ * (evaluation); D decode; U update. */
 #define HD_CALL_LIST(X) X(F) X(B) X(W) X(E) X(D) X(U)
 enum hd_call {
 #define X(name) HD_CALL_##name,
@@ -326,21 +332,21 @@ enum hd_call {
 };
 
 enum hd_region {
-    HD_REGION_STATE,    /* the registry's layout, then constants and caches of the chunk */
-    HD_REGION_KEPT,     /* a slot per micro-batch in flight: what F leaves for B and W */
-    HD_REGION_DEFERRED, /* a slot per postponed W: what B leaves for W */
+    HD_REGION_STATE,    /* weights, moments ... (registry.h); constants and caches of the chunk */
+    HD_REGION_KEPT,     /* one slot per micro-batch in flight: what F keeps for B and W */
+    HD_REGION_DEFERRED, /* one slot per postponed W: what B keeps for W */
     HD_REGION_WORK,     /* scratch and temporaries, shared by all calls */
-    HD_REGION_GATHERED, /* a ring of unit buffers for gathered weights; empty without ZeRO-3 */
+    HD_REGION_GATHERED, /* not used: for weights that ZeRO-3 gathers */
     HD_REGION_COUNT
 };
 
 enum hd_stream_name { HD_STREAM_COMPUTE, HD_STREAM_GATHER, HD_STREAM_REDUCE, HD_STREAM_PIPELINE };
 
-/* What a store holds. */
+/* The content of a store. */
 enum hd_store_kind {
     HD_STORE_TEMPORARY,
     HD_STORE_BATCH,    /* written by the host before the call     */
-    HD_STORE_INPUT,    /* written from outside before F           */
+    HD_STORE_INPUT,    /* written by the caller before F          */
     HD_STORE_OUTPUT,   /* readable by the host after the call     */
     HD_STORE_PART,     /* one kind of state of a part             */
     HD_STORE_GLOBAL,   /* the step block and its arrays           */
@@ -350,7 +356,7 @@ enum hd_store_kind {
 
 enum hd_constant_kind { HD_CONSTANT_ROPE_TABLE, HD_CONSTANT_POSITIONS, HD_CONSTANT_SLOPES };
 
-/* Memory as the passes see it. */
+/* A block of memory of a chunk. */
 struct hd_store {
     int id;
     enum hd_store_kind kind;
@@ -358,10 +364,10 @@ struct hd_store {
     enum hd_dtype dtype;
     int64_t rows, columns; /* columns 0: a vector of `rows` */
     int64_t size_bytes;
-    bool visible; /* a collective touches it */
+    bool visible; /* a collective reads or writes it: it is in the comm-visible half */
     enum hd_region region;
     int64_t offset; /* within its half of the region (of the slot, for kept and deferred) */
-    /* which one */
+    /* members of certain kinds */
     int part;                       /* HD_STORE_PART */
     enum hd_state_kind state;       /* HD_STORE_PART */
     enum hd_global global;          /* HD_STORE_GLOBAL */
@@ -369,7 +375,7 @@ struct hd_store {
     enum hd_constant_kind constant; /* HD_STORE_CONSTANT */
     struct hd_rope rope;            /* ROPE_TABLE */
     struct hd_zigzag zigzag;        /* POSITIONS */
-    int64_t first_head, all_heads;  /* SLOPES: those of `rows` heads from the first on */
+    int64_t first_head, all_heads;  /* SLOPES: of `rows` heads from first_head on */
     int unit;                       /* HD_STORE_CACHE */
 };
 
@@ -379,9 +385,9 @@ struct hd_operand {
     int64_t offset_bytes;
 };
 
-/* What collectives work on: W written, R read, RW both. The last three are of all_to_all_v alone:
- * the counts of rows sent to each member, of those received (or absent), and the number that
- * becomes 1 when a bound was exceeded. */
+/* Operands of collectives: W written, R read, RW both. The last three are of all_to_all_v only:
+ * number of rows sent to each member, number received from each (may be absent), and a flag that is
+ * set to 1 when a bound was exceeded. */
 #define HD_COMM_OPERAND_LIST(R, W, RW) \
     W(received) R(sent) R(sent_counts) W(received_counts) RW(exceeded)
 
@@ -400,26 +406,25 @@ struct hd_node {
     /* a collective */
     enum hd_comm_kind comm;
     enum hd_group_name group;
-    int64_t count; /* elements, as in the args of comm.h; all_to_all_v: rows there is room for */
+    int64_t count; /* elements, as in the args of comm.h; all_to_all_v: capacity in rows */
     enum hd_dtype dtype;
     struct hd_node_rows {
         int64_t sent_max, received_max; /* bounds of this rank */
-        int64_t elements;               /* of a row */
-        int64_t even;                   /* for costs: rows in use when routers deal evenly */
-    } rows; /* of all_to_all_v; of a kernel `even` alone, 0: its arguments say how many */
+        int64_t elements;               /* per row */
+        int64_t even;                   /* for costs: rows in use when routers are balanced */
+    } rows; /* of all_to_all_v; a kernel uses `even` only, 0: its arguments have the rows */
 
-    /* variants of the program */
-    bool contribution;       /* goes to a parameter's gradient */
-    bool first_contribution; /* of a micro-batch: stores in the step's first one, else adds */
-    bool only_first;         /* runs in the first micro-batch of a step only */
-    bool only_last;          /* runs in the last one only */
+    /* the program is bound once for each place of the micro-batch in the step: first, last */
+    bool contribution;       /* adds to a parameter's gradient */
+    bool first_contribution; /* the micro-batch's first: overwrites in the step's first one */
+    bool only_first;         /* runs only in the first micro-batch of a step */
+    bool only_last;          /* runs only in the last */
 
     int waits[HD_NODE_WAITS_MAX]; /* earlier nodes of this program on other streams */
     int wait_count;
 };
 
-/* For passes that treat all nodes alike: how many operands a node has, present or absent, and how
- * it uses operand k. */
+/* Operands by index: their number, including absent ones, and how the node uses operand k. */
 int hd_node_operand_count(const struct hd_node *node);
 enum hd_access hd_node_access(const struct hd_node *node, int k);
 bool hd_node_touches(const struct hd_node *node, const struct hd_store *store);
@@ -439,15 +444,15 @@ struct hd_extent {
 struct hd_chunk {
     const struct hd_registry *registry;
     struct hd_rec_shape shape;
-    int group_size[HD_GROUP_COUNT]; /* that the collectives of this chunk were compiled for */
+    int group_size[HD_GROUP_COUNT]; /* for which the collectives were compiled */
     struct hd_traits traits;
     struct hd_store **stores; /* by id */
     int store_count;
     struct hd_program program[HD_CALL_COUNT]; /* empty where the chunk has none */
-    struct hd_extent extent[HD_REGION_COUNT]; /* STATE: the chunk's own constants and caches only */
+    struct hd_extent extent[HD_REGION_COUNT]; /* STATE: only the chunk's constants and caches */
 };
 
-/* Encoding in which each class of ops computes and keeps. */
+/* The encoding in which each class of ops computes and stores its results. */
 struct hd_precision {
     enum hd_dtype of_class[HD_OP_CLASS_COUNT];
 };
@@ -456,25 +461,25 @@ struct hd_precision hd_precision_uniform(enum hd_dtype dtype);
 struct hd_compile_options {
     struct hd_precision precision;
     const struct hd_mesh *mesh; /* sizes of the groups */
-    struct hd_traits traits;    /* of the device it will run on */
-    bool split_backward;        /* B and W apart (zero-bubble schedules); else W is joined to B */
-    bool no_fuse;               /* tests: the unfused program */
+    struct hd_traits traits;    /* of the device that will run it */
+    bool split_backward;        /* W is a program of its own (zero-bubble schedules), else in B */
+    bool no_fuse;               /* for tests: skips the fuse pass */
 };
 
-/* Runs all passes over the recording. The chunk lives in the recording's arena. */
+/* Runs all passes over the recording. The chunk lives in the recording's arena. Fails with the
+ * recording's first failure, or with that of a pass. */
 enum hd_status hd_compile(struct hd_rec *rec, const struct hd_compile_options *options,
                           struct hd_chunk **ret_chunk);
 
-/* Adds the listing of all programs of the chunk: op, shapes, region and offset, bytes, stream,
+/* Appends a listing of all programs of the chunk: op, shapes, region and offset, bytes, stream,
  * group. */
 void hd_chunk_list(const struct hd_chunk *chunk, struct hd_text *ret_text);
 
-/* The store of a batch field, of the (only) input, or of the output; NULL when the chunk has none.
- */
+/* The store of a batch field; the first store of a kind. NULL: the chunk has none. */
 const struct hd_store *hd_chunk_find_batch(const struct hd_chunk *chunk, enum hd_batch_field field);
 const struct hd_store *hd_chunk_find_kind(const struct hd_chunk *chunk, enum hd_store_kind kind);
 
-/* Of its kernel, with what is fused into a product, or of its collective. */
+/* The name of the node's kernel, or of its collective; a GEMM's includes its fused epilogue. */
 const char *hd_node_name(const struct hd_node *node);
 const char *hd_call_name(enum hd_call call);
 const char *hd_region_name(enum hd_region region);

@@ -1,13 +1,12 @@
-/* rec: the recording as the passes see it. Only for lib/program.
- */
+/* rec: the members of a recording. Only for lib/program. */
 #ifndef HD_PROGRAM_REC_H
 #define HD_PROGRAM_REC_H
 
 #include "program/program.h"
 
-/* The ops that one unit recorded, for repetition. */
+/* The ops of a recorded unit, which hd_rec_unit repeats for other units of its kind. */
 struct hd_fragment {
-    int unit, input, output; /* unit number; tensor ids */
+    int unit, input, output; /* index of the unit; ids of tensors, -1: none */
     int first_op, op_count;
     int first_tensor, tensor_count;
 };
@@ -26,7 +25,7 @@ struct hd_rec {
     struct hd_error error;
 };
 
-/* Makes the failure stick; returns the harmless tensor. */
+/* Keeps the failure if it is the first; returns the dummy tensor. */
 struct hd_tensor *hd_rec_fail(struct hd_rec *rec, enum hd_status st);
 
 /* A new result tensor [R, columns] (columns 0: a vector); floats get their dtype by the precision
@@ -36,6 +35,8 @@ struct hd_tensor *hd_rec_tensor(struct hd_rec *rec, const char *name, int64_t ro
 
 /* Appends a copy of op; NULL after a failure. Sets out->needs_grad from inputs and parameters. */
 struct hd_op *hd_rec_op(struct hd_rec *rec, const struct hd_op *op);
+
+/* True if a parameter of span `which` of the op is trainable. */
 
 bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which);
 enum hd_op_class hd_op_class(enum hd_op_kind kind);

@@ -1,4 +1,4 @@
-/* record: what the model calls. Each constructor checks its shapes and appends one op. */
+/* record: the functions that a model calls. Each constructor checks shapes and appends one op. */
 #include <stdio.h>
 #include <string.h>
 
@@ -168,7 +168,7 @@ static const struct hd_fragment *find_fragment(const struct hd_rec *rec, int uni
     return NULL;
 }
 
-/* The tensor that stands, in the repetition, for tensor `t` of the fragment. */
+/* The tensor of the repetition that corresponds to tensor `t` of the fragment. */
 static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment *f, int first_new,
                                    struct hd_tensor *x, struct hd_tensor *t)
 {
@@ -180,7 +180,7 @@ static struct hd_tensor *translate(struct hd_rec *rec, const struct hd_fragment 
     return rec->tensors[first_new + t->id - f->first_tensor];
 }
 
-/* Parameters of the unit itself move to the other unit, by their place in it. */
+/* A parameter of the fragment's unit becomes the one with the same index in the other unit. */
 static int shift_param(const struct hd_rec *rec, const struct hd_fragment *f, int unit, int param)
 {
     const struct hd_unit *from = &rec->registry->units[f->unit];
@@ -211,7 +211,7 @@ static struct hd_tensor *repeat(struct hd_rec *rec, const struct hd_fragment *f,
         op.out = translate(rec, f, first_new, x, op.out);
         for (int k = 0; k < op.param_count; k++)
             op.param[k] = shift_param(rec, f, unit, op.param[k]);
-        op.set.router.number += unit - f->unit; /* what tells layers apart goes with the unit */
+        op.set.router.number += unit - f->unit; /* both are indices of layers */
         op.set.dropout.layer += unit - f->unit;
         (void)hd_rec_op(rec, &op);
     }
@@ -247,7 +247,7 @@ struct hd_tensor *hd_rec_unit(struct hd_rec *rec, int unit,
     f.tensor_count = rec->tensor_count - f.first_tensor;
     f.output = out ? out->id : -1;
     rec->fragments = list;
-    if (out) /* a unit without result (the head) ends the model and is not repeated */
+    if (out) /* a unit without a result (the head) is the last and is never repeated */
         rec->fragments[rec->fragment_count++] = f;
     return out;
 }
@@ -289,7 +289,7 @@ struct hd_tensor *op_embedding(struct hd_rec *rec, struct hd_tensor *tokens, int
                   "embedded", tokens->dim[0], param_at(rec, weight)->local[1]);
 }
 
-/* Rows of the span as one matrix [N, K]; -1 when they are not joined or differ in K. */
+/* Rows of the span as one matrix [N, K]; -1: the parameters are not adjacent or differ in K. */
 static int64_t span_rows(const struct hd_rec *rec, int weight, int span)
 {
     const struct hd_param *first = param_at(rec, weight);
@@ -314,9 +314,8 @@ struct hd_tensor *op_linear(struct hd_rec *rec, struct hd_tensor *x, int weight,
     if (rec->error.status)
         return &rec->dummy;
     if (N < 0 || (bias >= 0 && span_rows(rec, bias, span) != N))
-        return hd_rec_fail(rec,
-                           hd_err(HD_INTERNAL, "linear: %s and the %d behind it are not joined",
-                                  w->name, span - 1));
+        return hd_rec_fail(rec, hd_err(HD_INTERNAL, "linear: %s and the next %d are not adjacent",
+                                       w->name, span - 1));
     if (x->dim[1] != w->local[1])
         return wrong_width(rec, w->name, x, w->local[1]);
     return record(rec,
@@ -394,8 +393,8 @@ struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_ten
     return out;
 }
 
-/* As the op is recorded: without training, or p = 0, as nothing at all. */
-static struct hd_dropout dropout_now(const struct hd_rec *rec, const struct hd_dropout *dropout)
+/* The dropout to record: none (p = 0) outside training. */
+static struct hd_dropout effective(const struct hd_rec *rec, const struct hd_dropout *dropout)
 {
     if (rec->shape.mode != HD_RECORD_TRAIN || dropout->p <= 0)
         return (struct hd_dropout){0};
@@ -415,7 +414,7 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
                                .causal = s->causal,
                                .alibi = s->alibi,
                                .window = s->window,
-                               .dropout = dropout_now(rec, &s->dropout)}};
+                               .dropout = effective(rec, &s->dropout)}};
 
     if (!rec->error.status && qkv->dim[1] != width)
         return wrong_width(rec, "attention", qkv, width);
@@ -423,7 +422,7 @@ struct hd_tensor *op_attention(struct hd_rec *rec, struct hd_tensor *qkv,
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_FILLED);
     else if (rec->shape.bounded)
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_BOUNDS);
-    if (op.set.dropout.p > 0) /* the last one */
+    if (op.set.dropout.p > 0) /* must be the last input */
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_SAMPLES);
     return record(rec, op, "attended", qkv->dim[0], s->heads * s->head_width);
 }
@@ -471,7 +470,7 @@ struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tens
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_dropout *dropout)
 {
-    const struct hd_dropout now = dropout_now(rec, dropout);
+    const struct hd_dropout now = effective(rec, dropout);
     struct hd_tensor *samples, *index;
 
     if (now.p <= 0)
@@ -529,7 +528,7 @@ struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias)
                   "biased", x->dim[0], x->dim[1]);
 }
 
-/* Rows become R * times / parts. */
+/* An op over tp; its result has R * times / parts rows. Returns x if tp is 1. */
 static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const char *name,
                                struct hd_tensor *x, int64_t times, int64_t parts)
 {
@@ -539,8 +538,8 @@ static struct hd_tensor *tp_op(struct hd_rec *rec, enum hd_op_kind kind, const c
         return x;
     if (x->dim[0] % parts)
         return hd_rec_fail(rec, hd_err(HD_INVALID,
-                                       "sequence parallelism: %lld rows cannot be shared evenly by "
-                                       "tp = %lld ranks",
+                                       "sequence parallelism: %lld rows cannot be divided evenly "
+                                       "among tp = %lld ranks",
                                        (long long)x->dim[0], (long long)parts));
     out = record(rec, (struct hd_op){.kind = kind, .in = {x}, .in_count = 1}, name,
                  x->dim[0] * times / parts, x->dim_count > 1 ? x->dim[1] : 0);

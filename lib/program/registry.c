@@ -19,7 +19,7 @@ static void fail(struct hd_registry *registry, enum hd_status st)
     (void)snprintf(registry->error, sizeof registry->error, "%s", hd_err_message());
 }
 
-/* Room for one more entry; NULL, and the failure sticks, without memory. */
+/* Memory for one more entry; NULL: no memory, and the failure is kept. */
 static void *grow(struct hd_registry *registry, void *items, int count, int *room,
                   size_t item_bytes)
 {
@@ -61,7 +61,7 @@ void hd_registry_routers(struct hd_registry *registry, int64_t routers, int64_t 
     registry->experts = experts;
 }
 
-/* The part of the current unit for such a parameter, made if it is the first. */
+/* The part of the current unit for this kind of parameter; made for the first one. */
 static int find_part(struct hd_registry *registry, const struct hd_param *p)
 {
     const enum hd_group_name group = p->experts ? HD_GROUP_EXPERT_DP : HD_GROUP_DP_CP;
@@ -108,8 +108,8 @@ void hd_param_box(const struct hd_param *p, int share, int64_t ret_start[HD_PARA
     }
 }
 
-/* Extent of a padded share: a multiple of HD_PARAM_PAD if the last share then has a row left, else
- * as small as it can be. */
+/* Extent of a padded share: a multiple of HD_PARAM_PAD if then the last share is not empty, else
+ * the smallest possible. */
 static int64_t padded_extent(int64_t extent, int64_t shares)
 {
     const int64_t least = (extent + shares - 1) / shares;
@@ -118,14 +118,14 @@ static int64_t padded_extent(int64_t extent, int64_t shares)
     return wide * (shares - 1) < extent ? wide : least;
 }
 
-static bool cut_for_tp(struct hd_registry *registry, const struct hd_param_spec *spec,
-                       struct hd_param *p)
+static bool split_for_tp(struct hd_registry *registry, const struct hd_param_spec *spec,
+                         struct hd_param *p)
 {
     const int axis = spec->tp_axis, shares = p->tp_shares;
 
     if (shares == 1)
         return true;
-    assert(!spec->padded || axis == 0); /* what is real is then the head of the share */
+    assert(!spec->padded || axis == 0); /* so the padding is the end of the share */
     if (!spec->padded && spec->shape[axis] % shares) {
         fail(registry, hd_err(HD_INVALID, "%s: tp = %d does not divide its extent of %lld",
                               spec->name, shares, (long long)spec->shape[axis]));
@@ -134,11 +134,10 @@ static bool cut_for_tp(struct hd_registry *registry, const struct hd_param_spec 
     p->local[axis] =
         spec->padded ? padded_extent(spec->shape[axis], shares) : spec->shape[axis] / shares;
     if (p->local[axis] * (shares - 1) >= spec->shape[axis]) {
-        fail(registry,
-             hd_err(
-                 HD_INVALID,
-                 "parallel.tp: %d; the %lld rows of %s leave a rank without any, use a smaller one",
-                 shares, (long long)spec->shape[axis], spec->name));
+        fail(registry, hd_err(HD_INVALID,
+                              "parallel.tp: %d shares of the %lld rows of %s leave a rank without "
+                              "a row; use less",
+                              shares, (long long)spec->shape[axis], spec->name));
         return false;
     }
     return true;
@@ -193,7 +192,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     if (p->tp_axis >= 0)
         p->tp_shares = registry->mesh.sizes.tp / p->tp_copies;
     p->shares = p->tp_shares;
-    if (!cut_for_tp(registry, spec, p) || !share_experts(registry, spec, p))
+    if (!split_for_tp(registry, spec, p) || !share_experts(registry, spec, p))
         return 0;
     hd_param_box(p, hd_param_share_of(p, &registry->mesh, registry->rank), p->start, p->real);
     for (int d = 0; d < p->dim_count; d++)
@@ -205,17 +204,17 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
     return registry->param_count++;
 }
 
-/* ---- the inside of a part ---- */
+/* ---- layout of a part ---- */
 
-/* How tensor parallelism treats a parameter, in the order in which a part holds them. */
-enum treatment { CUT, CUT_AND_COPIED, PARTIAL, WHOLE };
+/* The four rows of the table in registry.h, in the order of their segments in a part. */
+enum treatment { SPLIT, SPLIT_AND_COPIED, PARTIAL, WHOLE };
 
 static enum treatment treatment_of(const struct hd_registry *registry, const struct hd_param *p)
 {
     if (registry->mesh.sizes.tp == 1)
-        return CUT;
+        return SPLIT;
     if (p->tp_axis >= 0)
-        return p->tp_copies > 1 ? CUT_AND_COPIED : CUT;
+        return p->tp_copies > 1 ? SPLIT_AND_COPIED : SPLIT;
     return p->partial ? PARTIAL : WHOLE;
 }
 
@@ -225,20 +224,20 @@ static struct hd_segment segment_of(const struct hd_registry *registry, enum tre
     const int tp = registry->coord.tp, copies = registry->mesh.sizes.kv_replica;
 
     switch (treatment) {
-    case CUT_AND_COPIED:
+    case SPLIT_AND_COPIED:
         return (struct hd_segment){begin, begin, HD_GROUP_KV_REPLICA, tp % copies == 0, 0};
     case PARTIAL:
         return (struct hd_segment){begin, begin, HD_GROUP_TP, tp == 0, 0};
     case WHOLE:
         return (struct hd_segment){begin, begin, HD_GROUP_COUNT, tp == 0, 0};
-    case CUT:
+    case SPLIT:
         break;
     }
     return (struct hd_segment){begin, begin, HD_GROUP_COUNT, true, 0};
 }
 
-/* Puts the unit's parameters of this treatment into the part, in the order of their declaration;
- * joined ones follow the one that they are joined to, whatever their own treatment. */
+/* Places the unit's parameters with treatment `wanted` in the part, in the order of declaration. A
+ * joined parameter follows the one before it, whatever its own treatment. */
 static void put_params(struct hd_registry *registry, int part_number, enum treatment wanted,
                        enum treatment *last, int *order, int *order_count)
 {
@@ -270,7 +269,8 @@ static void put_params(struct hd_registry *registry, int part_number, enum treat
     }
 }
 
-/* Neighbours that decay alike share a range; padding belongs to the range before it. */
+/* Adjacent parameters with the same decay share a range; alignment gaps belong to the range before
+ * them. */
 static void make_ranges(struct hd_registry *registry, struct hd_part *part, const int *order,
                         int order_count)
 {
@@ -293,15 +293,14 @@ static void make_ranges(struct hd_registry *registry, struct hd_part *part, cons
         r->end = part->count;
 }
 
-/* Whether this rank is the first of those that hold the same gradient when it is summed over them.
- */
+/* True if this rank is the first of the group. */
 static bool is_first_of(const struct hd_registry *registry, enum hd_group_name group)
 {
     return hd_mesh_find_group(&registry->mesh, group, registry->rank).index == 0;
 }
 
-/* Chunks of the gradient norm, of all parts: first those whose sums this rank gives to the world.
- */
+/* Numbers the chunks of the gradient norm of all parts; first those that this rank counts for its
+ * reduce group. */
 static void number_chunks(struct hd_registry *registry)
 {
     for (int first = 1; first >= 0; first--) {
@@ -329,13 +328,13 @@ static enum hd_status lay_out_part(struct hd_registry *registry, int part_number
     struct hd_part *part = &registry->parts[part_number];
     const size_t most = (size_t)registry->units[part->unit].param_count;
     int *order = hd_arena_array(registry->arena, most, sizeof *order), order_count = 0;
-    enum treatment last = CUT;
+    enum treatment last = SPLIT;
 
     part->segments = hd_arena_array(registry->arena, most, sizeof *part->segments);
     part->ranges = hd_arena_array(registry->arena, most, sizeof *part->ranges);
     if (!order || !part->segments || !part->ranges)
         return hd_err(HD_NO_MEMORY, "no memory to lay out %s", registry->units[part->unit].name);
-    for (int t = CUT; t <= WHOLE; t++)
+    for (int t = SPLIT; t <= WHOLE; t++)
         put_params(registry, part_number, (enum treatment)t, &last, order, &order_count);
     part->count = round_up(part->count, HD_PARAM_ALIGN);
     part->segments[part->segment_count - 1].end = part->count;
@@ -375,7 +374,7 @@ int64_t hd_part_state_bytes(const struct hd_registry *registry, const struct hd_
     return part->count * (int64_t)sizeof(float);
 }
 
-/* Places size_bytes in one half of the region. */
+/* Reserves size_bytes at the end of one half of the region; returns the offset. */
 static int64_t take(struct hd_registry *registry, bool visible, int64_t size_bytes)
 {
     int64_t *end = visible ? &registry->visible_bytes : &registry->private_bytes;

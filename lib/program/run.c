@@ -22,14 +22,14 @@ struct bound_node {
         struct hd_comm_shift_args shift;
     } comm;
     uint64_t ticket;
-    int waits[HD_NODE_WAITS_MAX], wait_count; /* collectives only, by place in this list */
+    int waits[HD_NODE_WAITS_MAX], wait_count; /* indices of collectives in hd_bound.nodes */
 };
 
 struct hd_bound {
     enum hd_call call;
     struct bound_node *nodes;
     int count;
-    int waits[HD_NODE_WAITS_MAX], wait_count; /* at the end, as in a node */
+    int waits[HD_NODE_WAITS_MAX], wait_count; /* at the end of the program */
 };
 
 struct hd_runner {
@@ -147,7 +147,7 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
     enum hd_status st;
 
     if (!runner->comm)
-        return hd_err(HD_INTERNAL, "a program with collectives needs an endpoint");
+        return hd_err(HD_INTERNAL, "a program with collectives needs a communication endpoint");
     st = hd_comm_mesh_group(runner->comm, runner->mesh, node->group, &b->group);
     if (st)
         return st;
@@ -178,17 +178,17 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
     else if (node->comm == HD_COMM_SHIFT)
         b->comm.shift = (struct hd_comm_shift_args){sent, received, node->count, node->dtype};
     else
-        return hd_err(HD_INTERNAL, "no op records a %s yet", hd_comm_kind_name(node->comm));
+        return hd_err(HD_INTERNAL, "the runner does not support %s", hd_comm_kind_name(node->comm));
     return HD_OK;
 }
 
-/* Edges to collectives. Edges to compute need none: a collective follows all of it, see run.h. */
+/* Waits of a node for collectives. A collective needs no wait for compute: rule 1 of run.h. */
 static void bind_waits(const struct hd_program *p, const int *place, struct bound_node *b)
 {
     for (int w = 0; w < b->node->wait_count; w++) {
         int waited = b->node->waits[w];
 
-        /* a node that this variant leaves out: wait for the last one before it on its stream */
+        /* if the node does not run in this micro-batch: the last one before it on its stream */
         while (waited >= 0 && (place[waited] < 0 ||
                                p->nodes[waited]->stream != p->nodes[b->node->waits[w]]->stream))
             waited--;
@@ -197,17 +197,17 @@ static void bind_waits(const struct hd_program *p, const int *place, struct boun
     }
 }
 
-/* A program ends when its collectives have: others read what it wrote, and use its memory again
- * (place.c). Sums of gradients are the update's to wait for. */
+/* The end of a program waits for its collectives, because later programs read the results and reuse
+ * the memory (place.c). It does not wait for sums of gradients: the update does. */
 static void bind_end(struct hd_bound *bound)
 {
     for (int i = bound->count - 1; i >= 0; i--) {
         const struct hd_node *node = bound->nodes[i].node;
-        bool behind = !node->is_comm || node->stream == HD_STREAM_REDUCE;
+        bool covered = !node->is_comm || node->stream == HD_STREAM_REDUCE;
 
-        for (int w = 0; w < bound->wait_count && !behind; w++)
-            behind = bound->nodes[bound->waits[w]].node->stream == node->stream;
-        if (!behind)
+        for (int w = 0; w < bound->wait_count && !covered; w++)
+            covered = bound->nodes[bound->waits[w]].node->stream == node->stream;
+        if (!covered)
             bound->waits[bound->wait_count++] = i;
     }
 }
@@ -385,8 +385,8 @@ enum hd_status hd_runner_order(struct hd_runner *runner)
     return st ? fail(runner, st, NULL) : HD_OK;
 }
 
-/* Collectives first: theirs are the waits that end when a peer is gone. What computes waits for
- * nothing but them. */
+/* Waits for collectives first, because this wait ends when a peer fails. Compute waits only for
+ * collectives, so the second wait then ends too. */
 enum hd_status hd_runner_join(struct hd_runner *runner)
 {
     enum hd_status st;

@@ -1,27 +1,27 @@
 /* run: binds programs to memory and runs them.
  *
- * *Bases* are addresses: where each half of each region lies for one slot. Binding a program to
- * them resolves every pointer once; a step then is a loop of launches over ready arguments, and
- * allocates nothing.
+ * *Bases* are the addresses of each half of each region, for one slot. Binding resolves every
+ * pointer of a program once. A step is then a loop of launches with ready arguments; it allocates
+ * nothing.
  *
  * Compute runs on the backend's compute stream, collectives on the streams of the rank's endpoint.
- * Between two launches communication is polled, so that it progresses beside compute. The first
- * failure sticks to the runner, aborts the peers by hd_comm_abort, and is returned by every later
- * call.
+ * The runner polls communication between two launches, so that it overlaps with compute. The first
+ * failure is kept: the runner aborts the peers (hd_comm_abort), and every later call returns it.
  *
- * A launch may return before it has run (kernels.h, hd_device_table); the order is kept by two
- * rules, and by no wait of the host:
+ * On a device a launch returns before the kernel has run (kernels.h, hd_device_table). Two rules
+ * order the launches; the host does not wait:
  *
- *  1. A collective starts behind everything that was launched on the compute stream before it.
- *  2. A compute launch starts behind the collectives that its node, or the end of an earlier
+ *  1. A collective starts after everything that was launched on the compute stream before it.
+ *  2. A compute launch starts after the collectives that its node, or the end of an earlier
  *     program, waits for.
  *
- * So whatever place.c lets share memory, and whatever the next program or a write in the compute
- * stream's order puts where another was, comes behind the last that touched it: a compute launch by
- * the order of its stream, a collective since compute has waited for it (place.c keeps its memory
- * until then, bind_end waits for the rest), and a collective behind another on another stream by
- * way of the compute stream. Sums of gradients alone outlive their program, and touch nothing but
- * the gradients, which no program but the update's, behind hd_runner_order, looks at again.
+ * They make it safe that stores share memory (place.c) and that the next program, or a copy on the
+ * compute stream, overwrites it. Accesses of compute launches are ordered by the compute stream.
+ * The memory of a collective is not reused before compute has waited for the collective: within the
+ * program place.c reserves it until then, and the end of the program waits for the others
+ * (bind_end). Two collectives on different streams are ordered through the compute stream. Only the
+ * sums of gradients still run after their program. They access only gradients, which only the
+ * update reads, after hd_runner_order.
  *
  * Used by: train, generation, tests.   Uses: program, comm, kernels.
  * Threads: a runner belongs to the thread of its rank.
@@ -31,51 +31,51 @@
 
 #include "program/program.h"
 
-/* Base addresses. Kept and deferred change from slot to slot, the rest is the same for all
- * of a rank. `chunk_state`: where the chunk's own constants and caches lie. */
+/* Base addresses. Those of kept and deferred differ from slot to slot, the others do not. */
 struct hd_bases {
     char *base[HD_REGION_COUNT][2]; /* [region][visible] */
-    char *chunk_state;
+    char *chunk_state;              /* of the chunk's constants and caches */
 };
 
 struct hd_runner;
 struct hd_bound; /* a program bound to memory, in one variant */
 
-/* comm may be NULL for a world of one without collectives. The runner borrows all three. */
+/* comm: NULL for one rank without collectives. The runner borrows backend, comm and mesh. */
 enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_backend *backend,
                              struct hd_comm *comm, const struct hd_mesh *mesh,
                              struct hd_runner **ret_runner);
 void hd_runner_free(struct hd_runner *runner);
 
-/* first, last: the variant of the micro-batch's place in the step. Prepares the backend for every
- * shape. The result lives in `arena`. */
+/* first, last: bind for the first, the last micro-batch of a step. Calls the backend's `prepare`
+ * for every kernel and shape. The result lives in `arena`. */
 enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound);
 
-/* Launches it. It may still be under way afterwards: hd_runner_order, hd_runner_join. */
+/* Launches the program. It may still run when this returns: see hd_runner_order, hd_runner_join. */
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 
-/* What is launched on the compute stream from now on runs behind everything that was launched on
- * any stream before. Only where memory is the host's does the host wait for that. */
+/* Later launches on the compute stream run after everything that was launched on any stream before.
+ * The host waits only if tensors are in host memory. */
 enum hd_status hd_runner_order(struct hd_runner *runner);
 
 /* The host waits for everything that was launched on any stream. */
 enum hd_status hd_runner_join(struct hd_runner *runner);
 
-/* The compute stream, for bytes that move in its order. */
+/* The compute stream, for copies that must be ordered with launches. The runner owns it. */
 struct hd_stream *hd_runner_stream(struct hd_runner *runner);
 
 /* The address of a store. */
 void *hd_store_address(const struct hd_bases *bases, const struct hd_store *store);
 
-/* The values of a constant, a table of angles, of slopes or of indices: size_bytes of the store. */
+/* Computes the values of a constant (RoPE table, ALiBi slopes, positions) into size_bytes of host
+ * memory. */
 void hd_constant_fill(const struct hd_store *constant, void *ret_values);
 
-/* Tests: the `launch`-th launch from now (0: the next) fails as a device would. -1: never. */
+/* For tests: the `launch`-th launch from now (0: the next) fails with HD_INTERNAL. -1: never. */
 void hd_runner_fail_at(struct hd_runner *runner, int64_t launch);
 
-/* Called before each launch when set, for traces and for tests of order. */
+/* For tests of order: the observer is called before each launch; NULL: none. */
 struct hd_launch_event {
     enum hd_call call;
     const struct hd_node *node;
@@ -84,22 +84,22 @@ void hd_runner_observe(struct hd_runner *runner,
                        void (*observer)(void *context, const struct hd_launch_event *event),
                        void *context);
 
-/* Where a rank's time went while programs ran, told after the fact. */
+/* A profile of the host's time while programs run. */
 enum hd_span_kind {
-    HD_SPAN_LAUNCH, /* of a kernel, which on the CPU is its run, or of a collective */
-    HD_SPAN_WAIT,   /* before a launch, for the collective `node`; on a device: making it wait */
-    HD_SPAN_POLL,   /* communication that moved between two launches; node is NULL */
-    HD_SPAN_JOIN    /* in hd_runner_order and hd_runner_join; node is NULL */
+    HD_SPAN_LAUNCH, /* launch of a collective or a kernel; on the CPU the kernel's run */
+    HD_SPAN_WAIT,   /* wait for the collective `node`; on a device: enqueueing this wait */
+    HD_SPAN_POLL,   /* hd_comm_poll between two launches; node is NULL */
+    HD_SPAN_JOIN    /* hd_runner_order or hd_runner_join; node is NULL */
 };
 struct hd_span {
     enum hd_span_kind kind;
     const struct hd_node *node;
     int64_t begin_ns, end_ns;            /* hd_clock_now_ns */
-    const struct hd_comm_stream *stream; /* of a launched collective, */
-    uint64_t ticket;                     /* complete when this is */
+    const struct hd_comm_stream *stream; /* of a collective; else NULL */
+    uint64_t ticket;                     /* of a collective: it is complete when this ticket is */
 };
-/* Told of each span from now on; NULL: no more, and nothing looks at the clock. `begin` comes
- * before what the span will be of, in the order of the compute stream; it may be NULL. */
+/* `span` is called after each span, `begin` (may be NULL) before it, for example to record an event
+ * on the compute stream. Copied; NULL: profiling ends, and the clock is no longer read. */
 struct hd_profiler {
     void (*begin)(void *context, enum hd_span_kind kind, const struct hd_node *node);
     void (*span)(void *context, const struct hd_span *span);

@@ -1,9 +1,8 @@
-/* shard: where the gradients of parts are summed over ranks.
+/* shard: inserts the collectives that sum the gradients of each part over ranks.
  *
- * A part's sums may start when its last contribution of the step is in: behind the last node, in
- * the order F, B, W, that adds to it, in the step's last micro-batch only. They are ordered sums in
- * place, on the reduce stream, and overlap with the backward of earlier units. The update waits
- * for all of them.
+ * They start after the part's last contribution of the step: after the last node, in the order F,
+ * B, W, that adds to it, in the step's last micro-batch only. They are all-reduces in place, on the
+ * reduce stream, and overlap with the backward of earlier units. The update waits for all of them.
  */
 #include <string.h>
 
@@ -11,7 +10,7 @@
 
 static const enum hd_call order[] = {HD_CALL_W, HD_CALL_B, HD_CALL_F}; /* last first */
 
-/* Moves the newest node of the list to place `at`. */
+/* Moves the last node of the list to index `at`. */
 static void move_last_to(struct hd_node_list *list, int at)
 {
     struct hd_node *node = list->nodes[list->count - 1];
@@ -21,8 +20,8 @@ static void move_last_to(struct hd_node_list *list, int at)
     list->nodes[at] = node;
 }
 
-/* The sums of a part from place `at` of the list on: over tensor parallelism where its ranks found
- * parts of the gradient, then over data parallelism. */
+/* Inserts the sums of a part at index `at` of the list: first over tp for segments with partial
+ * gradients, then the whole part over data parallelism. */
 static void emit_sums(struct hd_emit *e, const struct hd_part *p, struct hd_store *store, int at)
 {
     const struct hd_mesh *mesh = e->options->mesh;

@@ -1,17 +1,16 @@
-/* stream: on which stream each node runs, and the edges between streams.
+/* stream: assigns a stream to each node, and inserts the edges between streams.
  *
- * Within a stream nodes run in order. Between streams a node waits for the last node that wrote
- * what it reads, and for the last ones that read or wrote what it writes. Since a stream is in
- * order, one edge per other stream is enough, and none where an earlier node of the same stream has
- * waited as far already.
- */
+ * Nodes of one stream run in order. A node also waits, on each other stream, for the last node that
+ * wrote what it reads, and for the last nodes that read or wrote what it writes. Streams are in
+ * order, so at most one edge per other stream is needed, and none if an earlier node of its own
+ * stream has waited for the same or a later node. */
 #include <string.h>
 
 #include "program/emit.h"
 
 enum { STREAMS = HD_STREAM_PIPELINE + 1 };
 
-/* Per store: the last node on each stream that wrote, and that read or wrote it. */
+/* Per store and stream: the last node that wrote it, and that read or wrote it; -1: none. */
 struct touch {
     int wrote[STREAMS], touched[STREAMS];
 };
@@ -21,13 +20,13 @@ static enum hd_stream_name choose(const struct hd_node *node)
     if (!node->is_comm)
         return HD_STREAM_COMPUTE;
     if (node->stream != HD_STREAM_COMPUTE)
-        return node->stream; /* a pass has chosen */
+        return node->stream; /* set by the shard pass */
     return node->comm == HD_COMM_SHIFT ? HD_STREAM_PIPELINE : HD_STREAM_GATHER;
 }
 
 struct state {
     struct touch *stores;         /* by id */
-    int waited[STREAMS][STREAMS]; /* [mine][other]: how far my stream has waited */
+    int waited[STREAMS][STREAMS]; /* [mine][other]: last node of other that mine has waited for */
 };
 
 static void find_waits(struct state *s, struct hd_node *node, int index)

@@ -63,11 +63,11 @@ enum hd_status hd_rpc_parse_address(const char *text, struct hd_rpc_address *ret
     }
     if (!host_bytes || host_bytes > HD_RPC_HOST_MAX)
         return hd_err(HD_INVALID,
-                      "the host in the address %.64s has %zu bytes; 1 to %d are possible", text,
+                      "the host in the address %.64s has %zu bytes; 1 to %d are allowed", text,
                       host_bytes, HD_RPC_HOST_MAX);
     for (size_t i = 0; i < host_bytes; i++)
         if (!isalnum((unsigned char)host[i]) && !strchr(".-_:%", host[i]))
-            return hd_err(HD_INVALID, "the address %s has a host that cannot be one", text);
+            return hd_err(HD_INVALID, "the address %s has an invalid character in its host", text);
     if (hd_text_to_int64(colon + 1, 0, 65535, &port))
         return hd_err(HD_INVALID, "the address %s needs a port from 0 to 65535 after the colon",
                       text);

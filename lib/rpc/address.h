@@ -1,7 +1,6 @@
-/* address: `unix:PATH` and `HOST:PORT` taken apart.
+/* address: parses and formats the addresses `unix:PATH` and `HOST:PORT`.
  *
- * Used by: the files of rpc.   Uses: base.   Threads: any.
- */
+ * Used by: the files of rpc.   Uses: base.   Threads: any. */
 #ifndef HD_RPC_ADDRESS_H
 #define HD_RPC_ADDRESS_H
 
@@ -25,17 +24,18 @@ struct hd_rpc_address {
     bool is_loopback;                    /* true for unix, localhost, 127.0.0.0/8 and ::1 */
 };
 
+/* HD_INVALID: `text` is no address. */
 enum hd_status hd_rpc_parse_address(const char *text, struct hd_rpc_address *ret_address);
 
-/* The target as gRPC's client wants it: an address, or a percent-encoded unix: URI. */
+/* The target string for gRPC's client: HOST:PORT, or a percent-encoded unix: URI. */
 enum { HD_RPC_TARGET_MAX = 3 * HD_RPC_UNIX_PATH_MAX + HD_RPC_ADDRESS_MAX };
 void hd_rpc_format_target(const struct hd_rpc_address *address, char ret_target[HD_RPC_TARGET_MAX]);
-/* HOST:PORT with the brackets that IPv6 needs. */
+/* HOST:PORT, an IPv6 address in brackets. */
 void hd_rpc_format_host_port(const struct hd_rpc_address *address,
                              char ret_text[HD_RPC_ADDRESS_MAX + 1]);
 
-/* A socket address to connect to; a wildcard host becomes loopback, a name is resolved (blocking).
- */
+/* The socket address to connect to. A wildcard host becomes loopback. Resolving a name blocks.
+ * HD_UNAVAILABLE: the name cannot be resolved. */
 enum hd_status hd_rpc_resolve(const struct hd_rpc_address *address,
                               struct sockaddr_storage *ret_peer, socklen_t *ret_peer_bytes);
 

@@ -1,4 +1,4 @@
-/* Calls: what both sides share. Messages out, messages in, and the one end.
+/* Calls: sending, receiving and the end of a call, for server and client.
  *
  *      made --on_opened--> open --on_read/on_written ...--> final --nothing in flight--> done
  *             (settle)            (settle)                 (settle)                (end)
@@ -72,16 +72,16 @@ static void free_out(struct hd_rpc_out *out)
 
 void hd_rpc_call_drop_queue(struct hd_rpc_call *call)
 {
-    struct hd_rpc_out *flying = call->flying ? dequeue(call) : NULL;
+    struct hd_rpc_out *in_flight = call->message_in_flight ? dequeue(call) : NULL;
 
     while (call->out_first)
         free_out(dequeue(call));
-    if (flying) { /* its bytes belong to the batch until that ends */
-        flying->next = NULL;
-        call->out_first = flying;
-        call->out_last = &flying->next;
+    if (in_flight) { /* its bytes belong to the write batch until the batch ends */
+        in_flight->next = NULL;
+        call->out_first = in_flight;
+        call->out_last = &in_flight->next;
         call->out_count = 1;
-        call->out_bytes = flying->size_bytes;
+        call->out_bytes = in_flight->size_bytes;
     }
 }
 
@@ -109,7 +109,7 @@ void hd_rpc_call_unref(struct hd_rpc_call *call)
     free(call->path_copy);
     free(call->end_message);
     free(call->local);
-    free(call->story);
+    free(call->failure_text);
     free(call);
 }
 
@@ -148,7 +148,7 @@ void hd_rpc_call_give_up(struct hd_rpc_call *call, enum hd_status st)
     hd_rpc_call_cancel(call);
 }
 
-/* The first message of the queue, and the end after the last one, in one batch where possible. */
+/* Fills a batch: initial metadata, the first message, the end after the last. Returns its ops. */
 static size_t fill_write(struct hd_rpc_call *call, grpc_op ops[3], grpc_metadata *trailer,
                          grpc_slice *details)
 {
@@ -189,7 +189,7 @@ static size_t fill_write(struct hd_rpc_call *call, grpc_op ops[3], grpc_metadata
     }
     if (!count)
         return 0;
-    call->flying = message;
+    call->message_in_flight = message;
     call->headers_sent = true;
     if (end)
         call->ending = HD_RPC_ENDING_SENT;
@@ -204,7 +204,7 @@ void hd_rpc_call_send(struct hd_rpc_call *call)
     enum hd_status st;
     size_t count;
 
-    /* a unary answer is one batch: headers wait for it */
+    /* a unary answer is one batch: its headers are not sent before */
     if (call->writing || is_over(call) ||
         (call->server && call->kind == HD_RPC_UNARY && call->ending == HD_RPC_ENDING_NONE))
         return;
@@ -215,7 +215,7 @@ void hd_rpc_call_send(struct hd_rpc_call *call)
     st = hd_rpc_call_start(call, ops, count, &call->on_written);
     grpc_slice_unref(details);
     if (st) {
-        call->writing = call->flying = false;
+        call->writing = call->message_in_flight = false;
         hd_rpc_call_give_up(call, st);
     }
 }
@@ -223,9 +223,9 @@ void hd_rpc_call_send(struct hd_rpc_call *call)
 static void on_written(struct hd_rpc_op *op, bool ok)
 {
     struct hd_rpc_call *call = HD_RPC_OWNER(op, struct hd_rpc_call, on_written);
-    bool sent_message = call->flying;
+    bool sent_message = call->message_in_flight;
 
-    call->writing = call->flying = false;
+    call->writing = call->message_in_flight = false;
     if (sent_message)
         free_out(dequeue(call));
     if (ok && call->ending == HD_RPC_ENDING_SENT)
@@ -236,7 +236,7 @@ static void on_written(struct hd_rpc_op *op, bool ok)
     hd_rpc_call_unref(call);
 }
 
-/* ---- messages in ---- */
+/* ---- receiving ---- */
 
 bool hd_rpc_slice_is(grpc_slice slice, const char *text)
 {
@@ -279,7 +279,7 @@ void hd_rpc_call_open(struct hd_rpc_call *call, ProtobufCMessage *msg)
 
 static void deliver(struct hd_rpc_call *call, ProtobufCMessage *msg)
 {
-    if (!call->opened) /* a server that sends no sign of acceptance but its first message */
+    if (!call->opened) /* the server did not send HD_RPC_ACCEPTED_HEADER before */
         hd_rpc_call_open(call, NULL);
     call->received_count++;
     call->delivery = msg;
@@ -348,7 +348,7 @@ static void on_read(struct hd_rpc_op *op, bool ok)
             call->handler.on_half_close(call);
     } else if (call->abandoned ||
                (call->server && (call->final || call->ending != HD_RPC_ENDING_NONE))) {
-        grpc_byte_buffer_destroy(buffer); /* nobody waits for it any more */
+        grpc_byte_buffer_destroy(buffer); /* the call has ended on this side */
         call->read_ended = true;
     } else {
         st = hd_rpc_unpack_buffer(call->incoming, buffer, &msg);
@@ -368,13 +368,13 @@ void hd_rpc_call_pause(struct hd_rpc_call *call)
     call->paused = true;
 }
 
-/* Comes back on the loop for what a callback must do, but not inside the user's call. */
+/* Runs on_posted on the loop later, because callbacks may not run inside the user's call. */
 static void post(struct hd_rpc_call *call)
 {
     if (call->posted || call->done)
         return;
     if (hd_rpc_post(call->rpc, &call->on_posted))
-        return; /* no memory: the next event of the call will do it */
+        return; /* no memory: the next event of the call does the same */
     call->posted = true;
     (void)hd_rpc_call_ref(call);
 }
@@ -403,7 +403,7 @@ void hd_rpc_call_resume(struct hd_rpc_call *call)
     post(call);
 }
 
-/* ---- messages out ---- */
+/* ---- sending ---- */
 
 static enum hd_status pack(const ProtobufCMessage *msg, size_t size_bytes, struct hd_rpc_out **ret)
 {
@@ -487,7 +487,7 @@ void hd_rpc_call_finish(struct hd_rpc_call *call)
     hd_rpc_call_send(call);
 }
 
-/* The wire carries text: a story may quote what a user typed. */
+/* A copy for gRPC, which needs UTF-8; an error message may quote a user's input. */
 static char *as_text(const char *message)
 {
     char *text = strdup(message);
@@ -516,7 +516,7 @@ void hd_rpc_call_cancel(struct hd_rpc_call *call)
         return;
     call->abandoned = true;
     if (call->final)
-        post(call); /* no event is due any more */
+        post(call); /* no other event will follow */
     else
         (void)grpc_call_cancel(call->call, NULL);
 }
@@ -526,22 +526,23 @@ void hd_rpc_call_cancel(struct hd_rpc_call *call)
 static void end(struct hd_rpc_call *call)
 {
     struct hd_rpc *rpc = call->rpc;
-    const char *story;
+    const char *message;
     enum hd_status st;
 
     hd_rpc_call_drop_queue(call);
     hd_rpc_message_free(call->held);
     call->held = NULL;
     call->done = true;
-    st = call->server ? hd_rpc_server_outcome(call, &story) : hd_rpc_client_outcome(call, &story);
+    st = call->server ? hd_rpc_server_outcome(call, &message)
+                      : hd_rpc_client_outcome(call, &message);
     if ((call->client || call->opened) && call->handler.on_done)
-        call->handler.on_done(call, st, story);
+        call->handler.on_done(call, st, message);
     grpc_call_unref(call->call);
     call->call = NULL;
     if (call->server)
-        hd_rpc_server_forget(call);
+        hd_rpc_server_remove_call(call);
     else
-        hd_rpc_client_forget(call);
+        hd_rpc_client_remove_call(call);
     hd_rpc_live_drop(rpc);
     hd_rpc_call_unref(call);
 }
@@ -553,8 +554,8 @@ void hd_rpc_call_settle(struct hd_rpc_call *call)
     if (call->done)
         return;
     hd_rpc_call_send(call);
-    /* A client reads to the end of the stream even when the status is here already: messages that
-     * the server sent before it come first. A paused reader of a failed call is not waited for. */
+    /* A client reads to the end of the stream even if the status has arrived: the handler must get
+     * the messages that the server sent before. Except if the call failed and is paused. */
     drop = call->abandoned ||
            (call->final && (call->server || (call->paused && call->code != GRPC_STATUS_OK)));
     if (drop) {
@@ -569,7 +570,7 @@ void hd_rpc_call_settle(struct hd_rpc_call *call)
         end(call);
 }
 
-/* ---- looking at a call ---- */
+/* ---- members of a call ---- */
 
 void *hd_rpc_call_user(const struct hd_rpc_call *call)
 {

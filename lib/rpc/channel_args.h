@@ -1,7 +1,6 @@
-/* channel_args: gRPC's settings as a list that is filled one by one.
+/* channel_args: a list of gRPC channel arguments with a fixed capacity.
  *
- * Used by: client.c, server.c.   Uses: gRPC.   Threads: any.
- */
+ * Used by: client.c, server.c.   Uses: gRPC.   Threads: any. */
 #ifndef HD_RPC_CHANNEL_ARGS_H
 #define HD_RPC_CHANNEL_ARGS_H
 
@@ -12,7 +11,7 @@
 
 enum { HD_RPC_CHANNEL_ARGS_MAX = 24 };
 
-struct hd_rpc_channel_args { /* starts as {0}; keys and values must outlive the use */
+struct hd_rpc_channel_args { /* initialise with {0}; keys and values are not copied */
     grpc_arg list[HD_RPC_CHANNEL_ARGS_MAX];
     size_t count;
 };
@@ -23,7 +22,7 @@ static inline void hd_rpc_channel_args_add(struct hd_rpc_channel_args *args, grp
     args->list[args->count++] = arg;
 }
 
-/* gRPC knows int only; what is larger means "no limit" to it as INT32_MAX does. */
+/* gRPC takes an int; a larger value becomes INT32_MAX, which means "no limit" to gRPC. */
 static inline void hd_rpc_channel_args_add_int(struct hd_rpc_channel_args *args, const char *key,
                                                int64_t value)
 {

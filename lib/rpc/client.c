@@ -22,7 +22,7 @@ enum {
 struct hd_rpc_client {
     struct hd_rpc *rpc;
     struct hd_rpc_client *next, **link;
-    grpc_channel *channel; /* NULL when closed; the struct waits for its calls */
+    grpc_channel *channel; /* NULL: closed; the struct is freed after its last call */
     struct hd_rpc_call *calls;
     size_t calls_count, receive_bytes_max;
     char address[HD_RPC_ADDRESS_MAX + 1];
@@ -41,10 +41,10 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_clie
     int64_t min_ms = or_default(o->reconnect_min_ms, RECONNECT_MIN_MS);
 
     hd_rpc_channel_args_add_int(args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
-                                1); /* else like channels share a connection */
+                                1); /* else channels with equal arguments share a connection */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_RETRIES,
-                                0); /* the caller knows what may be repeated */
+                                0); /* only the caller knows which calls are idempotent */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     hd_rpc_channel_args_add_int(
@@ -67,15 +67,15 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_clie
                                                  .value.string = (char *)o->tls_server_name});
 }
 
-static enum hd_status check_door(const char *text, const struct hd_rpc_address *address,
-                                 const struct hd_rpc_client_options *options)
+static enum hd_status check_security(const char *text, const struct hd_rpc_address *address,
+                                     const struct hd_rpc_client_options *options)
 {
     enum hd_status st;
 
     if (address->is_unix)
         return HD_OK;
     if (!address->port)
-        return hd_err(HD_INVALID, "the address %s has port 0, which nobody can reach", text);
+        return hd_err(HD_INVALID, "the address %s has port 0; give the server's port", text);
     if (!options->token)
         return hd_err(HD_DENIED, "calling %s needs the token file of the controller", text);
     st = hd_rpc_check_token(options->token);
@@ -84,7 +84,7 @@ static enum hd_status check_door(const char *text, const struct hd_rpc_address *
     if (!address->is_loopback && !options->tls)
         return hd_err(HD_DENIED,
                       "calling %s, another machine, needs TLS (the controller's CA certificate): "
-                      "the token would travel in the clear",
+                      "otherwise the token would be sent unencrypted",
                       text);
     return HD_OK;
 }
@@ -104,7 +104,7 @@ enum hd_status hd_rpc_client_new(struct hd_rpc *rpc, const char *address,
     options = options ? options : &none;
     st = hd_rpc_parse_address(address, &parsed);
     if (!st)
-        st = check_door(address, &parsed, options);
+        st = check_security(address, &parsed, options);
     if (!st && !parsed.is_unix && options->tls)
         st = hd_rpc_load_client_tls(options->tls, &credentials);
     if (st)
@@ -157,7 +157,7 @@ void hd_rpc_client_close(struct hd_rpc_client *client)
     if (client->next)
         client->next->link = client->link;
     for (struct hd_rpc_call *call = client->calls; call; call = call->next)
-        hd_rpc_call_cancel(call); /* on_done comes later, so the list stays */
+        hd_rpc_call_cancel(call); /* does not change the list: on_done is called later */
     grpc_channel_destroy(client->channel);
     client->channel = NULL;
     release(client);
@@ -183,7 +183,7 @@ static void on_final(struct hd_rpc_op *op, bool ok)
 {
     struct hd_rpc_call *call = HD_RPC_OWNER(op, struct hd_rpc_call, on_final);
 
-    (void)ok; /* this operation always succeeds; the status tells */
+    (void)ok; /* this operation always succeeds; see the status */
     call->final = true;
     hd_rpc_call_settle(call);
     hd_rpc_call_unref(call);
@@ -255,7 +255,7 @@ static void create_grpc_call(struct hd_rpc_call *call)
     grpc_slice_unref(path);
 }
 
-/* Once the first of these batches has started, the call ends by its own events. */
+/* A failure means that nothing was started. Later failures end the call through its events. */
 static enum hd_status start_batches(struct hd_rpc_call *call)
 {
     grpc_op final = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT},
@@ -281,7 +281,7 @@ static enum hd_status start_batches(struct hd_rpc_call *call)
     return HD_OK;
 }
 
-/* Undoes a call that never started. */
+/* Frees a call that was never started. */
 static void discard(struct hd_rpc_call *call)
 {
     struct hd_rpc *rpc = call->rpc;
@@ -334,7 +334,7 @@ enum hd_status hd_rpc_client_call(struct hd_rpc_client *client,
     return HD_OK;
 }
 
-void hd_rpc_client_forget(struct hd_rpc_call *call)
+void hd_rpc_client_remove_call(struct hd_rpc_call *call)
 {
     struct hd_rpc_client *client = call->client;
 
@@ -346,9 +346,9 @@ void hd_rpc_client_forget(struct hd_rpc_call *call)
     release(client);
 }
 
-/* ---- how it ended ---- */
+/* ---- the result ---- */
 
-/* The exact status that a Heddle server named, if it fits the code that everybody can read. */
+/* The exact status from the trailer of a Heddle server, if it agrees with the gRPC status code. */
 static bool find_exact_status(const struct hd_rpc_call *call, enum hd_status *ret_status)
 {
     for (size_t i = 0; i < call->trailers.count; i++) {
@@ -365,45 +365,45 @@ static bool find_exact_status(const struct hd_rpc_call *call, enum hd_status *re
     return false;
 }
 
-static char *tell(const struct hd_rpc_call *call, enum hd_status st, bool from_server)
+static char *format_failure(const struct hd_rpc_call *call, enum hd_status st, bool from_server)
 {
     const char *details = (const char *)GRPC_SLICE_START_PTR(call->details);
     int len_bytes = (int)GRPC_SLICE_LENGTH(call->details);
-    char *story = NULL;
+    char *text = NULL;
     int code;
 
     if (from_server)
-        code = asprintf(&story, "%.*s", len_bytes, details);
+        code = asprintf(&text, "%.*s", len_bytes, details);
     else if (st == HD_TIMEOUT)
-        code = asprintf(&story, "no answer from %s within %lld ms", call->client->address,
+        code = asprintf(&text, "no answer from %s within %lld ms", call->client->address,
                         (long long)call->timeout_ms);
     else if (st == HD_UNAVAILABLE)
-        code = asprintf(&story, "cannot reach %s: %.*s", call->client->address, len_bytes, details);
+        code = asprintf(&text, "cannot reach %s: %.*s", call->client->address, len_bytes, details);
     else
-        code = asprintf(&story, "%s: %.*s", call->path, len_bytes, details);
-    return code < 0 ? NULL : story;
+        code = asprintf(&text, "%s: %.*s", call->path, len_bytes, details);
+    return code < 0 ? NULL : text;
 }
 
-enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_story)
+enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_message)
 {
     enum hd_status st = hd_rpc_status_from_grpc((int)call->code);
     bool from_server;
 
-    *ret_story = "";
+    *ret_message = "";
     if (call->local) {
-        *ret_story = call->local->message;
+        *ret_message = call->local->message;
         return call->local->status;
     }
     if (st == HD_OK && call->kind == HD_RPC_UNARY && !call->received_count && !call->abandoned) {
-        *ret_story = "the server answered without a message";
+        *ret_message = "the server answered without a message";
         return HD_INTERNAL;
     }
     if (st == HD_OK)
         return HD_OK;
     from_server = find_exact_status(call, &st);
-    call->story = tell(call, st, from_server);
-    if (call->story)
-        *ret_story = call->story;
+    call->failure_text = format_failure(call, st, from_server);
+    if (call->failure_text)
+        *ret_message = call->failure_text;
     return st;
 }
 

@@ -1,4 +1,4 @@
-/* The context: gRPC's completion thread, and its events on the loop. */
+/* The context: the completion thread, and the delivery of its events on the loop. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +15,11 @@
 
 enum { ROOM_START = 256, LOG_INTERVAL_MS = 1000 };
 
-/* gRPC writes a line per failed handshake or accept, from any of its threads: pass on one a second
- * at most, so that a port scanner cannot fill the journal. What it says before it aborts, always.
- */
+/* gRPC logs a line per failed handshake or accept, from any of its threads. To protect the journal
+ * from port scanners at most one per second is logged; failed assertions always are. */
 static void log_grpc(gpr_log_func_args *args)
 {
-    static _Atomic int64_t next_ms; /* the one log of the process has one rate */
+    static _Atomic int64_t next_ms; /* of the process, since the log function is too */
     int64_t now_ms = hd_clock_now_ms(), due_ms = atomic_load(&next_ms);
 
     if (args->severity < GPR_LOG_SEVERITY_ERROR)
@@ -90,7 +89,7 @@ static void on_async(uv_async_t *async)
     ended = rpc->queue_ended;
     uv_mutex_unlock(&rpc->mutex);
 
-    for (size_t i = 0; i < count; i++) { /* callbacks may make `current` larger, so it may move */
+    for (size_t i = 0; i < count; i++) { /* a callback may reallocate `current` (grow) */
         struct hd_rpc_event event = rpc->current[i];
 
         rpc->expected--;
@@ -159,12 +158,12 @@ void hd_rpc_live_drop(struct hd_rpc *rpc)
 {
     rpc->live--;
     if (rpc->closing)
-        (void)uv_async_send(&rpc->async); /* on_async looks whether this was the last */
+        (void)uv_async_send(&rpc->async); /* on_async checks whether this was the last */
 }
 
-/* gRPC is started once and never shut down: after a large write, grpc_shutdown waits up to 10 s for
- * a poller of its own, which a command line that has done its work must not. What it keeps until
- * the process ends are threads and tables of its own; contexts leave nothing in it. */
+/* gRPC is never shut down: after a large write, grpc_shutdown waits up to 10 s for one of its own
+ * pollers, which would delay the end of a command. gRPC's threads and tables stay until the process
+ * ends; contexts leave nothing in them. */
 static void init_grpc(void)
 {
     gpr_set_log_function(log_grpc);
@@ -227,7 +226,7 @@ void hd_rpc_close(struct hd_rpc *rpc, void (*on_closed)(void *user), void *user)
     }
     while (rpc->clients)
         hd_rpc_client_close(rpc->clients);
-    (void)uv_async_send(&rpc->async); /* also when there is nothing to wait for */
+    (void)uv_async_send(&rpc->async); /* needed if live is already 0 */
 }
 
 enum hd_status hd_rpc_raise_file_limit(uint64_t needed)

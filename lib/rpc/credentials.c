@@ -46,7 +46,7 @@ enum hd_status hd_rpc_read_token(const char *path, char ret_token[HD_RPC_TOKEN_M
 
     st = hd_file_read(path, HD_RPC_TOKEN_MAX + 1, &text);
     if (!st && stat(path, &info) < 0)
-        st = hd_err(HD_IO, "cannot look at %s: %m", path);
+        st = hd_err(HD_IO, "cannot stat %s: %m", path);
     if (!st && info.st_mode & (S_IRWXG | S_IRWXO))
         st = hd_err(HD_DENIED, "others may read the token in %s; run: chmod 600 %s", path, path);
     if (!st) {

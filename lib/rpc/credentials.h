@@ -1,7 +1,6 @@
 /* credentials: tokens and certificates, read from files and compared.
  *
- * Used by: the files of rpc.   Uses: base, gRPC.   Threads: any.
- */
+ * Used by: the files of rpc.   Uses: base, gRPC.   Threads: any. */
 #ifndef HD_RPC_CREDENTIALS_H
 #define HD_RPC_CREDENTIALS_H
 
@@ -11,8 +10,8 @@
 
 #include "rpc/rpc.h"
 
-enum hd_status hd_rpc_check_token(const char *token);
-/* Takes the same time wherever the two differ. `expected` is padded with zeros. */
+enum hd_status hd_rpc_check_token(const char *token); /* HD_INVALID: length, or not ASCII */
+/* Compares in constant time. `expected` is padded with zeros. */
 bool hd_rpc_token_equals(const char expected[HD_RPC_TOKEN_MAX + 1], const char *given);
 
 enum hd_status hd_rpc_load_server_tls(const struct hd_rpc_tls *tls,

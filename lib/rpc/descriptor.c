@@ -51,7 +51,7 @@ static bool skip(struct hd_rpc_bytes *rest, uint64_t size_bytes)
     return true;
 }
 
-/* The next field that has a length; numbers are passed over. */
+/* The next length-delimited field; fields of other wire types are skipped. */
 static bool take_field(struct hd_rpc_bytes *rest, uint64_t *ret_number, struct hd_rpc_bytes *ret)
 {
     uint64_t tag, value;
@@ -138,8 +138,8 @@ bool hd_rpc_descriptor_import(struct hd_rpc_bytes file, size_t index, char ret_n
 
 /* ---- symbols ---- */
 
-/* Does `symbol` go through the declaration's name? ret_rest is what is left behind "NAME.", or ""
- * when the name is all of it. */
+/* True if `symbol` is the declaration's name, or begins with it and a dot. ret_rest: the symbol
+ * after "NAME.", or "". */
 static bool enters(struct hd_rpc_bytes declaration, const char *symbol, const char **ret_rest)
 {
     struct hd_rpc_bytes name;
@@ -153,7 +153,7 @@ static bool enters(struct hd_rpc_bytes declaration, const char *symbol, const ch
     return after == '\0' || (after == '.' && **ret_rest);
 }
 
-/* Is one of the fields `number` of the declaration named exactly so? */
+/* True if one of the members in field `number` of the declaration has this name. */
 static bool has_member(struct hd_rpc_bytes declaration, uint64_t number, const char *name)
 {
     struct hd_rpc_bytes member, own;
@@ -165,7 +165,7 @@ static bool has_member(struct hd_rpc_bytes declaration, uint64_t number, const c
     return false;
 }
 
-/* An enum's values are its siblings, not its members. */
+/* True if the symbol is the enum or one of its values, whose scope is the enum's parent. */
 static bool is_enum(struct hd_rpc_bytes declaration, const char *symbol)
 {
     struct hd_rpc_bytes name;

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The user's socket, as an address; nothing is added without XDG_RUNTIME_DIR. */
+/* Appends the address of the user's socket; nothing if XDG_RUNTIME_DIR is not set. */
 static void add_user_socket(struct hd_text *address)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -64,8 +64,7 @@ enum hd_status hd_rpc_default_listen(struct hd_text *ret_address)
     if (ret_address->failed)
         return no_memory();
     if (ret_address->len_bytes == before)
-        return hd_err(HD_INVALID,
-                      "there is no place for a socket: XDG_RUNTIME_DIR is not set; give "
-                      "--listen unix:PATH");
+        return hd_err(HD_INVALID, "there is no default socket: XDG_RUNTIME_DIR is not set; give "
+                                  "--listen unix:PATH");
     return HD_OK;
 }

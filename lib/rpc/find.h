@@ -1,9 +1,10 @@
-/* find: where a controller listens when nobody says where, and how its clients find it.
+/* find: the default address of a controller, and how clients find it.
  *
- *     --controller ADDR  >  HEDDLE_CONTROLLER  >  the user's socket  >  the system's socket
+ * Clients take the first of: --controller ADDR, HEDDLE_CONTROLLER, the user's socket if it exists,
+ * the system's socket if it exists.
  *
- *     $XDG_RUNTIME_DIR/heddle/controller.sock      of a controller that a user started
- *     /run/heddle/controller.sock                  of the machine's
+ *     user's socket      $XDG_RUNTIME_DIR/heddle/controller.sock
+ *     system's socket    /run/heddle/controller.sock
  *
  * Used by: controller, daemon, command line.   Uses: base.   Threads: any (reads the environment).
  */
@@ -17,12 +18,12 @@
 #define HD_RPC_SYSTEM_SOCKET_DIR "/run/heddle"
 #define HD_RPC_SOCKET_NAME       "controller.sock"
 
-/* The address of the controller to talk to; `given` (may be NULL) is what --controller said.
- * HD_UNAVAILABLE names the places that were looked at when there is nothing at any. */
+/* Appends the controller's address. given: the value of --controller, may be NULL. HD_UNAVAILABLE:
+ * no address was found; the message lists the sockets that were tried. */
 enum hd_status hd_rpc_find_controller(const char *given, struct hd_text *ret_address);
 
-/* Where a controller without --listen listens: the system's socket for root, else the user's.
- * HD_INVALID when there is no such place (no XDG_RUNTIME_DIR). */
+/* Appends the address at which a controller without --listen listens: the system's socket for root,
+ * else the user's. HD_INVALID: XDG_RUNTIME_DIR is not set. */
 enum hd_status hd_rpc_default_listen(struct hd_text *ret_address);
 
 #endif

@@ -1,7 +1,6 @@
-/* grpc.health.v1.Health: the server and each registered service are SERVING as long as the server
- * takes calls. There is nothing in between: while the controller cannot write its state it still
- * answers, and says why it refuses what would change something.
- */
+/* grpc.health.v1.Health: the server and each registered service are SERVING until the server
+ * closes. A controller that cannot write its state is SERVING too: it answers, and refuses changes
+ * with a reason. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +14,7 @@ struct hd_rpc_watcher {
     struct hd_rpc_standard *standard;
     struct hd_rpc_watcher *next, **link;
     struct hd_rpc_call *call;
-    bool known; /* the service is there */
+    bool known; /* the service is registered */
 };
 
 static bool is_known(const struct hd_rpc_standard *standard, const char *service)
@@ -38,7 +37,7 @@ static void check(struct hd_rpc_call *call, const ProtobufCMessage *message)
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
-static void tell(const struct hd_rpc_watcher *watcher)
+static void send_status(const struct hd_rpc_watcher *watcher)
 {
     Grpc__Health__V1__HealthCheckResponse response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 
@@ -67,7 +66,7 @@ static void watch(struct hd_rpc_call *call, const ProtobufCMessage *message)
     if (watcher->next)
         watcher->next->link = &watcher->next;
     standard->watchers = watcher;
-    tell(watcher);
+    send_status(watcher);
 }
 
 static void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
@@ -89,7 +88,7 @@ size_t hd_rpc_health_end(struct hd_rpc_standard *standard)
     size_t count = 0;
 
     for (struct hd_rpc_watcher *w = standard->watchers; w; w = w->next, count++) {
-        tell(w);
+        send_status(w);
         hd_rpc_call_finish(w->call);
     }
     return count;

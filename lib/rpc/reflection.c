@@ -1,7 +1,6 @@
-/* grpc.reflection.v1 and v1alpha: answers about what is registered, from the descriptors that the
- * compiler of .proto files left in the program. A question that cannot be answered gets an error as
- * its answer, and the stream goes on.
- */
+/* grpc.reflection.v1 and v1alpha: describes the registered services, from the descriptor set that
+ * protoc generated. A request that cannot be answered gets an error response; the stream stays
+ * open. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +14,11 @@
 #define ANSWERS(what) GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_##what
 
 enum {
-    ANSWERS_WAITING_MAX = 16, /* of one stream; then its questions wait too */
+    ANSWERS_WAITING_MAX = 16, /* queued answers of one stream; then reading pauses */
     FILES_MAX = 64,           /* in one answer */
 };
 
-/* One answer in the making. */
+/* An answer while it is built. */
 struct answer {
     struct hd_arena arena;
     const struct hd_rpc_standard *standard;
@@ -53,7 +52,7 @@ static void refuse(struct answer *a, enum hd_status st, const char *what, const 
     Grpc__Reflection__V1__ErrorResponse *error = hd_arena_alloc(&a->arena, sizeof *error);
 
     if (!error)
-        return; /* the arena remembers */
+        return; /* the caller checks hd_arena_failed */
     grpc__reflection__v1__error_response__init(error);
     error->error_code = hd_rpc_status_to_grpc(st);
     error->error_message = hd_arena_printf(&a->arena, "%s%s", what, name);
@@ -101,7 +100,7 @@ static void list_services(struct answer *a)
     a->response.list_services_response = list;
 }
 
-/* The file, then what it imports, and what that imports, each once. */
+/* Answers with the file and its transitive imports, each once. */
 static void give_file(struct answer *a, struct hd_rpc_bytes file)
 {
     Grpc__Reflection__V1__FileDescriptorResponse *files = hd_arena_alloc(&a->arena, sizeof *files);
@@ -135,7 +134,7 @@ static void give_file(struct answer *a, struct hd_rpc_bytes file)
     a->response.file_descriptor_response = files;
 }
 
-/* proto3 has no extensions, so every message is known to have none. */
+/* proto3 has no extensions: the list is empty for every message. */
 static void list_extensions(struct answer *a, const char *type)
 {
     Grpc__Reflection__V1__ExtensionNumberResponse *none = hd_arena_alloc(&a->arena, sizeof *none);
@@ -183,7 +182,7 @@ static void answer(struct answer *a, const Grpc__Reflection__V1__ServerReflectio
         list_services(a);
         break;
     default:
-        refuse(a, HD_INVALID, "the request asks nothing that is known here", "");
+        refuse(a, HD_INVALID, "the request is empty or of an unknown kind", "");
         break;
     }
 }
@@ -208,7 +207,7 @@ static void on_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
     if (st && st != HD_ABORTED)
         hd_rpc_call_fail(call, st);
     else if (hd_rpc_call_queued(call) >= ANSWERS_WAITING_MAX)
-        hd_rpc_call_pause(call); /* who does not read the answers asks no more */
+        hd_rpc_call_pause(call); /* until the client has read the answers (on_drain) */
     hd_arena_done(&a.arena);
 }
 

@@ -1,19 +1,19 @@
-/* rpc_internal: what the files of this room share.
+/* rpc_internal: declarations that the files of lib/rpc share.
  *
- * Threads. One thread (the completion thread) does gRPC's I/O inside grpc_completion_queue_next. It
- * never looks into a tag: it appends {tag, ok} to a buffer and wakes the loop. Everything else, all
- * state of calls, servers and clients, belongs to the loop's thread.
+ * Threads. The completion thread waits in grpc_completion_queue_next, which also does gRPC's I/O.
+ * It appends each event {tag, ok} to a buffer and wakes the loop; it does not access what the tag
+ * points to. All state of calls, servers and clients belongs to the loop's thread.
  *
  * Invariants
- *  1. Every batch and every accept request is announced with hd_rpc_expect before it starts and
- *     ends with exactly one event; so the buffers always have room and the completion thread never
- *     allocates.
+ *  1. hd_rpc_expect is called before every batch and accept request. Each ends with exactly one
+ *     event, so the buffers always have space and the completion thread never allocates.
  *  2. rpc->live counts servers, clients and calls that have not ended. The completion queue is shut
- *     down only when it is 0 and the context is closing: a batch started later aborts the process.
- *  3. A call has at most one read and one write batch in flight, plus its final one. on_done runs
- *     when none is left; the grpc_call is released then, the memory with the last reference.
- *  4. A server is destroyed when its shutdown event has come, its accept slots are gone, its calls
- *     have ended, and its libuv handles are closed (hd_rpc_server_release).
+ *     down only when it is 0 and the context is closing: gRPC aborts the process if a batch is
+ *     started later.
+ *  3. A call has at most one read and one write batch in flight, plus its final one. After the last
+ *     of them on_done runs and the grpc_call is released; the last reference frees the memory.
+ *  4. A server is freed when its shutdown event arrived, its accept slots are freed, its calls have
+ *     ended, and its libuv handles are closed (hd_rpc_server_release).
  */
 #ifndef HD_RPC_INTERNAL_H
 #define HD_RPC_INTERNAL_H
@@ -24,7 +24,7 @@
 
 #include "rpc/rpc.h"
 
-/* What an event is about: the tag of a batch is the address of one of these. */
+/* The tag of a batch: fn is called on the loop's thread when the batch ends. */
 struct hd_rpc_op {
     void (*fn)(struct hd_rpc_op *op, bool ok);
 };
@@ -47,11 +47,11 @@ struct hd_rpc {
     size_t incoming_count;
     bool queue_ended;
 
-    struct hd_rpc_event *current; /* being worked off by the loop */
-    size_t room;                  /* of both buffers */
-    size_t expected;              /* events to come */
+    struct hd_rpc_event *current; /* processed by the loop */
+    size_t room;                  /* capacity of each of the two buffers */
+    size_t expected;              /* events that have not been processed */
 
-    size_t live;
+    size_t live; /* invariant 2 */
     struct hd_rpc_server *servers;
     struct hd_rpc_client *clients;
     bool closing, queue_down;
@@ -59,13 +59,14 @@ struct hd_rpc {
     void *on_closed_user;
 };
 
-/* Before each grpc_call_start_batch and the like. Fails for want of memory only. */
+/* Reserves space for an event; call it before a batch or accept request starts. Fails only with
+ * HD_NO_MEMORY. */
 enum hd_status hd_rpc_expect(struct hd_rpc *rpc);
 void hd_rpc_expect_cancel(struct hd_rpc *rpc); /* the batch could not be started */
 void hd_rpc_live_drop(struct hd_rpc *rpc);     /* a server, client or call has ended */
 
-/* Makes `op` run on the loop soon, as if a batch had ended: for what must not happen inside the
- * user's call. */
+/* Posts an event: `op` runs on the loop later. For work that must not run inside a function that
+ * the user called. */
 enum hd_status hd_rpc_post(struct hd_rpc *rpc, struct hd_rpc_op *op);
 
 /* ---- calls (call.c) ---- */
@@ -82,14 +83,14 @@ struct hd_rpc_out { /* a message in a send queue */
 
 enum hd_rpc_ending {
     HD_RPC_ENDING_NONE,
-    HD_RPC_ENDING_FINISH, /* after the queue: status (server) or half-close (client) */
-    HD_RPC_ENDING_FAIL,   /* server: status at once, the queue is dropped */
-    HD_RPC_ENDING_SENT,   /* it is on its way; nothing more is sent */
+    HD_RPC_ENDING_FINISH, /* after the queue send the status (server) or half-close (client) */
+    HD_RPC_ENDING_FAIL,   /* server: drop the queue and send the status */
+    HD_RPC_ENDING_SENT,   /* given to gRPC; nothing more is sent */
 };
 
 struct hd_rpc_call {
     struct hd_rpc *rpc;
-    struct hd_rpc_server *server; /* one of these two; NULL after the end */
+    struct hd_rpc_server *server; /* server or client is set, the other NULL; after the end both */
     struct hd_rpc_client *client;
     struct hd_rpc_call *next, **link; /* the client's list */
     grpc_call *call;                  /* NULL after the end */
@@ -97,40 +98,40 @@ struct hd_rpc_call {
 
     enum hd_rpc_kind kind;
     const char *path;
-    char *path_copy; /* server, of a method that it does not have */
+    char *path_copy; /* server: memory of `path` of an unknown method */
     const ProtobufCMessageDescriptor *incoming;
     struct hd_rpc_handler handler;
     void *user;
     int64_t deadline_ms; /* of hd_clock_now_ms; INT64_MAX: none */
     char *peer;
     struct hd_rpc_principal principal;
-    grpc_metadata_array received; /* client: the server's first metadata */
-    struct hd_rpc_pair *pairs;    /* server: copies of the client's, without binary ones */
+    grpc_metadata_array received; /* client: the server's initial metadata */
+    struct hd_rpc_pair *pairs;    /* server: copy of the client's metadata, without binary values */
     size_t pairs_count;
     bool wait_for_ready;    /* client */
-    grpc_metadata *headers; /* this side's first metadata */
+    grpc_metadata *headers; /* this side's initial metadata */
     size_t headers_count;
 
     struct hd_rpc_op on_opened, on_read, on_written, on_final, on_posted;
-    bool opening, reading, writing, posted; /* events to come */
-    bool final;                             /* has come: the conversation is over */
-    bool opened;                            /* on_open was due (server: so on_done is) */
+    bool opening, reading, writing, posted; /* the event is expected */
+    bool final;                             /* the final event arrived: the call is over */
+    bool opened;                            /* past on_open; a server then calls on_done, too */
     bool read_ended, paused;
-    bool abandoned; /* cancelled here: what still comes in is dropped */
-    bool done;      /* on_done was called */
+    bool abandoned; /* cancelled on this side: later messages are dropped */
+    bool done;      /* the end, where on_done is called, was reached */
 
     grpc_byte_buffer *read_buffer;
     size_t received_count;
     ProtobufCMessage *held;     /* received while paused */
-    ProtobufCMessage *delivery; /* in the callback that runs now */
+    ProtobufCMessage *delivery; /* argument of the callback that runs now */
 
-    struct hd_rpc_out *out_first, **out_last; /* the first one is in flight while `flying` */
-    bool flying;
+    struct hd_rpc_out *out_first, **out_last; /* the send queue */
+    bool message_in_flight;                   /* out_first belongs to the write batch */
     size_t out_count, out_bytes, queue_len_max, queue_bytes_max, message_bytes_max;
     bool headers_sent;
     enum hd_rpc_ending ending;
     enum hd_status end_status; /* server */
-    bool unauthenticated;      /* server: HD_DENIED because nobody knows who calls */
+    bool unauthenticated;      /* server: HD_DENIED is sent as UNAUTHENTICATED */
     char *end_message;
 
     int cancelled;                /* server, final */
@@ -138,36 +139,38 @@ struct hd_rpc_call {
     grpc_metadata_array trailers; /* client, final */
     grpc_status_code code;
     grpc_slice details;
-    struct hd_error *local; /* client: why this side gave up; wins over the status */
-    char *story;
-    int64_t timeout_ms; /* client, for the story */
+    struct hd_error *local; /* client: a failure on this side; overrides the received status */
+    char *failure_text;     /* client: the error message; NULL: none */
+    int64_t timeout_ms;     /* client, for the error message */
 };
 
 struct hd_rpc_call *hd_rpc_call_make(struct hd_rpc *rpc); /* one reference, counted as live */
-/* Adds the context's reference of the batch in flight; op->fn drops it with hd_rpc_call_unref. */
+/* Starts a batch; it holds a reference, which op->fn drops with hd_rpc_call_unref. */
 enum hd_status hd_rpc_call_start(struct hd_rpc_call *call, const grpc_op *ops, size_t count,
                                  struct hd_rpc_op *op);
-void hd_rpc_call_send(struct hd_rpc_call *call);   /* starts the write that is due, if any */
-void hd_rpc_call_read(struct hd_rpc_call *call);   /* starts a read if one is wanted */
-void hd_rpc_call_settle(struct hd_rpc_call *call); /* send, read, or end: after every event */
+void hd_rpc_call_send(struct hd_rpc_call *call);   /* starts the next write, if there is one */
+void hd_rpc_call_read(struct hd_rpc_call *call);   /* starts the next read, if possible */
+void hd_rpc_call_settle(struct hd_rpc_call *call); /* after every event: sends, reads or ends */
 enum hd_status hd_rpc_call_enqueue(struct hd_rpc_call *call, const ProtobufCMessage *msg);
-void hd_rpc_call_drop_queue(struct hd_rpc_call *call);                 /* what is not in flight */
-void hd_rpc_call_give_up(struct hd_rpc_call *call, enum hd_status st); /* client, with a story */
-/* Calls on_open (with msg or NULL), and frees what the handler did not take. */
+void hd_rpc_call_drop_queue(struct hd_rpc_call *call); /* messages that are not in flight */
+/* Cancels; on a client st and hd_err_message() become the call's result. */
+void hd_rpc_call_give_up(struct hd_rpc_call *call, enum hd_status st);
+/* Calls on_open with msg (may be NULL), then frees msg if the handler did not take it. */
 void hd_rpc_call_open(struct hd_rpc_call *call, ProtobufCMessage *msg);
-/* Unpacks and destroys `buffer`. */
+/* Checks and unpacks the message; destroys `buffer`, also after a failure. */
 enum hd_status hd_rpc_unpack_buffer(const ProtobufCMessageDescriptor *descriptor,
                                     grpc_byte_buffer *buffer, ProtobufCMessage **ret_msg);
 bool hd_rpc_slice_is(grpc_slice slice, const char *text);
 
 /* ---- the two sides ---- */
 
-void hd_rpc_server_forget(struct hd_rpc_call *call); /* the call has ended */
-void hd_rpc_client_forget(struct hd_rpc_call *call);
-enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_story);
-enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_story);
+void hd_rpc_server_remove_call(struct hd_rpc_call *call); /* the call has ended */
+void hd_rpc_client_remove_call(struct hd_rpc_call *call);
+/* The status and error message for on_done; the call owns the message. */
+enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_message);
+enum hd_status hd_rpc_client_outcome(struct hd_rpc_call *call, const char **ret_message);
 
 #define HD_RPC_STATUS_TRAILER  "heddle-status"   /* the exact hd_status by name */
-#define HD_RPC_ACCEPTED_HEADER "heddle-accepted" /* the call passed the doors; on_open is due */
+#define HD_RPC_ACCEPTED_HEADER "heddle-accepted" /* the server accepted the stream: on_open */
 
 #endif

@@ -1,11 +1,10 @@
-/* The self-check: does this server still take connections?
+/* The self-check: tests whether the server still accepts connections.
  *
- * After it once failed to accept for want of descriptors, gRPC's listener takes no connection any
- * more, while everything else goes on as if nothing had happened. The kernel still completes
- * connections into the backlog, so connecting proves nothing. Hence each check connects, says that
- * it will send nothing, and waits for the first byte or the end of the stream: an HTTP/2 server
- * sends its settings at once, a TLS server hangs up on a client that sends no hello. Both only
- * after accepting.
+ * After accept fails once for lack of descriptors, gRPC's listener accepts no more connections, and
+ * nothing reports it. The kernel still completes connections into the backlog, so a successful
+ * connect proves nothing. Each check therefore connects, half-closes, and waits for the first byte
+ * or the end of the stream, which both need an accept: an HTTP/2 server sends its settings at once,
+ * a TLS server closes a connection without a hello.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 
 struct hd_rpc_self_check {
     struct hd_rpc_server *server;
-    uv_timer_t interval, patience;
+    uv_timer_t interval, timeout;
     union {
         uv_handle_t handle;
         uv_stream_t stream;
@@ -62,28 +61,28 @@ static void on_probe_closed(uv_handle_t *handle)
         check->failures = 0;
 }
 
-/* reason NULL: this listener lives. */
+/* Ends the check of one listener. reason: why it failed; NULL: it accepts. */
 static void conclude(struct hd_rpc_self_check *check, const char *reason)
 {
     char message[HD_ERR_MAX];
 
     if (uv_is_closing(&check->probe.handle))
         return;
-    (void)uv_timer_stop(&check->patience);
+    (void)uv_timer_stop(&check->timeout);
     uv_close(&check->probe.handle, on_probe_closed);
     if (!reason)
         return;
     if (!check->round_failed)
         check->failures++;
     check->round_failed = true;
-    (void)snprintf(message, sizeof message, "this server takes no connections on %s: %s",
+    (void)snprintf(message, sizeof message, "this server accepts no connections on %s: %s",
                    check->listener->address, reason);
     check->on_failure(check->user, check->failures, message);
 }
 
-static void on_patience_end(uv_timer_t *timer)
+static void on_timeout(uv_timer_t *timer)
 {
-    conclude(timer->data, "no sign of life in time");
+    conclude(timer->data, "no answer within the timeout");
 }
 
 static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buffer)
@@ -97,13 +96,13 @@ static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf
 static void on_bytes(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
 {
     (void)buffer;
-    if (count != 0) /* bytes, the end, or a reset: somebody is there */
+    if (count != 0) /* bytes, the end or a reset: the server accepted */
         conclude(stream->data, NULL);
 }
 
-static void on_shut(uv_shutdown_t *shutdown, int status)
+static void on_half_closed(uv_shutdown_t *shutdown, int status)
 {
-    (void)shutdown, (void)status; /* a reset shows in on_bytes */
+    (void)shutdown, (void)status; /* on_bytes gets a reset, too */
 }
 
 static void on_connected(uv_connect_t *connect, int status)
@@ -116,7 +115,7 @@ static void on_connected(uv_connect_t *connect, int status)
         conclude(check, uv_strerror(status));
         return;
     }
-    (void)uv_shutdown(&check->shutdown, &check->probe.stream, on_shut);
+    (void)uv_shutdown(&check->shutdown, &check->probe.stream, on_half_closed);
     if (uv_read_start(&check->probe.stream, give_buffer, on_bytes))
         conclude(check, "cannot read");
 }
@@ -133,7 +132,7 @@ static void check_listener(struct hd_rpc_self_check *check)
         (void)uv_tcp_init(check->server->rpc->loop, &check->probe.tcp);
     check->probe.handle.data = check->connect.data = check;
     check->probing = true;
-    (void)uv_timer_start(&check->patience, on_patience_end, (uint64_t)check->timeout_ms, 0);
+    (void)uv_timer_start(&check->timeout, on_timeout, (uint64_t)check->timeout_ms, 0);
     if (peer->sa_family == AF_UNIX)
         uv_pipe_connect(&check->connect, &check->probe.pipe, path, on_connected);
     else
@@ -147,7 +146,7 @@ static void on_interval(uv_timer_t *timer)
     struct hd_rpc_self_check *check = timer->data;
 
     if (check->probing)
-        return; /* the last round is still waiting */
+        return; /* the last check still runs */
     check->round_failed = false;
     check->listener = check->server->listeners;
     if (check->listener)
@@ -162,7 +161,7 @@ hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int6
     struct hd_rpc_self_check *check;
 
     if (server->check || server->closing)
-        return hd_err(HD_CONFLICT, "the server is checked already, or is closing");
+        return hd_err(HD_CONFLICT, "the server already has a self-check, or is closing");
     check = calloc(1, sizeof *check);
     if (!check)
         return hd_err(HD_NO_MEMORY, "no memory for the self-check");
@@ -171,8 +170,8 @@ hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int6
     check->on_failure = on_failure;
     check->user = user;
     (void)uv_timer_init(server->rpc->loop, &check->interval);
-    (void)uv_timer_init(server->rpc->loop, &check->patience);
-    check->interval.data = check->patience.data = check;
+    (void)uv_timer_init(server->rpc->loop, &check->timeout);
+    check->interval.data = check->timeout.data = check;
     check->timers_open = 2;
     (void)uv_timer_start(&check->interval, on_interval, (uint64_t)interval_ms,
                          (uint64_t)interval_ms);
@@ -193,7 +192,7 @@ void hd_rpc_self_check_close(struct hd_rpc_self_check *check)
 {
     check->closing = true;
     uv_close((uv_handle_t *)&check->interval, on_timer_closed);
-    uv_close((uv_handle_t *)&check->patience, on_timer_closed);
+    uv_close((uv_handle_t *)&check->timeout, on_timer_closed);
     if (check->probing && !uv_is_closing(&check->probe.handle))
         uv_close(&check->probe.handle, on_probe_closed);
 }

@@ -1,4 +1,4 @@
-/* Servers: from options to listeners, and the orderly end.
+/* Servers: options, listeners and shutdown.
  *
  *   new --start--> open --close--> closing --on_shutdown, slots, calls, handles gone--> freed
  */
@@ -23,7 +23,7 @@ enum {
     PING_STRIKES_MAX = 3,
     CONNECTION_AGE_GRACE_MS = 5 * 60 * 1000,
     CONNECTION_IDLE_MAX_MS = 10 * 60 * 1000,
-    MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* for the bytes of TCP connections */
+    MEMORY_BYTES_MAX = 512 * 1024 * 1024, /* gRPC's resource quota */
 };
 
 static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_server_options *o)
@@ -36,14 +36,14 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_serv
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_CONCURRENT_STREAMS,
                                 (int64_t)o->streams_per_connection_max);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION,
-                                0); /* a small message stays small */
+                                0); /* limits the memory that a small message can use */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_TIMEOUT_MS);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_CONNECTION_IDLE_MS, CONNECTION_IDLE_MAX_MS);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_TIME_MS, o->keepalive_ms);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, o->keepalive_timeout_ms);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-    /* clients ping every keepalive_ms; at half of it nobody honest is counted */
+    /* clients ping every keepalive_ms; half of it leaves a margin */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                                 o->keepalive_ms / 2);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, PING_STRIKES_MAX);
@@ -152,7 +152,7 @@ enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
                                                0);
     if (!made->handle) {
         free(made);
-        return hd_err(HD_INTERNAL, "gRPC did not take the method %s", method->path);
+        return hd_err(HD_INTERNAL, "gRPC cannot register the method %s", method->path);
     }
     made->next = server->methods;
     server->methods = made;
@@ -161,7 +161,7 @@ enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
 
 /* ---- listening ---- */
 
-/* gRPC says only that it could not; a bind of our own says why. */
+/* gRPC gives no reason why it cannot listen: binds a socket to find the error. */
 static enum hd_status explain_bind(const char *text, const struct hd_rpc_address *address,
                                    bool with_tls)
 {
@@ -189,8 +189,8 @@ static enum hd_status explain_bind(const char *text, const struct hd_rpc_address
                   with_tls ? ": the TLS certificate or its key was not accepted" : "");
 }
 
-static enum hd_status check_door(const struct hd_rpc_server *server, const char *text,
-                                 const struct hd_rpc_address *address)
+static enum hd_status check_security(const struct hd_rpc_server *server, const char *text,
+                                     const struct hd_rpc_address *address)
 {
     if (!server->token[0])
         return hd_err(HD_DENIED, "listening on %s needs a token file; or listen on unix:PATH",
@@ -226,16 +226,16 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
     enum hd_status st;
 
     if (server->started)
-        return hd_err(HD_CONFLICT, "the server listens already; %s comes too late", address);
+        return hd_err(HD_CONFLICT, "cannot listen on %s: the server has already started", address);
     st = hd_rpc_parse_address(address, &parsed);
     if (!st && !parsed.is_unix)
-        st = check_door(server, address, &parsed);
+        st = check_security(server, address, &parsed);
     if (st)
         return st;
     listener = calloc(1, sizeof *listener);
     if (!listener)
         return hd_err(HD_NO_MEMORY, "no memory to listen");
-    st = parsed.is_unix ? hd_rpc_unix_door_open(server, parsed.path)
+    st = parsed.is_unix ? hd_rpc_unix_listener_open(server, parsed.path)
                         : listen_tcp(server, address, &parsed);
     if (!st)
         st = hd_rpc_resolve(&parsed, &listener->peer, &listener->peer_bytes);
@@ -246,7 +246,7 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
     if (parsed.is_unix)
         (void)snprintf(listener->address, sizeof listener->address, "%s", address);
     else
-        hd_rpc_format_host_port(&parsed, listener->address); /* with the port that was found */
+        hd_rpc_format_host_port(&parsed, listener->address); /* with the chosen port */
     listener->next = server->listeners;
     server->listeners = listener;
     if (ret_port)
@@ -261,8 +261,8 @@ enum hd_status hd_rpc_server_start(struct hd_rpc_server *server)
     grpc_server_start(server->server);
     server->started = true;
     st = hd_rpc_server_fill_slots(server);
-    for (struct hd_rpc_unix_door *door = server->doors; !st && door; door = door->next)
-        st = hd_rpc_unix_door_start(door);
+    for (struct hd_rpc_unix_listener *l = server->unix_listeners; !st && l; l = l->next)
+        st = hd_rpc_unix_listener_start(l);
     return st;
 }
 
@@ -293,23 +293,23 @@ static void on_shutdown(struct hd_rpc_op *op, bool ok)
 void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user)
 {
-    struct hd_rpc_unix_door *next;
+    struct hd_rpc_unix_listener *next;
 
     if (server->closing)
         return;
     server->closing = true;
     server->on_closed = on_closed;
     server->on_closed_user = user;
-    if (server->standard && hd_rpc_health_end(server->standard) && grace_ms < HD_RPC_FAREWELL_MS)
-        grace_ms = HD_RPC_FAREWELL_MS; /* else the last word would be cut off */
+    if (server->standard && hd_rpc_health_end(server->standard) && grace_ms < HD_RPC_HEALTH_END_MS)
+        grace_ms = HD_RPC_HEALTH_END_MS; /* time to send NOT_SERVING before calls are cancelled */
     if (server->check)
         hd_rpc_self_check_close(server->check);
     server->check = NULL;
-    for (struct hd_rpc_unix_door *door = server->doors; door; door = next) {
-        next = door->next;
-        hd_rpc_unix_door_close(door);
+    for (struct hd_rpc_unix_listener *l = server->unix_listeners; l; l = next) {
+        next = l->next;
+        hd_rpc_unix_listener_close(l);
     }
-    server->doors = NULL;
+    server->unix_listeners = NULL;
     (void)uv_timer_init(server->rpc->loop, &server->grace);
     server->grace.data = server;
     server->handles++;

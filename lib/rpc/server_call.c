@@ -1,8 +1,8 @@
-/* The server's side of calls: how they come in, who may make them, and how they look at the end.
+/* The server's side of calls: accepting, authentication and result.
  *
- * A call is taken by a slot, checked (limit, door, method, deadline, message, authorize, in this
- * order), and only then opened; a refused call never reaches a handler.
- */
+ * A slot receives a call. Then the call is checked, in this order: limit of calls, token or Unix
+ * peer, method, deadline, authorize, request message. Only then on_open is called; a refused call
+ * never reaches a handler. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +17,9 @@
 #include "rpc/server_internal.h"
 
 enum {
-    SLOTS_PER_METHOD = 16,   /* fewer make a busy client wait for the loop */
+    SLOTS_PER_METHOD = 16,   /* calls that gRPC can accept before the loop runs */
     SLOTS_UNKNOWN = 4,       /* without these, calls of unknown methods would hang */
-    DEADLINE_SLACK_MS = 100, /* a client's own timer is ahead of ours by the way here */
+    DEADLINE_SLACK_MS = 100, /* a client's timer ends earlier than ours, by the network delay */
 };
 
 struct hd_rpc_slot {
@@ -33,10 +33,10 @@ struct hd_rpc_slot {
     grpc_byte_buffer *payload;
 };
 
-/* ---- who calls ---- */
+/* ---- the identity of a caller ---- */
 
-/* A peer at a Unix door is called "fd:N" by gRPC. N cannot stand for a later connection: gRPC keeps
- * the descriptor open as long as a call of its connection exists. */
+/* gRPC calls a peer at a Unix socket "fd:N". N cannot be a later connection's descriptor: gRPC
+ * keeps it open as long as a call of its connection exists. */
 static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call *call,
                           const char *peer)
 {
@@ -48,7 +48,7 @@ static bool identify_unix(const struct hd_rpc_server *server, struct hd_rpc_call
     fd = strtoul(peer + 3, NULL, 10);
     if (fd >= server->uids_count)
         return false;
-    who->door = HD_RPC_DOOR_UNIX;
+    who->transport = HD_RPC_TRANSPORT_UNIX;
     who->uid = server->uids[fd];
     (void)snprintf(who->name, sizeof who->name, "uid:%u", (unsigned)who->uid);
     if (asprintf(&call->peer, "unix (%s)", who->name) < 0)
@@ -85,7 +85,7 @@ static void name_tcp_peer(struct hd_rpc_call *call)
     const grpc_auth_property *property = NULL;
     grpc_auth_property_iterator names;
 
-    call->principal.door = HD_RPC_DOOR_TCP;
+    call->principal.transport = HD_RPC_TRANSPORT_TCP;
     call->principal.uid = (uid_t)-1;
     if (auth && grpc_auth_context_peer_is_authenticated(auth)) {
         names = grpc_auth_context_find_properties_by_name(auth, GRPC_X509_CN_PROPERTY_NAME);
@@ -126,7 +126,7 @@ static char *copy_slice(grpc_slice slice)
     return strndup((const char *)GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice));
 }
 
-/* The client's metadata as text; handlers see neither the token nor binary values. */
+/* Copies the client's metadata as text, without the token and binary values. */
 static enum hd_status copy_metadata(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
 {
     struct hd_rpc_pair *pair;
@@ -203,7 +203,7 @@ static void on_final(struct hd_rpc_op *op, bool ok)
     hd_rpc_call_unref(call);
 }
 
-/* RECV_CLOSE_ON_SERVER comes first: without it the end of a call could not be seen. */
+/* Starts RECV_CLOSE_ON_SERVER, whose event is the end of the call. */
 static void watch_end(struct hd_rpc_call *call)
 {
     grpc_op ops[1] = {{.op = GRPC_OP_RECV_CLOSE_ON_SERVER}};
@@ -216,7 +216,7 @@ static void watch_end(struct hd_rpc_call *call)
     }
 }
 
-/* Streams say at once that they are accepted, so that a client knows without a message. */
+/* Tells the client of a stream that the call is accepted, before the first message. */
 static enum hd_status add_accepted_header(struct hd_rpc_call *call)
 {
     call->headers = calloc(1, sizeof *call->headers);
@@ -263,7 +263,7 @@ static void take_call(struct hd_rpc_slot *slot, struct hd_rpc_call *call)
         call->read_ended = call->kind != HD_RPC_BIDI;
         hd_rpc_call_open(call, request);
         if (call->kind != HD_RPC_UNARY && !call->headers_sent && hd_rpc_call_alive(call))
-            (void)add_accepted_header(call); /* without it the first message says the same */
+            (void)add_accepted_header(call); /* best effort: the first message means the same */
     }
     hd_rpc_call_settle(call);
 }
@@ -298,7 +298,7 @@ static enum hd_status arm(struct hd_rpc_slot *slot)
                   grpc_call_error_to_string(error));
 }
 
-static void empty(struct hd_rpc_slot *slot)
+static void reset(struct hd_rpc_slot *slot)
 {
     grpc_metadata_array_destroy(&slot->metadata);
     grpc_call_details_destroy(&slot->details);
@@ -317,9 +317,9 @@ static void on_accept(struct hd_rpc_op *op, bool ok)
         if (call)
             take_call(slot, call);
         else
-            grpc_call_unref(slot->call); /* which cancels it */
+            grpc_call_unref(slot->call); /* cancels the call */
     }
-    empty(slot);
+    reset(slot);
     if (ok && arm(slot) == HD_OK)
         return;
     free(slot); /* the server is closing, or memory is used up */
@@ -359,20 +359,20 @@ enum hd_status hd_rpc_server_fill_slots(struct hd_rpc_server *server)
 
 /* ---- the end ---- */
 
-enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_story)
+enum hd_status hd_rpc_server_outcome(struct hd_rpc_call *call, const char **ret_message)
 {
-    *ret_story = "";
+    *ret_message = "";
     if (call->status_delivered && !call->cancelled)
         return HD_OK;
     if (!call->abandoned && hd_rpc_call_time_left_ms(call) <= DEADLINE_SLACK_MS) {
-        *ret_story = "the deadline passed"; /* gRPC tells no difference between this and a cancel */
+        *ret_message = "the deadline passed"; /* gRPC reports it as a cancel */
         return HD_TIMEOUT;
     }
-    *ret_story = call->abandoned ? "cancelled" : "the peer cancelled or is gone";
+    *ret_message = call->abandoned ? "cancelled" : "the peer cancelled or disconnected";
     return HD_ABORTED;
 }
 
-void hd_rpc_server_forget(struct hd_rpc_call *call)
+void hd_rpc_server_remove_call(struct hd_rpc_call *call)
 {
     struct hd_rpc_server *server = call->server;
 

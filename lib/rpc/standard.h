@@ -1,11 +1,10 @@
-/* standard: the services that every gRPC tool knows, so that Heddle can be asked without its files.
+/* standard: the standard services that gRPC tools (grpcurl, probes) use.
  *
- *   grpc.health.v1.Health               is the server, or one of its services, fit to be called?
- *   grpc.reflection.v1 and v1alpha      which services are there, and what do their messages hold?
+ *   grpc.health.v1.Health               whether the server, or one of its services, can be called
+ *   grpc.reflection.v1 and v1alpha      which services are registered, and their message types
  *
- * Both speak of what is registered on the server and of nothing else, and stand behind the same
- * doors and the same token as every other method: whoever may not call a service learns nothing
- * about it.
+ * Both describe only registered services. Like every other method they need the token or the Unix
+ * socket and pass `authorize`.
  *
  * Used by: programs with a server.   Uses: rpc, the generated messages of both.
  * Threads: the loop's.
@@ -15,17 +14,16 @@
 
 #include "rpc/rpc.h"
 
-/* Registers both, before the first listen and after every other method. `descriptors` is a
- * serialised google.protobuf.FileDescriptorSet of at least the registered services, each file
- * behind what it imports (heddle_descriptors in proto/CMakeLists.txt makes one); it must stay.
+/* Registers both; call it before the first listen and after every other method. `descriptors`: a
+ * serialised google.protobuf.FileDescriptorSet of at least the registered services, each file after
+ * its imports (heddle_descriptors in proto/CMakeLists.txt makes one). It is borrowed.
  *
- * The server as a whole ("") and each of its services are SERVING until the server closes. Then
- * those who Watch hear NOT_SERVING, and their calls end; hd_rpc_server_close waits up to
- * HD_RPC_FAREWELL_MS for that. A service that is not registered is NOT_FOUND to Check and
- * SERVICE_UNKNOWN to Watch. */
+ * The server ("") and each of its services are SERVING until the server closes. Then Watch calls
+ * get NOT_SERVING and end; hd_rpc_server_close waits up to HD_RPC_HEALTH_END_MS for that. For a
+ * service that is not registered Check is NOT_FOUND and Watch gets SERVICE_UNKNOWN. */
 enum hd_status hd_rpc_server_add_standard(struct hd_rpc_server *server, const void *descriptors,
                                           size_t size_bytes);
 
-enum { HD_RPC_FAREWELL_MS = 500 };
+enum { HD_RPC_HEALTH_END_MS = 500 };
 
 #endif

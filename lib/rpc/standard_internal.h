@@ -1,6 +1,4 @@
-/* standard_internal: what health.c and reflection.c share with the server that owns them. Only for
- * lib/rpc.
- */
+/* standard_internal: the state of health.c and reflection.c. Only for lib/rpc. */
 #ifndef HD_RPC_STANDARD_INTERNAL_H
 #define HD_RPC_STANDARD_INTERNAL_H
 
@@ -20,7 +18,7 @@ struct hd_rpc_bytes hd_rpc_service_of(const char *path);
 bool hd_rpc_has_service(const struct hd_rpc_server *server, const char *service);
 
 enum hd_status hd_rpc_health_add(struct hd_rpc_standard *standard);
-/* Tells everybody who watches that it is over. How many that were. */
+/* Sends NOT_SERVING to all watchers and ends their calls. Returns the number of watchers. */
 size_t hd_rpc_health_end(struct hd_rpc_standard *standard);
 
 enum hd_status hd_rpc_reflection_add(struct hd_rpc_standard *standard);

@@ -1,4 +1,4 @@
-/* Statuses on the wire: hd_status <-> gRPC's numbers. */
+/* Conversion between hd_status and gRPC status codes. */
 #include "rpc/rpc.h"
 
 #include <grpc/status.h>

@@ -6,11 +6,11 @@
 
 #include "base/text.h"
 
-/* One message being walked; the frames below it wait for it to end. */
+/* A message or sub-message that is being checked; like a stack frame of a recursion. */
 struct frame {
     const ProtobufCMessageDescriptor *descriptor;
     const uint8_t *end;
-    uint8_t seen[HD_RPC_WIRE_FIELDS_MAX / 8]; /* fields of one message that have come */
+    uint8_t seen[HD_RPC_WIRE_FIELDS_MAX / 8]; /* bit set of singular message fields */
 };
 
 struct wire_walk {
@@ -109,7 +109,7 @@ static enum hd_status walk_sized(struct wire_walk *walk, const ProtobufCFieldDes
                 return malformed(walk, "a second value of a field that holds one message");
             frame->seen[index / 8] |= (uint8_t)(1u << index % 8);
         }
-        return push(walk, field->descriptor, bytes + size_bytes); /* `at` stays: walk into it */
+        return push(walk, field->descriptor, bytes + size_bytes); /* `at`: its first byte */
     }
 
     walk->at += size_bytes;
@@ -142,20 +142,20 @@ static enum hd_status walk_field(struct wire_walk *walk)
     case PROTOBUF_C_WIRE_TYPE_VARINT:
         return read_varint(&walk->at, frame->end, 10, &value)
                    ? HD_OK
-                   : malformed(walk, "an endless number");
+                   : malformed(walk, "a varint without end");
     case PROTOBUF_C_WIRE_TYPE_64BIT:
         if (frame->end - walk->at < 8)
-            return malformed(walk, "a cut number");
+            return malformed(walk, "a truncated number");
         walk->at += 8;
         return HD_OK;
     case PROTOBUF_C_WIRE_TYPE_32BIT:
         if (frame->end - walk->at < 4)
-            return malformed(walk, "a cut number");
+            return malformed(walk, "a truncated number");
         walk->at += 4;
         return HD_OK;
     case PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED:
         return walk_sized(walk, field);
-    default: /* groups: long gone, and unknown to protobuf-c */
+    default: /* groups: obsolete, not supported by protobuf-c */
         return malformed(walk, "an unknown wire type");
     }
 }

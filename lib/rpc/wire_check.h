@@ -1,16 +1,16 @@
-/* wire_check: bytes that are safe to unpack.
+/* wire_check: checks that the bytes of a message are safe to unpack.
  *
- * protobuf-c unpacks what it gets: it recurses as deep as the message says, allocates for every
- * element that the message claims, and hands out strings without looking at them. So every received
- * message is walked here first, against its descriptor, without recursion and without allocating:
+ * protobuf-c has no limits: it recurses as deep as the message is nested, allocates for every
+ * element, and does not check strings. So every received message is first checked here against its
+ * descriptor, without recursion or allocation:
  *
  *   - sub-messages nest at most HD_RPC_WIRE_DEPTH_MAX deep (the stack stays bounded),
  *   - fields and packed elements, known or not, are at most HD_RPC_WIRE_ELEMENTS_MAX
  *     (each may cost an allocation many times its bytes),
- *   - a field that holds one message comes once (protobuf-c merges repeats at quadratic cost),
- *   - strings are UTF-8 without NUL (a peer in another language would refuse them; C would cut).
+ *   - a singular message field occurs once (protobuf-c merges repeats at quadratic cost),
+ *   - strings are UTF-8 without NUL (other languages refuse invalid UTF-8; C strings end at NUL).
  *
- * A message that passes may still be refused by protobuf-c, e.g. for a wrong wire type.
+ * protobuf-c may still refuse a message that passes, e.g. for a wrong wire type.
  *
  * Used by: rpc, and others that unpack stored messages.   Uses: base, protobuf-c.   Threads: any.
  */
@@ -29,7 +29,7 @@ enum {
     HD_RPC_WIRE_FIELDS_MAX = 256, /* fields that one message type may have */
 };
 
-/* HD_INVALID: malformed, or a string that is not text. HD_LIMIT: too deep or too many elements. */
+/* HD_INVALID: malformed, or a string is not UTF-8. HD_LIMIT: too deep or too many elements. */
 enum hd_status hd_rpc_wire_check(const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                  size_t size_bytes);
 

@@ -1,7 +1,6 @@
-/* The rules of a job. First each number by itself, through the table; then what keys demand of each
- * other; then what is a sensible wish but not built yet. A story names the key, what is wrong, and
- * what to write instead.
- */
+/* check: the rules of a job. First each value alone, by the table of keys; then rules between keys
+ * and features that are not supported yet. An error message has the key, what is wrong, and what to
+ * write instead. */
 #include <stdio.h>
 #include <string.h>
 
@@ -98,7 +97,7 @@ static enum hd_status check_family(const struct hd_job *job)
                   nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* A width of its own, or hidden / heads. */
+/* head_width may be given or be hidden / heads. */
 static enum hd_status check_head_width(const struct hd_job *job)
 {
     char list[HD_TEXT_LIST_MAX];
@@ -124,7 +123,7 @@ static enum hd_status check_head_width(const struct hd_job *job)
                   HEAD_WIDTH_MULTIPLE, HEAD_WIDTH_MAX);
 }
 
-/* What the families cannot have together. */
+/* Combinations of features that are not possible. */
 static enum hd_status check_features(const struct hd_job *job)
 {
     const bool none = strcmp(job->rope_scaling, "none") == 0;
@@ -135,11 +134,11 @@ static enum hd_status check_features(const struct hd_job *job)
         return hd_err(HD_INVALID, "model.positions: %s has no %s positions; use %s or alibi",
                       job->family, gpt2 ? "rotary" : "learned", gpt2 ? "learned" : "rope");
     if (strcmp(job->positions, "alibi") == 0 && !none)
-        return hd_err(HD_INVALID, "model.rope_scaling: alibi rotates nothing; remove it, or "
-                                  "model.positions: alibi");
+        return hd_err(HD_INVALID,
+                      "model.rope_scaling: alibi has no rotary positions; remove it, or "
+                      "model.positions: alibi");
     if (gpt2 && !none)
-        return hd_err(HD_INVALID, "model.rope_scaling: gpt2 learns its positions and rotates "
-                                  "nothing; remove it");
+        return hd_err(HD_INVALID, "model.rope_scaling: gpt2 has no rotary positions; remove it");
     if (gpt2 && job->qk_norm)
         return hd_err(HD_INVALID, "model.qk_norm: gpt2 has no norms in attention; remove it");
     if (job->window_from && (!job->window || job->window_from >= job->layers))
@@ -150,10 +149,10 @@ static enum hd_status check_features(const struct hd_job *job)
             (long long)job->window_from, (long long)job->layers);
     if (!none && !linear && !job->rope_original_context)
         return hd_err(HD_INVALID, "model.rope_scaling.original_context: is missing; give the "
-                                  "context that the frequencies were made for");
+                                  "context of pretraining");
     if (strcmp(job->rope_scaling, "yarn") == 0 && job->rope_theta <= 1)
-        return hd_err(HD_INVALID, "model.rope_theta: yarn finds frequencies by its logarithm; give "
-                                  "more than 1, the usual is 10000");
+        return hd_err(HD_INVALID, "model.rope_theta: yarn divides by its logarithm; give more than "
+                                  "1, such as 10000");
     if (job->rope_low_freq_factor >= job->rope_high_freq_factor)
         return hd_err(HD_INVALID,
                       "model.rope_scaling.low_freq_factor: %g is not below high_freq_factor = %g",
@@ -164,7 +163,7 @@ static enum hd_status check_features(const struct hd_job *job)
     return HD_OK;
 }
 
-/* What only a model with experts has, in one without. The first such key of the file format. */
+/* A model without experts may not set the keys of models with experts. */
 static enum hd_status check_dense(const struct hd_job *job)
 {
     const struct {
@@ -240,7 +239,7 @@ static enum hd_status check_tokenizer(const struct hd_job *job)
                   spec_quote(job->tokenizer, quoted));
 }
 
-/* Every source has a weight and files; the files of one source follow each other. */
+/* Every source has a weight and files; the files of one source are adjacent. */
 static enum hd_status check_sources(const struct hd_job *job)
 {
     const int64_t sources = job->weight_count ? job->weight_count : 1;
@@ -268,7 +267,7 @@ static enum hd_status check_sources(const struct hd_job *job)
             return spec_err_range(path, &weight, job->weights[k]);
         }
     if (job->weight_count && job->val_split > 0)
-        return hd_err(HD_INVALID, "data.split: cannot cut a mixture; give data.val instead");
+        return hd_err(HD_INVALID, "data.split: cannot split a mixture; give data.val instead");
     return HD_OK;
 }
 
@@ -291,7 +290,7 @@ static enum hd_status check_data(const struct hd_job *job)
                       "data.train: is missing; give a list of text files, such as [corpus/*.txt]");
     if (job->val_count && job->val_split > 0)
         return hd_err(HD_INVALID,
-                      "data.split: cannot stand beside data.val; remove one of the two");
+                      "data.split: cannot be used with data.val; remove one of the two");
     st = check_sources(job);
     if (!st)
         st = check_end_of_text(job);
@@ -308,7 +307,7 @@ static enum hd_status check_data(const struct hd_job *job)
     return HD_OK;
 }
 
-/* ---- recipe ---- */
+/* ---- training ---- */
 
 static enum hd_status check_lr(const struct hd_job *job)
 {
@@ -322,7 +321,7 @@ static enum hd_status check_lr(const struct hd_job *job)
                       (long long)job->lr_warmup_steps, (long long)job->steps);
     if (strcmp(job->lr_decay, "constant") == 0 && job->lr_decay_steps)
         return hd_err(HD_INVALID,
-                      "train.lr.decay_steps: a constant rate does not fall; remove the line");
+                      "train.lr.decay_steps: a constant rate has no decay; remove the line");
     if (job->lr_decay_steps > job->steps - job->lr_warmup_steps)
         return hd_err(HD_INVALID,
                       "train.lr.decay_steps: %lld steps do not fit after the warm-up; at most %lld "
@@ -332,7 +331,7 @@ static enum hd_status check_lr(const struct hd_job *job)
     return HD_OK;
 }
 
-/* Absent is 0 and 0; steps beyond the end are simply never reached. */
+/* 0 and 0: not given. Steps after the last step of the job are allowed and have no effect. */
 static enum hd_status check_profile(const struct hd_job *job)
 {
     if (!job->profile_first && !job->profile_last)
@@ -343,11 +342,9 @@ static enum hd_status check_profile(const struct hd_job *job)
                       "first and the last, such as [10, 12]",
                       (long long)job->profile_first, (long long)job->profile_last);
     if (job->profile_last - job->profile_first >= HD_JOB_PROFILE_STEPS_MAX)
-        return hd_err(HD_INVALID,
-                      "train.profile.steps: from %lld to %lld is more than %d steps; a few tell "
-                      "the same",
-                      (long long)job->profile_first, (long long)job->profile_last,
-                      HD_JOB_PROFILE_STEPS_MAX);
+        return hd_err(
+            HD_INVALID, "train.profile.steps: from %lld to %lld is more than %d steps; give fewer",
+            (long long)job->profile_first, (long long)job->profile_last, HD_JOB_PROFILE_STEPS_MAX);
     return HD_OK;
 }
 
@@ -368,17 +365,17 @@ static enum hd_status check_train(const struct hd_job *job)
 
 /* ---- layout ---- */
 
-void hd_spec_wish(const struct hd_job *job, struct hd_plan_wish *ret_wish)
+void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request)
 {
-    *ret_wish = (struct hd_plan_wish){.sizes = job->layout,
-                                      .global_batch = job->global_batch,
-                                      .heads = job->heads,
-                                      .kv_heads = job->kv_heads,
-                                      .ffn_hidden = job->ffn_hidden,
-                                      .context = job->context,
-                                      .experts = job->experts,
-                                      .shared_ffn_hidden = job->shared_ffn_hidden,
-                                      .vocab = job->vocab};
+    *ret_request = (struct hd_plan_request){.sizes = job->layout,
+                                            .global_batch = job->global_batch,
+                                            .heads = job->heads,
+                                            .kv_heads = job->kv_heads,
+                                            .ffn_hidden = job->ffn_hidden,
+                                            .context = job->context,
+                                            .experts = job->experts,
+                                            .shared_ffn_hidden = job->shared_ffn_hidden,
+                                            .vocab = job->vocab};
 }
 
 static enum hd_status check_policies(const struct hd_job *job)
@@ -396,13 +393,14 @@ static enum hd_status check_policies(const struct hd_job *job)
 
 int32_t hd_spec_most_devices(const struct hd_job *job)
 {
-    struct hd_plan_wish wish;
+    struct hd_plan_request request;
 
-    hd_spec_wish(job, &wish);
-    return hd_plan_most(&wish, (int32_t)job->devices_min, (int32_t)job->devices_max);
+    hd_spec_plan_request(job, &request);
+    return hd_plan_most(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
-/* Checkpoints lie below the job's directory, where the attempt's number fences them. */
+/* Checkpoints are below the job's directory, in a folder per attempt, so that a stale attempt
+ * cannot write into a newer one's. */
 static enum hd_status check_checkpoint(const struct hd_job *job)
 {
     if (*job->checkpoint_dir)
@@ -413,7 +411,7 @@ static enum hd_status check_checkpoint(const struct hd_job *job)
 
 static enum hd_status check_resources(const struct hd_job *job)
 {
-    struct hd_plan_wish wish;
+    struct hd_plan_request request;
 
     if (job->devices_min < 1 || job->devices_min > 65536 || job->devices_max > 65536)
         return hd_err(HD_INVALID,
@@ -423,8 +421,8 @@ static enum hd_status check_resources(const struct hd_job *job)
     if (job->devices_max < job->devices_min)
         return hd_err(HD_INVALID, "resources.devices: min = %lld is above max = %lld; swap them",
                       (long long)job->devices_min, (long long)job->devices_max);
-    hd_spec_wish(job, &wish);
-    return hd_plan_check(&wish, (int32_t)job->devices_min, (int32_t)job->devices_max);
+    hd_spec_plan_request(job, &request);
+    return hd_plan_check(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
 enum hd_status hd_spec_check(const struct hd_job *job)

@@ -1,24 +1,25 @@
-/* defaults: of absent keys, of keys whose default comes out of other keys, and of keys for which
- * zero can only mean "not given". docs/job-file.md states them. */
+/* defaults: the defaults of absent keys, of keys whose default depends on other keys, and of keys
+ * for which zero means "not given". docs/job-file.md lists them. */
 #include <string.h>
 
 #include "spec_internal.h"
 
-/* ---- zero or empty, which cannot be meant ---- */
+/* ---- members for which zero or empty is no valid value ---- */
 
 static void set_word(char word[HD_JOB_WORD_MAX], const char *value)
 {
     memcpy(word, value, strlen(value) + 1);
 }
 
-/* Two thirds of 4 x hidden, so that three matrices (gated) weigh what two do in gpt2, rounded up to
- * 32 for the kernels (Shazeer 2020, "GLU Variants Improve Transformer"; Llama). */
+/* Two thirds of 4 x hidden, so that the three matrices of a gated MLP have as many weights as the
+ * two of gpt2; rounded up to a multiple of 32 for the kernels (Shazeer 2020, "GLU Variants Improve
+ * Transformer"; Llama). */
 static int64_t gated_ffn_width(int64_t hidden)
 {
     return (8 * hidden + 3 * 32 - 1) / (3 * 32) * 32;
 }
 
-/* The values that the papers and the published checkpoints have. */
+/* The values of the papers and of published checkpoints. */
 static void fill_rope_scaling(struct hd_job *job)
 {
     if (!*job->rope_scaling)
@@ -40,7 +41,7 @@ static void fill_model(struct hd_job *job)
     const bool gpt2 = strcmp(job->family, "gpt2") == 0;
     const bool bytes = strcmp(job->tokenizer, "bytes") == 0;
     const bool in_range =
-        job->hidden > 0 && job->hidden <= 1 << 20; /* else check tells; nothing overflows here */
+        job->hidden > 0 && job->hidden <= 1 << 20; /* no overflow; hd_spec_check reports others */
 
     if (!job->kv_heads)
         job->kv_heads = job->heads;
@@ -56,8 +57,7 @@ static void fill_model(struct hd_job *job)
         job->norm_eps = 1e-5;
     if (!job->head_width && job->heads > 0)
         job->head_width = job->hidden / job->heads;
-    if (strcmp(job->family, "mixtral") == 0) { /* the numbers of Jiang et al. 2024, "Mixtral of
-                                                  Experts" */
+    if (strcmp(job->family, "mixtral") == 0) { /* Jiang et al. 2024, "Mixtral of Experts" */
         if (!job->experts)
             job->experts = 8;
         if (!job->experts_per_token)
@@ -66,7 +66,7 @@ static void fill_model(struct hd_job *job)
     fill_rope_scaling(job);
 }
 
-/* Where something can tell the end of a document, it counts. Plain bytes have no ends. */
+/* Default "bounded" if the data can mark ends of documents; plain text with bytes cannot. */
 static void fill_documents(struct hd_job *job)
 {
     bool knows = strcmp(job->tokenizer, "bytes") != 0 || job->end_of_text >= 0;
@@ -87,7 +87,7 @@ static void fill_lr(struct hd_job *job)
         set_word(job->lr_decay, "cosine");
     if (job->lr_decay_steps || strcmp(job->lr_decay, "constant") == 0)
         return;
-    job->lr_decay_steps = after_warmup; /* the fall ends with the run */
+    job->lr_decay_steps = after_warmup; /* the decay ends with the run */
     if (strcmp(job->lr_decay, "wsd") == 0 && steps / 10 < after_warmup)
         job->lr_decay_steps = steps / 10 ? steps / 10 : after_warmup;
 }
@@ -118,7 +118,7 @@ static bool absent(struct spec_draft *draft, const char *path)
     return !*spec_given(draft, path);
 }
 
-/* A twentieth of the run, not more than 2000 steps, nor than the fall leaves. */
+/* A twentieth of the run, at most 2000 steps and at most the steps without decay. */
 static int64_t default_warmup(const struct hd_job *job)
 {
     const int64_t steps = job->steps / 20 < 2000 ? job->steps / 20 : 2000;
@@ -127,8 +127,8 @@ static int64_t default_warmup(const struct hd_job *job)
     return left < 0 ? 0 : left < steps ? left : steps;
 }
 
-/* What a family has where the file does not say: gpt2 biases everywhere and a tied head, qwen2
- * biases on queries, keys and values, qwen3 their norms. */
+/* Defaults by family: gpt2 has all biases and a tied head, qwen2 biases of queries, keys and
+ * values, qwen3 norms of queries and keys. */
 static void fill_absent_of_family(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;
@@ -146,8 +146,8 @@ static void fill_absent_of_family(struct spec_draft *draft)
         job->qk_norm = strcmp(job->family, "qwen3") == 0;
 }
 
-/* The balancing loss is Switch's, a share of choices times a mean probability, and so is its weight
- * (Fedus et al. 2021). Mixtral's paper names none. */
+/* The load-balancing loss and its weight are those of Switch Transformers (Fedus et al. 2021);
+ * Mixtral's paper gives none. */
 static void fill_absent_of_router(struct spec_draft *draft)
 {
     if (absent(draft, "model.router.renormalize"))
@@ -168,7 +168,7 @@ void spec_fill_absent(struct spec_draft *draft)
         if (!draft->given[i] && !key->derived)
             hd_job_copy_member(key, &defaults, job);
     }
-    if (!*job->from_dir) { /* which says it all */
+    if (!*job->from_dir) { /* model.from has already set these keys */
         fill_absent_of_family(draft);
         if (strcmp(job->family, "mixtral") == 0)
             fill_absent_of_router(draft);

@@ -1,4 +1,4 @@
-/* document: the keys of a job file as a table for people. */
+/* document: the keys of a job file as a Markdown table. */
 #include <string.h>
 
 #include "spec_internal.h"

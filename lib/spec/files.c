@@ -1,6 +1,5 @@
-/* What data.train and data.val name: absolute paths, patterns expanded in bytewise order (the same
- * on every machine, whatever its locale), sizes as they are now.
- */
+/* files: finds the files of data.train and data.val: absolute paths, patterns expanded in bytewise
+ * order (independent of the locale), current sizes. */
 #include <errno.h>
 #include <glob.h>
 #include <stdio.h>
@@ -13,18 +12,18 @@
 #include "base/text.h"
 #include "spec_internal.h"
 
-enum { PATHS_BYTES_MAX = 3 << 20 }; /* of one job: it travels in one message of 4 MiB */
+enum { PATHS_BYTES_MAX = 3 << 20 }; /* of one job, which is sent in one message of 4 MiB */
 
-/* A list that is being built; found[i] says that a pattern found item i. Paths live in the arena of
- * the job; the two arrays are the list's. */
+/* A growing list; found[i]: a pattern found item i. Paths live in the arena, the arrays on the heap
+ * (list_done). */
 struct list {
     struct hd_arena *arena;
     struct hd_job_file *items;
     bool *found;
     size_t count, room;
-    size_t *path_bytes; /* of the whole job */
+    size_t *path_bytes; /* sum over both lists of the job */
     bool mixture;
-    int64_t source; /* that what is added belongs to */
+    int64_t source; /* of the files that are added next */
 };
 
 static void list_done(struct list *list)
@@ -86,7 +85,7 @@ bool spec_has_text(const struct hd_job *job)
     return !job->train_count;
 }
 
-/* The index beside a Megatron .bin: read with it, not a file of data. */
+/* The index of a Megatron .bin file, which is read together with it. */
 static bool is_index(const char *path)
 {
     return hd_text_ends(path, ".idx");
@@ -106,22 +105,21 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
                       HD_JOB_PATH_MAX - 1);
     if (stat(path, &info) < 0)
         return hd_err(HD_INVALID,
-                      "%s: cannot find %s: %s; check the path, which starts at the job "
+                      "%s: cannot find %s: %s; check the path, which is relative to the job "
                       "file's folder",
                       key, path, strerror(errno));
     if (S_ISDIR(info.st_mode)) {
-        if (found) /* a pattern such as corpus/@ finds folders too: they are not meant */
+        if (found) /* folders that match a pattern are ignored */
             return HD_OK;
         return hd_err(HD_INVALID, "%s: %s is a folder; name the files in it, such as *.txt", key,
                       path);
     }
     if (!S_ISREG(info.st_mode))
-        return hd_err(HD_INVALID, "%s: %s is not a regular file; copy what it gives to one", key,
-                      path);
+        return hd_err(HD_INVALID, "%s: %s is not a regular file; copy its data to one", key, path);
     if (is_index(path)) {
         if (found)
             return HD_OK;
-        return hd_err(HD_INVALID, "%s: %s is an index; name the .bin file beside it", key, path);
+        return hd_err(HD_INVALID, "%s: %s is an index; give its .bin file instead", key, path);
     }
     if (access(path, R_OK) < 0)
         return hd_err(HD_INVALID, "%s: cannot read %s: %s; change its permissions", key, path,
@@ -190,7 +188,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(x->path, y->path);
 }
 
-/* Each source of a mixture still has a file. */
+/* Checks that each source of a mixture has a file. */
 static enum hd_status need_files(const struct list *list, const char *key)
 {
     int64_t source = 0;
@@ -203,8 +201,8 @@ static enum hd_status need_files(const struct list *list, const char *key)
                   (long long)source + 1);
 }
 
-/* Drops from `list` what a pattern found and `others` (sorted by path) has; a file that is in both
- * by its name is a mistake. */
+/* Removes files from `list` that a pattern found and that are in `others` (sorted by path). A file
+ * in both lists that was given by name is HD_INVALID. */
 static enum hd_status drop_others(struct list *list, const char *key,
                                   const struct hd_job_file *others, size_t other_count)
 {
@@ -229,7 +227,7 @@ static enum hd_status drop_others(struct list *list, const char *key,
     return st ? st : need_files(list, key);
 }
 
-static enum hd_status part_from_val(struct list *train, const struct list *val)
+static enum hd_status drop_validation_files(struct list *train, const struct list *val)
 {
     struct hd_job_file *sorted = calloc(val->count + 1, sizeof *sorted);
     enum hd_status st;
@@ -244,7 +242,7 @@ static enum hd_status part_from_val(struct list *train, const struct list *val)
     return st;
 }
 
-/* Of text with one token per byte. The ranks find out what is in the others. */
+/* Checks that text with one token per byte is long enough; the ranks check token files. */
 static enum hd_status need_bytes(const struct list *list, const char *key, int64_t context)
 {
     int64_t total = 0;
@@ -263,7 +261,7 @@ static enum hd_status need_bytes(const struct list *list, const char *key, int64
         key, (long long)total, (long long)context + 1);
 }
 
-/* The expanded list takes the place of what the job file said. */
+/* Copies the expanded list into the job's arena, in place of the list of the job file. */
 static enum hd_status replace(const struct list *list, struct hd_job_file **ret_items,
                               int64_t *ret_count)
 {
@@ -291,7 +289,7 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
     if (!st)
         st = expand(&val, "data.val", folder, job->val, (size_t)job->val_count);
     if (!st)
-        st = part_from_val(&train, &val);
+        st = drop_validation_files(&train, &val);
     if (!st)
         st = need_bytes(&train, "data.train", job->context);
     if (!st && val.count)

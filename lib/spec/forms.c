@@ -1,6 +1,5 @@
-/* forms: keys of a job file whose values have a form of their own: data.train and data.val (lists
- * of files, a mixture), resources.devices (a number or bounds), train.profile.steps (an interval).
- */
+/* forms: reads the values of kind HD_KEY_FORM: data.train and data.val (lists of files, a mixture),
+ * resources.devices (a number or bounds), train.profile.steps (an interval). */
 #include <stdio.h>
 #include <string.h>
 
@@ -76,7 +75,7 @@ static enum hd_status read_steps(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* A list of a job while it is read. */
+/* A list of files while it is read. */
 struct spec_file_list {
     struct hd_job_file *items;
     int count, room;
@@ -145,7 +144,7 @@ static enum hd_status read_source(struct spec_reader *r, const struct yaml_node 
         else if (c == path)
             st = read_files(r, c, job->weight_count, list);
         else if (strcmp(c->key, "path") == 0 || strcmp(c->key, "weight") == 0)
-            st = hd_err(HD_INVALID, "%s: stands twice; remove one", r->path);
+            st = hd_err(HD_INVALID, "%s: is given twice; remove one", r->path);
         else
             st = spec_unknown_word(r->path, c->key, names, 2);
         spec_path_pop(r, len);
@@ -179,7 +178,8 @@ static enum hd_status read_sources(struct spec_reader *r, const struct yaml_node
         (void)snprintf(r->path + len, sizeof r->path - len, "[%lld]", (long long)job->weight_count);
         r->here = c;
         if (c->kind != YAML_KIND_MAP)
-            st = hd_err(HD_INVALID, "%s: has no weight; write {path: .., weight: ..} as the first",
+            st = hd_err(HD_INVALID,
+                        "%s: has no weight; write {path: .., weight: ..} like the first entry",
                         r->path);
         else if (job->weight_count == HD_JOB_SOURCES_MAX)
             st = hd_err(HD_INVALID, "%s: more than %d sources; join some", r->path,

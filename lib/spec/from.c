@@ -1,5 +1,5 @@
-/* model.from and train.init_from: what lies in a directory becomes explicit members of the job,
- * so that a stored spec says everything, and so that a directory that changes later is noticed.
+/* from: copies the settings of the directories of model.from and train.init_from into the job, so
+ * that a stored spec is complete, and a hash, so that a later change of the directory is detected.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "hf/hf.h"
 #include "spec_internal.h"
 
-/* A folder named in a job file starts at the file's own. */
+/* Relative paths in a job file are relative to its folder. */
 static enum hd_status make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder)
 {
     struct hd_text text = {0};
@@ -28,7 +28,7 @@ static enum hd_status make_absolute(char path[HD_JOB_PATH_MAX], const char *key,
     return st;
 }
 
-/* What the job file is at fault for is its mistake, whatever the disk calls it. */
+/* Prefixes the key. A missing or damaged directory is a mistake of the job file: HD_INVALID. */
 static enum hd_status at_key(const char *key, enum hd_status st)
 {
     if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
@@ -36,9 +36,9 @@ static enum hd_status at_key(const char *key, enum hd_status st)
     return hd_err_prefix(st, "%s", key);
 }
 
-/* Keys that must agree with config.json where the file gives them. model.context may be shorter;
- * the losses of a router and dropout are how the model is trained: the file decides, config.json
- * fills what it does not give. */
+/* Keys that, if given, must agree with config.json. Not among them: model.context, which may be
+ * shorter; the router's losses and dropout, which are settings of training: config.json gives only
+ * their defaults. */
 static bool is_architecture(const struct hd_key *key)
 {
     static const char *const others[] = {"model.family", "model.from", "model.context"};
@@ -74,7 +74,7 @@ static enum hd_status differs(const struct hd_key *key, const struct hd_job *giv
     return st;
 }
 
-/* What the file gives and what config.json says must agree; the job gets the latter. */
+/* Sets a key from config.json; HD_INVALID if the job file gives another value. */
 static enum hd_status take_key(struct spec_draft *draft, size_t index, const struct hd_job *theirs)
 {
     const struct hd_key *key = &hd_job_keys[index];
@@ -86,7 +86,7 @@ static enum hd_status take_key(struct spec_draft *draft, size_t index, const str
     return HD_OK;
 }
 
-/* Training may look at less text at once than the model could. */
+/* The context of the job may be shorter than that of the model. */
 static enum hd_status take_context(struct spec_draft *draft, const struct hd_job *theirs)
 {
     if (draft->job->context > theirs->context)
@@ -122,7 +122,7 @@ static enum hd_status take_model(struct spec_draft *draft)
     return st;
 }
 
-/* A tokenizer.json by its path; a model's own where the job has text and names none. */
+/* Makes the tokenizer's path absolute; if none is given and the job has text, model.from's. */
 static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;

@@ -1,16 +1,16 @@
 /* message: struct hd_job <-> JobSpec.
  *
- * Keys that job.proto has as typed fields travel in these: the field's path is the key's, but for
- * the names in `renamed`. Every other key travels as a KeyValue {path, value in its text form}, so
- * that a new key needs no change of job.proto. Fields are found through protobuf-c's descriptors.
- */
+ * A key for which job.proto has a typed field is sent in that field; the field's path is the key's,
+ * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in its text
+ * form}, so that a new key needs no change of job.proto. Fields are found by protobuf-c's
+ * descriptors. */
 #include <stdio.h>
 #include <string.h>
 
 #include "heddle/v1/job.pb-c.h"
 #include "spec_internal.h"
 
-/* Where a typed field's path differs from the key's. */
+/* Typed fields whose path differs from the key's. */
 static const struct {
     const char *key, *field;
 } renamed[] = {
@@ -31,8 +31,8 @@ static const char *field_path(const struct hd_key *key)
     return key->path;
 }
 
-/* Keys that no message carries: forms, and what the controller adds when it makes an attempt. */
-static bool travels(const struct hd_key *key)
+/* False for forms, and for keys that the controller sets when it makes an attempt. */
+static bool is_sent(const struct hd_key *key)
 {
     return key->kind != HD_KEY_FORM && strncmp(key->path, "attempt.", 8) != 0;
 }
@@ -47,17 +47,17 @@ static ProtobufCMessage *new_message(struct hd_arena *arena,
     return made;
 }
 
-/* The group of the last key that was looked up. Keys come in the order of their groups, so that
- * most find theirs here: thousands of jobs are read when a controller starts. */
+/* A cache: the group of the last key. Keys are ordered by group, so most lookups hit it. It makes
+ * the start of a controller, which reads thousands of jobs, faster. */
 struct group {
     const char *path;                             /* of a key in it */
     size_t len;                                   /* of the group's part of the path; 0: the root */
     const ProtobufCMessageDescriptor *descriptor; /* NULL: no message is this group */
-    ProtobufCMessage *holder;                     /* NULL: absent */
+    ProtobufCMessage *holder;                     /* the group's message; NULL: absent */
 };
 
-/* Enters the group of the first `len` bytes of the path, from the root. `arena`: absent groups are
- * made; NULL: they stay absent. */
+/* Sets g to the group of the first `len` bytes of the path. `arena`: absent groups are made; NULL:
+ * they stay absent. */
 static void enter_group(struct group *g, ProtobufCMessage *spec, const char *path, size_t len,
                         struct hd_arena *arena)
 {
@@ -98,7 +98,7 @@ static const ProtobufCFieldDescriptor *find_field(struct group *g, const struct 
 
 /* ---- enums ---- */
 
-/* The word of an enum's value: SCREAMING_SNAKE without the prefix that all of its values share. */
+/* The word of an enum's value: its name in lower case without the prefix of all values. */
 static bool word_of_enum(const ProtobufCFieldDescriptor *field, int number,
                          char ret_word[HD_JOB_WORD_MAX])
 {
@@ -158,7 +158,7 @@ static enum hd_status take_enum(const struct hd_key *key, const ProtobufCFieldDe
     return HD_OK;
 }
 
-/* A text that is empty is auto where the key has that word. */
+/* An empty text means auto if auto is the key's default. */
 static enum hd_status take_text(const struct hd_key *key, const char *text, struct hd_job *job)
 {
     const bool is_auto = !*text && key->text && strcmp(key->text, "auto") == 0;
@@ -198,7 +198,7 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     case PROTOBUF_C_TYPE_DOUBLE:
         *(double *)to = *(const double *)from;
         return HD_OK;
-    case PROTOBUF_C_TYPE_BOOL: /* a switch that is decided is a number here */
+    case PROTOBUF_C_TYPE_BOOL: /* of a plan; the key is an INT because a spec may have auto */
         if (key->kind == HD_KEY_INT)
             *(int64_t *)to = *(const protobuf_c_boolean *)from != 0;
         else
@@ -222,7 +222,7 @@ static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t coun
         char quoted[SPEC_QUOTE_MAX];
         enum hd_status st;
 
-        if (!key || !travels(key))
+        if (!key || !is_sent(key))
             return hd_err(HD_INVALID,
                           "%s: this build knows no such key; a newer client sent it: remove the "
                           "key, or upgrade",
@@ -282,7 +282,7 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
         const struct hd_key *key = &hd_job_keys[i];
         const ProtobufCFieldDescriptor *field;
 
-        if (!travels(key))
+        if (!is_sent(key))
             continue;
         field = find_field(&group, key, (ProtobufCMessage *)(uintptr_t)&message->base, NULL);
         if (field && group.holder)
@@ -411,7 +411,7 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
         const struct hd_key *key = &hd_job_keys[i];
         const ProtobufCFieldDescriptor *field;
 
-        if (!travels(key))
+        if (!is_sent(key))
             continue;
         field = find_field(&group, key, &m->base, arena);
         if (field && group.holder)

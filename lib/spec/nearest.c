@@ -17,8 +17,8 @@ static size_t min3(size_t a, size_t b, size_t c)
     return m < c ? m : c;
 }
 
-/* Letters to change, add, drop or swap with their neighbour to get from a to b (optimal string
- * alignment; Damerau 1964), case aside. Both at most WORD_MAX long. */
+/* Edit distance (optimal string alignment; Damerau 1964), ignoring case: letters to change, insert,
+ * delete or swap with the next to get from a to b. Both are at most WORD_MAX long. */
 static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t rows[3][WORD_MAX + 1], *before = rows[0], *last = rows[1], *row = rows[2];

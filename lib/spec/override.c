@@ -1,11 +1,11 @@
-/* --set KEY=VALUE: what stands in place of what the file says. */
+/* override: --set KEY=VALUE replaces or adds a value of the job file. */
 #include <stdio.h>
 #include <string.h>
 
 #include "spec_internal.h"
 
-/* The map at the end of a dotted path, made where the file has none; "x: 1" becomes "x: {peak: 1}"
- * where the short form of a section is in the way. */
+/* The map at the end of a dotted path. Groups that the file lacks are made; the short form of a
+ * group is expanded: "lr: 1" becomes "lr: {peak: 1}". */
 static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map,
                                    const char *origin, const char **path,
                                    struct yaml_node **ret_map)
@@ -68,7 +68,7 @@ static enum hd_status apply_override(const char *name, const char *override, str
     if (!origin || !key)
         return hd_err(HD_NO_MEMORY, "no memory for the job file");
     if (root->kind != YAML_KIND_MAP)
-        return HD_OK; /* the file is wrong already, which is the better news */
+        return HD_OK; /* the reader reports this mistake of the file */
 
     st = spec_yaml_parse(name, origin, equals + 1, strlen(equals + 1), arena, &value);
     if (!st)

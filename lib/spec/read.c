@@ -1,7 +1,6 @@
-/* From a tree of YAML to a job, key by key through the table; then the defaults of absent keys, the
- * rules, the files. Every mistake is reported with the line of the nearest thing
- * that the file does say.
- */
+/* read: reads the tree of a YAML file into a job, key by key by the table of keys; then sets
+ * defaults, checks the rules and finds the files. An error message has the line of the key, or of
+ * the nearest group that the file has. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +10,11 @@
 #include "base/file.h"
 #include "spec_internal.h"
 
-enum { TREE_BYTES_MAX = 64 << 20 }; /* a tree of 256 KiB of the smallest nodes is well below */
+enum { TREE_BYTES_MAX = 64 << 20 }; /* more than the tree of any file of 256 KiB needs */
 
-/* ---- where a mistake is ---- */
+/* ---- places in error messages ---- */
 
-/* Puts "FILE:LINE: " in front of the story; an override is its own place. */
+/* Puts "FILE:LINE: ", or the override, in front of the error message. */
 static enum hd_status at_node(const struct spec_reader *r, const struct yaml_node *node,
                               enum hd_status st)
 {
@@ -55,13 +54,13 @@ static const struct yaml_node *nearest_node(const struct yaml_node *root, const 
     return node;
 }
 
-/* Adds the place to a story that begins with "KEY.PATH: ". */
-static enum hd_status at_story(const struct spec_reader *r, enum hd_status st)
+/* Adds the place to an error message that begins with "KEY.PATH: ". */
+static enum hd_status at_key_of_message(const struct spec_reader *r, enum hd_status st)
 {
     char path[SPEC_PATH_TEXT_MAX];
-    const char *story = hd_err_message();
+    const char *message = hd_err_message();
 
-    (void)snprintf(path, sizeof path, "%.*s", (int)strcspn(story, ": "), story);
+    (void)snprintf(path, sizeof path, "%.*s", (int)strcspn(message, ": "), message);
     return at_node(r, nearest_node(r->root, path), st);
 }
 
@@ -93,7 +92,7 @@ static const char *kind_text(const struct yaml_node *node)
     return node->plain ? "a plain value" : "a text in quotes";
 }
 
-static bool is_nothing(const struct yaml_node *node)
+static bool is_null(const struct yaml_node *node)
 {
     return node->kind == YAML_KIND_SCALAR && node->plain &&
            (!*node->text || strcmp(node->text, "~") == 0 || strcmp(node->text, "null") == 0);
@@ -102,7 +101,7 @@ static bool is_nothing(const struct yaml_node *node)
 enum hd_status spec_need_scalar(struct spec_reader *r, const struct yaml_node *node,
                                 const char *what)
 {
-    if (is_nothing(node))
+    if (is_null(node))
         return hd_err(HD_INVALID, "%s: has no value; give %s or remove the line", r->path, what);
     if (node->kind != YAML_KIND_SCALAR)
         return hd_err(HD_INVALID, "%s: expected %s, not %s", r->path, what, kind_text(node));
@@ -153,7 +152,7 @@ static bool add_word(void *context, const char *word, double value)
     return ++list->count == 16;
 }
 
-/* The value is none of the key's words, and nothing else is possible. */
+/* The message for a key that allows only words. */
 static enum hd_status refuse_word(struct spec_reader *r, const struct hd_key *key,
                                   const struct yaml_node *node)
 {
@@ -212,7 +211,7 @@ enum hd_status spec_read_real(struct spec_reader *r, const struct hd_key *key,
     if (*end || end == node->text || node->text[strspn(node->text, "0123456789+-.eE")])
         return hd_err(HD_INVALID, "%s: %s is not a number; write it like 0.001 or 1e-3", r->path,
                       spec_quote(node->text, quoted));
-    if (!(value >= key->min && value <= key->max)) /* also not-a-number */
+    if (!(value >= key->min && value <= key->max)) /* true for NaN, too */
         return spec_err_range(r->path, key, value);
     *ret_value = value;
     return HD_OK;
@@ -252,7 +251,7 @@ static enum hd_status read_word(struct spec_reader *r, const struct hd_key *key,
 {
     double number;
 
-    if (node->kind != YAML_KIND_SCALAR || is_nothing(node) ||
+    if (node->kind != YAML_KIND_SCALAR || is_null(node) ||
         !hd_job_word_value(key, node->text, &number))
         return refuse_word(r, key, node);
     memcpy(ret_word, node->text, strlen(node->text) + 1);
@@ -309,17 +308,17 @@ static enum hd_status unknown_key(const char *group, const char *name)
 
 static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *node);
 
-/* A group, or the plain value that stands for its most important keys. */
+/* A group, or a plain value that is its short form. */
 static enum hd_status read_short_group(struct spec_reader *r, const struct yaml_node *node)
 {
     const struct yaml_node *map = node;
 
-    if (node->kind == YAML_KIND_SCALAR && !is_nothing(node)) {
+    if (node->kind == YAML_KIND_SCALAR && !is_null(node)) {
         map = spec_yaml_expand(&r->arena, r->path, node);
         if (!map)
             return hd_err(HD_NO_MEMORY, "no memory for the job file");
         if (!map->first)
-            map = node; /* which is refused with what it is */
+            map = node; /* no short form: read_group reports it */
     }
     return read_group(r, map);
 }
@@ -340,7 +339,7 @@ static enum hd_status read_key(struct spec_reader *r, const struct yaml_node *ma
         return unknown_key(r->path, node->key);
     }
     if (earlier != node)
-        st = hd_err(HD_INVALID, "%s: stands twice, first in line %d; remove one", r->path,
+        st = hd_err(HD_INVALID, "%s: is given twice, first in line %d; remove one", r->path,
                     earlier->line);
     else
         st = is_group ? read_short_group(r, node) : read_value(r, key, node);
@@ -357,7 +356,7 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
         if (!*r->path)
             return hd_err(HD_INVALID, "expected keys such as name: and model:, not %s",
                           kind_text(node));
-        if (is_nothing(node))
+        if (is_null(node))
             return hd_err(HD_INVALID, "%s: has no value; give its keys or remove the line",
                           r->path);
         return hd_err(HD_INVALID, "%s: expected keys, not %s", r->path, kind_text(node));
@@ -367,7 +366,7 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole file ---- */
 
 static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_source *source)
 {
@@ -384,17 +383,17 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         return at_node(r, r->here, st);
     st = spec_read_from(&r->draft, r->folder);
     if (st)
-        return at_story(r, st);
+        return at_key_of_message(r, st);
     spec_fill_absent(&r->draft);
     spec_fill_zero(job);
     st = hd_spec_check(job);
     if (!st)
         st = spec_find_files(&r->draft, r->folder);
-    if (!st && !*spec_given(&r->draft, "data.documents")) { /* now that patterns are expanded */
+    if (!st && !*spec_given(&r->draft, "data.documents")) { /* depends on the expanded lists */
         job->documents[0] = '\0';
         spec_fill_zero(job);
     }
-    return st ? at_story(r, st) : HD_OK;
+    return st ? at_key_of_message(r, st) : HD_OK;
 }
 
 enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_arena *arena,
@@ -423,12 +422,12 @@ static enum hd_status read_stdin(struct hd_text *ret_text)
             return hd_err(HD_IO, "cannot read the job from standard input: %s", strerror(errno));
         hd_text_add_bytes(ret_text, buffer, (size_t)n);
         if (ret_text->len_bytes > HD_SPEC_FILE_BYTES_MAX)
-            return HD_OK; /* the parser refuses it by its size */
+            return HD_OK; /* the parser refuses its size */
     }
     return HD_OK;
 }
 
-/* The absolute folder of the job file, which relative paths in it start from. */
+/* The absolute folder of the job file. */
 static enum hd_status folder_of(const char *path, struct hd_text *ret_folder)
 {
     const char *slash = strrchr(path, '/');
@@ -440,7 +439,7 @@ static enum hd_status folder_of(const char *path, struct hd_text *ret_folder)
     }
     cwd = getcwd(NULL, 0);
     if (!cwd)
-        return hd_err(HD_IO, "cannot tell the working directory: %s", strerror(errno));
+        return hd_err(HD_IO, "cannot get the working directory: %s", strerror(errno));
     hd_text_add(ret_folder, "%s", cwd);
     if (slash)
         hd_text_add(ret_folder, "/%.*s", (int)(slash - path), path);
@@ -460,7 +459,7 @@ enum hd_status hd_spec_read_file(const char *path, const char *const *overrides,
     source.name = from_stdin ? "standard input" : path;
     st = from_stdin ? read_stdin(&bytes) : hd_file_read(path, HD_SPEC_FILE_BYTES_MAX, &bytes);
     if (st == HD_LIMIT)
-        st = hd_err(HD_INVALID, "%s: larger than 256 KiB, which no job file needs to be", path);
+        st = hd_err(HD_INVALID, "%s: larger than 256 KiB, the limit of a job file", path);
     if (!st)
         st = folder_of(from_stdin ? "x" : path, &folder);
     if (!st && (bytes.failed || folder.failed))

@@ -4,21 +4,21 @@
 #include "plan/choose.h"
 #include "spec_internal.h"
 
-/* The layout must be what the spec's wishes become, were they as definite as the layout. */
+/* Checks that all sizes of the layout are set and possible for the spec's model and batch. */
 static enum hd_status check_layout(const struct hd_job *spec, const struct hd_layout_sizes *layout)
 {
     const int64_t world = hd_layout_world(layout);
-    struct hd_plan_wish wish;
+    struct hd_plan_request request;
     enum hd_status st;
 
     if (layout->pp < 1 || layout->dp < 1 || layout->cp < 1 || layout->tp < 1 || layout->ep < 1 ||
         layout->micro_batch < 1 || layout->threads < 1)
-        return hd_err(HD_INVALID, "plan: a size of the layout is not decided");
+        return hd_err(HD_INVALID, "plan: a size of the layout is not set");
     if (strcmp(layout->precision, "bf16") != 0 && strcmp(layout->precision, "fp32") != 0)
-        return hd_err(HD_UNSUPPORTED, "plan: the precision %s is not built", layout->precision);
-    hd_spec_wish(spec, &wish);
-    wish.sizes = *layout;
-    st = hd_plan_check(&wish, (int32_t)world, (int32_t)world);
+        return hd_err(HD_UNSUPPORTED, "plan: the precision %s is not supported", layout->precision);
+    hd_spec_plan_request(spec, &request);
+    request.sizes = *layout;
+    st = hd_plan_check(&request, (int32_t)world, (int32_t)world);
     return st ? hd_err_prefix(st, "plan") : HD_OK;
 }
 

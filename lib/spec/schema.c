@@ -1,6 +1,5 @@
-/* schema: the flat list of job/keys.def seen as the groups of a job file, and what refusals say of
- * a key. Rules between keys are in check.c, defaults in defaults.c.
- */
+/* schema: the flat list of job/keys.def as the groups of a job file; texts about keys for error
+ * messages. Rules between keys are in check.c, defaults in defaults.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,7 +17,7 @@ const struct hd_key *spec_find_key(const char *path)
     return key && !key->hidden ? key : NULL;
 }
 
-/* What follows "GROUP." in a path; NULL: the path is not in the group. */
+/* The part of a path after "GROUP."; NULL: the path is not in the group. */
 static const char *below(const char *group, const char *path)
 {
     const size_t len = strlen(group);
@@ -102,7 +101,7 @@ const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX])
     char *out = ret_quoted;
 
     while (n < len && n > 0 && ((unsigned char)text[n] & 0xC0) == 0x80)
-        n--; /* cut between characters */
+        n--; /* do not cut inside a UTF-8 character */
     *out++ = '\'';
     for (size_t i = 0; i < n; i++)
         *out++ = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
@@ -120,7 +119,7 @@ static bool is_divisor(const void *about, int64_t number)
     return *(const int64_t *)about % number == 0;
 }
 
-void spec_list_divisors(int64_t n, int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX])
+void spec_list_divisors(int64_t n, int64_t max, int64_t wanted, char ret_list[HD_TEXT_LIST_MAX])
 {
-    hd_text_list_near(is_divisor, &n, max < n ? max : n, wish, ret_list);
+    hd_text_list_near(is_divisor, &n, max < n ? max : n, wanted, ret_list);
 }

@@ -1,18 +1,18 @@
-/* spec_internal: what the files of lib/spec share.
+/* spec_internal: declarations that the files of lib/spec share.
  *
- *     yaml.c      bytes -> a tree of nodes with lines         (the only owner of yaml.h)
+ *     yaml.c      bytes -> a tree of nodes with lines         (the only user of libyaml)
  *     schema.c    the keys of job/keys.def as groups of a job file
  *     read.c      tree -> struct hd_job
- *     forms.c     values with a form of their own: lists of files, devices, intervals
- *     override.c  --set in place of what the file says
- *     defaults.c  defaults that come out of other keys, and of absent keys
+ *     forms.c     values of kind HD_KEY_FORM: lists of files, devices, intervals
+ *     override.c  --set: replaces values of the file
+ *     defaults.c  defaults of absent keys, and of keys that depend on other keys
  *     check.c     the rules
- *     files.c     paths and globs
- *     from.c      what model directories say
+ *     files.c     paths and patterns
+ *     from.c      reads model.from and train.init_from
  *     message.c   struct hd_job <-> JobSpec
  *     resolve.c   spec + layout + attempt -> the ranks' job
  *     json.c      struct hd_job -> JSON
- *     document.c  the keys as a table for people
+ *     document.c  the keys as a table
  */
 #ifndef HD_SPEC_SPEC_INTERNAL_H
 #define HD_SPEC_SPEC_INTERNAL_H
@@ -25,17 +25,17 @@
 
 enum { SPEC_KEYS_MAX = 256, SPEC_CHILDREN_MAX = 64 };
 
-/* A job that is being read. */
+/* A job while it is read. */
 struct spec_draft {
     struct hd_job *job;
     struct hd_arena *arena;    /* of the job's lists */
-    bool given[SPEC_KEYS_MAX]; /* by index in hd_job_keys: the file, or model.from, says it */
+    bool given[SPEC_KEYS_MAX]; /* by index in hd_job_keys: set by the file or by model.from */
 };
 
-/* Was the key of this path given? The path must exist. */
+/* The draft's `given` flag of this path, which must exist. */
 bool *spec_given(struct spec_draft *draft, const char *path);
 
-/* The key of the job file by its path; NULL: none, or a group. */
+/* The key with this path that a job file can set; NULL: none, or a group. */
 const struct hd_key *spec_find_key(const char *path);
 bool spec_is_group(const char *path);
 /* The names directly below a group, in the order of the file format ("": below the root). */
@@ -45,14 +45,14 @@ struct spec_children {
     size_t count;
 };
 void spec_list_children(const char *group, struct spec_children *ret_children);
-/* Does a plain value in place of the group stand for this key in it? train.lr: 1e-3 is its peak. */
+/* True if a plain value given for the group sets this key of it: `train.lr: 1e-3` sets its peak. */
 bool spec_is_short_for(const char *group, const char *name);
 
 /* "PATH: 70 is not possible; give a whole number from 1 to 16" */
 enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value);
 /* "PATH: is missing; give a whole number from 1 to 16" */
 enum hd_status spec_err_missing(const char *path, const struct hd_key *key);
-/* Bounds of the weight of a source of a mixture. */
+/* Limits of the weight of a mixture's source. */
 #define SPEC_WEIGHT_MIN 1e-9
 #define SPEC_WEIGHT_MAX 1e9
 
@@ -60,13 +60,12 @@ enum hd_status spec_err_missing(const char *path, const struct hd_key *key);
 
 enum { SPEC_QUOTE_MAX = 72, SPEC_PATH_TEXT_MAX = 256 };
 
-/* `text` between quotes, cut to a readable length, control characters shown as '?': what a file
- * says never drives the terminal that shows the message. */
+/* `text` in quotes, shortened, control characters replaced by '?', so that a message cannot send
+ * control sequences to a terminal. */
 const char *spec_quote(const char *text, char ret_quoted[SPEC_QUOTE_MAX]);
 
-/* "1, 2, 4 or 8": the divisors of n (n >= 1) that are at most `max`, the eight nearest to `wish`.
- */
-void spec_list_divisors(int64_t n, int64_t max, int64_t wish, char ret_list[HD_TEXT_LIST_MAX]);
+/* "1, 2, 4 or 8": divisors of n (n >= 1) up to `max`, at most the eight nearest to `wanted`. */
+void spec_list_divisors(int64_t n, int64_t max, int64_t wanted, char ret_list[HD_TEXT_LIST_MAX]);
 
 /* ---- the tree ---- */
 
@@ -75,15 +74,15 @@ enum yaml_kind { YAML_KIND_SCALAR, YAML_KIND_LIST, YAML_KIND_MAP };
 struct yaml_node {
     enum yaml_kind kind;
     bool plain;         /* a scalar without quotes */
-    int line;           /* where it begins; 0: from an override */
-    const char *origin; /* the override, as typed; NULL: from the file */
+    int line;           /* from 1; 0: from an override */
+    const char *origin; /* the override, as the user typed it; NULL: from the file */
     const char *key;    /* in a map */
     const char *text;   /* of a scalar, without NUL inside */
     struct yaml_node *first, *last, *next;
 };
 
-/* Parses one document. Stories begin with "NAME:LINE: " (with "NAME: " when `origin` is given). The
- * nodes live in `arena`. */
+/* Parses one document. Error messages begin with "NAME:LINE: ", or with "ORIGIN: " if `origin` is
+ * given. The nodes live in `arena`. */
 enum hd_status spec_yaml_parse(const char *name, const char *origin, const void *bytes,
                                size_t size_bytes, struct hd_arena *arena,
                                struct yaml_node **ret_root);
@@ -92,22 +91,22 @@ struct yaml_node *spec_yaml_find(const struct yaml_node *map, const char *key); 
 struct yaml_node *spec_yaml_new(struct hd_arena *arena, enum yaml_kind kind, const char *key,
                                 int line, const char *origin);
 void spec_yaml_append(struct yaml_node *parent, struct yaml_node *child);
-/* A map of what the plain value `node` stands for in the group, in the place of the value; without
- * children where it stands for nothing. NULL without memory. */
+/* The map for which the plain value `node` is the short form in this group; without children: the
+ * group has no short form. NULL: no memory. */
 struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
                                    const struct yaml_node *node);
 
-/* Puts the source's overrides into the tree of the file `name`; one that is wrong is its own place.
- */
+/* Applies the source's overrides to the tree of the file `name`. Error messages begin with the
+ * override instead of "NAME:LINE: ". */
 enum hd_status spec_apply_overrides(const struct hd_spec_source *source, const char *name,
                                     struct hd_arena *arena, struct yaml_node *root);
 
-/* Fills what was not given: the defaults of keys.def, then those that come out of other keys. */
+/* Sets the keys that were not given: defaults of keys.def, then some that depend on other keys. */
 void spec_fill_absent(struct spec_draft *draft);
-/* Fills what is zero or empty and cannot be meant as such. Idempotent. */
+/* Sets the defaults of members for which zero or empty is no valid value. Idempotent. */
 void spec_fill_zero(struct hd_job *job);
 
-/* ---- reading a value: the file's kinds, each with its own words of refusal ---- */
+/* ---- reading a value ---- */
 
 struct spec_reader {
     const char *name; /* of the file, for messages */
@@ -115,13 +114,14 @@ struct spec_reader {
     struct hd_arena arena; /* of the tree */
     struct yaml_node *root;
     struct spec_draft draft;
-    const struct yaml_node *here;  /* what is being read, */
-    char path[SPEC_PATH_TEXT_MAX]; /* and its key */
+    const struct yaml_node *here;  /* the current node, for the line in error messages */
+    char path[SPEC_PATH_TEXT_MAX]; /* its key */
 };
 
-size_t spec_path_push(struct spec_reader *r, const char *name); /* returns what pop wants */
+/* Appends ".NAME" to the path; returns the old length, the argument of pop. */
+size_t spec_path_push(struct spec_reader *r, const char *name);
 void spec_path_pop(struct spec_reader *r, size_t len);
-/* The text between min and max of `key`, or one of its words. */
+/* Reads a number from min to max of `key`, or one of its words. */
 enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
                              const struct yaml_node *node, int64_t *ret_value);
 enum hd_status spec_read_real(struct spec_reader *r, const struct hd_key *key,
@@ -131,24 +131,23 @@ enum hd_status spec_need_scalar(struct spec_reader *r, const struct yaml_node *n
 /* "X is not one of a, b, c; did you mean b?" */
 enum hd_status spec_unknown_word(const char *path, const char *text, const char *const *names,
                                  size_t count);
-/* A key of kind HD_KEY_FORM. */
+/* Reads the value of a key of kind HD_KEY_FORM. */
 enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node);
 
 /* ---- paths ---- */
 
-/* Do the name's last letters say that it holds token ids, not text (.npy, .bin)? */
-bool spec_is_token_file(const char *path);
-bool spec_is_lines(const char *path); /* .jsonl: a document a line */
-/* Does the job train on text, so that it needs a tokenizer? Also while it names no file at all. */
+bool spec_is_token_file(const char *path); /* by its suffix: .npy, .bin */
+bool spec_is_lines(const char *path);      /* by its suffix: .jsonl, one document per line */
+/* True if a file is text, which needs a tokenizer; also if data.train is empty. */
 bool spec_has_text(const struct hd_job *job);
 
-/* Expands what data.train and data.val say and makes every path absolute against `folder`. */
+/* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
 
-#define SPEC_INIT_NONE "none" /* train.init_from: by the seed, though model.from is given */
+#define SPEC_INIT_NONE "none" /* train.init_from: random weights even if model.from is given */
 
-/* Reads the directories of model.from and train.init_from into the members beside them. */
+/* Sets members of the job from the directories of model.from and train.init_from. */
 enum hd_status spec_read_from(struct spec_draft *draft, const char *folder);
 
 #endif

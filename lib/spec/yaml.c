@@ -1,6 +1,5 @@
-/* The reader of YAML: libyaml's events become a tree; whatever a job file has no use for is refused
- * before it can do harm (aliases that multiply, tags that choose types, endless nesting).
- */
+/* yaml: makes a tree of libyaml's events. Features that a job file does not need and that could do
+ * harm are refused: aliases (exponential growth), tags, deep nesting. */
 #include <stdint.h>
 #include <string.h>
 
@@ -26,7 +25,7 @@ static enum hd_status no_memory(const struct yaml_parse *p)
     return hd_err(HD_NO_MEMORY, "no memory to read %s", p->name);
 }
 
-/* libyaml's own words, in one line. */
+/* The error message of libyaml, in one line. */
 static enum hd_status fail_syntax(const struct yaml_parse *p)
 {
     char what[256];
@@ -131,7 +130,7 @@ static enum hd_status copy_scalar(struct yaml_parse *p, const yaml_event_t *e,
     return *ret_text ? HD_OK : no_memory(p);
 }
 
-/* The node that an event begins; children follow. */
+/* The node that begins with this event; later events are its children. */
 static enum hd_status begin_node(struct yaml_parse *p, const yaml_event_t *e, const char *key,
                                  struct yaml_node **ret_node)
 {
@@ -169,8 +168,7 @@ static bool ends_collection(const yaml_event_t *e)
     return e->type == YAML_SEQUENCE_END_EVENT || e->type == YAML_MAPPING_END_EVENT;
 }
 
-/* Everything below one document start, without recursion: the stack is as deep as a job file may
- * be. */
+/* The tree of one document, built without recursion; the stack limits the depth of the file. */
 static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_root)
 {
     struct yaml_node *stack[HD_SPEC_DEPTH_MAX], *root = NULL, *node = NULL;
@@ -195,7 +193,7 @@ static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_roo
                 st = fail(p, e.start_mark.line, "nested deeper than 16 levels");
             if (!st) {
                 if (key)
-                    node->line = key_line; /* a value may begin further down */
+                    node->line = key_line; /* the value may begin in a later line */
                 if (depth)
                     spec_yaml_append(stack[depth - 1], node);
                 else
@@ -227,7 +225,7 @@ static enum hd_status expect(struct yaml_parse *p, yaml_event_type_t type, const
     return st;
 }
 
-/* The first byte that is not UTF-8 text, as a line. */
+/* The line, from 0, of the first byte that is not UTF-8. */
 static size_t line_of_bad_byte(const unsigned char *bytes, size_t size_bytes)
 {
     size_t line = 0, begin = 0;
@@ -251,14 +249,14 @@ enum hd_status spec_yaml_parse(const char *name, const char *origin, const void 
     enum hd_status st;
 
     if (size_bytes > HD_SPEC_FILE_BYTES_MAX)
-        return hd_err(HD_INVALID, "%s: larger than 256 KiB, which no job file needs to be",
+        return hd_err(HD_INVALID, "%s: larger than 256 KiB, the limit of a job file",
                       origin ? origin : name);
     if (!hd_text_is_utf8(bytes, size_bytes))
         return fail(&p, line_of_bad_byte(bytes, size_bytes),
                     "not UTF-8 text; save the file as UTF-8");
     if (!yaml_parser_initialize(&p.yaml))
         return no_memory(&p);
-    /* UTF-8, with or without a byte order mark: no other encoding's mark is UTF-8 text */
+    /* libyaml detects other encodings by a byte order mark, which is not UTF-8 and refused above */
     yaml_parser_set_input_string(&p.yaml, bytes, size_bytes);
 
     st = expect(&p, YAML_STREAM_START_EVENT, "not YAML");

@@ -2,7 +2,7 @@
 
 #include "mesh/zigzag.h"
 
-/* Fills `count` whole samples from number `first` on. */
+/* Fills `count` whole samples from index `first` on. */
 typedef enum hd_status fill_fn(struct hd_trainer *t, int64_t first, int64_t count,
                                const struct hd_data_batch *batch);
 
@@ -18,12 +18,12 @@ static enum hd_status fill_validation(struct hd_trainer *t, int64_t first, int64
     return hd_validation_fill(&t->data.validation, first, count, batch);
 }
 
-/* The fields that are numbers per row, in one order for all. */
+/* The fields of a sample as an array. */
 static void fields_of(const struct hd_data_batch *b, int32_t *ret_fields[HD_SAMPLE_FIELDS])
 {
     int32_t *const fields[] = {b->tokens, b->targets, b->positions, b->index, b->bounds};
 
-    _Static_assert(sizeof fields / sizeof fields[0] == HD_SAMPLE_FIELDS, "every field is cut");
+    _Static_assert(sizeof fields / sizeof fields[0] == HD_SAMPLE_FIELDS, "a field is missing");
     for (int f = 0; f < HD_SAMPLE_FIELDS; f++)
         ret_fields[f] = fields[f];
 }
@@ -41,7 +41,7 @@ static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *
             to[f][sample * rows + r] = from[f][hd_zigzag_position(mine, r)];
 }
 
-/* `samples`, or NULL: of each row, the number of its sample, counted like `first`. */
+/* samples: gets the index of each row's sample, counted like `first`; may be NULL. */
 static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t first,
                            const struct hd_data_batch *batch, int32_t *samples)
 {
@@ -67,18 +67,18 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, int64_t fi
     return st;
 }
 
-/* ---- where programs read ---- */
+/* ---- the batch fields of a program ---- */
 
-/* A batch's fields in one order: where their tensors lie, and where the host fills them. */
+/* The fields of a batch: tensors, and host memory to fill. NULL: the program lacks the field. */
 struct fields {
     int32_t *tensor[HD_BATCH_FIELDS], *filled[HD_BATCH_FIELDS];
-    struct hd_data_batch batch; /* of what is filled */
+    struct hd_data_batch batch; /* the pointers of `filled` */
     int64_t rows;
 };
 
-enum { SAMPLES = HD_SAMPLE_FIELDS }; /* the last, which no sample has */
+enum { SAMPLES = HD_SAMPLE_FIELDS }; /* index of the last field, which a sample does not have */
 
-/* In place, or where it waits to be written; NULL where the program has no such field. */
+/* On the CPU `filled` is the tensor itself, on a device it is hd_layout.batch. */
 static struct fields find_fields(const struct hd_trainer *t, const struct hd_chunk *chunk,
                                  const struct hd_bases *bases)
 {
@@ -95,7 +95,7 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
             continue;
         f.tensor[k] = hd_store_address(bases, store);
         f.filled[k] =
-            t->reach.device ? (int32_t *)(t->host_base + l->batch) + k * f.rows : f.tensor[k];
+            t->staging.device ? (int32_t *)(t->host_base + l->batch) + k * f.rows : f.tensor[k];
     }
     f.batch = (struct hd_data_batch){.tokens = f.filled[0],
                                      .targets = f.filled[1],
@@ -105,16 +105,16 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
     return f;
 }
 
-/* Behind what was launched before, which may read the batch that was there; the compute stream has
- * waited for that one's collectives (run.h). */
+/* The copies are ordered after earlier launches, which may read the previous batch; the compute
+ * stream has waited for that batch's collectives (run.h). */
 static enum hd_status write_fields(const struct hd_trainer *t, const struct fields *f)
 {
     enum hd_status st = HD_OK;
 
-    for (int k = 0; t->reach.device && !st && k < HD_BATCH_FIELDS; k++)
+    for (int k = 0; t->staging.device && !st && k < HD_BATCH_FIELDS; k++)
         if (f->tensor[k])
-            st = hd_reach_write(&t->reach, f->tensor[k], f->filled[k],
-                                f->rows * (int64_t)sizeof(int32_t));
+            st = hd_staging_write(&t->staging, f->tensor[k], f->filled[k],
+                                  f->rows * (int64_t)sizeof(int32_t));
     return st;
 }
 
@@ -130,7 +130,7 @@ static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, int
     return st;
 }
 
-/* The samples of a step that dp rank d has are consecutive; micro-batch m takes B of them. */
+/* The samples of one dp index in a step are consecutive; each micro-batch has B of them. */
 enum hd_status hd_batch_fill_training(struct hd_trainer *t, const struct hd_bases *bases,
                                       int64_t micro_batch)
 {

@@ -25,7 +25,7 @@ struct hd_generator {
     struct hd_backend *backend;
     struct hd_runner *runner;
     char *memory;
-    int32_t *history; /* [context] what the caches hold */
+    int32_t *history; /* [context] the tokens in the caches */
     int64_t filled, step;
     const char *tokenizer; /* name or path; "": unknown */
 };
@@ -64,7 +64,8 @@ static enum hd_status bind(struct hd_generator *g, int which)
                    &g->bound[which]);
 }
 
-/* One block: weights, then constants and caches (laid out alike by both programs), then work. */
+/* One allocation: weights, then constants and caches (at the same offsets in both programs), then
+ * work. */
 static enum hd_status reserve(struct hd_generator *g)
 {
     const struct hd_extent *state = g->chunk[PREFILL]->extent;
@@ -126,7 +127,7 @@ static enum hd_status declare(struct hd_generator *g)
     return st ? st : hd_registry_finish(&g->registry, hd_layout_compute_dtype(&g->job), false);
 }
 
-/* The job of a checkpoint is stored in it. */
+/* A checkpoint contains its job. */
 static enum hd_status read_stored_job(struct hd_generator *g, const char *dir)
 {
     struct hd_ckpt *ckpt = NULL;
@@ -143,7 +144,8 @@ static enum hd_status read_stored_job(struct hd_generator *g, const char *dir)
     return st ? hd_err_prefix(st, "the job stored in the checkpoint") : HD_OK;
 }
 
-/* What config.json says (of a model of ours), else the tokenizer.json beside it. */
+/* The tokenizer in config.json, which only models exported by Heddle have; else the directory's
+ * tokenizer.json. */
 static enum hd_status find_tokenizer(struct hd_generator *g, const char *dir)
 {
     char *path = hd_arena_printf(&g->arena, "%s/tokenizer.json", dir);
@@ -156,7 +158,7 @@ static enum hd_status find_tokenizer(struct hd_generator *g, const char *dir)
     return HD_OK;
 }
 
-/* A model directory says what the model is, and we say the rest. */
+/* A job from a Hugging Face model directory: config.json gives the architecture. */
 static enum hd_status make_job(struct hd_generator *g, const char *dir)
 {
     enum hd_status st = hd_hf_read_config(dir, &g->job, NULL);
@@ -164,7 +166,7 @@ static enum hd_status make_job(struct hd_generator *g, const char *dir)
     if (st)
         return st;
     (void)snprintf(g->job.precision, sizeof g->job.precision, "fp32");
-    if (g->job.context > HD_GENERATE_CONTEXT_MAX) /* its caches take memory for all of it */
+    if (g->job.context > HD_GENERATE_CONTEXT_MAX) /* limits the memory of the caches */
         g->job.context = HD_GENERATE_CONTEXT_MAX;
     return find_tokenizer(g, dir);
 }
@@ -268,7 +270,7 @@ static void set_field(const struct hd_generator *g, int which, enum hd_batch_fie
         values[i] = (int32_t)(g->filled + i);
 }
 
-/* A weight that is not a number makes every logit one. */
+/* One NaN in the weights usually makes every logit NaN. */
 static enum hd_status check_finite(const float *logits, int64_t V)
 {
     for (int64_t v = 0; v < V; v++)
@@ -279,7 +281,7 @@ static enum hd_status check_finite(const float *logits, int64_t V)
     return HD_OK;
 }
 
-/* Runs the next rows of the history through one of the programs. */
+/* Runs one of the programs on the next rows of the history. */
 static enum hd_status advance(struct hd_generator *g, int which, const float **ret_logits)
 {
     const int64_t rows = g->chunk[which]->shape.S;
@@ -303,7 +305,7 @@ static enum hd_status advance(struct hd_generator *g, int which, const float **r
     return check_finite(*ret_logits, g->job.vocab);
 }
 
-/* The first `count` tokens of the history, from empty caches. */
+/* Reads the first `count` tokens of the history, starting with empty caches. */
 static enum hd_status read_history(struct hd_generator *g, int64_t count, const float **ret_logits)
 {
     enum hd_status st = HD_OK;
@@ -335,7 +337,7 @@ enum hd_status hd_generator_prompt(struct hd_generator *g, const int32_t *tokens
     for (int64_t i = 0; i < count; i++)
         if (!is_token(g, tokens[i]))
             return no_token(g, tokens[i]);
-    if (count > context) { /* only what can be seen matters */
+    if (count > context) { /* only the last `context` tokens are visible */
         tokens += count - context;
         count = context;
     }

@@ -1,8 +1,8 @@
-/* generate: text from a checkpoint, token by token, against a key/value cache.
+/* generate: the logits of the next token, from a checkpoint, with a key/value cache.
  *
- * The prompt goes through in chunks of HD_PREFILL_ROWS tokens and then one by one, by two D
- * programs that share the caches. When the cache is full, generation goes on from the last half of
- * the context.
+ * Two D programs share the caches: one reads HD_PREFILL_ROWS tokens of the prompt per call, the
+ * other one token. When the cache is full, the second half of the context is read again as the
+ * beginning of a new one.
  *
  * Used by: worker (`heddle-worker generate`).   Uses: model, program, checkpoint, data.
  * Threads: a generator belongs to one thread.
@@ -15,9 +15,9 @@
 #include "base/status.h"
 #include "kernels/kernels.h"
 
-enum { HD_PREFILL_ROWS = 64, HD_GENERATE_CONTEXT_MAX = 4096 /* of a model directory */ };
+enum { HD_PREFILL_ROWS = 64, HD_GENERATE_CONTEXT_MAX = 4096 /* of a Hugging Face model */ };
 
-/* How the next token is chosen from logits. Applied in this order: temperature, top-k, top-p. */
+/* Settings of sampling, applied in this order: temperature, top-k, top-p. */
 struct hd_sampling {
     double temperature; /* logits are divided by it; 0: the most likely token (greedy) */
     int64_t top_k;      /* only the k most likely; 0: all */
@@ -33,22 +33,23 @@ int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *samp
 
 struct hd_generator;
 
-/* Loads the weights of a checkpoint, or of a model directory (checkpoint/hf.h), which runs in fp32.
- */
+/* Loads the weights of a checkpoint, or of a Hugging Face model directory, which runs in fp32. */
 enum hd_status hd_generator_open(const char *dir, const struct hd_backend_table *backend,
                                  int threads, struct hd_generator **ret_generator);
 void hd_generator_close(struct hd_generator *generator);
 
 int64_t hd_generator_vocab(const struct hd_generator *generator);
 int64_t hd_generator_context(const struct hd_generator *generator);
-const char *hd_generator_tokenizer(
-    const struct hd_generator *generator); /* name in the job, or path; "": unknown */
+/* data.tokenizer of the job, or the path of a tokenizer.json; "": unknown. */
+const char *hd_generator_tokenizer(const struct hd_generator *generator);
 int64_t hd_generator_step(const struct hd_generator *generator); /* of the checkpoint */
 
-/* Forgets everything and reads `count` >= 1 tokens; ret_logits [V]: after the last one. */
+/* Clears the caches and reads `count` >= 1 tokens, only the last `context` if there are more.
+ * ret_logits [V]: after the last one, valid until the next call. HD_INVALID: no token of the
+ * vocabulary. HD_CORRUPT: a logit is not finite. */
 enum hd_status hd_generator_prompt(struct hd_generator *generator, const int32_t *tokens,
                                    int64_t count, const float **ret_logits);
-/* Reads one more token. */
+/* Reads one more token; results as above. */
 enum hd_status hd_generator_next(struct hd_generator *generator, int32_t token,
                                  const float **ret_logits);
 

@@ -2,14 +2,14 @@
 
 #include <string.h>
 
-/* `cached`: what to read in place of the job's files, or NULL. */
+/* cached: token files to read instead of the job's files; NULL: none. */
 static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                   const struct hd_job_file *files, int64_t count,
                                   const struct hd_corpus_file *cached, struct hd_arena *arena,
                                   struct hd_corpus **ret_corpus)
 {
     struct hd_corpus_file *list = hd_arena_array(arena, (size_t)count + 1, sizeof *list);
-    const struct hd_tokenizer *text_by;
+    const struct hd_tokenizer *text_tokenizer;
     enum hd_status st;
     int64_t end = -1;
 
@@ -19,7 +19,7 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
         list[i] = (struct hd_corpus_file){files[i].path, files[i].size_bytes};
     st = hd_corpus_open(cached ? cached : list, (size_t)count, ret_corpus);
     if (!st && hd_corpus_has_text(*ret_corpus))
-        st = hd_job_tokenizer_need(tokenizer, job, &text_by);
+        st = hd_job_tokenizer_need(tokenizer, job, &text_tokenizer);
     if (!st)
         st = hd_corpus_set_vocab(*ret_corpus, job->vocab);
     if (st || strcmp(job->documents, "bounded") != 0)
@@ -30,7 +30,7 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
     return st;
 }
 
-/* The files of each source stand together. */
+/* The files of one source are adjacent in the list. */
 static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data *d)
 {
     static const double one = 1;

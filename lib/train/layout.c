@@ -41,7 +41,7 @@ static enum hd_status check_plan(const struct hd_job *job)
     return HD_OK;
 }
 
-/* No tensor of a call may be so large that sizes and offsets overflow. */
+/* Refuses sizes that could overflow the arithmetic of bytes and offsets. */
 static enum hd_status check_sizes(const struct hd_job *job, const struct hd_model_config *c)
 {
     const double widest = (double)(3 * c->F > 3 * c->C ? 3 * c->F : 3 * c->C);
@@ -86,7 +86,7 @@ static enum hd_status compile_all(struct hd_layout *layout, const struct hd_trai
     };
     enum hd_status st;
 
-    /* as a backend that the job opens says it; traits may be of a GPU that nobody has opened */
+    /* as the job's backend sets it; a planner's traits may be of a GPU that was not opened */
     o.traits.dbias_apart |= layout->job.deterministic;
     st = compile(layout, HD_RECORD_TRAIN, &o, arena, &layout->train);
 
@@ -110,10 +110,11 @@ int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_trai
            whole_pages(memory->visible_bytes, traits->page_bytes);
 }
 
-struct hd_beside hd_layout_beside(const struct hd_mesh *mesh, const struct hd_traits *traits)
+struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_mesh *mesh,
+                                              const struct hd_traits *traits)
 {
     enum hd_group_name names[HD_GROUP_COUNT];
-    struct hd_beside b = {.process_bytes = traits->process_bytes};
+    struct hd_gpu_overhead b = {.process_bytes = traits->process_bytes};
 
     if (mesh->world == 1)
         return b;
@@ -148,8 +149,8 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
     m->step_state += r->private_bytes + r->visible_bytes - parts; /* the globals */
 }
 
-/* What running a program leaves at most: itself and its input, a launch and a poll per node, a wait
- * per edge and per stream in the end. */
+/* The most records of one run of a program: program and input, a launch and a poll per node, a wait
+ * per edge, and the waits at the end. */
 static int64_t program_records(const struct hd_program *p)
 {
     int64_t records = 2 + HD_NODE_WAITS_MAX;
@@ -179,7 +180,7 @@ static int64_t profile_records(const struct hd_layout *l)
     return records * (last - l->job.profile_first + 1);
 }
 
-/* What the host alone looks at, from *end on. */
+/* Places the memory that only the host uses at *end. */
 static void place_host_bytes(struct hd_layout *l, int64_t *end)
 {
     struct hd_memory *m = &l->memory;
@@ -241,8 +242,8 @@ static enum hd_status check_profile(const struct hd_memory *m)
     if (m->profile <= HD_PROFILE_BYTES_MAX)
         return HD_OK;
     return hd_err(HD_INVALID,
-                  "train.profile.steps: their records would take %.1f GiB of each rank's memory; "
-                  "name fewer steps",
+                  "train.profile.steps: the records would take %.1f GiB of each rank's memory; "
+                  "give fewer steps",
                   (double)m->profile / 0x1p30);
 }
 

@@ -1,8 +1,9 @@
 /* layout: everything about a rank that is known before anything runs: parameters, compiled
- * programs, the step plan, and the memory of each region to the byte. The same call serves the rank
- * that will run it and a planner that only asks what it would take.
+ * programs, the step plan, and the exact bytes of each region. The rank and the planner make the
+ * same call, so a plan has the bytes that the rank will reserve.
  *
- * Used by: train, generation, plan.   Uses: model, optim, pipeline, program, data.
+ * Memory: everything lives in the arena that is given to hd_layout_build.
+ * Used by: train, generate, plan.   Uses: model, optim, pipeline, program, job.
  * Threads: immutable after it is built.
  */
 #ifndef HD_TRAIN_LAYOUT_H
@@ -14,48 +15,50 @@
 #include "pipeline/pipeline.h"
 #include "program/program.h"
 
-enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* what one rank says in an exchange between hosts */
-enum { HD_SAMPLE_FIELDS = 5 };          /* of a sample: numbers per row */
-enum { HD_BATCH_FIELDS = HD_SAMPLE_FIELDS + 1 }; /* and of a batch which sample it is */
+enum { HD_EXCHANGE_SLOT_BYTES = 1024 };          /* of one rank's message in hd_trainer_exchange */
+enum { HD_SAMPLE_FIELDS = 5 };                   /* tokens, targets, positions, index, bounds */
+enum { HD_BATCH_FIELDS = HD_SAMPLE_FIELDS + 1 }; /* those, and the index of the row's sample */
 enum {
     HD_PROFILE_RECORD_BYTES = 64,   /* of one launch, wait or poll of a profiled step */
-    HD_PROFILE_BYTES_MAX = 1 << 30, /* of all of them; HD_INVALID beyond */
+    HD_PROFILE_BYTES_MAX = 1 << 30, /* of all records; more is HD_INVALID */
 };
 
 /* Bytes of one rank, by purpose. */
-#define HD_MEMORY_LIST(X)                                                             \
-    X(weights, "fp32 master weights")                                                 \
-    X(copies, "weights in the compute encoding")                                      \
-    X(gradients, "fp32 gradient sums (comm-visible)")                                 \
-    X(moments, "both moments of AdamW")                                               \
-    X(step_state, "step block, chunk sums, exchange records, update ranges")          \
-    X(constants, "tables of angles, slopes and indices, caches")                      \
-    X(kept, "activations that forward leaves for backward, all slots")                \
-    X(deferred, "what backward leaves for postponed weight gradients, all slots")     \
-    X(work, "temporaries and scratch")                                                \
-    X(sample, "samples on their way: to be cut for context parallelism, to a device") \
-    X(profile, "records of the steps that train.profile names")                       \
+#define HD_MEMORY_LIST(X)                                                          \
+    X(weights, "fp32 master weights")                                              \
+    X(copies, "weights in the compute encoding")                                   \
+    X(gradients, "fp32 gradient sums (comm-visible)")                              \
+    X(moments, "both moments of AdamW")                                            \
+    X(step_state, "step block, chunk sums, exchange records, update ranges")       \
+    X(constants, "tables of angles, slopes and indices, caches")                   \
+    X(kept, "activations that forward keeps for backward, all slots")              \
+    X(deferred, "what backward keeps for postponed weight gradients, all slots")   \
+    X(work, "temporaries and scratch")                                             \
+    X(sample, "host buffers of samples, for context parallelism and for a device") \
+    X(profile, "records of the steps that train.profile names")                    \
     X(exchange, "messages between hosts (comm-visible)")
 
 struct hd_memory {
 #define X(name, meaning) int64_t name;
     HD_MEMORY_LIST(X)
 #undef X
-    int64_t private_bytes, visible_bytes; /* the two reservations */
-    int64_t host_bytes; /* for a device: samples and profile, which are in the host's memory then.
-                           The three together are the sum of all parts */
+    /* Sizes of the two reservations, and, on a device, of host memory for samples and profile. The
+     * sum of the three is the sum of all members above. */
+    int64_t private_bytes, visible_bytes, host_bytes;
 };
 
-/* Bytes of a device's memory that the two reservations take there: whole pages each. */
+/* Bytes of device memory of the two reservations, each rounded up to pages. */
 int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_traits *traits);
 
-/* What is in use of a rank's GPU beside its plan, as traits have it: assumed, or measured. */
-struct hd_beside {
-    int64_t process_bytes;
-    int communicators;           /* of NCCL, which a world of one rank does without */
-    int64_t communicators_bytes; /* theirs, and what the engine collects in */
+/* GPU memory that a rank's process uses besides its reservations; from the traits, where it is
+ * assumed or measured. */
+struct hd_gpu_overhead {
+    int64_t process_bytes;       /* CUDA context, kernels and libraries */
+    int communicators;           /* number of NCCL communicators; 0 with one rank */
+    int64_t communicators_bytes; /* of these, and of the engine's own buffer */
 };
-struct hd_beside hd_layout_beside(const struct hd_mesh *mesh, const struct hd_traits *traits);
+struct hd_gpu_overhead hd_layout_gpu_overhead(const struct hd_mesh *mesh,
+                                              const struct hd_traits *traits);
 
 struct hd_layout_options {
     enum hd_schedule schedule;
@@ -74,23 +77,24 @@ struct hd_layout {
     int64_t micro_batches; /* per rank and step */
     struct hd_memory memory;
 
-    /* where things start in the two reservations */
-    int64_t train_state, eval_state;        /* private: the chunks' own constants */
+    /* offsets in bytes in the private or visible reservation; on a device profile, sample and batch
+     * are offsets in host memory */
+    int64_t train_state, eval_state;        /* private: the chunks' constants */
     int64_t kept[2], deferred[2], work[2];  /* [visible] */
-    int64_t kept_slot[2], deferred_slot[2]; /* size of a slot */
-    int64_t profile;                        /* private, or the host's: the records */
-    int64_t sample;                         /* the same: [HD_SAMPLE_FIELDS, context] int32 */
-    int64_t batch;    /* the host's: [HD_BATCH_FIELDS, rows of a micro-batch] int32, for a device */
+    int64_t kept_slot[2], deferred_slot[2]; /* sizes of one slot */
+    int64_t profile;                        /* private: records */
+    int64_t sample;                         /* private: [HD_SAMPLE_FIELDS, context] int32 */
+    int64_t batch;    /* device only: [HD_BATCH_FIELDS, rows of a micro-batch] int32 */
     int64_t exchange; /* visible: [world + 1, HD_EXCHANGE_SLOT_BYTES] */
 };
 
-/* Declares, records, compiles and adds up for `rank` of the job's mesh on a device with these
- * traits. Everything lives in `arena`. */
+/* Builds the layout of `rank` of the job's mesh, on a device with these traits. Fails with
+ * HD_INVALID, HD_UNSUPPORTED or HD_LIMIT for jobs that are not possible, or with HD_NO_MEMORY. */
 enum hd_status hd_layout_build(const struct hd_job *job, int rank, const struct hd_traits *traits,
                                const struct hd_layout_options *options, struct hd_arena *arena,
                                struct hd_layout *ret_layout);
 
-/* Tensors are in memory of the device's own, not in the host's. */
+/* True if tensors are in device memory, false if they are in host memory. */
 static inline bool hd_layout_has_device(const struct hd_layout *layout)
 {
     return layout->train->traits.memory_bytes > 0;

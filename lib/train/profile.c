@@ -13,7 +13,7 @@ enum { TRIAD_FLOATS = 8 << 20, TRIAD_TRIES = 4 }; /* three arrays of 32 MiB: bey
 
 /* ---- bandwidth ---- */
 
-/* Three arrays, where the backend's tensors lie. */
+/* Memory for three arrays, where the backend has its tensors: on the device or in host memory. */
 static enum hd_status take_pool(const struct hd_backend_table *table, struct hd_backend *backend,
                                 size_t bytes, void **ret_pool)
 {
@@ -38,7 +38,7 @@ static void give_pool_back(const struct hd_backend_table *table, struct hd_backe
         (void)munmap(pool, bytes);
 }
 
-/* out = a + b over arrays that no cache holds: the best of a few, in bytes per second. */
+/* out = a + b over arrays larger than the caches; the best of TRIAD_TRIES, in bytes per second. */
 static enum hd_status time_triads(const struct hd_backend_table *table, struct hd_backend *backend,
                                   char *pool, double *ret_bandwidth)
 {
@@ -80,7 +80,7 @@ static enum hd_status measure_bandwidth(const struct hd_backend_table *table,
     return st;
 }
 
-/* ---- a device's time ---- */
+/* ---- times on a device ---- */
 
 static enum hd_status make_events(struct profile_events *e, const struct hd_device_table *device,
                                   struct hd_backend *backend, int64_t room)
@@ -122,7 +122,7 @@ static bool is_timed(const struct profile_events *e, enum hd_span_kind kind,
            e->count + 2 <= e->room;
 }
 
-/* Of an event that is done, on the host's clock. */
+/* The time of a completed event, on the host's clock. */
 static int64_t time_of(struct profile_events *e, int32_t event)
 {
     double seconds = 0;
@@ -133,7 +133,7 @@ static int64_t time_of(struct profile_events *e, int32_t event)
     return e->base_ns + (int64_t)(seconds * 1e9);
 }
 
-/* The step has ended: all its events are done. */
+/* After a step, when all its events are complete: sets the device times of its records. */
 static void read_events(struct hd_profile *p)
 {
     for (int64_t i = p->open_step; i >= 0 && i < p->count; i++) {
@@ -146,7 +146,7 @@ static void read_events(struct hd_profile *p)
     }
 }
 
-/* Without a device a launch takes what its call takes; with one the host only enqueues. */
+/* On the CPU the launch call runs the kernel; with a device the host only enqueues it. */
 int64_t profile_span_ns(const struct hd_profile *p, const struct record *r)
 {
     if (r->on_device)
@@ -211,7 +211,7 @@ const struct hd_chunk *profile_chunk(const struct hd_profile *p, enum hd_call ca
 
 /* ---- recording ---- */
 
-/* NULL when the room is used up, which the layout's count makes impossible. */
+/* NULL: no space left; program_records in layout.c reserves enough. */
 static struct record *add(struct hd_profile *p, enum record_kind kind)
 {
     struct record *r = p->count < p->room ? &p->records[p->count] : NULL;
@@ -226,7 +226,8 @@ static struct record *add(struct hd_profile *p, enum record_kind kind)
     return r;
 }
 
-/* Collectives complete inside polls and waits, of whatever stream: each is looked at after them. */
+/* Collectives of any stream can complete in any poll or wait, so all open ones are checked after
+ * each span. */
 static void see_completions(struct hd_profile *p, int64_t now_ns)
 {
     int32_t *link = &p->first_open;
@@ -298,7 +299,7 @@ void hd_profile_step_begin(struct hd_profile *p, struct hd_runner *runner, int64
         r->ticket = (uint64_t)step;
         r->begin_ns = hd_clock_now_ns();
     }
-    if (p->events.device) { /* idle since the step before: what is recorded is done at once */
+    if (p->events.device) { /* the device is idle now, so the base event completes at once */
         record_event(&p->events, p->events.base, p->stream);
         p->events.base_ns = hd_clock_now_ns();
     }
@@ -369,9 +370,9 @@ enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_tex
     struct hd_text dir = {0}, path = {0};
     enum hd_status st;
 
-    p->written = true; /* also when it fails: it is said once */
+    p->written = true; /* also if it fails: it is not retried */
     if (p->events.failed)
-        return hd_err(p->events.failed, "the device did not tell the times of a profile");
+        return hd_err(p->events.failed, "cannot read the times of a profile from the device");
     hd_text_add(&dir, "%s/profile", job->attempt_dir);
     st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
                     : hd_file_make_dirs(dir.data, 0755);
@@ -387,7 +388,7 @@ enum hd_status hd_profile_write(struct hd_profile *p, double peak, struct hd_tex
     if (!st)
         hd_text_add(ret_note,
                     "profile of %lld step%s up to %lld: %s/rank-*.txt is the time by op, "
-                    "rank-*.json beside it a trace for ui.perfetto.dev",
+                    "rank-*.json in the same folder a trace for ui.perfetto.dev",
                     (long long)p->steps_recorded, p->steps_recorded == 1 ? "" : "s",
                     (long long)p->step, dir.data);
     hd_text_free(&dir);

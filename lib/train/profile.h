@@ -1,16 +1,15 @@
-/* profile: where the time of some steps went, op by op. Only for lib/train.
+/* profile: a trace and a table of the time of some steps, op by op. Only for lib/train.
  *
- * Each launch, wait and poll of the steps `train.profile.steps` leaves one record in memory that
- * was reserved with everything else (hd_memory.profile); steps are not slowed by more than two
- * looks at the clock per launch. Afterwards two files are written to ATTEMPT_DIR/profile/:
+ * Each launch, wait and poll of the steps `train.profile.steps` writes one record to memory that is
+ * part of the layout (hd_memory.profile). Then two files are written to ATTEMPT_DIR/profile/:
  *
  *   rank-R.json   a trace for ui.perfetto.dev or chrome://tracing: process = rank, one track per
- *                 stream; steps contain programs, programs contain launches, waits and polls (a
- *                 device's launches and waits are on a track of their own, as it ran them, by
- *                 events that are read when the step has ended);
- *                 collectives are asynchronous slices from launch to completion
- *   rank-R.txt    time by op, and by op and shape, beside its floor: the longer of operations over
- *                 the measured peak and bytes over the measured bandwidth
+ *                 stream; steps contain programs, programs contain launches, waits and polls. With
+ *                 a device the track "device" has launches and waits as the device ran them, by
+ *                 events that are read after the step. Collectives are asynchronous slices from
+ *                 launch to completion
+ *   rank-R.txt    time by op, and by op and shape, and its floor: the larger of FLOPs / measured
+ *                 peak and bytes / measured bandwidth
  *
  * Threads: the rank's.
  */
@@ -21,24 +20,25 @@
 
 struct hd_profile;
 
-/* NULL in ret_profile when the job asks for none. Measures the bandwidth, so call it before memory
- * is reserved; hd_profile_attach gives it its records. */
+/* ret_profile is NULL if the job has no train.profile.steps. It measures the bandwidth with
+ * temporary memory, so call it before the rank's memory is reserved. hd_profile_attach sets the
+ * memory for the records. */
 enum hd_status hd_profile_new(const struct hd_layout *layout, const struct hd_backend_table *table,
                               struct hd_backend *backend, struct hd_profile **ret_profile);
 void hd_profile_free(struct hd_profile *profile); /* NULL is fine, as for all below */
 void hd_profile_attach(struct hd_profile *profile, void *records);
 
-/* Around step `step`, on its runner; and what comes within. */
+/* Called around step `step` and around the programs in it. */
 void hd_profile_step_begin(struct hd_profile *profile, struct hd_runner *runner, int64_t step);
-/* failed: the device may not have come to its events; they are not asked. */
+/* failed: the device may not have reached its events, so they are not read. */
 void hd_profile_step_end(struct hd_profile *profile, struct hd_runner *runner, bool failed);
 void hd_profile_program_begin(struct hd_profile *profile, const struct hd_instruction *in);
 void hd_profile_program_end(struct hd_profile *profile);
-void hd_profile_batch_done(struct hd_profile *profile); /* since program_begin: the input */
+void hd_profile_batch_done(struct hd_profile *profile); /* filling the batch took until now */
 
-/* True once all steps are recorded, or, at the end of a run, some, and nothing was written yet. */
+/* True if nothing was written yet and all steps are recorded, or with `ended` at least one. */
 bool hd_profile_is_due(const struct hd_profile *profile, bool ended);
-/* peak: of this rank in the compute precision. */
+/* peak: this rank's measured FLOP/s in the compute precision. */
 enum hd_status hd_profile_write(struct hd_profile *profile, double peak, struct hd_text *ret_note);
 
 #endif

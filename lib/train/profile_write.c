@@ -1,4 +1,4 @@
-/* The two files of a profile: a trace in Chrome's JSON, and a table for people. */
+/* The two files of a profile: a trace in Chrome's JSON format, and a table as text. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,9 +7,9 @@
 
 #include "train/profile_internal.h"
 
-/* ---- what a launch is ---- */
+/* ---- descriptions of launches ---- */
 
-/* As in the args of comm.h; rows to experts at even loads. */
+/* Elements as in the args of comm.h; rows to experts for balanced routers. */
 static int64_t sent_elements(const struct hd_node *node)
 {
     return node->comm == HD_COMM_ALL_TO_ALL_V ? node->rows.even * node->rows.elements : node->count;
@@ -54,7 +54,7 @@ struct hd_costs profile_op_costs(const struct hd_chunk *chunk, const struct hd_n
         hd_dry_node_costs(&costs, node);
         return costs;
     }
-    P = chunk->group_size[node->group]; /* this member's share of what all of them move */
+    P = chunk->group_size[node->group]; /* this member's share of the group's bytes */
     costs.read_bytes = hd_dry_node_bytes(chunk, node) / (P ? P : 1);
     return costs;
 }
@@ -70,7 +70,7 @@ static const char *unit_name(const struct hd_chunk *chunk, const struct hd_node 
 
 enum {
     DEVICE_TRACK = HD_STREAM_PIPELINE + 1
-}; /* what a device computes; track 0 is the host then */
+}; /* launches and waits on the device; track 0 is then the host */
 
 struct trace {
     FILE *out;
@@ -125,7 +125,7 @@ static void add_launch(const struct trace *t, const struct record *r)
     (void)fprintf(t->out, "}}");
 }
 
-/* From the launch until it was seen complete, on its stream's track. */
+/* An asynchronous slice on its stream's track, from launch to completion as the host saw it. */
 static void add_collective(const struct trace *t, const struct record *r, int64_t number)
 {
     const struct hd_chunk *chunk = profile_chunk(t->profile, (enum hd_call)r->call);
@@ -174,7 +174,7 @@ static void add_record(const struct trace *t, const struct record *r, int64_t nu
     char name[48];
 
     if (!r->end_ns)
-        return; /* a failure cut it off */
+        return; /* ended by a failure */
     if (r->kind == RECORD_SPAN) {
         add_span(t, r, number);
         return;
@@ -242,11 +242,11 @@ enum hd_status profile_write_trace(const struct hd_profile *p, const char *path)
 
 /* ---- the table ---- */
 
-/* Time and work of one node, of one op and shape, or of one op. */
+/* Time and work of a node, of an op and shape, or of an op. */
 struct profile_row {
-    const struct hd_node *node; /* key of the first kind */
+    const struct hd_node *node; /* key of a node's row */
     const struct hd_chunk *chunk;
-    char name[48], shape[PROFILE_SHAPE_MAX]; /* keys of the others; shape "": any */
+    char name[48], shape[PROFILE_SHAPE_MAX]; /* keys of the other rows; shape "": any */
     int64_t count, ns;
     struct hd_costs costs;
     double floor_ns;
@@ -272,7 +272,7 @@ static int by_time(const void *a, const void *b)
     return (y > x) - (y < x);
 }
 
-/* A row for each kernel of the programs, in the order of addresses. */
+/* A row for each node of the programs, sorted by address for bsearch. */
 static enum hd_status list_nodes(const struct hd_profile *p, struct rows *ret_rows)
 {
     const struct hd_chunk *const chunks[] = {p->layout->train, p->layout->update};
@@ -329,7 +329,7 @@ static void measure_nodes(const struct hd_profile *p, double peak, struct rows *
     }
 }
 
-/* Adds up rows of equal names, and, with shapes, of equal shapes; the longest first. */
+/* Adds up the rows with equal name, and with_shapes also equal shape; sorts by time. */
 static enum hd_status group(const struct rows *from, bool with_shapes, struct rows *ret_rows)
 {
     struct rows to = {calloc(from->count + 1, sizeof *to.list), 0};

@@ -11,7 +11,7 @@
 
 enum {
     HUGE_BYTES = 2 << 20,
-    PIECE_BYTES = 64 << 20, /* worth a thread */
+    PIECE_BYTES = 64 << 20, /* per thread at least */
     TOUCHERS_MAX = 64,
 };
 
@@ -37,15 +37,15 @@ static void *touch(void *argument)
             p->error = errno;
             return NULL;
         }
-        for (size_t at = 0; at < p->size_bytes; at += page) /* an old kernel */
+        for (size_t at = 0; at < p->size_bytes; at += page) /* the kernel is older than 5.14 */
             ((volatile char *)p->base)[at] = 0;
         break;
     }
     return NULL;
 }
 
-/* Zeroing runs at the speed of memory, which one core alone does not reach. A thread that cannot be
- * had is done without. */
+/* Touches all pages, in several threads, since one core cannot use the whole memory bandwidth. If a
+ * thread cannot be started, this thread does its work. */
 static enum hd_status touch_all(char *base, size_t size_bytes, int threads)
 {
     struct memory_piece pieces[TOUCHERS_MAX] = {0};
@@ -91,7 +91,7 @@ enum hd_status hd_private_reserve(int64_t size_bytes, int threads, struct hd_pri
     if (mprotect(p.base, used, PROT_READ | PROT_WRITE) < 0)
         st = hd_err(HD_NO_MEMORY, "cannot back %zu bytes: %s", used, strerror(errno));
     else
-        st = touch_all(p.base, used, threads); /* here, so that no step pays for it */
+        st = touch_all(p.base, used, threads);
     if (st)
         (void)munmap(p.map, p.map_bytes);
     else
@@ -106,7 +106,7 @@ void hd_private_release(struct hd_private *memory)
     *memory = (struct hd_private){0};
 }
 
-/* ---- what the system says ---- */
+/* ---- queries ---- */
 
 int64_t hd_memory_resident_bytes(void)
 {

@@ -1,11 +1,11 @@
-/* reserve: the private half of a rank's memory, and what the system says of both. Only for
+/* reserve: allocates a rank's private memory in host memory, and queries resident memory. Only for
  * lib/train.
  *
- * Address space is taken first, at a bound of 2 MiB; then huge pages are asked for; then every page
- * is touched, once, by as many threads as the rank has. Behind the last byte stands a page that
- * nobody may touch.
+ * The memory is aligned to 2 MiB and uses huge pages if the system has them. Every page is touched
+ * here, by as many threads as the rank has, so that no step has page faults. The memory is followed
+ * by an inaccessible guard page.
  *
- * Threads: the rank's; helpers are gone when a function returns.
+ * Threads: the rank's; helper threads have ended when a function returns.
  */
 #ifndef HD_TRAIN_RESERVE_H
 #define HD_TRAIN_RESERVE_H
@@ -17,17 +17,17 @@
 
 struct hd_private {
     char *base;
-    void *map; /* what to give back */
+    void *map; /* for munmap */
     size_t map_bytes;
 };
 
-/* HD_NO_MEMORY when it cannot be had or backed. size_bytes > 0. */
+/* size_bytes > 0. HD_NO_MEMORY: no address space, or not enough memory for the pages. */
 enum hd_status hd_private_reserve(int64_t size_bytes, int threads, struct hd_private *ret_private);
 void hd_private_release(struct hd_private *memory);
 
-/* Resident bytes of this process; 0 where /proc does not tell. */
+/* Resident bytes of this process; 0: /proc cannot be read. */
 int64_t hd_memory_resident_bytes(void);
-/* Bytes of [base, base + size_bytes) that lie on huge pages. */
+/* Bytes of [base, base + size_bytes) in huge pages, by whole mappings of /proc/self/smaps. */
 int64_t hd_memory_huge_bytes(const void *base, int64_t size_bytes);
 
 #endif

@@ -23,7 +23,7 @@ static int before(const float *logits, int32_t a, int32_t b)
     return a < b;
 }
 
-/* Sifts order[root] down a heap whose root is the one that stands last in the order. */
+/* Moves order[root] down in a heap whose root is the last element of the order. */
 static void sift(const float *logits, int32_t *order, int64_t root, int64_t count)
 {
     for (int64_t child = 2 * root + 1; child < count; child = 2 * root + 1) {
@@ -39,7 +39,7 @@ static void sift(const float *logits, int32_t *order, int64_t root, int64_t coun
     }
 }
 
-/* Heap sort, most likely first: no memory, no recursion, the same everywhere. */
+/* Heap sort, most likely first: no memory, no recursion, equal results on every platform. */
 static void sort_by_logit(const float *logits, int64_t V, int32_t *order)
 {
     for (int64_t v = 0; v < V; v++)
@@ -79,5 +79,5 @@ int32_t hd_sample(const float *logits, int64_t V, const struct hd_sampling *s, u
         if (target < 0)
             return order[i];
     }
-    return order[most - 1]; /* rounding */
+    return order[most - 1]; /* reached only by rounding errors */
 }

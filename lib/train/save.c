@@ -1,11 +1,10 @@
-/* save: weights and moments into checkpoints and out of them.
+/* save: writes weights and moments to checkpoints and reads them.
  *
- * Several ranks hold the same share of a tensor: all with the same place in tp and, of experts, in
- * ep; where it is not cut, all. Each share is written once, by that one of them that has the fewest
- * bytes so far, in registry order, so that shards are of about one size. A tensor's two moments are
- * entries of their own. Steps: all shards durable -> the ranks exchange what they wrote -> rank 0
- * commits the manifest -> the ranks learn that it stands.
- */
+ * Several ranks hold the same share of a tensor: those with the same index in tp and, for experts,
+ * in ep. One of them writes it: the one with the fewest bytes so far, in registry order, so that
+ * all shards have about the same size. The two moments of a tensor are separate entries. First all
+ * ranks write their shards durably; then they exchange descriptions of the shards; then rank 0
+ * commits the manifest and sends the result to the others. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +26,7 @@ struct names {
     char text[HD_CKPT_NAME_MAX];
 };
 
-/* This rank's share; its padding is not part of it. */
+/* This rank's share of a tensor, without padding. */
 static struct hd_ckpt_entry entry_of(const struct hd_param *p, int kind, struct names *ret_name)
 {
     struct hd_ckpt_entry e;
@@ -50,7 +49,7 @@ static int64_t share_bytes(const struct hd_param *p, int share)
     return elements * (int64_t)sizeof(float);
 }
 
-/* Of the ranks that hold the share, the one with the fewest bytes so far. */
+/* The rank with the fewest bytes so far among those that hold the share. */
 static int pick_owner(const struct hd_mesh *mesh, const struct hd_param *p, int share,
                       const int64_t *bytes)
 {
@@ -64,12 +63,12 @@ static int pick_owner(const struct hd_mesh *mesh, const struct hd_param *p, int 
 
 struct shard_plan {
     struct hd_ckpt_entry *entries;
-    const char **tensors; /* where each entry's values lie */
+    const char **tensors; /* addresses of the entries' values */
     struct names *names;
     size_t count;
 };
 
-/* What this rank writes. The same greedy rule on every rank, so nobody asks anybody. */
+/* The entries that this rank writes. Every rank computes the same assignment by itself. */
 static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
                                  struct shard_plan *ret_plan)
 {
@@ -107,14 +106,14 @@ static enum hd_status plan_shard(struct hd_trainer *t, struct hd_arena *arena,
 
 /* ---- saving ---- */
 
-/* What the ranks tell each other: a failure with its story, or the shard. */
+/* What a rank sends to the others: a failure with its message, or the description of its shard. */
 struct outcome {
     enum hd_status status;
     int has_shard;
     struct hd_ckpt_shard shard;
     uint64_t manifest_hash;
-    char story[HD_EXCHANGE_SLOT_BYTES - sizeof(struct hd_ckpt_shard) - 4 * sizeof(int) -
-               sizeof(uint64_t)];
+    char message[HD_EXCHANGE_SLOT_BYTES - sizeof(struct hd_ckpt_shard) - 4 * sizeof(int) -
+                 sizeof(uint64_t)];
 };
 _Static_assert(sizeof(struct outcome) <= HD_EXCHANGE_SLOT_BYTES, "an outcome fits its slot");
 
@@ -123,11 +122,11 @@ static struct outcome outcome_of(enum hd_status st)
     struct outcome o = {.status = st};
 
     if (st)
-        (void)snprintf(o.story, sizeof o.story, "%s", hd_err_message());
+        (void)snprintf(o.message, sizeof o.message, "%s", hd_err_message());
     return o;
 }
 
-/* The first failed rank's failure, on every rank. */
+/* Exchanges the outcomes. If a rank failed, every rank returns the failure of the first of them. */
 static enum hd_status agree(struct hd_trainer *t, const struct outcome *mine,
                             struct outcome *ret_all)
 {
@@ -140,31 +139,31 @@ static enum hd_status agree(struct hd_trainer *t, const struct outcome *mine,
         memcpy(&ret_all[r], all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof *ret_all);
     for (int r = 0; r < t->layout.mesh.world; r++)
         if (ret_all[r].status)
-            return hd_err(ret_all[r].status, "rank %d: %.*s", r, (int)sizeof ret_all[r].story,
-                          ret_all[r].story);
+            return hd_err(ret_all[r].status, "rank %d: %.*s", r, (int)sizeof ret_all[r].message,
+                          ret_all[r].message);
     return HD_OK;
 }
 
 struct shard_source {
-    const struct hd_reach *reach;
+    const struct hd_staging *staging;
     const struct shard_plan *plan;
 };
 
-/* All of it in host memory, a window at a time from a device. */
+/* The bytes of an entry: all at once from host memory, a staging buffer at a time from a device. */
 static enum hd_status entry_bytes(void *context, size_t entry, int64_t at, int64_t left_bytes,
                                   const void **ret_bytes, int64_t *ret_size_bytes)
 {
     const struct shard_source *s = context;
 
-    *ret_size_bytes = hd_reach_piece(s->reach, left_bytes);
-    return hd_reach_fetch(s->reach, s->plan->tensors[entry] + at, *ret_size_bytes, ret_bytes);
+    *ret_size_bytes = hd_staging_piece(s->staging, left_bytes);
+    return hd_staging_fetch(s->staging, s->plan->tensors[entry] + at, *ret_size_bytes, ret_bytes);
 }
 
 static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct hd_arena *arena,
                                   struct outcome *ret_outcome)
 {
     struct shard_plan plan = {0};
-    struct shard_source source = {&t->reach, &plan};
+    struct shard_source source = {&t->staging, &plan};
     enum hd_status st = plan_shard(t, arena, &plan);
 
     *ret_outcome = (struct outcome){0};
@@ -183,7 +182,7 @@ static void number_text(int64_t value, char ret_text[24])
     (void)snprintf(ret_text, 24, "%lld", (long long)value);
 }
 
-/* TF32 is another precision of products, of a GPU alone. */
+/* TF32 changes the bits of fp32 GEMMs on a GPU. */
 static const char *precision_fact(const struct hd_trainer *t)
 {
     const struct hd_job *job = &t->layout.job;
@@ -193,7 +192,7 @@ static const char *precision_fact(const struct hd_trainer *t)
                : job->precision;
 }
 
-/* How ranks sum: what the job asks for holds on an engine alone that leaves sums to its library. */
+/* How sums over ranks are made; train.native_reduction has an effect only with NCCL. */
 static const char *sums_fact(const struct hd_trainer *t)
 {
     return hd_comm_sums_natively(t->comm) ? "native" : "ordered";
@@ -259,11 +258,11 @@ static enum hd_status save(struct hd_trainer *t, struct hd_arena *arena, struct 
         hd_ckpt_format_dir(t->layout.job.attempt_dir, t->steps_done, saved.path, sizeof saved.path);
 
     if (!all)
-        return hd_err(HD_NO_MEMORY, "no memory for what the ranks say");
+        return hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
     if (st)
         mine = outcome_of(st);
     else
-        (void)write_shard(t, saved.path, arena, &mine); /* its failure travels in the outcome */
+        (void)write_shard(t, saved.path, arena, &mine); /* a failure is in the outcome */
     st = agree(t, &mine, all);
     if (st)
         return st;
@@ -299,7 +298,7 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 
 /* ---- loading ---- */
 
-/* The compute copies of all parts, from the masters. */
+/* Casts the master weights of all parts to their copies in the compute encoding. */
 static enum hd_status refresh_copies(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
@@ -344,7 +343,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
                           struct hd_text *ret_note)
 {
     const char *sums_then =
-        hd_ckpt_determinism(ckpt, "sums"); /* NULL: from before there was a choice */
+        hd_ckpt_determinism(ckpt, "sums"); /* NULL: written before native_reduction existed */
     char threads[24];
 
     number_text(t->layout.job.threads, threads);
@@ -353,7 +352,7 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_fact(ckpt, "library", t->traits.library, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", precision_fact(t), ret_note);
-    compare("sums", sums_then ? sums_then : "ordered", sums_fact(t), ret_note); /* as all were */
+    compare("sums", sums_then ? sums_then : "ordered", sums_fact(t), ret_note);
     compare_size(ckpt, "dp", t->layout.job.dp, ret_note);
     compare_size(ckpt, "tp", t->layout.job.tp, ret_note);
     compare_size(ckpt, "cp", t->layout.job.cp, ret_note);
@@ -364,10 +363,10 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
         compare("cp_exchange", hd_ckpt_layout(ckpt, "cp_exchange"), t->layout.job.cp_exchange,
                 ret_note);
     if (ret_note && ret_note->len_bytes)
-        hd_text_add(ret_note, ": the run goes on, but not to the same bits");
+        hd_text_add(ret_note, ": training continues, but its bits will differ");
 }
 
-/* Where values come from: a checkpoint, or the weights that a run starts from. */
+/* Reads values from a checkpoint (hd_ckpt) or from initial weights (hd_source). */
 typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry *want,
                                float *ret_values);
 
@@ -383,10 +382,10 @@ static enum hd_status read_share(struct hd_trainer *t, int param, int kind, read
 
     for (int64_t at = 0; !st && at < count; at += want.flat_count) {
         want.flat_first = at;
-        want.flat_count = hd_reach_piece(&t->reach, (count - at) * size) / size;
-        st = read(from, param, &want, hd_reach_view(&t->reach, tensor + at * size));
+        want.flat_count = hd_staging_piece(&t->staging, (count - at) * size) / size;
+        st = read(from, param, &want, hd_staging_view(&t->staging, tensor + at * size));
         if (!st)
-            st = hd_reach_put(&t->reach, tensor + at * size, want.flat_count * size);
+            st = hd_staging_put(&t->staging, tensor + at * size, want.flat_count * size);
     }
     return st;
 }
@@ -415,14 +414,14 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)
     return HD_OK;
 }
 
-/* Rank 0 reads every byte for all: a bit that turned over on the disk must not become a model. */
+/* Rank 0 checks the hash of every byte and tells the others, so that no rank loads damaged data. */
 static enum hd_status verify(struct hd_trainer *t, const char *dir)
 {
     struct outcome *all = calloc((size_t)t->layout.mesh.world, sizeof *all), mine = {0};
     enum hd_status st;
 
     if (!all)
-        return hd_err(HD_NO_MEMORY, "no memory for what the ranks say");
+        return hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
     if (t->layout.rank == 0)
         mine = outcome_of(hd_ckpt_verify(dir));
     hd_comm_set_deadline(t->comm, CHECKPOINT_DEADLINE_MS);
@@ -443,8 +442,8 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
         return st;
     (void)snprintf(hash, sizeof hash, "%016" PRIx64, hd_ckpt_hash(ckpt));
     if (strcmp(expected_hash, "-") != 0 && strcmp(expected_hash, hash) != 0)
-        st = hd_err(HD_CORRUPT, "%s: the manifest's hash is %s, the attempt was to start from %s",
-                    dir, hash, expected_hash);
+        st = hd_err(HD_CORRUPT, "%s: the manifest's hash is %s, but the attempt expects %s", dir,
+                    hash, expected_hash);
     if (!st)
         st = verify(t, dir);
     if (!st)
@@ -469,10 +468,10 @@ static enum hd_status init_share(struct hd_trainer *t, int param)
     enum hd_status st = HD_OK;
 
     for (int64_t at = 0, n; !st && at < p->count; at += n) {
-        n = hd_reach_piece(&t->reach, (p->count - at) * size) / size;
+        n = hd_staging_piece(&t->staging, (p->count - at) * size) / size;
         hd_param_init_values(p, (uint64_t)t->layout.job.seed, at, n,
-                             hd_reach_view(&t->reach, tensor + at * size));
-        st = hd_reach_put(&t->reach, tensor + at * size, n * size);
+                             hd_staging_view(&t->staging, tensor + at * size));
+        st = hd_staging_put(&t->staging, tensor + at * size, n * size);
     }
     return st;
 }
@@ -501,7 +500,7 @@ static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source
     return st;
 }
 
-/* Each rank reads its own boxes; of a checkpoint rank 0 first reads every byte for all. */
+/* Each rank reads its own shares; rank 0 first verifies a checkpoint. */
 static enum hd_status init_from_source(struct hd_trainer *t)
 {
     const struct hd_job *job = &t->layout.job;
@@ -527,8 +526,8 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
         const struct hd_param *p = &r->params[i];
 
         for (int k = 1; k < KINDS && p->trainable && !st; k++)
-            st = hd_reach_clear(&t->reach, hd_trainer_tensor(t, i, kinds[k]),
-                                p->count * (int64_t)sizeof(float));
+            st = hd_staging_clear(&t->staging, hd_trainer_tensor(t, i, kinds[k]),
+                                  p->count * (int64_t)sizeof(float));
     }
     if (st)
         return st;

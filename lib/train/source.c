@@ -7,9 +7,9 @@
 
 struct hd_source {
     struct hd_arena arena;
-    struct hd_ckpt *ckpt; /* one of ours, or these two: */
-    struct hd_weights *weights;
-    struct hd_hf_map *map;
+    struct hd_ckpt *ckpt;       /* of a checkpoint of Heddle; NULL: a Hugging Face model */
+    struct hd_weights *weights; /* of a Hugging Face model, */
+    struct hd_hf_map *map;      /* and which of its tensors are which parameters */
 };
 
 static enum hd_status open_checkpoint(struct hd_source *s, const char *dir,
@@ -22,11 +22,11 @@ static enum hd_status open_checkpoint(struct hd_source *s, const char *dir,
         weights += !hd_text_starts(hd_ckpt_tensor(s->ckpt, i)->name, "adamw.");
     for (int i = 0; !st && i < registry->param_count; i++)
         if (!hd_ckpt_find_tensor(s->ckpt, registry->params[i].name))
-            st = hd_err(HD_INVALID, "%s has no weight %s: it is of another model", dir,
+            st = hd_err(HD_INVALID, "%s has no weight %s: it belongs to another model", dir,
                         registry->params[i].name);
     if (!st && weights != (size_t)registry->param_count)
-        st = hd_err(HD_INVALID, "%s has %zu weights, the model %d: it is of another model", dir,
-                    weights, registry->param_count);
+        st = hd_err(HD_INVALID, "%s has %zu weights, the model %d: it belongs to another model",
+                    dir, weights, registry->param_count);
     return st;
 }
 
@@ -98,7 +98,7 @@ enum hd_status hd_source_check_identity(const char *dir, const char *identity)
     if (strcmp(is, identity) == 0)
         return HD_OK;
     return hd_err(HD_INVALID,
-                  "%s is not what it was when the job was submitted: it identifies as %s, then as "
-                  "%s; put the files back, or submit again",
+                  "%s has changed since the job was submitted: its identity is %s, was %s; restore "
+                  "the files, or submit the job again",
                   dir, is, identity);
 }

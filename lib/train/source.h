@@ -1,9 +1,8 @@
-/* source: the weights of a model from a directory, for a new run or for generation. Either one of
- * our checkpoints (any step; moments are left where they are) or a model directory of transformers.
+/* source: reads the weights of a model from a directory, for a new run or for generation. The
+ * directory is a checkpoint of Heddle (moments are ignored) or a Hugging Face model.
  *
  * Used by: the files of lib/train.   Uses: checkpoint, program (the registry).
- * Threads: one owner at a time.
- */
+ * Threads: one owner at a time. */
 #ifndef HD_TRAIN_SOURCE_H
 #define HD_TRAIN_SOURCE_H
 
@@ -12,17 +11,17 @@
 
 struct hd_source;
 
-/* Every parameter of the registry is there with its shape, and nothing else, or HD_INVALID names
- * what is not. */
+/* HD_INVALID: the directory does not have exactly the parameters of the registry; the message says
+ * what differs. */
 enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
                               const struct hd_registry *registry, struct hd_source **ret_source);
 void hd_source_close(struct hd_source *source); /* NULL is fine */
 
-/* The piece `want` of parameter number `param`. */
+/* Reads the piece `want` of parameter `param` (index in the registry) as fp32. */
 enum hd_status hd_source_read(struct hd_source *source, int param, const struct hd_ckpt_entry *want,
                               float *ret_values);
 
-/* Is `dir` still what had this identity (16 hex digits; "": any)? HD_INVALID when not. */
+/* HD_INVALID: `dir` has another identity (train.init_identity) than this one; "": any will do. */
 enum hd_status hd_source_check_identity(const char *dir, const char *identity);
 
 #endif

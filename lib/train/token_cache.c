@@ -25,9 +25,9 @@ struct fill {
     int64_t end_of_text;
     uint64_t tokenizer_hash;
     const char *folder;
-    int64_t index, made; /* of files that need it */
-    const char **names;  /* by index: what rank 0 calls the tokens, without folder and ending */
-    int64_t *firsts;     /* by index: the first file of that name */
+    int64_t index, made; /* of files that need tokens: the next one, and how many were made */
+    const char **names;  /* by index: name of the token file, without folder and suffix */
+    int64_t *firsts;     /* by index: index of the first file with that name */
 };
 
 static bool needs_tokens(const struct hd_job *job, const char *path)
@@ -64,7 +64,7 @@ static enum hd_status check_file(const struct hd_job_file *file, struct stat *re
     return HD_OK;
 }
 
-/* What the tokens of a file are called. */
+/* The name of a file's token file. */
 static enum hd_status name_of(const struct fill *f, const struct hd_job_file *file,
                               char ret_name[HD_HASH_TEXT_MAX])
 {
@@ -85,18 +85,17 @@ static enum hd_status name_of(const struct fill *f, const struct hd_job_file *fi
     return st;
 }
 
-/* ---- the names, which rank 0 gives ---- */
+/* ---- names ---- */
 
-/* Removes what ranks that were killed had half made. Those of this attempt begin when they know the
- * names, which come after this. */
-static void sweep(const char *folder)
+/* Removes partial files of killed ranks. This attempt's ranks write only after they read names. */
+static void remove_partial_files(const char *folder)
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
 
     while (dir && (entry = readdir(dir)))
         if (strstr(entry->d_name, ".part."))
-            (void)unlinkat(dirfd(dir), entry->d_name, 0); /* best effort: it is only in the way */
+            (void)unlinkat(dirfd(dir), entry->d_name, 0); /* best effort: it only uses space */
     if (dir)
         (void)closedir(dir);
 }
@@ -117,7 +116,7 @@ static enum hd_status write_names_of(const struct fill *f, const struct hd_job_f
     return st;
 }
 
-/* False: a peer is gone. */
+/* Waits a moment. False: the watch says to stop. */
 static bool pause_alive(const struct hd_token_cache_watch *w)
 {
     const struct timespec pause = {.tv_nsec = WAIT_NS};
@@ -137,7 +136,7 @@ static enum hd_status give_names(const struct fill *f, const char *path, struct 
     if (!st && ret_names->failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the names of tokens");
     if (!st)
-        sweep(f->folder);
+        remove_partial_files(f->folder);
     if (!st && f->watch->world > 1)
         st = hd_file_make_dirs(f->job->attempt_dir, 0755);
     if (!st && f->watch->world > 1)
@@ -151,7 +150,7 @@ static enum hd_status read_names(const struct fill *f, const char *path, struct 
 
     while ((st = hd_file_read(path, NAMES_BYTES_MAX, ret_names)) == HD_NOT_FOUND)
         if (!pause_alive(f->watch))
-            return hd_err(HD_ABORTED, "gave up waiting for rank 0 to name the tokens");
+            return hd_err(HD_ABORTED, "stopped waiting for rank 0 to write the token file names");
     return st;
 }
 
@@ -168,7 +167,7 @@ static int by_name(const void *left, const void *right)
     return order ? order : a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* A file that is listed twice has one name: its tokens are one rank's to make. */
+/* A file that is listed twice has one name, and only one rank tokenizes it. */
 static enum hd_status find_firsts(struct fill *f, int64_t count)
 {
     struct named *sorted = calloc((size_t)count + 1, sizeof *sorted);
@@ -209,9 +208,8 @@ static enum hd_status take_names(struct fill *f)
     return st;
 }
 
-/* ---- the tokens ---- */
+/* ---- tokens ---- */
 
-/* This rank's share of the cores. */
 static int threads_of(const struct hd_job *job)
 {
     if (job->threads < 1)
@@ -245,7 +243,7 @@ static enum hd_status make(struct fill *f, const struct hd_job_file *file, const
     return st ? st : hd_tokenize(&what, NULL);
 }
 
-/* First this rank's own files, then the others', which it only names. */
+/* Fills `list`; tokenizes the files that this rank has to make and that do not exist yet. */
 static enum hd_status fill_list(struct fill *f, const struct hd_job_file *files, int64_t count,
                                 struct hd_corpus_file *list)
 {
@@ -285,12 +283,12 @@ static enum hd_status wait_for(const struct fill *f, const struct hd_job_file *f
             return hd_err(HD_NO_MEMORY, "no memory for a path");
         while (!hd_file_exists(idx))
             if (!pause_alive(f->watch))
-                return hd_err(HD_ABORTED, "gave up waiting for the tokens of %s", files[i].path);
+                return hd_err(HD_ABORTED, "stopped waiting for the tokens of %s", files[i].path);
     }
     return HD_OK;
 }
 
-/* The folder of the job is the one above the attempt's. */
+/* The job's folder is the parent of the attempt's. */
 static enum hd_status prepare(struct fill *f)
 {
     const struct hd_job *job = f->job;

@@ -29,7 +29,7 @@ static enum hd_status check_reservation(const char *half, int64_t given, int64_t
         half, (long long)given, (long long)needed);
 }
 
-/* "kept takes 1.2 GB of it": what a person would look at first. */
+/* The largest member of the plan, as text: "kept takes 1.2 GB of it". */
 static void name_largest(const struct hd_memory *m, char *ret_text, size_t size_bytes)
 {
     const char *name = "";
@@ -47,42 +47,42 @@ static void name_largest(const struct hd_memory *m, char *ret_text, size_t size_
     (void)snprintf(ret_text, size_bytes, "%s takes %s of it", name, bytes);
 }
 
-/* What this process may take beside its plan from now on: what is assumed for it and its
- * communicators, less what is in use, which is its own where it has the device for itself; so that
- * on an empty device a rank begins exactly when `heddle plan` says that it fits. Beside others what
- * is in use says nothing of ours, and the kernels of a rank that is alone are still to be loaded
- * then; those of several were when the device was opened (CUDA_MODULE_LOADING). */
-static int64_t still_to_come(const struct hd_trainer *t, int64_t in_use_bytes)
+/* Bytes that this process will still use besides its plan: the assumed overhead minus the memory in
+ * use. On an otherwise empty device all memory in use is this process's, so a rank starts exactly
+ * if `heddle plan` says that it fits. If other processes use the device too, the difference may be
+ * too small; a job of one rank then keeps HD_GPU_LATE_BYTES for kernels that are loaded later. Jobs
+ * of several ranks load all kernels when the device is opened (CUDA_MODULE_LOADING). */
+static int64_t later_overhead(const struct hd_trainer *t, int64_t in_use_bytes)
 {
-    const struct hd_beside beside = hd_layout_beside(&t->layout.mesh, &t->traits);
-    const int64_t all = beside.process_bytes + beside.communicators_bytes;
+    const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout.mesh, &t->traits);
+    const int64_t all = overhead.process_bytes + overhead.communicators_bytes;
     const int64_t least = t->layout.mesh.world == 1 ? HD_GPU_LATE_BYTES : 0;
 
     return all - in_use_bytes > least ? all - in_use_bytes : least;
 }
 
-/* Before anything is reserved, so that the story is of the whole plan. */
+/* Called before anything is reserved, so that the error message has the sizes of the whole plan. */
 static enum hd_status check_device(struct hd_trainer *t)
 {
     const struct hd_memory *m = &t->layout.memory;
     const int64_t needed_bytes = hd_memory_on_device(m, &t->traits);
     char needed[32], total[32], left[32], taken[32], largest[96], later[32];
-    struct hd_device_memory there;
+    struct hd_device_memory device;
     int64_t later_bytes;
-    enum hd_status st = t->table->device->memory(t->backend, &there);
+    enum hd_status st = t->table->device->memory(t->backend, &device);
 
     if (st)
         return st;
-    later_bytes = still_to_come(t, there.total_bytes - there.free_bytes);
-    if (needed_bytes + later_bytes <= there.free_bytes)
+    later_bytes = later_overhead(t, device.total_bytes - device.free_bytes);
+    if (needed_bytes + later_bytes <= device.free_bytes)
         return HD_OK;
     hd_text_format_bytes(needed_bytes, needed);
     hd_text_format_bytes(later_bytes, later);
-    hd_text_format_bytes(there.total_bytes, total);
-    hd_text_format_bytes(there.free_bytes, left);
-    hd_text_format_bytes(there.total_bytes - there.free_bytes, taken);
+    hd_text_format_bytes(device.total_bytes, total);
+    hd_text_format_bytes(device.free_bytes, left);
+    hd_text_format_bytes(device.total_bytes - device.free_bytes, taken);
     name_largest(m, largest, sizeof largest);
-    if (needed_bytes + still_to_come(t, 0) > there.total_bytes)
+    if (needed_bytes + later_overhead(t, 0) > device.total_bytes)
         return hd_err(
             HD_INVALID,
             "rank %d needs %s of device memory (%s) and %s for kernels and libraries that "
@@ -99,7 +99,7 @@ static enum hd_status check_device(struct hd_trainer *t)
         t->layout.rank, needed, largest, later, total, left, taken);
 }
 
-/* The private half, and what is the host's: with host memory one reservation is both. */
+/* Reserves the private half and, on a device, the host memory; without a device they are one. */
 static enum hd_status reserve_private(struct hd_trainer *t, int64_t private_bytes)
 {
     const int64_t host_bytes = t->table->device ? t->layout.memory.host_bytes : private_bytes;
@@ -162,7 +162,8 @@ static bool uses_group(const struct hd_chunk *chunk, enum hd_group_name group)
     return false;
 }
 
-/* The first collective of a group maps its peers' memory; done here, no step maps anything. */
+/* Runs a barrier on every group in use: the first collective of a group maps its peers' memory,
+ * which must not happen in a step. */
 static enum hd_status meet_peers(struct hd_trainer *t)
 {
     const struct hd_layout *l = &t->layout;
@@ -206,7 +207,7 @@ static struct hd_bound **bound_at(struct hd_trainer *t, int slot, enum hd_call c
     return &t->bound[((slot * 3 + (int)call) * 2 + first) * 2 + last];
 }
 
-/* Only the variants that the step plan names. */
+/* Binds only the combinations of slot, call, first and last that the step plan has. */
 static enum hd_status bind_train(struct hd_trainer *t)
 {
     const struct hd_step_plan *plan = &t->layout.plan;
@@ -250,15 +251,14 @@ static enum hd_status bind_all(struct hd_trainer *t)
     return st;
 }
 
-/* ---- what is written once ---- */
+/* ---- constants ---- */
 
-/* A table is as large as the context; made whole, and before any step. */
 static enum hd_status write_constant(struct hd_trainer *t, const struct hd_store *s, void *tensor)
 {
     void *values;
     enum hd_status st;
 
-    if (!t->reach.device) {
+    if (!t->staging.device) {
         hd_constant_fill(s, tensor);
         return HD_OK;
     }
@@ -266,7 +266,7 @@ static enum hd_status write_constant(struct hd_trainer *t, const struct hd_store
     if (!values)
         return hd_err(HD_NO_MEMORY, "no memory for the table %s", s->name);
     hd_constant_fill(s, values);
-    st = hd_reach_write(&t->reach, tensor, values, s->size_bytes);
+    st = hd_staging_write(&t->staging, tensor, values, s->size_bytes);
     free(values);
     return st;
 }
@@ -293,13 +293,13 @@ static enum hd_status write_once(struct hd_trainer *t)
         const struct hd_part *p = &r->parts[i];
 
         if (p->offset[HD_STATE_RANGES] >= 0)
-            st = hd_reach_write(&t->reach, t->private_base + p->offset[HD_STATE_RANGES], p->ranges,
-                                p->range_count * (int64_t)sizeof *p->ranges);
+            st = hd_staging_write(&t->staging, t->private_base + p->offset[HD_STATE_RANGES],
+                                  p->ranges, p->range_count * (int64_t)sizeof *p->ranges);
     }
     return st;
 }
 
-/* Where the host keeps what it reads after a step. */
+/* Allocates the host's copies of step results. */
 static enum hd_status make_copies(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
@@ -312,7 +312,7 @@ static enum hd_status make_copies(struct hd_trainer *t)
                                       : HD_OK;
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job)
 {
@@ -344,7 +344,7 @@ static enum hd_status set_up(struct hd_trainer *t, const struct hd_job *job,
     if (!st)
         st = hd_runner_new(t->table, t->backend, t->comm, &t->layout.mesh, &t->runner);
     if (!st)
-        st = hd_reach_init(t->table, hd_runner_stream(t->runner), &t->reach);
+        st = hd_staging_init(t->table, hd_runner_stream(t->runner), &t->staging);
     if (!st)
         st = hd_profile_new(&t->layout, t->table, t->backend, &t->profile);
     if (!st)
@@ -388,10 +388,10 @@ void hd_trainer_free(struct hd_trainer *t)
 {
     if (!t)
         return;
-    if (t->table->device && t->runner) /* what a failure left under way still uses the memory */
+    if (t->table->device && t->runner) /* after a failure kernels may still use the memory */
         (void)t->table->synchronize(hd_runner_stream(t->runner));
     hd_profile_free(t->profile);
-    hd_reach_done(&t->reach);
+    hd_staging_done(&t->staging);
     hd_runner_free(t->runner);
     if (t->table->device && t->private_base)
         t->table->device->release(t->backend, t->private_base);
@@ -411,22 +411,22 @@ const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *t)
 enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use *ret_use)
 {
     const int64_t planned_bytes = hd_memory_on_device(&t->layout.memory, &t->traits);
-    const struct hd_beside beside = hd_layout_beside(&t->layout.mesh, &t->traits);
-    struct hd_device_memory there;
-    int64_t beside_bytes;
+    const struct hd_gpu_overhead overhead = hd_layout_gpu_overhead(&t->layout.mesh, &t->traits);
+    struct hd_device_memory device;
+    int64_t other_bytes;
     enum hd_status st = t->table->device
-                            ? t->table->device->memory(t->backend, &there)
+                            ? t->table->device->memory(t->backend, &device)
                             : hd_err(HD_UNSUPPORTED, "the rank's tensors are in host memory");
 
     if (st)
         return st;
-    /* managed memory (host_reachable) is in use only where the device has touched it last */
-    beside_bytes = there.total_bytes - there.free_bytes - planned_bytes;
-    *ret_use =
-        (struct hd_device_use){.planned_bytes = planned_bytes,
-                               .beside_bytes = beside_bytes > 0 ? beside_bytes : 0,
-                               .total_bytes = there.total_bytes,
-                               .assumed_bytes = beside.process_bytes + beside.communicators_bytes};
+    /* managed memory (host_reachable) counts as used only where the device touched it last */
+    other_bytes = device.total_bytes - device.free_bytes - planned_bytes;
+    *ret_use = (struct hd_device_use){.planned_bytes = planned_bytes,
+                                      .other_bytes = other_bytes > 0 ? other_bytes : 0,
+                                      .total_bytes = device.total_bytes,
+                                      .assumed_bytes =
+                                          overhead.process_bytes + overhead.communicators_bytes};
     return HD_OK;
 }
 
@@ -485,29 +485,29 @@ char *hd_trainer_tensor(const struct hd_trainer *t, int param, enum hd_state_kin
 enum hd_status hd_trainer_read_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
                                      float *ret_values)
 {
-    return hd_reach_read(&t->reach, ret_values, hd_trainer_tensor(t, param, kind),
-                         t->layout.registry.params[param].count * (int64_t)sizeof(float));
+    return hd_staging_read(&t->staging, ret_values, hd_trainer_tensor(t, param, kind),
+                           t->layout.registry.params[param].count * (int64_t)sizeof(float));
 }
 
 enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
                                       const float *values)
 {
-    return hd_reach_write(&t->reach, hd_trainer_tensor(t, param, kind), values,
-                          t->layout.registry.params[param].count * (int64_t)sizeof(float));
+    return hd_staging_write(&t->staging, hd_trainer_tensor(t, param, kind), values,
+                            t->layout.registry.params[param].count * (int64_t)sizeof(float));
 }
 
 /* ---- a step ---- */
 
 static enum hd_status write_block(struct hd_trainer *t)
 {
-    return hd_reach_write(&t->reach, hd_trainer_global(t, HD_GLOBAL_BLOCK), &t->block,
-                          sizeof t->block);
+    return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_BLOCK), &t->block,
+                            sizeof t->block);
 }
 
 static enum hd_status read_block(struct hd_trainer *t)
 {
-    return hd_reach_read(&t->reach, &t->block, hd_trainer_global(t, HD_GLOBAL_BLOCK),
-                         sizeof t->block);
+    return hd_staging_read(&t->staging, &t->block, hd_trainer_global(t, HD_GLOBAL_BLOCK),
+                           sizeof t->block);
 }
 
 static enum hd_status set_block(struct hd_trainer *t, int64_t request)
@@ -527,18 +527,18 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request)
     return write_block(t);
 }
 
-/* The one time that the host waits for a step: everything it wants to know of it. */
+/* Reads all results of a step; only here the host waits for the device. */
 static enum hd_status read_results(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
     enum hd_status st = read_block(t);
 
     if (!st)
-        st = hd_reach_read(&t->reach, t->records, hd_trainer_global(t, HD_GLOBAL_RECORDS),
-                           hd_global_bytes(r, HD_GLOBAL_RECORDS));
+        st = hd_staging_read(&t->staging, t->records, hd_trainer_global(t, HD_GLOBAL_RECORDS),
+                             hd_global_bytes(r, HD_GLOBAL_RECORDS));
     if (!st && r->routers)
-        st = hd_reach_read(&t->reach, t->routes, hd_trainer_global(t, HD_GLOBAL_ROUTES),
-                           hd_global_bytes(r, HD_GLOBAL_ROUTES));
+        st = hd_staging_read(&t->staging, t->routes, hd_trainer_global(t, HD_GLOBAL_ROUTES),
+                             hd_global_bytes(r, HD_GLOBAL_ROUTES));
     return st;
 }
 
@@ -592,7 +592,7 @@ static double largest_word(const struct hd_trainer *t, enum hd_exchange_word wor
     return largest;
 }
 
-/* The records of all routers are sums over all rows of the step by now (optim.c). */
+/* The routers' records are sums over all rows of the step and all ranks (optim.c). */
 static struct hd_router_result read_routers(const struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->layout.registry;
@@ -673,7 +673,7 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
 
     assert(size_bytes <= sizeof slot);
     memcpy(slot, mine, size_bytes);
-    st = hd_reach_write(&t->reach, own, slot, sizeof slot);
+    st = hd_staging_write(&t->staging, own, slot, sizeof slot);
     if (!st)
         st = hd_comm_follow(stream, hd_runner_stream(t->runner));
     if (!st)
@@ -683,7 +683,7 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
     if (!st)
-        st = hd_reach_read(&t->reach, t->messages, all, all_bytes);
+        st = hd_staging_read(&t->staging, t->messages, all, all_bytes);
     *ret_all = t->messages;
     return st;
 }
@@ -692,7 +692,7 @@ static enum hd_status run_windows(struct hd_trainer *t)
 {
     const int64_t B = t->layout.job.micro_batch, dp = t->layout.mesh.sizes.dp;
 
-    /* As often on every rank, if need be on padding: the ranks of ep send each other rows. */
+    /* Every rank runs equally often, if necessary on padding, because of the collectives of ep. */
     for (int64_t base = 0; base < t->data.validation.window_count; base += dp * B) {
         enum hd_status st = hd_batch_fill_validation(t, base + t->layout.coord.dp * B);
 
@@ -717,7 +717,7 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
     enum hd_status st;
 
     if (!t->data.can_validate)
-        return hd_err(HD_INVALID, "the job names no validation data");
+        return hd_err(HD_INVALID, "the job has no validation data");
     t->block.loss_sum = 0;
     t->block.target_count = 0;
     t->block.too_many_rows = 0;
@@ -746,9 +746,8 @@ enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64
         total.too_many_rows += one.too_many_rows;
     }
     if (total.too_many_rows)
-        return hd_err(HD_LIMIT,
-                      "routers sent more rows to the experts of a rank than "
-                      "parallel.expert_rows leaves room for; raise it, or set it to auto");
+        return hd_err(HD_LIMIT, "routers sent more rows to the experts of a rank than "
+                                "parallel.expert_rows allows; raise it, or set it to auto");
     if (!total.targets)
         return hd_err(HD_INVALID, "the validation data has no target: each of its tokens ends a "
                                   "document; see data.documents and data.end_of_text");

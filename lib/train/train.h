@@ -1,9 +1,9 @@
-/* train: one rank's training: memory, weights, steps, validation, checkpoints.
+/* train: the training of one rank: memory, weights, steps, validation, checkpoints.
  *
- * A trainer reserves its memory once, binds every program to it, and then steps; a step allocates
+ * A trainer reserves all memory at the start and binds every program to it; a step allocates
  * nothing. All ranks of a job make the same calls in the same order. The first failure of a step or
- * of a validation sticks, aborts the peers, and is returned by every later call; a rank that gives
- * up after any other failure tells its peers by hd_comm_abort.
+ * validation aborts the peers and is returned by every later call. After another failure a rank
+ * that stops must call hd_comm_abort, so that its peers do not wait for it.
  *
  * Used by: worker, tests.   Uses: layout, program, comm, data, checkpoint.
  * Threads: a trainer belongs to the thread of its rank.
@@ -23,37 +23,35 @@
 #include "train/layout.h"
 #include "train/token_cache.h"
 
-/* How long a rank of a running step waits while nothing moves. A save, being slower, has a longer
- * deadline of its own and sets this one again. */
+/* A step fails with HD_TIMEOUT after so long without progress of communication. Saves and loads set
+ * a longer deadline for their duration. */
 enum { HD_STEP_DEADLINE_MS = 120 * 1000 };
 
 struct hd_trainer;
 
-/* What the system, or the device, gave. */
+/* The memory that was reserved. */
 struct hd_reservation {
-    int64_t resident_before_bytes;           /* of the process, just before the first touch */
-    int64_t private_bytes, visible_bytes;    /* reserved */
-    int64_t private_huge, visible_huge;      /* bytes of them on huge pages */
-    const void *private_base, *visible_base; /* where */
+    int64_t resident_before_bytes; /* of the process, just before the first touch */
+    int64_t private_bytes, visible_bytes;
+    int64_t private_huge, visible_huge; /* bytes of them in huge pages; 0 on a device */
+    const void *private_base, *visible_base;
 };
 
 struct hd_trainer_options {
     const struct hd_backend_table *backend;
-    struct hd_backend *instance; /* of it, open, that the endpoint uses too; the trainer borrows it.
-                                    NULL: the trainer opens one of its own */
-    struct hd_comm *comm; /* this rank's endpoint, nothing visible yet; the trainer borrows it */
+    struct hd_backend *instance; /* an open instance that the endpoint also uses; borrowed. NULL:
+                                    the trainer opens its own */
+    struct hd_comm *comm;        /* this rank's endpoint, without visible memory yet; borrowed */
     int rank;
     struct hd_layout_options layout;
-    struct hd_job_tokenizer *tokenizer;  /* may be NULL */
-    const struct hd_token_cache *tokens; /* the job's text as token files; NULL: read as it is */
-    bool force_plain;                    /* tests: the portable kernels */
-    bool epilogues_apart; /* measurements: of the backend's options, and so of `instance` */
-    /* Tests: reservations other than the layout's; smaller ones are HD_NO_MEMORY. 0: the layout's.
-     */
-    int64_t private_bytes, visible_bytes;
+    struct hd_job_tokenizer *tokenizer;   /* may be NULL */
+    const struct hd_token_cache *tokens;  /* token files of the job's text; NULL: read the text */
+    bool force_plain;                     /* for tests: the portable kernels */
+    bool epilogues_apart;                 /* for measurements: as in the options of `instance` */
+    int64_t private_bytes, visible_bytes; /* for tests; 0: the layout's; less is HD_NO_MEMORY */
 };
 
-/* How a job wants its backend: for who opens an instance. */
+/* The backend options of a job, for a caller that opens the instance. */
 struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job);
 
 /* Reserves memory, compiles, binds, opens the data. The job is copied except for its file lists,
@@ -66,75 +64,74 @@ void hd_trainer_free(struct hd_trainer *trainer);
 const struct hd_layout *hd_trainer_layout(const struct hd_trainer *trainer);
 const struct hd_reservation *hd_trainer_reservation(const struct hd_trainer *trainer);
 
-/* A device's memory between two steps: what this rank's plan takes of it, and what else is in use
- * there: this process's context, kernels and libraries, its communicators, and other processes.
- * HD_UNSUPPORTED where tensors are the host's. */
+/* Device memory in use between two steps. HD_UNSUPPORTED: tensors are in host memory. */
 struct hd_device_use {
-    int64_t planned_bytes, beside_bytes, total_bytes;
-    int64_t assumed_bytes; /* that a process and its communicators take (hd_layout_beside) */
+    int64_t planned_bytes; /* of this rank's plan */
+    int64_t other_bytes;   /* in use by this process besides its plan, and by other processes */
+    int64_t total_bytes;   /* of the device */
+    int64_t assumed_bytes; /* assumed for this process besides its plan (hd_layout_gpu_overhead) */
 };
 enum hd_status hd_trainer_device_use(struct hd_trainer *trainer, struct hd_device_use *ret_use);
 struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* for tests and traces */
 
-/* Step 0: weights by the init rules, or those of the job's init_from, which must still be what they
- * were at submission; moments zero. */
+/* Step 0: weights by the init rules, or those of the job's init_from, which must not have changed
+ * since submission; moments are zero. */
 enum hd_status hd_trainer_init(struct hd_trainer *trainer);
 
-/* Weights, moments and counters from a checkpoint directory, whatever layout wrote it; every byte
- * is checked against its hash, and a failure of that reaches all ranks (HD_CORRUPT). When the facts
- * that equal bits depend on differ from this run's, ret_note (may be NULL) gets a sentence that
- * says which. expected_hash: hex of the manifest's hash, or "-" for any. */
+/* Loads weights, moments and counters from a checkpoint directory of any layout. Rank 0 checks
+ * every byte against its hash; damage is HD_CORRUPT on all ranks. If settings that the bits of
+ * results depend on differ from this run's, ret_note (may be NULL) gets a sentence that names them.
+ * expected_hash: the manifest's hash, hexadecimal; "-": any. */
 enum hd_status hd_trainer_load(struct hd_trainer *trainer, const char *dir,
                                const char *expected_hash, struct hd_text *ret_note);
 
-/* What the routers of a mixture of experts did in a step, all of them together. */
+/* Results of all routers of a mixture of experts in a step. */
 struct hd_router_result {
     bool present;      /* the model has routers */
-    double balance, z; /* means over rows and routers, without coefficients; balance is 1 at best */
-    int64_t dropped;   /* choices beyond a capacity */
+    double balance, z; /* means of the losses over rows and routers, unweighted; best balance: 1 */
+    int64_t dropped;   /* choices beyond the capacity */
     int64_t experts;   /* of each router */
     const int64_t *load; /* [experts] choices of each; valid until the next step */
 };
 
 struct hd_step_result {
-    int64_t step;     /* 1-based: updates done, this one included */
+    int64_t step;     /* number of this step, from 1 */
     double loss;      /* mean over the step's targets, nats */
     double grad_norm; /* before clipping */
     double lr;
-    int64_t tokens; /* seen since the job's beginning */
+    int64_t tokens; /* trained on since the beginning of the job */
     double tokens_per_s, step_ms, mfu;
-    int64_t targets; /* of this step, over all ranks: tokens whose next one counts */
-    bool skipped;    /* a gradient was not finite, there was no target, or more rows were sent to a
-                        rank's experts than it has room for: no weight changed */
-    bool too_many_rows; /* of the reasons the last */
+    int64_t targets;    /* of this step, all ranks: tokens whose prediction counts in the loss */
+    bool skipped;       /* no weight changed: a gradient was not finite, the step had no target, or
+                           too_many_rows */
+    bool too_many_rows; /* a rank's experts received more rows than parallel.expert_rows allows */
     struct hd_router_result router;
-    int64_t request; /* the largest that any rank gave to this step */
+    int64_t request; /* the largest `request` of all ranks */
 };
 
-/* One update over the next global batch. `request` travels with the step's exchange: all ranks see
- * the largest, so that they decide alike (stop, checkpoint). */
+/* Runs one step: an update over the next global batch. Each rank gives a `request`, for example to
+ * stop or save; all ranks get the largest, so that they make the same decision. */
 enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
 
-/* Between steps: writes this rank's profile when the steps that train.profile names are done, or,
- * with `ended`, when some of them are; once. ret_note then says where; else it stays as it is. A
- * failure (disk full ...) leaves the trainer able to go on. */
+/* Call it between steps. Writes this rank's profile, once, when all steps of train.profile are
+ * done, or with `ended` when at least one is. ret_note then gets a sentence with the path. After a
+ * failure (disk full ...) training can continue. */
 enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
                                         struct hd_text *ret_note);
 
-/* Mean loss over the validation windows; ret_targets: how many tokens that is. HD_LIMIT, on every
- * rank, when more rows were sent to a rank's experts than it has room for: there is no loss then,
- * and training can go on. */
+/* Mean loss over the validation windows; ret_targets: number of predicted tokens. HD_LIMIT, on
+ * every rank: a rank's experts received more rows than parallel.expert_rows allows, so there is no
+ * loss; training can continue. */
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,
                                    int64_t *ret_targets);
 bool hd_trainer_can_validate(const struct hd_trainer *trainer);
 
-/* A sentence for people about the data. */
+/* Appends a sentence for users about the data. */
 void hd_trainer_describe_data(const struct hd_trainer *trainer, struct hd_text *ret_text);
 
-/* Are the data files still those that were opened? HD_INVALID or HD_NOT_FOUND names one that is
- * not. */
+/* Checks that no data file has changed since it was opened: see hd_job_data_check. */
 enum hd_status hd_trainer_check_data(const struct hd_trainer *trainer);
 
 struct hd_saved {
@@ -143,13 +140,13 @@ struct hd_saved {
     int64_t bytes; /* all shards */
 };
 
-/* Saves under ATTEMPT_DIR/checkpoints/step-N: every rank its shard, then rank 0 the manifest;
- * returns on all ranks when it is durable, or with the failure of whichever rank failed. A failed
- * save leaves the trainer able to go on. */
+/* Saves to ATTEMPT_DIR/checkpoints/step-N: every rank writes its shard, then rank 0 the manifest.
+ * Returns on all ranks when the checkpoint is durable, or with the failure of the first rank that
+ * failed. After a failed save training can continue. */
 enum hd_status hd_trainer_save(struct hd_trainer *trainer, struct hd_saved *ret_saved);
 
-/* A parameter's values of one kind of state, this rank's share, between steps: for tests and tools.
- * As many as the parameter has (hd_param.count). */
+/* For tests and tools, between steps: this rank's share of one kind of state of a parameter,
+ * hd_param.count values. */
 enum hd_status hd_trainer_read_state(struct hd_trainer *trainer, int param, enum hd_state_kind kind,
                                      float *ret_values);
 enum hd_status hd_trainer_write_state(struct hd_trainer *trainer, int param,

@@ -52,7 +52,7 @@ static bool set(struct hd_job *job, const char *name, const char *value)
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
-        if (key->kind != HD_KEY_FORM && strcmp(key->old ? key->old : key->path, name) == 0)
+        if (key->kind != HD_KEY_FORM && strcmp(key->v1_path ? key->v1_path : key->path, name) == 0)
             return hd_job_parse(key, value, job) == HD_OK;
     }
     return false;

@@ -22,7 +22,7 @@ change() { sed -E "$1" "$good" >"$work/bad.yaml"; }
 change 's/layers: 2/layer: 2/'
 refuse an_unknown_key 2 'model.layer: unknown key; did you mean layers?'
 change 's/^(name: .*)/\1\n\1/'
-refuse a_key_that_stands_twice 2 'name: stands twice, first in line 1; remove one'
+refuse a_key_that_stands_twice 2 'name: is given twice, first in line 1; remove one'
 change 's/steps: 30/steps: many/'
 refuse a_word_for_a_number 4 "train.steps: 'many' is not a whole number; write digits only, such as 1000"
 change 's/layers: 2/layers: 0/'
@@ -30,7 +30,7 @@ refuse a_number_out_of_range 2 'model.layers: 0 is not possible; give a whole nu
 change 's/heads: 4/heads: 5/'
 refuse heads_that_do_not_divide 2 'model.heads: 5 does not divide model.hidden = 64; use 1, 2, 4, 8, 16, 32 or 64, or give model.head_width'
 change 's/corpus.txt/none.txt/'
-refuse a_missing_file 3 "data.train[0]: cannot find $work/none.txt: No such file or directory; check the path, which starts at the job file's folder"
+refuse a_missing_file 3 "data.train[0]: cannot find $work/none.txt: No such file or directory; check the path, which is relative to the job file's folder"
 change 's/corpus.txt/none-*.txt/'
 refuse a_pattern_without_a_match 3 "data.train[0]: 'none-*.txt' matches no file; it is searched as $work/none-*.txt"
 change 's/^validate:.*/parallel: {pp: 2}/'

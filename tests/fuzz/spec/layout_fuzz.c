@@ -91,7 +91,7 @@ static int64_t write_number(struct input *in, const char *key, const int32_t *nu
 }
 
 /* The model itself is sound. */
-static void write_model(struct input *in, struct hd_plan_wish *w)
+static void write_model(struct input *in, struct hd_plan_request *w)
 {
     static const int32_t heads[] = {8, 1, 2, 3, 4, 6, 12, 16, 64};
     static const int32_t widths[] = {96, 32, 48, 100, 172, 128, 7};
@@ -118,7 +118,7 @@ static void write_model(struct input *in, struct hd_plan_wish *w)
     hd_text_add(&in->text, "}\n");
 }
 
-static void write_parallel(struct input *in, struct hd_plan_wish *w)
+static void write_parallel(struct input *in, struct hd_plan_request *w)
 {
     int32_t rows, exchange;
 
@@ -212,7 +212,7 @@ static bool try_one(const uint8_t *bytes, size_t count)
 {
     static const int32_t batches[] = {8, 1, 2, 6, 12, 24, 64, 120};
     struct input in = {.bytes = bytes, .left = count};
-    struct hd_plan_wish wish = {.sizes = {.schedule = "auto", .recompute = "auto"}};
+    struct hd_plan_request wish = {.sizes = {.schedule = "auto", .recompute = "auto"}};
     struct hd_layout_sizes s;
     struct hd_arena arena;
     struct hd_job spec;

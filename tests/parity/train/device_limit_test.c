@@ -185,7 +185,7 @@ static void nothing_is_never_less_than_nothing(void **state)
     if (harness_threads(&job, 1, &use, look_beside))
         fail_msg("%s", hd_err_message());
     assert_true(use.planned_bytes > 0);
-    assert_int_equal(use.beside_bytes, 0);
+    assert_int_equal(use.other_bytes, 0);
     harness_teardown(&h);
 }
 

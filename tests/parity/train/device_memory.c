@@ -62,9 +62,9 @@ static enum hd_status look(struct harness_rank *r, struct hd_trainer *t)
         st = hd_err(HD_INTERNAL, "rank %d reserved %lld bytes and says %lld; %lld were predicted",
                     r->rank, (long long)there.reserved_bytes, (long long)use.planned_bytes,
                     (long long)predicted_bytes);
-    if (!st && use.beside_bytes != there.total_bytes - there.free_bytes - predicted_bytes)
+    if (!st && use.other_bytes != there.total_bytes - there.free_bytes - predicted_bytes)
         st = hd_err(HD_INTERNAL, "rank %d says that %lld bytes are in use beside its plan", r->rank,
-                    (long long)use.beside_bytes);
+                    (long long)use.other_bytes);
     if (!st && r->rank == 0)
         f->in_use_bytes = there.total_bytes - there.free_bytes;
     return st ? st : harness_meet(r); /* nobody frees anything before */

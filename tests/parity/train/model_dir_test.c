@@ -332,7 +332,7 @@ static void a_source_that_changed_since_submission_is_refused(void **state)
     options.force = true;
     must(hd_hf_export(&options));
     assert_int_equal(harness_threads(&job, 1, &s, start_anew), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "is not what it was when the job was submitted"));
+    assert_non_null(strstr(hd_err_message(), "has changed since the job was submitted"));
     harness_teardown(&m.h);
 }
 

@@ -128,7 +128,7 @@ static void write_version_1(const struct hd_job *job, const char *without, struc
 
         if (key->kind == HD_KEY_FORM || key->since > 1 || strcmp(key->path, without) == 0)
             continue;
-        hd_text_add(ret_text, "%s ", key->old ? key->old : key->path);
+        hd_text_add(ret_text, "%s ", key->v1_path ? key->v1_path : key->path);
         assert_int_equal(hd_job_format(key, job, ret_text), HD_OK);
         hd_text_add(ret_text, "\n");
     }
@@ -218,7 +218,7 @@ static void the_table_of_keys_agrees_with_itself(void **state)
         if (key->kind == HD_KEY_FORM)
             continue;
         if (number && key->since > 1)
-            assert_true(hd_job_number_is_possible(key, key->before) || key->derived);
+            assert_true(hd_job_number_is_possible(key, key->old_default) || key->derived);
         if (key->required || key->derived)
             continue;
         /* the default is a value that a job file may give */

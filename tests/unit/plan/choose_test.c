@@ -10,22 +10,22 @@
 #include "mesh/mesh.h"
 #include "plan/choose.h"
 
-static const struct hd_plan_wish plain = {.sizes = {.zero = -1,
-                                                    .sequence = -1,
-                                                    .cp_exchange = "auto",
-                                                    .schedule = "auto",
-                                                    .recompute = "auto"},
-                                          .global_batch = 24,
-                                          .heads = 12,
-                                          .kv_heads = 4,
-                                          .ffn_hidden = 48,
-                                          .context = 48};
+static const struct hd_plan_request plain = {.sizes = {.zero = -1,
+                                                       .sequence = -1,
+                                                       .cp_exchange = "auto",
+                                                       .schedule = "auto",
+                                                       .recompute = "auto"},
+                                             .global_batch = 24,
+                                             .heads = 12,
+                                             .kv_heads = 4,
+                                             .ffn_hidden = 48,
+                                             .context = 48};
 
 /* ---- the rules, once more, by handing out ---- */
 
 /* Query heads dealt to tp ranks in order: each rank's must use whole key/value heads, or all of
  * them one, and each rank gets as many as the others. */
-static bool heads_can_be_dealt(const struct hd_plan_wish *w, int tp)
+static bool heads_can_be_dealt(const struct hd_plan_request *w, int tp)
 {
     const int64_t each = w->heads / tp, group = w->heads / w->kv_heads;
 
@@ -43,12 +43,12 @@ static bool heads_can_be_dealt(const struct hd_plan_wish *w, int tp)
 }
 
 /* Tokens dealt to cp ranks as chunk i and its mirror image: each gets the same number. */
-static bool tokens_can_be_dealt(const struct hd_plan_wish *w, int cp)
+static bool tokens_can_be_dealt(const struct hd_plan_request *w, int cp)
 {
     return cp == 1 || w->context / (2 * cp) * (2 * cp) == w->context;
 }
 
-static bool is_legal(const struct hd_plan_wish *w, int tp, int cp, int devices)
+static bool is_legal(const struct hd_plan_request *w, int tp, int cp, int devices)
 {
     const bool sequence = w->sizes.sequence == 1 || (w->sizes.sequence == -1 && tp > 1);
     int sequences = 0;
@@ -68,7 +68,8 @@ static bool is_legal(const struct hd_plan_wish *w, int tp, int cp, int devices)
     return false;
 }
 
-static void check_sizes(const struct hd_plan_wish *w, int devices, const struct hd_layout_sizes *s)
+static void check_sizes(const struct hd_plan_request *w, int devices,
+                        const struct hd_layout_sizes *s)
 {
     const struct hd_mesh_sizes sizes = {
         .pp = (int)s->pp, .dp = (int)s->dp, .cp = (int)s->cp, .tp = (int)s->tp, .ep = (int)s->ep};
@@ -93,7 +94,7 @@ static void sizes_are_legal_where_everything_can_be_dealt_out(void **state)
     (void)state;
     for (size_t h = 0; h < sizeof heads / sizeof heads[0]; h++)
         for (int code = 0; code < 2 * 3 * 3 * 4 * 9 * 7; code++) {
-            struct hd_plan_wish w = plain;
+            struct hd_plan_request w = plain;
             struct hd_layout_sizes s;
             int c = code, tp, cp;
 
@@ -125,7 +126,7 @@ static void sizes_are_legal_where_everything_can_be_dealt_out(void **state)
 
 static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
 {
-    struct hd_plan_wish w = plain;
+    struct hd_plan_request w = plain;
     struct hd_layout_sizes s;
 
     (void)state;
@@ -169,7 +170,7 @@ static void auto_means_plain_data_parallelism(void **state)
 /* 24 sequences: 8 replicas of 4 are 32 devices, 7 do not share them, 6 of 4 do. */
 static void the_most_devices_are_whole_replicas(void **state)
 {
-    struct hd_plan_wish w = plain;
+    struct hd_plan_request w = plain;
 
     (void)state;
     w.sizes.tp = 2;
@@ -184,7 +185,7 @@ static void the_most_devices_are_whole_replicas(void **state)
 /* ---- words ---- */
 
 struct refusal {
-    struct hd_plan_wish wish; /* what differs from plain: 0 is as there */
+    struct hd_plan_request wish; /* what differs from plain: 0 is as there */
     int min, max;
     const char *says;
 };
@@ -259,7 +260,7 @@ static void a_refusal_says_what_to_write_instead(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
         const struct refusal *r = &refusals[i];
-        struct hd_plan_wish w = plain;
+        struct hd_plan_request w = plain;
 
         w.sizes.tp = r->wish.sizes.tp;
         w.sizes.cp = r->wish.sizes.cp;
@@ -284,7 +285,7 @@ static void what_has_no_layout_has_a_story(void **state)
 
     (void)state;
     for (int code = 0; code < SOME * SOME * SOME; code++) {
-        struct hd_plan_wish w = plain;
+        struct hd_plan_request w = plain;
 
         w.sizes.tp = some[code % SOME];
         w.sizes.cp = some[code / SOME % SOME];
@@ -331,7 +332,7 @@ static void experts_are_shared_by_blocks_of_ranks(void **state)
     for (size_t e = 0; e < sizeof experts / sizeof experts[0]; e++)
         for (int devices = 1; devices <= 24; devices++)
             for (int ep = 1; ep <= 9; ep++) {
-                struct hd_plan_wish w = plain;
+                struct hd_plan_request w = plain;
                 struct hd_layout_sizes s;
                 bool legal;
 
@@ -366,7 +367,7 @@ static void a_refusal_of_ep_says_what_to_write_instead(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct hd_plan_wish w = plain;
+        struct hd_plan_request w = plain;
 
         w.experts = rows[i].experts;
         w.sizes.ep = rows[i].ep;
@@ -388,7 +389,7 @@ static void what_is_not_built_is_another_status(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct hd_plan_wish w = plain;
+        struct hd_plan_request w = plain;
 
         w.sizes.pp = rows[i].pp;
         w.sizes.zero = rows[i].zero;
@@ -396,7 +397,7 @@ static void what_is_not_built_is_another_status(void **state)
         assert_string_equal(hd_err_message(), rows[i].says);
     }
     for (int cuda = 0; cuda < 2; cuda++) {
-        struct hd_plan_wish w = plain;
+        struct hd_plan_request w = plain;
 
         if (cuda)
             memcpy(w.sizes.device, "cuda", 5);

@@ -259,12 +259,12 @@ static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
             pages = (r->memory.private_bytes + page - 1) / page +
                     (r->memory.visible_bytes + page - 1) / page;
             assert_int_equal(r->reserved_bytes, pages * page);
-            assert_int_equal(r->beside.process_bytes, 1000);
-            assert_int_equal(r->beside.communicators, communicators);
-            assert_int_equal(r->beside.communicators_bytes,
+            assert_int_equal(r->overhead.process_bytes, 1000);
+            assert_int_equal(r->overhead.communicators, communicators);
+            assert_int_equal(r->overhead.communicators_bytes,
                              communicators ? 77 * communicators + engine_pages * page : 0);
-            assert_int_equal(r->device_bytes, r->reserved_bytes + r->beside.process_bytes +
-                                                  r->beside.communicators_bytes);
+            assert_int_equal(r->device_bytes, r->reserved_bytes + r->overhead.process_bytes +
+                                                  r->overhead.communicators_bytes);
             gpu.memory_bytes = r->device_bytes; /* the edge */
             assert_true(hd_plan_fits(r, &gpu));
             gpu.memory_bytes--;

@@ -58,7 +58,7 @@ static void unix_door_is_private_and_knows_the_peer(void **state)
     assert_int_equal(stat(echo.address + strlen("unix:"), &info), 0);
     assert_int_equal(info.st_mode & 0777, 0600);
     assert_int_equal(echo_ask(&echo, &request, &outcome), HD_OK);
-    assert_int_equal(echo.principal.door, HD_RPC_DOOR_UNIX);
+    assert_int_equal(echo.principal.transport, HD_RPC_TRANSPORT_UNIX);
     assert_int_equal(echo.principal.uid, getuid());
     (void)snprintf(path, sizeof path, "uid:%u", getuid());
     assert_string_equal(echo.principal.name, path);
@@ -204,7 +204,7 @@ static void tcp_needs_the_token_and_nothing_less(void **state)
     (void)state;
     echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
     assert_int_equal(echo_ask(&echo, &request, &outcome), HD_OK);
-    assert_int_equal(echo.principal.door, HD_RPC_DOOR_TCP);
+    assert_int_equal(echo.principal.transport, HD_RPC_TRANSPORT_TCP);
     assert_string_equal(echo.principal.name, "token");
     assert_int_equal(echo.principal.uid, (uid_t)-1);
     assert_false(echo.token_shown); /* handlers cannot leak it */
@@ -325,7 +325,8 @@ static void one_server_opens_several_doors(void **state)
                                           &request.base, &response),
                          HD_OK);
         hd_rpc_message_free(response);
-        assert_int_equal(echo.principal.door, i == 0 ? HD_RPC_DOOR_UNIX : HD_RPC_DOOR_TCP);
+        assert_int_equal(echo.principal.transport,
+                         i == 0 ? HD_RPC_TRANSPORT_UNIX : HD_RPC_TRANSPORT_TCP);
     }
     echo_close(&echo);
 }

@@ -28,12 +28,12 @@ static const struct mistake mistakes[] = {
      "block "
      "below model.layers = 2"},
     {6, "  heads: 8\n  rope_scaling: {type: llama3, factor: 8}",
-     "job.yaml:7: model.rope_scaling.original_context: is missing; give the context that the "
-     "frequencies were made for"},
+     "job.yaml:7: model.rope_scaling.original_context: is missing; give the context of "
+     "pretraining"},
     {6,
      "  heads: 8\n  rope_theta: 1\n  rope_scaling: {type: yarn, factor: 4, original_context: 16}",
-     "job.yaml:7: model.rope_theta: yarn finds frequencies by its logarithm; give more than 1, the "
-     "usual is 10000"},
+     "job.yaml:7: model.rope_theta: yarn divides by its logarithm; give more than 1, "
+     "such as 10000"},
     {6, "  heads: 8\n  rope_scaling: {type: cubic}",
      "job.yaml:7: model.rope_scaling.type: 'cubic' is not one of none, linear, llama3, yarn; use "
      "one of them"},
@@ -42,7 +42,8 @@ static const struct mistake mistakes[] = {
     {3, "  family: gpt2\n  positions: rope",
      "job.yaml:4: model.positions: gpt2 has no rotary positions; use learned or alibi"},
     {6, "  heads: 8\n  positions: alibi\n  rope_scaling: {factor: 2, type: linear}",
-     "job.yaml:8: model.rope_scaling: alibi rotates nothing; remove it, or model.positions: alibi"},
+     "job.yaml:8: model.rope_scaling: alibi has no rotary positions; remove it, or "
+     "model.positions: alibi"},
     {6, "  heads: 8\n  positions: sideways",
      "job.yaml:7: model.positions: 'sideways' is not one of rope, learned, alibi; use one of them"},
     {14, "  lr: 1e-3\n  dropout: 1",
@@ -107,10 +108,10 @@ static const struct mistake mistakes[] = {
      "data, train, validate, parallel, resources, checkpoint, "
      "restart"},
     {5, "  hidden: 64\n  layers: 3",
-     "job.yaml:6: model.layers: stands twice, first in line 4; remove one"},
+     "job.yaml:6: model.layers: is given twice, first in line 4; remove one"},
     {14, "  lr: {peak: 1, peak: 2}",
-     "job.yaml:14: train.lr.peak: stands twice, first in line 14; remove one"},
-    {15, "model: {}", "job.yaml:15: model: stands twice, first in line 2; remove one"},
+     "job.yaml:14: train.lr.peak: is given twice, first in line 14; remove one"},
+    {15, "model: {}", "job.yaml:15: model: is given twice, first in line 2; remove one"},
     /* kinds */
     {4, "  layers: two",
      "job.yaml:4: model.layers: 'two' is not a whole number; write digits only, such as 1000"},
@@ -177,7 +178,8 @@ static const struct mistake mistakes[] = {
     {9, "  train: [{path: short.txt, weigth: 1}]",
      "job.yaml:9: data.train[0].weigth: 'weigth' is not one of path, weight; did you mean weight?"},
     {9, "  train: [{path: short.txt, weight: 1}, short.txt]",
-     "job.yaml:9: data.train[1]: has no weight; write {path: .., weight: ..} as the first"},
+     "job.yaml:9: data.train[1]: has no weight; write {path: .., weight: ..} like the first "
+     "entry"},
     {9, "  train:\n  - {path: short.txt, weight: 1}\n  - {path: corpus/v*.txt, weight: 2}",
      "job.yaml:11: data.train[1]: every file of it is in data.val; give other files"},
     {9, "  train: [short.txt]\n  end_of_text: 256",
@@ -185,7 +187,7 @@ static const struct mistake mistakes[] = {
     {9, "  train: [short.txt]\n  documents: cut",
      "job.yaml:10: data.documents: 'cut' is not one of bounded, joined; use one of them"},
     {10, "  val: [corpus/val.txt]\n  split: 0.1",
-     "job.yaml:11: data.split: cannot stand beside data.val; remove one of the two"},
+     "job.yaml:11: data.split: cannot be used with data.val; remove one of the two"},
     {10, "validate: {every: 5}",
      "job.yaml:10: validate.batches: there is nothing to validate on; give data.val or "
      "data.split, or write 0"},
@@ -195,7 +197,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.lr.warmup: 101 steps are more than "
      "train.steps = 100; lower it"},
     {14, "  lr: {peak: 1e-3, decay: constant, decay_steps: 3}",
-     "job.yaml:14: train.lr.decay_steps: a constant rate does not fall; remove the line"},
+     "job.yaml:14: train.lr.decay_steps: a constant rate has no decay; remove the line"},
     {14, "  lr: {peak: 1e-3, warmup: 60, decay_steps: 41}",
      "job.yaml:14: train.lr.decay_steps: 41 steps do not fit after the warm-up; at most 40 are "
      "left of train.steps"},
@@ -243,7 +245,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.profile.steps: from 5 to 4 is no interval of steps; write the first and "
      "the last, such as [10, 12]"},
     {13, "  global_batch: 8\n  profile: {steps: [1, 101]}",
-     "job.yaml:14: train.profile.steps: from 1 to 101 is more than 100 steps; a few tell the same"},
+     "job.yaml:14: train.profile.steps: from 1 to 101 is more than 100 steps; give fewer"},
 };
 
 /* Sensible wishes: another status, words of their own. */
@@ -359,7 +361,7 @@ static void a_file_that_cannot_be_used_is_named(void **state)
     (void)state;
     refuse_files(9, "  train:\n  - corpus/a.txt\n  - corpus/none.txt",
                  "job.yaml:11: data.train[1]: cannot find @/corpus/none.txt: No such file or "
-                 "directory; check the path, which starts at the job file's folder");
+                 "directory; check the path, which is relative to the job file's folder");
     refuse_files(9, "  train: empty/*",
                  "job.yaml:9: data.train[0]: 'empty/*' matches no file; it is searched as "
                  "@/empty/*");
@@ -370,13 +372,13 @@ static void a_file_that_cannot_be_used_is_named(void **state)
                  "job.yaml:9: data.train[0]: @/corpus is a folder; name the files in it, such as "
                  "*.txt");
     refuse_files(9, "  train: /dev/null",
-                 "job.yaml:9: data.train[0]: /dev/null is not a regular file; copy what it gives "
+                 "job.yaml:9: data.train[0]: /dev/null is not a regular file; copy its data "
                  "to one");
     refuse_files(9, "  train: [\"a\\nb\"]",
                  "job.yaml:9: data.train[0]: '@/a?b' has a line break in its name; rename it");
-    refuse_files(9, "  train: corpus/x.idx",
-                 "job.yaml:9: data.train[0]: @/corpus/x.idx is an index; name the .bin file beside "
-                 "it");
+    refuse_files(
+        9, "  train: corpus/x.idx",
+        "job.yaml:9: data.train[0]: @/corpus/x.idx is an index; give its .bin file instead");
     refuse_files(9, "  train: short.txt",
                  "job.yaml:9: data.train: 32 bytes are less than one sequence of model.context + 1 "
                  "= 33; give more text or lower model.context");
@@ -615,8 +617,7 @@ static void a_job_file_is_at_most_256_kib(void **state)
     assert_int_equal(read_bytes(big, max, NULL, &spec), HD_OK);
     spec = NULL;
     assert_int_equal(read_bytes(big, max + 1, NULL, &spec), HD_INVALID);
-    assert_string_equal(hd_err_message(),
-                        "job.yaml: larger than 256 KiB, which no job file needs to be");
+    assert_string_equal(hd_err_message(), "job.yaml: larger than 256 KiB, the limit of a job file");
     free(big);
 }
 

@@ -1,0 +1,76 @@
+#include "train/staging.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_stream *stream,
+                               struct hd_staging *ret_staging)
+{
+    struct hd_staging r = {.device = table->device, .stream = stream};
+
+    if (r.device) {
+        r.buffer = malloc(HD_STAGING_BYTES);
+        if (!r.buffer)
+            return hd_err(HD_NO_MEMORY, "no memory for the staging buffer of a device");
+    }
+    *ret_staging = r;
+    return HD_OK;
+}
+
+void hd_staging_done(struct hd_staging *staging)
+{
+    free(staging->buffer);
+    *staging = (struct hd_staging){0};
+}
+
+enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, const void *bytes,
+                                int64_t size_bytes)
+{
+    if (staging->device)
+        return staging->device->write(staging->stream, tensor, bytes, size_bytes);
+    memcpy(tensor, bytes, (size_t)size_bytes);
+    return HD_OK;
+}
+
+enum hd_status hd_staging_read(const struct hd_staging *staging, void *ret_bytes,
+                               const void *tensor, int64_t size_bytes)
+{
+    if (staging->device)
+        return staging->device->read(staging->stream, ret_bytes, tensor, size_bytes);
+    memcpy(ret_bytes, tensor, (size_t)size_bytes);
+    return HD_OK;
+}
+
+int64_t hd_staging_piece(const struct hd_staging *staging, int64_t left_bytes)
+{
+    return staging->device && left_bytes > HD_STAGING_BYTES ? HD_STAGING_BYTES : left_bytes;
+}
+
+void *hd_staging_view(const struct hd_staging *staging, void *tensor)
+{
+    return staging->device ? staging->buffer : tensor;
+}
+
+enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, int64_t size_bytes)
+{
+    return staging->device ? hd_staging_write(staging, tensor, staging->buffer, size_bytes) : HD_OK;
+}
+
+enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *tensor,
+                                int64_t size_bytes, const void **ret_bytes)
+{
+    *ret_bytes = staging->device ? staging->buffer : tensor;
+    return staging->device ? hd_staging_read(staging, staging->buffer, tensor, size_bytes) : HD_OK;
+}
+
+enum hd_status hd_staging_clear(const struct hd_staging *staging, void *tensor, int64_t size_bytes)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, piece; !st && at < size_bytes; at += piece) {
+        piece = hd_staging_piece(staging, size_bytes - at);
+        memset(hd_staging_view(staging, (char *)tensor + at), 0, (size_t)piece);
+        st = hd_staging_put(staging, (char *)tensor + at, piece);
+    }
+    return st;
+}

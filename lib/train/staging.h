@@ -1,0 +1,53 @@
+/* staging: host access to a rank's tensors. Only for lib/train.
+ *
+ * On the CPU, tensors are host memory and are accessed in place. On a device the host cannot
+ * dereference a tensor's address: bytes are copied through a staging buffer in host memory, ordered
+ * with the launches of the rank's compute stream. Large tensors are processed in pieces:
+ *
+ *     for (int64_t at = 0; at < bytes; at += piece) {
+ *         piece = hd_staging_piece(staging, bytes - at);
+ *         fill(hd_staging_view(staging, tensor + at), piece);
+ *         st = hd_staging_put(staging, tensor + at, piece);
+ *     }
+ *
+ * Threads: the rank's.
+ */
+#ifndef HD_TRAIN_STAGING_H
+#define HD_TRAIN_STAGING_H
+
+#include "kernels/kernels.h"
+
+enum { HD_STAGING_BYTES = 16 << 20 };
+
+struct hd_staging {
+    const struct hd_device_table *device; /* NULL: tensors are host memory */
+    struct hd_stream *stream;             /* borrowed */
+    void *buffer;                         /* HD_STAGING_BYTES; NULL without a device */
+};
+
+enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_stream *stream,
+                               struct hd_staging *ret_staging);
+void hd_staging_done(struct hd_staging *staging); /* {0} is fine */
+
+/* Copy to and from a tensor. write: `bytes` may change after it returns. read: waits for earlier
+ * launches on the stream. */
+enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, const void *bytes,
+                                int64_t size_bytes);
+enum hd_status hd_staging_read(const struct hd_staging *staging, void *ret_bytes,
+                               const void *tensor, int64_t size_bytes);
+
+/* Bytes of the next piece: left_bytes, on a device at most HD_STAGING_BYTES. */
+int64_t hd_staging_piece(const struct hd_staging *staging, int64_t left_bytes);
+/* Memory for the host to fill a piece of a tensor; its contents are undefined. Valid until the next
+ * view or fetch. */
+void *hd_staging_view(const struct hd_staging *staging, void *tensor);
+/* Copies the filled piece to its tensor. */
+enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, int64_t size_bytes);
+/* The bytes of a piece, valid until the next view or fetch. */
+enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *tensor,
+                                int64_t size_bytes, const void **ret_bytes);
+
+/* Sets the bytes to zero. */
+enum hd_status hd_staging_clear(const struct hd_staging *staging, void *tensor, int64_t size_bytes);
+
+#endif
