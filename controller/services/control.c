@@ -307,7 +307,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
     const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
                                         .submit = {.request_id = request_id,
                                                    .owner = caller_of(call),
-                                                   .ask = convert_ask(&prepared->job),
+                                                   .needs = convert_needs(&prepared->job),
                                                    .spec = prepared->bytes,
                                                    .spec_bytes = prepared->count}};
     struct reply *reply;
@@ -351,13 +351,13 @@ static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *messa
     struct controller *c = hd_rpc_call_user(call);
     struct prepared *prepared = NULL;
     struct hd_text reason = {0};
-    struct hd_ask ask;
+    struct hd_job_needs needs;
     bool fits_now = false;
     enum hd_status st = prepare(m->spec, &prepared);
 
     if (!st) {
-        ask = convert_ask(&prepared->job);
-        st = hd_core_explain_ask(c->core, &ask, controller_now(), &fits_now, &reason);
+        needs = convert_needs(&prepared->job);
+        st = hd_core_explain_needs(c->core, &needs, controller_now(), &fits_now, &reason);
     }
     response.fits_now = fits_now;
     response.reason = convert_text(reason.data);

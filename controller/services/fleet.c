@@ -642,7 +642,7 @@ static void on_half_close(struct hd_rpc_call *call)
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct node_stream *s = hd_rpc_call_user(call), **at;
-    struct hd_core_event gone = {.kind = HD_CORE_GONE};
+    struct hd_core_event gone = {.kind = HD_CORE_DISCONNECTED};
     struct controller *c;
 
     if (!s)

@@ -101,7 +101,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
 enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
                                    struct hd_job *ret_job);
 /* What the core must know; the name points into the job. */
-struct hd_ask convert_ask(const struct hd_job *job);
+struct hd_job_needs convert_needs(const struct hd_job *job);
 /* Back from messages; strings point into the message. */
 struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end);
 struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info);
