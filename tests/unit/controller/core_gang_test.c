@@ -202,8 +202,8 @@ static void a_node_that_does_not_see_the_jobs_works_alone(void **state)
     single = sim_submitted(sim, &two);
     other = sim_submitted(sim, &two);
     sim_assert_reason(sim, gang,
-                      "needs 4 cpu devices; n1 has 0 of 2 free, n2 has 0 of 2 free (not with other "
-                      "nodes: it does not see the jobs directory)");
+                      "needs 4 cpu devices; n1 has 0 of 2 free, n2 has 0 of 2 free (cannot share a "
+                      "job with other nodes: it does not see the jobs directory)");
     assert_int_equal(sim_job(sim, single)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_RUNNING);
     sim->nodes[1].blind = false; /* mounted at last, and said so */
