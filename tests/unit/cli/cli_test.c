@@ -765,8 +765,7 @@ static void people_are_told_what_concerns_them(void **state)
         {"warning", "slow\033[2J", "warning: slow?[2J (rank 3 on n1)"},
         {"attempt_failed", "attempt 1: rank 3 on n1: killed",
          "failed: attempt 1: rank 3 on n1: killed"},
-        {"cancel", "cancel requested by uid:4294967294",
-         "cancel requested by uid 4294967294"},
+        {"cancel", "cancel requested by uid:4294967294", "cancel requested by uid 4294967294"},
     };
     Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
     Heddle__V1__CheckpointInfo checkpoint = HEDDLE__V1__CHECKPOINT_INFO__INIT;
