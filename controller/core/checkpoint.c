@@ -65,9 +65,8 @@ const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_jo
 
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
 {
-    /* Callers go from the newest attempt backwards and stop at the first that progressed. The last
-     * checkpoint of that attempt is the newest of the job, and the newest one is never deleted, so
-     * the list below still has it. */
+    /* Callers go back from the newest attempt and stop at the first that progressed. Its last
+     * checkpoint is the newest of the job, which is never deleted: the list still has it. */
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         if (job->checkpoints[i].attempt == attempt)
             return true;
@@ -217,8 +216,7 @@ static enum hd_status find_reporter(const struct hd_core *core, const struct hd_
     struct core_attempt *attempt = job ? core_find_attempt(job, event->report.attempt) : NULL;
 
     if (!node || !node->connected || node->stream != event->report.stream)
-        return hd_err(HD_CONFLICT,
-                      "the node's stream was replaced, or the node was lost; connect again");
+        return hd_err(HD_CONFLICT, "the node has a newer stream, or was lost; connect again");
     if (!attempt || job->ended)
         return hd_err(HD_NOT_FOUND, "report refused: job %llu has ended or has no attempt %d",
                       (unsigned long long)event->report.job, event->report.attempt);

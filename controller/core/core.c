@@ -249,8 +249,8 @@ static void flush_job(struct hd_core *core, struct core_job *job)
         core_job_forget(core, job);
 }
 
-/* Nodes are written in the order of their first change: a node must give up its name before another
- * one takes it, because names are unique in the store. */
+/* Nodes in the order of their first change: a name must be given up before another node takes it.
+ */
 static void flush(struct hd_core *core)
 {
     while (core->dirty_nodes) {

@@ -205,9 +205,8 @@ struct hd_desired_attempt {
     enum hd_wanted wanted;
 };
 
-/* The complete desired set of a node; arrays live in `arena`, strings are the core's and valid
- * until the next step. HD_CONFLICT: the node is not connected or has not sent its observed set on
- * this stream yet; send nothing. */
+/* The complete desired set of a node; arrays live in `arena`, strings are valid until the next
+ * step. HD_CONFLICT: the node has not sent its observed set on its stream yet; send nothing. */
 struct hd_desired {
     uint64_t generation;
     struct hd_desired_attempt *attempts;

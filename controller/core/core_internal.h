@@ -131,8 +131,8 @@ struct core_placement {
 
 /* ---- core.c -----------------------------------------------------------------------------------*/
 
-/* Frees *slot and sets it to a copy of text, cut to HD_CTL_PATH_BYTES_MAX. Out of memory: *slot is
- * NULL, which readers treat as "", and core->no_memory is set. */
+/* Frees *slot and sets it to a copy of text, cut to HD_CTL_PATH_BYTES_MAX. Out of memory: NULL,
+ * which readers treat as "", and core->no_memory is set. */
 void core_set(struct hd_core *core, const char **slot, const char *text);
 void core_unset(const char **slot);
 bool core_same(const char *a, const char *b); /* equal strings; NULL equals "" */
@@ -155,8 +155,7 @@ struct core_job *core_find_job(const struct hd_core *core, uint64_t number);
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number);
 struct core_attempt *core_newest(const struct core_job *job); /* NULL: none yet */
 struct core_attempt *core_active(const struct core_job *job); /* the newest if it has not ended */
-/* Grows *array (the address of a typed pointer) to hold at least count + 1 items; false: out of
- * memory. */
+/* Grows *array (`array`: address of a typed pointer) to count + 1 items; false: out of memory. */
 bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes);
 
 /* ---- job.c ------------------------------------------------------------------------------------*/
@@ -197,8 +196,7 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
 void core_node_timers(struct hd_core *core, struct core_node *node);
-/* Recomputes READY, DRAINING or DRAINED; leaves UNREACHABLE and LOST alone. */
-void core_node_refresh(struct hd_core *core, struct core_node *node);
+void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
 bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
 /* Appends why the node is not usable; nothing if it is. */
 void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
@@ -259,8 +257,7 @@ bool core_attempt_found_base_damaged(const struct core_attempt *attempt);
  * attempt starts from. NULL: its base was not damaged, or there is no other. */
 const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
                                                             const struct core_attempt *attempt);
-/* The attempt has left a checkpoint. */
-bool core_attempt_progressed(const struct core_job *job, int32_t attempt);
+bool core_attempt_progressed(const struct core_job *job, int32_t attempt); /* has a checkpoint */
 
 /* ---- plan.c -----------------------------------------------------------------------------------*/
 

@@ -1,10 +1,8 @@
 /* gang: placement of one job on several nodes. The chosen nodes are called a gang.
  *
- * Nodes may be in one gang if
- *   - each sees the controller's jobs directory, through which ranks share checkpoints;
- *   - each has a data address that the others reach. A loopback address is reached from the same
- *     machine only (equal boot id);
- *   - all compute equal bits (equal `compute`). Otherwise the replicas would drift apart.
+ * Nodes may be in one gang if each sees the controller's jobs directory, through which ranks share
+ * checkpoints, if each has a data address that the others reach (a loopback address is reached only
+ * from the same machine: equal boot id), and if all compute equal bits (equal `compute`).
  *
  * Among the possible gangs the one with the most usable devices wins, then the one with the fewest
  * nodes, then the one that leaves the fewest devices unused, then the first by node names. Ranks
@@ -59,21 +57,16 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
                         struct hd_text *text)
 {
     if (!node->jobs_dir_visible)
-        hd_text_add(text,
-                    " (cannot share a job with other nodes: it does not see the jobs "
-                    "directory%s%s)",
+        hd_text_add(text, " (no jobs with other nodes: it does not see the jobs directory%s%s)",
                     node->jobs_dir_problem && *node->jobs_dir_problem ? ": " : "",
                     node->jobs_dir_problem ? node->jobs_dir_problem : "");
     else if (!node->data_address || !*node->data_address)
-        hd_text_add(text, " (cannot share a job with other nodes: its heddled has no "
-                          "--data-address)");
+        hd_text_add(text, " (no jobs with other nodes: its heddled has no --data-address)");
     else if (is_loopback(node) && cannot_join_all(core, node, is_within_reach))
-        hd_text_add(text,
-                    " (can share a job only with nodes of its own machine: its --data-address is "
-                    "%s)",
+        hd_text_add(text, " (jobs only with nodes of its own machine: its --data-address is %s)",
                     node->data_address);
     else if (cannot_join_all(core, node, computes_alike))
-        hd_text_add(text, " (can share a job only with nodes that compute with %s)", node->compute);
+        hd_text_add(text, " (jobs only with nodes that compute with %s)", node->compute);
 }
 
 /* ---- candidates -------------------------------------------------------------------------------*/
@@ -96,9 +89,9 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The nodes that may join `seed`, with their devices in whole tensor-parallel groups, most devices
- * first. idle: count held devices and disconnected nodes as well. reserved: include nodes that are
- * reserved by another job. */
+/* The nodes that may join `seed`, with their devices in whole tensor-parallel groups, most first.
+ * idle: count held devices and disconnected nodes, too; reserved: and nodes reserved by other jobs.
+ */
 static size_t find_members(const struct hd_core *core, const struct hd_job_needs *needs,
                            const struct core_node *seed, enum hd_device_kind kind, bool idle,
                            bool reserved, struct core_member *ret_members)

@@ -433,8 +433,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
 {
     char text[HD_CTL_MESSAGE_BYTES_MAX];
 
-    /* Later failures are consequences of the first one and are ignored. Exception: an echo is
-     * replaced by the failure that caused it. */
+    /* later failures are consequences of the first one; but an echo is replaced by its cause */
     if (!attempt->failed ||
         (attempt->rec.end.echo && !end->echo && end->cause != HD_END_CAUSE_USER)) {
         attempt->failed = true;

@@ -305,8 +305,8 @@ static enum hd_status check_hello(const struct hd_core_event *event)
     return HD_OK;
 }
 
-/* HD_EXISTS: another daemon has the name. If that daemon is lost it must give the name up; then it
- * is *ret_old_owner, else *ret_old_owner is NULL. */
+/* HD_EXISTS: another daemon has the name. *ret_old_owner: a lost one that must give it up, or NULL.
+ */
 static enum hd_status check_name(const struct hd_core *core, const struct hd_core_event *event,
                                  struct core_node **ret_old_owner)
 {
@@ -486,8 +486,7 @@ static enum hd_status find_stream(const struct hd_core *core, const char *uuid, 
     if (!node)
         return hd_err(HD_NOT_FOUND, "there is no node with uuid %s", uuid);
     if (!node->connected || node->stream != stream)
-        return hd_err(HD_CONFLICT,
-                      "the stream of node %s was replaced, or the node was lost; connect again",
+        return hd_err(HD_CONFLICT, "node %s has a newer stream, or was lost; connect again",
                       node->rec.name);
     *ret_node = node;
     return HD_OK;
@@ -615,8 +614,8 @@ static bool is_listed(const struct hd_core_event *event, const struct core_attem
     return false;
 }
 
-/* If the node does not list an attempt that it should have: the node has not applied the desired
- * set yet (no action), or it stopped the attempt before its start, or it has lost the attempt. */
+/* An attempt that the node should list and does not: the node has not applied the desired set yet
+ * (no action), has stopped the attempt before its start, or has lost it. */
 static void end_unlisted(struct hd_core *core, struct core_node *node,
                          const struct hd_core_event *event, struct core_job *job)
 {

@@ -3,12 +3,10 @@
  * Gang scheduling, first in, first out. Queued jobs are tried in the order of their numbers; a
  * restarted job keeps its number. A job starts when one placement gives it all its devices at once.
  * A job that would fit if the cluster were idle, but does not fit now, reserves nodes: later jobs
- * do not get them, so their free devices only increase until the job fits (no starvation). A job
- * that fits on no nodes of the cluster reserves nothing and does not delay later jobs.
+ * do not get them, so the job does not starve. A job that fits on no nodes reserves nothing.
  *
  * A job gets as many devices as it may use, on as few nodes as possible, and among those where the
- * fewest devices stay unused (less fragmentation). On a node it takes the free devices with the
- * lowest positions.
+ * fewest devices stay unused. On a node it takes the free devices with the lowest positions.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -52,8 +50,7 @@ enum hd_status core_check_needs(const struct hd_job_needs *needs)
 
     if (needs->devices_min < 1 || needs->devices_max < needs->devices_min ||
         needs->devices_max > HD_CTL_WORLD_MAX)
-        return hd_err(HD_INVALID,
-                      "resources.devices: min %d, max %d: must be 1 <= min <= max <= %d",
+        return hd_err(HD_INVALID, "resources.devices: needs 1 <= min (%d) <= max (%d) <= %d",
                       needs->devices_min, needs->devices_max, HD_CTL_WORLD_MAX);
     for (size_t i = 0; i < count; i++) {
         if (core_devices_needed(needs, kinds[i]))
@@ -177,9 +174,8 @@ static struct core_placement find_place(struct hd_core *core, const struct hd_jo
     return best;
 }
 
-/* The node to reserve for a job: the job would fit there if the node were idle. A usable node is
- * preferred, then the one with the most free devices. *ret_blocking_job: a job that has reserved
- * such a node; 0: none. */
+/* A node on which the job would fit if the node were idle; preferably usable, then with the most
+ * free devices. *ret_blocking_job: a job that has reserved such a node; 0: none. */
 static struct core_node *find_node_to_reserve(struct hd_core *core,
                                               const struct hd_job_needs *needs,
                                               const struct hd_checkpoint_record *base,

@@ -1,8 +1,7 @@
 /* control: the unary calls of the service Control.
  *
- * A call that changes something becomes a core event, and its reply is sent when the event is
- * durable. A call about jobs that only reads is answered from the store, so a client never sees
- * state that a crash could lose.
+ * A call that changes something becomes a core event and is answered when that is durable. Jobs are
+ * read from the store, so a client never sees what a crash could lose.
  */
 #include <inttypes.h>
 #include <stdio.h>

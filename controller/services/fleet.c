@@ -343,9 +343,7 @@ static bool is_in_place(struct node_stream *s, uint64_t job, int32_t attempt, co
                !strstr(path, "/../") && strlen(path) < HD_CTL_PATH_BYTES_MAX;
     hd_arena_done(&arena);
     if (!in_place)
-        hd_log(HD_LOG_WARN,
-               "node %s reports a checkpoint of job %" PRIu64 " outside the attempt's folder, at "
-               "%s; ignored",
+        hd_log(HD_LOG_WARN, "node %s reports a checkpoint of job %" PRIu64 " in a wrong folder: %s",
                s->name, job, path);
     return in_place;
 }

@@ -201,9 +201,10 @@ static void a_node_that_does_not_see_the_jobs_works_alone(void **state)
     gang = sim_submitted(sim, &four);
     single = sim_submitted(sim, &two);
     other = sim_submitted(sim, &two);
-    sim_assert_reason(sim, gang,
-                      "needs 4 cpu devices; n1 has 0 of 2 free, n2 has 0 of 2 free (cannot share a "
-                      "job with other nodes: it does not see the jobs directory)");
+    sim_assert_reason(
+        sim, gang,
+        "needs 4 cpu devices; n1 has 0 of 2 free, n2 has 0 of 2 free (no jobs with other "
+        "nodes: it does not see the jobs directory)");
     assert_int_equal(sim_job(sim, single)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(sim_job(sim, other)->state, HD_JOB_STATE_RUNNING);
     sim->nodes[1].blind = false; /* mounted at last, and said so */
@@ -232,10 +233,10 @@ static void loopback_joins_nodes_of_one_machine_only(void **state)
     b = sim_submitted(sim, &six);
     sim_assert_reason(
         sim, b,
-        "needs 6 cpu devices; n1 has 2 (can share a job only with nodes of its own machine: its "
-        "--data-address is 127.0.0.1), n2 has 0 of 2 free (can share a job only with nodes of its "
-        "own machine: its --data-address is 127.0.0.1), n3 has 0 of 2 free (can share a job only "
-        "with nodes of its own machine: its --data-address is 127.0.0.1)");
+        "needs 6 cpu devices; n1 has 2 (jobs only with nodes of its own machine: its "
+        "--data-address is 127.0.0.1), n2 has 0 of 2 free (jobs only with nodes of its own "
+        "machine: its --data-address is 127.0.0.1), n3 has 0 of 2 free (jobs only with nodes "
+        "of its own machine: its --data-address is 127.0.0.1)");
     sim_free(sim);
 }
 
@@ -257,9 +258,9 @@ static void only_nodes_that_compute_alike_work_together(void **state)
     b = sim_submitted(sim, &six);
     sim_assert_reason(
         sim, b,
-        "needs 6 cpu devices; n1 has 0 of 2 free (can share a job only with nodes that compute "
-        "with avx512), n2 has 2 (can share a job only with nodes that compute with avx2), n3 has 0 "
-        "of 2 free (can share a job only with nodes that compute with avx512)");
+        "needs 6 cpu devices; n1 has 0 of 2 free (jobs only with nodes that compute with "
+        "avx512), n2 has 2 (jobs only with nodes that compute with avx2), n3 has 0 of 2 free "
+        "(jobs only with nodes that compute with avx512)");
     sim_free(sim);
 }
 
@@ -274,8 +275,8 @@ static void a_node_without_an_address_works_alone(void **state)
     sim_run(sim, 2);
     job = sim_submitted(sim, &four);
     sim_assert_reason(sim, job,
-                      "needs 4 cpu devices; n1 has 2 (cannot share a job with other nodes: its "
-                      "heddled has no --data-address), n2 has 2");
+                      "needs 4 cpu devices; n1 has 2 (no jobs with other nodes: its heddled has "
+                      "no --data-address), n2 has 2");
     sim_free(sim);
 }
 
