@@ -1,6 +1,6 @@
 #include "proto/step.h"
 
-/* The typed field of a metric; NULL: there is none. */
+/* The field of StepReport with the metric's name; NULL: none. */
 static const ProtobufCFieldDescriptor *field_of(int index)
 {
     return protobuf_c_message_descriptor_get_field_by_name(&heddle__v1__step_report__descriptor,

@@ -1,4 +1,4 @@
-/* core_checkpoint: what ranks report, which checkpoints exist, and which may go. */
+/* checkpoint: reports of ranks, the list of a job's checkpoints, and which ones are deleted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,27 +8,26 @@
 
 /* ---- the list ---------------------------------------------------------------------------------*/
 
-/* The order in which checkpoints are preferred: later steps, then later attempts. */
+/* Newer: the higher step, then the higher attempt. */
 static bool is_newer(const struct hd_checkpoint_record *a, const struct hd_checkpoint_record *b)
 {
     return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
 }
 
-bool core_attempt_blames_base(const struct core_attempt *attempt)
+bool core_attempt_found_base_damaged(const struct core_attempt *attempt)
 {
     return attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
            attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
            attempt->rec.end.exit_code == HD_LINK_EXIT_BAD_BASE;
 }
 
-/* An attempt was to start from it and found it damaged. That is kept with the attempt's end, so
- * that it needs no state of its own. */
+/* A later attempt found this checkpoint damaged. Derived from the ends of attempts, not stored. */
 static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     for (int32_t k = job->rec.attempt_count; k > checkpoint->attempt; k--) {
         const struct core_attempt *attempt = core_find_attempt(job, k);
 
-        if (attempt && core_attempt_blames_base(attempt) &&
+        if (attempt && core_attempt_found_base_damaged(attempt) &&
             attempt->rec.base_attempt == checkpoint->attempt &&
             attempt->rec.base_step == checkpoint->step)
             return true;
@@ -36,6 +35,7 @@ static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
+/* or_damaged: damaged ones count as well. */
 static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
 {
     const struct hd_checkpoint_record *newest = NULL;
@@ -52,22 +52,21 @@ static const struct hd_checkpoint_record *find_newest(const struct core_job *job
 
 const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job)
 {
-    const struct hd_checkpoint_record *sound = find_newest(job, false);
+    const struct hd_checkpoint_record *undamaged = find_newest(job, false);
 
-    return sound ? sound : find_newest(job, true);
+    return undamaged ? undamaged : find_newest(job, true);
 }
 
-const struct hd_checkpoint_record *core_checkpoint_before_base(const struct core_job *job,
-                                                               const struct core_attempt *attempt)
+const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
+                                                            const struct core_attempt *attempt)
 {
-    return core_attempt_blames_base(attempt) ? find_newest(job, false) : NULL;
+    return core_attempt_found_base_damaged(attempt) ? find_newest(job, false) : NULL;
 }
 
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
 {
-    /* Callers walk back from the newest attempt to the first that progressed. That one's latest
-     * checkpoint is the newest of all (it started from the newest before it), so it is still here:
-     * at least one is always kept. */
+    /* Callers go back from the newest attempt and stop at the first that progressed. Its last
+     * checkpoint is the newest of the job, which is never deleted: the list still has it. */
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         if (job->checkpoints[i].attempt == attempt)
             return true;
@@ -85,13 +84,13 @@ static bool is_known(const struct core_job *job, const struct hd_checkpoint_reco
     return false;
 }
 
-/* I6: the base of the newest attempt stays while the job lives: a rank may still have to read it,
- * and until the attempt has written one of its own the next attempt needs it as well. */
+/* I6: the base of the newest attempt is kept until the job ends. A rank may still have to read it,
+ * and the next attempt needs it if this attempt writes no checkpoint. */
 static bool is_base(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     const struct core_attempt *newest = core_newest(job);
 
-    return newest && !job->over && checkpoint->attempt == newest->rec.base_attempt &&
+    return newest && !job->ended && checkpoint->attempt == newest->rec.base_attempt &&
            checkpoint->step == newest->rec.base_step;
 }
 
@@ -106,8 +105,8 @@ static void forget(struct core_job *job, size_t index)
     memmove(c, c + 1, (job->checkpoint_count - index) * sizeof *c);
 }
 
-/* At the limit the oldest is forgotten: it stays on disk and in the store, but no attempt starts
- * from it any more. False: `checkpoint` would be the one to forget. */
+/* At HD_CTL_CHECKPOINTS_MAX, removes the oldest from the list. It stays on disk and in the store,
+ * but no attempt starts from it. False: `checkpoint` itself is older than all in the list. */
 static bool make_room(struct core_job *job, const struct hd_checkpoint_record *checkpoint)
 {
     const struct hd_checkpoint_record *all = job->checkpoints;
@@ -132,8 +131,8 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
 {
     struct hd_checkpoint_record record = *checkpoint;
 
-    if (attempt != core_newest(job) || job->over)
-        return; /* I5: a newer attempt has started from something else */
+    if (attempt != core_newest(job) || job->ended)
+        return; /* I5 */
     record.job = job->rec.job;
     record.attempt = attempt->rec.attempt;
     if (record.step < 1 || !record.path || !*record.path || is_known(job, &record))
@@ -145,7 +144,8 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     core_set(core, &record.path, checkpoint->path);
     core_set(core, &record.hash, checkpoint->hash);
     core_set(core, &record.node_uuid, node->rec.uuid);
-    record.shared = node->jobs_dir_visible || attempt->share_count > 1; /* only such nodes join */
+    /* only nodes that see the jobs directory join an attempt of several nodes */
+    record.shared = node->jobs_dir_visible || attempt->share_count > 1;
     record.state = HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
     job->checkpoints[job->checkpoint_count++] = record;
@@ -154,9 +154,9 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     core_checkpoint_prune(core, job);
 }
 
-/* ---- what is kept -----------------------------------------------------------------------------*/
+/* ---- deletion ---------------------------------------------------------------------------------*/
 
-/* Sound ones: a damaged one must not displace what can be gone back to. */
+/* Damaged ones do not count: `keep` undamaged ones must stay. */
 static size_t count_newer(const struct core_job *job, const struct hd_checkpoint_record *than)
 {
     size_t count = 0;
@@ -169,14 +169,14 @@ static size_t count_newer(const struct core_job *job, const struct hd_checkpoint
 
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
 {
-    if (job->ask.keep <= 0)
+    if (job->needs.keep <= 0)
         return;
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         struct hd_checkpoint_record *c = &job->checkpoints[i];
         struct core_node *node = core_find_node(core, c->node_uuid);
 
         if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_base(job, c) ||
-            count_newer(job, c) < (size_t)job->ask.keep)
+            count_newer(job, c) < (size_t)job->needs.keep)
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETING;
         hd_batch_add_checkpoint(core->out->batch, c);
@@ -199,7 +199,7 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
         c->state = HD_CHECKPOINT_STATE_DELETED;
         hd_batch_add_checkpoint(core->out->batch, c);
         forget(job, i);
-        core_dirty_job(core, job); /* an ended job may be forgotten now */
+        core_dirty_job(core, job); /* frees an ended job with its last deletion */
         core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
         return;
     }
@@ -216,9 +216,9 @@ static enum hd_status find_reporter(const struct hd_core *core, const struct hd_
     struct core_attempt *attempt = job ? core_find_attempt(job, event->report.attempt) : NULL;
 
     if (!node || !node->connected || node->stream != event->report.stream)
-        return hd_err(HD_CONFLICT, "the node has another stream, or was lost; connect again");
-    if (!attempt || job->over)
-        return hd_err(HD_NOT_FOUND, "job %llu has no attempt %d that could report",
+        return hd_err(HD_CONFLICT, "the node has a newer stream, or was lost; connect again");
+    if (!attempt || job->ended)
+        return hd_err(HD_NOT_FOUND, "report refused: job %llu has ended or has no attempt %d",
                       (unsigned long long)event->report.job, event->report.attempt);
     if (event->report.rank < 0 || event->report.rank >= attempt->rec.plan.rank_count ||
         !core_find_share(attempt, node))
@@ -288,7 +288,7 @@ enum hd_status core_report(struct hd_core *core, const struct hd_core_event *eve
     if (st)
         return st;
     if (event->report.seq <= attempt->seq[event->report.rank])
-        return HD_OK; /* resent; it was taken in before */
+        return HD_OK; /* a duplicate, resent after a reconnect */
     attempt->seq[event->report.rank] = event->report.seq;
     hd_batch_add_position(core->out->batch, &position);
     switch (event->report.kind) {

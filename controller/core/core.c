@@ -1,6 +1,6 @@
-/* core: the step, and what every step has in common.
+/* core: the step, the lists of changed records, queries and the invariants.
  *
- * Invariants (hd_core_check verifies them; the tests do so after every event):
+ * Invariants (the tests run hd_core_check, which verifies them, after every event):
  *
  *   I1  A device is held by an attempt if and only if the attempt has not ended and its plan names
  *       the device; so no device is held twice.
@@ -8,25 +8,25 @@
  *   I3  All or nothing: an attempt that has not ended holds a device for each of its ranks.
  *   I4  A job is running or stopping if and only if it has such an attempt; queued, if it has none
  *       and has not ended.
- *   I5  A checkpoint is taken in from the newest attempt only. So when attempt k+1 is stored with
- *       the checkpoint that it starts from, nothing that attempts 1..k write later is looked at.
+ *   I5  Only checkpoints of the newest attempt are accepted. Once attempt k+1 is stored with its
+ *       base checkpoint, later writes of attempts 1..k have no effect.
  *   I6  The base of the newest attempt of a live job is never deleted.
  *   I7  A lost node has no part in an attempt that has not ended.
  *   I8  An ended attempt and an ended job never change state again.
  *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
- *   I10 A request id belongs to one job, for ever.
+ *   I10 A request id belongs to one job and is never reused.
  *   I11 The ranks of a tensor-parallel group are on one node.
  *
  * Job:                                           core_submit
  *                                                     |
- *                  core_attempt_end (again)           v          core_cancel
+ *                  attempt_end (retry)                v          core_cancel
  *                ,------------------------------->  queued  ---------------------> cancelled
  *                |                                    | core_attempt_start             ^
  *                |                                    v          core_cancel           |
  *                '-------------------------------- running ----------> stopping -------'
- *                                                     |                    |   core_attempt_end
- *                                  core_attempt_end   |                    |
- *                                                     '--> succeeded <-----'  (it was faster)
+ *                                                     |                    |   attempt_end
+ *                                       attempt_end   |                    |
+ *                                                     '--> succeeded <-----'  (finished first)
  *                                                     '--> failed
  *
  * Attempt:    core_attempt_start      all shares run       core_attempt_fail, core_cancel
@@ -35,9 +35,9 @@
  *                            |                |               |      the last share is gone
  *                            '----------------'---------------'--------> ended (core_share_end)
  *
- * Node:       core_hello      silent (core_node_timers)    silent for long
+ * Node:       core_hello      silent (core_node_timers)    silent longer
  *                   '---> ready ---------> unreachable ---------> lost
- *                          ^ |                  |                  |      any sign of life
+ *                          ^ |                  |                  |      core_hello, any message
  *        core_drain(undo)  | | core_drain       '------------------'----> ready or draining
  *                          | v
  *                        draining ---> drained    (its last attempt has ended)
@@ -60,7 +60,7 @@ const struct hd_core_config hd_core_config_default = {
     .retry_delay_max_ms = 60 * 1000,
 };
 
-/* ---- small tools ------------------------------------------------------------------------------*/
+/* ---- strings, arrays, lookup ------------------------------------------------------------------*/
 
 void core_unset(const char **slot)
 {
@@ -91,7 +91,7 @@ bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size,
 
     if (count < *size)
         return true;
-    memcpy(&old, array, sizeof old); /* `array` is the address of a typed pointer */
+    memcpy(&old, array, sizeof old); /* memcpy: the pointer's type is not known here */
     moved = realloc(old, bigger * item_bytes);
     if (!moved) {
         core->no_memory = true;
@@ -134,7 +134,7 @@ struct core_attempt *core_active(const struct core_job *job)
     return newest && newest->rec.state != HD_ATTEMPT_STATE_ENDED ? newest : NULL;
 }
 
-/* ---- what a step leaves to do -----------------------------------------------------------------*/
+/* ---- lists of changed records -----------------------------------------------------------------*/
 
 void core_dirty_job(struct hd_core *core, struct core_job *job)
 {
@@ -189,7 +189,7 @@ void core_announce(struct hd_core *core, const struct core_job *job)
 void core_event(struct hd_core *core, struct core_job *job, const char *kind, int32_t attempt,
                 int32_t rank, const char *node, const char *fmt, ...)
 {
-    char message[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* a whole character more than is kept */
+    char message[HD_CTL_MESSAGE_BYTES_MAX + 8]; /* longer than the limit: hd_record_fit cuts it */
     struct hd_event_record event = {.time_ms = core->now.wall_ms,
                                     .attempt = attempt,
                                     .rank = rank,
@@ -218,7 +218,7 @@ static void flush_node(struct hd_core *core, struct core_node *node)
 
     if (node->dirty)
         hd_batch_add_node(out->batch, &node->rec);
-    if (node->desired_dirty && node->fresh &&
+    if (node->desired_dirty && node->synced &&
         core_reserve(core, &out->nodes, out->node_count, &out->node_size, sizeof *out->nodes))
         (void)snprintf(out->nodes[out->node_count++], sizeof *out->nodes, "%s", node->rec.uuid);
     node->dirty = node->desired_dirty = false;
@@ -245,11 +245,12 @@ static void flush_job(struct hd_core *core, struct core_job *job)
     }
     core_announce(core, job);
     job->dirty = job->is_new = false;
-    if (job->over && !waits_for_deletion(job))
+    if (job->ended && !waits_for_deletion(job))
         core_job_forget(core, job);
 }
 
-/* In the order of the first change: a name is given up before another node takes it. */
+/* Nodes in the order of their first change: a name must be given up before another node takes it.
+ */
 static void flush(struct hd_core *core)
 {
     while (core->dirty_nodes) {
@@ -295,14 +296,14 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_hello(core, event);
     case HD_CORE_ALIVE:
         return core_alive(core, event);
-    case HD_CORE_GONE:
-        return core_gone(core, event);
+    case HD_CORE_DISCONNECTED:
+        return core_disconnected(core, event);
     case HD_CORE_OBSERVED:
         return core_observed(core, event);
     case HD_CORE_REPORT:
         return core_report(core, event);
     }
-    return hd_err(HD_INTERNAL, "the core knows no event %d", (int)event->kind);
+    return hd_err(HD_INTERNAL, "unknown core event %d", (int)event->kind);
 }
 
 enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *event,
@@ -321,7 +322,7 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
         flush(core);
     core->out = NULL;
     if (core->no_memory || hd_batch_failed(out->batch))
-        return hd_err(HD_NO_MEMORY, "the controller has no memory left for its state");
+        return hd_err(HD_NO_MEMORY, "out of memory for the controller's state");
     return st;
 }
 
@@ -366,7 +367,7 @@ void hd_core_free(struct hd_core *core)
     free(core);
 }
 
-/* ---- questions --------------------------------------------------------------------------------*/
+/* ---- queries ----------------------------------------------------------------------------------*/
 
 static enum hd_status add_desired_attempts(const struct hd_core *core, const struct core_node *node,
                                            struct hd_arena *arena, struct hd_desired *desired)
@@ -427,8 +428,8 @@ enum hd_status hd_core_desired(const struct hd_core *core, const char *uuid, str
     struct hd_desired desired = {0};
     enum hd_status st;
 
-    if (!node || !node->fresh)
-        return hd_err(HD_CONFLICT, "node %s has not said yet what it has", uuid);
+    if (!node || !node->synced)
+        return hd_err(HD_CONFLICT, "node %s has not sent its observed set yet", uuid);
     desired.generation = node->generation;
     st = add_desired_attempts(core, node, arena, &desired);
     if (!st)
@@ -442,7 +443,7 @@ const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t num
 {
     const struct core_job *job = core_find_job(core, number);
 
-    return job && !job->over ? &job->rec : NULL;
+    return job && !job->ended ? &job->rec : NULL;
 }
 
 const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint64_t number,
@@ -451,7 +452,7 @@ const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint
     const struct core_job *job = core_find_job(core, number);
     const struct core_attempt *found;
 
-    if (!job || job->over)
+    if (!job || job->ended)
         return NULL;
     found = attempt ? core_find_attempt(job, attempt) : core_newest(job);
     return found ? &found->rec : NULL;
@@ -482,8 +483,8 @@ static enum hd_status check_holds(const struct hd_core *core)
                          attempt->rec.plan.ranks[r].device == node->rec.devices[d].index;
             if (!named)
                 return hd_err(HD_INTERNAL,
-                              "I1: device %d of %s is held by job %llu, which does "
-                              "not use it",
+                              "I1: device %d of %s is held by job %llu, whose plan does not "
+                              "name it",
                               d, node->rec.name, (unsigned long long)node->holds[d].job);
         }
     }
@@ -502,7 +503,7 @@ static int32_t count_holds(const struct hd_core *core, const struct core_attempt
     return count;
 }
 
-static bool has_parted_groups(const struct hd_plan_record *plan)
+static bool has_split_tp_group(const struct hd_plan_record *plan)
 {
     for (int32_t r = 0; r < plan->rank_count; r++)
         if (!core_same(plan->ranks[r].node_uuid, plan->ranks[r - r % plan->layout.tp].node_uuid))
@@ -517,7 +518,7 @@ static enum hd_status check_attempts(const struct hd_core *core, const struct co
     for (int32_t k = 1; k <= job->rec.attempt_count; k++) {
         const struct core_attempt *attempt = core_find_attempt(job, k);
 
-        if (has_parted_groups(&attempt->rec.plan))
+        if (has_split_tp_group(&attempt->rec.plan))
             return hd_err(HD_INTERNAL, "I11: attempt %d of job %llu has a tp group on two nodes", k,
                           number);
         if (attempt->rec.state == HD_ATTEMPT_STATE_ENDED) {
@@ -548,9 +549,9 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
     const bool live = job->rec.state <= HD_JOB_STATE_STOPPING;
     uint64_t owner;
 
-    if (live == job->over)
+    if (live == job->ended)
         return hd_err(HD_INTERNAL, "I4: job %llu is %s but %s", (unsigned long long)job->rec.job,
-                      hd_job_state_name(job->rec.state), job->over ? "over" : "not over");
+                      hd_job_state_name(job->rec.state), job->ended ? "ended" : "not ended");
     if ((active != NULL) !=
         (job->rec.state == HD_JOB_STATE_RUNNING || job->rec.state == HD_JOB_STATE_STOPPING))
         return hd_err(HD_INTERNAL, "I4: job %llu is %s %s an attempt",
@@ -565,8 +566,8 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
                           newest->rec.attempt, (unsigned long long)job->rec.job);
     }
     if (!core_map_get(&core->job_by_request, job->rec.request_id, &owner) || owner != job->rec.job)
-        return hd_err(HD_INTERNAL, "I10: request %s is not that of job %llu", job->rec.request_id,
-                      (unsigned long long)job->rec.job);
+        return hd_err(HD_INTERNAL, "I10: request id %s does not belong to job %llu",
+                      job->rec.request_id, (unsigned long long)job->rec.job);
     return check_attempts(core, job);
 }
 
@@ -577,9 +578,10 @@ enum hd_status hd_core_check(const struct hd_core *core)
 
     for (size_t i = 0; !st && i < core->job_count; i++) {
         st = check_job(core, core->jobs[i]);
-        live += !core->jobs[i]->over;
+        live += !core->jobs[i]->ended;
     }
     if (!st && live != core->live_count)
-        st = hd_err(HD_INTERNAL, "%zu jobs live, %zu are counted", live, core->live_count);
+        st = hd_err(HD_INTERNAL, "%zu jobs have not ended, live_count is %zu", live,
+                    core->live_count);
     return st;
 }

@@ -1,14 +1,14 @@
-/* core_internal: the core's memory, shared by its own files and nobody else.
+/* core_internal: the core's state; only for the files of this folder.
  *
- *   core.c             step, timers, flush, questions, invariants
- *   core_map.c         strings to numbers
- *   core_node.c        nodes: streams, leases, observed sets
- *   core_job.c         jobs and attempts: submit, cancel, start, end, what comes next
- *   core_schedule.c    who waits, who starts, and why
- *   core_gang.c        one job on several nodes
- *   core_checkpoint.c  reports, checkpoints, what is kept
- *   core_restore.c     from records back to memory
- *   core_plan.c        layouts
+ *   core.c        the step, dirty lists, queries, invariants
+ *   map.c         hash map from strings to numbers
+ *   node.c        nodes: streams, leases, observed sets
+ *   job.c         jobs and attempts: submit, cancel, start, end, retry
+ *   schedule.c    which queued job starts where, and why the others wait
+ *   gang.c        one job on several nodes
+ *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
+ *   restore.c     memory rebuilt from the store's records
+ *   plan.c        layouts
  */
 #ifndef HD_CONTROLLER_CORE_INTERNAL_H
 #define HD_CONTROLLER_CORE_INTERNAL_H
@@ -33,116 +33,117 @@ bool core_map_put(struct core_map *map, const char *key, uint64_t value); /* fal
 /* ---- memory -----------------------------------------------------------------------------------*/
 
 struct core_node {
-    struct hd_node_record rec; /* strings are the core's own (core_set) */
-    uint64_t stream;
-    bool connected;        /* has a stream, the one numbered so */
-    bool fresh;            /* and has sent its observed set on it */
-    bool jobs_dir_visible; /* as last told */
+    struct hd_node_record rec; /* its strings are copies that the core owns (core_set) */
+    uint64_t stream;           /* number of its newest stream */
+    bool connected;            /* that stream is open */
+    bool synced;               /* an observed set arrived on that stream */
+    bool jobs_dir_visible;     /* as in the newest observed set */
     const char *jobs_dir_problem;
-    const char *data_address; /* where other nodes reach its ranks; "": nowhere */
-    const char *compute;      /* equal words: equal bits from equal work */
+    const char *data_address; /* where other nodes reach its ranks; "": none */
+    const char *compute;      /* nodes with equal strings compute equal bits */
     bool suspect;             /* a peer reported it dead */
-    int64_t seen_mono_ms;     /* last sign of life */
-    int64_t lost_after_ms;    /* silence until lost: longer after a start of the controller */
-    size_t stale_count;       /* attempts that still run there and should not */
+    int64_t seen_mono_ms;     /* when its newest message arrived */
+    int64_t lost_after_ms;    /* silence until lost; longer after a start of the controller */
+    size_t stale_count;       /* attempts that run there and are not wanted any more */
     uint64_t stale_job;       /* one of them */
     int32_t stale_attempt;
     uint64_t generation;          /* of its desired set */
     struct hd_device_hold *holds; /* per device, in the order of rec.devices */
-    uint64_t reserved_by;         /* kept free for this waiting job; 0: none (schedule only) */
+    uint64_t reserved_by;         /* the queued job that it is kept free for; 0: none */
     bool dirty, desired_dirty;
     struct core_node *next_dirty;
 };
 
-/* A node's part of an attempt. */
+/* The ranks of one attempt on one node. */
 struct core_share {
     struct core_node *node;
-    bool seen;    /* the node has listed it: it exists there, or has */
-    bool running; /* its ranks have met */
+    bool listed;  /* an observed set of the node has listed it */
+    bool running; /* its ranks are connected to all others */
     bool ended;
-    uint64_t stop_generation; /* first desired set that asked to stop it; 0: none did */
+    uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
 };
 
 struct core_attempt {
-    struct hd_attempt_record rec; /* strings and ranks are the core's own */
+    struct hd_attempt_record rec; /* its strings and ranks are copies that the core owns */
     struct core_share *shares;
     size_t share_count;
-    uint64_t *seq;         /* per rank: reports taken in up to here */
-    int64_t since_mono_ms; /* start, or begin of stopping */
-    bool kill;             /* wanted stopped, whatever the job wants */
-    bool failed;           /* rec.end holds the first failure */
+    uint64_t *seq;               /* per rank: seq of the newest accepted report */
+    int64_t state_since_mono_ms; /* when it started, or when stopping began */
+    bool kill;                   /* wanted STOPPED even if the job is not cancelled */
+    bool failed;                 /* rec.end holds the first failure */
     bool dirty;
 };
 
 enum core_wait {
     CORE_WAIT_NONE,
-    CORE_WAIT_DELAY,  /* retries are spaced out */
-    CORE_WAIT_BUSY,   /* would fit, but devices are held or a node is away; nodes are kept free */
-    CORE_WAIT_BEHIND, /* would fit on nodes that are kept for wait_job */
-    CORE_WAIT_NEVER,  /* does not fit on the nodes as they are now */
+    CORE_WAIT_DELAY,    /* for the retry delay */
+    CORE_WAIT_BUSY,     /* for held devices or disconnected nodes; it has reserved nodes */
+    CORE_WAIT_RESERVED, /* for nodes that are reserved by wait_job */
+    CORE_WAIT_NEVER,    /* would not fit even if its nodes were idle */
 };
 
 struct core_job {
     struct hd_job_record rec;
-    struct hd_ask ask;
+    struct hd_job_needs needs;
     struct core_attempt **attempts; /* by number - 1 */
     size_t attempt_size;
     struct hd_checkpoint_record *checkpoints; /* not deleted, in order of acceptance */
     size_t checkpoint_count, checkpoint_size;
-    uint64_t sequence;       /* of the newest entry of its history */
-    int64_t not_before_mono; /* no attempt before this */
-    enum core_wait wait;
-    uint64_t wait_job;
-    bool dirty, is_new, over; /* over: ended; stays while checkpoints wait for deletion */
+    uint64_t sequence;          /* of the newest entry of its history */
+    int64_t not_before_mono_ms; /* the next attempt starts no earlier */
+    enum core_wait wait;        /* while queued */
+    uint64_t wait_job;          /* with CORE_WAIT_RESERVED */
+    bool dirty, is_new, ended;  /* an ended job stays here until its deletions are confirmed */
     struct core_job *next_dirty;
 };
 
 struct hd_core {
     struct hd_core_config config;
-    struct core_job **jobs; /* by number */
+    struct core_job **jobs; /* sorted by number */
     size_t job_count, job_size, live_count;
-    struct core_node **nodes; /* by name, retired ones last */
+    struct core_node **nodes; /* sorted by name, retired ones last */
     size_t node_count, node_size;
     struct core_map node_by_uuid, job_by_request;
     uint64_t last_job, cluster_sequence;
-    bool schedule_due; /* something changed that may let a job start */
-    bool no_memory;    /* sticky */
+    bool schedule_due; /* a change may let a job start: run core_schedule in this step */
+    bool no_memory;    /* an allocation failed; stays set */
     struct core_job *dirty_jobs, **dirty_jobs_end;
     struct core_node *dirty_nodes, **dirty_nodes_end;
-    /* of the step in progress */
+    /* of the current step */
     struct hd_core_out *out;
     struct hd_now now;
 };
 
-/* Where an attempt might run. */
+/* A node of a placement. */
 struct core_member {
     struct core_node *node;
-    size_t index;  /* in the order of nodes */
+    size_t index;  /* in core->nodes */
     bool ready;    /* usable now */
-    int32_t count; /* of its devices */
+    int32_t count; /* devices that the job may use or takes there */
 };
 struct core_placement {
     struct core_member *members; /* on the heap */
     size_t member_count;
     int32_t device_count; /* of all members; 0: there is no placement */
-    int32_t left_over;    /* free devices of the members that it does not take */
+    int32_t unused_count; /* devices of the members that stay free */
     struct hd_plan_record plan;
 };
 
 /* ---- core.c -----------------------------------------------------------------------------------*/
 
-/* *slot = a copy of text, cut at HD_CTL_MESSAGE_BYTES_MAX or HD_CTL_PATH_BYTES_MAX, whichever is
- * larger; the old text is freed. Without memory the slot becomes "" for readers: NULL. */
+/* Frees *slot and sets it to a copy of text, cut to HD_CTL_PATH_BYTES_MAX. Out of memory: NULL,
+ * which readers treat as "", and core->no_memory is set. */
 void core_set(struct hd_core *core, const char **slot, const char *text);
 void core_unset(const char **slot);
-bool core_same(const char *a, const char *b); /* equal strings; NULL is "" */
+bool core_same(const char *a, const char *b); /* equal strings; NULL equals "" */
 
+/* Dirty records are added to the batch when the step ends. */
 void core_dirty_job(struct hd_core *core, struct core_job *job);
 void core_dirty_attempt(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 void core_dirty_node(struct hd_core *core, struct core_node *node);
-/* The node's desired set changed: a new generation, to be sent after this step. */
+/* The node's desired set changed: raises its generation and reports it in out->nodes. */
 void core_dirty_desired(struct hd_core *core, struct core_node *node);
-/* Something that watchers of the job should see. */
+/* Reports the job in out->jobs. */
 void core_announce(struct hd_core *core, const struct core_job *job);
 
 /* Adds to the history of a job, or of the cluster (job NULL). */
@@ -153,28 +154,28 @@ void core_event(struct hd_core *core, struct core_job *job, const char *kind, in
 struct core_job *core_find_job(const struct hd_core *core, uint64_t number);
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number);
 struct core_attempt *core_newest(const struct core_job *job); /* NULL: none yet */
-struct core_attempt *core_active(const struct core_job *job); /* the one that has not ended */
-/* Grows *array so that one more item fits behind `count`; false: no memory. */
+struct core_attempt *core_active(const struct core_job *job); /* the newest if it has not ended */
+/* Grows *array (`array`: address of a typed pointer) to count + 1 items; false: out of memory. */
 bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size, size_t item_bytes);
 
-/* ---- core_job.c -------------------------------------------------------------------------------*/
+/* ---- job.c ------------------------------------------------------------------------------------*/
 
 enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
-                              const struct hd_ask *ask);
+                              const struct hd_job_needs *needs);
 void core_job_free(struct core_job *job);
-void core_job_forget(struct hd_core *core, struct core_job *job); /* out of memory, stays stored */
+void core_job_forget(struct hd_core *core, struct core_job *job); /* frees it; the store keeps it */
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
                                       const struct hd_attempt_record *record);
-/* Starts an attempt on devices that are free: of each member, in order, the first ones of the
- * plan's kind. Ranks are numbered in this order. */
+/* Starts an attempt. It takes the first free devices of the plan's kind on each member; ranks are
+ * numbered in the order of members, then of devices. */
 void core_attempt_start(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place);
-/* The first failure of an attempt: its ranks are to be stopped everywhere. */
+/* Records a failure of an attempt (the first one is kept) and stops its ranks on all nodes. */
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end);
-/* A share is gone; when it was the last one, the attempt ends and the job goes on from there. */
+/* Ends a share. With the last share the attempt ends, and the job ends or is queued again. */
 void core_share_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                     struct core_share *share);
 void core_attempt_timers(struct hd_core *core, struct core_job *job);
@@ -182,83 +183,87 @@ enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt
 struct core_share *core_find_share(const struct core_attempt *attempt,
                                    const struct core_node *node);
 
-/* ---- core_node.c ------------------------------------------------------------------------------*/
+/* ---- node.c -----------------------------------------------------------------------------------*/
 
 struct core_node *core_find_node(const struct hd_core *core, const char *uuid);
 struct core_node *core_find_node_named(const struct hd_core *core, const char *name);
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record);
 void core_node_free(struct core_node *node);
-bool core_device_works(const struct core_node *node, int32_t place); /* place in rec.devices */
+bool core_device_works(const struct core_node *node, int32_t place); /* index in rec.devices */
 enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_gone(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
 void core_node_timers(struct hd_core *core, struct core_node *node);
-void core_node_refresh(struct hd_core *core, struct core_node *node); /* draining, drained, ready */
-bool core_node_usable(const struct core_node *node);
-void core_node_reason(const struct core_node *node, struct hd_now now,
-                      struct hd_text *text); /* why it is not usable */
+void core_node_refresh(struct hd_core *core, struct core_node *node); /* READY, DRAINING, DRAINED */
+bool core_node_usable(const struct core_node *node); /* may take a new attempt now */
+/* Appends why the node is not usable; nothing if it is. */
+void core_node_reason(const struct core_node *node, struct hd_now now, struct hd_text *text);
 
-/* ---- core_schedule.c --------------------------------------------------------------------------*/
+/* ---- schedule.c -------------------------------------------------------------------------------*/
 
 void core_schedule(struct hd_core *core);
-/* The smallest number of devices that can share the work, 0: none within the bounds. */
-int32_t core_need(const struct hd_ask *ask, enum hd_device_kind kind);
-/* The kinds that a job may use, best first; returns their count. */
-size_t core_kinds(const struct hd_ask *ask, enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT]);
-/* HD_INVALID or HD_UNSUPPORTED: no cluster of this build could ever run it. */
-enum hd_status core_check_ask(const struct hd_ask *ask);
+/* The smallest number within devices_min and devices_max that can share the work; 0: none. */
+int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind);
+/* The kinds of device that a job may use, in order of preference; returns their count. */
+size_t core_kinds(const struct hd_job_needs *needs,
+                  enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT]);
+/* HD_INVALID or HD_UNSUPPORTED: the job cannot run on any cluster of this build. */
+enum hd_status core_check_needs(const struct hd_job_needs *needs);
 
-/* The most of `available` devices that can share the work; 0: too few. */
-int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
-                        struct hd_plan_record *ret_plan);
-/* Of so many devices of a node those that hold whole tensor-parallel groups. */
-int32_t core_whole_groups(const struct hd_ask *ask, int32_t devices);
-/* Those that work. */
+/* The largest number up to `available` and devices_max that can share the work, with its layout;
+ * 0: none. */
+int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        int32_t available, struct hd_plan_record *ret_plan);
+/* `devices` rounded down to a multiple of a tensor-parallel group. */
+int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
+/* Devices of a node that have no problem; free_only: without those that an attempt holds. */
 int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only);
+/* The node may become usable without a user's action: not retired, not draining, not lost. */
 bool core_node_may_come_back(const struct core_node *node);
 
-/* ---- core_gang.c ------------------------------------------------------------------------------*/
+/* ---- gang.c -----------------------------------------------------------------------------------*/
 
-/* Puts a placement on several nodes into *best if it is better than what stands there. */
-void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
-                    struct core_placement *best);
-/* Keeps the nodes free on which the job would fit if nothing else ran; false: there are none. Then
- * *ret_behind, unless set before, becomes a job that keeps such nodes. */
-bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
-                    uint64_t job, uint64_t *ret_behind);
-/* Why a node may not be part of any gang; nothing for one that may. */
+/* Replaces *best by a placement on several nodes if that is better; frees the old members. */
+void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
+                    enum hd_device_kind kind, struct core_placement *best);
+/* Reserves for the job the nodes on which it would fit if they were idle. False: there are none;
+ * then *ret_blocking_job, if it was 0, becomes a job that has reserved such nodes, if any. */
+bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
+                       enum hd_device_kind kind, uint64_t job, uint64_t *ret_blocking_job);
+/* Appends why a node cannot share a job with some or all other nodes; nothing if it can. */
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
                         struct hd_text *text);
 
-/* ---- core_checkpoint.c ------------------------------------------------------------------------*/
+/* ---- checkpoint.c -----------------------------------------------------------------------------*/
 
 enum hd_status core_report(struct hd_core *core, const struct hd_core_event *event);
-/* Takes in a complete checkpoint, unless a newer attempt exists or it is known. */
+/* Adds a complete checkpoint to the job's list, unless it is known or a newer attempt exists. */
 void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                           const struct core_node *node,
                           const struct hd_checkpoint_record *checkpoint);
+/* Marks the checkpoints beyond the newest `keep` for deletion. */
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job);
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
                              const struct hd_deletion *deletion);
-/* What the next attempt starts from: the newest that no attempt found damaged; where all were found
- * so, the newest. NULL: there is none. */
+/* What the next attempt starts from: the newest one that no attempt found damaged, or the newest if
+ * all were found damaged. NULL: there is none. */
 const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job);
 
-/* It ended because the checkpoint that it was to start from is damaged. */
-bool core_attempt_blames_base(const struct core_attempt *attempt);
-/* Where to go back to from an attempt that blames its base: the newest sound checkpoint. NULL: it
- * does not blame it, or there is no sound one. */
-const struct hd_checkpoint_record *core_checkpoint_before_base(const struct core_job *job,
-                                                               const struct core_attempt *attempt);
-bool core_attempt_progressed(const struct core_job *job, int32_t attempt);
+/* The attempt ended because its base checkpoint is damaged. */
+bool core_attempt_found_base_damaged(const struct core_attempt *attempt);
+/* For an attempt that found its base damaged: the newest undamaged checkpoint, which the next
+ * attempt starts from. NULL: its base was not damaged, or there is no other. */
+const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
+                                                            const struct core_attempt *attempt);
+bool core_attempt_progressed(const struct core_job *job, int32_t attempt); /* has a checkpoint */
 
-/* ---- core_plan.c ------------------------------------------------------------------------------*/
+/* ---- plan.c -----------------------------------------------------------------------------------*/
 
 bool core_kind_spans_nodes(enum hd_device_kind kind); /* one attempt may use several nodes */
-/* hd_core_plan without a story: whether there is a layout. */
-bool core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
+/* hd_core_plan without an error message; false: there is no layout. */
+bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan);
 
 #endif

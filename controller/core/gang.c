@@ -1,24 +1,23 @@
-/* core_gang: one job's devices on several nodes.
+/* gang: placement of one job on several nodes. The chosen nodes are called a gang.
  *
- * A node may be part of a gang when it sees the controller's jobs directory, where the ranks leave
- * their checkpoints and find the others', and when the others reach its ranks at its data address.
- * A loopback address is reached from its own machine only, so such nodes join those of their own
- * machine (the same boot). And all must compute alike: ranks that round
- * otherwise would train different models. Among the gangs that are possible the one with the most
- * devices that the job can use wins, then the one of the fewest nodes, then the one that leaves the
- * fewest devices over; then the names of nodes decide. Ranks are numbered along the names of nodes,
- * so those of a node are neighbours. Ranks of a tensor-parallel group, which are neighbours as
- * well, talk in every layer: a node takes whole groups only, so that none spans two.
+ * Nodes may be in one gang if each sees the controller's jobs directory, through which ranks share
+ * checkpoints, if each has a data address that the others reach (a loopback address is reached only
+ * from the same machine: equal boot id), and if all compute equal bits (equal `compute`).
  *
- * What a node sees and where it is reached is what it said on its stream, and not stored: after a
- * start of the controller a waiting gang keeps nodes free once enough of them are back.
+ * Among the possible gangs the one with the most usable devices wins, then the one with the fewest
+ * nodes, then the one that leaves the fewest devices unused, then the first by node names. Ranks
+ * are numbered in the order of node names, so ranks of one node are neighbours. A node takes only
+ * whole tensor-parallel groups, because these communicate in every layer.
+ *
+ * `jobs_dir_visible`, `data_address` and `compute` come with a node's stream and are not stored:
+ * after a restart of the controller a queued gang reserves nodes when enough have reconnected.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/core_internal.h"
 
-/* ---- who may work with whom -------------------------------------------------------------------*/
+/* ---- which nodes may join ---------------------------------------------------------------------*/
 
 static bool is_loopback(const struct core_node *node)
 {
@@ -37,18 +36,18 @@ static bool computes_alike(const struct core_node *a, const struct core_node *b)
     return core_same(a->compute, b->compute);
 }
 
-/* The nodes that reach `seed` and each other. */
+/* `node` and `seed` reach each other. */
 static bool is_within_reach(const struct core_node *node, const struct core_node *seed)
 {
     return is_loopback(seed) ? core_same(node->rec.boot_id, seed->rec.boot_id) : !is_loopback(node);
 }
 
-/* Whether there are nodes that do not go with this one. */
-static bool misses_others(const struct hd_core *core, const struct core_node *node,
-                          bool (*goes_with)(const struct core_node *, const struct core_node *))
+/* Some other node cannot join this one. */
+static bool cannot_join_all(const struct hd_core *core, const struct core_node *node,
+                            bool (*can_join)(const struct core_node *, const struct core_node *))
 {
     for (size_t i = 0; i < core->node_count; i++) {
-        if (core_node_may_come_back(core->nodes[i]) && !goes_with(core->nodes[i], node))
+        if (core_node_may_come_back(core->nodes[i]) && !can_join(core->nodes[i], node))
             return true;
     }
     return false;
@@ -58,19 +57,19 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
                         struct hd_text *text)
 {
     if (!node->jobs_dir_visible)
-        hd_text_add(text, " (not with other nodes: it does not see the jobs directory%s%s)",
+        hd_text_add(text, " (no jobs with other nodes: it does not see the jobs directory%s%s)",
                     node->jobs_dir_problem && *node->jobs_dir_problem ? ": " : "",
                     node->jobs_dir_problem ? node->jobs_dir_problem : "");
     else if (!node->data_address || !*node->data_address)
-        hd_text_add(text, " (not with other nodes: its heddled offers no data address)");
-    else if (is_loopback(node) && misses_others(core, node, is_within_reach))
-        hd_text_add(text, " (only with nodes of its own machine: its --data-address is %s)",
+        hd_text_add(text, " (no jobs with other nodes: its heddled has no --data-address)");
+    else if (is_loopback(node) && cannot_join_all(core, node, is_within_reach))
+        hd_text_add(text, " (jobs only with nodes of its own machine: its --data-address is %s)",
                     node->data_address);
-    else if (misses_others(core, node, computes_alike))
-        hd_text_add(text, " (only with nodes that compute with %s)", node->compute);
+    else if (cannot_join_all(core, node, computes_alike))
+        hd_text_add(text, " (jobs only with nodes that compute with %s)", node->compute);
 }
 
-/* ---- gathering --------------------------------------------------------------------------------*/
+/* ---- candidates -------------------------------------------------------------------------------*/
 
 static int by_count(const void *left, const void *right)
 {
@@ -90,11 +89,12 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The members that `seed` may work with and their devices in whole groups of the job, largest
- * first. idle: counting all devices of all nodes that may come back, as if nothing else ran. */
-static size_t gather(const struct hd_core *core, const struct hd_ask *ask,
-                     const struct core_node *seed, enum hd_device_kind kind, bool idle,
-                     bool reserved, struct core_member *ret_members)
+/* The nodes that may join `seed`, with their devices in whole tensor-parallel groups, most first.
+ * idle: count held devices and disconnected nodes, too; reserved: and nodes reserved by other jobs.
+ */
+static size_t find_members(const struct hd_core *core, const struct hd_job_needs *needs,
+                           const struct core_node *seed, enum hd_device_kind kind, bool idle,
+                           bool reserved, struct core_member *ret_members)
 {
     size_t count = 0;
 
@@ -104,7 +104,7 @@ static size_t gather(const struct hd_core *core, const struct hd_ask *ask,
             .node = node,
             .index = i,
             .ready = core_node_usable(node),
-            .count = core_whole_groups(ask, core_count_devices(node, kind, !idle))};
+            .count = core_whole_groups(needs, core_count_devices(node, kind, !idle))};
 
         if (!may_join(node) || !is_within_reach(node, seed) || !computes_alike(node, seed) ||
             !member.count || (node->reserved_by && !reserved) ||
@@ -116,8 +116,8 @@ static size_t gather(const struct hd_core *core, const struct hd_ask *ask,
     return count;
 }
 
-/* Whether an earlier node stood for the same nodes. */
-static bool was_seed(const struct hd_core *core, size_t index)
+/* An earlier node, as the seed, gives the same members. */
+static bool same_reach_as_earlier(const struct hd_core *core, size_t index)
 {
     const struct core_node *seed = core->nodes[index];
 
@@ -134,15 +134,16 @@ static bool was_seed(const struct hd_core *core, size_t index)
 
 static bool next_seed(const struct hd_core *core, size_t *at)
 {
-    while (*at < core->node_count && (!may_join(core->nodes[*at]) || was_seed(core, *at)))
+    while (*at < core->node_count &&
+           (!may_join(core->nodes[*at]) || same_reach_as_earlier(core, *at)))
         ++*at;
     return *at < core->node_count;
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------*/
 
-/* The fewest members that have `need` devices: the largest ones, and as the last the smallest that
- * is large enough. They come first, by name. Returns how many. */
+/* Chooses the fewest members with `need` devices: the largest ones, and last the smallest one that
+ * is large enough. Moves them to the front, sorted by name; returns their number. */
 static size_t choose(struct core_member *members, size_t count, int32_t need)
 {
     size_t chosen = 0, last;
@@ -178,33 +179,33 @@ static bool is_better(const struct core_placement *a, const struct core_placemen
         return a->device_count > b->device_count;
     if (a->member_count != b->member_count)
         return a->member_count < b->member_count;
-    return a->left_over < b->left_over;
+    return a->unused_count < b->unused_count;
 }
 
-static int32_t left_over_of(const struct core_placement *place)
+static int32_t count_unused(const struct core_placement *place)
 {
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
-    int32_t left_over = -place->device_count;
+    int32_t unused_count = -place->device_count;
 
     for (size_t i = 0; i < place->member_count; i++)
-        left_over += core_count_devices(place->members[i].node, kind, true);
-    return left_over;
+        unused_count += core_count_devices(place->members[i].node, kind, true);
+    return unused_count;
 }
 
-void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
-                    struct core_placement *best)
+void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
+                    enum hd_device_kind kind, struct core_placement *best)
 {
     struct core_member *members = calloc(core->node_count + 1, sizeof *members);
 
     for (size_t seed = 0; members && next_seed(core, &seed); seed++) {
         struct core_placement place = {.members = members};
-        size_t count = gather(core, ask, core->nodes[seed], kind, false, false, members);
+        size_t count = find_members(core, needs, core->nodes[seed], kind, false, false, members);
 
-        place.device_count = core_pick_count(ask, kind, total_of(members, count), &place.plan);
+        place.device_count = core_pick_count(needs, kind, total_of(members, count), &place.plan);
         if (!place.device_count)
             continue;
         place.member_count = choose(members, count, place.device_count);
-        place.left_over = left_over_of(&place);
+        place.unused_count = count_unused(&place);
         if (best->device_count && !is_better(&place, best))
             continue;
         free(best->members);
@@ -215,8 +216,8 @@ void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
     free(members);
 }
 
-bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
-                    uint64_t job, uint64_t *ret_behind)
+bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
+                       enum hd_device_kind kind, uint64_t job, uint64_t *ret_blocking_job)
 {
     struct core_member *members = calloc(core->node_count + 1, sizeof *members);
     struct hd_plan_record plan;
@@ -224,19 +225,20 @@ bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
 
     for (size_t seed = 0; members && !found && next_seed(core, &seed); seed++) {
         const struct core_node *node = core->nodes[seed];
-        size_t count = gather(core, ask, node, kind, true, false, members), chosen = 0;
+        size_t count = find_members(core, needs, node, kind, true, false, members), chosen = 0;
 
         while (chosen < count && !found)
-            found = core_pick_count(ask, kind, total_of(members, ++chosen), &plan) > 0;
+            found = core_pick_count(needs, kind, total_of(members, ++chosen), &plan) > 0;
         for (size_t i = 0; found && i < chosen; i++)
             members[i].node->reserved_by = job;
-        if (found || *ret_behind)
+        if (found || *ret_blocking_job)
             continue;
-        count = gather(core, ask, node, kind, true, true, members);
-        if (!core_pick_count(ask, kind, total_of(members, count), &plan))
+        count = find_members(core, needs, node, kind, true, true, members);
+        if (!core_pick_count(needs, kind, total_of(members, count), &plan))
             continue;
         for (size_t i = 0; i < count; i++)
-            *ret_behind = *ret_behind ? *ret_behind : members[i].node->reserved_by;
+            *ret_blocking_job =
+                *ret_blocking_job ? *ret_blocking_job : members[i].node->reserved_by;
     }
     core->no_memory |= !members;
     free(members);

@@ -1,3 +1,4 @@
+/* map: open addressing with linear probing; at most 3/4 full; keys are never removed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@ void core_map_done(struct core_map *map)
     *map = (struct core_map){0};
 }
 
-/* The slot of `key`, or the empty one where it belongs. */
+/* The slot of `key`, or the empty slot for it. */
 static struct core_map_slot *find(const struct core_map *map, const char *key)
 {
     size_t i = hd_random_hash(key) & (map->size - 1);

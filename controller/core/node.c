@@ -1,4 +1,4 @@
-/* core_node: nodes, their streams, their leases, and what they say they have. */
+/* node: nodes, their streams, leases and observed sets. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct core_node *core_find_node_named(const struct hd_core *core, const char *n
     return NULL;
 }
 
-static bool stands_before(const struct core_node *a, const struct core_node *b)
+static bool sorts_before(const struct core_node *a, const struct core_node *b)
 {
     if (a->rec.retired != b->rec.retired)
         return b->rec.retired;
@@ -38,7 +38,7 @@ static void insert_node(struct hd_core *core, struct core_node *node)
 
     if (!core_reserve(core, &core->nodes, core->node_count, &core->node_size, sizeof node))
         return;
-    for (; at > 0 && stands_before(node, core->nodes[at - 1]); at--)
+    for (; at > 0 && sorts_before(node, core->nodes[at - 1]); at--)
         core->nodes[at] = core->nodes[at - 1];
     core->nodes[at] = node;
     core->node_count++;
@@ -87,7 +87,7 @@ static struct hd_device_hold find_hold(const struct core_node *node, int32_t ind
     return (struct hd_device_hold){0};
 }
 
-/* Takes over a device list; devices that stay keep their holder. */
+/* Replaces the device list; a device whose index stays keeps its holder. */
 static void set_devices(struct hd_core *core, struct core_node *node,
                         const struct hd_device_record *devices, int32_t count)
 {
@@ -157,7 +157,7 @@ void core_node_free(struct core_node *node)
 
 /* ---- states -----------------------------------------------------------------------------------*/
 
-static bool holds_anything(const struct core_node *node)
+static bool has_held_device(const struct core_node *node)
 {
     for (int32_t i = 0; i < node->rec.device_count; i++) {
         if (node->holds[i].job)
@@ -179,9 +179,9 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
     enum hd_node_state state = HD_NODE_STATE_READY;
 
     if (node->rec.state == HD_NODE_STATE_LOST || node->rec.state == HD_NODE_STATE_UNREACHABLE)
-        return; /* left by a sign of life only */
+        return; /* only a message of the node ends these states */
     if (node->rec.drain)
-        state = holds_anything(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
+        state = has_held_device(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
     if (state == node->rec.state)
         return;
     set_state(core, node, state);
@@ -189,7 +189,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
                node->rec.name, hd_node_state_name(state));
 }
 
-static void see(struct hd_core *core, struct core_node *node)
+static void renew_lease(struct hd_core *core, struct core_node *node)
 {
     node->seen_mono_ms = core->now.mono_ms;
     node->rec.seen_ms = core->now.wall_ms;
@@ -197,13 +197,13 @@ static void see(struct hd_core *core, struct core_node *node)
     node->suspect = false;
     if (node->rec.state != HD_NODE_STATE_UNREACHABLE)
         return;
-    core_event(core, NULL, "reachable", 0, -1, node->rec.name, "node %s answers again",
+    core_event(core, NULL, "reachable", 0, -1, node->rec.name, "node %s is reachable again",
                node->rec.name);
     set_state(core, node, HD_NODE_STATE_READY);
     core_node_refresh(core, node);
 }
 
-/* Ends this node's part of every attempt. */
+/* Ends this node's share of every attempt. */
 static void end_shares(struct hd_core *core, struct core_node *node, const char *message)
 {
     const struct hd_end_record end = {
@@ -220,13 +220,13 @@ static void end_shares(struct hd_core *core, struct core_node *node, const char 
     }
 }
 
-static void lose(struct hd_core *core, struct core_node *node, int64_t silent_ms)
+static void mark_lost(struct hd_core *core, struct core_node *node, int64_t silent_ms)
 {
     char message[160];
 
     (void)snprintf(message, sizeof message, "node %s was silent for %lld s", node->rec.name,
                    (long long)(silent_ms / 1000));
-    node->connected = node->fresh = false;
+    node->connected = node->synced = false;
     node->stale_count = 0;
     set_state(core, node, HD_NODE_STATE_LOST);
     core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", message);
@@ -241,19 +241,19 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
         return;
     if (silent_ms >= limit_ms) {
-        lose(core, node, silent_ms);
+        mark_lost(core, node, silent_ms);
     } else if (silent_ms >= core->config.unreachable_ms &&
                node->rec.state != HD_NODE_STATE_UNREACHABLE) {
         set_state(core, node, HD_NODE_STATE_UNREACHABLE);
         core_event(core, NULL, "unreachable", 0, -1, node->rec.name,
-                   "node %s has been silent for %lld s; its ranks may well be training",
+                   "node %s has been silent for %lld s; its ranks may still be training",
                    node->rec.name, (long long)(silent_ms / 1000));
     }
 }
 
 bool core_node_usable(const struct core_node *node)
 {
-    return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->fresh &&
+    return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->synced &&
            !node->stale_count;
 }
 
@@ -271,7 +271,7 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
                                                                       : "no reason given");
     else if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
         hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
-    else if (!node->fresh)
+    else if (!node->synced)
         hd_text_add(text, "is connecting");
     else
         hd_text_add(text, "is still stopping attempt %d of job %llu", node->stale_attempt,
@@ -285,8 +285,7 @@ static enum hd_status check_hello(const struct hd_core_event *event)
     const char *name = event->hello.name, *uuid = event->hello.uuid;
 
     if (!uuid || !*uuid || strlen(uuid) > HD_CTL_NAME_BYTES_MAX)
-        return hd_err(HD_INVALID, "a daemon must send a node_uuid of 1 to %d bytes",
-                      HD_CTL_NAME_BYTES_MAX);
+        return hd_err(HD_INVALID, "node_uuid: must have 1 to %d bytes", HD_CTL_NAME_BYTES_MAX);
     if (!name || !*name || strlen(name) > HD_CTL_NAME_BYTES_MAX ||
         strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") !=
             strlen(name))
@@ -294,7 +293,7 @@ static enum hd_status check_hello(const struct hd_core_event *event)
                       "node name '%s': use 1 to %d letters, digits, '-', '_' or '.' (--node-name)",
                       name ? name : "", HD_CTL_NAME_BYTES_MAX);
     if (event->hello.device_count < 1 || event->hello.device_count > HD_CTL_DEVICES_PER_NODE_MAX)
-        return hd_err(HD_INVALID, "node %s offers %d devices; 1 to %d are possible", name,
+        return hd_err(HD_INVALID, "node %s offers %d devices; 1 to %d are allowed", name,
                       event->hello.device_count, HD_CTL_DEVICES_PER_NODE_MAX);
     for (int32_t i = 0; i < event->hello.device_count; i++) {
         for (int32_t k = 0; k < i; k++) {
@@ -306,25 +305,26 @@ static enum hd_status check_hello(const struct hd_core_event *event)
     return HD_OK;
 }
 
-/* A name belongs to one daemon, until that one is lost. */
+/* HD_EXISTS: another daemon has the name. *ret_old_owner: a lost one that must give it up, or NULL.
+ */
 static enum hd_status check_name(const struct hd_core *core, const struct hd_core_event *event,
-                                 struct core_node **ret_loser)
+                                 struct core_node **ret_old_owner)
 {
     struct core_node *other = core_find_node_named(core, event->hello.name);
 
-    *ret_loser = NULL;
+    *ret_old_owner = NULL;
     if (!other || core_same(other->rec.uuid, event->hello.uuid))
         return HD_OK;
     if (other->rec.state != HD_NODE_STATE_LOST)
         return hd_err(HD_EXISTS,
                       "the name %s belongs to another daemon, which is %s; start this one with "
-                      "another --node-name, or with the state directory of that one",
+                      "another --node-name, or with the --state-dir of that daemon",
                       event->hello.name, hd_node_state_name(other->rec.state));
-    *ret_loser = other;
+    *ret_old_owner = other;
     return HD_OK;
 }
 
-/* The same one: a GPU that fails to come back may have left its place to another, or to cores. */
+/* The daemon offers this same device: an equal index may now be another GPU, or a CPU device. */
 static bool offers(const struct hd_core_event *event, const struct hd_device_record *device)
 {
     for (int32_t i = 0; i < event->hello.device_count; i++) {
@@ -336,7 +336,7 @@ static bool offers(const struct hd_core_event *event, const struct hd_device_rec
     return false;
 }
 
-/* A daemon may not come back without a device that an attempt still uses. */
+/* HD_CONFLICT: the daemon no longer offers a device that an attempt uses. */
 static enum hd_status check_devices(const struct hd_core *core, const struct core_node *node,
                                     const struct hd_core_event *event)
 {
@@ -349,7 +349,7 @@ static enum hd_status check_devices(const struct hd_core *core, const struct cor
         if (!attempt || offers(event, &node->rec.devices[i]))
             continue;
         if (rebooted && attempt->share_count == 1)
-            continue; /* ends right now */
+            continue; /* reconnect_node ends the attempt */
         return hd_err(HD_CONFLICT,
                       "attempt %d of job %llu uses device %d of %s, which its daemon no longer "
                       "offers; start it with the same --devices, or cancel the job first",
@@ -366,13 +366,13 @@ static void retire(struct hd_core *core, struct core_node *node)
     insert_node(core, node);
     core_dirty_node(core, node);
     core_event(core, NULL, "retired", 0, -1, node->rec.name,
-               "the name %s was given up by a lost daemon (%s) and taken by another",
-               node->rec.name, node->rec.uuid);
+               "the name %s of a lost daemon (%s) was taken over by another daemon", node->rec.name,
+               node->rec.uuid);
 }
 
-/* Devices that jobs no longer get, or get again; whoever has one keeps it. */
-static void tell_of_devices(struct hd_core *core, const struct core_node *node,
-                            const struct hd_core_event *event)
+/* Adds events for devices that no longer take new jobs, or take them again. */
+static void add_device_events(struct hd_core *core, const struct core_node *node,
+                              const struct hd_core_event *event)
 {
     for (int32_t i = 0; i < event->hello.device_count; i++) {
         const struct hd_device_record *now = &event->hello.devices[i];
@@ -383,10 +383,11 @@ static void tell_of_devices(struct hd_core *core, const struct core_node *node,
                 before = node->rec.devices[k].problem;
         if (*problem && !*before)
             core_event(core, NULL, "device_withdrawn", 0, -1, event->hello.name,
-                       "device %d of %s takes no jobs: %s", now->index, event->hello.name, problem);
+                       "device %d of %s takes no new jobs: %s", now->index, event->hello.name,
+                       problem);
         else if (!*problem && *before)
             core_event(core, NULL, "device_offered", 0, -1, event->hello.name,
-                       "device %d of %s takes jobs again", now->index, event->hello.name);
+                       "device %d of %s takes new jobs again", now->index, event->hello.name);
     }
 }
 
@@ -399,9 +400,9 @@ static void rename_node(struct hd_core *core, struct core_node *node, const char
         insert_node(core, node);
 }
 
-/* A known daemon is back. */
-static void welcome_back(struct hd_core *core, struct core_node *node,
-                         const struct hd_core_event *event)
+/* Hello of a known daemon. */
+static void reconnect_node(struct hd_core *core, struct core_node *node,
+                           const struct hd_core_event *event)
 {
     const bool was_lost = node->rec.state == HD_NODE_STATE_LOST;
 
@@ -414,7 +415,7 @@ static void welcome_back(struct hd_core *core, struct core_node *node,
         rename_node(core, node, event->hello.name);
     core_set(core, &node->rec.boot_id, event->hello.boot_id);
     core_set(core, &node->rec.build, event->hello.build);
-    tell_of_devices(core, node, event);
+    add_device_events(core, node, event);
     set_devices(core, node, event->hello.devices, event->hello.device_count);
     if (was_lost) {
         core_event(core, NULL, "returned", 0, -1, node->rec.name, "node %s is back",
@@ -425,29 +426,29 @@ static void welcome_back(struct hd_core *core, struct core_node *node,
 
 enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event)
 {
-    struct core_node *node, *loser;
+    struct core_node *node, *old_owner;
     enum hd_status st = check_hello(event);
 
     if (st)
         return st;
-    st = check_name(core, event, &loser);
+    st = check_name(core, event, &old_owner);
     if (st)
         return st;
     node = core_find_node(core, event->hello.uuid);
-    if (node && !core_same(node->rec.name, event->hello.name) && holds_anything(node))
-        return hd_err(HD_CONFLICT, "the daemon of %s has attempts and cannot become %s now",
+    if (node && !core_same(node->rec.name, event->hello.name) && has_held_device(node))
+        return hd_err(HD_CONFLICT, "the daemon of %s runs jobs and cannot be renamed to %s now",
                       node->rec.name, event->hello.name);
     if (node)
         st = check_devices(core, node, event);
     else if (core->node_count >= HD_CTL_NODES_MAX)
-        st = hd_err(HD_LIMIT, "%d nodes are known already", HD_CTL_NODES_MAX);
+        st = hd_err(HD_LIMIT, "the cluster has %d nodes, which is the limit", HD_CTL_NODES_MAX);
     if (st)
         return st;
 
-    if (loser)
-        retire(core, loser);
+    if (old_owner)
+        retire(core, old_owner);
     if (node) {
-        welcome_back(core, node, event);
+        reconnect_node(core, node, event);
     } else {
         const struct hd_node_record record = {.uuid = event->hello.uuid,
                                               .name = event->hello.name,
@@ -459,23 +460,23 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
 
         node = core_node_new(core, &record);
         if (!node)
-            return HD_OK; /* no_memory is set: the step fails */
+            return HD_OK; /* hd_core_step returns HD_NO_MEMORY */
         core_event(core, NULL, "joined", 0, -1, node->rec.name, "node %s joined with %d devices",
                    node->rec.name, node->rec.device_count);
     }
     core_set(core, &node->data_address, event->hello.data_address);
     core_set(core, &node->compute, event->hello.compute);
     node->connected = true;
-    node->fresh = false;
+    node->synced = false;
     node->stream = event->hello.stream;
-    see(core, node);
+    renew_lease(core, node);
     core_node_refresh(core, node);
     core_dirty_node(core, node);
     core->schedule_due = true;
     return HD_OK;
 }
 
-/* ---- the stream goes on -----------------------------------------------------------------------*/
+/* ---- other events of a node -------------------------------------------------------------------*/
 
 static enum hd_status find_stream(const struct hd_core *core, const char *uuid, uint64_t stream,
                                   struct core_node **ret_node)
@@ -485,7 +486,7 @@ static enum hd_status find_stream(const struct hd_core *core, const char *uuid, 
     if (!node)
         return hd_err(HD_NOT_FOUND, "there is no node with uuid %s", uuid);
     if (!node->connected || node->stream != stream)
-        return hd_err(HD_CONFLICT, "node %s has another stream, or was lost; connect again",
+        return hd_err(HD_CONFLICT, "node %s has a newer stream, or was lost; connect again",
                       node->rec.name);
     *ret_node = node;
     return HD_OK;
@@ -497,18 +498,18 @@ enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *even
     enum hd_status st = find_stream(core, event->node.uuid, event->node.stream, &node);
 
     if (!st)
-        see(core, node);
+        renew_lease(core, node);
     return st;
 }
 
-enum hd_status core_gone(struct hd_core *core, const struct hd_core_event *event)
+enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = NULL;
     enum hd_status st = find_stream(core, event->node.uuid, event->node.stream, &node);
 
     if (st)
-        return HD_OK; /* an old stream: nothing was lost with it */
-    node->connected = node->fresh = false;
+        return HD_OK; /* a newer stream has replaced it */
+    node->connected = node->synced = false;
     core->schedule_due = true;
     return HD_OK;
 }
@@ -529,9 +530,9 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
 
 /* ---- observed sets ----------------------------------------------------------------------------*/
 
-/* A peer that names another node as the cause shortens that node's lease. */
-static void suspect_peer(struct hd_core *core, const struct core_node *node,
-                         const struct hd_end_record *end)
+/* A node that names another node as the cause of a failure shortens that node's lease. */
+static void suspect_named_node(struct hd_core *core, const struct core_node *node,
+                               const struct hd_end_record *end)
 {
     struct core_node *other;
 
@@ -567,8 +568,9 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
 
     if (!end.node || !*end.node)
         end.node = share->node->rec.name;
-    suspect_peer(core, share->node, &end);
-    for (size_t i = 0; end.echo && i < attempt->share_count; i++) /* a sign of life clears it */
+    suspect_named_node(core, share->node, &end);
+    /* an echo names no node: suspect all others; the next message of a node clears it */
+    for (size_t i = 0; end.echo && i < attempt->share_count; i++)
         attempt->shares[i].node->suspect |=
             !attempt->shares[i].ended && &attempt->shares[i] != share;
     if (end.cause != HD_END_CAUSE_COMPLETED)
@@ -576,8 +578,8 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
     core_share_end(core, job, attempt, share);
 }
 
-static void observe(struct hd_core *core, struct core_node *node,
-                    const struct hd_observed *observed)
+static void take_observed_attempt(struct hd_core *core, struct core_node *node,
+                                  const struct hd_observed *observed)
 {
     struct core_job *job = core_find_job(core, observed->job);
     struct core_attempt *attempt = job ? core_find_attempt(job, observed->attempt) : NULL;
@@ -595,7 +597,7 @@ static void observe(struct hd_core *core, struct core_node *node,
         }
         return;
     }
-    share->seen = true;
+    share->listed = true;
     if (observed->state == HD_ATTEMPT_STATE_RUNNING)
         share_runs(core, job, attempt, share);
     else if (observed->state == HD_ATTEMPT_STATE_ENDED)
@@ -612,10 +614,10 @@ static bool is_listed(const struct hd_core_event *event, const struct core_attem
     return false;
 }
 
-/* The node does not list an attempt that it should have. That is normal before it has applied the
- * desired set; otherwise the attempt is gone, or was stopped before it had started. */
-static void miss(struct hd_core *core, struct core_node *node, const struct hd_core_event *event,
-                 struct core_job *job)
+/* An attempt that the node should list and does not: the node has not applied the desired set yet
+ * (no action), has stopped the attempt before its start, or has lost it. */
+static void end_unlisted(struct hd_core *core, struct core_node *node,
+                         const struct hd_core_event *event, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
     struct core_share *share = attempt ? core_find_share(attempt, node) : NULL;
@@ -623,12 +625,12 @@ static void miss(struct hd_core *core, struct core_node *node, const struct hd_c
 
     if (!share || share->ended || is_listed(event, attempt))
         return;
-    if (share->seen) {
+    if (share->listed) {
         end.cause = HD_END_CAUSE_NODE_LOST;
         end.message = "the node no longer has the attempt";
     } else if (share->stop_generation && event->observed.generation >= share->stop_generation) {
         end.cause = HD_END_CAUSE_USER;
-        end.message = "stopped before it had started";
+        end.message = "stopped before its start";
     } else {
         return;
     }
@@ -643,10 +645,10 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
 
     if (st)
         return st;
-    see(core, node);
-    if (!node->fresh)
-        core_dirty_desired(core, node); /* the first one is answered with the whole truth */
-    node->fresh = true;
+    renew_lease(core, node);
+    if (!node->synced)
+        core_dirty_desired(core, node); /* answer the stream's first observed set */
+    node->synced = true;
     node->stale_count = 0;
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
     core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
@@ -654,14 +656,14 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     for (size_t i = 0; i < event->observed.deleted_count; i++)
         core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
     for (size_t i = 0; i < event->observed.attempt_count; i++)
-        observe(core, node, &event->observed.attempts[i]);
+        take_observed_attempt(core, node, &event->observed.attempts[i]);
     for (size_t i = 0; i < core->job_count; i++)
-        miss(core, node, event, core->jobs[i]);
+        end_unlisted(core, node, event, core->jobs[i]);
     core->schedule_due = true;
     return HD_OK;
 }
 
-/* ---- questions --------------------------------------------------------------------------------*/
+/* ---- queries ----------------------------------------------------------------------------------*/
 
 size_t hd_core_node_count(const struct hd_core *core)
 {

@@ -44,7 +44,7 @@ size_t hd_record_fit(const char *text, size_t bytes_max)
     if (count <= bytes_max)
         return count;
     for (count = bytes_max; count && ((unsigned char)text[count] & 0xC0) == 0x80; count--)
-        ; /* the byte behind the cut goes on a character */
+        ; /* the first byte after the cut continues a character */
     return count;
 }
 
@@ -57,7 +57,7 @@ static const char *copy_text(struct hd_arena *arena, const char *text)
     if (!text || !*text)
         return "";
     copy = hd_arena_strdup(arena, text);
-    return copy ? copy : ""; /* the arena remembers that it failed */
+    return copy ? copy : ""; /* out of memory: hd_arena_failed tells the caller */
 }
 
 static void *copy_bytes(struct hd_arena *arena, const void *bytes, size_t count)
@@ -181,7 +181,7 @@ void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_r
 
     if (!op)
         return;
-    if (!is_new) { /* what never changes need not travel */
+    if (!is_new) { /* HD_OP_JOB does not write the spec */
         record.spec = NULL;
         record.spec_bytes = 0;
     }

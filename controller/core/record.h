@@ -1,11 +1,11 @@
-/* record: what the controller remembers, as plain structs, and the batch that carries them.
+/* record: the controller's persistent state as plain structs, and batches of them.
  *
- * The core decides in terms of these records, the store writes them to disk and reads them back;
- * neither knows the other. A *batch* is what one or several core steps want to have written, in
- * order: it is written as a whole or not at all.
+ * The core produces these records, the store writes and reads them; core and store do not know each
+ * other. A *batch* holds the records that one or several core steps write, in order. It is written
+ * in one transaction: all of it or nothing.
  *
- * Enum numbers are those of proto/heddle/v1 (asserted in services); the strings are API: they stand
- * in the database, in JSON and on people's screens.
+ * Enum numbers are those of proto/heddle/v1 (asserted in services). The strings are API: they are
+ * in the database, in JSON and in messages to users, and must not change.
  *
  * Used by: core, store, services.   Uses: base, job.
  * Threads: a batch belongs to the loop until it is committed, then to the writer thread.
@@ -59,9 +59,9 @@
     X(CPU, 1, "cpu")           \
     X(CUDA, 2, "cuda")
 
-#define HD_CHECKPOINT_STATE_LIST(X)                             \
-    X(PRESENT, 1, "present")   /* may be started from        */ \
-    X(DELETING, 2, "deleting") /* its deletion is authorised */ \
+#define HD_CHECKPOINT_STATE_LIST(X)                                     \
+    X(PRESENT, 1, "present")   /* an attempt may start from it       */ \
+    X(DELETING, 2, "deleting") /* its node is told to delete it      */ \
     X(DELETED, 3, "deleted")
 
 #define X(name, number, text) HD_JOB_STATE_##name = number,
@@ -89,18 +89,18 @@ const char *hd_attempt_state_name(int state);
 const char *hd_end_cause_name(int cause);
 const char *hd_node_state_name(int state);
 const char *hd_device_kind_name(int kind);
-enum hd_device_kind hd_device_kind_of(const char *word); /* of a job; ANY for "auto" */
+enum hd_device_kind hd_device_kind_of(const char *word); /* ANY: "auto" or an unknown word */
 
-/* Sets of precisions: bit n stands for the Precision numbered n in job.proto. */
+/* Sets of precisions: bit n is the Precision with number n in job.proto. */
 enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };
 
-/* Limits of the controller. What exceeds one is refused by its name. */
+/* Limits of the controller. */
 enum {
     HD_CTL_JOBS_LIVE_MAX = 20000,       /* jobs that have not ended */
     HD_CTL_NODES_MAX = 10000,           /* nodes known */
     HD_CTL_DEVICES_PER_NODE_MAX = 256,  /* devices of one node */
     HD_CTL_ATTEMPTS_MAX = 10000,        /* attempts of one job */
-    HD_CTL_CHECKPOINTS_MAX = 4096,      /* newest ones of a job that it may go on from */
+    HD_CTL_CHECKPOINTS_MAX = 4096,      /* newest ones of a job that an attempt may start from */
     HD_CTL_WORLD_MAX = 65536,           /* ranks of one attempt */
     HD_CTL_SPEC_BYTES_MAX = 256 * 1024, /* one packed JobSpec */
     HD_CTL_NAME_BYTES_MAX = 128,        /* names, owners, ids */
@@ -108,11 +108,12 @@ enum {
     HD_CTL_MESSAGE_BYTES_MAX = 2048,    /* one message of a daemon or rank; longer ones are cut */
 };
 
-/* How many bytes of a text, at most bytes_max, can be kept without cutting a character: half of one
- * would make every message that carries the text unreadable to its receiver. */
+/* The number of bytes, at most bytes_max, to which a UTF-8 text can be cut between characters. (A
+ * protobuf message with half a character in it cannot be decoded.) */
 size_t hd_record_fit(const char *text, size_t bytes_max);
 
-/* A string that is NULL counts as "". Times are wall-clock milliseconds, 0: not yet. */
+/* In all records: a NULL string means "", times are wall-clock milliseconds, 0: not yet. The
+ * creator of a record owns its strings and arrays. */
 struct hd_job_record {
     uint64_t job;
     const char *request_id, *owner, *name;
@@ -120,31 +121,32 @@ struct hd_job_record {
     const char *reason; /* failed: why */
     bool cancel, cancel_now;
     int32_t attempt_count;
-    int64_t steps; /* asked for */
-    int32_t devices;
+    int64_t steps;   /* of the whole run */
+    int32_t devices; /* of the newest attempt; while queued: devices_max */
     int64_t submitted_ms, started_ms, ended_ms;
     const void *spec; /* packed JobSpec */
     size_t spec_bytes;
 };
 
+/* Where a rank runs. */
 struct hd_place {
     const char *node_uuid, *node_name;
     int32_t device;
 };
 
 struct hd_plan_record {
-    struct hd_layout_sizes layout; /* without auto */
+    struct hd_layout_sizes layout; /* all decided: no auto */
     struct hd_place *ranks;        /* by rank */
     int32_t rank_count;
 };
 
 struct hd_end_record {
     enum hd_end_cause cause;
-    int32_t rank; /* -1: none is to blame */
+    int32_t rank; /* the first that failed; -1: none, or unknown */
     const char *node, *message;
     int32_t exit_code, signal;
-    bool bad_input;
-    bool echo; /* ranks failed because those of another node did; not stored */
+    bool bad_input; /* the job cannot succeed: no retry */
+    bool echo;      /* caused by a failure on another node; not stored */
 };
 
 struct hd_attempt_record {
@@ -152,7 +154,7 @@ struct hd_attempt_record {
     int32_t attempt;
     enum hd_attempt_state state;
     struct hd_plan_record plan;
-    int32_t base_attempt; /* the checkpoint that it starts from; 0: from scratch */
+    int32_t base_attempt; /* base: the checkpoint that it starts from; 0: from scratch */
     int64_t base_step;
     const char *base_path, *base_hash;
     struct hd_end_record end;
@@ -166,7 +168,7 @@ struct hd_device_record {
     int64_t memory_bytes;
     int32_t threads;
     uint32_t precisions; /* set of those that it computes natively */
-    const char *problem; /* why no job may start on it; "": one may. Not stored: daemons say it */
+    const char *problem; /* why no job may start on it; "": none. Not stored: sent by the daemon */
 };
 
 struct hd_node_record {
@@ -174,7 +176,7 @@ struct hd_node_record {
     enum hd_node_state state;
     bool drain;
     const char *drain_reason;
-    bool retired; /* its name was taken over by another uuid after it was lost */
+    bool retired; /* it was lost, and another uuid has its name now */
     int64_t seen_ms;
     struct hd_device_record *devices;
     int32_t device_count;
@@ -184,7 +186,7 @@ struct hd_checkpoint_record {
     uint64_t job;
     int32_t attempt;
     int64_t step;
-    const char *path, *hash, *node_uuid; /* node: where it was written */
+    const char *path, *hash, *node_uuid; /* hash: of the manifest; node: that reported it */
     bool shared;                         /* every node that sees the jobs directory can read it */
     int64_t time_ms, size_bytes;
     enum hd_checkpoint_state state;
@@ -192,10 +194,10 @@ struct hd_checkpoint_record {
 };
 
 struct hd_event_record {
-    uint64_t job; /* 0: the cluster's own history */
+    uint64_t job; /* 0: about the cluster */
     uint64_t sequence;
     int64_t time_ms;
-    int32_t attempt, rank; /* 0 and -1: about none */
+    int32_t attempt, rank; /* 0: about no attempt; -1: about no rank */
     const char *kind, *node, *message;
 };
 
@@ -217,7 +219,7 @@ struct hd_validation_record {
     double loss;
 };
 
-/* All reports of a rank up to seq are taken in. */
+/* All reports of a rank up to seq are accepted. */
 struct hd_position_record {
     uint64_t job;
     int32_t attempt, rank;
@@ -227,10 +229,10 @@ struct hd_position_record {
 /* ---- batches ----------------------------------------------------------------------------------*/
 
 enum hd_batch_op_kind {
-    HD_OP_JOB_NEW, /* the row must not be there */
-    HD_OP_JOB,     /* the row is there: everything but identity, spec and submission changes */
-    HD_OP_ATTEMPT, /* made or changed; plan and base are written only when it is made */
-    HD_OP_NODE,    /* made or changed, with all devices */
+    HD_OP_JOB_NEW, /* inserts the row */
+    HD_OP_JOB,     /* updates the row, except its identity, spec and submission */
+    HD_OP_ATTEMPT, /* inserts or updates; plan and base are written only on insert */
+    HD_OP_NODE,    /* inserts or updates, with all devices */
     HD_OP_CHECKPOINT,
     HD_OP_EVENT,
     HD_OP_STEP,
@@ -261,9 +263,9 @@ struct hd_batch {
 
 struct hd_batch *hd_batch_new(void); /* NULL: out of memory */
 void hd_batch_free(struct hd_batch *batch);
-bool hd_batch_failed(const struct hd_batch *batch); /* an addition found no memory: do not use it */
+bool hd_batch_failed(const struct hd_batch *batch); /* out of memory: the batch is incomplete */
 
-/* Deep copies: the record may go afterwards. */
+/* Append deep copies: the caller may free the record afterwards. */
 void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_record *job);
 void hd_batch_add_attempt(struct hd_batch *batch, const struct hd_attempt_record *attempt);
 void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node);
@@ -273,7 +275,7 @@ void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step
 void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_record *validation);
 void hd_batch_add_position(struct hd_batch *batch, const struct hd_position_record *position);
 
-/* Copies of a record whose strings and arrays live in `arena`; "" stands for NULL. */
+/* Copies of a record whose strings and arrays live in `arena`; NULL strings become "". */
 struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job);
 struct hd_attempt_record hd_record_copy_attempt(struct hd_arena *arena,
                                                 const struct hd_attempt_record *attempt);

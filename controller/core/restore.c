@@ -1,14 +1,14 @@
-/* core_restore: the core's memory from the store's records, after a start of the controller.
+/* restore: the core's memory from the store's records, when the controller starts.
  *
- * What cannot be known (streams, observed sets, what has been told to whom) starts empty: the
- * daemons say it again when they connect. Leases start with a long grace, because silence is
- * normal while the controller was away.
+ * What is not stored (streams, observed sets, generations) starts empty; daemons send it when they
+ * reconnect. A node is lost only after restart_grace_ms, because daemons could not connect while
+ * the controller was down.
  */
 #include <inttypes.h>
 
 #include "controller/core/core_internal.h"
 
-static enum hd_status checked(const struct hd_core *core)
+static enum hd_status check_memory(const struct hd_core *core)
 {
     if (core->no_memory)
         return hd_err(HD_NO_MEMORY, "no memory for the controller's state");
@@ -21,24 +21,24 @@ enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_r
 
     if (made)
         made->lost_after_ms = core->config.restart_grace_ms;
-    return checked(core);
+    return check_memory(core);
 }
 
 enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job)
 {
     if (!core_map_put(&core->job_by_request, request_id, job))
         core->no_memory = true;
-    return checked(core);
+    return check_memory(core);
 }
 
 enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_record *job,
-                                   const struct hd_ask *ask, uint64_t sequence)
+                                   const struct hd_job_needs *needs, uint64_t sequence)
 {
-    struct core_job *made = core_job_new(core, job, ask);
+    struct core_job *made = core_job_new(core, job, needs);
 
     if (made)
         made->sequence = sequence;
-    return checked(core);
+    return check_memory(core);
 }
 
 static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *attempt)
@@ -46,9 +46,9 @@ static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *
     const struct hd_plan_record *plan = &attempt->rec.plan;
 
     for (size_t i = 0; i < attempt->share_count; i++) {
-        attempt->shares[i].seen = attempt->rec.running_ms > 0;
-        attempt->shares[i].stop_generation = 1; /* counts only where the attempt is to stop */
-        /* I7: it ended when the node was lost; the others of the attempt are still being stopped */
+        attempt->shares[i].listed = attempt->rec.running_ms > 0;
+        attempt->shares[i].stop_generation = 1; /* reset by the caller if the attempt is to run */
+        /* I7: this share ended when its node was lost; the other shares may still run */
         attempt->shares[i].ended = attempt->shares[i].node->rec.state == HD_NODE_STATE_LOST;
     }
     for (int32_t r = 0; r < plan->rank_count; r++) {
@@ -60,7 +60,7 @@ static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *
             d++;
         if (!node || d == node->rec.device_count)
             return hd_err(HD_CORRUPT,
-                          "attempt %d of job %" PRIu64 " uses device %d of %s, which is not known",
+                          "attempt %d of job %" PRIu64 " uses device %d of %s, which is unknown",
                           attempt->rec.attempt, attempt->rec.job, plan->ranks[r].device,
                           plan->ranks[r].node_name);
         node->holds[d] =
@@ -75,14 +75,14 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
     struct core_attempt *attempt;
 
     if (!job || record->attempt != job->rec.attempt_count + 1)
-        return hd_err(HD_CORRUPT, "attempt %d of job %" PRIu64 " is out of order", record->attempt,
-                      record->job);
+        return hd_err(HD_CORRUPT, "attempt %d of job %" PRIu64 " is not the next one",
+                      record->attempt, record->job);
     attempt = core_attempt_new(core, job, record);
     if (!attempt)
-        return checked(core);
+        return check_memory(core);
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
-    /* not stored: a rank's exit and a hang that name no rank are those that were echoes */
+    /* `echo` is not stored. In a gang, only an echo is a rank_exit or hang that names no rank. */
     attempt->rec.end.echo =
         attempt->share_count > 1 && record->end.rank < 0 &&
         (record->end.cause == HD_END_CAUSE_RANK_EXIT || record->end.cause == HD_END_CAUSE_HANG);
@@ -96,7 +96,7 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
                 attempt->shares[i].stop_generation = 0;
         }
     }
-    return checked(core);
+    return check_memory(core);
 }
 
 enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
@@ -106,16 +106,17 @@ enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
     struct hd_checkpoint_record record = *checkpoint;
 
     if (!job)
-        return hd_err(HD_CORRUPT, "a checkpoint of job %" PRIu64 " has no job", checkpoint->job);
+        return hd_err(HD_CORRUPT, "a checkpoint belongs to job %" PRIu64 ", which is unknown",
+                      checkpoint->job);
     if (!core_reserve(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
                       sizeof record))
-        return checked(core);
+        return check_memory(core);
     record.path = record.hash = record.node_uuid = NULL;
     core_set(core, &record.path, checkpoint->path);
     core_set(core, &record.hash, checkpoint->hash);
     core_set(core, &record.node_uuid, checkpoint->node_uuid);
     job->checkpoints[job->checkpoint_count++] = record;
-    return checked(core);
+    return check_memory(core);
 }
 
 enum hd_status hd_core_restore_position(struct hd_core *core,
@@ -125,7 +126,7 @@ enum hd_status hd_core_restore_position(struct hd_core *core,
     struct core_attempt *attempt = job ? core_find_attempt(job, position->attempt) : NULL;
 
     if (!attempt || position->rank < 0 || position->rank >= attempt->rec.plan.rank_count)
-        return hd_err(HD_CORRUPT, "a report position of job %" PRIu64 " has no rank",
+        return hd_err(HD_CORRUPT, "a report position of job %" PRIu64 " names an unknown rank",
                       position->job);
     attempt->seq[position->rank] = position->seq;
     return HD_OK;
@@ -143,8 +144,8 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
         struct core_attempt *attempt = core_active(core->jobs[i]);
 
         if (attempt)
-            attempt->since_mono_ms = now.mono_ms;
+            attempt->state_since_mono_ms = now.mono_ms;
     }
     core->schedule_due = true;
-    return checked(core);
+    return check_memory(core);
 }

@@ -1,7 +1,7 @@
-/* control: people's unary calls.
+/* control: the unary calls of the service Control.
  *
- * Everything that changes something becomes a core event; its reply leaves when the event is on
- * disk. Everything that only looks is read from the store, so nobody sees what could still be lost.
+ * A call that changes something becomes a core event and is answered when that is durable. Jobs are
+ * read from the store, so a client never sees what a crash could lose.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum { REQUEST_ID_MIN = 16, REQUEST_ID_MAX = 64 };
 
-/* ---- who may ----------------------------------------------------------------------------------*/
+/* ---- permissions ------------------------------------------------------------------------------*/
 
 static const char *caller_of(const struct hd_rpc_call *call)
 {
@@ -25,15 +25,16 @@ static const char *caller_of(const struct hd_rpc_call *call)
     return principal ? principal->name : "";
 }
 
-/* A job belongs to who submitted it. Root and the controller's own user may touch all. */
+/* Only the job's owner may change it, and, through the Unix socket, root and the user that runs the
+ * controller. */
 static enum hd_status check_owner(const struct hd_rpc_call *call, const char *owner, uint64_t job)
 {
     const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
 
     if (!principal)
         return hd_err(HD_DENIED,
-                      "who asks is not known: come by the controller's Unix socket, with a "
-                      "token or with a certificate");
+                      "the caller is not authenticated: use the controller's Unix socket, a token "
+                      "or a client certificate");
     if (strcmp(principal->name, owner) == 0)
         return HD_OK;
     if (principal->transport == HD_RPC_TRANSPORT_UNIX &&
@@ -43,13 +44,12 @@ static enum hd_status check_owner(const struct hd_rpc_call *call, const char *ow
                   principal->name);
 }
 
-/* While the disk cannot be written nothing may change; saying so beats letting people wait. */
+/* While the store cannot write, calls that change something fail at once instead of waiting. */
 static enum hd_status check_disk(const struct controller *c)
 {
     const char *trouble = hd_store_trouble(c->store);
 
-    return trouble ? hd_err(HD_LIMIT, "the controller cannot write its state now: %s", trouble)
-                   : HD_OK;
+    return trouble ? hd_err(HD_LIMIT, "the controller cannot write its state: %s", trouble) : HD_OK;
 }
 
 static uint64_t number_of(int64_t value)
@@ -57,11 +57,11 @@ static uint64_t number_of(int64_t value)
     return value > 0 ? (uint64_t)value : 0;
 }
 
-static int32_t page_size(int32_t asked)
+static int32_t page_size(int32_t limit)
 {
-    if (asked <= 0)
+    if (limit <= 0)
         return PAGE_DEFAULT;
-    return asked < PAGE_MAX ? asked : PAGE_MAX;
+    return limit < PAGE_MAX ? limit : PAGE_MAX;
 }
 
 static void fail(struct hd_rpc_call *call, enum hd_status st)
@@ -111,7 +111,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
     if (!st) {
         status = convert_job(&query->arena, answer->c, &query->jobs[0]);
         if (!status)
-            st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+            st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
     }
     if (!st && answer->kind == ANSWER_GET)
         st = convert_job_details(&query->arena, query, status);
@@ -135,7 +135,7 @@ static void answer_job(struct controller *c, struct hd_rpc_call *call, uint64_t 
     if (!answer || !query) {
         free(answer);
         hd_query_free(query);
-        fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
         return;
     }
     *answer = (struct job_answer){
@@ -146,13 +146,13 @@ static void answer_job(struct controller *c, struct hd_rpc_call *call, uint64_t 
     hd_store_query(c->store, query);
 }
 
-/* ---- replies that wait for the disk -----------------------------------------------------------*/
+/* ---- replies that wait for the commit ---------------------------------------------------------*/
 
 struct reply {
     struct effect effect;
-    struct hd_rpc_call *call; /* referenced; NULL: answered already, with the trouble */
+    struct hd_rpc_call *call; /* referenced; NULL: control_fail_waiting has answered it */
     enum answer_kind kind;
-    uint64_t job; /* 0: about a node */
+    uint64_t job; /* 0: the reply is about `node` */
     bool repeated, undrain;
     char node[HD_CTL_NAME_BYTES_MAX + 1];
     struct reply *next; /* in controller.replies */
@@ -171,7 +171,7 @@ static void answer_node(struct controller *c, struct reply *reply)
         node = convert_node(&arena, c, index);
     drain.node = undrain.node = node;
     if (!node)
-        fail(reply->call, hd_err(HD_NOT_FOUND, "there is no node %s any more", reply->node));
+        fail(reply->call, hd_err(HD_NOT_FOUND, "node %s does not exist any more", reply->node));
     else
         (void)hd_rpc_call_reply(reply->call, reply->undrain ? &undrain.base : &drain.base);
     hd_arena_done(&arena);
@@ -187,7 +187,8 @@ static void run_reply(struct effect *effect, struct controller *c, enum hd_statu
         *at = reply->next;
     if (reply->call && st)
         fail(reply->call,
-             hd_err(HD_UNAVAILABLE, "the controller stopped before this was on disk; ask again"));
+             hd_err(HD_UNAVAILABLE,
+                    "the controller stopped before the request was stored; repeat it"));
     else if (reply->call && reply->job)
         answer_job(c, reply->call, reply->job, reply->kind, reply->repeated);
     else if (reply->call)
@@ -202,7 +203,7 @@ static struct reply *new_reply(struct controller *c, struct hd_rpc_call *call)
     struct reply *reply = calloc(1, sizeof *reply);
 
     if (!reply) {
-        fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
         return NULL;
     }
     reply->effect.run = run_reply;
@@ -212,15 +213,15 @@ static struct reply *new_reply(struct controller *c, struct hd_rpc_call *call)
     return reply;
 }
 
-void control_trouble(struct controller *c, const char *message)
+void control_fail_waiting(struct controller *c, const char *message)
 {
     for (struct reply *reply = c->replies; reply; reply = reply->next) {
         if (!reply->call)
             continue;
         fail(reply->call,
              hd_err(HD_LIMIT,
-                    "the controller cannot write its state now: %s; it keeps trying, so this may "
-                    "yet happen (repeat the same request to learn the outcome)",
+                    "the controller cannot write its state: %s; it retries, so the request may "
+                    "still take effect (repeat the same request to learn the outcome)",
                     message));
         hd_rpc_call_unref(reply->call);
         reply->call = NULL;
@@ -229,7 +230,7 @@ void control_trouble(struct controller *c, const char *message)
 
 /* ---- specs ------------------------------------------------------------------------------------*/
 
-/* A complete and checked copy of what came, and its bytes. */
+/* A checked job spec, decoded and encoded again with all defaults. */
 struct prepared {
     struct hd_job job;
     struct hd_arena arena; /* of the job's lists and its message */
@@ -253,7 +254,7 @@ static enum hd_status pack(struct prepared *prepared)
     prepared->count = message ? heddle__v1__job_spec__get_packed_size(message) : 0;
     if (prepared->count > HD_CTL_SPEC_BYTES_MAX)
         return hd_err(HD_LIMIT,
-                      "the job has %zu bytes (most of it names of files), the limit is %d; use "
+                      "the job spec has %zu bytes (most of it file names), the limit is %d; use "
                       "fewer, larger files",
                       prepared->count, HD_CTL_SPEC_BYTES_MAX);
     prepared->bytes = message ? malloc(prepared->count + 1) : NULL;
@@ -263,7 +264,7 @@ static enum hd_status pack(struct prepared *prepared)
     return HD_OK;
 }
 
-/* free_prepared(*ret_prepared), which is NULL after a failure. */
+/* The caller frees *ret_prepared (free_prepared); it is NULL after a failure. */
 static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
 {
     struct prepared *prepared = calloc(1, sizeof *prepared);
@@ -274,7 +275,7 @@ static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared 
         return hd_err(HD_NO_MEMORY, "no memory for a job");
     hd_arena_init(&prepared->arena, 0);
     if (!given)
-        st = hd_err(HD_INVALID, "spec: is missing");
+        st = hd_err(HD_INVALID, "spec is missing");
     if (!st)
         st = hd_spec_from_message(given, &prepared->arena, &prepared->job);
     if (!st)
@@ -285,7 +286,7 @@ static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared 
         free_prepared(prepared);
     else
         *ret_prepared = prepared;
-    /* What is not built is as wrong, to the caller, as what is misspelt. */
+    /* the client gets INVALID_ARGUMENT for features that are not built */
     return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
 }
 
@@ -308,7 +309,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
     const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
                                         .submit = {.request_id = request_id,
                                                    .owner = caller_of(call),
-                                                   .ask = convert_ask(&prepared->job),
+                                                   .needs = convert_needs(&prepared->job),
                                                    .spec = prepared->bytes,
                                                    .spec_bytes = prepared->count}};
     struct reply *reply;
@@ -321,7 +322,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
         reply->kind = ANSWER_SUBMIT;
         reply->job = c->out.job;
         reply->repeated = c->out.repeated;
-        turn_then(c, &reply->effect);
+        turn_when_durable(c, &reply->effect);
     }
     turn_end(c);
     return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
@@ -352,13 +353,13 @@ static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *messa
     struct controller *c = hd_rpc_call_user(call);
     struct prepared *prepared = NULL;
     struct hd_text reason = {0};
-    struct hd_ask ask;
+    struct hd_job_needs needs;
     bool fits_now = false;
     enum hd_status st = prepare(m->spec, &prepared);
 
     if (!st) {
-        ask = convert_ask(&prepared->job);
-        st = hd_core_explain_ask(c->core, &ask, controller_now(), &fits_now, &reason);
+        needs = convert_needs(&prepared->job);
+        st = hd_core_explain_needs(c->core, &needs, controller_now(), &fits_now, &reason);
     }
     response.fits_now = fits_now;
     response.reason = convert_text(reason.data);
@@ -391,7 +392,7 @@ static enum hd_status cancel(struct controller *c, struct hd_rpc_call *call,
     if (reply) {
         reply->kind = ANSWER_CANCEL;
         reply->job = event->cancel.job;
-        turn_then(c, &reply->effect);
+        turn_when_durable(c, &reply->effect);
     }
     turn_end(c);
     return st;
@@ -406,7 +407,7 @@ static void cancel_job(struct hd_rpc_call *call, const ProtobufCMessage *message
         .kind = HD_CORE_CANCEL, .cancel = {.job = m->job, .now = m->now, .by = caller_of(call)}};
     enum hd_status st;
 
-    if (!job) { /* it has ended, or there is none: the store knows */
+    if (!job) { /* it has ended or does not exist: the store tells */
         answer_job(c, call, m->job, ANSWER_CANCEL, false);
         return;
     }
@@ -433,16 +434,16 @@ static void finish_list(struct hd_query *query, struct list_answer *answer)
     hd_query_free(query);
 }
 
-/* Sends the query; `done` answers and then calls finish_list. */
-static void ask_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
-                     void (*done)(struct hd_query *query, enum hd_status st))
+/* Sends the query; `done` replies and then calls finish_list. */
+static void query_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
+                       void (*done)(struct hd_query *query, enum hd_status st))
 {
     struct list_answer *answer = calloc(1, sizeof *answer);
 
     if (!answer || !query) {
         free(answer);
         hd_query_free(query);
-        fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
         return;
     }
     answer->c = c;
@@ -466,7 +467,7 @@ static void on_jobs(struct hd_query *query, enum hd_status st)
         response.next_page = convert_text(hd_arena_printf(
             &query->arena, "%" PRIu64, query->jobs[query->job_count - 1].record.job));
     if (!st && hd_arena_failed(&query->arena))
-        st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
     if (st)
         fail(answer->call, st);
     else
@@ -481,7 +482,7 @@ static void list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message)
     int64_t before = 0;
 
     if (*m->page && hd_text_to_int64(m->page, 1, INT64_MAX, &before)) {
-        fail(call, hd_err(HD_INVALID, "page: \"%s\" did not come from this list", m->page));
+        fail(call, hd_err(HD_INVALID, "page: \"%s\" is not a next_page of ListJobs", m->page));
         return;
     }
     query = hd_query_new(HD_QUERY_JOBS);
@@ -492,7 +493,7 @@ static void list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message)
         for (size_t i = 0; i < m->n_states; i++)
             query->states |= (unsigned)m->states[i] < 32 ? 1u << (unsigned)m->states[i] : 0;
     }
-    ask_list(hd_rpc_call_user(call), call, query, on_jobs);
+    query_list(hd_rpc_call_user(call), call, query, on_jobs);
 }
 
 static void on_events(struct hd_query *query, enum hd_status st)
@@ -508,7 +509,7 @@ static void on_events(struct hd_query *query, enum hd_status st)
     }
     response.more = query->more;
     if (!st && hd_arena_failed(&query->arena))
-        st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
     if (st)
         fail(answer->call, st);
     else
@@ -526,7 +527,7 @@ static void list_events(struct hd_rpc_call *call, const ProtobufCMessage *messag
         query->after = m->after_sequence;
         query->limit = page_size(m->limit);
     }
-    ask_list(hd_rpc_call_user(call), call, query, on_events);
+    query_list(hd_rpc_call_user(call), call, query, on_events);
 }
 
 static void on_checkpoints(struct hd_query *query, enum hd_status st)
@@ -541,7 +542,7 @@ static void on_checkpoints(struct hd_query *query, enum hd_status st)
         response.n_checkpoints += response.checkpoints[i] != NULL;
     }
     if (!st && hd_arena_failed(&query->arena))
-        st = hd_err(HD_NO_MEMORY, "no memory for an answer");
+        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
     if (st)
         fail(answer->call, st);
     else
@@ -556,7 +557,7 @@ static void list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *m
 
     if (query)
         query->job = m->job;
-    ask_list(hd_rpc_call_user(call), call, query, on_checkpoints);
+    query_list(hd_rpc_call_user(call), call, query, on_checkpoints);
 }
 
 /* ---- calls about nodes ------------------------------------------------------------------------*/
@@ -576,7 +577,7 @@ static void list_nodes(struct hd_rpc_call *call, const ProtobufCMessage *message
         response.n_nodes += response.nodes[i] != NULL;
     }
     if (hd_arena_failed(&arena))
-        fail(call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
     else
         (void)hd_rpc_call_reply(call, &response.base);
     hd_arena_done(&arena);
@@ -598,7 +599,7 @@ static void change_drain(struct hd_rpc_call *call, const struct hd_core_event *e
     if (reply) {
         reply->undrain = event->kind == HD_CORE_UNDRAIN;
         (void)snprintf(reply->node, sizeof reply->node, "%s", event->drain.node);
-        turn_then(c, &reply->effect);
+        turn_when_durable(c, &reply->effect);
     }
     turn_end(c);
     if (st)

@@ -1,3 +1,4 @@
+/* controller: start, loading of the core, timers and stop. */
 #include "controller/services/controller.h"
 
 #include <dirent.h>
@@ -15,11 +16,11 @@
 #include "rpc/standard.h"
 
 enum {
-    FILES_NEEDED = 256,    /* descriptors besides those of calls */
-    STOP_WRITE_MS = 5000,  /* to get the last batches on disk */
-    SELF_CHECK_MS = 30000, /* between two looks whether the own door still opens */
+    FILES_NEEDED = 256,    /* file descriptors besides those of calls */
+    STOP_WRITE_MS = 5000,  /* limit for the last commits when stopping */
+    SELF_CHECK_MS = 30000, /* between two test connections to the controller's own address */
     SELF_CHECK_WAIT_MS = 10000,
-    SELF_CHECK_FAILURES = 3 /* in a row: a fresh start is the remedy */
+    SELF_CHECK_FAILURES = 3 /* failures in a row after which the controller exits */
 };
 
 /* ---- the core from the store ------------------------------------------------------------------*/
@@ -44,14 +45,14 @@ static enum hd_status load_job(void *user, const struct hd_job_record *job, uint
     struct loading *loading = user;
     struct hd_arena arena;
     struct hd_job spec;
-    struct hd_ask ask;
+    struct hd_job_needs needs;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
     st = convert_unpack_spec(job->spec, job->spec_bytes, &arena, &spec);
     if (!st) {
-        ask = convert_ask(&spec);
-        st = hd_core_restore_job(loading->c->core, job, &ask, sequence);
+        needs = convert_needs(&spec);
+        st = hd_core_restore_job(loading->c->core, job, &needs, sequence);
     } else {
         st = hd_err_prefix(st, "job %" PRIu64, job->job);
     }
@@ -83,7 +84,7 @@ static enum hd_status load_end(void *user, uint64_t last_job, uint64_t cluster_s
     return hd_core_restored(loading->c->core, last_job, cluster_sequence, controller_now());
 }
 
-/* Folders that another cluster left are never written into again: numbers go on above them. */
+/* New jobs get numbers above all folders in jobs_dir: folders of another cluster are not reused. */
 static enum hd_status find_last_dir(const char *jobs_dir, uint64_t *ret_last)
 {
     const struct dirent *entry;
@@ -125,7 +126,8 @@ static enum hd_status load_core(struct controller *c)
 
 /* ---- folders ----------------------------------------------------------------------------------*/
 
-/* A node sees the jobs directory if it reads the same words in it as the controller wrote. */
+/* Writes a random text to .heddle-probe. A node that reads the same text sees the jobs directory.
+ */
 static enum hd_status write_probe(struct controller *c)
 {
     unsigned char bytes[16];
@@ -152,7 +154,7 @@ static enum hd_status make_absolute(const char *path, char *ret_path, size_t siz
     enum hd_status st = HD_OK;
 
     if (!cwd)
-        return hd_err(HD_IO, "cannot tell the working directory: %s", strerror(errno));
+        return hd_err(HD_IO, "cannot get the working directory: %s", strerror(errno));
     hd_file_join(&text, cwd, path);
     if (text.failed || text.len_bytes + 64 > size)
         st = hd_err(HD_INVALID, "the path %s is too long", path);
@@ -165,22 +167,22 @@ static enum hd_status make_absolute(const char *path, char *ret_path, size_t siz
 
 static enum hd_status make_folders(struct controller *c)
 {
-    char beside[HD_CTL_PATH_BYTES_MAX + 8];
+    char in_state[HD_CTL_PATH_BYTES_MAX + 8];
     enum hd_status st = make_absolute(c->options.state_dir, c->state_dir, sizeof c->state_dir);
 
     if (!st)
         st = hd_file_make_dirs(c->state_dir, 0700);
     if (st)
         return st;
-    (void)snprintf(beside, sizeof beside, "%s/jobs", c->state_dir);
-    st = make_absolute(c->options.jobs_dir ? c->options.jobs_dir : beside, c->jobs_dir,
+    (void)snprintf(in_state, sizeof in_state, "%s/jobs", c->state_dir);
+    st = make_absolute(c->options.jobs_dir ? c->options.jobs_dir : in_state, c->jobs_dir,
                        sizeof c->jobs_dir);
     if (!st)
         st = hd_file_make_dirs(c->jobs_dir, 0755);
     return st;
 }
 
-/* What reflection answers from: all of proto/ (proto/CMakeLists.txt). */
+/* Descriptors of all of proto/, for server reflection (proto/CMakeLists.txt). */
 extern const unsigned char hd_proto_descriptors[];
 extern const size_t hd_proto_descriptors_bytes;
 
@@ -190,10 +192,9 @@ static void on_self_check(void *user, int in_a_row, const char *message)
 {
     struct controller *c = user;
 
-    hd_log(HD_LOG_ERROR, "the controller's own door does not open: %s", message);
+    hd_log(HD_LOG_ERROR, "self-check: %s", message);
     if (in_a_row >= SELF_CHECK_FAILURES)
-        controller_fail(c,
-                        hd_err(HD_UNAVAILABLE, "no connection is accepted any more: %s", message));
+        controller_fail(c, hd_err(HD_UNAVAILABLE, "self-check failed repeatedly: %s", message));
 }
 
 static enum hd_status start_server(struct controller *c)
@@ -242,7 +243,7 @@ static void on_trouble(void *user, const char *message)
 
     if (message) {
         hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
-        control_trouble(c, message);
+        control_fail_waiting(c, message);
     } else {
         hd_log(HD_LOG_INFO, "the state can be written again");
     }
@@ -253,7 +254,7 @@ static void on_store_fatal(void *user, const struct hd_error *error)
     controller_fail(user, hd_err_restore(error));
 }
 
-/* ---- coming and going -------------------------------------------------------------------------*/
+/* ---- start and stop ---------------------------------------------------------------------------*/
 
 static void free_controller(struct controller *c)
 {
@@ -273,7 +274,7 @@ static void on_store_closed(void *user)
     free_controller(user);
 }
 
-/* The timer is the last of the controller's own handles. */
+/* The timer is the last handle that the controller itself closes. */
 static void on_tick_closed(uv_handle_t *handle)
 {
     struct controller *c = handle->data;
@@ -345,7 +346,7 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
         st = start_server(c);
     if (st) {
         hd_err_save(st, &error);
-        controller_stop(c, NULL, NULL); /* the loop must run until it is empty */
+        controller_stop(c, NULL, NULL); /* the caller runs the loop until it is empty */
         return hd_err_restore(&error);
     }
     (void)uv_timer_start(&c->tick, on_tick, TICK_MS, TICK_MS);

@@ -1,9 +1,9 @@
-/* controller: the running controller: core and store put on one loop, behind two gRPC services.
+/* controller: core and store on one event loop, behind two gRPC services.
  *
- *   Control   people's calls                  control.c watch.c read_log.c
- *   Fleet     daemons' streams                fleet.c rendezvous.c logs.c
- *   turn.c    core step -> store -> effects   everything that must wait for the disk
- *   convert.c records <-> messages
+ *   Control    calls of users                  control.c watch.c read_log.c
+ *   Fleet      streams of daemons              fleet.c rendezvous.c
+ *   turn.c     core step -> store -> effects   everything that waits for the commit
+ *   convert.c  records <-> messages
  *
  * Used by: main.c, tests.   Uses: core, store, rpc, spec, libuv.   Threads: the loop's.
  */
@@ -19,28 +19,30 @@
 struct controller;
 
 struct controller_options {
-    const char *state_dir; /* made if absent */
-    const char *jobs_dir;  /* NULL: "jobs" in state_dir; made if absent */
+    const char *state_dir; /* created if absent */
+    const char *jobs_dir;  /* NULL: "jobs" in state_dir; created if absent */
     const char *listen;    /* unix:PATH or HOST:PORT */
     const char *token;     /* for HOST:PORT */
     const struct hd_rpc_tls *tls;
-    const char *build;                        /* version, for people */
+    const char *build;                        /* version, shown to users */
     const struct hd_core_config *core_config; /* NULL: the default */
-    const char *vfs;                          /* for the store; NULL: the system's */
-    /* The controller cannot go on; the program should say why and exit. */
+    const char *vfs;                          /* SQLite VFS of the store; NULL: the system's */
+    /* The controller has failed: log the error, call controller_stop and exit. */
     void (*on_fatal)(void *user, const struct hd_error *error);
     void *user;
 };
 
-/* Opens the state, rebuilds the core, and listens. */
+/* Opens the store, rebuilds the core from it, and listens. The strings of `options` are not copied.
+ * After a failure, run the loop until it is empty: that frees the rest. */
 enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *options,
                               struct controller **ret_controller);
 
-/* The port of HOST:0, 0 for a socket. */
+/* The port of HOST:PORT (with HOST:0, the one chosen by the system); 0 for a Unix socket. */
 int controller_port(const struct controller *controller);
-const char *controller_jobs_dir(const struct controller *controller);
+const char *controller_jobs_dir(const struct controller *controller); /* absolute */
 
-/* Ends calls, writes what is queued, and frees all; on_stopped (may be NULL) runs last. */
+/* Ends all calls, writes what is queued and frees the controller; on_stopped (may be NULL) is
+ * called last. */
 void controller_stop(struct controller *controller, void (*on_stopped)(void *user), void *user);
 
 #endif

@@ -1,4 +1,4 @@
-/* convert: between the controller's records and the messages of proto/heddle/v1. */
+/* convert: the controller's records <-> the messages of proto/heddle/v1. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "controller/services/internal.h"
 #include "spec/spec.h"
 
-/* The numbers of record.h are those of the messages; a new state is added on both sides. */
+/* The enum numbers of record.h equal those of the messages; add a new state in both places. */
 #define SAME(record, message) _Static_assert((int)(record) == (int)(message), #record)
 SAME(HD_JOB_STATE_QUEUED, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
 SAME(HD_JOB_STATE_RUNNING, HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING);
@@ -67,7 +67,7 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 
 /* ---- records to messages ----------------------------------------------------------------------*/
 
-/* A new message of `type` in the arena, initialised; NULL: out of memory. */
+/* pointer = a new initialised message in the arena; NULL: out of memory. */
 #define NEW(pointer, arena, init)                             \
     do {                                                      \
         (pointer) = hd_arena_alloc(arena, sizeof *(pointer)); \
@@ -183,7 +183,7 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
     return m;
 }
 
-/* A waiting job's reason is made fresh, an ended one's is stored. */
+/* The reason of a queued job is computed now; that of an ended job is stored. */
 static const char *reason_of(struct hd_arena *arena, const struct controller *c,
                              const struct hd_job_record *job)
 {
@@ -198,7 +198,7 @@ static const char *reason_of(struct hd_arena *arena, const struct controller *c,
     return copy;
 }
 
-/* The nodes of the running attempt, each once. */
+/* Adds the nodes of the running attempt, each once. */
 static void add_nodes(struct hd_arena *arena, const struct controller *c,
                       const struct hd_job_record *job, Heddle__V1__JobStatus *m)
 {
@@ -214,7 +214,7 @@ static void add_nodes(struct hd_arena *arena, const struct controller *c,
 
         while (i < m->n_nodes && strcmp(m->nodes[i], name) != 0)
             i++;
-        if (i == m->n_nodes) /* copied: the core's string may go before the message is packed */
+        if (i == m->n_nodes) /* copied: the core may free its string before the message is packed */
             m->nodes[m->n_nodes++] = convert_text(hd_arena_strdup(arena, name));
     }
 }
@@ -285,7 +285,7 @@ enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query
 
     status->spec = heddle__v1__job_spec__unpack(NULL, job->spec_bytes, job->spec);
     if (!status->spec)
-        return hd_err(HD_CORRUPT, "a stored job cannot be read");
+        return hd_err(HD_CORRUPT, "the stored spec of a job cannot be decoded");
     status->attempts = hd_arena_array(arena, query->attempt_count + 1, sizeof *status->attempts);
     for (size_t i = 0; status->attempts && i < query->attempt_count; i++) {
         status->attempts[i] = convert_attempt(arena, &query->attempts[i]);
@@ -296,7 +296,7 @@ enum hd_status convert_job_details(struct hd_arena *arena, const struct hd_query
                 &query->attempts[i].plan.layout, status->spec->train->global_batch);
         status->n_attempts++;
     }
-    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for an answer") : HD_OK;
+    return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "out of memory for a reply") : HD_OK;
 }
 
 static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena,
@@ -366,24 +366,24 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_ar
     enum hd_status st;
 
     if (!message)
-        return hd_err(HD_CORRUPT, "a stored job cannot be read");
+        return hd_err(HD_CORRUPT, "the stored spec of a job cannot be decoded");
     st = hd_spec_from_message(message, arena, ret_job);
     heddle__v1__job_spec__free_unpacked(message, NULL);
     return st;
 }
 
-struct hd_ask convert_ask(const struct hd_job *job)
+struct hd_job_needs convert_needs(const struct hd_job *job)
 {
-    struct hd_ask ask = {.name = job->name,
-                         .device = hd_device_kind_of(job->device),
-                         .devices_min = (int32_t)job->devices_min,
-                         .devices_max = (int32_t)job->devices_max,
-                         .steps = job->steps,
-                         .keep = (int32_t)job->checkpoint_keep,
-                         .restart_max = (int32_t)job->restart_max};
+    struct hd_job_needs needs = {.name = job->name,
+                                 .device = hd_device_kind_of(job->device),
+                                 .devices_min = (int32_t)job->devices_min,
+                                 .devices_max = (int32_t)job->devices_max,
+                                 .steps = job->steps,
+                                 .keep = (int32_t)job->checkpoint_keep,
+                                 .restart_max = (int32_t)job->restart_max};
 
-    hd_spec_plan_request(job, &ask.wish);
-    return ask;
+    hd_spec_plan_request(job, &needs.wish);
+    return needs;
 }
 
 struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
@@ -394,7 +394,7 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
         return record;
     if (end->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
         end->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED)
-        record.cause = (enum hd_end_cause)end->cause; /* one that is not known is a failed rank */
+        record.cause = (enum hd_end_cause)end->cause; /* an unknown cause stays RANK_EXIT */
     record.rank = end->rank;
     record.node = end->node;
     record.message = end->message;

@@ -1,9 +1,9 @@
-/* fleet: one stream per daemon.
+/* fleet: the service Fleet: one Connect stream and one Logs stream per daemon.
  *
- *   opened --Hello, known protocol--> greeted --durable--> welcomed --...--> done
+ *   opened --Hello, known protocol--> accepted --durable--> Welcome sent --...--> done
  *
- * Whatever a daemon says renews its lease and becomes a core event; what the core wants of it comes
- * back as its complete desired set, once that is durable.
+ * Each message of a daemon renews its lease and becomes a core event. The daemon gets its complete
+ * desired set after every change, when that change is durable.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -49,16 +49,16 @@ struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid)
     return s ? s->logs : NULL;
 }
 
-/* A daemon that does not read is no better than one that is away: it connects again. A message that
- * is too large to be sent is told in the log: connecting again would not make it smaller. */
-static void say(struct node_stream *s, const Heddle__V1__ControllerMessage *message)
+/* Ends the stream of a daemon that reads too slowly: it connects again. Other failures (a message
+ * that is too large) are only logged, because they would happen again on a new stream. */
+static void send_message(struct node_stream *s, const Heddle__V1__ControllerMessage *message)
 {
     enum hd_status st = hd_rpc_call_write(s->call, &message->base);
 
     if (st == HD_LIMIT)
         hd_rpc_call_fail(s->call, hd_err(HD_UNAVAILABLE, "%s reads too slowly", s->name));
-    else if (st && st != HD_ABORTED) /* then the call has ended, and on_done follows */
-        hd_log(HD_LOG_ERROR, "node %s is not told: %s", s->name, hd_err_message());
+    else if (st && st != HD_ABORTED) /* HD_ABORTED: the call has ended, on_done follows */
+        hd_log(HD_LOG_ERROR, "cannot send a message to node %s: %s", s->name, hd_err_message());
 }
 
 /* ---- desired sets -----------------------------------------------------------------------------*/
@@ -85,11 +85,11 @@ static void run_desired(struct effect *effect, struct controller *c, enum hd_sta
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_DESIRED;
     message.desired = &d->state;
     if (!st && s)
-        say(s, &message);
+        send_message(s, &message);
     free_desired(d);
 }
 
-/* The text of the ranks' job, or why there is none, which ends the attempt where it is read. */
+/* Sets m->resolved_job, or m->problem, with which the daemon ends the attempt. */
 static enum hd_status resolve(struct desired_effect *d, const struct hd_job_record *job,
                               const struct hd_attempt_record *record, Heddle__V1__DesiredAttempt *m)
 {
@@ -190,7 +190,7 @@ void fleet_send_desired(struct controller *c, const char *uuid)
     struct desired_effect *d;
 
     if (!s)
-        return; /* it hears all when it comes back */
+        return; /* it gets its desired set after it reconnects */
     d = calloc(1, sizeof *d);
     if (!d) {
         hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
@@ -205,7 +205,7 @@ void fleet_send_desired(struct controller *c, const char *uuid)
         hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
         return;
     }
-    turn_then(c, &d->effect);
+    turn_when_durable(c, &d->effect);
 }
 
 /* ---- Hello ------------------------------------------------------------------------------------*/
@@ -235,7 +235,7 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
-    say(s, &message);
+    send_message(s, &message);
 }
 
 static enum hd_status check_protocol(const Heddle__V1__Hello *hello, const struct controller *c)
@@ -262,19 +262,19 @@ static uint32_t precision_set(const Heddle__V1__DeviceInfo *device)
     return set;
 }
 
-/* Older streams of the same daemon have no part in it any more. */
-static void drop_older(struct node_stream *s)
+/* Ends the older streams of the same daemon. */
+static void end_older_streams(struct node_stream *s)
 {
     for (struct node_stream *other = s->c->streams; other; other = other->next) {
         if (other == s || !other->number || strcmp(other->uuid, s->uuid) != 0)
             continue;
         other->number = 0;
         hd_rpc_call_fail(other->call,
-                         hd_err(HD_CONFLICT, "another stream of %s took its place", s->name));
+                         hd_err(HD_CONFLICT, "replaced by a newer stream of node %s", s->name));
     }
 }
 
-static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hello)
+static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello *hello)
 {
     struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
     struct welcome_effect *welcome;
@@ -306,7 +306,7 @@ static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hell
                                                .problem = d->problem};
         if (d->kind != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CPU &&
             d->kind != HEDDLE__V1__DEVICE_KIND__DEVICE_KIND_CUDA)
-            st = hd_err(HD_INVALID, "device %d of %s has the unknown kind %d", d->index,
+            st = hd_err(HD_INVALID, "device %d of node %s has the unknown kind %d", d->index,
                         hello->node_name, (int)d->kind);
     }
     if (!st)
@@ -316,22 +316,21 @@ static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hell
     (void)snprintf(s->uuid, sizeof s->uuid, "%s", hello->node_uuid);
     (void)snprintf(s->name, sizeof s->name, "%s", hello->node_name);
     s->number = event.hello.stream;
-    drop_older(s);
+    end_older_streams(s);
     welcome = calloc(1, sizeof *welcome);
     if (!welcome)
         return hd_err(HD_NO_MEMORY, "no memory for a node");
     welcome->effect.run = run_welcome;
     welcome->stream = s->number;
-    turn_then(s->c, &welcome->effect);
+    turn_when_durable(s->c, &welcome->effect);
     hd_log(HD_LOG_INFO, "node %s connected (%zu devices, build %s)", s->name, hello->n_devices,
            hello->build);
     return HD_OK;
 }
 
-/* ---- what a daemon says -----------------------------------------------------------------------*/
+/* ---- observed sets ----------------------------------------------------------------------------*/
 
-/* A checkpoint outside its attempt's folder is none of ours: it must not be started from, and above
- * all not be deleted. */
+/* A checkpoint must be in its attempt's folder: another folder could be deleted by mistake. */
 static bool is_in_place(struct node_stream *s, uint64_t job, int32_t attempt, const char *path)
 {
     struct hd_arena arena;
@@ -344,7 +343,7 @@ static bool is_in_place(struct node_stream *s, uint64_t job, int32_t attempt, co
                !strstr(path, "/../") && strlen(path) < HD_CTL_PATH_BYTES_MAX;
     hd_arena_done(&arena);
     if (!in_place)
-        hd_log(HD_LOG_WARN, "node %s reports a checkpoint of job %" PRIu64 " at %s; ignored",
+        hd_log(HD_LOG_WARN, "node %s reports a checkpoint of job %" PRIu64 " in a wrong folder: %s",
                s->name, job, path);
     return in_place;
 }
@@ -376,7 +375,7 @@ static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__Obs
     enum hd_status st;
 
     if (!event.observed.jobs_dir_visible && !*m->jobs_dir_problem)
-        event.observed.jobs_dir_problem = "it is another folder of the same name";
+        event.observed.jobs_dir_problem = "a different folder has the same path";
     hd_arena_init(&arena, 0);
     attempts = hd_arena_array(&arena, m->n_attempts + 1, sizeof *attempts);
     deleted = hd_arena_array(&arena, m->n_deleted + 1, sizeof *deleted);
@@ -405,7 +404,7 @@ static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__Obs
 
 /* ---- reports ----------------------------------------------------------------------------------*/
 
-/* Positions to acknowledge when the turn is durable: the last of each (job, attempt, rank). */
+/* Acknowledges, when the turn is durable, the highest seq of each (job, attempt, rank). */
 struct ack_effect {
     struct effect effect;
     uint64_t stream;
@@ -435,7 +434,7 @@ static void run_ack(struct effect *effect, struct controller *c, enum hd_status 
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REPORT_ACK;
     message.report_ack = &body;
     if (!st && s && items && pointers)
-        say(s, &message);
+        send_message(s, &message);
     free(items);
     free(pointers);
     free(ack);
@@ -469,7 +468,8 @@ static void describe_exit(const Heddle__V1__Report *r, char *ret_text, size_t si
         (void)snprintf(ret_text, size, "rank %d is done", r->rank);
 }
 
-/* False: a body of a later version. Its number still counts as taken in. */
+/* False: skip the report, but acknowledge it: its kind is unknown (of a later version), or its
+ * checkpoint is outside the attempt's folder. */
 static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
                         struct hd_core_event *event, char *text, size_t size)
 {
@@ -531,8 +531,8 @@ static enum hd_status take_report(struct node_stream *s, const Heddle__V1__Repor
         return HD_OK;
     st = turn_step(s->c, &event);
     if (st == HD_NOT_FOUND || st == HD_INVALID) {
-        hd_log(HD_LOG_DEBUG, "a report of %s is dropped: %s", s->name, hd_err_message());
-        return HD_OK; /* nobody wants it any more, so the daemon need not keep it */
+        hd_log(HD_LOG_DEBUG, "a report of node %s is dropped: %s", s->name, hd_err_message());
+        return HD_OK; /* acknowledged, so that the daemon deletes it */
     }
     return st;
 }
@@ -551,7 +551,7 @@ static enum hd_status take_reports(struct node_stream *s, const Heddle__V1__Repo
         if (!st)
             acknowledge(ack, m->reports[i]);
     }
-    turn_then(s->c, &ack->effect);
+    turn_when_durable(s->c, &ack->effect);
     return st;
 }
 
@@ -565,7 +565,7 @@ static void answer_heartbeat(struct node_stream *s, const Heddle__V1__Heartbeat 
     body.nonce = m->nonce;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT;
     message.heartbeat = &body;
-    say(s, &message);
+    send_message(s, &message);
 }
 
 static enum hd_status take_message(struct node_stream *s, const Heddle__V1__NodeMessage *m)
@@ -577,9 +577,9 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
     if (!s->number && m->body_case != HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
         return hd_err(HD_INVALID, "a daemon's first message must be Hello");
     if (s->number && m->body_case == HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
-        return hd_err(HD_INVALID, "a daemon says Hello only once");
+        return hd_err(HD_INVALID, "Hello may be sent only once on a stream");
     if (!s->number)
-        return greet(s, m->hello);
+        return take_hello(s, m->hello);
     st = turn_step(s->c, &alive);
     if (st)
         return st;
@@ -594,7 +594,7 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
         answer_heartbeat(s, m->heartbeat);
         return HD_OK;
     default:
-        return HD_OK; /* of a later version */
+        return HD_OK; /* unknown: of a later version */
     }
 }
 
@@ -627,7 +627,7 @@ static void on_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
     turn_begin(c);
     st = take_message(s, (const Heddle__V1__NodeMessage *)(const void *)message);
     if (st) {
-        hd_log(HD_LOG_WARN, "the stream of %s ends: %s", *s->name ? s->name : "a daemon",
+        hd_log(HD_LOG_WARN, "closing the stream of %s: %s", *s->name ? s->name : "a daemon",
                hd_err_message());
         hd_rpc_call_fail(call, st);
     }
@@ -642,7 +642,7 @@ static void on_half_close(struct hd_rpc_call *call)
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct node_stream *s = hd_rpc_call_user(call), **at;
-    struct hd_core_event gone = {.kind = HD_CORE_GONE};
+    struct hd_core_event gone = {.kind = HD_CORE_DISCONNECTED};
     struct controller *c;
 
     if (!s)
@@ -667,7 +667,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
     free(s);
 }
 
-/* ---- the streams of logs ----------------------------------------------------------------------*/
+/* ---- Logs streams -----------------------------------------------------------------------------*/
 
 static void on_logs_msg(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
@@ -681,7 +681,7 @@ static void on_logs_msg(struct hd_rpc_call *call, const ProtobufCMessage *messag
     }
     s = find_node(c, m->node_uuid);
     if (!s) {
-        hd_rpc_call_fail(call, hd_err(HD_CONFLICT, "say Hello on the other stream first"));
+        hd_rpc_call_fail(call, hd_err(HD_CONFLICT, "send Hello on a Connect stream first"));
         return;
     }
     if (s->logs && s->logs != call)
@@ -711,7 +711,7 @@ void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record 
     for (struct node_stream *s = c->streams; s; s = s->next) {
         for (int32_t rank = 0; s->number && rank < attempt->plan.rank_count; rank++) {
             if (strcmp(attempt->plan.ranks[rank].node_uuid, s->uuid) == 0) {
-                say(s, message);
+                send_message(s, message);
                 break;
             }
         }

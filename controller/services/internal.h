@@ -1,4 +1,4 @@
-/* internal: the running controller, shared by the files of services and nobody else. */
+/* internal: the controller's state; only for the files of this folder. */
 #ifndef HD_CONTROLLER_SERVICES_INTERNAL_H
 #define HD_CONTROLLER_SERVICES_INTERNAL_H
 
@@ -10,28 +10,28 @@
 #include "proto/step.h"
 
 enum {
-    HEARTBEAT_MS = 3000,          /* a daemon's longest silence */
-    TICK_MS = 500,                /* the core's clock */
-    LOG_CHUNK_BYTES = 256 * 1024, /* of a log in one message */
-    PAGE_DEFAULT = 100,           /* items of a list */
+    HEARTBEAT_MS = 3000,          /* a daemon sends something at least this often */
+    TICK_MS = 500,                /* period of HD_CORE_TICK */
+    LOG_CHUNK_BYTES = 256 * 1024, /* log bytes in one message */
+    PAGE_DEFAULT = 100,           /* items of a list if the request names no limit */
     PAGE_MAX = 1000,
-    RENDEZVOUS_VALUE_MAX = 4096, /* bytes of one rank's card */
+    RENDEZVOUS_VALUE_MAX = 4096, /* bytes of one rank's value */
     RENDEZVOUS_ROUNDS_MAX = 16,  /* of one attempt */
 };
 
-/* Something that must not leave before the turn's batch is durable. `run` frees it. st: HD_OK when
- * it is; else the batch was given up, and nothing of it happened. */
+/* An action that must wait until the turn's batch is durable. run gets HD_OK then; any other status
+ * means that the batch was dropped and nothing of it is stored. run frees the effect. */
 struct effect {
     void (*run)(struct effect *effect, struct controller *c, enum hd_status st);
     struct effect *next;
 };
 
-/* One or several core steps and what follows from them. */
+/* One or several core steps, written in one batch, and the effects that wait for it. */
 struct turn {
     struct controller *c;
     struct hd_batch *batch;
     struct effect *first, **end;
-    uint64_t *jobs; /* changed */
+    uint64_t *jobs; /* that changed: their watchers are notified */
     size_t job_count, job_size;
 };
 
@@ -52,7 +52,7 @@ struct controller {
     struct hd_job_store *store;
     struct hd_core *core;
     struct hd_core_out out; /* of the last step */
-    struct turn *turn;      /* open; NULL: none */
+    struct turn *turn;      /* between turn_begin and turn_end; else NULL */
     int turn_depth;
     uv_timer_t tick;
     uint64_t last_stream, last_log_request;
@@ -60,27 +60,27 @@ struct controller {
     struct watcher *watchers;
     struct log_reader *log_readers;
     struct rendezvous *rendezvous;
-    struct reply *replies; /* wait for the disk */
+    struct reply *replies; /* waiting for the commit */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;
 };
 
 struct hd_now controller_now(void);
-/* Reports what cannot be survived to the program, once. */
+/* Calls on_fatal with hd_err's message, once; the controller then refuses all steps. */
 void controller_fail(struct controller *c, enum hd_status st);
 
 /* ---- turn.c -----------------------------------------------------------------------------------*/
 
-/* Turns nest; the outermost end commits. Between begin and end any number of steps. */
+/* Any number of steps between begin and end. Turns nest: the outermost turn_end commits. */
 void turn_begin(struct controller *c);
 enum hd_status turn_step(struct controller *c, const struct hd_core_event *event);
-void turn_then(struct controller *c, struct effect *effect);
+void turn_when_durable(struct controller *c, struct effect *effect);
 void turn_end(struct controller *c);
 
 /* ---- convert.c --------------------------------------------------------------------------------*/
 
-/* Messages live in `arena` and point into the records: both must stay until they are packed. NULL:
+/* Messages live in `arena` and point into the records: keep both until the message is packed. NULL:
  * out of memory. */
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
                                    const struct hd_job_row *row);
@@ -97,17 +97,17 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
 Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
                                      size_t index);
 
-/* A stored JobSpec; lists live in `arena`. */
+/* Decodes a stored JobSpec; lists live in `arena`. HD_CORRUPT: it cannot be decoded. */
 enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
                                    struct hd_job *ret_job);
-/* What the core must know; the name points into the job. */
-struct hd_ask convert_ask(const struct hd_job *job);
-/* Back from messages; strings point into the message. */
+/* The part of a job that the core uses; the name points into the job. */
+struct hd_job_needs convert_needs(const struct hd_job *job);
+/* Messages to records; strings point into the message. */
 struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end);
 struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info);
-char *convert_text(const char *text); /* protobuf-c wants char *, and never writes to it */
+char *convert_text(const char *text); /* casts const away for protobuf-c, which only reads */
 
-/* <jobs_dir>/<job>, <jobs_dir>/<job>/attempt-<k>, and the folder below it that holds checkpoints */
+/* <jobs_dir>/<job>, its attempt-<attempt>, and the folder `checkpoints` below that */
 const char *convert_job_dir(struct hd_arena *arena, const struct controller *c, uint64_t job);
 const char *convert_attempt_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
                                 int32_t attempt);
@@ -119,14 +119,14 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 enum hd_status control_register(struct controller *c);
 enum hd_status fleet_register(struct controller *c);
 
-void control_trouble(struct controller *c,
-                     const char *message); /* replies that wait for the disk */
+/* Writing fails: answers the calls that wait for a commit with the error. */
+void control_fail_waiting(struct controller *c, const char *message);
 
 void watch_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void watch_drain(struct hd_rpc_call *call);
 void watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message);
-void watch_announce(struct controller *c, uint64_t job); /* something of it became durable */
-void watch_tick(struct controller *c);                   /* reasons change without events */
+void watch_announce(struct controller *c, uint64_t job); /* a change of the job is durable */
+void watch_tick(struct controller *c); /* sends changed reasons, which change without a commit */
 
 void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void read_log_drain(struct hd_rpc_call *call);
@@ -134,16 +134,16 @@ void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *
 void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk);
 void read_log_node_gone(struct controller *c, const char *uuid); /* its Logs stream broke */
 
-/* Fleet streams by node; NULL: not connected. */
+/* The node's Logs stream; NULL: not connected. */
 struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid);
-/* After a step: the node's desired set as it is now leaves when the turn is durable. */
+/* Builds the node's desired set now and sends it when the turn is durable. */
 void fleet_send_desired(struct controller *c, const char *uuid);
 void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record *attempt,
                            const Heddle__V1__ControllerMessage *message);
 
 enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, const char *node_uuid,
                               const Heddle__V1__RendezvousPut *put);
-void rendezvous_tick(struct controller *c); /* forgets those of ended attempts */
+void rendezvous_tick(struct controller *c); /* frees those of ended attempts */
 void rendezvous_free_all(struct controller *c);
 
 #endif

@@ -1,11 +1,11 @@
-/* read_log: what a rank wrote, piece by piece from its daemon to whoever asks.
+/* read_log: sends a rank's log to a client, chunk by chunk from the rank's daemon.
  *
- *   the job is read (which node, which folder) -> a request to the daemon -> its chunk -> written
- *                                                  ^                                         |
- *                                                  '------- more, or follow and not ended ---'
+ *   read the job (which node, which folder) -> request to the daemon -> its chunk -> client
+ *                                               ^                                      |
+ *                                               '----- more, or follow and not ended --'
  *
- * One request is out at a time, and the next follows when the peer has taken the last chunk: a slow
- * reader slows only itself.
+ * A reader has at most one request in flight. The next one is sent when the client has taken the
+ * last chunk, so a slow client delays only itself.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,18 +14,18 @@
 
 #include "controller/services/internal.h"
 
-enum { FOLLOW_WAIT_MS = 2000 };
+enum { FOLLOW_WAIT_MS = 2000 }; /* how long a daemon waits for new bytes before it replies */
 
 struct log_reader {
     struct controller *c;
-    struct hd_rpc_call *call; /* NULL: over, a query is still out */
+    struct hd_rpc_call *call; /* NULL: the call has ended, a query has not */
     uint64_t job;
     int32_t attempt, rank;
     int64_t offset;
-    bool follow, busy; /* busy: the store is asked */
-    bool blocked;      /* the peer reads slowly */
-    bool was_over;     /* the attempt had ended before the last request was made */
-    uint64_t request;  /* to the daemon; 0: none is out */
+    bool follow, busy;     /* busy: a query is in flight */
+    bool blocked;          /* the client reads slowly: wait for read_log_drain */
+    bool ended_at_request; /* the attempt had ended when the last request was sent */
+    uint64_t request;      /* to the daemon, in flight; 0: none */
     char node_uuid[HD_CTL_NAME_BYTES_MAX + 1], node_name[HD_CTL_NAME_BYTES_MAX + 1];
     struct log_reader *next;
 };
@@ -41,7 +41,7 @@ static void free_reader(struct log_reader *r)
     free(r);
 }
 
-static bool attempt_is_over(const struct log_reader *r)
+static bool attempt_has_ended(const struct log_reader *r)
 {
     const struct hd_attempt_record *attempt = hd_core_attempt(r->c->core, r->job, r->attempt);
 
@@ -56,18 +56,18 @@ static void ask_daemon(struct log_reader *r)
 
     hd_arena_init(&arena, 0);
     m.attempt_dir = convert_text(convert_attempt_dir(&arena, r->c, r->job, r->attempt));
-    r->was_over = attempt_is_over(r);
+    r->ended_at_request = attempt_has_ended(r);
     r->request = m.request = ++r->c->last_log_request;
     m.job = r->job;
     m.attempt = r->attempt;
     m.rank = r->rank;
     m.offset_bytes = r->offset;
     m.max_bytes = LOG_CHUNK_BYTES;
-    m.wait_ms = r->follow && !r->was_over ? FOLLOW_WAIT_MS : 0;
+    m.wait_ms = r->follow && !r->ended_at_request ? FOLLOW_WAIT_MS : 0;
     if (!logs || hd_rpc_call_write(logs, &m.base))
         hd_rpc_call_fail(r->call, hd_err(HD_UNAVAILABLE,
-                                         "node %s, which has the log, is not connected; it is in "
-                                         "%s there",
+                                         "node %s, which has the log, is not connected; the log is "
+                                         "in %s on that node",
                                          r->node_name, m.attempt_dir));
     hd_arena_done(&arena);
 }
@@ -79,18 +79,18 @@ static enum hd_status find_log(struct log_reader *r, const struct hd_query *quer
     const struct hd_attempt_record *attempt;
 
     if (!query->attempt_count)
-        return hd_err(HD_NOT_FOUND, "job %" PRIu64 " has not started yet: there is no log", r->job);
+        return hd_err(HD_NOT_FOUND, "job %" PRIu64 " has no log: it has not started", r->job);
     if (r->attempt == 0)
         r->attempt = (int32_t)query->attempt_count;
     if (r->attempt < 1 || (size_t)r->attempt > query->attempt_count)
-        return hd_err(HD_NOT_FOUND, "job %" PRIu64 " has no attempt %" PRId32 ", only 1 to %zu",
+        return hd_err(HD_NOT_FOUND, "job %" PRIu64 " has no attempt %" PRId32 "; use 1 to %zu",
                       r->job, r->attempt, query->attempt_count);
     attempt = &query->attempts[r->attempt - 1];
     if (r->rank < 0 || r->rank >= attempt->plan.rank_count)
         return hd_err(HD_NOT_FOUND,
-                      "attempt %" PRId32 " of job %" PRIu64 " has ranks 0 to %" PRId32
-                      ", not %" PRId32,
-                      r->attempt, r->job, attempt->plan.rank_count - 1, r->rank);
+                      "attempt %" PRId32 " of job %" PRIu64 " has no rank %" PRId32
+                      "; use 0 to %" PRId32,
+                      r->attempt, r->job, r->rank, attempt->plan.rank_count - 1);
     (void)snprintf(r->node_uuid, sizeof r->node_uuid, "%s", attempt->plan.ranks[r->rank].node_uuid);
     (void)snprintf(r->node_name, sizeof r->node_name, "%s", attempt->plan.ranks[r->rank].node_name);
     return HD_OK;
@@ -114,11 +114,11 @@ static void on_job(struct hd_query *query, enum hd_status st)
     hd_query_free(query);
 }
 
-/* ---- pieces -----------------------------------------------------------------------------------*/
+/* ---- chunks -----------------------------------------------------------------------------------*/
 
-static void go_on(struct log_reader *r, size_t received)
+static void request_next(struct log_reader *r, size_t received)
 {
-    if (received || (r->follow && !r->was_over))
+    if (received || (r->follow && !r->ended_at_request))
         ask_daemon(r);
     else
         hd_rpc_call_finish(r->call);
@@ -133,7 +133,7 @@ void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk)
     while (r && r->request != chunk->request)
         r = r->next;
     if (!r || !r->call)
-        return; /* its reader has left */
+        return; /* its client has left */
     r->request = 0;
     if (*chunk->error) {
         hd_rpc_call_fail(r->call, hd_err(HD_IO, "node %s: %s", r->node_name, chunk->error));
@@ -145,15 +145,15 @@ void read_log_chunk(struct controller *c, const Heddle__V1__LogChunk *chunk)
     m.data = chunk->data;
     if (chunk->data.len)
         st = hd_rpc_call_write(r->call, &m.base);
-    if (st == HD_LIMIT) { /* on_drain asks for the same piece again */
+    if (st == HD_LIMIT) { /* read_log_drain requests the same chunk again */
         r->blocked = true;
         return;
     }
     if (st)
-        return; /* the call is over, on_done follows */
+        return; /* the call has ended, read_log_done follows */
     if (chunk->data.len || r->offset < 0)
         r->offset = chunk->offset_bytes + (int64_t)chunk->data.len;
-    go_on(r, chunk->data.len);
+    request_next(r, chunk->data.len);
 }
 
 void read_log_node_gone(struct controller *c, const char *uuid)
@@ -163,8 +163,8 @@ void read_log_node_gone(struct controller *c, const char *uuid)
             continue;
         r->request = 0;
         hd_rpc_call_fail(r->call, hd_err(HD_UNAVAILABLE,
-                                         "node %s, which has the log, has disconnected; go on from "
-                                         "byte %" PRId64 " later",
+                                         "node %s, which has the log, has disconnected; retry "
+                                         "later from byte %" PRId64,
                                          r->node_name, r->offset));
     }
 }

@@ -1,8 +1,9 @@
 /* rendezvous: how the ranks of an attempt learn each other's addresses.
  *
- * Each rank puts one card per round; when the last one is there, every node of the attempt gets all
- * of them. Nothing is stored: after a restart of the controller the daemons put again what was not
- * answered. A round that never fills up ends with the attempt, whose start has a deadline.
+ * In each round every rank puts one value (its addresses). When all values of a round have arrived,
+ * every node of the attempt gets all of them. Nothing is stored: after a restart of the controller
+ * the daemons put unanswered values again. An incomplete round is freed when the attempt ends;
+ * start_timeout_ms of the core bounds that.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@ struct rendezvous {
     uint64_t job;
     int32_t attempt;
     uint32_t round;
-    size_t world, there;
-    ProtobufCBinaryData *values; /* by rank; data NULL: not there yet */
+    size_t world, value_count;
+    ProtobufCBinaryData *values; /* by rank; data NULL: missing */
     struct rendezvous *next;
 };
 
@@ -62,10 +63,10 @@ static enum hd_status check_put(const struct hd_attempt_record *a, const char *n
                       "attempt %" PRId32 " of job %" PRIu64 " has no rank %" PRId32 " on this node",
                       put->attempt, put->job, put->rank);
     if (put->value.len < 1 || put->value.len > RENDEZVOUS_VALUE_MAX)
-        return hd_err(HD_LIMIT, "a rendezvous value has %zu bytes; 1 to %d are possible",
+        return hd_err(HD_LIMIT, "a rendezvous value has %zu bytes; 1 to %d are allowed",
                       put->value.len, RENDEZVOUS_VALUE_MAX);
     if (put->round >= RENDEZVOUS_ROUNDS_MAX)
-        return hd_err(HD_LIMIT, "rendezvous round %" PRIu32 "; an attempt has %d", put->round,
+        return hd_err(HD_LIMIT, "rendezvous round %" PRIu32 ": must be less than %d", put->round,
                       RENDEZVOUS_ROUNDS_MAX);
     return HD_OK;
 }
@@ -78,7 +79,7 @@ static enum hd_status keep_value(struct rendezvous *r, const Heddle__V1__Rendezv
     if (!copy)
         return hd_err(HD_NO_MEMORY, "no memory for a rendezvous");
     memcpy(copy, put->value.data, put->value.len);
-    r->there += value->data == NULL;
+    r->value_count += value->data == NULL;
     free(value->data);
     value->data = copy;
     value->len = put->value.len;
@@ -96,16 +97,16 @@ enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, co
     enum hd_status st;
 
     if (!attempt || attempt->state == HD_ATTEMPT_STATE_ENDED)
-        return HD_OK; /* too late: its ranks are being stopped */
+        return HD_OK; /* the attempt has ended: its ranks are being stopped */
     st = check_put(attempt, node_uuid, put);
     if (st)
         return st;
     r = find_or_make(c, attempt, put->round);
     if (!r)
         return hd_err(HD_NO_MEMORY, "no memory for a rendezvous");
-    was_complete = r->there == r->world;
+    was_complete = r->value_count == r->world;
     st = keep_value(r, put);
-    if (st || r->there < r->world)
+    if (st || r->value_count < r->world)
         return st;
     set.job = r->job;
     set.attempt = r->attempt;
@@ -115,7 +116,7 @@ enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, co
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_RENDEZVOUS_SET;
     message.rendezvous_set = &set;
     if (was_complete)
-        (void)hd_rpc_call_write(call, &message.base); /* it has asked again; the others know */
+        (void)hd_rpc_call_write(call, &message.base); /* a repeated put: only this node needs it */
     else
         fleet_send_to_attempt(c, attempt, &message);
     return HD_OK;

@@ -1,12 +1,11 @@
-/* turn: a core step, the disk, and only then the world.
+/* turn: core steps first, then the commit, then everything that others can see.
  *
- *   turn_begin  turn_step..  turn_then..  turn_end
- *                   |            |            |
- *                 batch       effects       commit ----> (writer thread) ----> effects run, in
- * order
+ *   turn_begin  turn_step..  turn_when_durable..  turn_end
+ *                   |               |                |
+ *                 batch          effects           commit --> (writer thread) --> effects in order
  *
- * A turn without anything to write still waits for the turns before it: an answer that rests on
- * what a step has decided is as durable as that step.
+ * A turn with nothing to write still waits for the turns before it, because its effects may depend
+ * on their steps.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +41,7 @@ void turn_begin(struct controller *c)
         turn->batch = hd_batch_new();
     if (!turn || !turn->batch) {
         free(turn);
-        controller_fail(c, hd_err(HD_NO_MEMORY, "no memory left for the controller's state"));
+        controller_fail(c, hd_err(HD_NO_MEMORY, "out of memory for the controller's state"));
         return;
     }
     turn->c = c;
@@ -64,7 +63,7 @@ static void add_job(struct controller *c, uint64_t job)
         bigger = turn->job_size ? turn->job_size * 2 : 8;
         moved = realloc(turn->jobs, bigger * sizeof *moved);
         if (!moved)
-            return; /* a watcher hears of it with the next change */
+            return; /* watchers are notified at the next change instead */
         turn->jobs = moved;
         turn->job_size = bigger;
     }
@@ -91,9 +90,9 @@ enum hd_status turn_step(struct controller *c, const struct hd_core_event *event
     return HD_OK;
 }
 
-void turn_then(struct controller *c, struct effect *effect)
+void turn_when_durable(struct controller *c, struct effect *effect)
 {
-    if (!c->turn) { /* the turn could not begin: the controller has failed */
+    if (!c->turn) { /* turn_begin ran out of memory: the controller has failed */
         effect->run(effect, c, HD_ABORTED);
         return;
     }
@@ -129,12 +128,12 @@ void turn_end(struct controller *c)
     c->turn = NULL;
     batch = turn->batch;
     turn->batch = NULL;
-    if (!batch->count && !turn->first && !turn->job_count) { /* heartbeats, mostly */
+    if (!batch->count && !turn->first && !turn->job_count) { /* for example a heartbeat */
         hd_batch_free(batch);
         free(turn);
         return;
     }
-    if (hd_batch_failed(batch)) { /* turn_step has told */
+    if (hd_batch_failed(batch)) { /* turn_step has called controller_fail */
         hd_batch_free(batch);
         on_durable(turn, HD_ABORTED);
         return;

@@ -1,12 +1,12 @@
-/* watch: a job's history, from anywhere on, and then as it grows.
+/* watch: sends a job's history from a given entry on, then new entries as they become durable.
  *
- *   reading the job -> status if it is news -> reading history -> entries -> more: again
- *         ^                                                        |
- *         '------ something became durable (watch_announce) <-- waiting, or the end if the job has
- *                                                                        ended
+ *   read the job -> send its status if changed -> read history -> send entries -> more: read again
+ *        ^                                                             |
+ *        '-- a change became durable (watch_announce) <-- waiting      '--> the end, if it has
+ * ended
  *
- * The job is read before its history: when the job has ended, the history read after it is whole.
- * A slow reader is waited for (on_drain), nothing is kept for it but its position.
+ * The job is read before its history: if the job has ended, the history read after it is complete.
+ * For a slow client only its position is kept; watch_drain continues from there.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,17 +15,17 @@
 
 #include "controller/services/internal.h"
 
-enum { ENTRIES_A_TIME = 200, REASON_MAX = 1024 };
+enum { ENTRIES_PER_QUERY = 200, REASON_MAX = 1024 };
 
 struct watcher {
     struct controller *c;
-    struct hd_rpc_call *call; /* NULL: the call is over, a query is still out */
-    uint64_t job, after;
+    struct hd_rpc_call *call; /* NULL: the call has ended, a query has not */
+    uint64_t job, after;      /* after: sequence of the last entry sent */
     bool new_only;
-    bool busy;    /* a query is out */
-    bool again;   /* something happened meanwhile */
-    bool blocked; /* the peer reads slowly */
-    bool ended;   /* as the job was read last */
+    bool busy;    /* a query is in flight */
+    bool stale;   /* the job changed after it was read: read it again */
+    bool blocked; /* the client reads slowly: wait for watch_drain */
+    bool ended;   /* the job had ended when it was read */
     enum hd_job_state state;
     char reason[REASON_MAX];
     Heddle__V1__JobEnd end;
@@ -48,10 +48,10 @@ static void free_watcher(struct watcher *w)
 static void read_job(struct watcher *w);
 static void read_history(struct watcher *w);
 
-/* ---- what is sent -----------------------------------------------------------------------------*/
+/* ---- sending ----------------------------------------------------------------------------------*/
 
-/* False: the peer is slow or gone; the message must be made again later. */
-static bool put(struct watcher *w, const Heddle__V1__WatchJobResponse *message)
+/* False: not sent, because the client is slow (then blocked is set) or gone. */
+static bool send_message(struct watcher *w, const Heddle__V1__WatchJobResponse *message)
 {
     enum hd_status st = hd_rpc_call_write(w->call, &message->base);
 
@@ -88,7 +88,7 @@ static bool send_entry(struct watcher *w, struct hd_arena *arena,
         m.event = convert_event(arena, &entry->event);
         break;
     }
-    return !hd_arena_failed(arena) && put(w, &m);
+    return !hd_arena_failed(arena) && send_message(w, &m);
 }
 
 static bool send_status(struct watcher *w, Heddle__V1__JobStatus *status)
@@ -98,7 +98,7 @@ static bool send_status(struct watcher *w, Heddle__V1__JobStatus *status)
     m.attempt = status->attempt;
     m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS;
     m.status = status;
-    if (!put(w, &m))
+    if (!send_message(w, &m))
         return false;
     w->state = (enum hd_job_state)status->state;
     (void)snprintf(w->reason, sizeof w->reason, "%s", status->reason);
@@ -112,13 +112,13 @@ static void send_end(struct watcher *w)
     m.attempt = w->end.attempts;
     m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END;
     m.end = &w->end;
-    if (put(w, &m))
+    if (send_message(w, &m))
         hd_rpc_call_finish(w->call);
 }
 
 /* ---- reading ----------------------------------------------------------------------------------*/
 
-/* What JobEnd will say, kept until the history is through. */
+/* Fills in JobEnd, which is sent after the whole history. */
 static void keep_end(struct watcher *w, const struct hd_query *query)
 {
     const struct hd_job_row *row = &query->jobs[0];
@@ -149,8 +149,9 @@ static void keep_end(struct watcher *w, const struct hd_query *query)
     w->end.end = &w->end_report;
 }
 
-/* Back from a query; false: the watcher is gone, or the query failed and the call with it. */
-static bool came_back(struct watcher *w, enum hd_status st)
+/* To be called first when a query is done. False: the client has left, or the query failed and so
+ * did the call. */
+static bool finish_query(struct watcher *w, enum hd_status st)
 {
     w->busy = false;
     if (!w->call) {
@@ -168,7 +169,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
     Heddle__V1__JobStatus *status;
     const struct hd_job_row *row;
 
-    if (!came_back(w, st)) {
+    if (!finish_query(w, st)) {
         hd_query_free(query);
         return;
     }
@@ -194,7 +195,7 @@ static void on_history(struct hd_query *query, enum hd_status st)
     struct watcher *w = query->user;
     bool more;
 
-    if (!came_back(w, st)) {
+    if (!finish_query(w, st)) {
         hd_query_free(query);
         return;
     }
@@ -206,27 +207,27 @@ static void on_history(struct hd_query *query, enum hd_status st)
     more = query->more;
     hd_query_free(query);
     if (w->blocked)
-        return; /* watch_drain goes on */
+        return; /* watch_drain continues */
     if (more)
         read_history(w);
     else if (w->ended)
         send_end(w);
-    else if (w->again)
+    else if (w->stale)
         read_job(w);
 }
 
-static void ask(struct watcher *w, enum hd_query_kind kind,
-                void (*done)(struct hd_query *query, enum hd_status st))
+static void start_query(struct watcher *w, enum hd_query_kind kind,
+                        void (*done)(struct hd_query *query, enum hd_status st))
 {
     struct hd_query *query = hd_query_new(kind);
 
     if (!query) {
-        hd_rpc_call_fail(w->call, hd_err(HD_NO_MEMORY, "no memory for an answer"));
+        hd_rpc_call_fail(w->call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
         return;
     }
     query->job = w->job;
     query->after = w->after;
-    query->limit = ENTRIES_A_TIME;
+    query->limit = ENTRIES_PER_QUERY;
     query->done = done;
     query->user = w;
     w->busy = true;
@@ -235,13 +236,13 @@ static void ask(struct watcher *w, enum hd_query_kind kind,
 
 static void read_job(struct watcher *w)
 {
-    w->again = false;
-    ask(w, HD_QUERY_JOB, on_job);
+    w->stale = false;
+    start_query(w, HD_QUERY_JOB, on_job);
 }
 
 static void read_history(struct watcher *w)
 {
-    ask(w, HD_QUERY_HISTORY, on_history);
+    start_query(w, HD_QUERY_HISTORY, on_history);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------*/
@@ -296,7 +297,7 @@ void watch_announce(struct controller *c, uint64_t job)
     for (struct watcher *w = c->watchers; w; w = w->next) {
         if (w->job != job || !w->call)
             continue;
-        w->again = true;
+        w->stale = true;
         if (!w->busy && !w->blocked)
             read_job(w);
     }

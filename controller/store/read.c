@@ -1,4 +1,4 @@
-/* store_read: rows back into records, for queries and at start. */
+/* read: rows to records, for queries and when the controller starts. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static int64_t long_at(sqlite3_stmt *s, int column)
     return sqlite3_column_int64(s, column);
 }
 
-/* A number from its stable string; the schema admits no other string. */
+/* The number of a stored string of the list; 0: unknown. */
 #define X(name, number, text)     \
     if (strcmp(found, text) == 0) \
         return number;
@@ -53,13 +53,13 @@ NUMBER_FUNCTION(checkpoint_state_at, HD_CHECKPOINT_STATE_LIST)
 #undef NUMBER_FUNCTION
 #undef X
 
-/* Room for one more item in an array of the arena; the old array is left to the arena. */
+/* Grows an array in the arena by at least one item; NULL: out of memory. */
 static void *grow(struct hd_arena *arena, void *array, size_t count, size_t item_bytes)
 {
     void *bigger;
 
     if (count && (count & (count - 1)))
-        return array; /* room is doubled at powers of two */
+        return array; /* the capacity is the next power of two */
     bigger = hd_arena_array(arena, count ? count * 2 : 1, item_bytes);
     if (bigger && count)
         memcpy(bigger, array, count * item_bytes);
@@ -68,12 +68,12 @@ static void *grow(struct hd_arena *arena, void *array, size_t count, size_t item
 
 static enum hd_status no_memory(void)
 {
-    return hd_err(HD_NO_MEMORY, "no memory for what the store holds");
+    return hd_err(HD_NO_MEMORY, "out of memory reading the state database");
 }
 
 /* ---- rows -------------------------------------------------------------------------------------*/
 
-/* STORE_JOB_COLUMNS, then spec where the statement has it. */
+/* Reads STORE_JOB_COLUMNS and, with_spec, the column `spec` after them. */
 static struct hd_job_record job_row(struct hd_arena *arena, sqlite3_stmt *s, bool with_spec)
 {
     struct hd_job_record job = {
@@ -123,7 +123,7 @@ static struct hd_checkpoint_record checkpoint_row(struct hd_arena *arena, sqlite
     };
 }
 
-/* HD_CORRUPT: the metrics are none. */
+/* HD_CORRUPT: the metrics cannot be unpacked. */
 static enum hd_status step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
                                struct hd_step_record *ret_step)
 {
@@ -150,7 +150,7 @@ static enum hd_status step_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t
     return HD_OK;
 }
 
-/* HD_CORRUPT: the layout is none that this build knows. */
+/* HD_CORRUPT: this build cannot read the layout. */
 static enum hd_status attempt_row(struct hd_arena *arena, sqlite3_stmt *s, uint64_t job,
                                   struct hd_attempt_record *ret_attempt)
 {
@@ -230,7 +230,7 @@ static enum hd_status read_attempts(struct store_db *db, struct hd_arena *arena,
     return st;
 }
 
-/* The single number that a statement about one job answers with; NULL is 0. */
+/* The one number that a statement about a job returns; 0: no row, or NULL. */
 static enum hd_status read_number(struct store_db *db, enum store_statement statement, uint64_t job,
                                   int64_t *ret_number)
 {
@@ -246,7 +246,7 @@ static enum hd_status read_number(struct store_db *db, enum store_statement stat
 
 /* ---- queries ----------------------------------------------------------------------------------*/
 
-/* What changes too often to stand in the job's row. */
+/* Newest step, checkpoint and sequence: not in the job's row, because they change often. */
 static enum hd_status fill_job_row(struct store_db *db, struct hd_arena *arena,
                                    struct hd_job_row *row)
 {
@@ -331,7 +331,7 @@ static enum hd_status expect_job(struct store_db *db, uint64_t job)
     return st;
 }
 
-/* One of the four tables that make up a history, as a row at a time. */
+/* The current row of one of the four tables of a history. */
 struct cursor {
     enum hd_batch_op_kind kind;
     enum store_statement statement;
@@ -390,7 +390,7 @@ static struct cursor *earliest(struct cursor *cursors, size_t count)
     return best;
 }
 
-/* Merges tables by sequence. */
+/* Merges the tables by sequence. */
 static enum hd_status query_entries(struct store_db *db, struct hd_query *query,
                                     struct cursor *cursors, size_t count)
 {
@@ -647,7 +647,7 @@ static enum hd_status load_jobs(struct store_db *db, const struct hd_store_loade
             break;
         job = job_row(arena, s, true);
         st = hd_arena_failed(arena) ? no_memory() : load_job(db, loader, arena, &job);
-        hd_arena_done(arena); /* job by job: the state may be large */
+        hd_arena_done(arena); /* after each job: all jobs together may be large */
     }
     (void)sqlite3_reset(s);
     return st;

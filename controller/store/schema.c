@@ -1,10 +1,11 @@
-/* store_schema: opening the database, and what is in it.
+/* schema: opens, checks and migrates the database.
  *
- * The schema is a list of numbered migrations; PRAGMA user_version says how many a database has
- * had. A released migration is never changed: the next change of the schema is the next migration.
+ * The schema is a list of numbered migrations; PRAGMA user_version is the number of the last one
+ * that a database has had. Never change a released migration: append a new one.
  *
- * Foreign keys are checked when a transaction ends. Times are wall-clock milliseconds; 0 and ''
- * stand for "not yet" and "none", NULL in a REAL column for NaN (a loss may well be one).
+ * Foreign keys are checked at COMMIT (DEFERRED), except that of `devices`. Times are wall-clock
+ * milliseconds. 0 means "not yet", '' means "none", NULL in a REAL column means NaN (for example a
+ * loss that diverged).
  */
 #include <errno.h>
 #include <math.h>
@@ -16,12 +17,12 @@
 #include "base/text.h"
 #include "controller/store/store_internal.h"
 
-/* What SQL alone cannot do of migration 4: each step's numbers into one column. */
+/* The part of migration 4 that SQL cannot do: packs each step's metrics into one column. */
 static enum hd_status pack_metrics(struct store_db *db);
 
 static const struct migration {
     const char *sql;
-    enum hd_status (*move)(struct store_db *db); /* between sql and after; NULL: nothing */
+    enum hd_status (*move)(struct store_db *db); /* runs between sql and after; NULL: nothing */
     const char *after;
 } migrations[] = {
     /* 1 */
@@ -102,16 +103,16 @@ static const struct migration {
          " seq INTEGER NOT NULL, PRIMARY KEY (job, attempt, rank),"
          " FOREIGN KEY (job, attempt) REFERENCES attempts (job, attempt)"
          " DEFERRABLE INITIALLY DEFERRED) STRICT, WITHOUT ROWID;"},
-    /* 2: attempts before it had neither tensor nor context parallelism */
+    /* 2: tensor and context parallelism; older attempts had neither */
     {.sql = "ALTER TABLE attempts ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;"
             "ALTER TABLE attempts ADD COLUMN cp_exchange INTEGER NOT NULL DEFAULT 0;"},
-    /* 3: models before it had no experts, whose loads are 8 bytes each, of this machine's order */
+    /* 3: experts; expert_load holds int64 values in this machine's byte order */
     {.sql = "ALTER TABLE step_metrics ADD COLUMN router_balance REAL;"
             "ALTER TABLE step_metrics ADD COLUMN router_z REAL;"
             "ALTER TABLE step_metrics ADD COLUMN router_dropped INTEGER NOT NULL DEFAULT 0;"
             "ALTER TABLE step_metrics ADD COLUMN expert_load BLOB NOT NULL DEFAULT x'';"},
-    /* 4: a plan is the text of its layout, a step's numbers are packed (job/metrics.h), so that a
-       new key or metric is no change of the schema */
+    /* 4: a plan is the text of its layout, a step's metrics are packed (job/metrics.h): a new key
+       or metric needs no change of the schema */
     {.sql =
          "ALTER TABLE attempts ADD COLUMN layout TEXT NOT NULL DEFAULT '';"
          "UPDATE attempts SET layout ="
@@ -162,7 +163,7 @@ enum hd_status store_db_error(struct store_db *db, const char *what)
 
     switch (code) {
     case SQLITE_FULL:
-        return hd_err(HD_IO, "%s: %s: the disk is full; make room, and it goes on by itself",
+        return hd_err(HD_IO, "%s: %s: the disk is full; free some space, the write is retried",
                       db->path, what);
     case SQLITE_IOERR:
     case SQLITE_CANTOPEN:
@@ -197,22 +198,20 @@ static int bind_values(sqlite3_stmt *statement, const char *types, va_list args)
         case 'n':
             code = sqlite3_bind_int(statement, i, va_arg(args, int));
             break;
-        case 'd': /* NaN becomes NULL */
+        case 'd': /* SQLite stores NaN as NULL */
             code = sqlite3_bind_double(statement, i, va_arg(args, double));
             break;
         case 't':
             text = va_arg(args, const char *);
             code = sqlite3_bind_text(statement, i, text ? text : "", -1, SQLITE_STATIC);
             break;
-        case 'z': /* 0 stands for NULL */
-            code = SQLITE_OK;
-            {
-                int64_t value = va_arg(args, int64_t);
+        case 'z': {
+            int64_t value = va_arg(args, int64_t);
 
-                code = value ? sqlite3_bind_int64(statement, i, value)
-                             : sqlite3_bind_null(statement, i);
-            }
+            code =
+                value ? sqlite3_bind_int64(statement, i, value) : sqlite3_bind_null(statement, i);
             break;
+        }
         case 'b':
             bytes = va_arg(args, const void *);
             code = sqlite3_bind_blob64(statement, i, bytes ? bytes : "", va_arg(args, size_t),
@@ -283,8 +282,8 @@ static enum hd_status execute(struct store_db *db, const char *sql, const char *
     return HD_OK;
 }
 
-/* One value of a pragma or a query, as text. */
-static enum hd_status ask_text(struct store_db *db, const char *sql, char *ret_text, size_t size)
+/* The first value of a pragma or a query, as text; "": no row. */
+static enum hd_status read_text(struct store_db *db, const char *sql, char *ret_text, size_t size)
 {
     sqlite3_stmt *statement = NULL;
     enum hd_status st = HD_OK;
@@ -305,31 +304,32 @@ static enum hd_status configure(struct store_db *db)
     char mode[16];
     enum hd_status st;
 
-    /* The directory is locked, so nobody else may open the file: the exclusive mode needs no shared
-     * memory beside it. */
+    /* The directory is locked, so this is the only process with the file open. In exclusive mode
+     * SQLite needs no shared-memory file. */
     st = execute(db,
                  "PRAGMA locking_mode = EXCLUSIVE; PRAGMA foreign_keys = ON;"
                  "PRAGMA trusted_schema = OFF;",
-                 "cannot be configured");
+                 "cannot set pragmas");
     if (!st)
-        st = ask_text(db, "PRAGMA journal_mode = WAL", mode, sizeof mode);
+        st = read_text(db, "PRAGMA journal_mode = WAL", mode, sizeof mode);
     if (!st && strcmp(mode, "wal") != 0)
-        st = hd_err(HD_UNSUPPORTED, "%s: the file system cannot hold a write-ahead log (mode %s)",
+        st = hd_err(HD_UNSUPPORTED,
+                    "%s: SQLite cannot use a write-ahead log on this file system (journal mode %s)",
                     db->path, mode);
     if (!st)
-        st = execute(db, "PRAGMA synchronous = FULL", "cannot be configured");
+        st = execute(db, "PRAGMA synchronous = FULL", "cannot set pragmas");
     return st;
 }
 
 static enum hd_status check(struct store_db *db)
 {
     char verdict[256];
-    enum hd_status st = ask_text(db, "PRAGMA quick_check(1)", verdict, sizeof verdict);
+    enum hd_status st = read_text(db, "PRAGMA quick_check(1)", verdict, sizeof verdict);
 
     if (!st && strcmp(verdict, "ok") != 0)
         st = hd_err(HD_CORRUPT,
-                    "%s is damaged: %s; restore it from a backup, or start with an "
-                    "empty state directory",
+                    "%s is damaged: %s; restore it from a backup, or start with an empty "
+                    "--state-dir",
                     db->path, verdict);
     return st;
 }
@@ -397,26 +397,27 @@ static enum hd_status migrate(struct store_db *db)
 {
     char text[32];
     int64_t version = 0;
-    enum hd_status st = ask_text(db, "PRAGMA user_version", text, sizeof text);
+    enum hd_status st = read_text(db, "PRAGMA user_version", text, sizeof text);
 
     if (!st)
         st = hd_text_to_int64(text, 0, INT32_MAX, &version);
     if (!st && version > MIGRATION_COUNT)
         st = hd_err(HD_UNSUPPORTED,
-                    "%s was written by a newer version of Heddle (schema %lld, this one knows %d)",
+                    "%s was written by a newer version of Heddle (its schema is %lld, this build "
+                    "knows %d)",
                     db->path, (long long)version, MIGRATION_COUNT);
     while (!st && version < MIGRATION_COUNT)
         st = migrate_one(db, (int)++version);
     return st;
 }
 
-/* The cluster's identity, made once. */
-static enum hd_status identify(struct store_db *db)
+/* Reads the cluster's id, or makes one for a new database. */
+static enum hd_status read_cluster_id(struct store_db *db)
 {
     static const char get[] = "SELECT value FROM meta WHERE key = 'cluster_id'";
     unsigned char bytes[16];
     char sql[128], hex[33];
-    enum hd_status st = ask_text(db, get, db->cluster_id, sizeof db->cluster_id);
+    enum hd_status st = read_text(db, get, db->cluster_id, sizeof db->cluster_id);
 
     if (st || *db->cluster_id)
         return st;
@@ -426,9 +427,9 @@ static enum hd_status identify(struct store_db *db)
     for (size_t i = 0; i < sizeof bytes; i++)
         (void)snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
     (void)snprintf(sql, sizeof sql, "INSERT INTO meta VALUES ('cluster_id', '%s')", hex);
-    st = execute(db, sql, "cannot be identified");
+    st = execute(db, sql, "cannot store the cluster id");
     if (!st)
-        st = ask_text(db, get, db->cluster_id, sizeof db->cluster_id);
+        st = read_text(db, get, db->cluster_id, sizeof db->cluster_id);
     return st;
 }
 
@@ -463,7 +464,7 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
     if (!st)
         st = migrate(db);
     if (!st)
-        st = identify(db);
+        st = read_cluster_id(db);
     if (!st)
         st = prepare(db);
     if (st)

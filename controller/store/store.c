@@ -3,8 +3,8 @@
  *   loop thread                         writer thread
  *   hd_store_commit, hd_store_query
  *        |  todo (mutex, wake)  ------>  take all
- *                                        BEGIN, every batch taken, COMMIT (fsync)
- *                                        failed: ROLLBACK, queries, tell the trouble, wait, again
+ *                                        BEGIN, all batches, COMMIT (fsync)
+ *                                        failed: ROLLBACK, queries, report, wait, retry
  *                                        queries
  *   on_wake  <------  done (mutex, async)
  *        |
@@ -13,10 +13,10 @@
  * Invariants:
  *   S1  A batch is reported HD_OK only after the COMMIT that contains it has returned success with
  *       synchronous=FULL.
- *   S2  Batches are committed, and reported, in the order in which they were queued; none is left
- *       out while a later one is kept.
- *   S3  A transaction that failed has left nothing behind; it is tried again whole.
- *   S4  `db` is touched by the writer thread only, from the first queued item on.
+ *   S2  Batches are committed and reported in the order in which they were queued; none is skipped
+ *       while a later one is committed.
+ *   S3  A failed transaction is rolled back completely and retried as a whole.
+ *   S4  From the first queued item on, only the writer thread uses `db`.
  */
 #include "controller/store/store.h"
 
@@ -31,7 +31,7 @@
 
 enum { RETRY_DEFAULT_MS = 1000 };
 
-/* A batch or a query on its way. */
+/* A queued batch or query. */
 struct item {
     struct hd_batch *batch;
     struct hd_query *query;
@@ -63,9 +63,9 @@ struct hd_job_store {
     struct items todo, done;
     struct hd_error trouble; /* of the last transaction; HD_OK: none */
     struct hd_error fatal;
-    bool fatal_told;
+    bool fatal_reported;
     bool closing;
-    int64_t give_up_ms; /* while closing: when to stop trying */
+    int64_t give_up_ms; /* while closing: no retry after this (monotonic) */
 };
 
 /* ---- queues -----------------------------------------------------------------------------------*/
@@ -116,7 +116,7 @@ static enum hd_status write_all(struct hd_job_store *store, const struct items *
     enum hd_status st;
 
     if (!has_batch(items))
-        return HD_OK; /* what was before them is durable already (S2) */
+        return HD_OK; /* nothing to write; earlier batches are durable (S2) */
     st = store_db_run(&store->db, STORE_BEGIN, "");
     for (const struct item *i = items->first; !st && i; i = i->next) {
         if (i->batch)
@@ -143,27 +143,27 @@ static void answer_queries(struct hd_job_store *store, const struct items *items
     }
 }
 
-/* Sets what the loop should hear about, and waits a little; returns whether to try again. What has
- * queued up meanwhile joins `items`. */
+/* Reports a failed transaction to the loop and waits retry_ms, or until something is queued. Moves
+ * newly queued items to the end of `items`. True: retry; false: give up. */
 static bool after_failure(struct hd_job_store *store, const struct hd_error *error,
                           struct items *items)
 {
-    bool again = error->status == HD_IO;
+    bool retry = error->status == HD_IO;
 
     uv_mutex_lock(&store->mutex);
-    if (again)
+    if (retry)
         store->trouble = *error;
     else
         store->fatal = *error;
-    if (again && store->closing && hd_clock_now_ms() >= store->give_up_ms)
-        again = false;
+    if (retry && store->closing && hd_clock_now_ms() >= store->give_up_ms)
+        retry = false;
     (void)uv_async_send(&store->async);
-    if (again)
+    if (retry)
         (void)uv_cond_timedwait(&store->wake, &store->mutex,
                                 (uint64_t)store->options.retry_ms * 1000000);
     append(items, &store->todo);
     uv_mutex_unlock(&store->mutex);
-    return again;
+    return retry;
 }
 
 static void give_up(struct items *items, const struct hd_error *error)
@@ -174,7 +174,7 @@ static void give_up(struct items *items, const struct hd_error *error)
     }
 }
 
-/* While nothing can be written, what is durable can still be read: queries do not wait. */
+/* While batches cannot be written, queries are answered from what is durable. */
 static void answer_queries_now(struct hd_job_store *store, struct items *items)
 {
     struct items batches = {0}, queries = {0};
@@ -193,8 +193,8 @@ static void answer_queries_now(struct hd_job_store *store, struct items *items)
     (void)uv_async_send(&store->async);
 }
 
-/* One turn: everything that is queued, as one transaction, as often as it takes. */
-static void turn(struct hd_job_store *store, struct items *items)
+/* Writes all batches of `items` in one transaction, with retries, then answers the queries. */
+static void process(struct hd_job_store *store, struct items *items)
 {
     struct hd_error error;
     enum hd_status st;
@@ -229,7 +229,7 @@ static void writer_main(void *arg)
         uv_mutex_unlock(&store->mutex);
 
         if (items.first)
-            turn(store, &items);
+            process(store, &items);
 
         uv_mutex_lock(&store->mutex);
         if (items.first && items.first->result.status != HD_ABORTED)
@@ -256,14 +256,14 @@ static void finish(struct item *item)
     free(item);
 }
 
-/* What the writer thread left for the loop, taken under the mutex at once. */
-struct news {
+/* A copy of what the writer thread reports, taken under the mutex. */
+struct writer_report {
     struct items done;
     struct hd_error trouble, fatal;
     bool fatal_is_new;
 };
 
-static void tell_trouble(struct hd_job_store *store, const struct hd_error *trouble)
+static void report_trouble(struct hd_job_store *store, const struct hd_error *trouble)
 {
     const char *message = trouble->status ? trouble->message : "";
 
@@ -277,25 +277,25 @@ static void tell_trouble(struct hd_job_store *store, const struct hd_error *trou
 static void on_wake(uv_async_t *async)
 {
     struct hd_job_store *store = async->data;
-    struct news news;
+    struct writer_report report;
 
     uv_mutex_lock(&store->mutex);
-    news.done = take(&store->done);
-    news.trouble = store->trouble;
-    news.fatal = store->fatal;
-    news.fatal_is_new = store->fatal.status && !store->fatal_told;
-    store->fatal_told |= news.fatal_is_new;
+    report.done = take(&store->done);
+    report.trouble = store->trouble;
+    report.fatal = store->fatal;
+    report.fatal_is_new = store->fatal.status && !store->fatal_reported;
+    store->fatal_reported |= report.fatal_is_new;
     uv_mutex_unlock(&store->mutex);
 
-    tell_trouble(store, &news.trouble);
-    while (news.done.first) {
-        struct item *item = news.done.first;
+    report_trouble(store, &report.trouble);
+    while (report.done.first) {
+        struct item *item = report.done.first;
 
-        news.done.first = item->next;
+        report.done.first = item->next;
         finish(item);
     }
-    if (news.fatal_is_new && store->options.on_fatal)
-        store->options.on_fatal(store->options.user, &news.fatal);
+    if (report.fatal_is_new && store->options.on_fatal)
+        store->options.on_fatal(store->options.user, &report.fatal);
 }
 
 static void queue(struct hd_job_store *store, struct item *item)
@@ -306,8 +306,8 @@ static void queue(struct hd_job_store *store, struct item *item)
     uv_mutex_unlock(&store->mutex);
 }
 
-/* Without memory for the envelope nothing can be kept in order any more: the program ends, and
- * finds everything that was reported done when it starts again. */
+/* NULL: out of memory. Then a batch is lost, so on_fatal ends the program; after its restart all
+ * that was reported done is there. */
 static struct item *new_item(struct hd_job_store *store)
 {
     struct item *item = calloc(1, sizeof *item);
@@ -315,7 +315,7 @@ static struct item *new_item(struct hd_job_store *store)
     if (item)
         return item;
     uv_mutex_lock(&store->mutex);
-    hd_err_save(hd_err(HD_NO_MEMORY, "no memory left for the controller's state"), &store->fatal);
+    hd_err_save(hd_err(HD_NO_MEMORY, "out of memory for the controller's state"), &store->fatal);
     uv_mutex_unlock(&store->mutex);
     (void)uv_async_send(&store->async);
     return NULL;
@@ -341,7 +341,7 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
     struct item *item = new_item(store);
 
     if (!item)
-        return; /* on_fatal follows, and with it the end */
+        return; /* on_fatal follows and ends the program */
     if (query->owner)
         query->owner = hd_arena_strdup(&query->arena, query->owner);
     item->query = query;
@@ -359,7 +359,7 @@ static enum hd_status start_thread(struct hd_job_store *store, uv_loop_t *loop)
     if (code == 0)
         code = uv_async_init(loop, &store->async, on_wake);
     if (code)
-        return hd_err(HD_INTERNAL, "cannot prepare the writer thread: %s", uv_strerror(code));
+        return hd_err(HD_INTERNAL, "cannot create the writer's queue: %s", uv_strerror(code));
     store->async.data = store;
     code = uv_thread_create(&store->thread, writer_main, store);
     if (code) {
@@ -452,7 +452,7 @@ void hd_store_close(struct hd_job_store *store, int64_t timeout_ms, void (*on_cl
     uv_mutex_unlock(&store->mutex);
     store->join_work.data = store;
     if (uv_queue_work(store->async.loop, &store->join_work, join, joined) != 0) {
-        join(&store->join_work); /* no helper thread: the loop waits itself */
+        join(&store->join_work); /* no thread of the pool: block the loop */
         joined(&store->join_work, 0);
     }
 }

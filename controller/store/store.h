@@ -1,19 +1,17 @@
-/* store: the controller's memory that survives: one SQLite database in the state directory.
+/* store: the controller's durable state: one SQLite database in the state directory.
  *
- * Asynchronous. Batches (record.h) go to one writer thread, which writes everything that has queued
- * up since its last commit as one transaction, waits until that is on disk (WAL, synchronous=FULL)
- * and then reports each batch done, in order, on the loop's thread. Whatever depends on a batch
- * must wait for its callback: that is the whole durability rule of the controller.
+ * Asynchronous. One writer thread takes all queued batches (record.h), writes them in one
+ * transaction (group commit; WAL, synchronous=FULL) and then reports each batch done, in order, on
+ * the loop's thread. Nothing that depends on a batch may leave the controller before its callback.
  *
- * A disk that is full or fails loses nothing that was reported done. The writer keeps what it could
- * not write and tries again every second; hd_store_trouble says so meanwhile. Errors that trying
- * again cannot mend (a damaged database, a broken rule of the schema) end in on_fatal.
+ * When the disk is full or fails, nothing that was reported done is lost. The writer keeps the
+ * batches and retries every second; meanwhile hd_store_trouble returns the error. Errors that a
+ * retry cannot fix (a damaged database, a violated constraint) lead to on_fatal.
  *
- * Queries run on the same thread behind the batches queued before them: they see durable state
- * only, and all that was committed before they were asked. In trouble they do not wait for batches
- * that cannot be written.
+ * Queries run on the writer thread after the batches queued before them, so they see durable state
+ * only. While batches cannot be written, queries do not wait for them.
  *
- * Used by: services, tests.   Uses: record, base, libuv, SQLite (nobody else includes sqlite3.h).
+ * Used by: services, tests.   Uses: record, base, libuv, SQLite (sqlite3.h is included only here).
  * Threads: all functions and callbacks on the loop's thread.
  */
 #ifndef HD_CONTROLLER_STORE_H
@@ -28,39 +26,40 @@ struct hd_job_store;
 struct hd_store_options {
     const char *dir;  /* exists; locked while the store is open */
     const char *vfs;  /* name of an SQLite VFS; NULL: the system's */
-    int64_t retry_ms; /* pause before a failed transaction is tried again; 0: 1000 */
-    /* May be NULL. Trouble begins (message) or is over (NULL). */
+    int64_t retry_ms; /* pause before a failed transaction is retried; 0: 1000 */
+    /* May be NULL. message: writing fails; NULL: writing works again. */
     void (*on_trouble)(void *user, const char *message);
-    /* Nothing more will be written; the program should say so and exit. */
+    /* May be NULL. The store has failed; log the error and exit. */
     void (*on_fatal)(void *user, const struct hd_error *error);
     void *user;
 };
 
-/* Locks the directory, opens or creates the database, checks it, brings its schema up to date.
- * HD_CONFLICT: another controller uses the directory; HD_CORRUPT: the check failed, the story names
- * the file; HD_UNSUPPORTED: a newer version of Heddle wrote it. */
+/* Locks the directory, opens or creates the database, checks it and migrates its schema.
+ * HD_CONFLICT: another controller uses the directory; HD_CORRUPT: the check failed, the message
+ * names the file; HD_UNSUPPORTED: a newer version of Heddle wrote it, or the file system cannot
+ * hold a write-ahead log. */
 enum hd_status hd_store_open(uv_loop_t *loop, const struct hd_store_options *options,
                              struct hd_job_store **ret_store);
 
-/* Writes what is queued, then closes; on_closed (may be NULL) runs last. What cannot be written
- * within timeout_ms is given up: its callbacks get HD_ABORTED. */
+/* Writes what is queued, closes and frees the store; on_closed (may be NULL) runs last. Batches
+ * that cannot be written within timeout_ms are dropped: their callbacks get HD_ABORTED. */
 void hd_store_close(struct hd_job_store *store, int64_t timeout_ms, void (*on_closed)(void *user),
                     void *user);
 
-/* An identity made when the database was created: the cluster's. */
+/* The cluster's id, made at random when the database was created. */
 const char *hd_store_cluster_id(const struct hd_job_store *store);
 
-/* What is wrong with the disk, NULL when nothing is. */
+/* Why nothing can be written now; NULL: writing works. */
 const char *hd_store_trouble(const struct hd_job_store *store);
 
-/* Takes the batch. done (may be NULL) runs when it is durable (HD_OK) or given up (HD_ABORTED).
- * Batches become durable in order; an empty one waits for those before it. */
+/* Takes ownership of the batch. done (may be NULL) gets HD_OK when it is durable, HD_ABORTED when
+ * it is dropped. Batches become durable in order; an empty one waits for those before it. */
 void hd_store_commit(struct hd_job_store *store, struct hd_batch *batch,
                      void (*done)(void *user, enum hd_status st), void *user);
 
 /* ---- at start ---------------------------------------------------------------------------------*/
 
-/* Called in the order that hd_core_restore_* wants. The first failure ends the loading. */
+/* Called in the order of hd_core_restore_*. The first failure stops loading and is returned. */
 struct hd_store_loader {
     enum hd_status (*node)(void *user, const struct hd_node_record *node);
     enum hd_status (*request)(void *user, const char *request_id, uint64_t job);
@@ -79,10 +78,10 @@ enum hd_status hd_store_load(struct hd_job_store *store, const struct hd_store_l
 
 enum hd_query_kind {
     HD_QUERY_JOB,         /* job -> jobs[0] with spec, attempts; HD_NOT_FOUND */
-    HD_QUERY_JOBS,        /* states, owner, before, limit -> jobs, newest first */
-    HD_QUERY_HISTORY,     /* job, after, limit -> entries: everything, in order */
+    HD_QUERY_JOBS,        /* states, owner, before_job, limit -> jobs, newest first */
+    HD_QUERY_HISTORY,     /* job, after, limit -> entries of all kinds, in order */
     HD_QUERY_EVENTS,      /* job (0: cluster), after, limit -> entries: events, in order */
-    HD_QUERY_CHECKPOINTS, /* job -> entries: those present, in order of steps */
+    HD_QUERY_CHECKPOINTS, /* job -> entries: those present, sorted by step */
 };
 
 struct hd_job_row {
@@ -104,14 +103,14 @@ struct hd_history_entry {
     };
 };
 
-/* Fill in kind, inputs, done and user; the rest is the store's. Everything in it lives until
- * hd_query_free, which the callback should call. */
+/* Set the inputs of the kind, done and user; the store fills in the rest. The query and its results
+ * belong to the callback, which must call hd_query_free. */
 struct hd_query {
     enum hd_query_kind kind;
     uint64_t job;
-    uint64_t after;      /* sequence */
-    uint64_t before_job; /* 0: from the newest */
-    uint32_t states;     /* set: bit n is state n; 0: all */
+    uint64_t after;      /* only entries with a higher sequence */
+    uint64_t before_job; /* only jobs with a lower number; 0: all */
+    uint32_t states;     /* bit n: state n; 0: all */
     const char *owner;   /* copied; NULL: all */
     int32_t limit;
     void (*done)(struct hd_query *query, enum hd_status st);
@@ -123,7 +122,7 @@ struct hd_query {
     size_t attempt_count;
     struct hd_history_entry *entries;
     size_t entry_count;
-    bool more; /* there is more than `limit` */
+    bool more; /* there are more than `limit` */
     struct hd_arena arena;
 };
 

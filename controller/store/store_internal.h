@@ -1,12 +1,12 @@
-/* store_internal: the database behind the store, shared by its own files and nobody else.
+/* store_internal: the database connection and its statements; only for the files of this folder.
  *
- *   store.c         the writer thread, its queue, and the callbacks on the loop
- *   store_schema.c  opening, checking, migrations
- *   store_write.c   one batch into the open transaction
- *   store_read.c    queries, and loading at start
+ *   store.c   the writer thread, its queue, and the callbacks on the loop
+ *   schema.c  opening, checking, migrations, error messages
+ *   write.c   writes one batch into the open transaction
+ *   read.c    queries, and loading at start
  *
- * A struct store_db is used by one thread at a time: by the loop's until the writer thread has its
- * first item, by the writer thread afterwards.
+ * Threads: a struct store_db is used by the loop's thread until the first item is queued, then by
+ * the writer thread only, until that has ended.
  */
 #ifndef HD_CONTROLLER_STORE_INTERNAL_H
 #define HD_CONTROLLER_STORE_INTERNAL_H
@@ -83,7 +83,7 @@
     X(GET_ALLOCATIONS,                                                                             \
       "SELECT node_uuid, node_name, device FROM allocations WHERE job=? AND attempt=?"             \
       " ORDER BY rank")                                                                            \
-    X(GET_CHECKPOINTS, /* ?2: those being deleted as well */                                       \
+    X(GET_CHECKPOINTS, /* ?2: include those being deleted */                                       \
       "SELECT attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq"       \
       " FROM checkpoints WHERE job=?1 AND (state='present' OR (?2 AND state='deleting'))"          \
       " ORDER BY step, attempt")                                                                   \
@@ -124,24 +124,24 @@ struct store_db {
     char cluster_id[40];
 };
 
-/* Everything that can go wrong while opening; on failure nothing is left open. */
+/* Opens, checks and migrates DIR/state.db; on failure nothing is left open. */
 enum hd_status store_db_open(struct store_db *db, const char *dir, const char *vfs);
 void store_db_close(struct store_db *db);
 
-/* The story of the connection's last error. HD_IO: trying again may help (disk full, failing
- * reads or writes); HD_CORRUPT or HD_INTERNAL: it will not. */
+/* Sets hd_err from the connection's last error. HD_IO: a retry may help (disk full, read or write
+ * errors); HD_CORRUPT, HD_INTERNAL: it does not. */
 enum hd_status store_db_error(struct store_db *db, const char *what);
 
 /* Binds values by type letter (i int64_t, z int64_t whose 0 is NULL, n int, d double whose NaN is
- * NULL, t const char *, b const void * and size_t) and returns the statement, ready to step; NULL
- * after a failure with its story. */
+ * NULL, t const char *, b const void * and size_t) and returns the statement, ready to step. NULL:
+ * failed, and hd_err is set. Texts and blobs are not copied: they must live until the reset. */
 sqlite3_stmt *store_db_bind(struct store_db *db, enum store_statement statement, const char *types,
                             ...);
-/* The same for a statement without rows: runs it. */
+/* The same for a statement without result rows, and runs it. */
 enum hd_status store_db_run(struct store_db *db, enum store_statement statement, const char *types,
                             ...);
-/* The next row of a bound statement: *ret_row tells whether there is one. After the last, and after
- * an error, the statement is reset. */
+/* Steps to the next row; *ret_row: there is one. After the last row, and after an error, the
+ * statement is reset; a caller that stops earlier must reset it. */
 enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool *ret_row);
 
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch);

@@ -1,4 +1,4 @@
-/* store_write: one batch into the open transaction. */
+/* write: one batch into the open transaction. */
 #include "controller/store/store_internal.h"
 
 static const char *checkpoint_state_name(enum hd_checkpoint_state state)
@@ -43,7 +43,7 @@ static enum hd_status insert_allocations(struct store_db *db, const struct hd_at
     return st;
 }
 
-/* The row is made once; plan and base never change after that. */
+/* Inserts the row if it is new, with plan and base, which never change; then updates the rest. */
 static enum hd_status put_attempt(struct store_db *db, const struct hd_attempt_record *a)
 {
     struct hd_text layout = {0};
@@ -140,7 +140,7 @@ static enum hd_status write_op(struct store_db *db, const struct hd_batch_op *op
                             (int)op->position.attempt, (int)op->position.rank,
                             (int64_t)op->position.seq);
     }
-    return hd_err(HD_INTERNAL, "the store knows no operation %d", (int)op->kind);
+    return hd_err(HD_INTERNAL, "unknown batch operation %d", (int)op->kind);
 }
 
 enum hd_status store_write_batch(struct store_db *db, const struct hd_batch *batch)

@@ -765,8 +765,7 @@ static void people_are_told_what_concerns_them(void **state)
         {"warning", "slow\033[2J", "warning: slow?[2J (rank 3 on n1)"},
         {"attempt_failed", "attempt 1: rank 3 on n1: killed",
          "failed: attempt 1: rank 3 on n1: killed"},
-        {"cancel", "uid:4294967294 asked to cancel at once",
-         "uid 4294967294 asked to cancel at once"},
+        {"cancel", "cancel requested by uid:4294967294", "cancel requested by uid 4294967294"},
     };
     Heddle__V1__WatchJobResponse entry = HEDDLE__V1__WATCH_JOB_RESPONSE__INIT;
     Heddle__V1__CheckpointInfo checkpoint = HEDDLE__V1__CHECKPOINT_INFO__INIT;
@@ -787,7 +786,7 @@ static void people_are_told_what_concerns_them(void **state)
     local.one_machine = true;
     expect_line(&local, &entry, "", false); /* the last row: this user has cancelled the job */
     event.kind = (char *)"warning";
-    expect_line(&local, &entry, "warning: uid 4294967294 asked to cancel at once (rank 3)", false);
+    expect_line(&local, &entry, "warning: cancel requested by uid 4294967294 (rank 3)", false);
 
     entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT;
     entry.checkpoint = &checkpoint;
