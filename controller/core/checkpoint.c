@@ -14,7 +14,7 @@ static bool is_newer(const struct hd_checkpoint_record *a, const struct hd_check
     return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
 }
 
-bool core_attempt_blames_base(const struct core_attempt *attempt)
+bool core_attempt_found_base_damaged(const struct core_attempt *attempt)
 {
     return attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
            attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
@@ -28,7 +28,7 @@ static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_re
     for (int32_t k = job->rec.attempt_count; k > checkpoint->attempt; k--) {
         const struct core_attempt *attempt = core_find_attempt(job, k);
 
-        if (attempt && core_attempt_blames_base(attempt) &&
+        if (attempt && core_attempt_found_base_damaged(attempt) &&
             attempt->rec.base_attempt == checkpoint->attempt &&
             attempt->rec.base_step == checkpoint->step)
             return true;
@@ -57,10 +57,10 @@ const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job 
     return sound ? sound : find_newest(job, true);
 }
 
-const struct hd_checkpoint_record *core_checkpoint_before_base(const struct core_job *job,
-                                                               const struct core_attempt *attempt)
+const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
+                                                            const struct core_attempt *attempt)
 {
-    return core_attempt_blames_base(attempt) ? find_newest(job, false) : NULL;
+    return core_attempt_found_base_damaged(attempt) ? find_newest(job, false) : NULL;
 }
 
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
@@ -91,7 +91,7 @@ static bool is_base(const struct core_job *job, const struct hd_checkpoint_recor
 {
     const struct core_attempt *newest = core_newest(job);
 
-    return newest && !job->over && checkpoint->attempt == newest->rec.base_attempt &&
+    return newest && !job->ended && checkpoint->attempt == newest->rec.base_attempt &&
            checkpoint->step == newest->rec.base_step;
 }
 
@@ -132,7 +132,7 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
 {
     struct hd_checkpoint_record record = *checkpoint;
 
-    if (attempt != core_newest(job) || job->over)
+    if (attempt != core_newest(job) || job->ended)
         return; /* I5: a newer attempt has started from something else */
     record.job = job->rec.job;
     record.attempt = attempt->rec.attempt;
@@ -169,14 +169,14 @@ static size_t count_newer(const struct core_job *job, const struct hd_checkpoint
 
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
 {
-    if (job->ask.keep <= 0)
+    if (job->needs.keep <= 0)
         return;
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         struct hd_checkpoint_record *c = &job->checkpoints[i];
         struct core_node *node = core_find_node(core, c->node_uuid);
 
         if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_base(job, c) ||
-            count_newer(job, c) < (size_t)job->ask.keep)
+            count_newer(job, c) < (size_t)job->needs.keep)
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETING;
         hd_batch_add_checkpoint(core->out->batch, c);
@@ -217,7 +217,7 @@ static enum hd_status find_reporter(const struct hd_core *core, const struct hd_
 
     if (!node || !node->connected || node->stream != event->report.stream)
         return hd_err(HD_CONFLICT, "the node has another stream, or was lost; connect again");
-    if (!attempt || job->over)
+    if (!attempt || job->ended)
         return hd_err(HD_NOT_FOUND, "job %llu has no attempt %d that could report",
                       (unsigned long long)event->report.job, event->report.attempt);
     if (event->report.rank < 0 || event->report.rank >= attempt->rec.plan.rank_count ||

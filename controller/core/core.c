@@ -218,7 +218,7 @@ static void flush_node(struct hd_core *core, struct core_node *node)
 
     if (node->dirty)
         hd_batch_add_node(out->batch, &node->rec);
-    if (node->desired_dirty && node->fresh &&
+    if (node->desired_dirty && node->synced &&
         core_reserve(core, &out->nodes, out->node_count, &out->node_size, sizeof *out->nodes))
         (void)snprintf(out->nodes[out->node_count++], sizeof *out->nodes, "%s", node->rec.uuid);
     node->dirty = node->desired_dirty = false;
@@ -245,7 +245,7 @@ static void flush_job(struct hd_core *core, struct core_job *job)
     }
     core_announce(core, job);
     job->dirty = job->is_new = false;
-    if (job->over && !waits_for_deletion(job))
+    if (job->ended && !waits_for_deletion(job))
         core_job_forget(core, job);
 }
 
@@ -295,8 +295,8 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_hello(core, event);
     case HD_CORE_ALIVE:
         return core_alive(core, event);
-    case HD_CORE_GONE:
-        return core_gone(core, event);
+    case HD_CORE_DISCONNECTED:
+        return core_disconnected(core, event);
     case HD_CORE_OBSERVED:
         return core_observed(core, event);
     case HD_CORE_REPORT:
@@ -427,7 +427,7 @@ enum hd_status hd_core_desired(const struct hd_core *core, const char *uuid, str
     struct hd_desired desired = {0};
     enum hd_status st;
 
-    if (!node || !node->fresh)
+    if (!node || !node->synced)
         return hd_err(HD_CONFLICT, "node %s has not said yet what it has", uuid);
     desired.generation = node->generation;
     st = add_desired_attempts(core, node, arena, &desired);
@@ -442,7 +442,7 @@ const struct hd_job_record *hd_core_job(const struct hd_core *core, uint64_t num
 {
     const struct core_job *job = core_find_job(core, number);
 
-    return job && !job->over ? &job->rec : NULL;
+    return job && !job->ended ? &job->rec : NULL;
 }
 
 const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint64_t number,
@@ -451,7 +451,7 @@ const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint
     const struct core_job *job = core_find_job(core, number);
     const struct core_attempt *found;
 
-    if (!job || job->over)
+    if (!job || job->ended)
         return NULL;
     found = attempt ? core_find_attempt(job, attempt) : core_newest(job);
     return found ? &found->rec : NULL;
@@ -502,7 +502,7 @@ static int32_t count_holds(const struct hd_core *core, const struct core_attempt
     return count;
 }
 
-static bool has_parted_groups(const struct hd_plan_record *plan)
+static bool has_split_tp_group(const struct hd_plan_record *plan)
 {
     for (int32_t r = 0; r < plan->rank_count; r++)
         if (!core_same(plan->ranks[r].node_uuid, plan->ranks[r - r % plan->layout.tp].node_uuid))
@@ -517,7 +517,7 @@ static enum hd_status check_attempts(const struct hd_core *core, const struct co
     for (int32_t k = 1; k <= job->rec.attempt_count; k++) {
         const struct core_attempt *attempt = core_find_attempt(job, k);
 
-        if (has_parted_groups(&attempt->rec.plan))
+        if (has_split_tp_group(&attempt->rec.plan))
             return hd_err(HD_INTERNAL, "I11: attempt %d of job %llu has a tp group on two nodes", k,
                           number);
         if (attempt->rec.state == HD_ATTEMPT_STATE_ENDED) {
@@ -548,9 +548,9 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
     const bool live = job->rec.state <= HD_JOB_STATE_STOPPING;
     uint64_t owner;
 
-    if (live == job->over)
+    if (live == job->ended)
         return hd_err(HD_INTERNAL, "I4: job %llu is %s but %s", (unsigned long long)job->rec.job,
-                      hd_job_state_name(job->rec.state), job->over ? "over" : "not over");
+                      hd_job_state_name(job->rec.state), job->ended ? "over" : "not over");
     if ((active != NULL) !=
         (job->rec.state == HD_JOB_STATE_RUNNING || job->rec.state == HD_JOB_STATE_STOPPING))
         return hd_err(HD_INTERNAL, "I4: job %llu is %s %s an attempt",
@@ -577,7 +577,7 @@ enum hd_status hd_core_check(const struct hd_core *core)
 
     for (size_t i = 0; !st && i < core->job_count; i++) {
         st = check_job(core, core->jobs[i]);
-        live += !core->jobs[i]->over;
+        live += !core->jobs[i]->ended;
     }
     if (!st && live != core->live_count)
         st = hd_err(HD_INTERNAL, "%zu jobs live, %zu are counted", live, core->live_count);

@@ -44,7 +44,7 @@ struct hd_now {
 };
 
 /* What the core must know of a JobSpec. */
-struct hd_ask {
+struct hd_job_needs {
     const char *name;
     enum hd_device_kind device; /* ANY: auto */
     int32_t devices_min, devices_max;
@@ -62,11 +62,11 @@ enum hd_core_event_kind {
     HD_CORE_CANCEL,
     HD_CORE_DRAIN,
     HD_CORE_UNDRAIN,
-    HD_CORE_HELLO,    /* a node opened its stream */
-    HD_CORE_ALIVE,    /* a node said anything */
-    HD_CORE_GONE,     /* a node's stream broke; by itself this means nothing but that */
-    HD_CORE_OBSERVED, /* a node's complete observed set */
-    HD_CORE_REPORT,   /* a rank's report */
+    HD_CORE_HELLO,        /* a node opened its stream */
+    HD_CORE_ALIVE,        /* a node said anything */
+    HD_CORE_DISCONNECTED, /* a node's stream broke; by itself this means nothing but that */
+    HD_CORE_OBSERVED,     /* a node's complete observed set */
+    HD_CORE_REPORT,       /* a rank's report */
 };
 
 /* One attempt as a node sees its share of it. */
@@ -98,7 +98,7 @@ struct hd_core_event {
     union {
         struct {
             const char *request_id, *owner;
-            struct hd_ask ask;
+            struct hd_job_needs needs;
             const void *spec;
             size_t spec_bytes;
         } submit;
@@ -184,7 +184,7 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
 enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_record *node);
 enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job);
 enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_record *job,
-                                   const struct hd_ask *ask, uint64_t sequence);
+                                   const struct hd_job_needs *needs, uint64_t sequence);
 enum hd_status hd_core_restore_attempt(struct hd_core *core,
                                        const struct hd_attempt_record *attempt);
 enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
@@ -228,9 +228,9 @@ void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now
 
 /* The same for a job that might be submitted; *ret_fits_now: it would start at once. HD_UNSUPPORTED
  * or HD_INVALID: it never could. */
-enum hd_status hd_core_explain_ask(const struct hd_core *core, const struct hd_ask *ask,
-                                   struct hd_now now, bool *ret_fits_now,
-                                   struct hd_text *ret_reason);
+enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
+                                     struct hd_now now, bool *ret_fits_now,
+                                     struct hd_text *ret_reason);
 
 /* Who holds a device; job 0: nobody. */
 struct hd_device_hold {
@@ -259,10 +259,10 @@ enum hd_status hd_core_check(const struct hd_core *core);
 
 /* ---- planning (core_plan.c) -------------------------------------------------------------------*/
 
-/* The layout of `ask` on `count` devices of one kind, without placement: fills all of ret_plan but
- * ranks. HD_INVALID: these devices cannot share the work, HD_UNSUPPORTED: no engine of this build
- * can; the story says why and what would. Strings are static. */
-enum hd_status hd_core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
-                            struct hd_plan_record *ret_plan);
+/* The layout of `needs` on `count` devices of one kind, without placement: fills all of ret_plan
+ * but ranks. HD_INVALID: these devices cannot share the work, HD_UNSUPPORTED: no engine of this
+ * build can; the story says why and what would. Strings are static. */
+enum hd_status hd_core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                            int32_t count, struct hd_plan_record *ret_plan);
 
 #endif

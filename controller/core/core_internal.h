@@ -36,7 +36,7 @@ struct core_node {
     struct hd_node_record rec; /* strings are the core's own (core_set) */
     uint64_t stream;
     bool connected;        /* has a stream, the one numbered so */
-    bool fresh;            /* and has sent its observed set on it */
+    bool synced;           /* and has sent its observed set on it */
     bool jobs_dir_visible; /* as last told */
     const char *jobs_dir_problem;
     const char *data_address; /* where other nodes reach its ranks; "": nowhere */
@@ -67,33 +67,33 @@ struct core_attempt {
     struct hd_attempt_record rec; /* strings and ranks are the core's own */
     struct core_share *shares;
     size_t share_count;
-    uint64_t *seq;         /* per rank: reports taken in up to here */
-    int64_t since_mono_ms; /* start, or begin of stopping */
-    bool kill;             /* wanted stopped, whatever the job wants */
-    bool failed;           /* rec.end holds the first failure */
+    uint64_t *seq;               /* per rank: reports taken in up to here */
+    int64_t state_since_mono_ms; /* start, or begin of stopping */
+    bool kill;                   /* wanted stopped, whatever the job wants */
+    bool failed;                 /* rec.end holds the first failure */
     bool dirty;
 };
 
 enum core_wait {
     CORE_WAIT_NONE,
-    CORE_WAIT_DELAY,  /* retries are spaced out */
-    CORE_WAIT_BUSY,   /* would fit, but devices are held or a node is away; nodes are kept free */
-    CORE_WAIT_BEHIND, /* would fit on nodes that are kept for wait_job */
-    CORE_WAIT_NEVER,  /* does not fit on the nodes as they are now */
+    CORE_WAIT_DELAY,    /* retries are spaced out */
+    CORE_WAIT_BUSY,     /* would fit, but devices are held or a node is away; nodes are kept free */
+    CORE_WAIT_RESERVED, /* would fit on nodes that are kept for wait_job */
+    CORE_WAIT_NEVER,    /* does not fit on the nodes as they are now */
 };
 
 struct core_job {
     struct hd_job_record rec;
-    struct hd_ask ask;
+    struct hd_job_needs needs;
     struct core_attempt **attempts; /* by number - 1 */
     size_t attempt_size;
     struct hd_checkpoint_record *checkpoints; /* not deleted, in order of acceptance */
     size_t checkpoint_count, checkpoint_size;
-    uint64_t sequence;       /* of the newest entry of its history */
-    int64_t not_before_mono; /* no attempt before this */
+    uint64_t sequence;          /* of the newest entry of its history */
+    int64_t not_before_mono_ms; /* no attempt before this */
     enum core_wait wait;
     uint64_t wait_job;
-    bool dirty, is_new, over; /* over: ended; stays while checkpoints wait for deletion */
+    bool dirty, is_new, ended; /* over: ended; stays while checkpoints wait for deletion */
     struct core_job *next_dirty;
 };
 
@@ -125,7 +125,7 @@ struct core_placement {
     struct core_member *members; /* on the heap */
     size_t member_count;
     int32_t device_count; /* of all members; 0: there is no placement */
-    int32_t left_over;    /* free devices of the members that it does not take */
+    int32_t unused_count; /* free devices of the members that it does not take */
     struct hd_plan_record plan;
 };
 
@@ -162,7 +162,7 @@ bool core_reserve(struct hd_core *core, void *array, size_t count, size_t *size,
 enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
-                              const struct hd_ask *ask);
+                              const struct hd_job_needs *needs);
 void core_job_free(struct core_job *job);
 void core_job_forget(struct hd_core *core, struct core_job *job); /* out of memory, stays stored */
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
@@ -191,7 +191,7 @@ void core_node_free(struct core_node *node);
 bool core_device_works(const struct core_node *node, int32_t place); /* place in rec.devices */
 enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_gone(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
 void core_node_timers(struct hd_core *core, struct core_node *node);
@@ -204,17 +204,18 @@ void core_node_reason(const struct core_node *node, struct hd_now now,
 
 void core_schedule(struct hd_core *core);
 /* The smallest number of devices that can share the work, 0: none within the bounds. */
-int32_t core_need(const struct hd_ask *ask, enum hd_device_kind kind);
+int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind);
 /* The kinds that a job may use, best first; returns their count. */
-size_t core_kinds(const struct hd_ask *ask, enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT]);
+size_t core_kinds(const struct hd_job_needs *needs,
+                  enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT]);
 /* HD_INVALID or HD_UNSUPPORTED: no cluster of this build could ever run it. */
-enum hd_status core_check_ask(const struct hd_ask *ask);
+enum hd_status core_check_needs(const struct hd_job_needs *needs);
 
 /* The most of `available` devices that can share the work; 0: too few. */
-int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
-                        struct hd_plan_record *ret_plan);
+int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        int32_t available, struct hd_plan_record *ret_plan);
 /* Of so many devices of a node those that hold whole tensor-parallel groups. */
-int32_t core_whole_groups(const struct hd_ask *ask, int32_t devices);
+int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
 /* Those that work. */
 int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kind, bool free_only);
 bool core_node_may_come_back(const struct core_node *node);
@@ -222,12 +223,12 @@ bool core_node_may_come_back(const struct core_node *node);
 /* ---- core_gang.c ------------------------------------------------------------------------------*/
 
 /* Puts a placement on several nodes into *best if it is better than what stands there. */
-void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
-                    struct core_placement *best);
+void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
+                    enum hd_device_kind kind, struct core_placement *best);
 /* Keeps the nodes free on which the job would fit if nothing else ran; false: there are none. Then
- * *ret_behind, unless set before, becomes a job that keeps such nodes. */
-bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
-                    uint64_t job, uint64_t *ret_behind);
+ * *ret_blocking_job, unless set before, becomes a job that keeps such nodes. */
+bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
+                       enum hd_device_kind kind, uint64_t job, uint64_t *ret_blocking_job);
 /* Why a node may not be part of any gang; nothing for one that may. */
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
                         struct hd_text *text);
@@ -247,18 +248,18 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
 const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job);
 
 /* It ended because the checkpoint that it was to start from is damaged. */
-bool core_attempt_blames_base(const struct core_attempt *attempt);
+bool core_attempt_found_base_damaged(const struct core_attempt *attempt);
 /* Where to go back to from an attempt that blames its base: the newest sound checkpoint. NULL: it
  * does not blame it, or there is no sound one. */
-const struct hd_checkpoint_record *core_checkpoint_before_base(const struct core_job *job,
-                                                               const struct core_attempt *attempt);
+const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
+                                                            const struct core_attempt *attempt);
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt);
 
 /* ---- core_plan.c ------------------------------------------------------------------------------*/
 
 bool core_kind_spans_nodes(enum hd_device_kind kind); /* one attempt may use several nodes */
 /* hd_core_plan without a story: whether there is a layout. */
-bool core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
+bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan);
 
 #endif

@@ -44,8 +44,8 @@ static bool is_within_reach(const struct core_node *node, const struct core_node
 }
 
 /* Whether there are nodes that do not go with this one. */
-static bool misses_others(const struct hd_core *core, const struct core_node *node,
-                          bool (*goes_with)(const struct core_node *, const struct core_node *))
+static bool cannot_join_all(const struct hd_core *core, const struct core_node *node,
+                            bool (*goes_with)(const struct core_node *, const struct core_node *))
 {
     for (size_t i = 0; i < core->node_count; i++) {
         if (core_node_may_come_back(core->nodes[i]) && !goes_with(core->nodes[i], node))
@@ -63,10 +63,10 @@ void core_gang_obstacle(const struct hd_core *core, const struct core_node *node
                     node->jobs_dir_problem ? node->jobs_dir_problem : "");
     else if (!node->data_address || !*node->data_address)
         hd_text_add(text, " (not with other nodes: its heddled offers no data address)");
-    else if (is_loopback(node) && misses_others(core, node, is_within_reach))
+    else if (is_loopback(node) && cannot_join_all(core, node, is_within_reach))
         hd_text_add(text, " (only with nodes of its own machine: its --data-address is %s)",
                     node->data_address);
-    else if (misses_others(core, node, computes_alike))
+    else if (cannot_join_all(core, node, computes_alike))
         hd_text_add(text, " (only with nodes that compute with %s)", node->compute);
 }
 
@@ -90,11 +90,11 @@ static int by_name(const void *left, const void *right)
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* The members that `seed` may work with and their devices in whole groups of the job, largest
+/* The members that `seed` may work with and their devices in whole tp groups of the job, largest
  * first. idle: counting all devices of all nodes that may come back, as if nothing else ran. */
-static size_t gather(const struct hd_core *core, const struct hd_ask *ask,
-                     const struct core_node *seed, enum hd_device_kind kind, bool idle,
-                     bool reserved, struct core_member *ret_members)
+static size_t find_members(const struct hd_core *core, const struct hd_job_needs *needs,
+                           const struct core_node *seed, enum hd_device_kind kind, bool idle,
+                           bool reserved, struct core_member *ret_members)
 {
     size_t count = 0;
 
@@ -104,7 +104,7 @@ static size_t gather(const struct hd_core *core, const struct hd_ask *ask,
             .node = node,
             .index = i,
             .ready = core_node_usable(node),
-            .count = core_whole_groups(ask, core_count_devices(node, kind, !idle))};
+            .count = core_whole_groups(needs, core_count_devices(node, kind, !idle))};
 
         if (!may_join(node) || !is_within_reach(node, seed) || !computes_alike(node, seed) ||
             !member.count || (node->reserved_by && !reserved) ||
@@ -117,7 +117,7 @@ static size_t gather(const struct hd_core *core, const struct hd_ask *ask,
 }
 
 /* Whether an earlier node stood for the same nodes. */
-static bool was_seed(const struct hd_core *core, size_t index)
+static bool same_reach_as_earlier(const struct hd_core *core, size_t index)
 {
     const struct core_node *seed = core->nodes[index];
 
@@ -134,7 +134,8 @@ static bool was_seed(const struct hd_core *core, size_t index)
 
 static bool next_seed(const struct hd_core *core, size_t *at)
 {
-    while (*at < core->node_count && (!may_join(core->nodes[*at]) || was_seed(core, *at)))
+    while (*at < core->node_count &&
+           (!may_join(core->nodes[*at]) || same_reach_as_earlier(core, *at)))
         ++*at;
     return *at < core->node_count;
 }
@@ -178,33 +179,33 @@ static bool is_better(const struct core_placement *a, const struct core_placemen
         return a->device_count > b->device_count;
     if (a->member_count != b->member_count)
         return a->member_count < b->member_count;
-    return a->left_over < b->left_over;
+    return a->unused_count < b->unused_count;
 }
 
-static int32_t left_over_of(const struct core_placement *place)
+static int32_t count_unused(const struct core_placement *place)
 {
     const enum hd_device_kind kind = hd_device_kind_of(place->plan.layout.device);
-    int32_t left_over = -place->device_count;
+    int32_t unused_count = -place->device_count;
 
     for (size_t i = 0; i < place->member_count; i++)
-        left_over += core_count_devices(place->members[i].node, kind, true);
-    return left_over;
+        unused_count += core_count_devices(place->members[i].node, kind, true);
+    return unused_count;
 }
 
-void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
-                    struct core_placement *best)
+void core_gang_find(struct hd_core *core, const struct hd_job_needs *needs,
+                    enum hd_device_kind kind, struct core_placement *best)
 {
     struct core_member *members = calloc(core->node_count + 1, sizeof *members);
 
     for (size_t seed = 0; members && next_seed(core, &seed); seed++) {
         struct core_placement place = {.members = members};
-        size_t count = gather(core, ask, core->nodes[seed], kind, false, false, members);
+        size_t count = find_members(core, needs, core->nodes[seed], kind, false, false, members);
 
-        place.device_count = core_pick_count(ask, kind, total_of(members, count), &place.plan);
+        place.device_count = core_pick_count(needs, kind, total_of(members, count), &place.plan);
         if (!place.device_count)
             continue;
         place.member_count = choose(members, count, place.device_count);
-        place.left_over = left_over_of(&place);
+        place.unused_count = count_unused(&place);
         if (best->device_count && !is_better(&place, best))
             continue;
         free(best->members);
@@ -215,8 +216,8 @@ void core_gang_find(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
     free(members);
 }
 
-bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_device_kind kind,
-                    uint64_t job, uint64_t *ret_behind)
+bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
+                       enum hd_device_kind kind, uint64_t job, uint64_t *ret_blocking_job)
 {
     struct core_member *members = calloc(core->node_count + 1, sizeof *members);
     struct hd_plan_record plan;
@@ -224,19 +225,20 @@ bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
 
     for (size_t seed = 0; members && !found && next_seed(core, &seed); seed++) {
         const struct core_node *node = core->nodes[seed];
-        size_t count = gather(core, ask, node, kind, true, false, members), chosen = 0;
+        size_t count = find_members(core, needs, node, kind, true, false, members), chosen = 0;
 
         while (chosen < count && !found)
-            found = core_pick_count(ask, kind, total_of(members, ++chosen), &plan) > 0;
+            found = core_pick_count(needs, kind, total_of(members, ++chosen), &plan) > 0;
         for (size_t i = 0; found && i < chosen; i++)
             members[i].node->reserved_by = job;
-        if (found || *ret_behind)
+        if (found || *ret_blocking_job)
             continue;
-        count = gather(core, ask, node, kind, true, true, members);
-        if (!core_pick_count(ask, kind, total_of(members, count), &plan))
+        count = find_members(core, needs, node, kind, true, true, members);
+        if (!core_pick_count(needs, kind, total_of(members, count), &plan))
             continue;
         for (size_t i = 0; i < count; i++)
-            *ret_behind = *ret_behind ? *ret_behind : members[i].node->reserved_by;
+            *ret_blocking_job =
+                *ret_blocking_job ? *ret_blocking_job : members[i].node->reserved_by;
     }
     core->no_memory |= !members;
     free(members);

@@ -21,7 +21,7 @@ static void insert_job(struct hd_core *core, struct core_job *job)
 }
 
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
-                              const struct hd_ask *ask)
+                              const struct hd_job_needs *needs)
 {
     struct core_job *job = calloc(1, sizeof *job);
     void *spec = malloc(record->spec_bytes + 1);
@@ -42,10 +42,10 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
     core_set(core, &job->rec.owner, record->owner);
     core_set(core, &job->rec.name, record->name);
     core_set(core, &job->rec.reason, record->reason);
-    job->ask = *ask;
-    job->ask.name = job->rec.name;
-    job->over = record->state > HD_JOB_STATE_STOPPING;
-    core->live_count += !job->over;
+    job->needs = *needs;
+    job->needs.name = job->rec.name;
+    job->ended = record->state > HD_JOB_STATE_STOPPING;
+    core->live_count += !job->ended;
     insert_job(core, job);
     return job;
 }
@@ -152,7 +152,7 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
     core_set(core, &attempt->rec.base_hash, record->base_hash);
     core_set(core, &attempt->rec.end.node, record->end.node);
     core_set(core, &attempt->rec.end.message, record->end.message);
-    attempt->since_mono_ms = core->now.mono_ms;
+    attempt->state_since_mono_ms = core->now.mono_ms;
     job->attempts[job->rec.attempt_count++] = attempt;
     return attempt;
 }
@@ -161,14 +161,14 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
 
 enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event)
 {
-    const struct hd_ask *ask = &event->submit.ask;
+    const struct hd_job_needs *needs = &event->submit.needs;
     const char *request = event->submit.request_id;
     struct hd_job_record record = {.request_id = request,
                                    .owner = event->submit.owner,
-                                   .name = ask->name,
+                                   .name = needs->name,
                                    .state = HD_JOB_STATE_QUEUED,
-                                   .steps = ask->steps,
-                                   .devices = ask->devices_max,
+                                   .steps = needs->steps,
+                                   .devices = needs->devices_max,
                                    .submitted_ms = core->now.wall_ms,
                                    .spec = event->submit.spec,
                                    .spec_bytes = event->submit.spec_bytes};
@@ -187,12 +187,12 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
     if (core->live_count >= HD_CTL_JOBS_LIVE_MAX)
         return hd_err(HD_LIMIT, "%d jobs are queued or running already; try again later",
                       HD_CTL_JOBS_LIVE_MAX);
-    st = core_check_ask(ask);
+    st = core_check_needs(needs);
     if (st)
         return st;
 
     record.job = ++core->last_job;
-    job = core_job_new(core, &record, ask);
+    job = core_job_new(core, &record, needs);
     if (!job || !core_map_put(&core->job_by_request, request, record.job)) {
         core->no_memory = true;
         return HD_OK; /* the step fails */
@@ -222,7 +222,7 @@ static void begin_stopping(struct hd_core *core, struct core_job *job, struct co
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return;
     attempt->rec.state = HD_ATTEMPT_STATE_STOPPING;
-    attempt->since_mono_ms = core->now.mono_ms;
+    attempt->state_since_mono_ms = core->now.mono_ms;
     core_dirty_attempt(core, job, attempt);
 }
 
@@ -231,7 +231,7 @@ static void finish_job(struct hd_core *core, struct core_job *job, enum hd_job_s
 {
     job->rec.state = state;
     job->rec.ended_ms = core->now.wall_ms;
-    job->over = true;
+    job->ended = true;
     core->live_count--;
     core_set(core, &job->rec.reason, reason);
     core_dirty_job(core, job);
@@ -246,7 +246,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
     struct core_job *job = core_find_job(core, event->cancel.job);
     struct core_attempt *attempt;
 
-    if (!job || job->over)
+    if (!job || job->ended)
         return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64 " that has not ended",
                       event->cancel.job);
     core->out->job = job->rec.job;
@@ -278,10 +278,10 @@ enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt
 
 /* bf16 where every device computes it natively, else fp32. The devices of a placement are those
  * that core_attempt_start has just marked as held by the attempt. */
-static void take_traits(const struct core_placement *place, uint64_t job,
-                        struct hd_plan_record *plan)
+static void decide_precision_and_threads(const struct core_placement *place, uint64_t job,
+                                         struct hd_plan_record *plan)
 {
-    int32_t least = INT32_MAX;
+    int32_t threads_min = INT32_MAX;
     bool bf16 = true;
 
     for (size_t m = 0; m < place->member_count; m++) {
@@ -293,10 +293,10 @@ static void take_traits(const struct core_placement *place, uint64_t job,
             if (node->holds[d].job != job)
                 continue;
             bf16 = bf16 && (device->precisions & (1u << HD_PRECISION_BF16));
-            least = device->threads < least ? device->threads : least;
+            threads_min = device->threads < threads_min ? device->threads : threads_min;
         }
     }
-    hd_plan_decide_device(plan->layout.device, bf16, least, &plan->layout);
+    hd_plan_decide_device(plan->layout.device, bf16, threads_min, &plan->layout);
 }
 
 static void announce_start(struct hd_core *core, struct core_job *job,
@@ -371,7 +371,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
         return;
     }
     hold_devices(&record, place);
-    take_traits(place, record.job, &record.plan);
+    decide_precision_and_threads(place, record.job, &record.plan);
     if (base) {
         record.base_attempt = base->attempt;
         record.base_step = base->step;
@@ -460,7 +460,7 @@ static bool counts_as_failure(enum hd_end_cause cause)
  * takes one away, so that their number is bounded. */
 static bool is_failure(const struct core_job *job, const struct core_attempt *attempt)
 {
-    return counts_as_failure(attempt->rec.end.cause) && !core_checkpoint_before_base(job, attempt);
+    return counts_as_failure(attempt->rec.end.cause) && !core_checkpoint_fallback(job, attempt);
 }
 
 /* Failed attempts at the end of the row, up to the last one that left a checkpoint. */
@@ -474,7 +474,7 @@ static int32_t count_failures(const struct core_job *job)
 }
 
 /* The same for any end: they pace retries. */
-static int32_t count_barren(const struct core_job *job)
+static int32_t count_attempts_without_progress(const struct core_job *job)
 {
     int32_t count = 0;
 
@@ -486,19 +486,19 @@ static int32_t count_barren(const struct core_job *job)
 static int64_t retry_delay_ms(const struct hd_core *core, const struct core_job *job)
 {
     int64_t delay_ms = core->config.retry_delay_ms;
-    int32_t barren = count_barren(job);
+    int32_t attempts = count_attempts_without_progress(job);
 
-    if (barren < 2)
+    if (attempts < 2)
         return 0;
-    while (barren-- > 2 && delay_ms < core->config.retry_delay_max_ms)
+    while (attempts-- > 2 && delay_ms < core->config.retry_delay_max_ms)
         delay_ms *= 2;
     return delay_ms < core->config.retry_delay_max_ms ? delay_ms : core->config.retry_delay_max_ms;
 }
 
-static void announce_going_back(struct hd_core *core, struct core_job *job,
-                                const struct core_attempt *attempt)
+static void announce_fallback(struct hd_core *core, struct core_job *job,
+                              const struct core_attempt *attempt)
 {
-    const struct hd_checkpoint_record *before = core_checkpoint_before_base(job, attempt);
+    const struct hd_checkpoint_record *before = core_checkpoint_fallback(job, attempt);
 
     if (before)
         core_event(core, job, "checkpoint_damaged", attempt->rec.attempt, attempt->rec.end.rank,
@@ -510,10 +510,11 @@ static void announce_going_back(struct hd_core *core, struct core_job *job,
 }
 
 /* What becomes of a job whose newest attempt has just ended. */
-static void go_on(struct hd_core *core, struct core_job *job, const struct core_attempt *attempt)
+static void end_or_requeue(struct hd_core *core, struct core_job *job,
+                           const struct core_attempt *attempt)
 {
     const struct hd_end_record *end = &attempt->rec.end;
-    const int32_t failures = count_failures(job), max = job->ask.restart_max;
+    const int32_t failures = count_failures(job), max = job->needs.restart_max;
     char why[HD_CTL_MESSAGE_BYTES_MAX], text[HD_CTL_MESSAGE_BYTES_MAX + 128];
 
     describe_end(end, why, sizeof why);
@@ -532,10 +533,10 @@ static void go_on(struct hd_core *core, struct core_job *job, const struct core_
         (void)snprintf(text, sizeof text, "%s (after %d attempts)", why, HD_CTL_ATTEMPTS_MAX);
         finish_job(core, job, HD_JOB_STATE_FAILED, text);
     } else {
-        announce_going_back(core, job, attempt);
+        announce_fallback(core, job, attempt);
         job->rec.state = HD_JOB_STATE_QUEUED;
-        job->rec.devices = job->ask.devices_max;
-        job->not_before_mono = core->now.mono_ms + retry_delay_ms(core, job);
+        job->rec.devices = job->needs.devices_max;
+        job->not_before_mono_ms = core->now.mono_ms + retry_delay_ms(core, job);
         core_dirty_job(core, job);
     }
 }
@@ -566,7 +567,7 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     release_devices(core, attempt);
     core_event(core, job, "ended", attempt->rec.attempt, -1, "", "attempt %d ended: %s",
                attempt->rec.attempt, hd_end_cause_name((int)attempt->rec.end.cause));
-    go_on(core, job, attempt);
+    end_or_requeue(core, job, attempt);
     core->schedule_due = true;
 }
 
@@ -583,7 +584,8 @@ void core_share_end(struct hd_core *core, struct core_job *job, struct core_atte
 
 /* ---- timers -----------------------------------------------------------------------------------*/
 
-static void start_is_late(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+static void fail_slow_start(struct hd_core *core, struct core_job *job,
+                            struct core_attempt *attempt)
 {
     struct hd_end_record end = {.cause = HD_END_CAUSE_LAUNCH_FAILED, .rank = -1};
     char message[256];
@@ -601,14 +603,14 @@ static void start_is_late(struct hd_core *core, struct core_job *job, struct cor
 void core_attempt_timers(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
-    const int64_t spent_ms = attempt ? core->now.mono_ms - attempt->since_mono_ms : 0;
+    const int64_t spent_ms = attempt ? core->now.mono_ms - attempt->state_since_mono_ms : 0;
 
     if (!attempt) {
-        core->schedule_due |=
-            !job->over && core->now.mono_ms >= job->not_before_mono && job->wait == CORE_WAIT_DELAY;
+        core->schedule_due |= !job->ended && core->now.mono_ms >= job->not_before_mono_ms &&
+                              job->wait == CORE_WAIT_DELAY;
     } else if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING &&
                spent_ms >= core->config.start_timeout_ms) {
-        start_is_late(core, job, attempt);
+        fail_slow_start(core, job, attempt);
     } else if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING &&
                core_wanted(job, attempt) == HD_WANTED_STOPPING &&
                spent_ms >= core->config.stop_grace_ms) {

@@ -25,7 +25,7 @@ struct core_node *core_find_node_named(const struct hd_core *core, const char *n
     return NULL;
 }
 
-static bool stands_before(const struct core_node *a, const struct core_node *b)
+static bool sorts_before(const struct core_node *a, const struct core_node *b)
 {
     if (a->rec.retired != b->rec.retired)
         return b->rec.retired;
@@ -38,7 +38,7 @@ static void insert_node(struct hd_core *core, struct core_node *node)
 
     if (!core_reserve(core, &core->nodes, core->node_count, &core->node_size, sizeof node))
         return;
-    for (; at > 0 && stands_before(node, core->nodes[at - 1]); at--)
+    for (; at > 0 && sorts_before(node, core->nodes[at - 1]); at--)
         core->nodes[at] = core->nodes[at - 1];
     core->nodes[at] = node;
     core->node_count++;
@@ -157,7 +157,7 @@ void core_node_free(struct core_node *node)
 
 /* ---- states -----------------------------------------------------------------------------------*/
 
-static bool holds_anything(const struct core_node *node)
+static bool has_held_device(const struct core_node *node)
 {
     for (int32_t i = 0; i < node->rec.device_count; i++) {
         if (node->holds[i].job)
@@ -181,7 +181,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
     if (node->rec.state == HD_NODE_STATE_LOST || node->rec.state == HD_NODE_STATE_UNREACHABLE)
         return; /* left by a sign of life only */
     if (node->rec.drain)
-        state = holds_anything(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
+        state = has_held_device(node) ? HD_NODE_STATE_DRAINING : HD_NODE_STATE_DRAINED;
     if (state == node->rec.state)
         return;
     set_state(core, node, state);
@@ -189,7 +189,7 @@ void core_node_refresh(struct hd_core *core, struct core_node *node)
                node->rec.name, hd_node_state_name(state));
 }
 
-static void see(struct hd_core *core, struct core_node *node)
+static void renew_lease(struct hd_core *core, struct core_node *node)
 {
     node->seen_mono_ms = core->now.mono_ms;
     node->rec.seen_ms = core->now.wall_ms;
@@ -220,13 +220,13 @@ static void end_shares(struct hd_core *core, struct core_node *node, const char 
     }
 }
 
-static void lose(struct hd_core *core, struct core_node *node, int64_t silent_ms)
+static void mark_lost(struct hd_core *core, struct core_node *node, int64_t silent_ms)
 {
     char message[160];
 
     (void)snprintf(message, sizeof message, "node %s was silent for %lld s", node->rec.name,
                    (long long)(silent_ms / 1000));
-    node->connected = node->fresh = false;
+    node->connected = node->synced = false;
     node->stale_count = 0;
     set_state(core, node, HD_NODE_STATE_LOST);
     core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", message);
@@ -241,7 +241,7 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
         return;
     if (silent_ms >= limit_ms) {
-        lose(core, node, silent_ms);
+        mark_lost(core, node, silent_ms);
     } else if (silent_ms >= core->config.unreachable_ms &&
                node->rec.state != HD_NODE_STATE_UNREACHABLE) {
         set_state(core, node, HD_NODE_STATE_UNREACHABLE);
@@ -253,7 +253,7 @@ void core_node_timers(struct hd_core *core, struct core_node *node)
 
 bool core_node_usable(const struct core_node *node)
 {
-    return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->fresh &&
+    return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->synced &&
            !node->stale_count;
 }
 
@@ -271,7 +271,7 @@ void core_node_reason(const struct core_node *node, struct hd_now now, struct hd
                                                                       : "no reason given");
     else if (node->rec.state == HD_NODE_STATE_UNREACHABLE)
         hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
-    else if (!node->fresh)
+    else if (!node->synced)
         hd_text_add(text, "is connecting");
     else
         hd_text_add(text, "is still stopping attempt %d of job %llu", node->stale_attempt,
@@ -308,11 +308,11 @@ static enum hd_status check_hello(const struct hd_core_event *event)
 
 /* A name belongs to one daemon, until that one is lost. */
 static enum hd_status check_name(const struct hd_core *core, const struct hd_core_event *event,
-                                 struct core_node **ret_loser)
+                                 struct core_node **ret_old_owner)
 {
     struct core_node *other = core_find_node_named(core, event->hello.name);
 
-    *ret_loser = NULL;
+    *ret_old_owner = NULL;
     if (!other || core_same(other->rec.uuid, event->hello.uuid))
         return HD_OK;
     if (other->rec.state != HD_NODE_STATE_LOST)
@@ -320,7 +320,7 @@ static enum hd_status check_name(const struct hd_core *core, const struct hd_cor
                       "the name %s belongs to another daemon, which is %s; start this one with "
                       "another --node-name, or with the state directory of that one",
                       event->hello.name, hd_node_state_name(other->rec.state));
-    *ret_loser = other;
+    *ret_old_owner = other;
     return HD_OK;
 }
 
@@ -371,8 +371,8 @@ static void retire(struct hd_core *core, struct core_node *node)
 }
 
 /* Devices that jobs no longer get, or get again; whoever has one keeps it. */
-static void tell_of_devices(struct hd_core *core, const struct core_node *node,
-                            const struct hd_core_event *event)
+static void add_device_events(struct hd_core *core, const struct core_node *node,
+                              const struct hd_core_event *event)
 {
     for (int32_t i = 0; i < event->hello.device_count; i++) {
         const struct hd_device_record *now = &event->hello.devices[i];
@@ -400,8 +400,8 @@ static void rename_node(struct hd_core *core, struct core_node *node, const char
 }
 
 /* A known daemon is back. */
-static void welcome_back(struct hd_core *core, struct core_node *node,
-                         const struct hd_core_event *event)
+static void reconnect_node(struct hd_core *core, struct core_node *node,
+                           const struct hd_core_event *event)
 {
     const bool was_lost = node->rec.state == HD_NODE_STATE_LOST;
 
@@ -414,7 +414,7 @@ static void welcome_back(struct hd_core *core, struct core_node *node,
         rename_node(core, node, event->hello.name);
     core_set(core, &node->rec.boot_id, event->hello.boot_id);
     core_set(core, &node->rec.build, event->hello.build);
-    tell_of_devices(core, node, event);
+    add_device_events(core, node, event);
     set_devices(core, node, event->hello.devices, event->hello.device_count);
     if (was_lost) {
         core_event(core, NULL, "returned", 0, -1, node->rec.name, "node %s is back",
@@ -425,16 +425,16 @@ static void welcome_back(struct hd_core *core, struct core_node *node,
 
 enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event)
 {
-    struct core_node *node, *loser;
+    struct core_node *node, *old_owner;
     enum hd_status st = check_hello(event);
 
     if (st)
         return st;
-    st = check_name(core, event, &loser);
+    st = check_name(core, event, &old_owner);
     if (st)
         return st;
     node = core_find_node(core, event->hello.uuid);
-    if (node && !core_same(node->rec.name, event->hello.name) && holds_anything(node))
+    if (node && !core_same(node->rec.name, event->hello.name) && has_held_device(node))
         return hd_err(HD_CONFLICT, "the daemon of %s has attempts and cannot become %s now",
                       node->rec.name, event->hello.name);
     if (node)
@@ -444,10 +444,10 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     if (st)
         return st;
 
-    if (loser)
-        retire(core, loser);
+    if (old_owner)
+        retire(core, old_owner);
     if (node) {
-        welcome_back(core, node, event);
+        reconnect_node(core, node, event);
     } else {
         const struct hd_node_record record = {.uuid = event->hello.uuid,
                                               .name = event->hello.name,
@@ -466,9 +466,9 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *even
     core_set(core, &node->data_address, event->hello.data_address);
     core_set(core, &node->compute, event->hello.compute);
     node->connected = true;
-    node->fresh = false;
+    node->synced = false;
     node->stream = event->hello.stream;
-    see(core, node);
+    renew_lease(core, node);
     core_node_refresh(core, node);
     core_dirty_node(core, node);
     core->schedule_due = true;
@@ -497,18 +497,18 @@ enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *even
     enum hd_status st = find_stream(core, event->node.uuid, event->node.stream, &node);
 
     if (!st)
-        see(core, node);
+        renew_lease(core, node);
     return st;
 }
 
-enum hd_status core_gone(struct hd_core *core, const struct hd_core_event *event)
+enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = NULL;
     enum hd_status st = find_stream(core, event->node.uuid, event->node.stream, &node);
 
     if (st)
         return HD_OK; /* an old stream: nothing was lost with it */
-    node->connected = node->fresh = false;
+    node->connected = node->synced = false;
     core->schedule_due = true;
     return HD_OK;
 }
@@ -530,8 +530,8 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
 /* ---- observed sets ----------------------------------------------------------------------------*/
 
 /* A peer that names another node as the cause shortens that node's lease. */
-static void suspect_peer(struct hd_core *core, const struct core_node *node,
-                         const struct hd_end_record *end)
+static void suspect_named_node(struct hd_core *core, const struct core_node *node,
+                               const struct hd_end_record *end)
 {
     struct core_node *other;
 
@@ -567,7 +567,7 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
 
     if (!end.node || !*end.node)
         end.node = share->node->rec.name;
-    suspect_peer(core, share->node, &end);
+    suspect_named_node(core, share->node, &end);
     for (size_t i = 0; end.echo && i < attempt->share_count; i++) /* a sign of life clears it */
         attempt->shares[i].node->suspect |=
             !attempt->shares[i].ended && &attempt->shares[i] != share;
@@ -576,8 +576,8 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
     core_share_end(core, job, attempt, share);
 }
 
-static void observe(struct hd_core *core, struct core_node *node,
-                    const struct hd_observed *observed)
+static void take_observed_attempt(struct hd_core *core, struct core_node *node,
+                                  const struct hd_observed *observed)
 {
     struct core_job *job = core_find_job(core, observed->job);
     struct core_attempt *attempt = job ? core_find_attempt(job, observed->attempt) : NULL;
@@ -595,7 +595,7 @@ static void observe(struct hd_core *core, struct core_node *node,
         }
         return;
     }
-    share->seen = true;
+    share->listed = true;
     if (observed->state == HD_ATTEMPT_STATE_RUNNING)
         share_runs(core, job, attempt, share);
     else if (observed->state == HD_ATTEMPT_STATE_ENDED)
@@ -614,8 +614,8 @@ static bool is_listed(const struct hd_core_event *event, const struct core_attem
 
 /* The node does not list an attempt that it should have. That is normal before it has applied the
  * desired set; otherwise the attempt is gone, or was stopped before it had started. */
-static void miss(struct hd_core *core, struct core_node *node, const struct hd_core_event *event,
-                 struct core_job *job)
+static void end_unlisted(struct hd_core *core, struct core_node *node,
+                         const struct hd_core_event *event, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
     struct core_share *share = attempt ? core_find_share(attempt, node) : NULL;
@@ -623,7 +623,7 @@ static void miss(struct hd_core *core, struct core_node *node, const struct hd_c
 
     if (!share || share->ended || is_listed(event, attempt))
         return;
-    if (share->seen) {
+    if (share->listed) {
         end.cause = HD_END_CAUSE_NODE_LOST;
         end.message = "the node no longer has the attempt";
     } else if (share->stop_generation && event->observed.generation >= share->stop_generation) {
@@ -643,10 +643,10 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
 
     if (st)
         return st;
-    see(core, node);
-    if (!node->fresh)
+    renew_lease(core, node);
+    if (!node->synced)
         core_dirty_desired(core, node); /* the first one is answered with the whole truth */
-    node->fresh = true;
+    node->synced = true;
     node->stale_count = 0;
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
     core_set(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
@@ -654,9 +654,9 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     for (size_t i = 0; i < event->observed.deleted_count; i++)
         core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
     for (size_t i = 0; i < event->observed.attempt_count; i++)
-        observe(core, node, &event->observed.attempts[i]);
+        take_observed_attempt(core, node, &event->observed.attempts[i]);
     for (size_t i = 0; i < core->job_count; i++)
-        miss(core, node, event, core->jobs[i]);
+        end_unlisted(core, node, event, core->jobs[i]);
     core->schedule_due = true;
     return HD_OK;
 }

@@ -12,19 +12,19 @@ bool core_kind_spans_nodes(enum hd_device_kind kind)
 }
 
 /* The job's wish on devices of one kind: what these connect differs. */
-static struct hd_plan_wish wish_on(const struct hd_ask *ask, enum hd_device_kind kind)
+static struct hd_plan_wish wish_on(const struct hd_job_needs *needs, enum hd_device_kind kind)
 {
     const char *device = hd_device_kind_name((int)kind);
-    struct hd_plan_wish wish = ask->wish;
+    struct hd_plan_wish wish = needs->wish;
 
     memcpy(wish.sizes.device, device, strlen(device) + 1);
     return wish;
 }
 
-bool core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
+bool core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind, int32_t count,
                struct hd_plan_record *ret_plan)
 {
-    const struct hd_plan_wish wish = wish_on(ask, kind);
+    const struct hd_plan_wish wish = wish_on(needs, kind);
     struct hd_layout_sizes layout;
 
     if (hd_plan_size(&wish, count, &layout))
@@ -33,10 +33,10 @@ bool core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count
     return true;
 }
 
-enum hd_status hd_core_plan(const struct hd_ask *ask, enum hd_device_kind kind, int32_t count,
-                            struct hd_plan_record *ret_plan)
+enum hd_status hd_core_plan(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                            int32_t count, struct hd_plan_record *ret_plan)
 {
-    const struct hd_plan_wish wish = wish_on(ask, kind);
+    const struct hd_plan_wish wish = wish_on(needs, kind);
 
-    return core_plan(ask, kind, count, ret_plan) ? HD_OK : hd_plan_check(&wish, count, count);
+    return core_plan(needs, kind, count, ret_plan) ? HD_OK : hd_plan_check(&wish, count, count);
 }

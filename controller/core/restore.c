@@ -8,7 +8,7 @@
 
 #include "controller/core/core_internal.h"
 
-static enum hd_status checked(const struct hd_core *core)
+static enum hd_status check_memory(const struct hd_core *core)
 {
     if (core->no_memory)
         return hd_err(HD_NO_MEMORY, "no memory for the controller's state");
@@ -21,24 +21,24 @@ enum hd_status hd_core_restore_node(struct hd_core *core, const struct hd_node_r
 
     if (made)
         made->lost_after_ms = core->config.restart_grace_ms;
-    return checked(core);
+    return check_memory(core);
 }
 
 enum hd_status hd_core_restore_request(struct hd_core *core, const char *request_id, uint64_t job)
 {
     if (!core_map_put(&core->job_by_request, request_id, job))
         core->no_memory = true;
-    return checked(core);
+    return check_memory(core);
 }
 
 enum hd_status hd_core_restore_job(struct hd_core *core, const struct hd_job_record *job,
-                                   const struct hd_ask *ask, uint64_t sequence)
+                                   const struct hd_job_needs *needs, uint64_t sequence)
 {
-    struct core_job *made = core_job_new(core, job, ask);
+    struct core_job *made = core_job_new(core, job, needs);
 
     if (made)
         made->sequence = sequence;
-    return checked(core);
+    return check_memory(core);
 }
 
 static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *attempt)
@@ -46,7 +46,7 @@ static enum hd_status restore_shares(struct hd_core *core, struct core_attempt *
     const struct hd_plan_record *plan = &attempt->rec.plan;
 
     for (size_t i = 0; i < attempt->share_count; i++) {
-        attempt->shares[i].seen = attempt->rec.running_ms > 0;
+        attempt->shares[i].listed = attempt->rec.running_ms > 0;
         attempt->shares[i].stop_generation = 1; /* counts only where the attempt is to stop */
         /* I7: it ended when the node was lost; the others of the attempt are still being stopped */
         attempt->shares[i].ended = attempt->shares[i].node->rec.state == HD_NODE_STATE_LOST;
@@ -79,7 +79,7 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
                       record->job);
     attempt = core_attempt_new(core, job, record);
     if (!attempt)
-        return checked(core);
+        return check_memory(core);
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
     /* not stored: a rank's exit and a hang that name no rank are those that were echoes */
@@ -96,7 +96,7 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
                 attempt->shares[i].stop_generation = 0;
         }
     }
-    return checked(core);
+    return check_memory(core);
 }
 
 enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
@@ -109,13 +109,13 @@ enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
         return hd_err(HD_CORRUPT, "a checkpoint of job %" PRIu64 " has no job", checkpoint->job);
     if (!core_reserve(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
                       sizeof record))
-        return checked(core);
+        return check_memory(core);
     record.path = record.hash = record.node_uuid = NULL;
     core_set(core, &record.path, checkpoint->path);
     core_set(core, &record.hash, checkpoint->hash);
     core_set(core, &record.node_uuid, checkpoint->node_uuid);
     job->checkpoints[job->checkpoint_count++] = record;
-    return checked(core);
+    return check_memory(core);
 }
 
 enum hd_status hd_core_restore_position(struct hd_core *core,
@@ -143,8 +143,8 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
         struct core_attempt *attempt = core_active(core->jobs[i]);
 
         if (attempt)
-            attempt->since_mono_ms = now.mono_ms;
+            attempt->state_since_mono_ms = now.mono_ms;
     }
     core->schedule_due = true;
-    return checked(core);
+    return check_memory(core);
 }

@@ -19,12 +19,13 @@ enum { NODES_NAMED_MAX = 8 }; /* in a reason */
 
 /* ---- what a job may use -----------------------------------------------------------------------*/
 
-size_t core_kinds(const struct hd_ask *ask, enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
+size_t core_kinds(const struct hd_job_needs *needs,
+                  enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
 {
     size_t count = 0;
 
-    if (ask->device != HD_DEVICE_KIND_ANY) {
-        ret_kinds[count++] = ask->device;
+    if (needs->device != HD_DEVICE_KIND_ANY) {
+        ret_kinds[count++] = needs->device;
         return count;
     }
     ret_kinds[count++] = HD_DEVICE_KIND_CUDA;
@@ -32,49 +33,49 @@ size_t core_kinds(const struct hd_ask *ask, enum hd_device_kind ret_kinds[HD_DEV
     return count;
 }
 
-int32_t core_need(const struct hd_ask *ask, enum hd_device_kind kind)
+int32_t core_devices_needed(const struct hd_job_needs *needs, enum hd_device_kind kind)
 {
     struct hd_plan_record plan;
 
-    for (int32_t count = ask->devices_min; count <= ask->devices_max; count++) {
-        if (core_plan(ask, kind, count, &plan))
+    for (int32_t count = needs->devices_min; count <= needs->devices_max; count++) {
+        if (core_plan(needs, kind, count, &plan))
             return count;
     }
     return 0;
 }
 
-enum hd_status core_check_ask(const struct hd_ask *ask)
+enum hd_status core_check_needs(const struct hd_job_needs *needs)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     struct hd_plan_record plan;
-    size_t count = core_kinds(ask, kinds);
+    size_t count = core_kinds(needs, kinds);
 
-    if (ask->devices_min < 1 || ask->devices_max < ask->devices_min ||
-        ask->devices_max > HD_CTL_WORLD_MAX)
+    if (needs->devices_min < 1 || needs->devices_max < needs->devices_min ||
+        needs->devices_max > HD_CTL_WORLD_MAX)
         return hd_err(HD_INVALID, "resources.devices: %d to %d is no range within 1 and %d",
-                      ask->devices_min, ask->devices_max, HD_CTL_WORLD_MAX);
+                      needs->devices_min, needs->devices_max, HD_CTL_WORLD_MAX);
     for (size_t i = 0; i < count; i++) {
-        if (core_need(ask, kinds[i]))
+        if (core_devices_needed(needs, kinds[i]))
             return HD_OK;
     }
-    return hd_core_plan(ask, kinds[count - 1], ask->devices_max, &plan);
+    return hd_core_plan(needs, kinds[count - 1], needs->devices_max, &plan);
 }
 
-int32_t core_pick_count(const struct hd_ask *ask, enum hd_device_kind kind, int32_t available,
-                        struct hd_plan_record *ret_plan)
+int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        int32_t available, struct hd_plan_record *ret_plan)
 {
-    int32_t count = available < ask->devices_max ? available : ask->devices_max;
+    int32_t count = available < needs->devices_max ? available : needs->devices_max;
 
-    for (; count >= ask->devices_min; count--) {
-        if (core_plan(ask, kind, count, ret_plan))
+    for (; count >= needs->devices_min; count--) {
+        if (core_plan(needs, kind, count, ret_plan))
             return count;
     }
     return 0;
 }
 
-int32_t core_whole_groups(const struct hd_ask *ask, int32_t devices)
+int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices)
 {
-    return devices - devices % hd_plan_unit(&ask->wish);
+    return devices - devices % hd_plan_unit(&needs->wish);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------*/
@@ -90,8 +91,8 @@ int32_t core_count_devices(const struct core_node *node, enum hd_device_kind kin
 }
 
 /* *ret_problem is set to that of the first one, unless there is none. */
-static int32_t count_broken(const struct core_node *node, enum hd_device_kind kind,
-                            const char **ret_problem)
+static int32_t count_unusable(const struct core_node *node, enum hd_device_kind kind,
+                              const char **ret_problem)
 {
     int32_t count = 0;
 
@@ -123,7 +124,7 @@ static bool may_span(const struct hd_checkpoint_record *base, enum hd_device_kin
 }
 
 /* The best single node on which the job fits with what is free now. */
-static void find_node(struct hd_core *core, const struct hd_ask *ask,
+static void find_node(struct hd_core *core, const struct hd_job_needs *needs,
                       const struct hd_checkpoint_record *base, enum hd_device_kind kind,
                       struct core_placement *ret_best)
 {
@@ -138,11 +139,11 @@ static void find_node(struct hd_core *core, const struct hd_ask *ask,
         if (!core_node_usable(node) || node->reserved_by || !can_read_base(base, node))
             continue;
         available = core_count_devices(node, kind, true);
-        place.device_count = core_pick_count(ask, kind, available, &place.plan);
-        place.left_over = available - place.device_count;
+        place.device_count = core_pick_count(needs, kind, available, &place.plan);
+        place.unused_count = available - place.device_count;
         if (place.device_count > best.device_count ||
             (place.device_count && place.device_count == best.device_count &&
-             place.left_over < best.left_over)) {
+             place.unused_count < best.unused_count)) {
             best = place;
             member = (struct core_member){.node = node, .index = i, .count = place.device_count};
         }
@@ -159,32 +160,35 @@ static void find_node(struct hd_core *core, const struct hd_ask *ask,
 }
 
 /* The best placement with what is free now; its members are the caller's to free. */
-static struct core_placement find_place(struct hd_core *core, const struct hd_ask *ask,
+static struct core_placement find_place(struct hd_core *core, const struct hd_job_needs *needs,
                                         const struct hd_checkpoint_record *base)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = core_kinds(ask, kinds);
+    size_t kind_count = core_kinds(needs, kinds);
     struct core_placement best = {0};
 
     for (size_t k = 0; k < kind_count && !best.device_count; k++) {
-        find_node(core, ask, base, kinds[k], &best);
-        if (best.device_count < ask->devices_max && may_span(base, kinds[k]))
-            core_gang_find(core, ask, kinds[k], &best);
+        find_node(core, needs, base, kinds[k], &best);
+        if (best.device_count < needs->devices_max && may_span(base, kinds[k]))
+            core_gang_find(core, needs, kinds[k], &best);
     }
     return best;
 }
 
 /* The node that the job should wait for: it would fit there if nothing else ran. Among those, one
- * that is there, then the one with most free devices. *ret_behind: a job that keeps such a node. */
-static struct core_node *find_hope(struct hd_core *core, const struct hd_ask *ask,
-                                   const struct hd_checkpoint_record *base, uint64_t *ret_behind)
+ * that is there, then the one with most free devices. *ret_blocking_job: a job that keeps such a
+ * node. */
+static struct core_node *find_node_to_reserve(struct hd_core *core,
+                                              const struct hd_job_needs *needs,
+                                              const struct hd_checkpoint_record *base,
+                                              uint64_t *ret_blocking_job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = core_kinds(ask, kinds);
+    size_t kind_count = core_kinds(needs, kinds);
     struct core_node *best = NULL;
     int32_t best_free = -1;
 
-    *ret_behind = 0;
+    *ret_blocking_job = 0;
     for (size_t k = 0; k < kind_count; k++) {
         for (size_t i = 0; i < core->node_count; i++) {
             struct core_node *node = core->nodes[i];
@@ -193,10 +197,10 @@ static struct core_node *find_hope(struct hd_core *core, const struct hd_ask *as
                 core_node_usable(node) ? core_count_devices(node, kinds[k], true) : -1;
 
             if (!core_node_may_come_back(node) || !can_read_base(base, node) ||
-                !core_pick_count(ask, kinds[k], core_count_devices(node, kinds[k], false), &plan))
+                !core_pick_count(needs, kinds[k], core_count_devices(node, kinds[k], false), &plan))
                 continue;
             if (node->reserved_by) {
-                *ret_behind = *ret_behind ? *ret_behind : node->reserved_by;
+                *ret_blocking_job = *ret_blocking_job ? *ret_blocking_job : node->reserved_by;
             } else if (!best || free_now > best_free) {
                 best = node;
                 best_free = free_now;
@@ -209,23 +213,23 @@ static struct core_node *find_hope(struct hd_core *core, const struct hd_ask *as
 /* ---- the pass ---------------------------------------------------------------------------------*/
 
 /* Keeps nodes free for a job that does not fit now. */
-static void keep_nodes(struct hd_core *core, struct core_job *job,
-                       const struct hd_checkpoint_record *base)
+static void reserve_nodes(struct hd_core *core, struct core_job *job,
+                          const struct hd_checkpoint_record *base)
 {
-    struct core_node *hope = find_hope(core, &job->ask, base, &job->wait_job);
+    struct core_node *hope = find_node_to_reserve(core, &job->needs, base, &job->wait_job);
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = core_kinds(&job->ask, kinds);
+    size_t kind_count = core_kinds(&job->needs, kinds);
     bool keeps = hope != NULL;
 
     if (hope)
         hope->reserved_by = job->rec.job;
     for (size_t k = 0; k < kind_count && !keeps; k++)
         keeps = may_span(base, kinds[k]) &&
-                core_gang_hope(core, &job->ask, kinds[k], job->rec.job, &job->wait_job);
+                core_gang_reserve(core, &job->needs, kinds[k], job->rec.job, &job->wait_job);
     if (keeps)
         job->wait = CORE_WAIT_BUSY;
     else
-        job->wait = job->wait_job ? CORE_WAIT_BEHIND : CORE_WAIT_NEVER;
+        job->wait = job->wait_job ? CORE_WAIT_RESERVED : CORE_WAIT_NEVER;
 }
 
 static void place_job(struct hd_core *core, struct core_job *job)
@@ -234,15 +238,15 @@ static void place_job(struct hd_core *core, struct core_job *job)
     struct core_placement place;
 
     job->wait = CORE_WAIT_NONE;
-    if (core->now.mono_ms < job->not_before_mono) {
+    if (core->now.mono_ms < job->not_before_mono_ms) {
         job->wait = CORE_WAIT_DELAY;
         return;
     }
-    place = find_place(core, &job->ask, base);
+    place = find_place(core, &job->needs, base);
     if (place.device_count)
         core_attempt_start(core, job, &place);
     else
-        keep_nodes(core, job, base);
+        reserve_nodes(core, job, base);
     free(place.members);
 }
 
@@ -265,17 +269,17 @@ static bool has_kind(const struct hd_core *core, enum hd_device_kind kind)
 
     for (size_t i = 0; i < hd_core_node_count(core); i++)
         if (core_count_devices(core->nodes[i], kind, false) ||
-            count_broken(core->nodes[i], kind, &problem))
+            count_unusable(core->nodes[i], kind, &problem))
             return true;
     return false;
 }
 
 /* Of `auto` the kinds that there are, since the others would only puzzle people. */
-static size_t kinds_worth_naming(const struct hd_core *core, const struct hd_ask *ask,
-                                 enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
+static size_t kinds_to_show(const struct hd_core *core, const struct hd_job_needs *needs,
+                            enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = core_kinds(ask, kinds), count = 0;
+    size_t kind_count = core_kinds(needs, kinds), count = 0;
 
     for (size_t k = 0; k < kind_count; k++)
         if (k == kind_count - 1 || has_kind(core, kinds[k]))
@@ -283,32 +287,33 @@ static size_t kinds_worth_naming(const struct hd_core *core, const struct hd_ask
     return count;
 }
 
-static void add_need(const struct hd_core *core, const struct hd_ask *ask,
+static void add_need(const struct hd_core *core, const struct hd_job_needs *needs,
                      const struct hd_checkpoint_record *base, struct hd_text *text)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = kinds_worth_naming(core, ask, kinds);
+    size_t kind_count = kinds_to_show(core, needs, kinds);
 
     for (size_t k = 0; k < kind_count; k++) {
-        int32_t need = core_need(ask, kinds[k]);
+        int32_t need = core_devices_needed(needs, kinds[k]);
 
         hd_text_add(text, "%s%d %s device%s", k ? " or " : "needs ", need,
                     hd_device_kind_name((int)kinds[k]), need == 1 ? "" : "s");
     }
     if (!may_span(base, kinds[kind_count - 1])) {
-        if (core_need(ask, kinds[kind_count - 1]) > 1)
+        if (core_devices_needed(needs, kinds[kind_count - 1]) > 1)
             hd_text_add(text, " on one node");
-    } else if (hd_plan_unit(&ask->wish) > 1) {
-        hd_text_add(text, ", on each node a multiple of parallel.tp = %d", (int)ask->wish.sizes.tp);
+    } else if (hd_plan_unit(&needs->wish) > 1) {
+        hd_text_add(text, ", on each node a multiple of parallel.tp = %d",
+                    (int)needs->wish.sizes.tp);
     }
 }
 
 /* "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has 1" */
-static void add_node(const struct hd_core *core, const struct hd_ask *ask,
+static void add_node(const struct hd_core *core, const struct hd_job_needs *needs,
                      const struct core_node *node, struct hd_now now, struct hd_text *text)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    size_t kind_count = core_kinds(ask, kinds);
+    size_t kind_count = core_kinds(needs, kinds);
     int32_t all = 0, free_now = 0, broken = 0;
     const char *problem = "";
 
@@ -320,7 +325,7 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
     for (size_t k = 0; k < kind_count; k++) {
         all += core_count_devices(node, kinds[k], false);
         free_now += core_count_devices(node, kinds[k], true);
-        broken += count_broken(node, kinds[k], &problem);
+        broken += count_unusable(node, kinds[k], &problem);
     }
     if (free_now == all)
         hd_text_add(text, "has %d", all);
@@ -328,16 +333,16 @@ static void add_node(const struct hd_core *core, const struct hd_ask *ask,
         hd_text_add(text, "has %d of %d free", free_now, all);
     if (broken)
         hd_text_add(text, " (%d cannot be used: %s)", broken, problem);
-    if (core_whole_groups(ask, free_now) != free_now)
-        hd_text_add(text, " (%d in whole groups)", core_whole_groups(ask, free_now));
+    if (core_whole_groups(needs, free_now) != free_now)
+        hd_text_add(text, " (%d in whole tp groups)", core_whole_groups(needs, free_now));
     if (node->reserved_by)
-        hd_text_add(text, " (kept for job %" PRIu64 ")", node->reserved_by);
-    if (all < ask->devices_min && core_kind_spans_nodes(kinds[kind_count - 1]))
+        hd_text_add(text, " (reserved for job %" PRIu64 ")", node->reserved_by);
+    if (all < needs->devices_min && core_kind_spans_nodes(kinds[kind_count - 1]))
         core_gang_obstacle(core, node, text);
 }
 
-static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, struct hd_now now,
-                      struct hd_text *text)
+static void add_nodes(const struct hd_core *core, const struct hd_job_needs *needs,
+                      struct hd_now now, struct hd_text *text)
 {
     const size_t count = hd_core_node_count(core);
 
@@ -345,15 +350,15 @@ static void add_nodes(const struct hd_core *core, const struct hd_ask *ask, stru
         hd_text_add(text, "; no node has joined yet (start heddled on one)");
         return;
     }
-    if (ask->device != HD_DEVICE_KIND_ANY && !has_kind(core, ask->device)) {
-        hd_text_add(text, "; no node has a %s device", hd_device_kind_name((int)ask->device));
-        if (ask->device == HD_DEVICE_KIND_CUDA)
+    if (needs->device != HD_DEVICE_KIND_ANY && !has_kind(core, needs->device)) {
+        hd_text_add(text, "; no node has a %s device", hd_device_kind_name((int)needs->device));
+        if (needs->device == HD_DEVICE_KIND_CUDA)
             hd_text_add(text, " (heddled --doctor on a node with GPUs says why)");
         return;
     }
     for (size_t i = 0; i < count && i < NODES_NAMED_MAX; i++) {
         hd_text_add(text, i ? ", " : "; ");
-        add_node(core, ask, core->nodes[i], now, text);
+        add_node(core, needs, core->nodes[i], now, text);
     }
     if (count > NODES_NAMED_MAX)
         hd_text_add(text, " and %zu more nodes", count - NODES_NAMED_MAX);
@@ -391,11 +396,11 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     add_last_end(job, ret_reason);
     switch (job->wait) {
     case CORE_WAIT_DELAY:
-        left_ms = job->not_before_mono - now.mono_ms;
-        hd_text_add(ret_reason, "tries again in %lld s",
+        left_ms = job->not_before_mono_ms - now.mono_ms;
+        hd_text_add(ret_reason, "will be retried in %lld s",
                     (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
         return;
-    case CORE_WAIT_BEHIND:
+    case CORE_WAIT_RESERVED:
         hd_text_add(ret_reason, "waits behind job %" PRIu64 "; ", job->wait_job);
         break;
     case CORE_WAIT_NEVER:
@@ -403,26 +408,26 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
     case CORE_WAIT_NONE:
         break;
     }
-    add_need(core, &job->ask, core_checkpoint_newest(job), ret_reason);
+    add_need(core, &job->needs, core_checkpoint_newest(job), ret_reason);
     add_base(core, core_checkpoint_newest(job), ret_reason);
-    add_nodes(core, &job->ask, now, ret_reason);
+    add_nodes(core, &job->needs, now, ret_reason);
 }
 
-enum hd_status hd_core_explain_ask(const struct hd_core *core, const struct hd_ask *ask,
-                                   struct hd_now now, bool *ret_fits_now,
-                                   struct hd_text *ret_reason)
+enum hd_status hd_core_explain_needs(const struct hd_core *core, const struct hd_job_needs *needs,
+                                     struct hd_now now, bool *ret_fits_now,
+                                     struct hd_text *ret_reason)
 {
-    enum hd_status st = core_check_ask(ask);
+    enum hd_status st = core_check_needs(needs);
     struct core_placement place;
 
     if (st)
         return st;
-    place = find_place((struct hd_core *)(uintptr_t)core, ask, NULL);
+    place = find_place((struct hd_core *)(uintptr_t)core, needs, NULL);
     free(place.members);
     *ret_fits_now = place.device_count > 0;
     if (*ret_fits_now)
         return HD_OK;
-    add_need(core, ask, NULL, ret_reason);
-    add_nodes(core, ask, now, ret_reason);
+    add_need(core, needs, NULL, ret_reason);
+    add_nodes(core, needs, now, ret_reason);
     return HD_OK;
 }

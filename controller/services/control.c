@@ -211,7 +211,7 @@ static struct reply *new_reply(struct controller *c, struct hd_rpc_call *call)
     return reply;
 }
 
-void control_trouble(struct controller *c, const char *message)
+void control_fail_waiting(struct controller *c, const char *message)
 {
     for (struct reply *reply = c->replies; reply; reply = reply->next) {
         if (!reply->call)
@@ -307,7 +307,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
     const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
                                         .submit = {.request_id = request_id,
                                                    .owner = caller_of(call),
-                                                   .ask = convert_ask(&prepared->job),
+                                                   .needs = convert_needs(&prepared->job),
                                                    .spec = prepared->bytes,
                                                    .spec_bytes = prepared->count}};
     struct reply *reply;
@@ -320,7 +320,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
         reply->kind = ANSWER_SUBMIT;
         reply->job = c->out.job;
         reply->repeated = c->out.repeated;
-        turn_then(c, &reply->effect);
+        turn_when_durable(c, &reply->effect);
     }
     turn_end(c);
     return st == HD_UNSUPPORTED ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
@@ -351,13 +351,13 @@ static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *messa
     struct controller *c = hd_rpc_call_user(call);
     struct prepared *prepared = NULL;
     struct hd_text reason = {0};
-    struct hd_ask ask;
+    struct hd_job_needs needs;
     bool fits_now = false;
     enum hd_status st = prepare(m->spec, &prepared);
 
     if (!st) {
-        ask = convert_ask(&prepared->job);
-        st = hd_core_explain_ask(c->core, &ask, controller_now(), &fits_now, &reason);
+        needs = convert_needs(&prepared->job);
+        st = hd_core_explain_needs(c->core, &needs, controller_now(), &fits_now, &reason);
     }
     response.fits_now = fits_now;
     response.reason = convert_text(reason.data);
@@ -390,7 +390,7 @@ static enum hd_status cancel(struct controller *c, struct hd_rpc_call *call,
     if (reply) {
         reply->kind = ANSWER_CANCEL;
         reply->job = event->cancel.job;
-        turn_then(c, &reply->effect);
+        turn_when_durable(c, &reply->effect);
     }
     turn_end(c);
     return st;
@@ -433,8 +433,8 @@ static void finish_list(struct hd_query *query, struct list_answer *answer)
 }
 
 /* Sends the query; `done` answers and then calls finish_list. */
-static void ask_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
-                     void (*done)(struct hd_query *query, enum hd_status st))
+static void query_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
+                       void (*done)(struct hd_query *query, enum hd_status st))
 {
     struct list_answer *answer = calloc(1, sizeof *answer);
 
@@ -491,7 +491,7 @@ static void list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message)
         for (size_t i = 0; i < m->n_states; i++)
             query->states |= (unsigned)m->states[i] < 32 ? 1u << (unsigned)m->states[i] : 0;
     }
-    ask_list(hd_rpc_call_user(call), call, query, on_jobs);
+    query_list(hd_rpc_call_user(call), call, query, on_jobs);
 }
 
 static void on_events(struct hd_query *query, enum hd_status st)
@@ -525,7 +525,7 @@ static void list_events(struct hd_rpc_call *call, const ProtobufCMessage *messag
         query->after = m->after_sequence;
         query->limit = page_size(m->limit);
     }
-    ask_list(hd_rpc_call_user(call), call, query, on_events);
+    query_list(hd_rpc_call_user(call), call, query, on_events);
 }
 
 static void on_checkpoints(struct hd_query *query, enum hd_status st)
@@ -555,7 +555,7 @@ static void list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *m
 
     if (query)
         query->job = m->job;
-    ask_list(hd_rpc_call_user(call), call, query, on_checkpoints);
+    query_list(hd_rpc_call_user(call), call, query, on_checkpoints);
 }
 
 /* ---- calls about nodes ------------------------------------------------------------------------*/
@@ -597,7 +597,7 @@ static void change_drain(struct hd_rpc_call *call, const struct hd_core_event *e
     if (reply) {
         reply->undrain = event->kind == HD_CORE_UNDRAIN;
         (void)snprintf(reply->node, sizeof reply->node, "%s", event->drain.node);
-        turn_then(c, &reply->effect);
+        turn_when_durable(c, &reply->effect);
     }
     turn_end(c);
     if (st)

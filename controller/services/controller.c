@@ -19,7 +19,7 @@ enum {
     STOP_WRITE_MS = 5000,  /* to get the last batches on disk */
     SELF_CHECK_MS = 30000, /* between two looks whether the own door still opens */
     SELF_CHECK_WAIT_MS = 10000,
-    SELF_CHECK_FAILURES = 3 /* in a row: a fresh start is the remedy */
+    SELF_CHECK_FAILURES = 3 /* in a row: a synced start is the remedy */
 };
 
 /* ---- the core from the store ------------------------------------------------------------------*/
@@ -44,14 +44,14 @@ static enum hd_status load_job(void *user, const struct hd_job_record *job, uint
     struct loading *loading = user;
     struct hd_arena arena;
     struct hd_job spec;
-    struct hd_ask ask;
+    struct hd_job_needs needs;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
     st = convert_unpack_spec(job->spec, job->spec_bytes, &arena, &spec);
     if (!st) {
-        ask = convert_ask(&spec);
-        st = hd_core_restore_job(loading->c->core, job, &ask, sequence);
+        needs = convert_needs(&spec);
+        st = hd_core_restore_job(loading->c->core, job, &needs, sequence);
     } else {
         st = hd_err_prefix(st, "job %" PRIu64, job->job);
     }
@@ -242,7 +242,7 @@ static void on_trouble(void *user, const char *message)
 
     if (message) {
         hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
-        control_trouble(c, message);
+        control_fail_waiting(c, message);
     } else {
         hd_log(HD_LOG_INFO, "the state can be written again");
     }

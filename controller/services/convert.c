@@ -183,7 +183,7 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
     return m;
 }
 
-/* A waiting job's reason is made fresh, an ended one's is stored. */
+/* A waiting job's reason is made synced, an ended one's is stored. */
 static const char *reason_of(struct hd_arena *arena, const struct controller *c,
                              const struct hd_job_record *job)
 {
@@ -372,18 +372,18 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_ar
     return st;
 }
 
-struct hd_ask convert_ask(const struct hd_job *job)
+struct hd_job_needs convert_needs(const struct hd_job *job)
 {
-    struct hd_ask ask = {.name = job->name,
-                         .device = hd_device_kind_of(job->device),
-                         .devices_min = (int32_t)job->devices_min,
-                         .devices_max = (int32_t)job->devices_max,
-                         .steps = job->steps,
-                         .keep = (int32_t)job->checkpoint_keep,
-                         .restart_max = (int32_t)job->restart_max};
+    struct hd_job_needs needs = {.name = job->name,
+                                 .device = hd_device_kind_of(job->device),
+                                 .devices_min = (int32_t)job->devices_min,
+                                 .devices_max = (int32_t)job->devices_max,
+                                 .steps = job->steps,
+                                 .keep = (int32_t)job->checkpoint_keep,
+                                 .restart_max = (int32_t)job->restart_max};
 
-    hd_spec_wish(job, &ask.wish);
-    return ask;
+    hd_spec_wish(job, &needs.wish);
+    return needs;
 }
 
 struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)

@@ -51,7 +51,7 @@ struct hd_rpc_call *fleet_logs_of(const struct controller *c, const char *uuid)
 
 /* A daemon that does not read is no better than one that is away: it connects again. A message that
  * is too large to be sent is told in the log: connecting again would not make it smaller. */
-static void say(struct node_stream *s, const Heddle__V1__ControllerMessage *message)
+static void send_message(struct node_stream *s, const Heddle__V1__ControllerMessage *message)
 {
     enum hd_status st = hd_rpc_call_write(s->call, &message->base);
 
@@ -85,7 +85,7 @@ static void run_desired(struct effect *effect, struct controller *c, enum hd_sta
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_DESIRED;
     message.desired = &d->state;
     if (!st && s)
-        say(s, &message);
+        send_message(s, &message);
     free_desired(d);
 }
 
@@ -205,7 +205,7 @@ void fleet_send_desired(struct controller *c, const char *uuid)
         hd_rpc_call_fail(s->call, hd_err(HD_NO_MEMORY, "no memory for a desired set"));
         return;
     }
-    turn_then(c, &d->effect);
+    turn_when_durable(c, &d->effect);
 }
 
 /* ---- Hello ------------------------------------------------------------------------------------*/
@@ -235,7 +235,7 @@ static void run_welcome(struct effect *effect, struct controller *c, enum hd_sta
     welcome.unreachable_ms = (int32_t)hd_core_config_default.unreachable_ms;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_WELCOME;
     message.welcome = &welcome;
-    say(s, &message);
+    send_message(s, &message);
 }
 
 static enum hd_status check_protocol(const Heddle__V1__Hello *hello, const struct controller *c)
@@ -263,7 +263,7 @@ static uint32_t precision_set(const Heddle__V1__DeviceInfo *device)
 }
 
 /* Older streams of the same daemon have no part in it any more. */
-static void drop_older(struct node_stream *s)
+static void end_older_streams(struct node_stream *s)
 {
     for (struct node_stream *other = s->c->streams; other; other = other->next) {
         if (other == s || !other->number || strcmp(other->uuid, s->uuid) != 0)
@@ -274,7 +274,7 @@ static void drop_older(struct node_stream *s)
     }
 }
 
-static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hello)
+static enum hd_status take_hello(struct node_stream *s, const Heddle__V1__Hello *hello)
 {
     struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
     struct welcome_effect *welcome;
@@ -316,13 +316,13 @@ static enum hd_status greet(struct node_stream *s, const Heddle__V1__Hello *hell
     (void)snprintf(s->uuid, sizeof s->uuid, "%s", hello->node_uuid);
     (void)snprintf(s->name, sizeof s->name, "%s", hello->node_name);
     s->number = event.hello.stream;
-    drop_older(s);
+    end_older_streams(s);
     welcome = calloc(1, sizeof *welcome);
     if (!welcome)
         return hd_err(HD_NO_MEMORY, "no memory for a node");
     welcome->effect.run = run_welcome;
     welcome->stream = s->number;
-    turn_then(s->c, &welcome->effect);
+    turn_when_durable(s->c, &welcome->effect);
     hd_log(HD_LOG_INFO, "node %s connected (%zu devices, build %s)", s->name, hello->n_devices,
            hello->build);
     return HD_OK;
@@ -435,7 +435,7 @@ static void run_ack(struct effect *effect, struct controller *c, enum hd_status 
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_REPORT_ACK;
     message.report_ack = &body;
     if (!st && s && items && pointers)
-        say(s, &message);
+        send_message(s, &message);
     free(items);
     free(pointers);
     free(ack);
@@ -551,7 +551,7 @@ static enum hd_status take_reports(struct node_stream *s, const Heddle__V1__Repo
         if (!st)
             acknowledge(ack, m->reports[i]);
     }
-    turn_then(s->c, &ack->effect);
+    turn_when_durable(s->c, &ack->effect);
     return st;
 }
 
@@ -565,7 +565,7 @@ static void answer_heartbeat(struct node_stream *s, const Heddle__V1__Heartbeat 
     body.nonce = m->nonce;
     message.body_case = HEDDLE__V1__CONTROLLER_MESSAGE__BODY_HEARTBEAT;
     message.heartbeat = &body;
-    say(s, &message);
+    send_message(s, &message);
 }
 
 static enum hd_status take_message(struct node_stream *s, const Heddle__V1__NodeMessage *m)
@@ -579,7 +579,7 @@ static enum hd_status take_message(struct node_stream *s, const Heddle__V1__Node
     if (s->number && m->body_case == HEDDLE__V1__NODE_MESSAGE__BODY_HELLO)
         return hd_err(HD_INVALID, "a daemon says Hello only once");
     if (!s->number)
-        return greet(s, m->hello);
+        return take_hello(s, m->hello);
     st = turn_step(s->c, &alive);
     if (st)
         return st;
@@ -642,7 +642,7 @@ static void on_half_close(struct hd_rpc_call *call)
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
 {
     struct node_stream *s = hd_rpc_call_user(call), **at;
-    struct hd_core_event gone = {.kind = HD_CORE_GONE};
+    struct hd_core_event gone = {.kind = HD_CORE_DISCONNECTED};
     struct controller *c;
 
     if (!s)
@@ -711,7 +711,7 @@ void fleet_send_to_attempt(struct controller *c, const struct hd_attempt_record 
     for (struct node_stream *s = c->streams; s; s = s->next) {
         for (int32_t rank = 0; s->number && rank < attempt->plan.rank_count; rank++) {
             if (strcmp(attempt->plan.ranks[rank].node_uuid, s->uuid) == 0) {
-                say(s, message);
+                send_message(s, message);
                 break;
             }
         }

@@ -75,7 +75,7 @@ void controller_fail(struct controller *c, enum hd_status st);
 /* Turns nest; the outermost end commits. Between begin and end any number of steps. */
 void turn_begin(struct controller *c);
 enum hd_status turn_step(struct controller *c, const struct hd_core_event *event);
-void turn_then(struct controller *c, struct effect *effect);
+void turn_when_durable(struct controller *c, struct effect *effect);
 void turn_end(struct controller *c);
 
 /* ---- convert.c --------------------------------------------------------------------------------*/
@@ -101,7 +101,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
 enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_arena *arena,
                                    struct hd_job *ret_job);
 /* What the core must know; the name points into the job. */
-struct hd_ask convert_ask(const struct hd_job *job);
+struct hd_job_needs convert_needs(const struct hd_job *job);
 /* Back from messages; strings point into the message. */
 struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end);
 struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info);
@@ -119,8 +119,8 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
 enum hd_status control_register(struct controller *c);
 enum hd_status fleet_register(struct controller *c);
 
-void control_trouble(struct controller *c,
-                     const char *message); /* replies that wait for the disk */
+void control_fail_waiting(struct controller *c,
+                          const char *message); /* replies that wait for the disk */
 
 void watch_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
 void watch_drain(struct hd_rpc_call *call);

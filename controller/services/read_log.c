@@ -22,10 +22,10 @@ struct log_reader {
     uint64_t job;
     int32_t attempt, rank;
     int64_t offset;
-    bool follow, busy; /* busy: the store is asked */
-    bool blocked;      /* the peer reads slowly */
-    bool was_over;     /* the attempt had ended before the last request was made */
-    uint64_t request;  /* to the daemon; 0: none is out */
+    bool follow, busy;     /* busy: the store is asked */
+    bool blocked;          /* the peer reads slowly */
+    bool ended_at_request; /* the attempt had ended before the last request was made */
+    uint64_t request;      /* to the daemon; 0: none is out */
     char node_uuid[HD_CTL_NAME_BYTES_MAX + 1], node_name[HD_CTL_NAME_BYTES_MAX + 1];
     struct log_reader *next;
 };
@@ -41,7 +41,7 @@ static void free_reader(struct log_reader *r)
     free(r);
 }
 
-static bool attempt_is_over(const struct log_reader *r)
+static bool attempt_has_ended(const struct log_reader *r)
 {
     const struct hd_attempt_record *attempt = hd_core_attempt(r->c->core, r->job, r->attempt);
 
@@ -56,14 +56,14 @@ static void ask_daemon(struct log_reader *r)
 
     hd_arena_init(&arena, 0);
     m.attempt_dir = convert_text(convert_attempt_dir(&arena, r->c, r->job, r->attempt));
-    r->was_over = attempt_is_over(r);
+    r->ended_at_request = attempt_has_ended(r);
     r->request = m.request = ++r->c->last_log_request;
     m.job = r->job;
     m.attempt = r->attempt;
     m.rank = r->rank;
     m.offset_bytes = r->offset;
     m.max_bytes = LOG_CHUNK_BYTES;
-    m.wait_ms = r->follow && !r->was_over ? FOLLOW_WAIT_MS : 0;
+    m.wait_ms = r->follow && !r->ended_at_request ? FOLLOW_WAIT_MS : 0;
     if (!logs || hd_rpc_call_write(logs, &m.base))
         hd_rpc_call_fail(r->call, hd_err(HD_UNAVAILABLE,
                                          "node %s, which has the log, is not connected; it is in "
@@ -118,7 +118,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
 
 static void go_on(struct log_reader *r, size_t received)
 {
-    if (received || (r->follow && !r->was_over))
+    if (received || (r->follow && !r->ended_at_request))
         ask_daemon(r);
     else
         hd_rpc_call_finish(r->call);

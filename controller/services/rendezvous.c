@@ -14,7 +14,7 @@ struct rendezvous {
     uint64_t job;
     int32_t attempt;
     uint32_t round;
-    size_t world, there;
+    size_t world, value_count;
     ProtobufCBinaryData *values; /* by rank; data NULL: not there yet */
     struct rendezvous *next;
 };
@@ -78,7 +78,7 @@ static enum hd_status keep_value(struct rendezvous *r, const Heddle__V1__Rendezv
     if (!copy)
         return hd_err(HD_NO_MEMORY, "no memory for a rendezvous");
     memcpy(copy, put->value.data, put->value.len);
-    r->there += value->data == NULL;
+    r->value_count += value->data == NULL;
     free(value->data);
     value->data = copy;
     value->len = put->value.len;
@@ -103,9 +103,9 @@ enum hd_status rendezvous_put(struct controller *c, struct hd_rpc_call *call, co
     r = find_or_make(c, attempt, put->round);
     if (!r)
         return hd_err(HD_NO_MEMORY, "no memory for a rendezvous");
-    was_complete = r->there == r->world;
+    was_complete = r->value_count == r->world;
     st = keep_value(r, put);
-    if (st || r->there < r->world)
+    if (st || r->value_count < r->world)
         return st;
     set.job = r->job;
     set.attempt = r->attempt;

@@ -1,6 +1,6 @@
 /* turn: a core step, the disk, and only then the world.
  *
- *   turn_begin  turn_step..  turn_then..  turn_end
+ *   turn_begin  turn_step..  turn_when_durable..  turn_end
  *                   |            |            |
  *                 batch       effects       commit ----> (writer thread) ----> effects run, in
  * order
@@ -91,7 +91,7 @@ enum hd_status turn_step(struct controller *c, const struct hd_core_event *event
     return HD_OK;
 }
 
-void turn_then(struct controller *c, struct effect *effect)
+void turn_when_durable(struct controller *c, struct effect *effect)
 {
     if (!c->turn) { /* the turn could not begin: the controller has failed */
         effect->run(effect, c, HD_ABORTED);

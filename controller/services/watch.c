@@ -15,7 +15,7 @@
 
 #include "controller/services/internal.h"
 
-enum { ENTRIES_A_TIME = 200, REASON_MAX = 1024 };
+enum { ENTRIES_PER_QUERY = 200, REASON_MAX = 1024 };
 
 struct watcher {
     struct controller *c;
@@ -23,7 +23,7 @@ struct watcher {
     uint64_t job, after;
     bool new_only;
     bool busy;    /* a query is out */
-    bool again;   /* something happened meanwhile */
+    bool stale;   /* something happened meanwhile */
     bool blocked; /* the peer reads slowly */
     bool ended;   /* as the job was read last */
     enum hd_job_state state;
@@ -88,7 +88,7 @@ static bool send_entry(struct watcher *w, struct hd_arena *arena,
         m.event = convert_event(arena, &entry->event);
         break;
     }
-    return !hd_arena_failed(arena) && put(w, &m);
+    return !hd_arena_failed(arena) && send_message(w, &m);
 }
 
 static bool send_status(struct watcher *w, Heddle__V1__JobStatus *status)
@@ -98,7 +98,7 @@ static bool send_status(struct watcher *w, Heddle__V1__JobStatus *status)
     m.attempt = status->attempt;
     m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS;
     m.status = status;
-    if (!put(w, &m))
+    if (!send_message(w, &m))
         return false;
     w->state = (enum hd_job_state)status->state;
     (void)snprintf(w->reason, sizeof w->reason, "%s", status->reason);
@@ -112,7 +112,7 @@ static void send_end(struct watcher *w)
     m.attempt = w->end.attempts;
     m.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END;
     m.end = &w->end;
-    if (put(w, &m))
+    if (send_message(w, &m))
         hd_rpc_call_finish(w->call);
 }
 
@@ -150,7 +150,7 @@ static void keep_end(struct watcher *w, const struct hd_query *query)
 }
 
 /* Back from a query; false: the watcher is gone, or the query failed and the call with it. */
-static bool came_back(struct watcher *w, enum hd_status st)
+static bool finish_query(struct watcher *w, enum hd_status st)
 {
     w->busy = false;
     if (!w->call) {
@@ -168,7 +168,7 @@ static void on_job(struct hd_query *query, enum hd_status st)
     Heddle__V1__JobStatus *status;
     const struct hd_job_row *row;
 
-    if (!came_back(w, st)) {
+    if (!finish_query(w, st)) {
         hd_query_free(query);
         return;
     }
@@ -194,7 +194,7 @@ static void on_history(struct hd_query *query, enum hd_status st)
     struct watcher *w = query->user;
     bool more;
 
-    if (!came_back(w, st)) {
+    if (!finish_query(w, st)) {
         hd_query_free(query);
         return;
     }
@@ -211,7 +211,7 @@ static void on_history(struct hd_query *query, enum hd_status st)
         read_history(w);
     else if (w->ended)
         send_end(w);
-    else if (w->again)
+    else if (w->stale)
         read_job(w);
 }
 
@@ -226,7 +226,7 @@ static void ask(struct watcher *w, enum hd_query_kind kind,
     }
     query->job = w->job;
     query->after = w->after;
-    query->limit = ENTRIES_A_TIME;
+    query->limit = ENTRIES_PER_QUERY;
     query->done = done;
     query->user = w;
     w->busy = true;
@@ -235,13 +235,13 @@ static void ask(struct watcher *w, enum hd_query_kind kind,
 
 static void read_job(struct watcher *w)
 {
-    w->again = false;
-    ask(w, HD_QUERY_JOB, on_job);
+    w->stale = false;
+    start_query(w, HD_QUERY_JOB, on_job);
 }
 
 static void read_history(struct watcher *w)
 {
-    ask(w, HD_QUERY_HISTORY, on_history);
+    start_query(w, HD_QUERY_HISTORY, on_history);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------*/
@@ -296,7 +296,7 @@ void watch_announce(struct controller *c, uint64_t job)
     for (struct watcher *w = c->watchers; w; w = w->next) {
         if (w->job != job || !w->call)
             continue;
-        w->again = true;
+        w->stale = true;
         if (!w->busy && !w->blocked)
             read_job(w);
     }

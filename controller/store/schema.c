@@ -284,7 +284,7 @@ static enum hd_status execute(struct store_db *db, const char *sql, const char *
 }
 
 /* One value of a pragma or a query, as text. */
-static enum hd_status ask_text(struct store_db *db, const char *sql, char *ret_text, size_t size)
+static enum hd_status read_text(struct store_db *db, const char *sql, char *ret_text, size_t size)
 {
     sqlite3_stmt *statement = NULL;
     enum hd_status st = HD_OK;
@@ -312,7 +312,7 @@ static enum hd_status configure(struct store_db *db)
                  "PRAGMA trusted_schema = OFF;",
                  "cannot be configured");
     if (!st)
-        st = ask_text(db, "PRAGMA journal_mode = WAL", mode, sizeof mode);
+        st = read_text(db, "PRAGMA journal_mode = WAL", mode, sizeof mode);
     if (!st && strcmp(mode, "wal") != 0)
         st = hd_err(HD_UNSUPPORTED, "%s: the file system cannot hold a write-ahead log (mode %s)",
                     db->path, mode);
@@ -324,7 +324,7 @@ static enum hd_status configure(struct store_db *db)
 static enum hd_status check(struct store_db *db)
 {
     char verdict[256];
-    enum hd_status st = ask_text(db, "PRAGMA quick_check(1)", verdict, sizeof verdict);
+    enum hd_status st = read_text(db, "PRAGMA quick_check(1)", verdict, sizeof verdict);
 
     if (!st && strcmp(verdict, "ok") != 0)
         st = hd_err(HD_CORRUPT,
@@ -397,7 +397,7 @@ static enum hd_status migrate(struct store_db *db)
 {
     char text[32];
     int64_t version = 0;
-    enum hd_status st = ask_text(db, "PRAGMA user_version", text, sizeof text);
+    enum hd_status st = read_text(db, "PRAGMA user_version", text, sizeof text);
 
     if (!st)
         st = hd_text_to_int64(text, 0, INT32_MAX, &version);
@@ -411,12 +411,12 @@ static enum hd_status migrate(struct store_db *db)
 }
 
 /* The cluster's identity, made once. */
-static enum hd_status identify(struct store_db *db)
+static enum hd_status read_cluster_id(struct store_db *db)
 {
     static const char get[] = "SELECT value FROM meta WHERE key = 'cluster_id'";
     unsigned char bytes[16];
     char sql[128], hex[33];
-    enum hd_status st = ask_text(db, get, db->cluster_id, sizeof db->cluster_id);
+    enum hd_status st = read_text(db, get, db->cluster_id, sizeof db->cluster_id);
 
     if (st || *db->cluster_id)
         return st;
@@ -428,7 +428,7 @@ static enum hd_status identify(struct store_db *db)
     (void)snprintf(sql, sizeof sql, "INSERT INTO meta VALUES ('cluster_id', '%s')", hex);
     st = execute(db, sql, "cannot be identified");
     if (!st)
-        st = ask_text(db, get, db->cluster_id, sizeof db->cluster_id);
+        st = read_text(db, get, db->cluster_id, sizeof db->cluster_id);
     return st;
 }
 
@@ -463,7 +463,7 @@ enum hd_status store_db_open(struct store_db *db, const char *dir, const char *v
     if (!st)
         st = migrate(db);
     if (!st)
-        st = identify(db);
+        st = read_cluster_id(db);
     if (!st)
         st = prepare(db);
     if (st)

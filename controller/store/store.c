@@ -194,7 +194,7 @@ static void answer_queries_now(struct hd_job_store *store, struct items *items)
 }
 
 /* One turn: everything that is queued, as one transaction, as often as it takes. */
-static void turn(struct hd_job_store *store, struct items *items)
+static void process(struct hd_job_store *store, struct items *items)
 {
     struct hd_error error;
     enum hd_status st;
@@ -229,7 +229,7 @@ static void writer_main(void *arg)
         uv_mutex_unlock(&store->mutex);
 
         if (items.first)
-            turn(store, &items);
+            process(store, &items);
 
         uv_mutex_lock(&store->mutex);
         if (items.first && items.first->result.status != HD_ABORTED)
@@ -263,7 +263,7 @@ struct news {
     bool fatal_is_new;
 };
 
-static void tell_trouble(struct hd_job_store *store, const struct hd_error *trouble)
+static void report_trouble(struct hd_job_store *store, const struct hd_error *trouble)
 {
     const char *message = trouble->status ? trouble->message : "";
 
@@ -287,7 +287,7 @@ static void on_wake(uv_async_t *async)
     store->fatal_told |= news.fatal_is_new;
     uv_mutex_unlock(&store->mutex);
 
-    tell_trouble(store, &news.trouble);
+    report_trouble(store, &news.trouble);
     while (news.done.first) {
         struct item *item = news.done.first;
 

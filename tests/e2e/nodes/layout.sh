@@ -38,7 +38,7 @@ check the_large_node_takes_nothing_new heddle drain c --reason "the others are t
 start_node a cpu:3:1
 spread=$(job --set parallel.tp=2)
 check_equal a_third_device_is_of_no_use \
-    "needs 4 cpu devices, on each node a multiple of parallel.tp = 2; a has 3 (2 in whole groups), c is drained: the others are to work" \
+    "needs 4 cpu devices, on each node a multiple of parallel.tp = 2; a has 3 (2 in whole tp groups), c is drained: the others are to work" \
     "$(fact_of "$spread" reason)"
 start_node b cpu:3:1
 runs groups_of_two_train_on_two_nodes "$spread"

@@ -19,20 +19,20 @@ static struct sim *sim_with_gpus(const int *gpus, int node_count)
     return sim;
 }
 
-static struct hd_ask ask_for(enum hd_device_kind kind, int devices, int steps)
+static struct hd_job_needs ask_for(enum hd_device_kind kind, int devices, int steps)
 {
-    struct hd_ask ask = sim_ask(devices, steps);
+    struct hd_job_needs needs = sim_needs(devices, steps);
 
-    ask.device = kind;
-    return ask;
+    needs.device = kind;
+    return needs;
 }
 
 static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
 {
     const int gpus[] = {0, 1};
     struct sim *sim = sim_with_gpus(gpus, 2);
-    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 20);
-    struct hd_ask cpu = ask_for(HD_DEVICE_KIND_CPU, 1, 20);
+    struct hd_job_needs cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 20);
+    struct hd_job_needs cpu = ask_for(HD_DEVICE_KIND_CPU, 1, 20);
     uint64_t a = sim_submitted(sim, &cuda), b = sim_submitted(sim, &cuda);
     uint64_t c = sim_submitted(sim, &cpu);
 
@@ -44,7 +44,7 @@ static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
     assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_QUEUED);
     sim_assert_reason(sim, b,
                       "needs 1 cuda device; n1 has 0, n2 has 0 of 1 free "
-                      "(kept for job 2)");
+                      "(reserved for job 2)");
     sim_assert_places(sim, c, 1, "cpu n1:0"); /* n2 is kept, though a core of it is free */
     assert_int_equal(sim_attempt(sim, c, 1)->plan.layout.threads, 1);
     assert_string_equal(sim_attempt(sim, c, 1)->plan.layout.precision, "fp32");
@@ -57,7 +57,7 @@ static void auto_is_gpus_where_there_are_some(void **state)
 {
     const int none[] = {0}, both[] = {0, 2};
     struct sim *without = sim_with_gpus(none, 1), *with = sim_with_gpus(both, 2);
-    struct hd_ask any = ask_for(HD_DEVICE_KIND_ANY, 2, 10);
+    struct hd_job_needs any = ask_for(HD_DEVICE_KIND_ANY, 2, 10);
     uint64_t job = sim_submitted(without, &any);
 
     (void)state;
@@ -73,8 +73,8 @@ static void a_reason_names_the_kinds_that_there_are(void **state)
 {
     const int none[] = {0, 0}, one[] = {0, 1};
     struct sim *without = sim_with_gpus(none, 2), *with = sim_with_gpus(one, 2);
-    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
-    struct hd_ask any = ask_for(HD_DEVICE_KIND_ANY, 8, 10);
+    struct hd_job_needs cuda = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
+    struct hd_job_needs any = ask_for(HD_DEVICE_KIND_ANY, 8, 10);
     uint64_t a = sim_submitted(without, &cuda), b = sim_submitted(without, &any);
 
     (void)state;
@@ -93,7 +93,7 @@ static void a_cuda_job_stays_on_one_node(void **state)
 {
     const int one[] = {1, 1}, two[] = {1, 1, 2};
     struct sim *small = sim_with_gpus(one, 2), *large = sim_with_gpus(two, 3);
-    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
+    struct hd_job_needs cuda = ask_for(HD_DEVICE_KIND_CUDA, 2, 10);
     uint64_t job = sim_submitted(small, &cuda);
 
     (void)state;
@@ -110,7 +110,7 @@ static void a_gpu_in_use_is_not_replaced_by_something_else(void **state)
 {
     const int one[] = {1};
     struct sim *sim = sim_with_gpus(one, 1);
-    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 100);
+    struct hd_job_needs cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 100);
     struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
     struct hd_core_event hello = sim_hello(&device);
 
@@ -129,9 +129,9 @@ static void a_gpu_out_of_order_gets_no_jobs_until_it_works_again(void **state)
 {
     const int two[] = {2};
     struct sim *sim = sim_with_gpus(two, 1);
-    struct hd_ask one = ask_for(HD_DEVICE_KIND_CUDA, 1, 20);
-    struct hd_ask both = ask_for(HD_DEVICE_KIND_CUDA, 2, 5);
-    struct hd_ask any = ask_for(HD_DEVICE_KIND_ANY, 1, 20);
+    struct hd_job_needs one = ask_for(HD_DEVICE_KIND_CUDA, 1, 20);
+    struct hd_job_needs both = ask_for(HD_DEVICE_KIND_CUDA, 2, 5);
+    struct hd_job_needs any = ask_for(HD_DEVICE_KIND_ANY, 1, 20);
     uint64_t on_first = sim_submitted(sim, &one), a, b, c;
 
     (void)state;
@@ -165,7 +165,7 @@ static void a_gpu_out_of_order_gets_no_jobs_until_it_works_again(void **state)
 static void a_reason_names_nodes_whose_gpus_are_out_of_order(void **state)
 {
     struct sim *sim = sim_new(1, 1);
-    struct hd_ask cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 10);
+    struct hd_job_needs cuda = ask_for(HD_DEVICE_KIND_CUDA, 1, 10);
     uint64_t job;
 
     (void)state;

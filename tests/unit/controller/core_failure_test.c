@@ -14,14 +14,14 @@
 static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 12);
+    struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
     (void)state;
     for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 8};
     sim->nodes[0].faults.fail_count = 1;
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 60);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
@@ -41,14 +41,14 @@ static void a_failed_rank_restarts_from_the_newest_checkpoint(void **state)
 static void a_job_gives_up_after_restart_max(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 12);
+    struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
     (void)state;
     for (int n = 0; n < sim->node_count; n++)
         sim->nodes[n].faults = (struct sim_faults){.fail_at_step = 3, .fail_count = 100};
-    ask.restart_max = 2;
-    job = sim_submitted(sim, &ask);
+    needs.restart_max = 2;
+    job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
@@ -63,12 +63,12 @@ static void a_job_gives_up_after_restart_max(void **state)
 static void a_new_checkpoint_forgives_failures(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 24);
+    struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t job;
 
     (void)state;
-    ask.restart_max = 1;
-    job = sim_submitted(sim, &ask);
+    needs.restart_max = 1;
+    job = sim_submitted(sim, &needs);
     for (int64_t fail_at = 8; fail_at <= 23; fail_at += 5) {
         for (int again = 0; again < 2; again++) {
             const int32_t attempts = sim_job(sim, job)->attempt_count;
@@ -91,15 +91,15 @@ static void a_new_checkpoint_forgives_failures(void **state)
 static void a_damaged_checkpoint_is_gone_back_from(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 24);
+    struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t job;
 
     (void)state;
-    ask.restart_max = 1; /* which the death at step 13 uses up */
-    ask.keep = 2;
+    needs.restart_max = 1; /* which the death at step 13 uses up */
+    needs.keep = 2;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {10, 10}};
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 200);
     sim_assert_undisturbed(sim, job, 24);
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
@@ -114,14 +114,14 @@ static void a_damaged_checkpoint_is_gone_back_from(void **state)
 static void without_a_sound_checkpoint_the_job_fails(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 24);
+    struct hd_job_needs needs = sim_needs(2, 24);
     uint64_t job;
 
     (void)state;
-    ask.restart_max = 2;
+    needs.restart_max = 2;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 13, .fail_count = 1, .damaged = {5, 10}};
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 200);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
     assert_int_equal(sim_attempt(sim, job, 2)->base_step, 10);
@@ -137,13 +137,13 @@ static void without_a_sound_checkpoint_the_job_fails(void **state)
 static void restart_max_0_means_one_attempt(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 12);
+    struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
-    ask.restart_max = 0;
-    job = sim_submitted(sim, &ask);
+    needs.restart_max = 0;
+    job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
@@ -153,13 +153,13 @@ static void restart_max_0_means_one_attempt(void **state)
 static void bad_input_is_never_tried_again(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 12);
+    struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults =
         (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .bad_input = true};
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 1);
@@ -169,12 +169,12 @@ static void bad_input_is_never_tried_again(void **state)
 static void a_launch_that_fails_is_tried_again(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 12);
+    struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults.no_start = 2;
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
@@ -185,12 +185,12 @@ static void a_launch_that_fails_is_tried_again(void **state)
 static void ranks_that_never_meet_are_a_failed_launch(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 12);
+    struct hd_job_needs needs = sim_needs(2, 12);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults.never_meet = true;
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 599);
     assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_STARTING);
     sim_run(sim, 3);
@@ -206,8 +206,8 @@ static void ranks_that_never_meet_are_a_failed_launch(void **state)
 static void old_checkpoints_go_and_the_newest_stay(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 42);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 42);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_run_until_ended(sim, job, 100);
@@ -221,13 +221,13 @@ static void old_checkpoints_go_and_the_newest_stay(void **state)
 static void the_base_in_use_is_not_deleted(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 60);
+    struct hd_job_needs needs = sim_needs(2, 60);
     uint64_t job;
 
     (void)state;
-    ask.keep = 1;
+    needs.keep = 1;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 45); /* well beyond step 20 of attempt 2 */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
@@ -243,8 +243,8 @@ static void the_base_in_use_is_not_deleted(void **state)
 static void beyond_the_limit_the_newest_checkpoints_count(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 2 * HD_CTL_CHECKPOINTS_MAX);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 2 * HD_CTL_CHECKPOINTS_MAX);
+    uint64_t job = sim_submitted(sim, &needs);
     struct hd_core_event report = sim_report(sim, job, 0, HD_REPORT_CHECKPOINT);
     const struct hd_observed ended = {.job = job,
                                       .attempt = 1,

@@ -15,7 +15,7 @@
 static void a_job_that_fits_on_one_node_stays_there(void **state)
 {
     struct sim *sim = sim_joined(3);
-    struct hd_ask one = sim_ask(1, 20), two = sim_ask(2, 20);
+    struct hd_job_needs one = sim_needs(1, 20), two = sim_needs(2, 20);
     uint64_t a = sim_submitted(sim, &one), b = sim_submitted(sim, &two);
 
     (void)state;
@@ -27,7 +27,7 @@ static void a_job_that_fits_on_one_node_stays_there(void **state)
 static void ranks_of_a_node_are_neighbours_in_the_order_of_names(void **state)
 {
     struct sim *sim = sim_joined(3);
-    struct hd_ask four = sim_ask(4, 12);
+    struct hd_job_needs four = sim_needs(4, 12);
     uint64_t job = sim_submitted(sim, &four);
 
     (void)state;
@@ -45,7 +45,7 @@ static void ranks_of_a_node_are_neighbours_in_the_order_of_names(void **state)
 static void the_fewest_nodes_with_the_smallest_rest(void **state)
 {
     struct sim *sim = sim_joined(3);
-    struct hd_ask one = sim_ask(1, 40), three = sim_ask(3, 40);
+    struct hd_job_needs one = sim_needs(1, 40), three = sim_needs(3, 40);
     uint64_t a = sim_submitted(sim, &one), b;
 
     (void)state;
@@ -59,13 +59,13 @@ static void the_fewest_nodes_with_the_smallest_rest(void **state)
 static void a_range_takes_as_many_devices_as_there_are(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(4, 10);
+    struct hd_job_needs needs = sim_needs(4, 10);
     uint64_t job;
 
     (void)state;
-    ask.devices_min = 1;
-    ask.devices_max = 8;
-    job = sim_submitted(sim, &ask);
+    needs.devices_min = 1;
+    needs.devices_max = 8;
+    job = sim_submitted(sim, &needs);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     sim_free(sim);
 }
@@ -73,15 +73,15 @@ static void a_range_takes_as_many_devices_as_there_are(void **state)
 static void what_is_missing_is_said_exactly(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask one = sim_ask(1, 40), four = sim_ask(4, 10);
+    struct hd_job_needs one = sim_needs(1, 40), four = sim_needs(4, 10);
     uint64_t job;
 
     (void)state;
     (void)sim_submitted(sim, &one);
     job = sim_submitted(sim, &four);
     sim_assert_reason(sim, job,
-                      "needs 4 cpu devices; n1 has 1 of 2 free (kept for job 2), n2 has 2 "
-                      "(kept for job 2)");
+                      "needs 4 cpu devices; n1 has 1 of 2 free (reserved for job 2), n2 has 2 "
+                      "(reserved for job 2)");
     sim_free(sim);
 }
 
@@ -89,7 +89,7 @@ static void what_is_missing_is_said_exactly(void **state)
 static void a_tensor_parallel_group_stays_on_one_node(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask one = sim_ask(1, 40), pair = sim_ask(2, 10), four = sim_ask(4, 10);
+    struct hd_job_needs one = sim_needs(1, 40), pair = sim_needs(2, 10), four = sim_needs(4, 10);
     uint64_t first = sim_submitted(sim, &one), job, spread;
 
     (void)state;
@@ -102,7 +102,7 @@ static void a_tensor_parallel_group_stays_on_one_node(void **state)
     sim_assert_reason(
         sim, job,
         "needs 2 cpu devices, on each node a multiple of parallel.tp = 2; n1 has 1 of "
-        "2 free (0 in whole groups) (kept for job 4), n2 has 1 of 2 free (0 in whole "
+        "2 free (0 in whole tp groups) (reserved for job 4), n2 has 1 of 2 free (0 in whole "
         "groups)");
     sim_run_until_ended(sim, job, 100);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1");
@@ -118,7 +118,7 @@ static void a_tensor_parallel_group_stays_on_one_node(void **state)
 static void no_node_is_large_enough_for_a_group(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask four = sim_ask(4, 10);
+    struct hd_job_needs four = sim_needs(4, 10);
     uint64_t job;
 
     (void)state;
@@ -126,7 +126,7 @@ static void no_node_is_large_enough_for_a_group(void **state)
     job = sim_submitted(sim, &four);
     sim_assert_reason(sim, job,
                       "needs 4 cpu devices, on each node a multiple of parallel.tp = 4; n1 has 2 "
-                      "(0 in whole groups), n2 has 2 (0 in whole groups)");
+                      "(0 in whole tp groups), n2 has 2 (0 in whole tp groups)");
     sim_free(sim);
 }
 
@@ -134,13 +134,13 @@ static void no_node_is_large_enough_for_a_group(void **state)
 static void a_range_uses_whole_replicas_only(void **state)
 {
     struct sim *sim = sim_joined(3);
-    struct hd_ask ask = sim_ask(1, 10);
+    struct hd_job_needs needs = sim_needs(1, 10);
     uint64_t job;
 
     (void)state;
-    ask.devices_max = 12;
-    ask.wish.sizes.tp = ask.wish.sizes.cp = 2;
-    job = sim_submitted(sim, &ask);
+    needs.devices_max = 12;
+    needs.wish.sizes.tp = needs.wish.sizes.cp = 2;
+    job = sim_submitted(sim, &needs);
     sim_assert_places(sim, job, 1, "cpu n1:0 n1:1 n2:0 n2:1");
     assert_int_equal(sim_attempt(sim, job, 1)->plan.layout.dp, 1);
     sim_free(sim);
@@ -150,7 +150,7 @@ static void a_range_uses_whole_replicas_only(void **state)
 static void a_context_parallel_group_may_span_nodes(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask four = sim_ask(4, 12);
+    struct hd_job_needs four = sim_needs(4, 12);
     uint64_t job;
 
     (void)state;
@@ -169,7 +169,7 @@ static void a_context_parallel_group_may_span_nodes(void **state)
 static void a_gang_is_not_starved_by_small_jobs(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask small = sim_ask(1, 10), gang = sim_ask(4, 10);
+    struct hd_job_needs small = sim_needs(1, 10), gang = sim_needs(4, 10);
     uint64_t job;
 
     (void)state;
@@ -192,7 +192,7 @@ static void a_gang_is_not_starved_by_small_jobs(void **state)
 static void a_node_that_does_not_see_the_jobs_works_alone(void **state)
 {
     struct sim *sim = sim_new(1, 2);
-    struct hd_ask four = sim_ask(4, 10), two = sim_ask(2, 10);
+    struct hd_job_needs four = sim_needs(4, 10), two = sim_needs(2, 10);
     uint64_t gang, single, other;
 
     (void)state;
@@ -217,7 +217,7 @@ static void a_node_that_does_not_see_the_jobs_works_alone(void **state)
 static void loopback_joins_nodes_of_one_machine_only(void **state)
 {
     struct sim *sim = sim_new(1, 3);
-    struct hd_ask four = sim_ask(4, 10), six = sim_ask(6, 10);
+    struct hd_job_needs four = sim_needs(4, 10), six = sim_needs(6, 10);
     uint64_t a, b;
 
     (void)state;
@@ -243,7 +243,7 @@ static void loopback_joins_nodes_of_one_machine_only(void **state)
 static void only_nodes_that_compute_alike_work_together(void **state)
 {
     struct sim *sim = sim_new(1, 3);
-    struct hd_ask four = sim_ask(4, 10), six = sim_ask(6, 10);
+    struct hd_job_needs four = sim_needs(4, 10), six = sim_needs(6, 10);
     uint64_t a, b;
 
     (void)state;
@@ -266,7 +266,7 @@ static void only_nodes_that_compute_alike_work_together(void **state)
 static void a_node_without_an_address_works_alone(void **state)
 {
     struct sim *sim = sim_new(1, 2);
-    struct hd_ask four = sim_ask(4, 10);
+    struct hd_job_needs four = sim_needs(4, 10);
     uint64_t job;
 
     (void)state;
@@ -286,7 +286,7 @@ static void a_failure_on_one_node_ends_all_and_is_named(void **state)
 {
     for (int later = 0; later < 2; later++) { /* the news of n2 come in time, or later */
         struct sim *sim = sim_joined(2);
-        struct hd_ask four = sim_ask(4, 12);
+        struct hd_job_needs four = sim_needs(4, 12);
         uint64_t job;
 
         (void)state;
@@ -313,7 +313,7 @@ static void an_echo_heard_before_a_crash_is_not_taken_for_the_cause(void **state
     for (int hangs = 0; hangs < 2; hangs++) {
         const enum hd_end_cause cause = hangs ? HD_END_CAUSE_HANG : HD_END_CAUSE_RANK_EXIT;
         struct sim *sim = sim_joined(2);
-        struct hd_ask four = sim_ask(4, 12);
+        struct hd_job_needs four = sim_needs(4, 12);
         uint64_t job;
 
         (void)state;
@@ -341,13 +341,13 @@ static void a_lost_node_leaves_the_job_what_is_left(void **state)
 {
     for (int fixed = 0; fixed < 2; fixed++) {
         struct sim *sim = sim_joined(2);
-        struct hd_ask ask = sim_ask(4, 300);
+        struct hd_job_needs needs = sim_needs(4, 300);
         uint64_t job;
 
         (void)state;
-        ask.devices_min = fixed ? 4 : 1;
-        ask.restart_max = 0; /* a lost node never counts */
-        job = sim_submitted(sim, &ask);
+        needs.devices_min = fixed ? 4 : 1;
+        needs.restart_max = 0; /* a lost node never counts */
+        job = sim_submitted(sim, &needs);
         sim_run(sim, 9);
         sim_reboot(sim, &sim->nodes[1]); /* the machine is gone, and does not come back: */
         sim->nodes[1].cut = true;
@@ -374,7 +374,7 @@ static void a_lost_node_leaves_the_job_what_is_left(void **state)
 static void a_cancel_stops_all_shares_after_one_checkpoint(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask four = sim_ask(4, 300);
+    struct hd_job_needs four = sim_needs(4, 300);
     uint64_t job = sim_submitted(sim, &four);
 
     (void)state;

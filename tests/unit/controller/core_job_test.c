@@ -15,8 +15,8 @@
 static void a_job_trains_to_its_end(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 12);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_run_until_ended(sim, job, 60);
@@ -33,8 +33,8 @@ static void a_job_trains_to_its_end(void **state)
 static void small_jobs_share_a_node(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(1, 50);
-    uint64_t a = sim_submitted(sim, &ask), b = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(1, 50);
+    uint64_t a = sim_submitted(sim, &needs), b = sim_submitted(sim, &needs);
 
     (void)state;
     assert_string_equal(sim_attempt(sim, a, 1)->plan.ranks[0].node_name, "n1");
@@ -49,8 +49,8 @@ static void small_jobs_share_a_node(void **state)
 static void cancel_writes_a_checkpoint_first(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_run(sim, 9); /* between checkpoints */
@@ -67,8 +67,8 @@ static void cancel_writes_a_checkpoint_first(void **state)
 static void cancel_now_writes_nothing(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_run(sim, 9);
@@ -82,13 +82,13 @@ static void cancel_now_writes_nothing(void **state)
 static void a_stop_that_takes_too_long_becomes_a_kill(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 10000);
+    struct hd_job_needs needs = sim_needs(2, 10000);
     uint64_t job;
 
     (void)state;
-    ask.keep = 2;
+    needs.keep = 2;
     sim->nodes[0].faults.ignore_stop = true;
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 3);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     sim_run(sim, 298);
@@ -103,8 +103,8 @@ static void a_stop_that_takes_too_long_becomes_a_kill(void **state)
 static void a_queued_job_is_cancelled_at_once(void **state)
 {
     struct sim *sim = sim_new(1, 2);
-    struct hd_ask ask = sim_ask(2, 10);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 10);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
@@ -118,12 +118,12 @@ static void a_queued_job_is_cancelled_at_once(void **state)
 static void an_attempt_cancelled_before_it_started_never_starts(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 10);
+    struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].cut = true;
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     sim->nodes[0].cut = false;
     sim_daemon_restart(sim, &sim->nodes[0]);
@@ -136,12 +136,12 @@ static void an_attempt_cancelled_before_it_started_never_starts(void **state)
 static void a_job_that_was_faster_than_its_cancel_has_succeeded(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 10);
+    struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job;
 
     (void)state;
     sim->nodes[0].faults.ignore_stop = true;
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 5);
     assert_int_equal(sim_cancel(sim, job, false), HD_OK);
     sim_run_until_ended(sim, job, 20);
@@ -154,8 +154,8 @@ static void a_job_that_was_faster_than_its_cancel_has_succeeded(void **state)
 static void a_job_without_nodes_says_so(void **state)
 {
     struct sim *sim = sim_new(1, 2);
-    struct hd_ask ask = sim_ask(2, 10);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 10);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_assert_reason(sim, job,
@@ -166,7 +166,7 @@ static void a_job_without_nodes_says_so(void **state)
 static void gangs_wait_first_in_first_out_and_say_why(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask two = sim_ask(2, 20), one = sim_ask(1, 20);
+    struct hd_job_needs two = sim_needs(2, 20), one = sim_needs(1, 20);
     uint64_t a = sim_submitted(sim, &one), b = sim_submitted(sim, &two),
              c = sim_submitted(sim, &two);
     uint64_t d = sim_submitted(sim, &one), e = sim_submitted(sim, &two);
@@ -177,14 +177,14 @@ static void gangs_wait_first_in_first_out_and_say_why(void **state)
     assert_int_equal(sim_job(sim, a)->state, HD_JOB_STATE_RUNNING);
     assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_RUNNING);
     sim_assert_reason(sim, c,
-                      "needs 2 cpu devices; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
-                      "of 2 free (kept for job 4)");
+                      "needs 2 cpu devices; n1 has 1 of 2 free (reserved for job 3), n2 has 0 "
+                      "of 2 free (reserved for job 4)");
     sim_assert_reason(sim, d,
-                      "needs 1 cpu device; n1 has 1 of 2 free (kept for job 3), n2 has 0 "
-                      "of 2 free (kept for job 4)");
+                      "needs 1 cpu device; n1 has 1 of 2 free (reserved for job 3), n2 has 0 "
+                      "of 2 free (reserved for job 4)");
     sim_assert_reason(sim, e,
                       "waits behind job 3; needs 2 cpu devices; n1 has 1 of 2 free (kept "
-                      "for job 3), n2 has 0 of 2 free (kept for job 4)");
+                      "for job 3), n2 has 0 of 2 free (reserved for job 4)");
     for (uint64_t job = a; job <= e; job++)
         sim_run_until_ended(sim, job, 200);
     assert_true(sim_job(sim, c)->started_ms <= sim_job(sim, d)->started_ms);
@@ -196,7 +196,7 @@ static void gangs_wait_first_in_first_out_and_say_why(void **state)
 static void a_large_job_is_not_starved_by_small_ones(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask small = sim_ask(1, 10), large = sim_ask(2, 10);
+    struct hd_job_needs small = sim_needs(1, 10), large = sim_needs(2, 10);
     uint64_t job;
 
     (void)state;
@@ -216,7 +216,7 @@ static void a_large_job_is_not_starved_by_small_ones(void **state)
 static void an_impossible_job_holds_nobody_up(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask eight = sim_ask(8, 10), two = sim_ask(2, 10);
+    struct hd_job_needs eight = sim_needs(8, 10), two = sim_needs(2, 10);
     uint64_t job = sim_submitted(sim, &eight), next = sim_submitted(sim, &two);
 
     (void)state;
@@ -229,14 +229,14 @@ static void an_impossible_job_holds_nobody_up(void **state)
 static void a_range_of_devices_takes_what_is_there(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(1, 10);
+    struct hd_job_needs needs = sim_needs(1, 10);
     uint64_t a, b, c;
 
     (void)state;
-    a = sim_submitted(sim, &ask);
-    ask.devices_max = 8; /* n1 has one left, n2 two; three do not share 8 sequences evenly */
-    b = sim_submitted(sim, &ask);
-    c = sim_submitted(sim, &ask);
+    a = sim_submitted(sim, &needs);
+    needs.devices_max = 8; /* n1 has one left, n2 two; three do not share 8 sequences evenly */
+    b = sim_submitted(sim, &needs);
+    c = sim_submitted(sim, &needs);
     assert_int_equal(sim_attempt(sim, a, 1)->plan.rank_count, 1);
     assert_int_equal(sim_attempt(sim, b, 1)->plan.rank_count, 2);
     assert_int_equal(sim_attempt(sim, c, 1)->plan.rank_count, 1);
@@ -246,21 +246,21 @@ static void a_range_of_devices_takes_what_is_there(void **state)
 static void retries_without_progress_are_spaced_out(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 10);
+    struct hd_job_needs needs = sim_needs(2, 10);
     struct hd_text text = {0};
     uint64_t job;
 
     (void)state;
-    ask.restart_max = 100;
+    needs.restart_max = 100;
     sim->nodes[0].faults.no_start = 100;
     sim->nodes[1].faults.no_start = 100;
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 130);
     /* waits 0, 1, 2, 4, 8, 16, 32, 60 s: within 130 s at most 2 + 7 attempts, at least 7 */
     assert_in_range(sim_job(sim, job)->attempt_count, 7, 9);
     hd_core_explain(sim->core, job, sim->now, &text);
     assert_non_null(strstr(text.data, "attempt"));
-    assert_non_null(strstr(text.data, "ended (launch_failed on n1); tries again in "));
+    assert_non_null(strstr(text.data, "ended (launch_failed on n1); will be retried in "));
     hd_text_free(&text);
     sim_free(sim);
 }
@@ -268,8 +268,8 @@ static void retries_without_progress_are_spaced_out(void **state)
 static void a_draining_node_finishes_and_takes_nothing_new(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 10);
-    uint64_t a = sim_submitted(sim, &ask), b;
+    struct hd_job_needs needs = sim_needs(2, 10);
+    uint64_t a = sim_submitted(sim, &needs), b;
     const struct hd_core_event drain = {.kind = HD_CORE_DRAIN,
                                         .drain = {.node = "n1", .reason = "new disk"}};
     const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN, .drain = {.node = "n1"}};
@@ -283,7 +283,7 @@ static void a_draining_node_finishes_and_takes_nothing_new(void **state)
     assert_int_equal(view.record->state, HD_NODE_STATE_DRAINING);
     sim->nodes[1].cut = true;
     sim_run(sim, 16);
-    b = sim_submitted(sim, &ask);
+    b = sim_submitted(sim, &needs);
     assert_int_equal(sim_job(sim, a)->state, HD_JOB_STATE_SUCCEEDED);
     hd_core_node_at(sim->core, 0, &view);
     assert_int_equal(view.record->state, HD_NODE_STATE_DRAINED);
@@ -300,8 +300,8 @@ static void a_draining_node_finishes_and_takes_nothing_new(void **state)
 static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job = sim_submitted(sim, &needs);
     struct hd_core_event event = sim_report(sim, job, 2, HD_REPORT_STEP);
 
     (void)state;
@@ -323,8 +323,8 @@ static void reports_of_a_rank_that_does_not_exist_are_refused(void **state)
 static void a_resent_report_is_taken_in_once(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job = sim_submitted(sim, &needs);
     struct hd_core_event event = sim_report(sim, job, 1, HD_REPORT_STEP);
 
     (void)state;
@@ -351,8 +351,8 @@ static void a_text_too_long_is_cut_between_characters(void **state)
 {
     enum { CHARACTERS = 4000 };
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 100);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job = sim_submitted(sim, &needs);
     char text[1 + 2 * CHARACTERS + 1] = "x";
     struct hd_core_event drain = {.kind = HD_CORE_DRAIN, .drain = {.node = "n1", .reason = text}};
     struct hd_core_event report = sim_report(sim, job, 1, HD_REPORT_EVENT);
@@ -384,50 +384,50 @@ static void a_text_too_long_is_cut_between_characters(void **state)
 
 static void plans_divide_the_batch(void **state)
 {
-    struct hd_ask ask = sim_ask(2, 10);
+    struct hd_job_needs needs = sim_needs(2, 10);
     struct hd_plan_record plan;
 
     (void)state;
-    ask.wish.global_batch = 60; /* 30 a rank: the largest divisor up to 8 is 6 */
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
+    needs.wish.global_batch = 60; /* 30 a rank: the largest divisor up to 8 is 6 */
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
     assert_int_equal(plan.layout.micro_batch, 6);
     assert_int_equal(hd_layout_micro_batches(&plan.layout, 60), 5);
-    ask.wish.sizes.micro_batch = 15;
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
+    needs.wish.sizes.micro_batch = 15;
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 2, &plan), HD_OK);
     assert_int_equal(hd_layout_micro_batches(&plan.layout, 60), 2);
-    ask.wish.sizes.micro_batch = 7;
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_INVALID);
-    ask.wish.sizes.micro_batch = 0;
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 7, &plan), HD_INVALID);
-    ask.wish.sizes.tp = 2;
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 6, &plan), HD_OK);
+    needs.wish.sizes.micro_batch = 7;
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 2, &plan), HD_INVALID);
+    needs.wish.sizes.micro_batch = 0;
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 7, &plan), HD_INVALID);
+    needs.wish.sizes.tp = 2;
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 6, &plan), HD_OK);
     assert_true(plan.layout.tp == 2 && plan.layout.dp == 3 && plan.layout.sequence);
     assert_int_equal(plan.layout.micro_batch, 5); /* 20 a replica */
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 5, &plan), HD_INVALID);
-    ask.wish.sizes.tp = 0;
-    ask.wish.sizes.pp = 2;
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 2, &plan), HD_UNSUPPORTED);
-    ask.wish.sizes.pp = 0;
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 2, &plan), HD_OK);
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 5, &plan), HD_INVALID);
+    needs.wish.sizes.tp = 0;
+    needs.wish.sizes.pp = 2;
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 2, &plan), HD_UNSUPPORTED);
+    needs.wish.sizes.pp = 0;
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 2, &plan), HD_OK);
     assert_string_equal(plan.layout.device, "cuda");
-    ask.wish.global_batch = 128; /* 64 and 128 share it evenly, but nccl connects 64 at most */
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 64, &plan), HD_OK);
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CUDA, 128, &plan), HD_UNSUPPORTED);
-    assert_int_equal(hd_core_plan(&ask, HD_DEVICE_KIND_CPU, 128, &plan), HD_OK);
+    needs.wish.global_batch = 128; /* 64 and 128 share it evenly, but nccl connects 64 at most */
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 64, &plan), HD_OK);
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 128, &plan), HD_UNSUPPORTED);
+    assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CPU, 128, &plan), HD_OK);
 }
 
 static void what_can_never_run_is_refused(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(3, 10); /* 8 sequences for 3 devices */
+    struct hd_job_needs needs = sim_needs(3, 10); /* 8 sequences for 3 devices */
     uint64_t job;
 
     (void)state;
-    assert_int_equal(sim_submit(sim, &ask, &job), HD_INVALID);
+    assert_int_equal(sim_submit(sim, &needs, &job), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "train.global_batch = 8"));
-    ask = sim_ask(2, 10);
-    ask.wish.sizes.pp = 2;
-    assert_int_equal(sim_submit(sim, &ask, &job), HD_UNSUPPORTED);
+    needs = sim_needs(2, 10);
+    needs.wish.sizes.pp = 2;
+    assert_int_equal(sim_submit(sim, &needs, &job), HD_UNSUPPORTED);
     sim_free(sim);
 }
 

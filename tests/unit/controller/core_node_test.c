@@ -16,12 +16,12 @@
 static void a_lost_node_moves_its_job_to_the_other(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 400);
+    struct hd_job_needs needs = sim_needs(2, 400);
     uint64_t job;
 
     (void)state;
-    ask.restart_max = 0;
-    job = sim_submitted(sim, &ask);
+    needs.restart_max = 0;
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 9); /* past step 5 */
     sim->nodes[0].cut = true;
     sim_run(sim, 14);
@@ -43,7 +43,7 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
     sim_run(sim, 5);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
     sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 40, .fail_count = 1};
-    ask.restart_max = 0;
+    needs.restart_max = 0;
     sim_run_until_ended(sim, job, 500);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED); /* step 40 of attempt 2 */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
@@ -55,8 +55,8 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
 static void what_an_older_attempt_writes_is_never_looked_at(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 400);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 400);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_run(sim, 9);
@@ -81,13 +81,13 @@ static void what_an_older_attempt_writes_is_never_looked_at(void **state)
 static void a_returning_node_is_emptied_before_it_works(void **state)
 {
     struct sim *sim = sim_new(1, 2);
-    struct hd_ask ask = sim_ask(2, 400);
+    struct hd_job_needs needs = sim_needs(2, 400);
     uint64_t job;
 
     (void)state;
     sim->nodes[1].cut = true;
     sim_run(sim, 2);
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 9);
     sim->nodes[0].cut = true;
     sim_run(sim, 185);
@@ -107,8 +107,8 @@ static void a_returning_node_is_emptied_before_it_works(void **state)
 static void a_short_silence_changes_nothing(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 200);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 200);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_run(sim, 5);
@@ -125,12 +125,12 @@ static void a_short_silence_changes_nothing(void **state)
 static void a_restarted_machine_ends_its_attempts_at_once(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 30);
+    struct hd_job_needs needs = sim_needs(2, 30);
     uint64_t job;
 
     (void)state;
-    ask.restart_max = 0; /* a lost node never counts */
-    job = sim_submitted(sim, &ask);
+    needs.restart_max = 0; /* a lost node never counts */
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 9);
     sim_reboot(sim, &sim->nodes[0]);
     sim_run(sim, 2);
@@ -144,8 +144,8 @@ static void a_restarted_machine_ends_its_attempts_at_once(void **state)
 static void a_restarted_daemon_keeps_its_ranks(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 30);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 30);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     for (int i = 0; i < 10; i++) {
@@ -164,13 +164,13 @@ static void a_restarted_daemon_keeps_its_ranks(void **state)
 static void a_private_checkpoint_ties_the_job_to_its_node(void **state)
 {
     struct sim *sim = sim_new(1, 2);
-    struct hd_ask ask = sim_ask(2, 30);
+    struct hd_job_needs needs = sim_needs(2, 30);
     uint64_t job;
 
     (void)state;
     sim->shared_disk = false;
     sim_run(sim, 2);
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 9);
     sim->nodes[0].cut = true;
     sim_run(sim, 185);
@@ -215,7 +215,8 @@ static void a_second_stream_of_a_node_replaces_the_first(void **state)
     struct sim_node *node = &sim->nodes[0];
     const uint64_t old = node->stream;
     struct hd_core_event alive = {.kind = HD_CORE_ALIVE, .node = {.uuid = "uuid-1", .stream = old}};
-    struct hd_core_event gone = {.kind = HD_CORE_GONE, .node = {.uuid = "uuid-1", .stream = old}};
+    struct hd_core_event gone = {.kind = HD_CORE_DISCONNECTED,
+                                 .node = {.uuid = "uuid-1", .stream = old}};
     struct hd_node_view view;
 
     (void)state;
@@ -234,12 +235,12 @@ static void a_second_stream_of_a_node_replaces_the_first(void **state)
 static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 100);
+    struct hd_job_needs needs = sim_needs(2, 100);
     struct hd_device_record device = {.kind = HD_DEVICE_KIND_CPU, .threads = 1};
     struct hd_core_event hello = sim_hello(&device);
 
     (void)state;
-    (void)sim_submitted(sim, &ask);
+    (void)sim_submitted(sim, &needs);
     assert_int_equal(sim_event(sim, &hello), HD_CONFLICT);
     hello.hello.boot_id = "boot-9"; /* after a restart of the machine nothing runs there */
     assert_int_equal(sim_event(sim, &hello), HD_OK);
@@ -249,19 +250,19 @@ static void a_daemon_may_not_come_back_without_a_device_in_use(void **state)
 static void a_repeated_request_is_the_same_job(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 3), other = sim_ask(1, 9);
+    struct hd_job_needs needs = sim_needs(2, 3), other = sim_needs(1, 9);
     uint64_t first, again;
     bool repeated;
 
     (void)state;
-    assert_int_equal(sim_submit_as(sim, &ask, "r-1", &first, &repeated), HD_OK);
+    assert_int_equal(sim_submit_as(sim, &needs, "r-1", &first, &repeated), HD_OK);
     assert_false(repeated);
     assert_int_equal(sim_submit_as(sim, &other, "r-1", &again, &repeated), HD_OK);
     assert_true(repeated);
     assert_int_equal(again, first);
     sim_run_until_ended(sim, first, 60);
     sim_controller_crash(sim);
-    assert_int_equal(sim_submit_as(sim, &ask, "r-1", &again, &repeated), HD_OK);
+    assert_int_equal(sim_submit_as(sim, &needs, "r-1", &again, &repeated), HD_OK);
     assert_true(repeated);
     assert_int_equal(again, first);
     assert_int_equal(hd_core_live_jobs(sim->core), 0);
@@ -273,8 +274,8 @@ static void a_repeated_request_is_the_same_job(void **state)
 static void a_controller_restart_does_not_touch_training(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 60);
-    uint64_t job = sim_submitted(sim, &ask), other = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 60);
+    uint64_t job = sim_submitted(sim, &needs), other = sim_submitted(sim, &needs);
 
     (void)state;
     for (int i = 0; i < 12; i++) {
@@ -294,8 +295,8 @@ static void a_controller_restart_does_not_touch_training(void **state)
 static void a_restarted_controller_is_patient(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 1000);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 1000);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_run(sim, 5);
@@ -314,8 +315,8 @@ static void a_restarted_controller_is_patient(void **state)
 static void an_attempt_that_vanished_is_not_started_twice(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 30);
-    uint64_t job = sim_submitted(sim, &ask);
+    struct hd_job_needs needs = sim_needs(2, 30);
+    uint64_t job = sim_submitted(sim, &needs);
 
     (void)state;
     sim_run(sim, 9);
@@ -333,18 +334,18 @@ static void an_attempt_that_vanished_is_not_started_twice(void **state)
 static void nothing_leaves_before_it_is_durable(void **state)
 {
     struct sim *sim = sim_joined(2);
-    struct hd_ask ask = sim_ask(2, 10);
+    struct hd_job_needs needs = sim_needs(2, 10);
     uint64_t job, again;
 
     (void)state;
     sim->slow_store = true;
-    job = sim_submitted(sim, &ask);
+    job = sim_submitted(sim, &needs);
     sim_run(sim, 10);
     assert_false(sim->acknowledged[job]);
     assert_int_equal(sim->starts, 0);
     sim_controller_crash(sim);
     assert_int_equal(hd_core_live_jobs(sim->core), 0);
-    again = sim_submitted(sim, &ask);
+    again = sim_submitted(sim, &needs);
     sim_commit(sim);
     assert_true(sim->acknowledged[again]);
     sim_free(sim);

@@ -644,7 +644,7 @@ void sim_run_until_ended(struct sim *sim, uint64_t job, int limit_s)
 
 void sim_daemon_restart(struct sim *sim, struct sim_node *node)
 {
-    const struct hd_core_event gone = {.kind = HD_CORE_GONE,
+    const struct hd_core_event gone = {.kind = HD_CORE_DISCONNECTED,
                                        .node = {.uuid = node->uuid, .stream = node->stream}};
 
     if (!node->cut && node->stream)
@@ -747,38 +747,38 @@ uint64_t sim_draw(struct sim *sim, uint64_t below)
 
 /* ---- people -----------------------------------------------------------------------------------*/
 
-struct hd_ask sim_ask(int devices, int steps)
+struct hd_job_needs sim_needs(int devices, int steps)
 {
-    return (struct hd_ask){.name = "job",
-                           .device = HD_DEVICE_KIND_CPU,
-                           .devices_min = devices,
-                           .devices_max = devices,
-                           .steps = steps,
-                           .wish = {.sizes = {.precision = "auto",
-                                              .zero = -1,
-                                              .schedule = "auto",
-                                              .recompute = "auto",
-                                              .sequence = -1,
-                                              .cp_exchange = "auto",
-                                              .device = "auto"},
-                                    .global_batch = 8,
-                                    .heads = 8,
-                                    .kv_heads = 4,
-                                    .ffn_hidden = 64,
-                                    .context = 64},
-                           .keep = 2,
-                           .restart_max = 3};
+    return (struct hd_job_needs){.name = "job",
+                                 .device = HD_DEVICE_KIND_CPU,
+                                 .devices_min = devices,
+                                 .devices_max = devices,
+                                 .steps = steps,
+                                 .wish = {.sizes = {.precision = "auto",
+                                                    .zero = -1,
+                                                    .schedule = "auto",
+                                                    .recompute = "auto",
+                                                    .sequence = -1,
+                                                    .cp_exchange = "auto",
+                                                    .device = "auto"},
+                                          .global_batch = 8,
+                                          .heads = 8,
+                                          .kv_heads = 4,
+                                          .ffn_hidden = 64,
+                                          .context = 64},
+                                 .keep = 2,
+                                 .restart_max = 3};
 }
 
-enum hd_status sim_submit_as(struct sim *sim, const struct hd_ask *ask, const char *request_id,
-                             uint64_t *ret_job, bool *ret_repeated)
+enum hd_status sim_submit_as(struct sim *sim, const struct hd_job_needs *needs,
+                             const char *request_id, uint64_t *ret_job, bool *ret_repeated)
 {
     const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
                                         .submit = {.request_id = request_id,
                                                    .owner = "ann",
-                                                   .ask = *ask,
-                                                   .spec = ask,
-                                                   .spec_bytes = sizeof *ask}};
+                                                   .needs = *needs,
+                                                   .spec = needs,
+                                                   .spec_bytes = sizeof *needs}};
     enum hd_status st = sim_event(sim, &event);
 
     if (!st) {
@@ -788,21 +788,21 @@ enum hd_status sim_submit_as(struct sim *sim, const struct hd_ask *ask, const ch
     return st;
 }
 
-enum hd_status sim_submit(struct sim *sim, const struct hd_ask *ask, uint64_t *ret_job)
+enum hd_status sim_submit(struct sim *sim, const struct hd_job_needs *needs, uint64_t *ret_job)
 {
     char request_id[32];
     bool repeated;
 
     (void)snprintf(request_id, sizeof request_id, "request-%llu",
                    (unsigned long long)++sim->next_request);
-    return sim_submit_as(sim, ask, request_id, ret_job, &repeated);
+    return sim_submit_as(sim, needs, request_id, ret_job, &repeated);
 }
 
-uint64_t sim_submitted(struct sim *sim, const struct hd_ask *ask)
+uint64_t sim_submitted(struct sim *sim, const struct hd_job_needs *needs)
 {
     uint64_t job = 0;
 
-    assert_int_equal(sim_submit(sim, ask, &job), HD_OK);
+    assert_int_equal(sim_submit(sim, needs, &job), HD_OK);
     return job;
 }
 

@@ -119,11 +119,12 @@ void sim_run(struct sim *sim, int seconds);
 /* Runs until the job has ended; fails the test after limit_s. */
 void sim_run_until_ended(struct sim *sim, uint64_t job, int limit_s);
 
-struct hd_ask sim_ask(int devices, int steps);
-enum hd_status sim_submit(struct sim *sim, const struct hd_ask *ask, uint64_t *ret_job);
-uint64_t sim_submitted(struct sim *sim, const struct hd_ask *ask); /* fails the test if refused */
-enum hd_status sim_submit_as(struct sim *sim, const struct hd_ask *ask, const char *request_id,
-                             uint64_t *ret_job, bool *ret_repeated);
+struct hd_job_needs sim_needs(int devices, int steps);
+enum hd_status sim_submit(struct sim *sim, const struct hd_job_needs *needs, uint64_t *ret_job);
+uint64_t sim_submitted(struct sim *sim,
+                       const struct hd_job_needs *needs); /* fails the test if refused */
+enum hd_status sim_submit_as(struct sim *sim, const struct hd_job_needs *needs,
+                             const char *request_id, uint64_t *ret_job, bool *ret_repeated);
 enum hd_status sim_cancel(struct sim *sim, uint64_t job, bool now);
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event);
 /* To change and send: number 1 of what a rank of attempt 1 reports, over n1's stream. */

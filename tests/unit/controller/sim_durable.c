@@ -168,11 +168,12 @@ static bool db_is_live(const struct sim_db *db, uint64_t job)
 static void restore_job(struct sim *sim, uint64_t job)
 {
     const struct sim_db *db = sim->db;
-    struct hd_ask ask;
+    struct hd_job_needs needs;
 
-    memcpy(&ask, db->jobs[job].spec, sizeof ask); /* the simulation's spec is the ask itself */
-    ask.name = "restored";
-    assert_int_equal(hd_core_restore_job(sim->core, &db->jobs[job], &ask, db->sequences[job]), 0);
+    memcpy(&needs, db->jobs[job].spec,
+           sizeof needs); /* the simulation's spec is the needs itself */
+    needs.name = "restored";
+    assert_int_equal(hd_core_restore_job(sim->core, &db->jobs[job], &needs, db->sequences[job]), 0);
     for (int32_t k = 1; k <= db->jobs[job].attempt_count; k++)
         assert_int_equal(hd_core_restore_attempt(sim->core, sim_attempt(sim, job, k)), HD_OK);
     for (size_t i = 0; i < db->checkpoint_count; i++) {

@@ -46,8 +46,8 @@ static void break_something(struct sim *sim)
 static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
 {
     const int devices = sim->node_count == 2 ? 2 : SIM_DEVICES * sim->node_count;
-    struct hd_ask ask =
-        sim_ask(1 + (int)sim_draw(sim, (uint64_t)devices), 5 + (int)sim_draw(sim, 30));
+    struct hd_job_needs needs =
+        sim_needs(1 + (int)sim_draw(sim, (uint64_t)devices), 5 + (int)sim_draw(sim, 30));
     uint64_t job;
 
     if (sim_draw(sim, 4) == 0 && *count) {
@@ -55,15 +55,15 @@ static void ask_something(struct sim *sim, uint64_t *jobs, size_t *count)
         return;
     }
     if (sim->node_count > 2 && sim_draw(sim, 3) == 0)
-        ask.devices_min = 1;
-    ask.wish.global_batch = 840; /* whatever shares it: 1 to 8 do */
-    if (sim_draw(sim, 3) == 0 && ask.devices_max % 2 == 0)
-        ask.wish.sizes.tp = 2;
-    else if (sim_draw(sim, 3) == 0 && ask.devices_max % 2 == 0)
-        ask.wish.sizes.cp = 2;
-    ask.restart_max = 50;
-    ask.keep = (int)sim_draw(sim, 3);
-    if (*count < 60 && !sim_submit(sim, &ask, &job))
+        needs.devices_min = 1;
+    needs.wish.global_batch = 840; /* whatever shares it: 1 to 8 do */
+    if (sim_draw(sim, 3) == 0 && needs.devices_max % 2 == 0)
+        needs.wish.sizes.tp = 2;
+    else if (sim_draw(sim, 3) == 0 && needs.devices_max % 2 == 0)
+        needs.wish.sizes.cp = 2;
+    needs.restart_max = 50;
+    needs.keep = (int)sim_draw(sim, 3);
+    if (*count < 60 && !sim_submit(sim, &needs, &job))
         jobs[(*count)++] = job;
 }
 

@@ -222,7 +222,7 @@ static void on_answer(struct hd_query *query, enum hd_status st)
     answer->there = true;
 }
 
-static struct answer ask(struct bench *bench, struct hd_query *query)
+static struct answer needs(struct bench *bench, struct hd_query *query)
 {
     struct answer answer = {0};
 
@@ -433,7 +433,7 @@ static void a_full_disk_does_not_stop_queries(void **state)
     disk_set_broken(true);
     commit_job(&bench, 2);
     run_until_trouble(&bench, 1);
-    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(needs(&bench, query).st, HD_OK);
     assert_int_equal(query->job_count, 1);
     hd_query_free(query);
     disk_set_broken(false);
@@ -570,7 +570,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     query = hd_query_new(HD_QUERY_HISTORY);
     query->job = 1;
-    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(needs(&bench, query).st, HD_OK);
     assert_int_equal(query->entry_count, 2);
     assert_int_equal(query->entries[1].step.step, 7);
     assert_int_equal(query->entries[1].step.expert_count, 0);
@@ -580,7 +580,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     hd_query_free(query);
     query = hd_query_new(HD_QUERY_JOB);
     query->job = 1;
-    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(needs(&bench, query).st, HD_OK);
     assert_int_equal(query->attempt_count, 1);
     layout = &query->attempts[0].plan.layout;
     assert_true(layout->tp == 2 && layout->dp == 3 && layout->micro_batch == 4);
@@ -621,7 +621,7 @@ static void damaged_metrics_are_said(void **state)
         (void)sqlite3_close(db);
         assert_int_equal(open_store(&bench, NULL), HD_OK);
         query->job = 1;
-        assert_int_equal(ask(&bench, query).st, HD_CORRUPT);
+        assert_int_equal(needs(&bench, query).st, HD_CORRUPT);
         hd_query_free(query);
         finish(&bench);
     }
@@ -679,7 +679,7 @@ static void lists_come_in_pages_newest_first(void **state)
         query->limit = 10;
         query->before_job = before;
         query->owner = "ann";
-        answer = ask(&bench, query); /* sees what was queued before it */
+        answer = needs(&bench, query); /* sees what was queued before it */
         assert_int_equal(answer.st, HD_OK);
         assert_int_equal(query->job_count, page < 2 ? 10 : 5);
         assert_int_equal(query->more, page < 2);
@@ -690,15 +690,15 @@ static void lists_come_in_pages_newest_first(void **state)
     }
     query = hd_query_new(HD_QUERY_JOBS);
     query->owner = "bob";
-    assert_int_equal(ask(&bench, query).query->job_count, 0);
+    assert_int_equal(needs(&bench, query).query->job_count, 0);
     hd_query_free(query);
     query = hd_query_new(HD_QUERY_JOBS);
     query->states = 1u << HD_JOB_STATE_FAILED;
-    assert_int_equal(ask(&bench, query).query->job_count, 0);
+    assert_int_equal(needs(&bench, query).query->job_count, 0);
     hd_query_free(query);
     query = hd_query_new(HD_QUERY_JOB);
     query->job = 99;
-    assert_int_equal(ask(&bench, query).st, HD_NOT_FOUND);
+    assert_int_equal(needs(&bench, query).st, HD_NOT_FOUND);
     hd_query_free(query);
     finish(&bench);
 }
@@ -724,7 +724,7 @@ static void a_loss_that_is_not_a_number_is_kept(void **state)
     hd_store_commit(bench.store, batch, on_done, &bench);
     query = hd_query_new(HD_QUERY_HISTORY);
     query->job = 1;
-    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(needs(&bench, query).st, HD_OK);
     assert_int_equal(query->entry_count, 2);
     assert_int_equal(query->entries[0].kind, HD_OP_EVENT);
     assert_int_equal(query->entries[1].kind, HD_OP_STEP);
@@ -762,7 +762,7 @@ static void the_loads_of_experts_come_back(void **state)
     hd_store_commit(bench.store, batch, on_done, &bench);
     query = hd_query_new(HD_QUERY_HISTORY);
     query->job = 1;
-    assert_int_equal(ask(&bench, query).st, HD_OK);
+    assert_int_equal(needs(&bench, query).st, HD_OK);
     assert_int_equal(query->entry_count, 3);
     step = query->entries[1].step;
     assert_true(step.metrics.router_balance == 1.5 && step.metrics.router_z == 0.25);
@@ -806,7 +806,7 @@ static void history_is_merged_in_order_and_resumed(void **state)
         query->job = 1;
         query->after = after;
         query->limit = 13;
-        assert_int_equal(ask(&bench, query).st, HD_OK);
+        assert_int_equal(needs(&bench, query).st, HD_OK);
         assert_true(query->entry_count > 0);
         for (size_t i = 0; i < query->entry_count; i++) {
             const uint64_t sequence = query->entries[i].sequence;
@@ -842,7 +842,7 @@ static enum hd_status put_request(void *user, const char *request_id, uint64_t j
 
 static enum hd_status put_job(void *user, const struct hd_job_record *job, uint64_t sequence)
 {
-    struct hd_ask spec;
+    struct hd_job_needs spec;
 
     assert_int_equal(job->spec_bytes, sizeof spec);
     memcpy(&spec, job->spec, sizeof spec); /* as in the simulation */
@@ -979,7 +979,7 @@ static void the_core_is_rebuilt_from_the_store(void **state)
                                                .position = put_position,
                                                .end = put_end,
                                                .user = &rebuild};
-        struct hd_ask spec = sim_ask(1 + round % 2, 40);
+        struct hd_job_needs spec = sim_needs(1 + round % 2, 40);
         uint64_t job;
 
         spec.wish.sizes.tp = round > 6 ? 1 + round % 2 : 0;
