@@ -33,6 +33,7 @@ struct hd_core_config {
     int64_t restart_grace_ms;   /* after a start of the controller, silence until lost */
     int64_t start_timeout_ms;   /* an attempt whose ranks have not met by then has failed */
     int64_t stop_grace_ms;      /* a cancelled attempt that still runs then is killed */
+    int64_t search_timeout_ms;  /* for the checkpoints that a lost node has written */
     int64_t retry_delay_ms;     /* before the third attempt without progress; doubles, */
     int64_t retry_delay_max_ms; /* up to this */
 };
@@ -67,6 +68,7 @@ enum hd_core_event_kind {
     HD_CORE_GONE,     /* a node's stream broke; by itself this means nothing but that */
     HD_CORE_OBSERVED, /* a node's complete observed set */
     HD_CORE_REPORT,   /* a rank's report */
+    HD_CORE_FOUND,    /* the answer to hd_core_out.searches */
 };
 
 /* One attempt as a node sees its share of it. */
@@ -75,6 +77,7 @@ struct hd_observed {
     int32_t attempt;
     enum hd_attempt_state state;
     struct hd_end_record end;                 /* ENDED */
+    const char *problem;                      /* although it goes on; NULL or "": none */
     struct hd_checkpoint_record *checkpoints; /* attempt, step, path, hash, time_ms, size_bytes */
     size_t checkpoint_count;
 };
@@ -147,6 +150,13 @@ struct hd_core_event {
                 struct hd_event_record event;
             };
         } report;
+        struct {
+            uint64_t job;
+            int32_t attempt;
+            const struct hd_checkpoint_record *checkpoints; /* as in hd_observed */
+            size_t checkpoint_count;
+            const char *problem; /* why the folder could not be read; "": it was */
+        } found;
     };
 };
 
@@ -159,6 +169,14 @@ struct hd_core_out {
     size_t node_count, node_size;
     uint64_t *jobs; /* jobs whose status or history changed */
     size_t job_count, job_size;
+    /* Attempts of lost nodes, whose folders in the jobs directory may hold complete checkpoints
+     * that were never reported: to be listed and answered with HD_CORE_FOUND. The job waits for
+     * the answer, for search_timeout_ms. */
+    struct hd_core_search {
+        uint64_t job;
+        int32_t attempt;
+    } * searches;
+    size_t search_count, search_size;
     uint64_t job;  /* submit: the job, cancel: the job */
     bool repeated; /* submit: the request id was known */
 };
@@ -222,7 +240,8 @@ const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint
                                                 int32_t attempt); /* 0: the newest */
 size_t hd_core_live_jobs(const struct hd_core *core);
 
-/* Exactly what a queued job waits for, appended to ret_reason; nothing for other jobs. */
+/* Exactly what a queued job waits for, or what is wrong with one that runs, appended to ret_reason;
+ * nothing for a job that runs well, or has ended. */
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,
                      struct hd_text *ret_reason);
 

@@ -37,15 +37,16 @@
     X(STOPPING, 3, "stopping")   \
     X(ENDED, 4, "ended")
 
-#define HD_END_CAUSE_LIST(X)     \
-    X(NONE, 0, "none")           \
-    X(COMPLETED, 1, "completed") \
-    X(RANK_EXIT, 2, "rank_exit") \
-    X(NODE_LOST, 3, "node_lost") \
-    X(HANG, 4, "hang")           \
-    X(USER, 5, "user")           \
-    X(PREEMPTED, 6, "preempted") \
-    X(LAUNCH_FAILED, 7, "launch_failed")
+#define HD_END_CAUSE_LIST(X)             \
+    X(NONE, 0, "none")                   \
+    X(COMPLETED, 1, "completed")         \
+    X(RANK_EXIT, 2, "rank_exit")         \
+    X(NODE_LOST, 3, "node_lost")         \
+    X(HANG, 4, "hang")                   \
+    X(USER, 5, "user")                   \
+    X(PREEMPTED, 6, "preempted")         \
+    X(LAUNCH_FAILED, 7, "launch_failed") \
+    X(DIVERGED, 8, "diverged")
 
 #define HD_NODE_STATE_LIST(X)        \
     X(READY, 1, "ready")             \
@@ -188,6 +189,7 @@ struct hd_checkpoint_record {
     bool shared;                         /* every node that sees the jobs directory can read it */
     int64_t time_ms, size_bytes;
     enum hd_checkpoint_state state;
+    bool proven; /* a later step from it, or the job's success, had a finite loss */
     uint64_t sequence;
 };
 

@@ -140,10 +140,14 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->seen_mono_ms = now.mono_ms;
     for (size_t i = 0; i < core->job_count; i++) {
-        struct core_attempt *attempt = core_active(core->jobs[i]);
+        struct core_job *job = core->jobs[i];
+        struct core_attempt *attempt = core_active(job);
+        const struct core_attempt *newest = core_newest(job);
 
         if (attempt)
             attempt->since_mono_ms = now.mono_ms;
+        else if (newest && !job->over && newest->rec.end.cause == HD_END_CAUSE_NODE_LOST)
+            job->search = CORE_SEARCH_DUE; /* the one before may have got no answer */
     }
     core->schedule_due = true;
     return checked(core);

@@ -149,6 +149,8 @@ static const struct migration {
               "ALTER TABLE step_metrics DROP COLUMN router_balance;"
               "ALTER TABLE step_metrics DROP COLUMN router_z;"
               "ALTER TABLE step_metrics DROP COLUMN router_dropped;"},
+    /* 5: before it nothing was known of the losses behind a checkpoint */
+    {.sql = "ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 1;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
