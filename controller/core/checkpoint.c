@@ -350,7 +350,8 @@ static void take_step(struct hd_core *core, struct core_job *job, const struct h
     record.attempt = event->report.attempt;
     record.sequence = ++job->sequence;
     hd_batch_add_step(core->out->batch, &record);
-    if (isfinite(record.metrics.loss)) /* of the weights before this step */
+    if (isfinite(record.metrics.loss) &&
+        isfinite(record.metrics.grad_norm)) /* of the weights before */
         core_checkpoint_prove(core, job, record.attempt, record.step - 1);
 }
 

@@ -12,11 +12,10 @@
  *       the checkpoint that it starts from, nothing that attempts 1..k write later is looked at.
  *   I6  The base of the newest attempt of a live job is never deleted.
  *   I7  A lost node has no part in an attempt that has not ended.
- *   I8  An ended attempt and an ended job never change state again; but an attempt that ended because
- *       its only node was lost goes on when that node is back before the next attempt was started.
- *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
- *   I10 A request id belongs to one job, for ever.
- *   I11 The ranks of a tensor-parallel group are on one node.
+ *   I8  An ended attempt and an ended job never change state again; but an attempt that ended
+ * because its only node was lost goes on when that node is back before the next attempt was
+ * started. I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap. I10 A request
+ * id belongs to one job, for ever. I11 The ranks of a tensor-parallel group are on one node.
  *
  * Job:                                           core_submit
  *                                                     |

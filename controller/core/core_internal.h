@@ -251,8 +251,8 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
 /* Deletes all but the newest job->ask.keep checkpoints, the newest attempt's base and the newest
  * proven one. */
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job);
-/* The loss of the weights that `attempt` had after `step` is finite: so the checkpoints up to there
- * are proven, the attempt's base among them. */
+/* The weights that `attempt` had after `step` gave a finite loss and a finite gradient: so the
+ * checkpoints up to there are proven, the attempt's base among them. */
 void core_checkpoint_prove(struct hd_core *core, struct core_job *job, int32_t attempt,
                            int64_t step);
 /* The newest proven checkpoint that no attempt found damaged; NULL: there is none. */

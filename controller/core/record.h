@@ -189,7 +189,7 @@ struct hd_checkpoint_record {
     bool shared;                         /* every node that sees the jobs directory can read it */
     int64_t time_ms, size_bytes;
     enum hd_checkpoint_state state;
-    bool proven; /* a later step from it, or the job's success, had a finite loss */
+    bool proven; /* a step after it had a finite loss and gradient, or the job succeeded with it */
     uint64_t sequence;
 };
 

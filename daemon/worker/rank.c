@@ -28,7 +28,8 @@
 enum {
     RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
     NODES_TIMEOUT_MS = 5 * 60 * 1000, /* until the ranks of all nodes have met */
-    SKIPS_MAX = 20                    /* steps in a row without an update; then the run ends */
+    SKIPS_MAX = 20,                   /* steps in a row without an update; then the run ends */
+    OVERFLOWS_SUSPECT = 3,            /* in a row: a single one may be a bad batch */
 };
 
 /* What a rank asks for in a step's exchange; the largest wins. */
@@ -51,6 +52,7 @@ struct rank {
     enum rank_request request;    /* of this rank */
     int64_t saved_step;           /* of the newest checkpoint; -1: none */
     int64_t skips;                /* steps in a row that changed no weight */
+    int64_t overflows;            /* steps in a row whose gradient was not finite */
     bool improved;                /* a step since saved_step had a finite gradient */
     bool finite;                  /* the newest loss */
     bool diverged;                /* the reason for which the run is given up */
@@ -452,9 +454,14 @@ static enum hd_status save(struct rank *r, bool must)
 
     if (r->saved_step == step)
         return HD_OK;
-    if (!must && r->skips && !r->improved) {
-        say(r, HD_LINK_LEVEL_WARN,
-            "no checkpoint: no gradient has been finite since the one before");
+    if (!must && r->overflows && (!r->improved || r->overflows >= OVERFLOWS_SUSPECT)) {
+        char text[128];
+
+        (void)snprintf(text, sizeof text,
+                       "no checkpoint at step %lld: the gradients of the last %lld steps were not "
+                       "finite",
+                       (long long)step, (long long)r->overflows);
+        say(r, HD_LINK_LEVEL_WARN, text);
         return HD_OK;
     }
     hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, step);
@@ -532,7 +539,8 @@ static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
     char text[256];
 
     r->skips = s->skipped ? r->skips + 1 : 0;
-    r->improved |= !is_overflow(s);
+    r->overflows = is_overflow(s) ? r->overflows + 1 : 0;
+    r->improved |= !r->overflows;
     r->finite = isfinite(s->loss) || !s->targets;
     if (!s->skipped)
         return HD_OK;
@@ -598,18 +606,18 @@ static enum hd_status one_step(struct rank *r)
     return st;
 }
 
-/* A run that ends with a loss that is not finite has trained nothing, however many steps it did. */
+/* A run that ends with a loss that is not finite, or with gradients that are not, has diverged,
+ * however many steps it did. */
 static enum hd_status check_end(struct rank *r)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
 
-    if (r->stopped || r->finite)
+    if (r->stopped || (r->finite && r->overflows < OVERFLOWS_SUSPECT))
         return HD_OK;
     r->diverged = true;
     return hd_err(HD_INTERNAL,
-                  "step %lld, the last one: the loss is not finite; lower train.lr or look at the "
-                  "data",
-                  (long long)step);
+                  "step %lld, the last one: the %s not finite; lower train.lr or look at the data",
+                  (long long)step, r->finite ? "gradients of the last steps are" : "loss is");
 }
 
 static enum hd_status run(struct rank *r)
