@@ -37,6 +37,14 @@ static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
+/* Of an attempt that diverged, weights that no finite loss has followed may be beyond repair. */
+static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    const struct core_attempt *attempt = core_find_attempt(job, checkpoint->attempt);
+
+    return !checkpoint->proven && attempt && attempt->rec.end.cause == HD_END_CAUSE_DIVERGED;
+}
+
 static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
 {
     const struct hd_checkpoint_record *newest = NULL;
@@ -45,7 +53,7 @@ static const struct hd_checkpoint_record *find_newest(const struct core_job *job
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
         if (c->state == HD_CHECKPOINT_STATE_PRESENT && (!newest || is_newer(c, newest)) &&
-            (or_damaged || !is_damaged(job, c)))
+            !is_suspect(job, c) && (or_damaged || !is_damaged(job, c)))
             newest = c;
     }
     return newest;

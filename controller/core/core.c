@@ -245,7 +245,7 @@ static void flush_job(struct hd_core *core, struct core_job *job)
         job->attempts[i]->dirty = false;
     }
     core_announce(core, job);
-    job->dirty = job->is_new = false;
+    job->dirty = job->is_new = job->rec.spec_changed = false;
     if (job->over && !waits_for_deletion(job))
         core_job_forget(core, job);
 }
@@ -289,6 +289,12 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_submit(core, event);
     case HD_CORE_CANCEL:
         return core_cancel(core, event);
+    case HD_CORE_RESUME:
+        return core_resume(core, event);
+    case HD_CORE_REQUEUE:
+        return core_requeue(core, event);
+    case HD_CORE_CHECKPOINT_NOW:
+        return core_checkpoint_now(core, event);
     case HD_CORE_DRAIN:
     case HD_CORE_UNDRAIN:
         return core_drain(core, event);
@@ -383,8 +389,11 @@ static enum hd_status add_desired_attempts(const struct hd_core *core, const str
         const struct core_attempt *attempt = core_active(job);
 
         if (attempt && core_find_share(attempt, node))
-            desired->attempts[desired->attempt_count++] = (struct hd_desired_attempt){
-                .job = &job->rec, .attempt = &attempt->rec, .wanted = core_wanted(job, attempt)};
+            desired->attempts[desired->attempt_count++] =
+                (struct hd_desired_attempt){.job = &job->rec,
+                                            .attempt = &attempt->rec,
+                                            .wanted = core_wanted(job, attempt),
+                                            .saves_asked = attempt->saves_asked};
     }
     return HD_OK;
 }

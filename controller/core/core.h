@@ -61,6 +61,9 @@ enum hd_core_event_kind {
     HD_CORE_TICK, /* time has passed; at least every second */
     HD_CORE_SUBMIT,
     HD_CORE_CANCEL,
+    HD_CORE_RESUME,         /* an ended job goes on */
+    HD_CORE_REQUEUE,        /* stops at a checkpoint and waits for a place again */
+    HD_CORE_CHECKPOINT_NOW, /* writes a checkpoint and trains on */
     HD_CORE_DRAIN,
     HD_CORE_UNDRAIN,
     HD_CORE_HELLO,    /* a node opened its stream */
@@ -110,6 +113,24 @@ struct hd_core_event {
             bool now;
             const char *by;
         } cancel;
+        struct { /* all records of the job, as hd_core_restore_* takes them */
+            const struct hd_job_record *job;
+            const struct hd_attempt_record *attempts;
+            size_t attempt_count;
+            const struct hd_checkpoint_record *checkpoints;
+            size_t checkpoint_count;
+            const struct hd_position_record *positions;
+            size_t position_count;
+            uint64_t sequence;
+            struct hd_ask ask; /* with spec: how it goes on */
+            const void *spec;
+            size_t spec_bytes;
+            const char *by;
+        } resume;
+        struct {
+            uint64_t job;
+            const char *by;
+        } again; /* requeue, checkpoint now */
         struct {
             const char *node, *reason; /* name */
         } drain;                       /* and undrain */
@@ -220,6 +241,7 @@ struct hd_desired_attempt {
     const struct hd_job_record *job; /* with spec; valid until the next step */
     const struct hd_attempt_record *attempt;
     enum hd_wanted wanted;
+    int32_t saves_asked; /* checkpoints asked for since the controller's start */
 };
 
 /* The complete desired set of a node; arrays live in `arena`. HD_CONFLICT: the node is not

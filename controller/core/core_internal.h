@@ -6,6 +6,7 @@
  *   core_job.c         jobs and attempts: submit, cancel, start, end, what comes next
  *   core_schedule.c    who waits, who starts, and why
  *   core_gang.c        one job on several nodes
+ *   core_resume.c      jobs that go on, are queued again, or save now
  *   core_checkpoint.c  reports, checkpoints, what is kept
  *   core_restore.c     from records back to memory
  *   core_plan.c        layouts
@@ -72,6 +73,8 @@ struct core_attempt {
     int64_t since_mono_ms; /* start, or begin of stopping */
     bool kill;             /* wanted stopped, whatever the job wants */
     bool failed;           /* rec.end holds the first failure */
+    bool requeue;          /* it is to stop, and the job to wait for a place again */
+    int32_t saves_asked;   /* checkpoints, beside those that are due */
     bool dirty;
 };
 
@@ -176,6 +179,8 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
 void core_attempt_start(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place);
 /* The first failure of an attempt: its ranks are to be stopped everywhere. */
+/* Its ranks write a checkpoint and end. */
+void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 /* Copies the strings. */
 void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
                           const struct hd_end_record *end);
@@ -238,6 +243,12 @@ bool core_gang_hope(struct hd_core *core, const struct hd_ask *ask, enum hd_devi
 /* Why a node may not be part of any gang; nothing for one that may. */
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
                         struct hd_text *text);
+
+/* ---- core_resume.c ----------------------------------------------------------------------------*/
+
+enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_event *event);
 
 /* ---- core_checkpoint.c ------------------------------------------------------------------------*/
 

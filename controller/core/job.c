@@ -218,7 +218,7 @@ static void stop_shares(struct hd_core *core, struct core_attempt *attempt)
     }
 }
 
-static void begin_stopping(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     stop_shares(core, attempt);
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
@@ -265,7 +265,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
         return HD_OK;
     }
     job->rec.state = HD_JOB_STATE_STOPPING;
-    begin_stopping(core, job, attempt);
+    core_attempt_stop(core, job, attempt);
     return HD_OK;
 }
 
@@ -273,7 +273,7 @@ enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt
 {
     if (attempt->kill || job->rec.cancel_now)
         return HD_WANTED_STOPPED;
-    return job->rec.cancel ? HD_WANTED_STOPPING : HD_WANTED_RUNNING;
+    return job->rec.cancel || attempt->requeue ? HD_WANTED_STOPPING : HD_WANTED_RUNNING;
 }
 
 /* ---- start ------------------------------------------------------------------------------------*/
@@ -455,7 +455,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
     }
     if (end->cause != HD_END_CAUSE_USER) /* others may still be writing the last checkpoint */
         attempt->kill = true;
-    begin_stopping(core, job, attempt);
+    core_attempt_stop(core, job, attempt);
 }
 
 static bool counts_as_failure(enum hd_end_cause cause)
@@ -476,7 +476,8 @@ static int32_t count_failures(const struct core_job *job)
 {
     int32_t count = 0;
 
-    for (int32_t k = job->rec.attempt_count; k >= 1 && !core_attempt_progressed(job, k); k--)
+    for (int32_t k = job->rec.attempt_count;
+         k > job->rec.resumed_attempt && !core_attempt_progressed(job, k); k--)
         count += is_failure(job, core_find_attempt(job, k));
     return count;
 }
@@ -486,7 +487,8 @@ static int32_t count_barren(const struct core_job *job)
 {
     int32_t count = 0;
 
-    for (int32_t k = job->rec.attempt_count; k >= 1 && !core_attempt_progressed(job, k); k--)
+    for (int32_t k = job->rec.attempt_count;
+         k > job->rec.resumed_attempt && !core_attempt_progressed(job, k); k--)
         count++;
     return count;
 }

@@ -126,6 +126,8 @@ struct hd_job_record {
     int64_t submitted_ms, started_ms, ended_ms;
     const void *spec; /* packed JobSpec */
     size_t spec_bytes;
+    bool spec_changed;       /* since it was stored; name and steps with it */
+    int32_t resumed_attempt; /* the newest one when the job was resumed; 0: it never was */
 };
 
 struct hd_place {

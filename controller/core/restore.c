@@ -82,6 +82,9 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
         return checked(core);
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
+    /* not stored: nothing else stops an attempt that neither failed nor is cancelled */
+    attempt->requeue =
+        record->state == HD_ATTEMPT_STATE_STOPPING && !attempt->failed && !job->rec.cancel;
     /* not stored: a rank's exit and a hang that name no rank are those that were echoes */
     attempt->rec.end.echo =
         attempt->share_count > 1 && record->end.rank < 0 &&

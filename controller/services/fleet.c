@@ -131,6 +131,7 @@ static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct
     m->job = record.job;
     m->attempt = record.attempt;
     m->wanted = (Heddle__V1__Wanted)desired->wanted;
+    m->saves_asked = desired->saves_asked;
     m->attempt_dir = convert_text(convert_attempt_dir(&d->arena, c, record.job, record.attempt));
     m->checkpoint_dir =
         convert_text(convert_checkpoint_dir(&d->arena, c, record.job, record.attempt));

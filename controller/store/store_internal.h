@@ -22,11 +22,12 @@
     X(ROLLBACK, "ROLLBACK")                                                                        \
     X(INSERT_JOB,                                                                                  \
       "INSERT INTO jobs (job, request_id, owner, name, state, reason, cancel, cancel_now,"         \
-      " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, spec)"                  \
-      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                   \
+      " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, resumed_attempt, spec)" \
+      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                 \
     X(UPDATE_JOB,                                                                                  \
       "UPDATE jobs SET state=?2, reason=?3, cancel=?4, cancel_now=?5, attempt_count=?6,"           \
-      " devices=?7, started_ms=?8, ended_ms=?9 WHERE job=?1")                                      \
+      " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10 WHERE job=?1")                 \
+    X(UPDATE_SPEC, "UPDATE jobs SET name=?2, steps=?3, spec=?4 WHERE job=?1")                      \
     X(INSERT_ATTEMPT,                                                                              \
       "INSERT INTO attempts (job, attempt, state, layout, base_attempt, base_step, base_path,"     \
       " base_hash, created_ms) VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING")                 \
@@ -109,7 +110,7 @@
 
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
-    "devices, submitted_ms, started_ms, ended_ms"
+    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt"
 #define STORE_CHECKPOINT_COLUMNS \
     "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven"
 #define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"

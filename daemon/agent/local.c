@@ -418,6 +418,12 @@ void local_stop(struct agent_attempt *local)
         send_commands(local);
 }
 
+void local_save(struct agent_attempt *local)
+{
+    if (local->fd >= 0 && local->greeted)
+        send_command(local, HD_LINK_MSG_CHECKPOINT, 0);
+}
+
 void local_kill(struct agent_attempt *local)
 {
     local->kill_wanted = true;
