@@ -6,6 +6,7 @@
  *   core_job.c         jobs and attempts: submit, cancel, start, end, what comes next
  *   core_schedule.c    who waits, who starts, and why
  *   core_gang.c        one job on several nodes
+ *   core_resume.c      jobs that go on, are queued again, or save now
  *   core_checkpoint.c  reports, checkpoints, what is kept
  *   core_restore.c     from records back to memory
  *   core_plan.c        layouts
@@ -61,6 +62,7 @@ struct core_share {
     bool running; /* its ranks have met */
     bool ended;
     uint64_t stop_generation; /* first desired set that asked to stop it; 0: none did */
+    const char *problem;      /* what its node says is wrong with it; "" or NULL: nothing */
 };
 
 struct core_attempt {
@@ -71,12 +73,15 @@ struct core_attempt {
     int64_t state_since_mono_ms; /* start, or begin of stopping */
     bool kill;                   /* wanted stopped, whatever the job wants */
     bool failed;                 /* rec.end holds the first failure */
+    bool requeue;                /* it is to stop, and the job to wait for a place again */
+    int32_t saves_asked;         /* checkpoints, beside those that are due */
     bool dirty;
 };
 
 enum core_wait {
     CORE_WAIT_NONE,
     CORE_WAIT_DELAY,    /* retries are spaced out */
+    CORE_WAIT_SEARCH,   /* for the list of the checkpoints that a lost node has written */
     CORE_WAIT_BUSY,     /* would fit, but devices are held or a node is away; nodes are kept free */
     CORE_WAIT_RESERVED, /* would fit on nodes that are kept for wait_job */
     CORE_WAIT_NEVER,    /* does not fit on the nodes as they are now */
@@ -91,6 +96,8 @@ struct core_job {
     size_t checkpoint_count, checkpoint_size;
     uint64_t sequence;          /* of the newest entry of its history */
     int64_t not_before_mono_ms; /* no attempt before this */
+    enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
+    int64_t search_since_mono; /* OUT */
     enum core_wait wait;
     uint64_t wait_job;
     bool dirty, is_new, ended; /* over: ended; stays while checkpoints wait for deletion */
@@ -172,6 +179,11 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
 void core_attempt_start(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place);
 /* The first failure of an attempt: its ranks are to be stopped everywhere. */
+/* Its ranks write a checkpoint and end. */
+void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
+/* Copies the strings. */
+void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
+                          const struct hd_end_record *end);
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end);
 /* A share is gone; when it was the last one, the attempt ends and the job goes on from there. */
@@ -233,14 +245,34 @@ bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
                         struct hd_text *text);
 
+/* ---- core_resume.c ----------------------------------------------------------------------------*/
+
+enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_event *event);
+
 /* ---- core_checkpoint.c ------------------------------------------------------------------------*/
 
 enum hd_status core_report(struct hd_core *core, const struct hd_core_event *event);
-/* Takes in a complete checkpoint, unless a newer attempt exists or it is known. */
+enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event);
+/* Takes in a complete checkpoint that is not known yet. Where a newer attempt exists, or the job
+ * has ended, none will start from it: then it is deleted, if the job keeps a limited number. */
 void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                           const struct core_node *node,
                           const struct hd_checkpoint_record *checkpoint);
+/* Deletes all but the newest job->needs.keep checkpoints, the newest attempt's base and the newest
+ * proven one. */
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job);
+/* The weights that `attempt` had after `step` gave a finite loss and a finite gradient: so the
+ * checkpoints up to there are proven, the attempt's base among them. */
+void core_checkpoint_prove(struct hd_core *core, struct core_job *job, int32_t attempt,
+                           int64_t step);
+/* The newest proven checkpoint that no attempt found damaged; NULL: there is none. */
+const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job);
+/* The node that is to delete it: the one that wrote it or, where all see the jobs directory and
+ * that one is lost, another. NULL: none can. */
+struct core_node *core_checkpoint_deleter(const struct hd_core *core,
+                                          const struct hd_checkpoint_record *checkpoint);
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
                              const struct hd_deletion *deletion);
 /* What the next attempt starts from: the newest that no attempt found damaged; where all were found

@@ -181,7 +181,7 @@ void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_r
 
     if (!op)
         return;
-    if (!is_new) { /* what never changes need not travel */
+    if (!is_new && !job->spec_changed) { /* it need not travel */
         record.spec = NULL;
         record.spec_bytes = 0;
     }

@@ -107,7 +107,8 @@ enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_
                               struct hd_hf_map **ret_map);
 void hd_hf_map_close(struct hd_hf_map *map); /* NULL is fine */
 
-/* The piece `want` of parameter `index` of `wanted`, as fp32, from any of F32, F16, BF16, F64. */
+/* The piece `want` of parameter `index` of `wanted`, as fp32, from any of F32, F16, BF16, F64.
+ * HD_INVALID names the tensor and the file of a value that is not finite. */
 enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
                           const struct hd_ckpt_entry *want, float *ret_values);
 

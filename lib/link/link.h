@@ -23,8 +23,8 @@
 #include "base/status.h"
 #include "link/report.h"
 
-/* 2: step reports with what routers did. */
-enum { HD_LINK_PROTOCOL_MIN = 2, HD_LINK_PROTOCOL_MAX = 2 };
+/* 2: step reports with what routers did. 3: PING. */
+enum { HD_LINK_PROTOCOL_MIN = 2, HD_LINK_PROTOCOL_MAX = 3, HD_LINK_PROTOCOL_PING = 3 };
 
 /* Message types on the links; reports are one of them. Numbers are never used again. */
 enum hd_link_message {
@@ -36,6 +36,7 @@ enum hd_link_message {
     HD_LINK_MSG_CHECKPOINT = 6, /* down: checkpoint now and go on */
     HD_LINK_MSG_KILL = 7,       /* heddled to supervisor: end now */
     HD_LINK_MSG_STATUS = 8,     /* supervisor to heddled: state; and: the spool may have grown */
+    HD_LINK_MSG_PING = 9,       /* heddled to supervisor: answered with STATUS */
 };
 
 enum hd_link_command {
@@ -50,6 +51,7 @@ enum hd_link_exit_status {
     HD_LINK_EXIT_FAILED = 1,    /* trying again may help */
     HD_LINK_EXIT_BAD_INPUT = 2, /* trying again is useless */
     HD_LINK_EXIT_BAD_BASE = 3,  /* the checkpoint it was to start from is damaged or gone */
+    HD_LINK_EXIT_DIVERGED = 4,  /* losses or gradients are no longer finite; retrying is useless */
     HD_LINK_EXIT_STOPPED = 10,  /* told to stop, checkpoint written, steps left */
 };
 

@@ -18,9 +18,14 @@ enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
                               const struct hd_registry *registry, struct hd_source **ret_source);
 void hd_source_close(struct hd_source *source); /* NULL is fine */
 
-/* The piece `want` of parameter number `param`. */
+/* The piece `want` of parameter number `param`. A value that is not finite is an error that names
+ * the tensor: no training goes on from it. */
 enum hd_status hd_source_read(struct hd_source *source, int param, const struct hd_ckpt_entry *want,
                               float *ret_values);
+
+/* The same of an open checkpoint. HD_CORRUPT names a tensor with a NaN or an infinity. */
+enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want,
+                                         float *ret_values);
 
 /* Is `dir` still what had this identity (16 hex digits; "": any)? HD_INVALID when not. */
 enum hd_status hd_source_check_identity(const char *dir, const char *identity);
