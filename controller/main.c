@@ -28,6 +28,9 @@ static const char usage[] =
     "                      the user's)\n"
     "  --jobs-dir DIR      logs and checkpoints of jobs, the same path on every node of a job\n"
     "                      (default: jobs in the state directory)\n"
+    "  --node-lost-after SECONDS\n"
+    "                      a node that is silent for so long is lost, and its jobs are started\n"
+    "                      elsewhere from their newest checkpoints (default: 180, at least 30)\n"
     "  --token-file FILE   the cluster's token; HOST:PORT needs it\n"
     "  --tls-cert FILE, --tls-key FILE\n"
     "                      PEM; needed to listen beyond loopback\n"
@@ -44,6 +47,7 @@ enum option_key {
     OPT_STATE_DIR = 256,
     OPT_LISTEN,
     OPT_JOBS_DIR,
+    OPT_NODE_LOST,
     OPT_TOKEN_FILE,
     OPT_TLS_CERT,
     OPT_TLS_KEY,
@@ -55,6 +59,7 @@ struct program {
     uv_loop_t loop;
     struct controller *controller;
     struct controller_options options;
+    struct hd_core_config core_config;
     const char *token_file;
     char token[HD_RPC_TOKEN_MAX + 1];
     struct hd_rpc_tls tls;
@@ -68,6 +73,20 @@ struct program {
 
 /* ---- the command line -------------------------------------------------------------------------*/
 
+static enum hd_status read_node_lost(const char *value, struct hd_core_config *config)
+{
+    enum { LEAST = 30, MOST = 7 * 24 * 3600 };
+    char *end;
+    const long seconds = strtol(value, &end, 10);
+
+    if (end == value || *end || seconds < LEAST || seconds > MOST)
+        return hd_err(HD_INVALID, "--node-lost-after %s: say %d to %d seconds", value, LEAST, MOST);
+    config->lost_ms = seconds * 1000;
+    if (config->lost_confirmed_ms > config->lost_ms)
+        config->lost_confirmed_ms = config->lost_ms;
+    return HD_OK;
+}
+
 static enum hd_status take_option(int key, const char *value, struct program *p)
 {
     switch (key) {
@@ -80,6 +99,8 @@ static enum hd_status take_option(int key, const char *value, struct program *p)
     case OPT_JOBS_DIR:
         p->options.jobs_dir = value;
         return HD_OK;
+    case OPT_NODE_LOST:
+        return read_node_lost(value, &p->core_config);
     case OPT_TOKEN_FILE:
         p->token_file = value;
         return HD_OK;
@@ -106,6 +127,7 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
         {"state-dir", required_argument, NULL, OPT_STATE_DIR},
         {"listen", required_argument, NULL, OPT_LISTEN},
         {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
+        {"node-lost-after", required_argument, NULL, OPT_NODE_LOST},
         {"token-file", required_argument, NULL, OPT_TOKEN_FILE},
         {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
@@ -116,6 +138,8 @@ static enum hd_status read_options(int argc, char **argv, struct program *p)
     enum hd_status st = HD_OK;
     int key;
 
+    p->core_config = hd_core_config_default;
+    p->options.core_config = &p->core_config;
     while (!st && (key = getopt_long(argc, argv, "", longs, NULL)) != -1)
         st = take_option(key, optarg, p);
     if (!st && optind != argc)

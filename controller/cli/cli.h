@@ -178,6 +178,8 @@ int cli_jobs(struct cli *cli, int argc, char **argv);
 int cli_show(struct cli *cli, int argc, char **argv);
 int cli_events(struct cli *cli, int argc, char **argv);
 int cli_cancel(struct cli *cli, int argc, char **argv);
+int cli_resume(struct cli *cli, int argc, char **argv);
+int cli_requeue(struct cli *cli, int argc, char **argv);
 int cli_nodes(struct cli *cli, int argc, char **argv);
 int cli_drain(struct cli *cli, int argc, char **argv);
 int cli_undrain(struct cli *cli, int argc, char **argv);

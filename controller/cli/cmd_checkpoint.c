@@ -1,5 +1,7 @@
 /* checkpoint: lists, verifies and exports the checkpoints of a job or in a folder. */
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "controller/cli/found.h"
@@ -7,6 +9,8 @@
 #include "controller/cli/show.h"
 #include "controller/cli/table.h"
 #include "hf/hf.h"
+
+enum { SAVE_PAUSE_MS = 300 };
 
 /* ---- checkpoint ls, verify ---- */
 
@@ -103,6 +107,7 @@ struct checkpoint_flags {
     int64_t step; /* 0: all of them, or the newest */
     const char *out, *dtype, *max_shard_size;
     bool force;
+    int64_t timeout_s; /* of save */
 };
 
 static int export_checkpoint(const struct checkpoint_flags *flags, const char *checkpoint)
@@ -123,13 +128,80 @@ static int export_checkpoint(const struct checkpoint_flags *flags, const char *c
     return cli_fail(process_become("heddle-worker", argv));
 }
 
+/* ---- checkpoint save ---- */
+
+/* The newest checkpoint of a job: how many there are and which it is. Attempts and steps grow. */
+static int find_newest(struct cli *cli, const char *job, int64_t *ret_attempt, int64_t *ret_step,
+                       struct hd_text *ret_path)
+{
+    struct found f;
+    int code = found_open(cli, job, &f);
+
+    *ret_attempt = *ret_step = 0;
+    for (size_t i = 0; code == CLI_CONTINUE && i < f.count; i++) {
+        if (f.items[i].attempt < *ret_attempt ||
+            (f.items[i].attempt == *ret_attempt && f.items[i].step <= *ret_step))
+            continue;
+        *ret_attempt = f.items[i].attempt;
+        *ret_step = f.items[i].step;
+        hd_text_clear(ret_path);
+        hd_text_add(ret_path, "%s", f.items[i].path);
+    }
+    found_done(&f);
+    return code;
+}
+
+static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
+{
+    const int64_t end_ms = hd_clock_now_ms() + timeout_s * 1000;
+    Heddle__V1__CheckpointJobRequest request = HEDDLE__V1__CHECKPOINT_JOB_REQUEST__INIT;
+    Heddle__V1__CheckpointJobResponse *response = NULL;
+    int64_t attempt_before, step_before, attempt, step;
+    struct hd_text path = {0};
+    int code = cli_parse_job(job, &request.job);
+
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = find_newest(cli, job, &attempt_before, &step_before, &path);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "CheckpointJob", &heddle__v1__checkpoint_job_response__descriptor,
+                        &request.base, &response);
+    if (code == CLI_CONTINUE)
+        hd_rpc_message_free(&response->base);
+    attempt = attempt_before;
+    step = step_before;
+    while (code == CLI_CONTINUE && attempt == attempt_before && step == step_before) {
+        if (hd_clock_now_ms() >= end_ms) {
+            code = cli_fail(hd_err(HD_TIMEOUT,
+                                   "job %s has written no checkpoint within %lld s; it was asked "
+                                   "for, see heddle events %s",
+                                   job, (long long)timeout_s, job));
+            break;
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = SAVE_PAUSE_MS * 1000000L}, NULL);
+        code = find_newest(cli, job, &attempt, &step, &path);
+    }
+    if (code == CLI_CONTINUE) {
+        struct hd_text out = {0};
+
+        hd_text_add(&out, "step %lld  ", (long long)step);
+        cli_add_clean(&out, path.failed ? "" : path.data);
+        hd_text_add(&out, "\n");
+        (void)cli_out(&out);
+        hd_text_free(&out);
+    }
+    hd_text_free(&path);
+    return code;
+}
+
 /* ---- checkpoint ---- */
 
-enum checkpoint_verb { VERB_LS, VERB_VERIFY, VERB_EXPORT, VERB_NONE };
+enum checkpoint_verb { VERB_LS, VERB_VERIFY, VERB_EXPORT, VERB_SAVE, VERB_NONE };
 
 static enum checkpoint_verb find_verb(const char *name)
 {
-    static const char *const names[] = {"ls", "verify", "export"};
+    static const char *const names[] = {"ls", "verify", "export", "save"};
     int verb = VERB_LS;
 
     while (verb < VERB_NONE && strcmp(names[verb], name) != 0)
@@ -195,13 +267,14 @@ static int run_verb(struct cli *cli, enum checkpoint_verb verb,
 
 int cli_checkpoint(struct cli *cli, int argc, char **argv)
 {
-    struct checkpoint_flags f = {.step = 0};
+    struct checkpoint_flags f = {.timeout_s = 300};
     const struct cli_flag flags[] = {
         {"step", 0, CLI_FLAG_INT, &f.step, 1, INT64_C(1) << 40},
         {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
         {"dtype", 0, CLI_FLAG_TEXT, &f.dtype, 0, 0},
         {"max-shard-size", 0, CLI_FLAG_TEXT, &f.max_shard_size, 0, 0},
         {"force", 0, CLI_FLAG_BOOL, &f.force, 0, 0},
+        {"timeout", 0, CLI_FLAG_INT, &f.timeout_s, 1, 24 * 3600},
     };
     struct found found;
     enum checkpoint_verb verb;
@@ -211,11 +284,16 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
         return code;
     verb = find_verb(cli->args[0]);
     if (verb == VERB_NONE)
-        return cli_usage("checkpoint: %s is not ls, verify or export; see heddle checkpoint --help",
-                         cli->args[0]);
+        return cli_usage(
+            "checkpoint: %s is not ls, verify, export or save; see heddle checkpoint --help",
+            cli->args[0]);
     code = check_flags(verb, &f);
     if (code != CLI_CONTINUE)
         return code;
+    if (verb == VERB_SAVE) {
+        code = save_now(cli, cli->args[1], f.timeout_s);
+        return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+    }
     if (verb == VERB_VERIFY && found_is_export(cli->args[1])) {
         if (f.step)
             return cli_usage("checkpoint: --step: %s is a model folder, which has no steps",

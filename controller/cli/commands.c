@@ -162,6 +162,29 @@ static const char cancel_help[] =
     "Example:\n"
     "  heddle cancel 7\n";
 
+static const char resume_help[] =
+    "Usage: heddle resume JOB [--set KEY=VALUE]... [-o FORMAT]\n"
+    "\n"
+    "Lets a job that failed, was cancelled or succeeded go on: a new attempt starts\n"
+    "from its newest sound checkpoint. What a run that diverged has written after its\n"
+    "last finite loss is not sound.\n"
+    "\n"
+    "  --set KEY=VALUE    change a key of the job file, such as train.steps=2000 or\n"
+    "                     train.lr.peak=1e-4. The model, the data, train.global_batch,\n"
+    "                     train.seed and train.init_from cannot change.\n"
+    "\n"
+    "Example:\n"
+    "  heddle resume 7 --set train.steps=2000\n";
+
+static const char requeue_help[] =
+    "Usage: heddle requeue JOB [-o FORMAT]\n"
+    "\n"
+    "Stops a running job at a checkpoint, frees its devices and queues it again. Its\n"
+    "next attempt starts from that checkpoint.\n"
+    "\n"
+    "Example:\n"
+    "  heddle requeue 7\n";
+
 static const char nodes_help[] =
     "Usage: heddle nodes [-o FORMAT]\n"
     "\n"
@@ -194,12 +217,14 @@ static const char checkpoint_help[] =
     "       heddle checkpoint verify JOB|DIR [--step N]\n"
     "       heddle checkpoint export JOB|DIR --out DIR [--step N] [--dtype fp32|bf16]\n"
     "                                [--max-shard-size MB] [--force]\n"
+    "       heddle checkpoint save JOB [--timeout SECONDS]\n"
     "\n"
     "ls lists the complete checkpoints of a job or in a folder, oldest first. verify\n"
     "reads every byte of them, or of an exported folder, and names the damaged file,\n"
     "tensor and bytes. export makes a folder that Hugging Face's transformers loads:\n"
     "config.json, model.safetensors, tokenizer.json if there is one, and\n"
-    "heddle-hashes.json for verify. The folder appears whole or not at all.\n"
+    "heddle-hashes.json for verify. The folder appears whole or not at all. save asks\n"
+    "a running job for a checkpoint now, and waits until it is complete.\n"
     "\n"
     "  --step N             the checkpoint of this step; else all (ls, verify), or\n"
     "                       the newest (export)\n"
@@ -207,6 +232,7 @@ static const char checkpoint_help[] =
     "  --dtype D            of the weights: fp32, as trained, or bf16; else fp32\n"
     "  --max-shard-size MB  of one file, in 10^6 bytes; else 5000\n"
     "  --force              replace the model folder that DIR is already\n"
+    "  --timeout SECONDS    of save; else 300\n"
     "\n"
     "Example:\n"
     "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
@@ -274,11 +300,14 @@ const struct cli_command cli_commands[] = {
     {"logs", "print what a rank wrote", logs_help, cli_logs, true},
     {"events", "print the events of a job", events_help, cli_events, false},
     {"cancel", "stop a job", cancel_help, cli_cancel, false},
+    {"resume", "let a job that has ended go on", resume_help, cli_resume, false},
+    {"requeue", "stop a job at a checkpoint and queue it again", requeue_help, cli_requeue, false},
     {"nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {"drain", "give a node no new work", drain_help, cli_drain, false},
     {"undrain", "give a drained node work again", undrain_help, cli_undrain, false},
     {"generate", "continue a text with a trained model", generate_help, cli_generate, true},
     {"data", "make token files of text", data_help, cli_data, false},
-    {"checkpoint", "list, verify and export checkpoints", checkpoint_help, cli_checkpoint, false},
+    {"checkpoint", "list, verify, export and save checkpoints", checkpoint_help, cli_checkpoint,
+     false},
 };
 const size_t cli_command_count = sizeof cli_commands / sizeof cli_commands[0];

@@ -111,7 +111,7 @@ static void add_status(struct hd_text *out, const Heddle__V1__JobStatus *status)
 {
     char word[CLI_WORD_MAX];
 
-    if (status->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING)
+    if (status->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING && !*status->reason)
         return; /* lines_add_place has a line for the attempt */
     hd_text_add(out, "%s", cli_job_state(status->state, word));
     if (*status->reason) {

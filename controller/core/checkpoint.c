@@ -1,4 +1,5 @@
 /* checkpoint: reports of ranks, the list of a job's checkpoints, and which ones are deleted. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,14 @@ static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
+/* Of an attempt that diverged, weights that no finite loss has followed may be beyond repair. */
+static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
+{
+    const struct core_attempt *attempt = core_find_attempt(job, checkpoint->attempt);
+
+    return !checkpoint->proven && attempt && attempt->rec.end.cause == HD_END_CAUSE_DIVERGED;
+}
+
 /* or_damaged: damaged ones count as well. */
 static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
 {
@@ -44,7 +53,7 @@ static const struct hd_checkpoint_record *find_newest(const struct core_job *job
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
         if (c->state == HD_CHECKPOINT_STATE_PRESENT && (!newest || is_newer(c, newest)) &&
-            (or_damaged || !is_damaged(job, c)))
+            !is_suspect(job, c) && (or_damaged || !is_damaged(job, c)))
             newest = c;
     }
     return newest;
@@ -130,9 +139,12 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
                           const struct hd_checkpoint_record *checkpoint)
 {
     struct hd_checkpoint_record record = *checkpoint;
+    struct core_node *deleter;
+    /* I5: a newer attempt has started from something else */
+    const bool is_left_over = attempt != core_newest(job) || job->ended;
 
-    if (attempt != core_newest(job) || job->ended)
-        return; /* I5 */
+    if (is_left_over && job->needs.keep <= 0)
+        return;
     record.job = job->rec.job;
     record.attempt = attempt->rec.attempt;
     if (record.step < 1 || !record.path || !*record.path || is_known(job, &record))
@@ -146,15 +158,83 @@ void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct cor
     core_set(core, &record.node_uuid, node->rec.uuid);
     /* only nodes that see the jobs directory join an attempt of several nodes */
     record.shared = node->jobs_dir_visible || attempt->share_count > 1;
-    record.state = HD_CHECKPOINT_STATE_PRESENT;
+    record.state = is_left_over ? HD_CHECKPOINT_STATE_DELETING : HD_CHECKPOINT_STATE_PRESENT;
     record.sequence = ++job->sequence;
     job->checkpoints[job->checkpoint_count++] = record;
     hd_batch_add_checkpoint(core->out->batch, &record);
     core_announce(core, job);
-    core_checkpoint_prune(core, job);
+    deleter = core_checkpoint_deleter(core, &record);
+    if (is_left_over && deleter)
+        core_dirty_desired(core, deleter);
+    else if (!is_left_over)
+        core_checkpoint_prune(core, job);
+}
+
+enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_job *job = core_find_job(core, event->found.job);
+    struct core_attempt *attempt = job ? core_newest(job) : NULL;
+    const size_t before = job ? job->checkpoint_count : 0;
+
+    if (!attempt || job->ended || job->search != CORE_SEARCH_OUT ||
+        attempt->rec.attempt != event->found.attempt)
+        return HD_OK; /* too late */
+    job->search = CORE_SEARCH_NONE;
+    core->schedule_due = true;
+    if (*event->found.problem)
+        core_event(core, job, "search_failed", attempt->rec.attempt, -1, "",
+                   "cannot look for the checkpoints of attempt %d: %s; the job goes on from the "
+                   "newest one that was reported",
+                   attempt->rec.attempt, event->found.problem);
+    for (size_t i = 0; i < event->found.checkpoint_count && attempt->share_count; i++)
+        core_checkpoint_take(core, job, attempt, attempt->shares[0].node,
+                             &event->found.checkpoints[i]);
+    if (job->checkpoint_count > before)
+        core_event(
+            core, job, "checkpoints_found", attempt->rec.attempt, -1, "",
+            "attempt %d had written %zu checkpoints that its lost node could not report; the "
+            "newest is of step %lld",
+            attempt->rec.attempt, job->checkpoint_count - before,
+            (long long)core_checkpoint_newest(job)->step);
+    return HD_OK;
 }
 
 /* ---- deletion ---------------------------------------------------------------------------------*/
+
+void core_checkpoint_prove(struct hd_core *core, struct core_job *job, int32_t attempt,
+                           int64_t step)
+{
+    const struct core_attempt *a = core_find_attempt(job, attempt);
+    bool proved = false;
+
+    for (size_t i = 0; a && i < job->checkpoint_count; i++) {
+        struct hd_checkpoint_record *c = &job->checkpoints[i];
+        const bool is_from_it = c->attempt == attempt ? c->step <= step
+                                                      : c->attempt == a->rec.base_attempt &&
+                                                            c->step == a->rec.base_step;
+
+        if (c->proven || !is_from_it)
+            continue;
+        c->proven = proved = true;
+        hd_batch_add_checkpoint(core->out->batch, c);
+    }
+    if (proved)
+        core_checkpoint_prune(core, job);
+}
+
+const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job)
+{
+    const struct hd_checkpoint_record *newest = NULL;
+
+    for (size_t i = 0; i < job->checkpoint_count; i++) {
+        const struct hd_checkpoint_record *c = &job->checkpoints[i];
+
+        if (c->proven && c->state == HD_CHECKPOINT_STATE_PRESENT && !is_damaged(job, c) &&
+            (!newest || is_newer(c, newest)))
+            newest = c;
+    }
+    return newest;
+}
 
 /* Damaged ones do not count: `keep` undamaged ones must stay. */
 static size_t count_newer(const struct core_job *job, const struct hd_checkpoint_record *than)
@@ -173,16 +253,32 @@ void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
         return;
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         struct hd_checkpoint_record *c = &job->checkpoints[i];
-        struct core_node *node = core_find_node(core, c->node_uuid);
+        struct core_node *node;
 
         if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_base(job, c) ||
+            c == core_checkpoint_proven(job) || /* a run that diverges may go back to it */
             count_newer(job, c) < (size_t)job->needs.keep)
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETING;
         hd_batch_add_checkpoint(core->out->batch, c);
+        node = core_checkpoint_deleter(core, c);
         if (node)
             core_dirty_desired(core, node);
     }
+}
+
+struct core_node *core_checkpoint_deleter(const struct hd_core *core,
+                                          const struct hd_checkpoint_record *checkpoint)
+{
+    struct core_node *writer = core_find_node(core, checkpoint->node_uuid);
+
+    if (writer && writer->rec.state != HD_NODE_STATE_LOST && !writer->rec.retired)
+        return writer;
+    for (size_t i = 0; i < core->node_count && checkpoint->shared; i++)
+        if (core->nodes[i]->synced && core->nodes[i]->jobs_dir_visible &&
+            !core->nodes[i]->rec.retired)
+            return core->nodes[i];
+    return writer;
 }
 
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
@@ -194,7 +290,8 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
         struct hd_checkpoint_record *c = &job->checkpoints[i];
 
         if (c->attempt != deletion->attempt || c->step != deletion->step ||
-            c->state != HD_CHECKPOINT_STATE_DELETING || !core_same(c->node_uuid, node->rec.uuid))
+            c->state != HD_CHECKPOINT_STATE_DELETING ||
+            !(core_same(c->node_uuid, node->rec.uuid) || (c->shared && node->jobs_dir_visible)))
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETED;
         hd_batch_add_checkpoint(core->out->batch, c);
@@ -261,6 +358,9 @@ static void take_step(struct hd_core *core, struct core_job *job, const struct h
     record.attempt = event->report.attempt;
     record.sequence = ++job->sequence;
     hd_batch_add_step(core->out->batch, &record);
+    if (isfinite(record.metrics.loss) &&
+        isfinite(record.metrics.grad_norm)) /* of the weights before */
+        core_checkpoint_prove(core, job, record.attempt, record.step - 1);
 }
 
 static void take_validation(struct hd_core *core, struct core_job *job,

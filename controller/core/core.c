@@ -12,7 +12,9 @@
  *       base checkpoint, later writes of attempts 1..k have no effect.
  *   I6  The base of the newest attempt of a live job is never deleted.
  *   I7  A lost node has no part in an attempt that has not ended.
- *   I8  An ended attempt and an ended job never change state again.
+ *   I8  An ended attempt and an ended job never change state again, with two exceptions: a user
+ *       resumes a job; an attempt that ended because its only node was lost goes on when that node
+ *       is back before the next attempt has started.
  *   I9  The entries of a job's history are numbered 1, 2, 3 .. without a gap.
  *   I10 A request id belongs to one job and is never reused.
  *   I11 The ranks of a tensor-parallel group are on one node.
@@ -52,6 +54,7 @@
 const struct hd_core_config hd_core_config_default = {
     .unreachable_ms = 15 * 1000,
     .lost_ms = 180 * 1000,
+    .search_timeout_ms = 60 * 1000,
     .lost_confirmed_ms = 60 * 1000,
     .restart_grace_ms = 300 * 1000,
     .start_timeout_ms = 600 * 1000,
@@ -244,7 +247,7 @@ static void flush_job(struct hd_core *core, struct core_job *job)
         job->attempts[i]->dirty = false;
     }
     core_announce(core, job);
-    job->dirty = job->is_new = false;
+    job->dirty = job->is_new = job->rec.spec_changed = false;
     if (job->ended && !waits_for_deletion(job))
         core_job_forget(core, job);
 }
@@ -289,6 +292,12 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_submit(core, event);
     case HD_CORE_CANCEL:
         return core_cancel(core, event);
+    case HD_CORE_RESUME:
+        return core_resume(core, event);
+    case HD_CORE_REQUEUE:
+        return core_requeue(core, event);
+    case HD_CORE_CHECKPOINT_NOW:
+        return core_checkpoint_now(core, event);
     case HD_CORE_DRAIN:
     case HD_CORE_UNDRAIN:
         return core_drain(core, event);
@@ -302,6 +311,8 @@ static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event 
         return core_observed(core, event);
     case HD_CORE_REPORT:
         return core_report(core, event);
+    case HD_CORE_FOUND:
+        return core_found(core, event);
     }
     return hd_err(HD_INTERNAL, "unknown core event %d", (int)event->kind);
 }
@@ -328,7 +339,7 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
 
 void hd_core_out_clear(struct hd_core_out *out)
 {
-    out->node_count = out->job_count = 0;
+    out->node_count = out->job_count = out->search_count = 0;
     out->job = 0;
     out->repeated = false;
 }
@@ -337,6 +348,7 @@ void hd_core_out_done(struct hd_core_out *out)
 {
     free(out->nodes);
     free(out->jobs);
+    free(out->searches);
     *out = (struct hd_core_out){0};
 }
 
@@ -380,17 +392,21 @@ static enum hd_status add_desired_attempts(const struct hd_core *core, const str
         const struct core_attempt *attempt = core_active(job);
 
         if (attempt && core_find_share(attempt, node))
-            desired->attempts[desired->attempt_count++] = (struct hd_desired_attempt){
-                .job = &job->rec, .attempt = &attempt->rec, .wanted = core_wanted(job, attempt)};
+            desired->attempts[desired->attempt_count++] =
+                (struct hd_desired_attempt){.job = &job->rec,
+                                            .attempt = &attempt->rec,
+                                            .wanted = core_wanted(job, attempt),
+                                            .saves_asked = attempt->saves_asked};
     }
     return HD_OK;
 }
 
-static bool is_deletion_for(const struct hd_checkpoint_record *checkpoint,
+static bool is_deletion_for(const struct hd_core *core,
+                            const struct hd_checkpoint_record *checkpoint,
                             const struct core_node *node)
 {
     return checkpoint->state == HD_CHECKPOINT_STATE_DELETING &&
-           core_same(checkpoint->node_uuid, node->rec.uuid);
+           core_checkpoint_deleter(core, checkpoint) == node;
 }
 
 static enum hd_status add_deletions(const struct hd_core *core, const struct core_node *node,
@@ -400,7 +416,7 @@ static enum hd_status add_deletions(const struct hd_core *core, const struct cor
 
     for (size_t i = 0; i < core->job_count; i++) {
         for (size_t k = 0; k < core->jobs[i]->checkpoint_count; k++)
-            count += is_deletion_for(&core->jobs[i]->checkpoints[k], node);
+            count += is_deletion_for(core, &core->jobs[i]->checkpoints[k], node);
     }
     desired->deletions = hd_arena_array(arena, count + 1, sizeof *desired->deletions);
     if (!desired->deletions)
@@ -409,7 +425,7 @@ static enum hd_status add_deletions(const struct hd_core *core, const struct cor
         for (size_t k = 0; k < core->jobs[i]->checkpoint_count; k++) {
             const struct hd_checkpoint_record *c = &core->jobs[i]->checkpoints[k];
 
-            if (is_deletion_for(c, node))
+            if (is_deletion_for(core, c, node))
                 desired->deletions[desired->deletion_count++] =
                     (struct hd_deletion){.job = c->job,
                                          .attempt = c->attempt,

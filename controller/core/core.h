@@ -33,6 +33,7 @@ struct hd_core_config {
     int64_t restart_grace_ms;   /* the same for a node not heard since the controller started */
     int64_t start_timeout_ms;   /* an attempt fails if its ranks are not connected by then */
     int64_t stop_grace_ms;      /* a cancelled attempt is killed if it still runs then */
+    int64_t search_timeout_ms;  /* for listing the checkpoints that a lost node has written */
     int64_t retry_delay_ms;     /* delay before the third attempt without progress; doubles */
     int64_t retry_delay_max_ms; /* with each further one, up to this */
 };
@@ -60,6 +61,9 @@ enum hd_core_event_kind {
     HD_CORE_TICK, /* runs the timers; send at least one per second */
     HD_CORE_SUBMIT,
     HD_CORE_CANCEL,
+    HD_CORE_RESUME,         /* an ended job goes on */
+    HD_CORE_REQUEUE,        /* stops at a checkpoint and waits for a place again */
+    HD_CORE_CHECKPOINT_NOW, /* writes a checkpoint and trains on */
     HD_CORE_DRAIN,
     HD_CORE_UNDRAIN,
     HD_CORE_HELLO,        /* a node opened its stream */
@@ -67,6 +71,7 @@ enum hd_core_event_kind {
     HD_CORE_DISCONNECTED, /* a node's stream broke; the node's attempts go on */
     HD_CORE_OBSERVED,     /* a node's complete observed set */
     HD_CORE_REPORT,       /* a rank's report */
+    HD_CORE_FOUND,        /* the answer to hd_core_out.searches */
 };
 
 /* One attempt in a node's observed set: the state of this node's share. */
@@ -75,6 +80,7 @@ struct hd_observed {
     int32_t attempt;
     enum hd_attempt_state state;
     struct hd_end_record end;                 /* valid if state is ENDED */
+    const char *problem;                      /* of a running attempt; NULL or "": none */
     struct hd_checkpoint_record *checkpoints; /* attempt, step, path, hash, time_ms, size_bytes */
     size_t checkpoint_count;
 };
@@ -107,6 +113,24 @@ struct hd_core_event {
             bool now;
             const char *by;
         } cancel;
+        struct { /* all records of the job, as hd_core_restore_* takes them */
+            const struct hd_job_record *job;
+            const struct hd_attempt_record *attempts;
+            size_t attempt_count;
+            const struct hd_checkpoint_record *checkpoints;
+            size_t checkpoint_count;
+            const struct hd_position_record *positions;
+            size_t position_count;
+            uint64_t sequence;
+            struct hd_job_needs needs; /* with spec: how it goes on */
+            const void *spec;
+            size_t spec_bytes;
+            const char *by;
+        } resume;
+        struct {
+            uint64_t job;
+            const char *by;
+        } again; /* requeue, checkpoint now */
         struct {
             const char *node, *reason; /* node: its name */
         } drain;                       /* DRAIN and UNDRAIN; UNDRAIN has no reason */
@@ -147,6 +171,13 @@ struct hd_core_event {
                 struct hd_event_record event;
             };
         } report;
+        struct {
+            uint64_t job;
+            int32_t attempt;
+            const struct hd_checkpoint_record *checkpoints; /* as in hd_observed */
+            size_t checkpoint_count;
+            const char *problem; /* why the folder could not be read; "": it was */
+        } found;
     };
 };
 
@@ -159,7 +190,15 @@ struct hd_core_out {
     size_t node_count, node_size;
     uint64_t *jobs; /* jobs whose status or history changed */
     size_t job_count, job_size;
-    uint64_t job;  /* SUBMIT, CANCEL: the job's number */
+    /* Attempts of lost nodes whose folders may hold complete checkpoints that were not reported:
+     * to be listed, and answered with HD_CORE_FOUND. The job waits for the answer, at most
+     * search_timeout_ms. */
+    struct hd_core_search {
+        uint64_t job;
+        int32_t attempt;
+    } * searches;
+    size_t search_count, search_size;
+    uint64_t job;  /* events about one job: the job's number */
     bool repeated; /* SUBMIT: the request id is that of an earlier job */
 };
 
@@ -203,6 +242,7 @@ struct hd_desired_attempt {
     const struct hd_job_record *job; /* with spec; valid until the next step */
     const struct hd_attempt_record *attempt;
     enum hd_wanted wanted;
+    int32_t saves_asked; /* checkpoints asked for since the controller's start */
 };
 
 /* The complete desired set of a node; arrays live in `arena`, strings are valid until the next
@@ -223,7 +263,8 @@ const struct hd_attempt_record *hd_core_attempt(const struct hd_core *core, uint
                                                 int32_t attempt); /* 0: the newest */
 size_t hd_core_live_jobs(const struct hd_core *core);
 
-/* Appends what a queued job waits for to ret_reason; nothing for other jobs. */
+/* Appends to ret_reason what a queued job waits for, or what is wrong with a running one; nothing
+ * for a job that runs well or has ended. */
 void hd_core_explain(const struct hd_core *core, uint64_t job, struct hd_now now,
                      struct hd_text *ret_reason);
 

@@ -4,6 +4,7 @@
  *   map.c         hash map from strings to numbers
  *   node.c        nodes: streams, leases, observed sets
  *   job.c         jobs and attempts: submit, cancel, start, end, retry
+ *   resume.c      jobs that are resumed, queued again, or asked for a checkpoint
  *   schedule.c    which queued job starts where, and why the others wait
  *   gang.c        one job on several nodes
  *   checkpoint.c  reports, the list of checkpoints, which ones are deleted
@@ -61,6 +62,7 @@ struct core_share {
     bool running; /* its ranks are connected to all others */
     bool ended;
     uint64_t stop_generation; /* first desired set that says to stop it; 0: none yet */
+    const char *problem;      /* reported by its node; "" or NULL: none */
 };
 
 struct core_attempt {
@@ -71,12 +73,15 @@ struct core_attempt {
     int64_t state_since_mono_ms; /* when it started, or when stopping began */
     bool kill;                   /* wanted STOPPED even if the job is not cancelled */
     bool failed;                 /* rec.end holds the first failure */
+    bool requeue;                /* it is to stop, and the job to wait for a place again */
+    int32_t saves_asked;         /* checkpoints, beside those that are due */
     bool dirty;
 };
 
 enum core_wait {
     CORE_WAIT_NONE,
     CORE_WAIT_DELAY,    /* for the retry delay */
+    CORE_WAIT_SEARCH,   /* for the list of checkpoints that a lost node has written */
     CORE_WAIT_BUSY,     /* for held devices or disconnected nodes; it has reserved nodes */
     CORE_WAIT_RESERVED, /* for nodes that are reserved by wait_job */
     CORE_WAIT_NEVER,    /* would not fit even if its nodes were idle */
@@ -91,9 +96,11 @@ struct core_job {
     size_t checkpoint_count, checkpoint_size;
     uint64_t sequence;          /* of the newest entry of its history */
     int64_t not_before_mono_ms; /* the next attempt starts no earlier */
-    enum core_wait wait;        /* while queued */
-    uint64_t wait_job;          /* with CORE_WAIT_RESERVED */
-    bool dirty, is_new, ended;  /* an ended job stays here until its deletions are confirmed */
+    enum core_search { CORE_SEARCH_NONE, CORE_SEARCH_DUE, CORE_SEARCH_OUT } search;
+    int64_t search_since_mono; /* with OUT: when it was sent */
+    enum core_wait wait;       /* while queued */
+    uint64_t wait_job;         /* with CORE_WAIT_RESERVED */
+    bool dirty, is_new, ended; /* an ended job stays here until its deletions are confirmed */
     struct core_job *next_dirty;
 };
 
@@ -172,6 +179,11 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
  * numbered in the order of members, then of devices. */
 void core_attempt_start(struct hd_core *core, struct core_job *job,
                         const struct core_placement *place);
+/* Its ranks write a checkpoint and end. */
+void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
+/* Copies the strings. */
+void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
+                          const struct hd_end_record *end);
 /* Records a failure of an attempt (the first one is kept) and stops its ranks on all nodes. */
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end);
@@ -236,15 +248,35 @@ bool core_gang_reserve(struct hd_core *core, const struct hd_job_needs *needs,
 void core_gang_obstacle(const struct hd_core *core, const struct core_node *node,
                         struct hd_text *text);
 
+/* ---- resume.c ---------------------------------------------------------------------------------*/
+
+enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *event);
+enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_event *event);
+
 /* ---- checkpoint.c -----------------------------------------------------------------------------*/
 
 enum hd_status core_report(struct hd_core *core, const struct hd_core_event *event);
-/* Adds a complete checkpoint to the job's list, unless it is known or a newer attempt exists. */
+enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event);
+/* Adds a complete checkpoint to the job's list, unless it is known. If a newer attempt exists or
+ * the job has ended, no attempt will start from it: it is then marked for deletion, if `keep` is
+ * limited. */
 void core_checkpoint_take(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                           const struct core_node *node,
                           const struct hd_checkpoint_record *checkpoint);
-/* Marks the checkpoints beyond the newest `keep` for deletion. */
+/* Marks for deletion all but the newest `keep`, the base of the newest attempt, and the newest
+ * proven one. */
 void core_checkpoint_prune(struct hd_core *core, struct core_job *job);
+/* The weights that `attempt` had after `step` gave a finite loss and a finite gradient: so the
+ * checkpoints up to there are proven, the attempt's base among them. */
+void core_checkpoint_prove(struct hd_core *core, struct core_job *job, int32_t attempt,
+                           int64_t step);
+/* The newest proven checkpoint that no attempt found damaged; NULL: there is none. */
+const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job);
+/* The node that is to delete it: the one that wrote it or, where all see the jobs directory and
+ * that one is lost, another. NULL: none can. */
+struct core_node *core_checkpoint_deleter(const struct hd_core *core,
+                                          const struct hd_checkpoint_record *checkpoint);
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
                              const struct hd_deletion *deletion);
 /* What the next attempt starts from: the newest one that no attempt found damaged, or the newest if

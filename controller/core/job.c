@@ -61,6 +61,8 @@ static void free_attempt(struct core_attempt *attempt)
     core_unset(&attempt->rec.base_hash);
     core_unset(&attempt->rec.end.node);
     core_unset(&attempt->rec.end.message);
+    for (size_t i = 0; i < attempt->share_count; i++)
+        core_unset(&attempt->shares[i].problem);
     free(attempt->shares);
     free(attempt->seq);
     free(attempt);
@@ -216,7 +218,7 @@ static void stop_shares(struct hd_core *core, struct core_attempt *attempt)
     }
 }
 
-static void begin_stopping(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     stop_shares(core, attempt);
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
@@ -263,7 +265,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
         return HD_OK;
     }
     job->rec.state = HD_JOB_STATE_STOPPING;
-    begin_stopping(core, job, attempt);
+    core_attempt_stop(core, job, attempt);
     return HD_OK;
 }
 
@@ -271,7 +273,7 @@ enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt
 {
     if (attempt->kill || job->rec.cancel_now)
         return HD_WANTED_STOPPED;
-    return job->rec.cancel ? HD_WANTED_STOPPING : HD_WANTED_RUNNING;
+    return job->rec.cancel || attempt->requeue ? HD_WANTED_STOPPING : HD_WANTED_RUNNING;
 }
 
 /* ---- start ------------------------------------------------------------------------------------*/
@@ -395,20 +397,26 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
 
 /* ---- end --------------------------------------------------------------------------------------*/
 
+static void describe_rank(const struct hd_end_record *end, struct hd_text *text)
+{
+    if (end->rank >= 0)
+        hd_text_add(text, ": rank %d", end->rank);
+    if (end->node && *end->node)
+        hd_text_add(text, "%s %s", end->rank >= 0 ? " on" : ": node", end->node);
+    if (end->signal)
+        hd_text_add(text, ": killed by signal %d", end->signal);
+    else if (end->exit_code)
+        hd_text_add(text, ": exit code %d", end->exit_code);
+}
+
 /* "rank_exit: rank 1 on n1: killed by signal 9: ..." */
 static void describe_end(const struct hd_end_record *end, char *ret_text, size_t size)
 {
     struct hd_text text = {0};
     const char *all;
     hd_text_add(&text, "%s", hd_end_cause_name((int)end->cause));
-    if (end->rank >= 0)
-        hd_text_add(&text, ": rank %d", end->rank);
-    if (end->node && *end->node)
-        hd_text_add(&text, "%s %s", end->rank >= 0 ? " on" : ": node", end->node);
-    if (end->signal)
-        hd_text_add(&text, ": killed by signal %d", end->signal);
-    else if (end->exit_code)
-        hd_text_add(&text, ": exit code %d", end->exit_code);
+    if (end->cause != HD_END_CAUSE_DIVERGED) /* that is no single rank's fault */
+        describe_rank(end, &text);
     if (end->message && *end->message)
         hd_text_add(&text, ": %s", end->message);
     all = text.data && !text.failed ? text.data : "";
@@ -416,8 +424,8 @@ static void describe_end(const struct hd_end_record *end, char *ret_text, size_t
     hd_text_free(&text);
 }
 
-static void set_end(struct hd_core *core, struct core_attempt *attempt,
-                    const struct hd_end_record *end)
+void core_attempt_set_end(struct hd_core *core, struct core_attempt *attempt,
+                          const struct hd_end_record *end)
 {
     const char *node = attempt->rec.end.node, *message = attempt->rec.end.message;
 
@@ -437,7 +445,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
     if (!attempt->failed ||
         (attempt->rec.end.echo && !end->echo && end->cause != HD_END_CAUSE_USER)) {
         attempt->failed = true;
-        set_end(core, attempt, end);
+        core_attempt_set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);
         describe_end(end, text, sizeof text);
         core_event(core, job,
@@ -447,7 +455,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
     }
     if (end->cause != HD_END_CAUSE_USER) /* cancelled: other ranks may still write a checkpoint */
         attempt->kill = true;
-    begin_stopping(core, job, attempt);
+    core_attempt_stop(core, job, attempt);
 }
 
 static bool counts_as_failure(enum hd_end_cause cause)
@@ -468,7 +476,8 @@ static int32_t count_failures(const struct core_job *job)
 {
     int32_t count = 0;
 
-    for (int32_t k = job->rec.attempt_count; k >= 1 && !core_attempt_progressed(job, k); k--)
+    for (int32_t k = job->rec.attempt_count;
+         k > job->rec.resumed_attempt && !core_attempt_progressed(job, k); k--)
         count += is_failure(job, core_find_attempt(job, k));
     return count;
 }
@@ -478,7 +487,8 @@ static int32_t count_attempts_without_progress(const struct core_job *job)
 {
     int32_t count = 0;
 
-    for (int32_t k = job->rec.attempt_count; k >= 1 && !core_attempt_progressed(job, k); k--)
+    for (int32_t k = job->rec.attempt_count;
+         k > job->rec.resumed_attempt && !core_attempt_progressed(job, k); k--)
         count++;
     return count;
 }
@@ -509,6 +519,28 @@ static void announce_fallback(struct hd_core *core, struct core_job *job,
                    (long long)fallback->step, fallback->attempt);
 }
 
+/* A retry would repeat the same steps. The user needs another learning rate, and a checkpoint to
+ * start from. */
+static void fail_diverged(struct hd_core *core, struct core_job *job, const char *why)
+{
+    const struct hd_checkpoint_record *sound = core_checkpoint_proven(job);
+    char text[HD_CTL_MESSAGE_BYTES_MAX + 160];
+
+    (void)snprintf(text, sizeof text, "%s; no checkpoint is from before that", why);
+    if (sound)
+        (void)snprintf(text, sizeof text,
+                       "%s; the newest checkpoint from before that is step %lld of attempt %d", why,
+                       (long long)sound->step, sound->attempt);
+    finish_job(core, job, HD_JOB_STATE_FAILED, text);
+}
+
+/* The last step of a run that succeeds had a finite loss. */
+static void succeed(struct hd_core *core, struct core_job *job)
+{
+    core_checkpoint_prove(core, job, job->rec.attempt_count, job->rec.steps);
+    finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
+}
+
 /* Ends or requeues a job whose newest attempt has just ended. */
 static void end_or_requeue(struct hd_core *core, struct core_job *job,
                            const struct core_attempt *attempt)
@@ -519,11 +551,13 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
 
     describe_end(end, why, sizeof why);
     if (end->cause == HD_END_CAUSE_COMPLETED) {
-        finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
+        succeed(core, job);
     } else if (job->rec.cancel) {
         finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
     } else if (end->bad_input) {
         finish_job(core, job, HD_JOB_STATE_FAILED, why);
+    } else if (end->cause == HD_END_CAUSE_DIVERGED) {
+        fail_diverged(core, job, why);
     } else if (is_failure(job, attempt) && (max == 0 || failures > max)) {
         (void)snprintf(text, sizeof text,
                        "%s (%d failures in a row without a new checkpoint, restart.max is %d)", why,
@@ -537,6 +571,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
         job->rec.state = HD_JOB_STATE_QUEUED;
         job->rec.devices = job->needs.devices_max;
         job->not_before_mono_ms = core->now.mono_ms + retry_delay_ms(core, job);
+        job->search = end->cause == HD_END_CAUSE_NODE_LOST ? CORE_SEARCH_DUE : CORE_SEARCH_NONE;
         core_dirty_job(core, job);
     }
 }
@@ -560,7 +595,7 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     const struct hd_end_record completed = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
 
     if (!attempt->failed)
-        set_end(core, attempt, &completed);
+        core_attempt_set_end(core, attempt, &completed);
     attempt->rec.state = HD_ATTEMPT_STATE_ENDED;
     attempt->rec.ended_ms = core->now.wall_ms;
     core_dirty_attempt(core, job, attempt);
@@ -601,11 +636,37 @@ static void fail_slow_start(struct hd_core *core, struct core_job *job,
     core_attempt_fail(core, job, attempt, &end);
 }
 
+static void search_timers(struct hd_core *core, struct core_job *job)
+{
+    struct hd_core_out *out = core->out;
+
+    if (job->search == CORE_SEARCH_DUE) {
+        if (!core_reserve(core, &out->searches, out->search_count, &out->search_size,
+                          sizeof *out->searches))
+            return;
+        out->searches[out->search_count++] =
+            (struct hd_core_search){job->rec.job, job->rec.attempt_count};
+        job->search = CORE_SEARCH_OUT;
+        job->search_since_mono = core->now.mono_ms;
+    } else if (job->search == CORE_SEARCH_OUT &&
+               core->now.mono_ms - job->search_since_mono >= core->config.search_timeout_ms) {
+        job->search = CORE_SEARCH_NONE;
+        core->schedule_due = true;
+        core_event(
+            core, job, "search_failed", job->rec.attempt_count, -1, "",
+            "the checkpoints of attempt %d could not be listed within %lld s; the job goes on "
+            "from the newest one that was reported",
+            job->rec.attempt_count, (long long)(core->config.search_timeout_ms / 1000));
+    }
+}
+
 void core_attempt_timers(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
     const int64_t spent_ms = attempt ? core->now.mono_ms - attempt->state_since_mono_ms : 0;
 
+    if (!attempt && !job->ended)
+        search_timers(core, job);
     if (!attempt) {
         core->schedule_due |= !job->ended && core->now.mono_ms >= job->not_before_mono_ms &&
                               job->wait == CORE_WAIT_DELAY;

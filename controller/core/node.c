@@ -231,6 +231,9 @@ static void mark_lost(struct hd_core *core, struct core_node *node, int64_t sile
     set_state(core, node, HD_NODE_STATE_LOST);
     core_event(core, NULL, "lost", 0, -1, node->rec.name, "%s and is lost", message);
     end_shares(core, node, message);
+    for (size_t i = 0; i < core->node_count; i++) /* one of them deletes in its place */
+        if (core->nodes[i]->synced)
+            core_dirty_desired(core, core->nodes[i]);
 }
 
 void core_node_timers(struct hd_core *core, struct core_node *node)
@@ -578,6 +581,73 @@ static void share_ended(struct hd_core *core, struct core_job *job, struct core_
     core_share_end(core, job, attempt, share);
 }
 
+/* The node was lost, the attempt counted as ended, and no other has been started since: what the
+ * node still has of it is the job's work. Only of an attempt on one node: of one on several, the
+ * ranks elsewhere have been ended. */
+static bool may_revive(const struct core_job *job, const struct core_attempt *attempt,
+                       const struct core_node *node, const struct hd_observed *observed)
+{
+    const struct hd_plan_record *plan = &attempt->rec.plan;
+
+    if (attempt != core_newest(job) || job->ended || job->rec.cancel ||
+        attempt->rec.state != HD_ATTEMPT_STATE_ENDED ||
+        attempt->rec.end.cause != HD_END_CAUSE_NODE_LOST || attempt->share_count != 1 ||
+        attempt->shares[0].node != node || observed->state < HD_ATTEMPT_STATE_RUNNING ||
+        observed->end.cause == HD_END_CAUSE_NODE_LOST) /* as it is recorded */
+        return false;
+    for (int32_t r = 0; r < plan->rank_count; r++) {
+        int32_t d = 0;
+
+        while (d < node->rec.device_count && node->rec.devices[d].index != plan->ranks[r].device)
+            d++;
+        if (d == node->rec.device_count || node->holds[d].job)
+            return false;
+    }
+    return true;
+}
+
+static void revive(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    struct core_share *share = &attempt->shares[0];
+    struct core_node *node = share->node;
+
+    attempt->failed = attempt->kill = false;
+    core_attempt_set_end(core, attempt, &(struct hd_end_record){.rank = -1});
+    attempt->rec.ended_ms = 0;
+    attempt->rec.state = HD_ATTEMPT_STATE_RUNNING;
+    if (!attempt->rec.running_ms)
+        attempt->rec.running_ms = core->now.wall_ms;
+    share->listed = share->running = true;
+    share->ended = false;
+    share->stop_generation = 0;
+    for (int32_t r = 0; r < attempt->rec.plan.rank_count; r++)
+        for (int32_t d = 0; d < node->rec.device_count; d++)
+            if (node->rec.devices[d].index == attempt->rec.plan.ranks[r].device)
+                node->holds[d] = (struct hd_device_hold){.job = attempt->rec.job,
+                                                         .attempt = attempt->rec.attempt};
+    job->rec.state = HD_JOB_STATE_RUNNING;
+    job->rec.devices = attempt->rec.plan.rank_count;
+    job->search = CORE_SEARCH_NONE;
+    core_dirty_attempt(core, job, attempt);
+    core_dirty_desired(core, node);
+    core_node_refresh(core, node);
+    core_event(core, job, "attempt_back", attempt->rec.attempt, -1, node->rec.name,
+               "node %s answers again before another attempt was started: attempt %d goes on",
+               node->rec.name, attempt->rec.attempt);
+}
+
+static void take_problem(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                         struct core_share *share, const char *problem)
+{
+    if (core_same(share->problem ? share->problem : "", problem))
+        return;
+    core_set(core, &share->problem, problem);
+    if (*problem)
+        core_event(core, job, "problem", attempt->rec.attempt, -1, share->node->rec.name,
+                   "attempt %d on %s: %s", attempt->rec.attempt, share->node->rec.name, problem);
+    core_announce(core, job);
+}
+
 static void take_observed_attempt(struct hd_core *core, struct core_node *node,
                                   const struct hd_observed *observed)
 {
@@ -585,6 +655,8 @@ static void take_observed_attempt(struct hd_core *core, struct core_node *node,
     struct core_attempt *attempt = job ? core_find_attempt(job, observed->attempt) : NULL;
     struct core_share *share = NULL;
 
+    if (attempt && may_revive(job, attempt, node, observed))
+        revive(core, job, attempt);
     for (size_t i = 0; attempt && i < observed->checkpoint_count; i++)
         core_checkpoint_take(core, job, attempt, node, &observed->checkpoints[i]);
     if (attempt && attempt->rec.state != HD_ATTEMPT_STATE_ENDED)
@@ -598,6 +670,7 @@ static void take_observed_attempt(struct hd_core *core, struct core_node *node,
         return;
     }
     share->listed = true;
+    take_problem(core, job, attempt, share, observed->problem ? observed->problem : "");
     if (observed->state == HD_ATTEMPT_STATE_RUNNING)
         share_runs(core, job, attempt, share);
     else if (observed->state == HD_ATTEMPT_STATE_ENDED)

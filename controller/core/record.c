@@ -181,7 +181,7 @@ void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_r
 
     if (!op)
         return;
-    if (!is_new) { /* HD_OP_JOB does not write the spec */
+    if (!is_new && !job->spec_changed) { /* HD_OP_JOB then does not write the spec */
         record.spec = NULL;
         record.spec_bytes = 0;
     }

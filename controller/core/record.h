@@ -37,15 +37,16 @@
     X(STOPPING, 3, "stopping")   \
     X(ENDED, 4, "ended")
 
-#define HD_END_CAUSE_LIST(X)     \
-    X(NONE, 0, "none")           \
-    X(COMPLETED, 1, "completed") \
-    X(RANK_EXIT, 2, "rank_exit") \
-    X(NODE_LOST, 3, "node_lost") \
-    X(HANG, 4, "hang")           \
-    X(USER, 5, "user")           \
-    X(PREEMPTED, 6, "preempted") \
-    X(LAUNCH_FAILED, 7, "launch_failed")
+#define HD_END_CAUSE_LIST(X)             \
+    X(NONE, 0, "none")                   \
+    X(COMPLETED, 1, "completed")         \
+    X(RANK_EXIT, 2, "rank_exit")         \
+    X(NODE_LOST, 3, "node_lost")         \
+    X(HANG, 4, "hang")                   \
+    X(USER, 5, "user")                   \
+    X(PREEMPTED, 6, "preempted")         \
+    X(LAUNCH_FAILED, 7, "launch_failed") \
+    X(DIVERGED, 8, "diverged")
 
 #define HD_NODE_STATE_LIST(X)        \
     X(READY, 1, "ready")             \
@@ -126,6 +127,8 @@ struct hd_job_record {
     int64_t submitted_ms, started_ms, ended_ms;
     const void *spec; /* packed JobSpec */
     size_t spec_bytes;
+    bool spec_changed;       /* since it was stored; name and steps with it */
+    int32_t resumed_attempt; /* the newest one when the job was resumed; 0: it never was */
 };
 
 /* Where a rank runs. */
@@ -190,6 +193,7 @@ struct hd_checkpoint_record {
     bool shared;                         /* every node that sees the jobs directory can read it */
     int64_t time_ms, size_bytes;
     enum hd_checkpoint_state state;
+    bool proven; /* a step after it had a finite loss and gradient, or the job succeeded with it */
     uint64_t sequence;
 };
 

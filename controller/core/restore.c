@@ -82,6 +82,10 @@ enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_att
         return check_memory(core);
     attempt->failed = record->end.cause != HD_END_CAUSE_NONE;
     attempt->kill = attempt->failed && record->end.cause != HD_END_CAUSE_USER;
+    /* `requeue` is not stored: nothing else stops an attempt that neither failed nor is cancelled.
+     */
+    attempt->requeue =
+        record->state == HD_ATTEMPT_STATE_STOPPING && !attempt->failed && !job->rec.cancel;
     /* `echo` is not stored. In a gang, only an echo is a rank_exit or hang that names no rank. */
     attempt->rec.end.echo =
         attempt->share_count > 1 && record->end.rank < 0 &&
@@ -141,10 +145,14 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
     for (size_t i = 0; i < core->node_count; i++)
         core->nodes[i]->seen_mono_ms = now.mono_ms;
     for (size_t i = 0; i < core->job_count; i++) {
-        struct core_attempt *attempt = core_active(core->jobs[i]);
+        struct core_job *job = core->jobs[i];
+        struct core_attempt *attempt = core_active(job);
+        const struct core_attempt *newest = core_newest(job);
 
         if (attempt)
             attempt->state_since_mono_ms = now.mono_ms;
+        else if (newest && !job->ended && newest->rec.end.cause == HD_END_CAUSE_NODE_LOST)
+            job->search = CORE_SEARCH_DUE; /* the one before may have got no answer */
     }
     core->schedule_due = true;
     return check_memory(core);

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "controller/core/core_internal.h"
 
 enum { NODES_NAMED_MAX = 8 }; /* nodes that a reason names */
@@ -240,6 +241,10 @@ static void place_job(struct hd_core *core, struct core_job *job)
         job->wait = CORE_WAIT_DELAY;
         return;
     }
+    if (job->search) {
+        job->wait = CORE_WAIT_SEARCH;
+        return;
+    }
     place = find_place(core, &job->needs, base);
     if (place.device_count)
         core_attempt_start(core, job, &place);
@@ -383,12 +388,41 @@ static void add_last_end(const struct core_job *job, struct hd_text *text)
                     newest->rec.end.node ? newest->rec.end.node : "");
 }
 
+/* What is wrong with an attempt that has not ended: its nodes, then what these say. The text stays
+ * the same while nothing changes. */
+static void explain_running(const struct core_job *job, struct hd_text *text)
+{
+    const struct core_attempt *attempt = core_active(job);
+
+    for (size_t i = 0; attempt && i < attempt->share_count; i++) {
+        const struct core_share *share = &attempt->shares[i];
+        const struct core_node *node = share->node;
+        const char *problem = share->problem ? share->problem : "";
+        char since[HD_CLOCK_TEXT_MAX];
+
+        if (share->ended)
+            continue;
+        if (node->rec.state == HD_NODE_STATE_UNREACHABLE) {
+            hd_clock_format_utc(node->rec.seen_ms, since);
+            hd_text_add(text,
+                        "%snode %s has been silent since %s; its ranks may be training; it counts "
+                        "as lost after %lld s",
+                        text->len_bytes ? "; " : "", node->rec.name, since,
+                        (long long)(node->lost_after_ms / 1000));
+        } else if (*problem) {
+            hd_text_add(text, "%s%s: %s", text->len_bytes ? "; " : "", node->rec.name, problem);
+        }
+    }
+}
+
 void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now now,
                      struct hd_text *ret_reason)
 {
     const struct core_job *job = core_find_job(core, number);
     int64_t left_ms;
 
+    if (job && !job->ended && job->rec.state != HD_JOB_STATE_QUEUED)
+        explain_running(job, ret_reason);
     if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
         return;
     add_last_end(job, ret_reason);
@@ -397,6 +431,9 @@ void hd_core_explain(const struct hd_core *core, uint64_t number, struct hd_now 
         left_ms = job->not_before_mono_ms - now.mono_ms;
         hd_text_add(ret_reason, "will be retried in %lld s",
                     (long long)(left_ms > 0 ? (left_ms + 999) / 1000 : 0));
+        return;
+    case CORE_WAIT_SEARCH:
+        hd_text_add(ret_reason, "looking for checkpoints that the lost node has written");
         return;
     case CORE_WAIT_RESERVED:
         hd_text_add(ret_reason, "waits behind job %" PRIu64 "; ", job->wait_job);

@@ -11,23 +11,21 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "controller/services/internal.h"
+#include "controller/services/control.h"
 #include "spec/spec.h"
 
 enum { REQUEST_ID_MIN = 16, REQUEST_ID_MAX = 64 };
 
 /* ---- permissions ------------------------------------------------------------------------------*/
 
-static const char *caller_of(const struct hd_rpc_call *call)
+const char *control_caller(const struct hd_rpc_call *call)
 {
     const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
 
     return principal ? principal->name : "";
 }
 
-/* Only the job's owner may change it, and, through the Unix socket, root and the user that runs the
- * controller. */
-static enum hd_status check_owner(const struct hd_rpc_call *call, const char *owner, uint64_t job)
+enum hd_status control_check_owner(const struct hd_rpc_call *call, const char *owner, uint64_t job)
 {
     const struct hd_rpc_principal *principal = hd_rpc_call_principal(call);
 
@@ -44,8 +42,7 @@ static enum hd_status check_owner(const struct hd_rpc_call *call, const char *ow
                   principal->name);
 }
 
-/* While the store cannot write, calls that change something fail at once instead of waiting. */
-static enum hd_status check_disk(const struct controller *c)
+enum hd_status control_check_disk(const struct controller *c)
 {
     const char *trouble = hd_store_trouble(c->store);
 
@@ -71,7 +68,14 @@ static void fail(struct hd_rpc_call *call, enum hd_status st)
 
 /* ---- answers about one job --------------------------------------------------------------------*/
 
-enum answer_kind { ANSWER_SUBMIT, ANSWER_CANCEL, ANSWER_GET };
+enum answer_kind {
+    ANSWER_SUBMIT,
+    ANSWER_CANCEL,
+    ANSWER_RESUME,
+    ANSWER_REQUEUE,
+    ANSWER_CHECKPOINT,
+    ANSWER_GET
+};
 
 struct job_answer {
     struct controller *c;
@@ -84,6 +88,9 @@ static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
 {
     Heddle__V1__SubmitJobResponse submit = HEDDLE__V1__SUBMIT_JOB_RESPONSE__INIT;
     Heddle__V1__CancelJobResponse cancel = HEDDLE__V1__CANCEL_JOB_RESPONSE__INIT;
+    Heddle__V1__ResumeJobResponse resume = HEDDLE__V1__RESUME_JOB_RESPONSE__INIT;
+    Heddle__V1__RequeueJobResponse requeue = HEDDLE__V1__REQUEUE_JOB_RESPONSE__INIT;
+    Heddle__V1__CheckpointJobResponse checkpoint = HEDDLE__V1__CHECKPOINT_JOB_RESPONSE__INIT;
     Heddle__V1__GetJobResponse get = HEDDLE__V1__GET_JOB_RESPONSE__INIT;
 
     switch (answer->kind) {
@@ -95,6 +102,18 @@ static void send_job(struct job_answer *answer, Heddle__V1__JobStatus *status)
     case ANSWER_CANCEL:
         cancel.job = status;
         (void)hd_rpc_call_reply(answer->call, &cancel.base);
+        break;
+    case ANSWER_RESUME:
+        resume.job = status;
+        (void)hd_rpc_call_reply(answer->call, &resume.base);
+        break;
+    case ANSWER_REQUEUE:
+        requeue.job = status;
+        (void)hd_rpc_call_reply(answer->call, &requeue.base);
+        break;
+    case ANSWER_CHECKPOINT:
+        checkpoint.job = status;
+        (void)hd_rpc_call_reply(answer->call, &checkpoint.base);
         break;
     case ANSWER_GET:
         get.job = status;
@@ -230,15 +249,7 @@ void control_fail_waiting(struct controller *c, const char *message)
 
 /* ---- specs ------------------------------------------------------------------------------------*/
 
-/* A checked job spec, decoded and encoded again with all defaults. */
-struct prepared {
-    struct hd_job job;
-    struct hd_arena arena; /* of the job's lists and its message */
-    uint8_t *bytes;        /* the message, packed */
-    size_t count;
-};
-
-static void free_prepared(struct prepared *prepared)
+void control_free_prepared(struct prepared *prepared)
 {
     if (!prepared)
         return;
@@ -264,8 +275,7 @@ static enum hd_status pack(struct prepared *prepared)
     return HD_OK;
 }
 
-/* The caller frees *ret_prepared (free_prepared); it is NULL after a failure. */
-static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
+enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
 {
     struct prepared *prepared = calloc(1, sizeof *prepared);
     enum hd_status st = HD_OK;
@@ -283,7 +293,7 @@ static enum hd_status prepare(const Heddle__V1__JobSpec *given, struct prepared 
     if (!st)
         st = pack(prepared);
     if (st)
-        free_prepared(prepared);
+        control_free_prepared(prepared);
     else
         *ret_prepared = prepared;
     /* the client gets INVALID_ARGUMENT for features that are not built */
@@ -308,7 +318,7 @@ static enum hd_status submit(struct controller *c, struct hd_rpc_call *call, con
 {
     const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
                                         .submit = {.request_id = request_id,
-                                                   .owner = caller_of(call),
+                                                   .owner = control_caller(call),
                                                    .needs = convert_needs(&prepared->job),
                                                    .spec = prepared->bytes,
                                                    .spec_bytes = prepared->count}};
@@ -333,17 +343,17 @@ static void submit_job(struct hd_rpc_call *call, const ProtobufCMessage *message
     const Heddle__V1__SubmitJobRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);
     struct prepared *prepared = NULL;
-    enum hd_status st = check_disk(c);
+    enum hd_status st = control_check_disk(c);
 
     if (!st)
         st = check_request_id(m->request_id);
     if (!st)
-        st = prepare(m->spec, &prepared);
+        st = control_prepare(m->spec, &prepared);
     if (!st)
         st = submit(c, call, m->request_id, prepared);
     if (st)
         fail(call, st);
-    free_prepared(prepared);
+    control_free_prepared(prepared);
 }
 
 static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -355,7 +365,7 @@ static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *messa
     struct hd_text reason = {0};
     struct hd_job_needs needs;
     bool fits_now = false;
-    enum hd_status st = prepare(m->spec, &prepared);
+    enum hd_status st = control_prepare(m->spec, &prepared);
 
     if (!st) {
         needs = convert_needs(&prepared->job);
@@ -370,7 +380,7 @@ static void validate_job(struct hd_rpc_call *call, const ProtobufCMessage *messa
     else
         (void)hd_rpc_call_reply(call, &response.base);
     hd_text_free(&reason);
-    free_prepared(prepared);
+    control_free_prepared(prepared);
 }
 
 static void get_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -380,8 +390,22 @@ static void get_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
     answer_job(hd_rpc_call_user(call), call, m->job, ANSWER_GET, false);
 }
 
-static enum hd_status cancel(struct controller *c, struct hd_rpc_call *call,
-                             const struct hd_core_event *event)
+static enum answer_kind answer_to(enum hd_core_event_kind kind)
+{
+    switch (kind) {
+    case HD_CORE_RESUME:
+        return ANSWER_RESUME;
+    case HD_CORE_REQUEUE:
+        return ANSWER_REQUEUE;
+    case HD_CORE_CHECKPOINT_NOW:
+        return ANSWER_CHECKPOINT;
+    default:
+        return ANSWER_CANCEL;
+    }
+}
+
+enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,
+                            const struct hd_core_event *event)
 {
     struct reply *reply;
     enum hd_status st;
@@ -390,8 +414,8 @@ static enum hd_status cancel(struct controller *c, struct hd_rpc_call *call,
     st = turn_step(c, event);
     reply = st ? NULL : new_reply(c, call);
     if (reply) {
-        reply->kind = ANSWER_CANCEL;
-        reply->job = event->cancel.job;
+        reply->kind = answer_to(event->kind);
+        reply->job = c->out.job;
         turn_when_durable(c, &reply->effect);
     }
     turn_end(c);
@@ -404,18 +428,19 @@ static void cancel_job(struct hd_rpc_call *call, const ProtobufCMessage *message
     struct controller *c = hd_rpc_call_user(call);
     const struct hd_job_record *job = hd_core_job(c->core, m->job);
     const struct hd_core_event event = {
-        .kind = HD_CORE_CANCEL, .cancel = {.job = m->job, .now = m->now, .by = caller_of(call)}};
+        .kind = HD_CORE_CANCEL,
+        .cancel = {.job = m->job, .now = m->now, .by = control_caller(call)}};
     enum hd_status st;
 
     if (!job) { /* it has ended or does not exist: the store tells */
         answer_job(c, call, m->job, ANSWER_CANCEL, false);
         return;
     }
-    st = check_owner(call, job->owner, m->job);
+    st = control_check_owner(call, job->owner, m->job);
     if (!st)
-        st = check_disk(c);
+        st = control_check_disk(c);
     if (!st)
-        st = cancel(c, call, &event);
+        st = control_step(c, call, &event);
     if (st)
         fail(call, st);
 }
@@ -587,7 +612,7 @@ static void change_drain(struct hd_rpc_call *call, const struct hd_core_event *e
 {
     struct controller *c = hd_rpc_call_user(call);
     struct reply *reply;
-    enum hd_status st = check_disk(c);
+    enum hd_status st = control_check_disk(c);
 
     if (st) {
         fail(call, st);
@@ -634,7 +659,7 @@ static void get_server_info(struct hd_rpc_call *call, const ProtobufCMessage *me
     response.build = convert_text(c->options.build);
     response.jobs_dir = c->jobs_dir;
     response.time_unix_ms = hd_clock_wall_ms();
-    response.owner = convert_text(caller_of(call));
+    response.owner = convert_text(control_caller(call));
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
@@ -655,6 +680,9 @@ enum hd_status control_register(struct controller *c)
         UNARY("GetJob", get_job_request, get_job_response, get_job),
         UNARY("ListJobs", list_jobs_request, list_jobs_response, list_jobs),
         UNARY("CancelJob", cancel_job_request, cancel_job_response, cancel_job),
+        UNARY("ResumeJob", resume_job_request, resume_job_response, resume_job),
+        UNARY("RequeueJob", requeue_job_request, requeue_job_response, requeue_job),
+        UNARY("CheckpointJob", checkpoint_job_request, checkpoint_job_response, checkpoint_job),
         UNARY("ListEvents", list_events_request, list_events_response, list_events),
         UNARY("ListNodes", list_nodes_request, list_nodes_response, list_nodes),
         UNARY("DrainNode", drain_node_request, drain_node_response, drain_node),

@@ -262,6 +262,7 @@ static void free_controller(struct controller *c)
     void *user = c->stopped_user;
 
     rendezvous_free_all(c);
+    search_forget_all(c);
     hd_core_free(c->core);
     hd_core_out_done(&c->out);
     free(c);

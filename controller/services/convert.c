@@ -25,6 +25,7 @@ SAME(HD_END_CAUSE_HANG, HEDDLE__V1__END_CAUSE__END_CAUSE_HANG);
 SAME(HD_END_CAUSE_USER, HEDDLE__V1__END_CAUSE__END_CAUSE_USER);
 SAME(HD_END_CAUSE_PREEMPTED, HEDDLE__V1__END_CAUSE__END_CAUSE_PREEMPTED);
 SAME(HD_END_CAUSE_LAUNCH_FAILED, HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED);
+SAME(HD_END_CAUSE_DIVERGED, HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED);
 SAME(HD_NODE_STATE_READY, HEDDLE__V1__NODE_STATE__NODE_STATE_READY);
 SAME(HD_NODE_STATE_UNREACHABLE, HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE);
 SAME(HD_NODE_STATE_LOST, HEDDLE__V1__NODE_STATE__NODE_STATE_LOST);
@@ -183,14 +184,14 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
     return m;
 }
 
-/* The reason of a queued job is computed now; that of an ended job is stored. */
+/* The reason of a job that has not ended is computed now; that of an ended one is stored. */
 static const char *reason_of(struct hd_arena *arena, const struct controller *c,
                              const struct hd_job_record *job)
 {
     struct hd_text text = {0};
     const char *copy;
 
-    if (job->state != HD_JOB_STATE_QUEUED)
+    if (job->state > HD_JOB_STATE_STOPPING)
         return job->reason;
     hd_core_explain(c->core, job->job, controller_now(), &text);
     copy = text.data && !text.failed ? hd_arena_strdup(arena, text.data) : "";
@@ -393,7 +394,7 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
     if (!end)
         return record;
     if (end->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
-        end->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_LAUNCH_FAILED)
+        end->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_DIVERGED)
         record.cause = (enum hd_end_cause)end->cause; /* an unknown cause stays RANK_EXIT */
     record.rank = end->rank;
     record.node = end->node;

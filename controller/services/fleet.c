@@ -131,6 +131,7 @@ static Heddle__V1__DesiredAttempt *copy_attempt(struct desired_effect *d, struct
     m->job = record.job;
     m->attempt = record.attempt;
     m->wanted = (Heddle__V1__Wanted)desired->wanted;
+    m->saves_asked = desired->saves_asked;
     m->attempt_dir = convert_text(convert_attempt_dir(&d->arena, c, record.job, record.attempt));
     m->checkpoint_dir =
         convert_text(convert_checkpoint_dir(&d->arena, c, record.job, record.attempt));
@@ -385,7 +386,8 @@ static enum hd_status take_observed(struct node_stream *s, const Heddle__V1__Obs
         attempts[i] = (struct hd_observed){.job = a->job,
                                            .attempt = a->attempt,
                                            .state = (enum hd_attempt_state)a->state,
-                                           .end = convert_end_record(a->end)};
+                                           .end = convert_end_record(a->end),
+                                           .problem = a->problem};
         take_checkpoints(s, &arena, a, &attempts[i]);
     }
     for (size_t i = 0; deleted && i < m->n_deleted; i++)

@@ -40,6 +40,7 @@ struct watcher;
 struct log_reader;
 struct rendezvous;
 struct reply;
+struct ckpt_search;
 
 struct controller {
     uv_loop_t *loop;
@@ -61,6 +62,7 @@ struct controller {
     struct log_reader *log_readers;
     struct rendezvous *rendezvous;
     struct reply *replies; /* waiting for the commit */
+    struct ckpt_search *searches;
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;
@@ -113,6 +115,12 @@ const char *convert_attempt_dir(struct hd_arena *arena, const struct controller 
                                 int32_t attempt);
 const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controller *c, uint64_t job,
                                    int32_t attempt);
+
+/* ---- search.c ---------------------------------------------------------------------------------*/
+
+/* Lists an attempt's complete checkpoints in the background, and tells the core. */
+void search_begin(struct controller *c, uint64_t job, int32_t attempt);
+void search_forget_all(struct controller *c); /* the ones in progress end without effect */
 
 /* ---- the services -----------------------------------------------------------------------------*/
 

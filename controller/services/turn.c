@@ -85,6 +85,8 @@ enum hd_status turn_step(struct controller *c, const struct hd_core_event *event
         return st;
     for (size_t i = 0; i < c->out.job_count; i++)
         add_job(c, c->out.jobs[i]);
+    for (size_t i = 0; i < c->out.search_count; i++)
+        search_begin(c, c->out.searches[i].job, c->out.searches[i].attempt);
     for (size_t i = 0; i < c->out.node_count; i++)
         fleet_send_desired(c, c->out.nodes[i]);
     return HD_OK;

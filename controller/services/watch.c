@@ -308,10 +308,11 @@ void watch_tick(struct controller *c)
     for (struct watcher *w = c->watchers; w; w = w->next) {
         struct hd_text reason = {0};
 
-        if (!w->call || w->busy || w->blocked || w->state != HD_JOB_STATE_QUEUED)
+        if (!w->call || w->busy || w->blocked || w->state > HD_JOB_STATE_STOPPING)
             continue;
         hd_core_explain(c->core, w->job, controller_now(), &reason);
-        if (reason.data && strncmp(reason.data, w->reason, sizeof w->reason - 1) != 0)
+        if (!reason.failed &&
+            strncmp(reason.data ? reason.data : "", w->reason, sizeof w->reason - 1) != 0)
             read_job(w);
         hd_text_free(&reason);
     }

@@ -91,14 +91,15 @@ static struct hd_job_record job_row(struct hd_arena *arena, sqlite3_stmt *s, boo
         .submitted_ms = long_at(s, 11),
         .started_ms = long_at(s, 12),
         .ended_ms = long_at(s, 13),
+        .resumed_attempt = int_at(s, 14),
     };
 
     if (with_spec) {
-        size_t count = (size_t)sqlite3_column_bytes(s, 14);
+        size_t count = (size_t)sqlite3_column_bytes(s, 15);
         void *spec = hd_arena_alloc(arena, count + 1);
 
         if (spec && count)
-            memcpy(spec, sqlite3_column_blob(s, 14), count);
+            memcpy(spec, sqlite3_column_blob(s, 15), count);
         job.spec = spec;
         job.spec_bytes = spec ? count : 0;
     }
@@ -120,6 +121,7 @@ static struct hd_checkpoint_record checkpoint_row(struct hd_arena *arena, sqlite
         .size_bytes = long_at(s, 7),
         .state = (enum hd_checkpoint_state)checkpoint_state_at(s, 8),
         .sequence = (uint64_t)long_at(s, 9),
+        .proven = int_at(s, 10),
     };
 }
 
@@ -468,6 +470,36 @@ static enum hd_status query_checkpoints(struct store_db *db, struct hd_query *qu
     return st;
 }
 
+static enum hd_status query_records(struct store_db *db, struct hd_query *query)
+{
+    enum hd_status st = query_job(db, query);
+    sqlite3_stmt *s;
+    bool row = true;
+
+    if (!st)
+        st = query_checkpoints(db, query);
+    if (st)
+        return st;
+    s = store_db_bind(db, STORE_GET_POSITIONS, "i", (int64_t)query->job);
+    st = s ? HD_OK : HD_INTERNAL;
+    while (!st) {
+        st = store_db_step(db, s, &row);
+        if (st || !row)
+            break;
+        query->positions =
+            grow(&query->arena, query->positions, query->position_count, sizeof *query->positions);
+        if (!query->positions)
+            st = no_memory();
+        else
+            query->positions[query->position_count++] =
+                (struct hd_position_record){.job = query->job,
+                                            .attempt = int_at(s, 0),
+                                            .rank = int_at(s, 1),
+                                            .seq = (uint64_t)long_at(s, 2)};
+    }
+    return st;
+}
+
 enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
 {
     enum hd_status st = HD_OK;
@@ -485,6 +517,9 @@ enum hd_status store_read_query(struct store_db *db, struct hd_query *query)
         break;
     case HD_QUERY_CHECKPOINTS:
         st = query_checkpoints(db, query);
+        break;
+    case HD_QUERY_RECORDS:
+        st = query_records(db, query);
         break;
     }
     if (!st && hd_arena_failed(&query->arena))

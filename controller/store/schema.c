@@ -150,6 +150,9 @@ static const struct migration {
               "ALTER TABLE step_metrics DROP COLUMN router_balance;"
               "ALTER TABLE step_metrics DROP COLUMN router_z;"
               "ALTER TABLE step_metrics DROP COLUMN router_dropped;"},
+    /* 5: before it nothing was known of the losses after a checkpoint, and no job was resumed */
+    {.sql = "ALTER TABLE checkpoints ADD COLUMN proven INTEGER NOT NULL DEFAULT 1;"
+            "ALTER TABLE jobs ADD COLUMN resumed_attempt INTEGER NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

@@ -82,6 +82,7 @@ enum hd_query_kind {
     HD_QUERY_HISTORY,     /* job, after, limit -> entries of all kinds, in order */
     HD_QUERY_EVENTS,      /* job (0: cluster), after, limit -> entries: events, in order */
     HD_QUERY_CHECKPOINTS, /* job -> entries: those present, sorted by step */
+    HD_QUERY_RECORDS,     /* job -> all of HD_QUERY_JOB and HD_QUERY_CHECKPOINTS, and positions */
 };
 
 struct hd_job_row {
@@ -122,6 +123,8 @@ struct hd_query {
     size_t attempt_count;
     struct hd_history_entry *entries;
     size_t entry_count;
+    struct hd_position_record *positions;
+    size_t position_count;
     bool more; /* there are more than `limit` */
     struct hd_arena arena;
 };

@@ -22,11 +22,12 @@
     X(ROLLBACK, "ROLLBACK")                                                                        \
     X(INSERT_JOB,                                                                                  \
       "INSERT INTO jobs (job, request_id, owner, name, state, reason, cancel, cancel_now,"         \
-      " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, spec)"                  \
-      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                   \
+      " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, resumed_attempt, spec)" \
+      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                                 \
     X(UPDATE_JOB,                                                                                  \
       "UPDATE jobs SET state=?2, reason=?3, cancel=?4, cancel_now=?5, attempt_count=?6,"           \
-      " devices=?7, started_ms=?8, ended_ms=?9 WHERE job=?1")                                      \
+      " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10 WHERE job=?1")                 \
+    X(UPDATE_SPEC, "UPDATE jobs SET name=?2, steps=?3, spec=?4 WHERE job=?1")                      \
     X(INSERT_ATTEMPT,                                                                              \
       "INSERT INTO attempts (job, attempt, state, layout, base_attempt, base_step, base_path,"     \
       " base_hash, created_ms) VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING")                 \
@@ -47,8 +48,8 @@
       " precisions) VALUES (?,?,?,?,?,?,?,?)")                                                     \
     X(PUT_CHECKPOINT,                                                                              \
       "INSERT INTO checkpoints (job, attempt, step, path, hash, node_uuid, shared, time_ms,"       \
-      " size_bytes, state, seq) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)"                       \
-      " ON CONFLICT (job, attempt, step) DO UPDATE SET state=?10")                                 \
+      " size_bytes, state, seq, proven) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12)"           \
+      " ON CONFLICT (job, attempt, step) DO UPDATE SET state=?10, seq=?11, proven=?12")            \
     X(INSERT_EVENT, "INSERT INTO events (job, seq, time_ms, attempt, rank, kind, node, message)"   \
                     " VALUES (?,?,?,?,?,?,?,?)")                                                   \
     X(INSERT_STEP,                                                                                 \
@@ -84,12 +85,11 @@
       "SELECT node_uuid, node_name, device FROM allocations WHERE job=? AND attempt=?"             \
       " ORDER BY rank")                                                                            \
     X(GET_CHECKPOINTS, /* ?2: include those being deleted */                                       \
-      "SELECT attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq"       \
+      "SELECT " STORE_CHECKPOINT_COLUMNS                                                           \
       " FROM checkpoints WHERE job=?1 AND (state='present' OR (?2 AND state='deleting'))"          \
       " ORDER BY step, attempt")                                                                   \
-    X(GET_CHECKPOINTS_AFTER,                                                                       \
-      "SELECT attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq"       \
-      " FROM checkpoints WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                              \
+    X(GET_CHECKPOINTS_AFTER, "SELECT " STORE_CHECKPOINT_COLUMNS                                    \
+                             " FROM checkpoints WHERE job=? AND seq>? ORDER BY seq LIMIT ?")       \
     X(GET_NEWEST_CHECKPOINT, "SELECT max(step) FROM checkpoints WHERE job=? AND state='present'")  \
     X(GET_EVENTS_AFTER, "SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"      \
                         " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                             \
@@ -110,7 +110,9 @@
 
 #define STORE_JOB_COLUMNS                                                                     \
     "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
-    "devices, submitted_ms, started_ms, ended_ms"
+    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt"
+#define STORE_CHECKPOINT_COLUMNS \
+    "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven"
 #define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"
 
 #define X(name, text) STORE_##name,

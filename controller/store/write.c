@@ -15,19 +15,24 @@ static const char *checkpoint_state_name(enum hd_checkpoint_state state)
 
 static enum hd_status insert_job(struct store_db *db, const struct hd_job_record *j)
 {
-    return store_db_run(db, STORE_INSERT_JOB, "itttttnnniniiib", (int64_t)j->job, j->request_id,
+    return store_db_run(db, STORE_INSERT_JOB, "itttttnnniniiinb", (int64_t)j->job, j->request_id,
                         j->owner, j->name, hd_job_state_name((int)j->state), j->reason,
                         (int)j->cancel, (int)j->cancel_now, (int)j->attempt_count, j->steps,
-                        (int)j->devices, j->submitted_ms, j->started_ms, j->ended_ms, j->spec,
-                        j->spec_bytes);
+                        (int)j->devices, j->submitted_ms, j->started_ms, j->ended_ms,
+                        (int)j->resumed_attempt, j->spec, j->spec_bytes);
 }
 
 static enum hd_status update_job(struct store_db *db, const struct hd_job_record *j)
 {
-    return store_db_run(db, STORE_UPDATE_JOB, "ittnnnnii", (int64_t)j->job,
-                        hd_job_state_name((int)j->state), j->reason, (int)j->cancel,
-                        (int)j->cancel_now, (int)j->attempt_count, (int)j->devices, j->started_ms,
-                        j->ended_ms);
+    enum hd_status st = store_db_run(db, STORE_UPDATE_JOB, "ittnnnniin", (int64_t)j->job,
+                                     hd_job_state_name((int)j->state), j->reason, (int)j->cancel,
+                                     (int)j->cancel_now, (int)j->attempt_count, (int)j->devices,
+                                     j->started_ms, j->ended_ms, (int)j->resumed_attempt);
+
+    if (!st && j->spec_changed)
+        st = store_db_run(db, STORE_UPDATE_SPEC, "itib", (int64_t)j->job, j->name, j->steps,
+                          j->spec, j->spec_bytes);
+    return st;
 }
 
 static enum hd_status insert_allocations(struct store_db *db, const struct hd_attempt_record *a)
@@ -88,9 +93,10 @@ static enum hd_status put_node(struct store_db *db, const struct hd_node_record 
 
 static enum hd_status put_checkpoint(struct store_db *db, const struct hd_checkpoint_record *c)
 {
-    return store_db_run(db, STORE_PUT_CHECKPOINT, "initttniiti", (int64_t)c->job, (int)c->attempt,
+    return store_db_run(db, STORE_PUT_CHECKPOINT, "initttniitin", (int64_t)c->job, (int)c->attempt,
                         c->step, c->path, c->hash, c->node_uuid, (int)c->shared, c->time_ms,
-                        c->size_bytes, checkpoint_state_name(c->state), (int64_t)c->sequence);
+                        c->size_bytes, checkpoint_state_name(c->state), (int64_t)c->sequence,
+                        (int)c->proven);
 }
 
 static enum hd_status insert_event(struct store_db *db, const struct hd_event_record *e)

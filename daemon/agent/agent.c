@@ -234,6 +234,9 @@ enum hd_status agent_open(struct agent *agent)
                    cpu->library[0] ? " and " : "", cpu->library);
     agent->locals.loop = agent->loop;
     agent->locals.tied = agent->options.ephemeral;
+    agent->locals.supervisor_lost_ms = agent->options.supervisor_lost_ms
+                                           ? agent->options.supervisor_lost_ms
+                                           : AGENT_SUPERVISOR_LOST_MS;
     agent->locals.data_address = agent->identity.data_address;
     agent->locals.on_change = local_changed;
     agent->locals.on_put = local_puts;

@@ -30,6 +30,7 @@ enum {
     AGENT_PROTOCOL_MIN = 2,
     AGENT_PROTOCOL_MAX = 2,
     AGENT_TICK_MS = 200,
+    AGENT_SUPERVISOR_LOST_MS = 60 * 1000,
     AGENT_REPORTS_A_MESSAGE = 64,
     AGENT_LOG_BYTES_MAX = 256 << 10,
     AGENT_LOG_REQUESTS_MAX = 256, /* waiting for bytes */
@@ -42,6 +43,7 @@ struct agent_options {
     const char *jobs_dir; /* with doctor */
     struct hd_rpc_tls tls;
     bool has_tls, ephemeral;
+    int64_t supervisor_lost_ms; /* 0: the default */
 };
 
 /* One checkpoint that the controller wants removed. */

@@ -152,6 +152,21 @@ void desired_apply(struct agent *agent)
     hd_arena_done(&arena);
 }
 
+/* Each time the number grows. After a restart of heddled the first one counts as told. */
+static void take_saves(struct agent *agent, const Heddle__V1__DesiredState *desired)
+{
+    for (size_t i = 0; i < desired->n_attempts; i++) {
+        const Heddle__V1__DesiredAttempt *d = desired->attempts[i];
+        struct agent_attempt *l = locals_find(&agent->locals, (int64_t)d->job, d->attempt);
+
+        if (!l)
+            continue;
+        if (d->saves_asked > l->saves_asked && l->state == LOCAL_ALIVE)
+            local_save(l);
+        l->saves_asked = d->saves_asked;
+    }
+}
+
 void desired_take(struct agent *agent, Heddle__V1__ControllerMessage *message)
 {
     if (!message)
@@ -161,6 +176,7 @@ void desired_take(struct agent *agent, Heddle__V1__ControllerMessage *message)
     agent->desired = message;
     deletion_take(agent, message->desired);
     desired_apply(agent);
+    take_saves(agent, message->desired);
     agent->generation = message->desired->generation;
     agent->observed_dirty = true;
     agent_soon(agent);

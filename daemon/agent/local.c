@@ -54,6 +54,19 @@ static void send_command(struct agent_attempt *l, enum hd_link_message type, int
         disconnect(l); /* look_after connects and sends it again */
 }
 
+/* A supervisor that is stopped reads nothing: what does not fit its socket is left out. */
+static void send_ping(struct agent_attempt *l)
+{
+    uint8_t bytes[64];
+    struct hd_pack pack;
+    enum hd_status st;
+
+    hd_pack_begin(&pack, bytes, sizeof bytes);
+    st = hd_frame_send(l->fd, bytes, hd_pack_end(&pack, HD_LINK_MSG_PING), 0);
+    if (st && st != HD_UNAVAILABLE)
+        disconnect(l);
+}
+
 /* What the controller wanted while no supervisor was connected. */
 static void send_commands(struct agent_attempt *l)
 {
@@ -116,10 +129,14 @@ static enum hd_status take_message(struct agent_attempt *l, const struct hd_fram
         if (!st)
             st = hd_hello_check(&hello, "heddle-supervisor");
         l->greeted = !st;
-        if (!st)
+        l->answers_pings = !st && hello.protocol_max >= HD_LINK_PROTOCOL_PING;
+        if (!st) {
+            watch_heard(l, hd_clock_now_ms());
             send_commands(l);
+        }
         return st;
     }
+    watch_heard(l, hd_clock_now_ms());
     if (frame->type == HD_LINK_MSG_STATUS)
         take_status(l, frame);
     else if (frame->type == HD_LINK_MSG_PUT)
@@ -174,6 +191,7 @@ static enum hd_status connect_to(struct agent_attempt *l)
 static void became_ended(struct agent_attempt *l, const struct hd_link_report *end)
 {
     disconnect(l);
+    l->problem[0] = '\0';
     l->state = LOCAL_ENDED;
     l->share = HD_SHARE_ENDED;
     l->end = *end;
@@ -222,13 +240,17 @@ static void examine(struct agent_attempt *l)
 
 static void look_after(struct agent_attempt *l)
 {
+    const int64_t now_ms = hd_clock_now_ms();
     struct hd_link_report end;
 
     if (l->state != LOCAL_ALIVE)
         return;
+    watch_supervisor(l, now_ms);
     if (l->fd >= 0) {
         if (l->greeted && !l->commands_sent)
             send_commands(l);
+        if (l->greeted && watch_wants_ping(l, now_ms))
+            send_ping(l);
         return;
     }
     if (hd_attempt_read_end(l->run_dir, &end) == HD_OK) {
@@ -394,6 +416,12 @@ void local_stop(struct agent_attempt *local)
     local->stop_wanted = true;
     if (local->fd >= 0 && local->greeted)
         send_commands(local);
+}
+
+void local_save(struct agent_attempt *local)
+{
+    if (local->fd >= 0 && local->greeted)
+        send_command(local, HD_LINK_MSG_CHECKPOINT, 0);
 }
 
 void local_kill(struct agent_attempt *local)

@@ -40,6 +40,7 @@ struct agent_attempt {
     enum local_state state;
     enum hd_share_state share; /* as its supervisor has sent it */
     bool stop_wanted, kill_wanted;
+    int32_t saves_asked;       /* of the desired set; told to the supervisor */
     struct hd_link_report end; /* with ENDED */
     struct agent_outbox *outbox;
     bool end_told; /* ENDED and every report acknowledged: may be shown as ended */
@@ -50,6 +51,14 @@ struct agent_attempt {
     int fd;              /* to the supervisor; -1: not connected */
     bool greeted, commands_sent;
     int64_t alive_ms; /* since when it is ALIVE here */
+
+    /* watch.c; times by the monotonic clock, 0: never */
+    bool answers_pings; /* the supervisor's build knows them */
+    int64_t heard_ms;   /* the supervisor's last message */
+    int64_t watched_ms; /* the last look */
+    int64_t pinged_ms, continued_ms, kill_ms;
+    int64_t log_bytes, stepped_ms; /* of the ranks' logs, while the supervisor is silent */
+    char problem[256];             /* what is wrong with a running attempt; "": nothing */
     struct local_put *puts;
     int put_count;
 };
@@ -57,9 +66,10 @@ struct agent_attempt {
 struct locals {
     uv_loop_t *loop;
     char state_dir[PATH_MAX], supervisor[PATH_MAX], node[64];
-    char worker[PATH_MAX];    /* "": the one in the supervisor's folder */
-    bool tied;                /* supervisors end with this process */
-    const char *data_address; /* for ranks of other nodes; "": there is none */
+    char worker[PATH_MAX];      /* "": the one in the supervisor's folder */
+    bool tied;                  /* supervisors end with this process */
+    const char *data_address;   /* for ranks of other nodes; "": there is none */
+    int64_t supervisor_lost_ms; /* silent for so long, with ranks that make no steps: killed */
     struct agent_attempt *first;
     /* on_change: an attempt's state, share, spool or end has changed; on_put: a rank has sent a
      * value for its peers. */
@@ -100,12 +110,22 @@ void local_launch(struct agent_attempt *local, const char *job_text, size_t job_
 void local_fail_launch(struct agent_attempt *local, bool bad_input, const char *message);
 
 void local_stop(struct agent_attempt *local); /* checkpoint, then end */
+void local_save(struct agent_attempt *local); /* checkpoint now, then go on; if it is connected */
 void local_kill(struct agent_attempt *local);
 void local_values(struct agent_attempt *local, int64_t rank, int64_t round, const void *value,
                   size_t value_bytes);
 /* Removes the record; its files stay. If a supervisor has started meanwhile, a PLANNED attempt
  * becomes ALIVE instead and stays. */
 void local_forget(struct agent_attempt *local);
+
+/* ---- watch.c: supervisors that do not answer ---- */
+
+/* A few times a second, of an attempt that is ALIVE. */
+void watch_supervisor(struct agent_attempt *local, int64_t now_ms);
+void watch_heard(struct agent_attempt *local, int64_t now_ms); /* any message of the supervisor */
+bool watch_wants_ping(struct agent_attempt *local, int64_t now_ms); /* true: it is to be sent now */
+
+/* ---- local.c: all of them ---- */
 
 /* Called a few times a second: connects to supervisors, notices and derives ends. */
 void locals_look_after(struct locals *locals);

@@ -31,6 +31,9 @@ static const char usage[] =
     "  --tls-ca FILE       PEM: the CA of the controller's certificate (needed beyond loopback)\n"
     "  --tls-cert FILE, --tls-key FILE\n"
     "                      this node's own certificate, if the controller asks for one\n"
+    "  --supervisor-lost-after SECONDS\n"
+    "                      a supervisor that has not answered for so long, and whose ranks make\n"
+    "                      no steps, is killed with its ranks (default: 60, at least 20)\n"
     "  --worker PATH       the heddle-worker to run (default: beside heddled)\n"
     "  --doctor [-o json]  check what this node needs (programs, GPUs, memory, the options\n"
     "                      given here), print what is wrong and what helps, and end: with 0 if\n"
@@ -58,9 +61,22 @@ enum heddled_option {
     OPT_TLS_CERT,
     OPT_TLS_KEY,
     OPT_WORKER,
+    OPT_SUPERVISOR_LOST,
     OPT_DOCTOR,
     OPT_JOBS_DIR,
 };
+
+static enum hd_status read_seconds(const char *name, const char *value, int64_t *ret_ms)
+{
+    enum { LEAST = 20, MOST = 24 * 3600 };
+    char *end;
+    const long seconds = strtol(value, &end, 10);
+
+    if (end == value || *end || seconds < LEAST || seconds > MOST)
+        return hd_err(HD_INVALID, "%s %s: say %d to %d seconds", name, value, LEAST, MOST);
+    *ret_ms = seconds * 1000;
+    return HD_OK;
+}
 
 static enum hd_status take_option(int key, const char *value, struct agent_options *options)
 {
@@ -101,6 +117,8 @@ static enum hd_status take_option(int key, const char *value, struct agent_optio
     case OPT_WORKER:
         options->worker = value;
         return HD_OK;
+    case OPT_SUPERVISOR_LOST:
+        return read_seconds("--supervisor-lost-after", value, &options->supervisor_lost_ms);
     case OPT_DOCTOR:
         options->doctor = true;
         return HD_OK;
@@ -131,6 +149,7 @@ static enum hd_status read_options(int argc, char **argv, struct agent_options *
         {"tls-cert", required_argument, NULL, OPT_TLS_CERT},
         {"tls-key", required_argument, NULL, OPT_TLS_KEY},
         {"worker", required_argument, NULL, OPT_WORKER},
+        {"supervisor-lost-after", required_argument, NULL, OPT_SUPERVISOR_LOST},
         {"doctor", no_argument, NULL, OPT_DOCTOR},
         {"jobs-dir", required_argument, NULL, OPT_JOBS_DIR},
         {"output", required_argument, NULL, 'o'},

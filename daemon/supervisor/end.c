@@ -195,6 +195,8 @@ void sup_finish(struct sup *sup, int left)
         (void)snprintf(end->operation, sizeof end->operation, "%s", blamed->failure.operation);
         if (end->cause == HD_LINK_CAUSE_RANK_EXIT && blamed->exit_text[0])
             message = blamed->exit_text;
+        if (end->cause == HD_LINK_CAUSE_RANK_EXIT && blamed->code == HD_LINK_EXIT_DIVERGED)
+            end->cause = HD_LINK_CAUSE_DIVERGED;
     }
     (void)snprintf(end->message, sizeof end->message, "%s", message);
     if (left) {

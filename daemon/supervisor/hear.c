@@ -90,6 +90,9 @@ static void daemon_said(struct sup *sup, const struct hd_frame *frame)
     case HD_LINK_MSG_VALUE:
         daemon_values(sup, frame);
         break;
+    case HD_LINK_MSG_PING:
+        sup_tell_state(sup);
+        break;
     default:
         break; /* a newer heddled may say more */
     }

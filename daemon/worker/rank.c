@@ -6,6 +6,7 @@
  * Decisions that change what the ranks do together (stop, checkpoint now) travel with the exchange
  * that ends each step, so that all ranks decide alike after the same step.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,8 @@
 enum {
     RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
     NODES_TIMEOUT_MS = 5 * 60 * 1000, /* until the ranks of all nodes have met */
-    SKIPS_MAX = 20 /* steps in a row without an update before the run is given up */
+    SKIPS_MAX = 20,                   /* steps in a row without an update; then the run ends */
+    OVERFLOWS_SUSPECT = 3,            /* in a row: a single one may be a bad batch */
 };
 
 /* What a rank asks for in a step's exchange; the largest wins. */
@@ -49,7 +51,11 @@ struct rank {
     struct hd_tensorboard *board; /* rank 0 */
     enum rank_request request;    /* of this rank */
     int64_t saved_step;           /* of the newest checkpoint; -1: none */
-    int64_t skips;                /* in a row */
+    int64_t skips;                /* steps in a row that changed no weight */
+    int64_t overflows;            /* steps in a row whose gradient was not finite */
+    bool improved;                /* a step since saved_step had a finite gradient */
+    bool finite;                  /* the newest loss */
+    bool diverged;                /* the reason for which the run is given up */
     bool data_changed;            /* and said so */
     bool board_failed;            /* and said so */
     bool said_memory;             /* of the device */
@@ -419,6 +425,7 @@ static enum hd_status validate(struct rank *r)
     }
     if (st)
         return st;
+    r->finite = isfinite(loss) || targets == 0;
     hd_log(HD_LOG_INFO, "step %lld: val_loss %.4f over %lld targets", (long long)step, loss,
            (long long)targets);
     if (r->rank == 0)
@@ -437,7 +444,8 @@ static void check_data(struct rank *r)
 }
 
 /* must: the last checkpoint, without which the work would be lost. A periodic one that fails is a
- * warning, and the next one is tried when it is due; training goes on. */
+ * warning, and the next one is tried when it is due; training goes on. None is written of a run
+ * that only skips steps: it would count as progress, and in time take the place of a sound one. */
 static enum hd_status save(struct rank *r, bool must)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
@@ -446,6 +454,16 @@ static enum hd_status save(struct rank *r, bool must)
 
     if (r->saved_step == step)
         return HD_OK;
+    if (!must && r->overflows && (!r->improved || r->overflows >= OVERFLOWS_SUSPECT)) {
+        char text[128];
+
+        (void)snprintf(text, sizeof text,
+                       "no checkpoint at step %lld: the gradients of the last %lld steps were not "
+                       "finite",
+                       (long long)step, (long long)r->overflows);
+        say(r, HD_LINK_LEVEL_WARN, text);
+        return HD_OK;
+    }
     hd_link_report_phase(r->link, HD_LINK_PHASE_CHECKPOINTING, step);
     check_data(r);
     st = hd_trainer_save(r->trainer, &saved);
@@ -456,6 +474,7 @@ static enum hd_status save(struct rank *r, bool must)
         return HD_OK;
     }
     r->saved_step = step;
+    r->improved = false;
     hd_log(HD_LOG_INFO, "step %lld: checkpoint %s (%s)", (long long)step, saved.path, saved.hash);
     if (r->rank == 0)
         hd_link_report_checkpoint(r->link, step, saved.path, saved.hash, saved.bytes);
@@ -500,13 +519,19 @@ static void report_step(struct rank *r, const struct hd_step_result *s)
     hd_link_report_step(r->link, &step);
 }
 
+/* As opposed to a step without targets, or one with more rows than an expert has room for. */
+static bool is_overflow(const struct hd_step_result *s)
+{
+    return s->skipped && !s->too_many_rows && s->targets;
+}
+
 static const char *why_skipped(const struct hd_step_result *s)
 {
     if (s->too_many_rows)
         return "routers sent more rows to the experts of a rank than parallel.expert_rows leaves "
                "room for; raise it, or set it to auto";
-    return s->targets ? "a gradient was not finite; lower train.lr or look at the data"
-                      : "no token has a target";
+    return is_overflow(s) ? "a gradient was not finite; lower train.lr or look at the data"
+                          : "no token has a target";
 }
 
 static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
@@ -514,8 +539,12 @@ static enum hd_status check_skip(struct rank *r, const struct hd_step_result *s)
     char text[256];
 
     r->skips = s->skipped ? r->skips + 1 : 0;
+    r->overflows = is_overflow(s) ? r->overflows + 1 : 0;
+    r->improved |= !r->overflows;
+    r->finite = isfinite(s->loss) || !s->targets;
     if (!s->skipped)
         return HD_OK;
+    r->diverged = r->skips >= SKIPS_MAX && is_overflow(s);
     if (r->skips >= SKIPS_MAX)
         return hd_err(HD_INTERNAL, "step %lld: no weight was changed in %d steps in a row: %s",
                       (long long)s->step, SKIPS_MAX, why_skipped(s));
@@ -577,11 +606,26 @@ static enum hd_status one_step(struct rank *r)
     return st;
 }
 
+/* A run that ends with a loss that is not finite, or with gradients that are not, has diverged,
+ * however many steps it did. */
+static enum hd_status check_end(struct rank *r)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+
+    if (r->stopped || (r->finite && r->overflows < OVERFLOWS_SUSPECT))
+        return HD_OK;
+    r->diverged = true;
+    return hd_err(HD_INTERNAL,
+                  "step %lld, the last one: the %s not finite; lower train.lr or look at the data",
+                  (long long)step, r->finite ? "gradients of the last steps are" : "loss is");
+}
+
 static enum hd_status run(struct rank *r)
 {
     const bool validates = hd_trainer_can_validate(r->trainer) && r->job.validate_batches > 0;
     enum hd_status st = HD_OK;
 
+    r->finite = true;
     if (validates && hd_trainer_steps_done(r->trainer) == 0)
         st = validate(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
@@ -590,9 +634,13 @@ static enum hd_status run(struct rank *r)
     if (!st)
         write_profile(r, true);
     if (!st)
+        st = check_end(r);
+    if (!st)
         st = save(r, true);
     if (!st && validates && !r->stopped)
         st = validate(r);
+    if (!st)
+        st = check_end(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_ENDING, hd_trainer_steps_done(r->trainer));
     r->stopped = r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps;
     return st;
@@ -604,6 +652,8 @@ static int exit_status(const struct rank *r, enum hd_status st)
 {
     if (st && r->bad_base) /* the controller then goes back to the checkpoint before */
         return HD_LINK_EXIT_BAD_BASE;
+    if (st && r->diverged)
+        return HD_LINK_EXIT_DIVERGED;
     switch (st) {
     case HD_OK:
         return r->stopped ? HD_LINK_EXIT_STOPPED : HD_LINK_EXIT_COMPLETED;

@@ -75,3 +75,25 @@ uint16_t hd_f32_to_f16(float value)
         0xfffu + ((magnitude >> 13) & 1u); /* ties to even; the carry may enter the exponent */
     return (uint16_t)(sign | ((magnitude - 0x38000000u) >> 13));
 }
+
+int64_t hd_f32_find_nonfinite(const float *values, int64_t count)
+{
+    enum { BLOCK = 4096 };
+    const uint32_t exponent = 0x7f800000u; /* all ones in a NaN and in an infinity, in no other */
+
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        const int64_t n = count - at < BLOCK ? count - at : BLOCK;
+        uint32_t bits, found = 0;
+
+        for (int64_t i = 0; i < n; i++) { /* without a branch: vector code */
+            memcpy(&bits, values + at + i, sizeof bits);
+            found |= (bits & exponent) == exponent;
+        }
+        for (int64_t i = 0; found && i < n; i++) {
+            memcpy(&bits, values + at + i, sizeof bits);
+            if ((bits & exponent) == exponent)
+                return at + i;
+        }
+    }
+    return -1;
+}

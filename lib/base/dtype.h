@@ -53,6 +53,9 @@ static inline uint16_t hd_f32_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
+/* The index of the first NaN or infinity; -1: all values are finite. */
+int64_t hd_f32_find_nonfinite(const float *values, int64_t count);
+
 float hd_f16_to_f32(uint16_t bits);  /* IEEE 754 binary16, subnormals included; exact */
 uint16_t hd_f32_to_f16(float value); /* to nearest, ties to even; 65520 and above: infinity */
 

@@ -148,7 +148,8 @@ uint64_t hd_ckpt_hash(const struct hd_ckpt *ckpt); /* of the manifest */
 
 /* HD_NOT_FOUND, naming the counter. */
 enum hd_status hd_ckpt_counter(const struct hd_ckpt *ckpt, const char *name, int64_t *ret_value);
-const char *hd_ckpt_layout(const struct hd_ckpt *ckpt, const char *name);      /* or NULL */
+const char *hd_ckpt_dir(const struct hd_ckpt *ckpt);                      /* as it was opened */
+const char *hd_ckpt_layout(const struct hd_ckpt *ckpt, const char *name); /* or NULL */
 const char *hd_ckpt_determinism(const struct hd_ckpt *ckpt, const char *name); /* or NULL */
 
 /* The tensors, sorted by name, each as its whole entry. */

@@ -121,6 +121,11 @@ const struct hd_ckpt_manifest *hd_ckpt_manifest(const struct hd_ckpt *ckpt)
     return &ckpt->manifest;
 }
 
+const char *hd_ckpt_dir(const struct hd_ckpt *ckpt)
+{
+    return ckpt->dir;
+}
+
 uint64_t hd_ckpt_hash(const struct hd_ckpt *ckpt)
 {
     return ckpt->hash;

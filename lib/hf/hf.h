@@ -108,7 +108,8 @@ enum hd_status hd_hf_map_open(const struct hd_weights *weights, const struct hd_
                               struct hd_hf_map **ret_map);
 void hd_hf_map_close(struct hd_hf_map *map); /* NULL is fine */
 
-/* Reads the piece `want` of parameter wanted[index] as fp32; stored as F32, F16, BF16 or F64. */
+/* Reads the piece `want` of parameter wanted[index] as fp32; stored as F32, F16, BF16 or F64.
+ * HD_INVALID names the tensor and the file of a value that is not finite. */
 enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
                           const struct hd_ckpt_entry *want, float *ret_values);
 

@@ -479,6 +479,17 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
         convert(w, (f->first + row) * width + column, 1, count, ret_values);
 }
 
+static enum hd_status not_finite(const struct found_name *f, int64_t expert)
+{
+    const struct hd_weight *w = f->weights[f->per_expert ? expert : 0];
+
+    return hd_err(
+        HD_INVALID,
+        "%s: tensor %s holds values that are not finite (nan or inf): the file is damaged, "
+        "or the model had diverged when it was written",
+        w->file, w->name);
+}
+
 enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
                           const struct hd_ckpt_entry *want, float *ret_values)
 {
@@ -497,6 +508,8 @@ enum hd_status hd_hf_read(const struct hd_hf_map *map, size_t index,
 
         read_run(f, want->dim_count, p.expert0 + r / p.rows, p.row0 + r % p.rows, p.column0 + c,
                  run, ret_values + done);
+        if (hd_f32_find_nonfinite(ret_values + done, run) >= 0)
+            return not_finite(f, p.expert0 + r / p.rows);
         done += run;
     }
     return HD_OK;

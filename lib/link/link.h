@@ -23,8 +23,8 @@
 #include "base/status.h"
 #include "link/report.h"
 
-/* Version 2: step reports contain the loads of experts. */
-enum { HD_LINK_PROTOCOL_MIN = 2, HD_LINK_PROTOCOL_MAX = 2 };
+/* Version 2: step reports contain the loads of experts. Version 3: PING. */
+enum { HD_LINK_PROTOCOL_MIN = 2, HD_LINK_PROTOCOL_MAX = 3, HD_LINK_PROTOCOL_PING = 3 };
 
 /* Message types on the links. Numbers are never reused. up: rank to supervisor; down: to a rank. */
 enum hd_link_message {
@@ -36,6 +36,7 @@ enum hd_link_message {
     HD_LINK_MSG_CHECKPOINT = 6, /* down: write a checkpoint and continue */
     HD_LINK_MSG_KILL = 7,       /* heddled to supervisor: end now */
     HD_LINK_MSG_STATUS = 8,     /* supervisor to heddled: state; the spool may have grown */
+    HD_LINK_MSG_PING = 9,       /* heddled to supervisor: answered with STATUS */
 };
 
 enum hd_link_command {
@@ -50,6 +51,7 @@ enum hd_link_exit_status {
     HD_LINK_EXIT_FAILED = 1,    /* a retry may succeed */
     HD_LINK_EXIT_BAD_INPUT = 2, /* a retry would fail again */
     HD_LINK_EXIT_BAD_BASE = 3,  /* the checkpoint to start from is damaged or missing */
+    HD_LINK_EXIT_DIVERGED = 4,  /* losses or gradients are not finite; a retry would fail again */
     HD_LINK_EXIT_STOPPED = 10,  /* stopped by command: checkpoint written, steps left */
 };
 

@@ -40,13 +40,14 @@ enum {
     X(ERROR, "error")
 
 /* Why an attempt ended. */
-#define HD_LINK_CAUSES(X)     \
-    X(COMPLETED, "completed") \
-    X(RANK_EXIT, "rank_exit") \
-    X(NODE_LOST, "node_lost") \
-    X(HANG, "hang")           \
-    X(USER, "user")           \
-    X(LAUNCH_FAILED, "launch_failed")
+#define HD_LINK_CAUSES(X)             \
+    X(COMPLETED, "completed")         \
+    X(RANK_EXIT, "rank_exit")         \
+    X(NODE_LOST, "node_lost")         \
+    X(HANG, "hang")                   \
+    X(USER, "user")                   \
+    X(LAUNCH_FAILED, "launch_failed") \
+    X(DIVERGED, "diverged")
 
 enum hd_link_phase {
 #define X(code, name) HD_LINK_PHASE_##code,

@@ -394,7 +394,7 @@ static enum hd_status read_checkpoint(void *from, int param, const struct hd_ckp
                                       float *ret_values)
 {
     (void)param;
-    return hd_ckpt_read(from, want, ret_values);
+    return hd_source_read_checkpoint(from, want, ret_values);
 }
 
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt)

@@ -79,10 +79,22 @@ void hd_source_close(struct hd_source *s)
     free(s);
 }
 
+enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want,
+                                         float *ret_values)
+{
+    const enum hd_status st = hd_ckpt_read(ckpt, want, ret_values);
+    const int64_t bad = st ? -1 : hd_f32_find_nonfinite(ret_values, want->flat_count);
+
+    return bad < 0 ? st
+                   : hd_err(HD_CORRUPT,
+                            "%s: tensor %s holds the value %g, from which nothing can be trained",
+                            hd_ckpt_dir(ckpt), want->name, (double)ret_values[bad]);
+}
+
 enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ckpt_entry *want,
                               float *ret_values)
 {
-    return s->ckpt ? hd_ckpt_read(s->ckpt, want, ret_values)
+    return s->ckpt ? hd_source_read_checkpoint(s->ckpt, want, ret_values)
                    : hd_hf_read(s->map, (size_t)param, want, ret_values);
 }
 

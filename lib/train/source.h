@@ -17,9 +17,14 @@ enum hd_status hd_source_open(const char *dir, const struct hd_job *job,
                               const struct hd_registry *registry, struct hd_source **ret_source);
 void hd_source_close(struct hd_source *source); /* NULL is fine */
 
-/* Reads the piece `want` of parameter `param` (index in the registry) as fp32. */
+/* Reads the piece `want` of parameter `param` (index in the registry) as fp32. A value that is not
+ * finite is an error that names the tensor: HD_INVALID of a model folder, HD_CORRUPT of a
+ * checkpoint. */
 enum hd_status hd_source_read(struct hd_source *source, int param, const struct hd_ckpt_entry *want,
                               float *ret_values);
+/* The same from an open checkpoint. */
+enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want,
+                                         float *ret_values);
 
 /* HD_INVALID: `dir` has another identity (train.init_identity) than this one; "": any will do. */
 enum hd_status hd_source_check_identity(const char *dir, const char *identity);

@@ -364,6 +364,43 @@ static void a_save_that_fails_on_one_rank_is_told_to_all_and_training_goes_on(vo
     harness_teardown(&h);
 }
 
+/* Every byte is as it was written, and yet nothing can be trained from it. */
+static enum hd_status load_a_nan(struct harness_rank *r)
+{
+    struct hd_trainer *t = NULL;
+    struct hd_saved saved;
+    float *values;
+    enum hd_status st = harness_trained(r, &t);
+
+    if (st)
+        return st;
+    values = harness_take(t, 1, HD_STATE_MOMENT2);
+    values[2] = NAN;
+    harness_put(t, 1, HD_STATE_MOMENT2, values);
+    st = hd_trainer_save(t, &saved);
+    if (!st && hd_trainer_load(t, saved.path, saved.hash, NULL) != HD_CORRUPT)
+        st = hd_err(HD_INTERNAL, "it was loaded");
+    else if (!st && (!strstr(hd_err_message(), saved.path) ||
+                     !strstr(hd_err_message(), hd_trainer_layout(t)->registry.params[1].name) ||
+                     !strstr(hd_err_message(), "adamw.v.")))
+        st = hd_err_prefix(HD_INTERNAL, "unnamed");
+    hd_trainer_free(t);
+    return st;
+}
+
+static void a_checkpoint_with_a_nan_is_named_and_not_loaded(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+
+    (void)state;
+    harness_setup(&h, 20000);
+    job = resume_job(&h, "llama", "fp32");
+    if (harness_threads(&job, 1, NULL, load_a_nan))
+        fail_msg("%s", hd_err_message());
+    harness_teardown(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +409,7 @@ int main(void)
         cmocka_unit_test(what_two_ranks_saved_one_and_four_ranks_load),
         cmocka_unit_test(another_manifest_than_expected_is_refused),
         cmocka_unit_test(a_damaged_shard_is_named_and_not_loaded),
+        cmocka_unit_test(a_checkpoint_with_a_nan_is_named_and_not_loaded),
         cmocka_unit_test(a_save_that_fails_on_one_rank_is_told_to_all_and_training_goes_on),
     };
     return cmocka_run_group_tests_name("resume", tests, NULL, NULL);

@@ -166,6 +166,31 @@ static void bad_input_is_never_tried_again(void **state)
     sim_free(sim);
 }
 
+/* Losses are finite up to step 13. The checkpoint of step 10 was followed by finite ones, that of
+ * 15 by none; keep: 1 may not take the former away, and no attempt repeats what diverged. */
+static void a_diverged_run_fails_and_keeps_what_is_from_before(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    struct hd_job_needs needs = sim_needs(2, 60);
+    uint64_t job;
+
+    (void)state;
+    needs.keep = 1;
+    sim->nodes[0].faults.diverges_at = 14;
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 100);
+    sim_run(sim, 3);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_DIVERGED);
+    assert_string_equal(
+        sim_job(sim, job)->reason,
+        "diverged: the loss is not finite; the newest checkpoint from before that is "
+        "step 10 of attempt 1");
+    assert_int_equal(sim_count_on_disk(sim, job), 2); /* 10 and the newest, 15 */
+    sim_free(sim);
+}
+
 static void a_launch_that_fails_is_tried_again(void **state)
 {
     struct sim *sim = sim_joined(2);
@@ -228,7 +253,7 @@ static void the_base_in_use_is_not_deleted(void **state)
     needs.keep = 1;
     sim->nodes[0].faults = (struct sim_faults){.fail_at_step = 8, .fail_count = 1};
     job = sim_submitted(sim, &needs);
-    sim_run(sim, 45); /* well beyond step 20 of attempt 2 */
+    sim_run(sim, 47); /* well beyond step 20 of attempt 2; its newest is proven */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
     assert_int_equal(sim_count_on_disk(sim, job), 2); /* the base and the newest */
@@ -280,6 +305,7 @@ int main(void)
         cmocka_unit_test(without_a_sound_checkpoint_the_job_fails),
         cmocka_unit_test(restart_max_0_means_one_attempt),
         cmocka_unit_test(bad_input_is_never_tried_again),
+        cmocka_unit_test(a_diverged_run_fails_and_keeps_what_is_from_before),
         cmocka_unit_test(a_launch_that_fails_is_tried_again),
         cmocka_unit_test(ranks_that_never_meet_are_a_failed_launch),
         cmocka_unit_test(old_checkpoints_go_and_the_newest_stay),

@@ -17,6 +17,7 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
 {
     struct sim *sim = sim_joined(2);
     struct hd_job_needs needs = sim_needs(2, 400);
+    int64_t base;
     uint64_t job;
 
     (void)state;
@@ -36,48 +37,112 @@ static void a_lost_node_moves_its_job_to_the_other(void **state)
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
     assert_string_equal(sim_attempt(sim, job, 2)->plan.ranks[0].node_name, "n2");
-    assert_int_equal(sim_attempt(sim, job, 2)->base_step, 5);
 
-    /* The old attempt has trained on, far beyond; nothing of that is looked at any more. */
+    /* The last report was of step 5 or 10. Attempt 1 has trained on, and its checkpoints are on the
+     * shared disk. */
+    base = sim_attempt(sim, job, 2)->base_step;
+    assert_in_range(base, 175, 190);
+    assert_int_equal(sim_count_events(sim, job, "checkpoints_found"), 1);
+
+    /* What it has written since then is not looked at, and goes. */
     sim->nodes[0].cut = false;
     sim_run(sim, 5);
     assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NODE_LOST);
-    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 40, .fail_count = 1};
-    needs.restart_max = 0;
+    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = (int)base + 35, .fail_count = 1};
     sim_run_until_ended(sim, job, 500);
-    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED); /* step 40 of attempt 2 */
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED); /* a step of attempt 2 */
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
     sim_free(sim);
 }
 
-/* Attempt 1 reaches step 170 or so behind the broken network; attempt 2 starts from 5 and dies at
- * 40: attempt 3 must start from 35 of attempt 2, not from what attempt 1 wrote. */
-static void what_an_older_attempt_writes_is_never_looked_at(void **state)
+/* Attempt 2 starts from what attempt 1 had written when its node was lost, and dies 40 steps later.
+ * Attempt 1 has trained on meanwhile, and is ahead: attempt 3 must start from what attempt 2 wrote,
+ * not from that. What attempt 1 has left is deleted. */
+static void what_an_older_attempt_writes_later_is_never_looked_at(void **state)
 {
     struct sim *sim = sim_joined(2);
     struct hd_job_needs needs = sim_needs(2, 400);
     uint64_t job = sim_submitted(sim, &needs);
+    int64_t base;
 
     (void)state;
     sim_run(sim, 9);
     sim->nodes[0].cut = true;
     sim_run(sim, 180);
     assert_int_equal(sim_job(sim, job)->attempt_count, 2);
-    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = 40, .fail_count = 1};
+    base = sim_attempt(sim, job, 2)->base_step;
+    sim->nodes[1].faults = (struct sim_faults){.fail_at_step = (int)base + 40, .fail_count = 1};
+    sim_run(sim, 20);
     sim->nodes[0].cut = false;
     sim->slow_store = true; /* so that the node reports before it hears that nobody wants it */
     sim_run(sim, 3);
     sim->slow_store = false;
     sim_commit(sim);
-    sim_run(sim, 57);
+    sim_run(sim, 37);
     assert_int_equal(sim_job(sim, job)->attempt_count, 3);
     assert_int_equal(sim_attempt(sim, job, 3)->base_attempt, 2);
-    assert_int_equal(sim_attempt(sim, job, 3)->base_step, 35);
+    assert_int_equal(sim_attempt(sim, job, 3)->base_step, base + 35);
+    assert_in_range(sim_count_on_disk(sim, job), 1, 3); /* keep: 2, and the base */
     sim_free(sim);
 }
 
-/* The other node was never connected, so both attempts run on n1: attempt 2 may not start before
- * the ranks of attempt 1 are gone (the simulated devices assert it). */
+/* No other node can take the job, so attempt 1 is the job's work still; also across a restart of
+ * the controller. */
+static void an_attempt_goes_on_when_its_lost_node_is_back_first(void **state)
+{
+    (void)state;
+    for (int crash = 0; crash < 2; crash++) {
+        struct sim *sim = sim_new(1, 2);
+        struct hd_job_needs needs = sim_needs(2, 400);
+        uint64_t job;
+
+        sim->nodes[1].cut = true;
+        sim_run(sim, 2);
+        job = sim_submitted(sim, &needs);
+        sim_run(sim, 9);
+        sim->nodes[0].cut = true;
+        sim_run(sim, 185);
+        assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_ENDED);
+        if (crash)
+            sim_controller_crash(sim);
+        sim->nodes[0].cut = false;
+        sim_run(sim, 3);
+        assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_RUNNING);
+        assert_int_equal(sim_attempt(sim, job, 1)->state, HD_ATTEMPT_STATE_RUNNING);
+        assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_NONE);
+        assert_int_equal(sim_count_events(sim, job, "attempt_back"), 1);
+        sim_run_until_ended(sim, job, 400);
+        assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+        assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+        assert_int_equal(sim->starts, 1);
+        sim_assert_undisturbed(sim, job, 400);
+        sim_free(sim);
+    }
+}
+
+static void an_attempt_that_completes_while_its_node_is_lost_has_completed(void **state)
+{
+    struct sim *sim = sim_new(1, 2);
+    struct hd_job_needs needs = sim_needs(2, 100);
+    uint64_t job;
+
+    (void)state;
+    sim->nodes[1].cut = true;
+    sim_run(sim, 2);
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 9);
+    sim->nodes[0].cut = true;
+    sim_run(sim, 200);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
+    sim->nodes[0].cut = false;
+    sim_run_until_ended(sim, job, 10);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
+    sim_free(sim);
+}
+
+/* The other node was never connected, so both jobs run on n1: job 2 may not start before the ranks
+ * of job 1, which was cancelled while n1 was lost, are gone (the simulated devices assert it). */
 static void a_returning_node_is_emptied_before_it_works(void **state)
 {
     struct sim *sim = sim_new(1, 2);
@@ -94,13 +159,13 @@ static void a_returning_node_is_emptied_before_it_works(void **state)
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_QUEUED);
     sim_assert_reason(sim, job,
                       "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is lost");
+    assert_int_equal(sim_cancel(sim, job, false), HD_OK);
+    job = sim_submitted(sim, &needs);
     sim->nodes[0].cut = false;
     sim_run(sim, 2); /* the old stream is refused, a new one is made */
-    sim_assert_reason(sim, job,
-                      "attempt 1 ended (node_lost on n1); needs 2 cpu devices; n1 is still "
-                      "stopping attempt 1 of job 1");
+    sim_assert_reason(sim, job, "needs 2 cpu devices; n1 is still stopping attempt 1 of job 1");
     sim_run(sim, 5);
-    assert_int_equal(sim_job(sim, job)->attempt_count, 2);
+    assert_int_equal(sim_job(sim, job)->attempt_count, 1);
     sim_free(sim);
 }
 
@@ -178,6 +243,7 @@ static void a_private_checkpoint_ties_the_job_to_its_node(void **state)
     sim_assert_reason(sim, job,
                       "attempt 1 ended (node_lost on n1); needs 2 cpu devices on one node; its "
                       "checkpoint of step 5 is on n1 only; n1 is lost, n2 has 2");
+    sim_reboot(sim, &sim->nodes[0]);
     sim->nodes[0].cut = false;
     sim_run_until_ended(sim, job, 100);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
@@ -355,7 +421,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lost_node_moves_its_job_to_the_other),
-        cmocka_unit_test(what_an_older_attempt_writes_is_never_looked_at),
+        cmocka_unit_test(what_an_older_attempt_writes_later_is_never_looked_at),
+        cmocka_unit_test(an_attempt_goes_on_when_its_lost_node_is_back_first),
+        cmocka_unit_test(an_attempt_that_completes_while_its_node_is_lost_has_completed),
         cmocka_unit_test(a_returning_node_is_emptied_before_it_works),
         cmocka_unit_test(a_short_silence_changes_nothing),
         cmocka_unit_test(a_restarted_machine_ends_its_attempts_at_once),

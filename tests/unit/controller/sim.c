@@ -2,6 +2,7 @@
 
 #include "link/link.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -179,9 +180,24 @@ void sim_commit(struct sim *sim)
     }
 }
 
+static void answer_search(struct sim *sim, const struct hd_core_search *search)
+{
+    static struct hd_checkpoint_record found[HD_CTL_CHECKPOINTS_MAX];
+    struct hd_core_event event = {
+        .kind = HD_CORE_FOUND,
+        .found = {
+            .job = search->job, .attempt = search->attempt, .checkpoints = found, .problem = ""}};
+
+    if (sim->shared_disk)
+        event.found.checkpoint_count = sim_disk_list(sim, search->job, search->attempt, found);
+    assert_int_equal(sim_event(sim, &event), HD_OK);
+}
+
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
 {
     struct sim_pending *pending = calloc(1, sizeof *pending);
+    struct hd_core_search searches[SIM_JOBS];
+    size_t search_count;
     enum hd_status st;
 
     assert_non_null(pending);
@@ -213,8 +229,14 @@ enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
                                                       .seq = event->report.seq};
     *sim->pending_end = pending;
     sim->pending_end = &pending->next;
+    search_count = sim->out.search_count;
+    assert_true(search_count <= SIM_JOBS);
+    if (search_count)
+        memcpy(searches, sim->out.searches, search_count * sizeof searches[0]);
     if (!sim->slow_store)
         sim_commit(sim);
+    for (size_t i = 0; i < search_count; i++)
+        answer_search(sim, &searches[i]);
     return HD_OK;
 }
 
@@ -423,6 +445,10 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
         a->end.bad_input = faults->bad_input;
         return;
     }
+    if (faults->diverges_at && a->step >= faults->diverges_at + 6) {
+        end_attempt(node, a, HD_END_CAUSE_DIVERGED, a->rank, "the loss is not finite");
+        return;
+    }
     a->step++;
     a->value = sim_train(a->value, a->step);
     if (a->rank == 0)
@@ -515,7 +541,11 @@ static void send_reports(struct sim *sim, struct sim_node *node, struct sim_atte
             event.report.checkpoint =
                 (struct hd_checkpoint_record){.step = r->step, .path = path, .hash = "00"};
         else
-            event.report.step = (struct hd_step_record){.step = r->step};
+            event.report.step = (struct hd_step_record){
+                .step = r->step,
+                .metrics.loss = node->faults.diverges_at && r->step >= node->faults.diverges_at
+                                    ? (double)NAN
+                                    : 1};
         switch (sim_event(sim, &event)) {
         case HD_CONFLICT:
             close_stream(node);

@@ -31,6 +31,8 @@ struct sim_faults {
     int fail_count;     /* so many times */
     bool hangs;         /* it does not die but stands still, which its supervisor sees */
     bool bad_input;     /* and says that trying again is useless */
+    int diverges_at;    /* losses from this step on are not finite, and the attempt gives up 7 steps
+                           later; 0: never */
     int64_t damaged[2]; /* the checkpoints of these steps that attempt 1 wrote cannot be loaded */
     int no_start;       /* so many attempts cannot be launched */
     bool never_meet;    /* ranks start, but do not meet */

@@ -69,8 +69,10 @@ static void db_put_attempt(struct sim_db *db, const struct hd_attempt_record *at
     assert_true(i < DB_ROWS);
     if (i == db->attempt_count)
         db->attempt_count++;
-    else /* I8 */
-        assert_true(db->attempts[i].state != HD_ATTEMPT_STATE_ENDED);
+    else /* I8, but for an attempt that goes on because its lost node is back */
+        assert_true(db->attempts[i].state != HD_ATTEMPT_STATE_ENDED ||
+                    (db->attempts[i].end.cause == HD_END_CAUSE_NODE_LOST &&
+                     attempt->attempt + 1 >= db->jobs[attempt->job].attempt_count));
     db->attempts[i] = hd_record_copy_attempt(&db->arena, attempt);
 }
 
@@ -94,10 +96,10 @@ static void db_put_checkpoint(struct sim_db *db, const struct hd_checkpoint_reco
                                         db->checkpoints[i].step != checkpoint->step))
         i++;
     assert_true(i < DB_ROWS);
-    if (i == db->checkpoint_count) {
-        db->checkpoint_count++;
+    /* one that was deleted, and is reported once more by a node that was away, is a new entry */
+    if (i == db->checkpoint_count || db->checkpoints[i].sequence != checkpoint->sequence)
         expect_next(db, checkpoint->job, checkpoint->sequence);
-    }
+    db->checkpoint_count += i == db->checkpoint_count;
     db->checkpoints[i] = hd_record_copy_checkpoint(&db->arena, checkpoint);
 }
 
@@ -245,6 +247,21 @@ bool sim_disk_read(const struct sim *sim, const char *path, uint64_t *ret_value)
         }
     }
     return false;
+}
+
+size_t sim_disk_list(const struct sim *sim, uint64_t job, int32_t attempt,
+                     struct hd_checkpoint_record ret_list[HD_CTL_CHECKPOINTS_MAX])
+{
+    const struct sim_disk *disk = sim->disk;
+    size_t count = 0;
+
+    for (size_t i = 0; i < disk->count && count < HD_CTL_CHECKPOINTS_MAX; i++)
+        if (disk->dirs[i].there && disk->dirs[i].job == job && disk->dirs[i].attempt == attempt)
+            ret_list[count++] = (struct hd_checkpoint_record){.attempt = attempt,
+                                                              .step = disk->dirs[i].step,
+                                                              .path = disk->dirs[i].path,
+                                                              .hash = "00"};
+    return count;
 }
 
 void sim_disk_delete(struct sim *sim, const char *path)

@@ -19,6 +19,9 @@ void sim_path_of(char ret_path[64], uint64_t job, int32_t attempt, int64_t step)
 void sim_disk_write(struct sim *sim, const struct sim_attempt *a);
 bool sim_disk_read(const struct sim *sim, const char *path, uint64_t *ret_value);
 void sim_disk_delete(struct sim *sim, const char *path);
+/* The attempt's checkpoints that are there; their paths live as long as the disk. */
+size_t sim_disk_list(const struct sim *sim, uint64_t job, int32_t attempt,
+                     struct hd_checkpoint_record ret_list[HD_CTL_CHECKPOINTS_MAX]);
 
 uint64_t sim_train(uint64_t value, int64_t step); /* the training state one step on */
 

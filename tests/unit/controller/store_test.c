@@ -513,6 +513,8 @@ static void a_newer_schema_is_refused(void **state)
 static void an_older_schema_is_brought_up_to_date(void **state)
 {
     static const char back[] =
+        "ALTER TABLE checkpoints DROP COLUMN proven;"
+        "ALTER TABLE jobs DROP COLUMN resumed_attempt;"
         "ALTER TABLE step_metrics DROP COLUMN metrics;"
         "ALTER TABLE step_metrics DROP COLUMN expert_load;"
         "ALTER TABLE step_metrics ADD COLUMN tokens INTEGER NOT NULL DEFAULT 96;"

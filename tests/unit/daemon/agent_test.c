@@ -230,16 +230,38 @@ static void a_rank_that_dies_is_named(void **state)
     stub_close(&stub);
 }
 
-static void a_killed_supervisor_ends_the_attempt(void **state)
+static void signal_supervisor(int signal)
 {
     struct hd_attempt_process process;
     char run_dir[256];
 
-    (void)state;
-    begin_waiting(NULL);
     (void)snprintf(run_dir, sizeof run_dir, "%s/7/attempt-1/nodes/n0", stub.jobs_dir);
     assert_int_equal(hd_attempt_process_read(run_dir, &process), HD_OK);
-    assert_int_equal(kill(process.pid, SIGKILL), 0);
+    assert_int_equal(kill(process.pid, signal), 0);
+}
+
+/* 15 s pass until it is noticed; watch_test has the rest of it on a clock of its own. */
+static void a_stopped_supervisor_is_said_and_continued(void **state)
+{
+    (void)state;
+    begin_waiting(NULL);
+    signal_supervisor(SIGSTOP);
+    stub_until(&stub, strstr(stub.nodes[0].problem, "does not answer"));
+    stub_until(&stub, !stub.nodes[0].problem[0]); /* it goes on, and answers */
+    assert_true(runs(0));
+    signal_supervisor(SIGSTOP);
+    stub_want(&stub, STOPPED, 2);
+    stub_until(&stub, ended(0)); /* at once: a kill continues it first */
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_USER);
+    assert_int_equal(stub_processes(&stub), 0);
+    stub_close(&stub);
+}
+
+static void a_killed_supervisor_ends_the_attempt(void **state)
+{
+    (void)state;
+    begin_waiting(NULL);
+    signal_supervisor(SIGKILL);
     stub_until(&stub, ended(0));
     assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_RANK_EXIT);
     assert_non_null(strstr(stub.nodes[0].end_message, "heddle-supervisor"));
@@ -611,6 +633,7 @@ int main(void)
         cmocka_unit_test(an_end_in_the_absence_of_heddled_is_told_later),
         cmocka_unit_test(what_was_not_acknowledged_is_sent_again),
         cmocka_unit_test(a_rank_that_dies_is_named),
+        cmocka_unit_test(a_stopped_supervisor_is_said_and_continued),
         cmocka_unit_test(a_killed_supervisor_ends_the_attempt),
         cmocka_unit_test(what_is_not_listed_is_ended_and_forgotten),
         cmocka_unit_test(stopped_is_a_kill),

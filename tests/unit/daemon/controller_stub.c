@@ -149,6 +149,7 @@ static void take_observed(struct stub_node *node, const Heddle__V1__ObservedStat
         assert_int_equal(a->attempt, ATTEMPT);
         node->listed = true;
         node->state = a->state;
+        (void)snprintf(node->problem, sizeof node->problem, "%s", a->problem);
         node->checkpoint_step = a->n_checkpoints ? a->checkpoints[a->n_checkpoints - 1]->step : 0;
         if (!a->end)
             continue;

@@ -37,7 +37,7 @@ struct stub_node {
     Heddle__V1__EndCause cause;
     int end_rank, end_signal;
     bool bad_input;
-    char end_message[512];
+    char end_message[512], problem[256];
     int64_t checkpoint_step; /* the newest shown in the set; 0: none */
     uint64_t generation;
     size_t attempts, deleted;

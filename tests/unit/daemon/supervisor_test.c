@@ -409,6 +409,30 @@ static void the_supervisor_outlives_those_who_listen(void **state)
     bench_done(&bench);
 }
 
+/* The rank is stopped, so that nothing else is told. */
+static void a_ping_is_answered(void **state)
+{
+    uint8_t bytes[HD_FRAME_BYTES_MAX];
+    struct hd_frame frame;
+    struct bench bench;
+    int fd;
+
+    (void)state;
+    bench_init(&bench);
+    bench_mode(0, "frozen");
+    bench_start(&bench, 1, NULL);
+    fd = bench_connect(&bench, SLOW_MS);
+    while (hd_frame_receive(fd, bytes, 500, &frame) == HD_OK)
+        continue;
+    bench_send(fd, HD_LINK_MSG_PING, 0);
+    assert_int_equal(hd_frame_receive(fd, bytes, 5000, &frame), HD_OK);
+    assert_int_equal(frame.type, HD_LINK_MSG_STATUS);
+    bench_send(fd, HD_LINK_MSG_KILL, 0);
+    assert_int_equal(bench_wait(&bench, SLOW_MS), 0);
+    (void)close(fd);
+    bench_done(&bench);
+}
+
 static void a_newer_listener_takes_the_place_of_the_older(void **state)
 {
     uint8_t bytes[HD_FRAME_BYTES_MAX];
@@ -628,6 +652,7 @@ int main(void)
         cmocka_unit_test(a_worker_that_is_not_there_is_a_failed_launch),
         cmocka_unit_test(an_attempt_runs_once),
         cmocka_unit_test(the_supervisor_outlives_those_who_listen),
+        cmocka_unit_test(a_ping_is_answered),
         cmocka_unit_test(a_newer_listener_takes_the_place_of_the_older),
         cmocka_unit_test(ranks_die_with_a_killed_supervisor_and_the_end_is_declared),
         cmocka_unit_test(a_supervisor_that_never_came_up_is_a_failed_launch),

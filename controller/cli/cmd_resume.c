@@ -1,0 +1,142 @@
+/* resume, requeue: jobs that go on. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "controller/cli/show.h"
+#include "spec/spec.h"
+
+static void print_job(const struct cli *cli, const Heddle__V1__JobStatus *job)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+    char word[CLI_WORD_MAX];
+
+    if (cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "JobList", "job");
+        show_item_begin(&list);
+        show_job(&list.writer, job, false);
+        show_item_end(&list);
+        show_list_end(&list);
+    } else {
+        hd_text_add(&out, "job %llu %s", (unsigned long long)job->job,
+                    cli_job_state(job->state, word));
+        if (*job->reason) {
+            hd_text_add(&out, ": ");
+            cli_add_clean(&out, job->reason);
+        }
+        hd_text_add(&out, "\n");
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+/* The job's own spec as a job file, read again with the changes: they are checked, and completed,
+ * as those of `heddle submit`. */
+static enum hd_status change_spec(const Heddle__V1__JobStatus *status,
+                                  const struct cli_list *overrides, struct hd_arena *arena,
+                                  struct hd_job *ret_job)
+{
+    struct hd_job *stored = hd_arena_alloc(arena, sizeof *stored);
+    struct hd_text text = {0};
+    struct hd_json_writer writer = {.out = &text};
+    char name[48];
+    enum hd_status st = stored ? hd_spec_from_message(status->spec, arena, stored)
+                               : hd_err(HD_NO_MEMORY, "no memory for a job");
+
+    if (!st) {
+        hd_spec_add_json(stored, NULL, &writer);
+        if (text.failed)
+            st = hd_err(HD_NO_MEMORY, "no memory for a job");
+    }
+    if (!st) {
+        const struct hd_spec_source source = {.name = name,
+                                              .folder = "/",
+                                              .bytes = text.data,
+                                              .size_bytes = text.len_bytes,
+                                              .overrides = overrides->items,
+                                              .override_count = overrides->count};
+
+        (void)snprintf(name, sizeof name, "job %llu", (unsigned long long)status->job);
+        st = hd_spec_read_yaml(&source, arena, ret_job);
+    }
+    hd_text_free(&text);
+    return st;
+}
+
+/* Sets request->spec from the job's, with the changes. */
+static int add_changes(struct cli *cli, const struct cli_list *overrides, struct hd_arena *arena,
+                       Heddle__V1__ResumeJobRequest *request)
+{
+    Heddle__V1__GetJobRequest get = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    Heddle__V1__GetJobResponse *response = NULL;
+    struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
+    enum hd_status st = job ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
+    int code;
+
+    get.job = request->job;
+    code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &get.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    if (!st && (!response->job || !response->job->spec))
+        st = hd_err(HD_CORRUPT, "the controller's answer has no job file");
+    if (!st)
+        st = change_spec(response->job, overrides, arena, job);
+    if (!st) {
+        request->spec = hd_spec_to_message(job, arena);
+        st = request->spec ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
+    }
+    hd_rpc_message_free(&response->base);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+int cli_resume(struct cli *cli, int argc, char **argv)
+{
+    struct cli_list overrides = {.count = 0};
+    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
+    Heddle__V1__ResumeJobRequest request = HEDDLE__V1__RESUME_JOB_REQUEST__INIT;
+    Heddle__V1__ResumeJobResponse *response = NULL;
+    struct hd_arena arena;
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
+
+    hd_arena_init(&arena, 0);
+    if (code == CLI_CONTINUE)
+        code = cli_parse_job(cli->args[0], &request.job);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE && overrides.count)
+        code = add_changes(cli, &overrides, &arena, &request);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "ResumeJob", &heddle__v1__resume_job_response__descriptor,
+                        &request.base, &response);
+    hd_arena_done(&arena);
+    if (code != CLI_CONTINUE)
+        return code;
+    print_job(cli, response->job);
+    if (cli->format <= CLI_WIDE)
+        cli_note("  next: heddle watch %llu | heddle logs -f %llu | heddle cancel %llu",
+                 (unsigned long long)request.job, (unsigned long long)request.job,
+                 (unsigned long long)request.job);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}
+
+int cli_requeue(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__RequeueJobRequest request = HEDDLE__V1__REQUEUE_JOB_REQUEST__INIT;
+    Heddle__V1__RequeueJobResponse *response = NULL;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_parse_job(cli->args[0], &request.job);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "RequeueJob", &heddle__v1__requeue_job_response__descriptor,
+                        &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    print_job(cli, response->job);
+    hd_rpc_message_free(&response->base);
+    return cli_out_end(CLI_OK);
+}

@@ -1,0 +1,173 @@
+/* core_resume: jobs that go on: ended ones that are resumed, running ones that are queued again or
+ * are to write a checkpoint now. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/core/core_internal.h"
+
+/* ---- resume -----------------------------------------------------------------------------------*/
+
+/* Brings an ended job back to memory from its records. On failure nothing of it stays. */
+static enum hd_status recall(struct hd_core *core, const struct hd_core_event *event,
+                             struct core_job **ret_job)
+{
+    const uint64_t number = event->resume.job->job;
+    enum hd_status st =
+        hd_core_restore_job(core, event->resume.job, &event->resume.needs, event->resume.sequence);
+
+    for (size_t i = 0; !st && i < event->resume.attempt_count; i++)
+        st = hd_core_restore_attempt(core, &event->resume.attempts[i]);
+    for (size_t i = 0; !st && i < event->resume.checkpoint_count; i++)
+        st = hd_core_restore_checkpoint(core, &event->resume.checkpoints[i]);
+    for (size_t i = 0; !st && i < event->resume.position_count; i++)
+        st = hd_core_restore_position(core, &event->resume.positions[i]);
+    *ret_job = core_find_job(core, number);
+    if (st && *ret_job)
+        core_job_forget(core, *ret_job);
+    return st;
+}
+
+static void take_spec(struct hd_core *core, struct core_job *job, const struct hd_core_event *event)
+{
+    void *spec = malloc(event->resume.spec_bytes + 1);
+
+    if (!spec) {
+        core->no_memory = true;
+        return;
+    }
+    memcpy(spec, event->resume.spec, event->resume.spec_bytes);
+    free((void *)(uintptr_t)job->rec.spec);
+    job->rec.spec = spec;
+    job->rec.spec_bytes = event->resume.spec_bytes;
+    job->rec.spec_changed = true;
+    core_set(core, &job->rec.name, event->resume.needs.name);
+    job->needs = event->resume.needs;
+    job->needs.name = job->rec.name;
+    job->rec.steps = job->needs.steps;
+}
+
+/* Is it of use to start once more? */
+static enum hd_status check_resume(const struct hd_core *core, const struct core_job *job,
+                                   int64_t steps)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+
+    if (core->live_count >= HD_CTL_JOBS_LIVE_MAX)
+        return hd_err(HD_LIMIT, "%d jobs are queued or running already; try again later",
+                      HD_CTL_JOBS_LIVE_MAX);
+    if (job->rec.attempt_count >= HD_CTL_ATTEMPTS_MAX)
+        return hd_err(HD_LIMIT, "job %" PRIu64 " has had %d attempts, which is the limit",
+                      job->rec.job, HD_CTL_ATTEMPTS_MAX);
+    if (base && base->step >= steps)
+        return hd_err(HD_INVALID,
+                      "job %" PRIu64 " has done all its %lld steps; needs for more: --set "
+                      "train.steps=N",
+                      job->rec.job, (long long)steps);
+    return HD_OK;
+}
+
+static void queue_again(struct hd_core *core, struct core_job *job, const char *by)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+
+    job->rec.state = HD_JOB_STATE_QUEUED;
+    job->rec.resumed_attempt = job->rec.attempt_count;
+    job->rec.cancel = job->rec.cancel_now = false;
+    job->rec.ended_ms = 0;
+    job->rec.devices = job->needs.devices_max;
+    core_set(core, &job->rec.reason, "");
+    job->ended = false;
+    job->not_before_mono_ms = core->now.mono_ms;
+    job->search = CORE_SEARCH_NONE;
+    core->live_count++;
+    core->schedule_due = true;
+    core_dirty_job(core, job);
+    if (base)
+        core_event(core, job, "resumed", job->rec.attempt_count, -1, "",
+                   "resumed by %s, from step %lld of attempt %d", by, (long long)base->step,
+                   base->attempt);
+    else
+        core_event(core, job, "resumed", job->rec.attempt_count, -1, "",
+                   "resumed by %s, from scratch: it has no checkpoint", by);
+}
+
+enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_job *job = core_find_job(core, event->resume.job->job);
+    const bool is_recalled = !job;
+    enum hd_status st = HD_OK;
+
+    core->out->job = event->resume.job->job;
+    if (job && !job->ended)
+        return hd_err(HD_CONFLICT, "job %" PRIu64 " is %s: only a job that has ended is resumed",
+                      job->rec.job, hd_job_state_name((int)job->rec.state));
+    st = core_check_needs(&event->resume.needs);
+    if (!st && is_recalled)
+        st = recall(core, event, &job);
+    if (!st) {
+        st = check_resume(core, job, event->resume.needs.steps);
+        if (st && is_recalled)
+            core_job_forget(core, job);
+    }
+    if (st)
+        return st;
+    take_spec(core, job, event);
+    queue_again(core, job, event->resume.by);
+    return HD_OK;
+}
+
+/* ---- requeue and checkpoint -------------------------------------------------------------------*/
+
+static enum hd_status find_running(struct hd_core *core, uint64_t number, const char *what,
+                                   struct core_job **ret_job, struct core_attempt **ret_attempt)
+{
+    struct core_job *job = core_find_job(core, number);
+    struct core_attempt *attempt = job && !job->ended ? core_active(job) : NULL;
+
+    core->out->job = number;
+    if (!job || job->ended)
+        return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64 " that has not ended", number);
+    if (job->rec.cancel)
+        return hd_err(HD_CONFLICT, "job %" PRIu64 " is being cancelled", number);
+    if (!attempt || attempt->rec.state == HD_ATTEMPT_STATE_STARTING)
+        return hd_err(HD_CONFLICT, "job %" PRIu64 " does not train yet: there is nothing to %s",
+                      number, what);
+    *ret_job = job;
+    *ret_attempt = attempt;
+    return HD_OK;
+}
+
+enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_job *job;
+    struct core_attempt *attempt;
+    enum hd_status st = find_running(core, event->again.job, "queue again", &job, &attempt);
+
+    if (st || attempt->requeue || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        return st;
+    attempt->requeue = true;
+    core_event(core, job, "requeue", attempt->rec.attempt, -1, "",
+               "%s asked for the job to be queued again: attempt %d stops at a checkpoint",
+               event->again.by, attempt->rec.attempt);
+    core_attempt_stop(core, job, attempt);
+    return HD_OK;
+}
+
+enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_event *event)
+{
+    struct core_job *job;
+    struct core_attempt *attempt;
+    enum hd_status st = find_running(core, event->again.job, "save", &job, &attempt);
+
+    if (st)
+        return st;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        return HD_OK; /* its last checkpoint is being written */
+    attempt->saves_asked++;
+    core_event(core, job, "checkpoint_asked", attempt->rec.attempt, -1, "",
+               "%s asked for a checkpoint", event->again.by);
+    for (size_t i = 0; i < attempt->share_count; i++)
+        core_dirty_desired(core, attempt->shares[i].node);
+    return HD_OK;
+}

@@ -1,0 +1,183 @@
+/* resume: calls that let a job go on: ResumeJob, RequeueJob, CheckpointJob.
+ *
+ *   ResumeJob: spec checked -> all records of the job read from the store -> what may not change is
+ *   compared -> core step -> on disk -> answered
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "controller/services/control.h"
+
+/* ---- what a resume may change -----------------------------------------------------------------*/
+
+/* The weights, and which sample comes at which step, follow from these. */
+static bool is_fixed(const struct hd_key *key)
+{
+    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_from",
+                                        "train.init_identity"};
+
+    if (hd_text_starts(key->path, "model.") || hd_text_starts(key->path, "data."))
+        return true;
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        if (strcmp(key->path, fixed[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool same_files(const struct hd_job_file *a, int64_t a_count, const struct hd_job_file *b,
+                       int64_t b_count)
+{
+    if (a_count != b_count)
+        return false;
+    for (int64_t i = 0; i < a_count; i++)
+        if (strcmp(a[i].path, b[i].path) != 0 || a[i].source != b[i].source)
+            return false;
+    return true;
+}
+
+static enum hd_status refuse(const char *path)
+{
+    return hd_err(HD_INVALID,
+                  "%s: cannot change when a job is resumed; submit a new job, with train.init_from "
+                  "to start from this one's weights",
+                  path);
+}
+
+static enum hd_status compare(const struct hd_job *before, const struct hd_job *now)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (key->kind != HD_KEY_FORM && is_fixed(key) && !hd_job_members_equal(key, before, now))
+            return refuse(key->path);
+    }
+    if (!same_files(before->train, before->train_count, now->train, now->train_count) ||
+        before->weight_count != now->weight_count)
+        return refuse("data.train");
+    for (int64_t i = 0; i < before->weight_count; i++)
+        if (before->weights[i] != now->weights[i])
+            return refuse("data.train");
+    if (!same_files(before->val, before->val_count, now->val, now->val_count))
+        return refuse("data.val");
+    return HD_OK;
+}
+
+/* ---- resume -----------------------------------------------------------------------------------*/
+
+struct resume {
+    struct controller *c;
+    struct hd_rpc_call *call;  /* referenced */
+    struct prepared *prepared; /* NULL: as before */
+};
+
+static enum hd_status resume_step(const struct resume *r, struct hd_query *query)
+{
+    const struct hd_job_record *record = &query->jobs[0].record;
+    struct hd_core_event event = {.kind = HD_CORE_RESUME,
+                                  .resume = {.job = record,
+                                             .attempts = query->attempts,
+                                             .attempt_count = query->attempt_count,
+                                             .positions = query->positions,
+                                             .position_count = query->position_count,
+                                             .sequence = query->jobs[0].sequence,
+                                             .spec = record->spec,
+                                             .spec_bytes = record->spec_bytes,
+                                             .by = control_caller(r->call)}};
+    struct hd_checkpoint_record *checkpoints =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *checkpoints);
+    struct hd_job before;
+    enum hd_status st = checkpoints ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
+
+    for (size_t i = 0; !st && i < query->entry_count; i++)
+        checkpoints[i] = query->entries[i].checkpoint;
+    event.resume.checkpoints = checkpoints;
+    event.resume.checkpoint_count = query->entry_count;
+    if (!st)
+        st = control_check_owner(r->call, record->owner, record->job);
+    if (!st)
+        st = convert_unpack_spec(record->spec, record->spec_bytes, &query->arena, &before);
+    if (!st && r->prepared)
+        st = compare(&before, &r->prepared->job);
+    if (st)
+        return st;
+    event.resume.needs = convert_needs(r->prepared ? &r->prepared->job : &before);
+    if (r->prepared) {
+        event.resume.spec = r->prepared->bytes;
+        event.resume.spec_bytes = r->prepared->count;
+    }
+    return control_step(r->c, r->call, &event);
+}
+
+static void on_records(struct hd_query *query, enum hd_status st)
+{
+    struct resume *r = query->user;
+
+    if (!st)
+        st = resume_step(r, query);
+    if (st)
+        hd_rpc_call_fail(r->call, st);
+    hd_rpc_call_unref(r->call);
+    control_free_prepared(r->prepared);
+    free(r);
+    hd_query_free(query);
+}
+
+void resume_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    const Heddle__V1__ResumeJobRequest *m = (const void *)message;
+    struct controller *c = hd_rpc_call_user(call);
+    struct resume *r = calloc(1, sizeof *r);
+    struct hd_query *query = hd_query_new(HD_QUERY_RECORDS);
+    enum hd_status st =
+        r && query ? control_check_disk(c) : hd_err(HD_NO_MEMORY, "no memory for an answer");
+
+    if (!st && m->spec)
+        st = control_prepare(m->spec, &r->prepared);
+    if (st) {
+        hd_rpc_call_fail(call, st);
+        if (r)
+            control_free_prepared(r->prepared);
+        free(r);
+        hd_query_free(query);
+        return;
+    }
+    r->c = c;
+    r->call = hd_rpc_call_ref(call);
+    query->job = m->job;
+    query->done = on_records;
+    query->user = r;
+    hd_store_query(c->store, query);
+}
+
+/* ---- requeue and checkpoint -------------------------------------------------------------------*/
+
+static void ask_again(struct hd_rpc_call *call, uint64_t number, enum hd_core_event_kind kind)
+{
+    struct controller *c = hd_rpc_call_user(call);
+    const struct hd_job_record *job = hd_core_job(c->core, number);
+    const struct hd_core_event event = {.kind = kind,
+                                        .again = {.job = number, .by = control_caller(call)}};
+    enum hd_status st =
+        job ? control_check_owner(call, job->owner, number)
+            : hd_err(HD_NOT_FOUND, "there is no job %" PRIu64 " that has not ended", number);
+
+    if (!st)
+        st = control_check_disk(c);
+    if (!st)
+        st = control_step(c, call, &event);
+    if (st)
+        hd_rpc_call_fail(call, st);
+}
+
+void requeue_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    ask_again(call, ((const Heddle__V1__RequeueJobRequest *)(const void *)message)->job,
+              HD_CORE_REQUEUE);
+}
+
+void checkpoint_job(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    ask_again(call, ((const Heddle__V1__CheckpointJobRequest *)(const void *)message)->job,
+              HD_CORE_CHECKPOINT_NOW);
+}

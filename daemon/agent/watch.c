@@ -1,0 +1,162 @@
+/* Watches the supervisors: one that does not answer is continued, and in the end killed.
+ *
+ *   PING every PING_MS --no answer for SILENT_MS--> SIGCONT, and again every SILENT_MS
+ *     --no answer and no rank makes a step for supervisor_lost_ms--> SIGKILL
+ *   kill wanted --> SIGCONT --not ended after KILL_MS--> SIGKILL
+ *
+ * The ranks of a supervisor that is killed get SIGKILL from the kernel (PR_SET_PDEATHSIG); the end
+ * is then derived as for any supervisor that died (hd_attempt_conclude), which also verifies that
+ * no process is left. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "daemon/agent/local.h"
+
+enum {
+    PING_MS = 5000,
+    SILENT_MS = 15000, /* without any message, then the supervisor counts as silent */
+    KILL_MS = 15000,   /* a sound supervisor has ended its ranks well before */
+    PAUSED_MS = 5000,  /* between two looks: this process was stopped, so silence means nothing */
+};
+
+static void set_problem(struct agent_attempt *l, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void set_problem(struct agent_attempt *l, const char *fmt, ...)
+{
+    char text[sizeof l->problem];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (strcmp(text, l->problem) == 0)
+        return;
+    memcpy(l->problem, text, sizeof text);
+    if (l->problem[0])
+        hd_log(HD_LOG_WARN, "job %" PRId64 " attempt %" PRId64 ": %s", l->job, l->attempt,
+               l->problem);
+    l->all->on_change(l->all->user, l);
+}
+
+void watch_heard(struct agent_attempt *l, int64_t now_ms)
+{
+    l->heard_ms = now_ms;
+    l->continued_ms = 0;
+    if (!l->problem[0])
+        return;
+    hd_log(HD_LOG_INFO, "job %" PRId64 " attempt %" PRId64 ": heddle-supervisor answers again",
+           l->job, l->attempt);
+    set_problem(l, "%s", "");
+}
+
+/* The bytes of all rank logs: a rank writes a line for each step. -1: cannot be read. */
+static int64_t log_bytes(const struct agent_attempt *l)
+{
+    struct hd_text path = {0};
+    const struct dirent *entry;
+    struct stat info;
+    int64_t sum = 0;
+    DIR *d;
+
+    hd_text_add(&path, "%s/logs", l->attempt_dir);
+    d = path.failed ? NULL : opendir(path.data);
+    hd_text_free(&path);
+    if (!d)
+        return -1;
+    while ((entry = readdir(d)))
+        if (fstatat(dirfd(d), entry->d_name, &info, 0) == 0 && S_ISREG(info.st_mode))
+            sum += info.st_size;
+    (void)closedir(d);
+    return sum;
+}
+
+static void note_steps(struct agent_attempt *l, int64_t now_ms)
+{
+    const int64_t bytes = log_bytes(l);
+
+    if (l->continued_ms == 0) /* silence has just been noticed: since when nobody knows */
+        l->stepped_ms = l->heard_ms;
+    else if (bytes != l->log_bytes)
+        l->stepped_ms = now_ms;
+    l->log_bytes = bytes;
+}
+
+/* False: no supervisor is on record, or it has ended. */
+static bool find_supervisor(const struct agent_attempt *l, struct hd_attempt_process *ret_process)
+{
+    return hd_attempt_process_read(l->run_dir, ret_process) == HD_OK &&
+           hd_attempt_process_alive(ret_process);
+}
+
+static void watch_silence(struct agent_attempt *l, int64_t now_ms)
+{
+    const int64_t silent_ms = now_ms - l->heard_ms, lost_ms = l->all->supervisor_lost_ms;
+    struct hd_attempt_process process;
+
+    if (silent_ms < SILENT_MS || !find_supervisor(l, &process))
+        return;
+    note_steps(l, now_ms);
+    if (silent_ms >= lost_ms && now_ms - l->stepped_ms >= lost_ms) {
+        set_problem(l,
+                    "heddle-supervisor (process %d) has not answered for %" PRId64
+                    " s and its ranks make no steps; they are killed",
+                    (int)process.pid, silent_ms / 1000);
+        (void)kill(process.pid, SIGKILL);
+    } else if (!l->continued_ms || now_ms - l->continued_ms >= SILENT_MS) {
+        l->continued_ms = now_ms;
+        (void)kill(process.pid, SIGCONT);
+        set_problem(
+            l,
+            "heddle-supervisor (process %d) does not answer; it was sent SIGCONT in case it "
+            "is stopped",
+            (int)process.pid);
+    }
+}
+
+static void watch_kill(struct agent_attempt *l, int64_t now_ms)
+{
+    struct hd_attempt_process process;
+    const bool first = !l->kill_ms;
+
+    if (first)
+        l->kill_ms = now_ms;
+    if ((!first && now_ms - l->kill_ms < KILL_MS) || !find_supervisor(l, &process))
+        return;
+    (void)kill(process.pid, SIGCONT);
+    if (first)
+        return;
+    set_problem(l,
+                "heddle-supervisor (process %d) has not ended its ranks within %d s; all are "
+                "killed",
+                (int)process.pid, KILL_MS / 1000);
+    (void)kill(process.pid, SIGKILL);
+    l->kill_ms = now_ms;
+}
+
+bool watch_wants_ping(struct agent_attempt *l, int64_t now_ms)
+{
+    if (!l->answers_pings || now_ms - l->pinged_ms < PING_MS)
+        return false;
+    l->pinged_ms = now_ms;
+    return true;
+}
+
+void watch_supervisor(struct agent_attempt *l, int64_t now_ms)
+{
+    if (now_ms - l->watched_ms > PAUSED_MS)
+        l->heard_ms = now_ms;
+    l->watched_ms = now_ms;
+    if (l->kill_wanted)
+        watch_kill(l, now_ms);
+    else if (l->answers_pings || l->fd < 0 || !l->greeted)
+        watch_silence(l, now_ms);
+}
