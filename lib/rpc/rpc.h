@@ -60,7 +60,8 @@ enum {
     HD_RPC_RECEIVE_BYTES_DEFAULT = 4 * 1024 * 1024, /* one message */
     HD_RPC_CALLS_DEFAULT = 4096,                    /* calls in flight on one server */
     HD_RPC_STREAMS_DEFAULT = 128,                   /* calls in flight on one connection */
-    HD_RPC_TIMEOUT_DEFAULT_MS = 10000,              /* a unary call without a deadline of its own */
+    HD_RPC_CONNECT_DEFAULT_MS = 10000,              /* to connect, TLS included */
+    HD_RPC_TIMEOUT_DEFAULT_MS = 20000,              /* a unary call: as long again for its answer */
     HD_RPC_KEEPALIVE_DEFAULT_MS = 30000,            /* a client's ping when all is quiet */
     HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS = 10000,
 };
@@ -259,6 +260,7 @@ struct hd_rpc_client_options {
     const char *tls_server_name;  /* the name in the server's certificate, if not HOST */
     size_t receive_bytes_max;     /* 0: the default, as for the rest */
     int64_t keepalive_ms, keepalive_timeout_ms;
+    int64_t connect_timeout_ms; /* one attempt to connect: the network's part, TLS, HTTP/2 */
     int64_t reconnect_min_ms, reconnect_max_ms; /* gRPC's back-off; 0: 200 ms and 5 s */
 };
 
@@ -277,8 +279,9 @@ struct hd_rpc_call_options {
     const char *path;
     enum hd_rpc_kind kind;
     const ProtobufCMessageDescriptor *response;
-    /* Unary: 0 means HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. Negative: none, which
-     * servers refuse on unary calls. */
+    /* From now to the last byte of the answer, connecting included. Unary: 0 means
+     * HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. Negative: none, which servers refuse
+     * on unary calls. */
     int64_t timeout_ms;
     /* Waits for a server until the deadline; else a server that is away is HD_UNAVAILABLE at once.
      */

@@ -14,7 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "tests/delay_proxy.h"
 
 static const struct hd_rpc_server_options server_token = {.token = ECHO_TOKEN};
 static const struct hd_rpc_client_options client_token = {.token = ECHO_TOKEN};
@@ -437,6 +439,82 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
+/* ---- a long way ---- */
+
+struct far {
+    char dir[TEMPORARY_BYTES], address[64];
+    struct tls_files files;
+    struct hd_rpc_tls server_tls, client_tls;
+    struct hd_rpc_client_options client;
+    struct delay_proxy *proxy;
+    struct echo echo;
+};
+
+static void open_far(struct far *far, int64_t round_trip_ms)
+{
+    struct hd_rpc_server_options server = server_token;
+    int port;
+
+    temporary_dir(far->dir, "hd_rpc");
+    make_certificates(far->dir, "controller");
+    name_files(&far->files, far->dir);
+    far->server_tls = (struct hd_rpc_tls){far->files.cert, far->files.key, NULL};
+    far->client_tls = (struct hd_rpc_tls){.ca_path = far->files.ca};
+    far->client = client_token;
+    far->client.tls = &far->client_tls;
+    far->client.tls_server_name = "controller";
+    server.tls = &far->server_tls;
+    echo_open(&far->echo, "127.0.0.1:0", &server, &far->client);
+    far->proxy = delay_proxy_open(&far->echo.loop, atoi(strrchr(far->echo.address, ':') + 1),
+                                  round_trip_ms, &port);
+    (void)snprintf(far->echo.address, sizeof far->echo.address, "127.0.0.1:%d", port);
+}
+
+static void close_far(struct far *far)
+{
+    delay_proxy_close(far->proxy);
+    echo_close(&far->echo);
+    assert_int_equal(hd_file_remove_tree(far->dir), HD_OK);
+}
+
+/* Goal: a controller on another continent is as good as one in the next room. Method: a first call
+ * over TLS through a proxy, which takes at least three round trips: TCP, TLS 1.3, the call. */
+static void far_away_is_reached_over_tls(void **state)
+{
+    static const int64_t round_trips_ms[] = {0, 50, 150, 300};
+    struct far far;
+    int64_t begin_ms;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof round_trips_ms / sizeof round_trips_ms[0]; i++) {
+        open_far(&far, round_trips_ms[i]);
+        begin_ms = hd_clock_now_ms();
+        if (ask_over_tls(&far.echo, &far.client))
+            fail_msg("at %d ms: %s", (int)round_trips_ms[i], hd_err_message());
+        assert_true(hd_clock_now_ms() - begin_ms >= 3 * round_trips_ms[i] - 10);
+        close_far(&far);
+    }
+}
+
+/* A loop that computes, or a machine with too few cores, takes a second to accept. */
+static void a_busy_server_is_waited_for(void **state)
+{
+    const Heddle__Test__EchoRequest request = request_of("x");
+    struct hd_rpc_call_options options;
+    struct outcome outcome;
+    struct far far;
+
+    (void)state;
+    open_far(&far, 0);
+    options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
+    assert_int_equal(hd_rpc_client_call(far.echo.client, &options, &request.base, NULL), HD_OK);
+    (void)usleep(1000 * 1000); /* the client's TLS goes on in gRPC's thread, and waits */
+    echo_run_until(&far.echo, &outcome.dones, 1, 6000);
+    assert_string_equal(outcome.message, "");
+    assert_int_equal(outcome.status, HD_OK);
+    close_far(&far);
+}
+
 /* ---- connections that stay ---- */
 
 /* Goal: a quiet stream is not cut for the pings that keep it alive. Method: pings every 200 ms for
@@ -623,6 +701,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_server_opens_several_doors),
         cmocka_unit_test(tls_lets_in_who_proves_it_and_nobody_else),
         cmocka_unit_test(keepalive_pings_do_not_annoy_the_server),
+        cmocka_unit_test(far_away_is_reached_over_tls),
+        cmocka_unit_test(a_busy_server_is_waited_for),
         cmocka_unit_test(self_check_notices_a_deaf_tcp_listener),
         cmocka_unit_test(unix_door_hears_again_when_descriptors_are_back),
         cmocka_unit_test(self_check_is_content_with_every_kind_of_listener),
