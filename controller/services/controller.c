@@ -17,7 +17,7 @@
 enum {
     FILES_NEEDED = 256,    /* descriptors besides those of calls */
     STOP_WRITE_MS = 5000,  /* to get the last batches on disk */
-    SELF_CHECK_MS = 30000, /* between two looks whether the own door still opens */
+    SELF_CHECK_MS = 10000, /* between two looks whether the own door still opens */
     SELF_CHECK_WAIT_MS = 10000,
     SELF_CHECK_FAILURES = 3 /* in a row: a fresh start is the remedy */
 };
@@ -190,6 +190,10 @@ static void on_self_check(void *user, int in_a_row, const char *message)
 {
     struct controller *c = user;
 
+    if (!message) {
+        hd_log(HD_LOG_INFO, "the controller's own door opens again");
+        return;
+    }
     hd_log(HD_LOG_ERROR, "the controller's own door does not open: %s", message);
     if (in_a_row >= SELF_CHECK_FAILURES)
         controller_fail(c,
