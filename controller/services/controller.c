@@ -186,10 +186,18 @@ extern const size_t hd_proto_descriptors_bytes;
 
 /* ---- the server -------------------------------------------------------------------------------*/
 
+static void tell_health(struct controller *c)
+{
+    if (c->server)
+        hd_rpc_server_set_serving(c->server, !c->deaf && !c->unwritable);
+}
+
 static void on_self_check(void *user, int in_a_row, const char *message)
 {
     struct controller *c = user;
 
+    c->deaf = in_a_row > 0;
+    tell_health(c);
     if (!message) {
         hd_log(HD_LOG_INFO, "the controller's own door opens again");
         return;
@@ -219,8 +227,9 @@ static enum hd_status start_server(struct controller *c)
     if (!st)
         st = hd_rpc_server_start(c->server);
     if (!st)
-        st = hd_rpc_server_self_check(c->server, SELF_CHECK_MS, SELF_CHECK_WAIT_MS, on_self_check,
-                                      c);
+        st = hd_rpc_server_self_check(
+            c->server, c->options.self_check_ms ? c->options.self_check_ms : SELF_CHECK_MS,
+            SELF_CHECK_WAIT_MS, on_self_check, c);
     return st;
 }
 
@@ -244,6 +253,8 @@ static void on_trouble(void *user, const char *message)
 {
     struct controller *c = user;
 
+    c->unwritable = message != NULL;
+    tell_health(c);
     if (message) {
         hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
         control_trouble(c, message);
@@ -299,6 +310,7 @@ static void on_server_closed(void *user)
 {
     struct controller *c = user;
 
+    c->server = NULL;
     hd_rpc_close(c->rpc, on_rpc_closed, c);
 }
 

@@ -249,6 +249,10 @@ void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* in flight */
 
+/* What the health service says of the server and of all its services (standard.h), true from the
+ * start on; those who watch it are told of a change. Calls are taken in any case. */
+void hd_rpc_server_set_serving(struct hd_rpc_server *server, bool serving);
+
 /* Every interval_ms, makes a connection to each own listener; if one is not accepted within
  * timeout_ms, on_result is told what failed and how many checks in a row have; after failures, the
  * first check that finds all listeners well tells it 0 and NULL. A program that cannot be reached

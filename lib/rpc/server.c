@@ -328,6 +328,15 @@ void hd_rpc_server_release(struct hd_rpc_server *server)
     hd_rpc_live_drop(rpc);
 }
 
+void hd_rpc_server_set_serving(struct hd_rpc_server *server, bool serving)
+{
+    if (server->unfit == !serving)
+        return;
+    server->unfit = !serving;
+    if (server->standard && !server->closing)
+        hd_rpc_health_tell(server->standard);
+}
+
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server)
 {
     return server->calls;

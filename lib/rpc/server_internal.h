@@ -68,6 +68,7 @@ struct hd_rpc_server {
     uv_timer_t grace;
     size_t calls, slots, handles; /* that keep the server from going */
     bool started, closing, shut_down;
+    bool unfit; /* what health says: not serving */
     void (*on_closed)(void *user);
     void *on_closed_user;
 };
