@@ -59,6 +59,7 @@ struct hd_rpc_server {
     struct hd_rpc_door_socket *doors;
     struct hd_rpc_arrivals *arrivals; /* NULL: without a TCP door; likewise acceptor */
     struct hd_rpc_acceptor *acceptor; /* filled by gRPC */
+    struct hd_rpc_rate denials;       /* calls without the token */
     uid_t *uids; /* of the peers at the Unix doors, by descriptor; gRPC names such a peer "fd:N" */
     size_t uids_count;
     struct hd_rpc_self_check *check;

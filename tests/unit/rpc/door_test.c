@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "tests/delay_proxy.h"
 
 static const struct hd_rpc_server_options server_token = {.token = ECHO_TOKEN};
@@ -222,6 +223,57 @@ static void tcp_needs_the_token_and_nothing_less(void **state)
     }
     assert_int_equal(echo.server_opens, 1);
     assert_int_equal(hd_rpc_client_new(echo.rpc, echo.address, &none, &client), HD_DENIED);
+    echo_close(&echo);
+}
+
+/* What is written to stderr until read_errors. */
+static int keep_errors(const char *dir, int *ret_before)
+{
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    *ret_before = dup(STDERR_FILENO);
+    assert_true(*ret_before >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    return fd;
+}
+
+static void read_errors(int fd, int before, char *ret_text, size_t size_bytes)
+{
+    ssize_t count = pread(fd, ret_text, size_bytes - 1, 0);
+
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    assert_true(count >= 0);
+    ret_text[count] = '\0';
+    assert_int_equal(close(fd) + close(before), 0);
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int count = 0;
+
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at++)
+        count++;
+    return count;
+}
+
+static void wrong_tokens_leave_one_line_in_the_log(void **state)
+{
+    const struct hd_rpc_client_options wrong = {.token = "0123456789abcdef0123456789abcdeX"};
+    const Heddle__Test__EchoRequest request = request_of("x");
+    struct outcome outcome;
+    char text[4096];
+    struct echo echo;
+    int fd, before;
+
+    (void)state;
+    echo_open(&echo, "127.0.0.1:0", &server_token, &wrong);
+    fd = keep_errors(echo.dir, &before);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(echo_ask(&echo, &request, &outcome), HD_DENIED);
+    read_errors(fd, before, text, sizeof text);
+    assert_int_equal(count_of(text, "its token is missing or wrong"), 1); /* 20 calls in 10 s */
+    assert_non_null(strstr(text, "refused a call from ipv4:127.0.0.1:"));
+    assert_null(strstr(text, "0123456789abcde"));
     echo_close(&echo);
 }
 
@@ -895,6 +947,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(socket_of_a_dead_server_is_replaced_a_live_one_is_not),
         cmocka_unit_test(connection_of_a_dead_peer_stays_until_its_calls_are_taken),
         cmocka_unit_test(tcp_needs_the_token_and_nothing_less),
+        cmocka_unit_test(wrong_tokens_leave_one_line_in_the_log),
         cmocka_unit_test(tcp_without_token_is_refused_before_anything_listens),
         cmocka_unit_test(token_file_must_be_private_and_long_enough),
         cmocka_unit_test(taken_port_is_named),
