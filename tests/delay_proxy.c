@@ -41,7 +41,8 @@ struct delay_proxy {
     struct sockaddr_in server;
     uint64_t round_trip_ms;
     struct link *links;
-    bool closed; /* the listener is */
+    int connections; /* so far */
+    bool closed;     /* the listener is */
 };
 
 static void must(int code, const char *what)
@@ -217,6 +218,7 @@ static void on_client(uv_stream_t *listener, int status)
     if (link->next)
         link->next->back = &link->next;
     proxy->links = link;
+    proxy->connections++;
     link->handles = 2 * SIDES;
     link->not_before_ms = uv_now(listener->loop) + proxy->round_trip_ms;
     for (int i = 0; i < SIDES; i++) {
@@ -257,6 +259,11 @@ struct delay_proxy *delay_proxy_open(uv_loop_t *loop, int server_port, int64_t r
     must(uv_tcp_getsockname(&proxy->listener, (struct sockaddr *)&own, &own_bytes), "port");
     *ret_port = ntohs(own.sin_port);
     return proxy;
+}
+
+int delay_proxy_connections(const struct delay_proxy *proxy)
+{
+    return proxy->connections;
 }
 
 static void on_listener_closed(uv_handle_t *listener)

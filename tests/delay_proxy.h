@@ -20,6 +20,9 @@ struct delay_proxy;
 struct delay_proxy *delay_proxy_open(uv_loop_t *loop, int server_port, int64_t round_trip_ms,
                                      int *ret_port);
 
+/* How many connections have come so far. */
+int delay_proxy_connections(const struct delay_proxy *proxy);
+
 /* Cuts all connections; the loop must run until the handles are closed, which frees the proxy. */
 void delay_proxy_close(struct delay_proxy *proxy);
 
