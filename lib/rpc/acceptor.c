@@ -6,7 +6,7 @@
  * void Handle(int listener_fd, int fd, grpc_byte_buffer *read_already) }, in the layout that all
  * C++ compilers of Linux share (Itanium C++ ABI): a pointer to a table of functions, two of them
  * for the destructor. libgrpc and libgrpc++ are separate libraries and meet by the same table; it
- * has been so since gRPC 1.24. */
+ * has been so since 2019. */
 struct functions {
     void (*destroy)(struct hd_rpc_acceptor *acceptor); /* this and the next are not for us */
     void (*destroy_and_free)(struct hd_rpc_acceptor *acceptor);
