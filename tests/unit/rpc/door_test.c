@@ -869,7 +869,7 @@ static void a_connection_that_sends_nothing_goes(void **state)
 {
     struct hd_rpc_server_options options = server_token;
     struct echo echo;
-    int fds[4];
+    int fds[5];
 
     (void)state;
     options.first_bytes_ms = 1000;
@@ -889,9 +889,13 @@ static void a_connection_that_sends_nothing_goes(void **state)
     echo_run_for(&echo, 1200);
     assert_true(is_closed(fds[2]));  /* after first_bytes_ms */
     assert_false(is_closed(fds[3])); /* gRPC's, with a deadline of its own */
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(close(fds[i]), 0);
+    fds[4] = connect_from(1, echo.address);
+    echo_run_for(&echo, 100);
+    assert_false(is_closed(fds[4]));
     echo_close(&echo);
+    assert_true(is_closed(fds[4])); /* with its server */
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(close(fds[i]), 0);
 }
 
 static void self_check_is_content_with_every_kind_of_listener(void **state)
