@@ -27,6 +27,7 @@ struct controller_options {
     const char *build;                        /* version, for people */
     const struct hd_core_config *core_config; /* NULL: the default */
     const char *vfs;                          /* for the store; NULL: the system's */
+    int64_t self_check_ms; /* between two looks whether the own door still opens; 0: 10 s */
     /* The controller cannot go on; the program should say why and exit. */
     void (*on_fatal)(void *user, const struct hd_error *error);
     void *user;

@@ -61,6 +61,8 @@ struct controller {
     struct log_reader *log_readers;
     struct rendezvous *rendezvous;
     struct reply *replies; /* wait for the disk */
+    bool deaf;             /* the own door does not open (the self-check) */
+    bool unwritable;       /* nothing can be committed */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;

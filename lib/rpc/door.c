@@ -1,11 +1,14 @@
-/* Unix doors: listening Unix sockets of our own, whose connections are handed to gRPC.
+/* Doors: listening sockets of our own, whose connections are handed to gRPC.
  *
- * Accepting here and not in gRPC tells who is at the other end (SO_PEERCRED), and survives the
- * moment when descriptors run out: gRPC's own listener would stay deaf afterwards.
+ * Accepting here and not in gRPC tells who is at the other end of a Unix socket (SO_PEERCRED),
+ * bounds how many connections TCP may bring (arrivals.h), and survives the moment when descriptors
+ * run out: gRPC's own listener would stay deaf afterwards. How a Unix socket is made is below, how
+ * a TCP socket is made in tcp_door.c.
  *
- * A door holds a lock on PATH.lock as long as it lives, so that two servers that start at the same
- * moment cannot take the socket file from each other. The lock file stays; the lock dies with the
- * process. With the lock, a socket file that nobody answers at is a dead server's and is replaced.
+ * A Unix door holds a lock on PATH.lock as long as it lives, so that two servers that start at the
+ * same moment cannot take the socket file from each other. The lock file stays; the lock dies with
+ * the process. With the lock, a socket file that nobody answers at is a dead server's and is
+ * replaced.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,12 +21,12 @@
 
 #include <grpc/grpc_posix.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "rpc/arrivals.h"
 #include "rpc/server_internal.h"
 
-enum { BACKLOG = 128, RETRY_MS = 100, ACCEPTS_PER_WAKE = 64, LOG_INTERVAL_MS = 10000 };
+enum { BACKLOG = 128, RETRY_MS = 100, ACCEPTS_PER_WAKE = 64 };
 
 static enum hd_status make_dir(const char *path)
 {
@@ -67,7 +70,7 @@ static enum hd_status clear_path(const char *path)
     return HD_OK;
 }
 
-static enum hd_status bind_socket(struct hd_rpc_unix_door *door)
+static enum hd_status bind_socket(struct hd_rpc_door_socket *door)
 {
     const struct sockaddr_un un = socket_address(door->path);
     struct stat info;
@@ -88,7 +91,7 @@ static enum hd_status bind_socket(struct hd_rpc_unix_door *door)
     return HD_OK;
 }
 
-static void remove_socket(struct hd_rpc_unix_door *door)
+static void remove_socket(struct hd_rpc_door_socket *door)
 {
     struct stat info;
 
@@ -104,7 +107,7 @@ static void remove_socket(struct hd_rpc_unix_door *door)
 
 enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *path)
 {
-    struct hd_rpc_unix_door *door = calloc(1, sizeof *door);
+    struct hd_rpc_door_socket *door = calloc(1, sizeof *door);
     char lock_path[HD_RPC_UNIX_PATH_MAX + 8];
     enum hd_status st;
 
@@ -112,6 +115,7 @@ enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *p
         return hd_err(HD_NO_MEMORY, "no memory to listen");
     door->server = server;
     door->listen_fd = door->lock_fd = -1;
+    (void)snprintf(door->name, sizeof door->name, "unix:%s", path);
     (void)snprintf(door->path, sizeof door->path, "%s", path);
     (void)snprintf(lock_path, sizeof lock_path, "%s.lock", path);
 
@@ -172,29 +176,42 @@ static void on_connection(uv_poll_t *poll, int status, int events);
 
 static void on_retry(uv_timer_t *retry)
 {
-    struct hd_rpc_unix_door *door = retry->data;
+    struct hd_rpc_door_socket *door = retry->data;
 
     (void)uv_poll_start(&door->poll, UV_READABLE, on_connection);
 }
 
+static void tell_not_accepted(struct hd_rpc_door_socket *door, int error)
+{
+    size_t left_out;
+
+    if (hd_rpc_rate_allows(&door->failures, &left_out))
+        hd_log(HD_LOG_WARN,
+               "cannot accept on %s, trying on: %s (%zu more failures since the last such line)",
+               door->name, strerror(error), left_out);
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
-    struct hd_rpc_unix_door *door = poll->data;
+    struct hd_rpc_door_socket *door = poll->data;
+    struct sockaddr_storage from = {0};
+    socklen_t from_bytes;
     int fd;
 
     (void)status, (void)events;
     for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
-        fd = accept4(door->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0) {
+        from_bytes = sizeof from;
+        fd = accept4(door->listen_fd, (struct sockaddr *)&from, &from_bytes,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0 && door->tcp) {
+            hd_rpc_arrivals_take(door->server->arrivals, fd, &from);
+        } else if (fd >= 0) {
             admit_connection(door->server, fd);
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR && errno != ECONNABORTED) {
             /* The connection stays in the backlog and would wake us again and again. */
-            if (hd_clock_now_ms() >= door->next_log_ms)
-                hd_log(HD_LOG_WARN, "cannot accept on unix:%s, trying on: %s", door->path,
-                       strerror(errno));
-            door->next_log_ms = hd_clock_now_ms() + LOG_INTERVAL_MS;
+            tell_not_accepted(door, errno);
             (void)uv_poll_stop(&door->poll);
             (void)uv_timer_start(&door->retry, on_retry, RETRY_MS, 0);
             return;
@@ -202,25 +219,25 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     }
 }
 
-enum hd_status hd_rpc_unix_door_start(struct hd_rpc_unix_door *door)
+enum hd_status hd_rpc_door_start(struct hd_rpc_door_socket *door)
 {
     struct hd_rpc_server *server = door->server;
     int code = uv_poll_init(server->rpc->loop, &door->poll, door->listen_fd);
 
     if (code)
-        return hd_err(HD_IO, "cannot watch unix:%s: %s", door->path, uv_strerror(code));
+        return hd_err(HD_IO, "cannot watch %s: %s", door->name, uv_strerror(code));
     (void)uv_timer_init(server->rpc->loop, &door->retry);
     door->poll.data = door->retry.data = door;
     door->started = true;
     server->handles += 2;
     return uv_poll_start(&door->poll, UV_READABLE, on_connection)
-               ? hd_err(HD_IO, "cannot watch unix:%s", door->path)
+               ? hd_err(HD_IO, "cannot watch %s", door->name)
                : HD_OK;
 }
 
 static void on_door_closed(uv_handle_t *handle)
 {
-    struct hd_rpc_unix_door *door = handle->data;
+    struct hd_rpc_door_socket *door = handle->data;
     struct hd_rpc_server *server = door->server;
 
     if (--door->open_handles == 0)
@@ -228,7 +245,7 @@ static void on_door_closed(uv_handle_t *handle)
     hd_rpc_server_handle_closed(server);
 }
 
-void hd_rpc_unix_door_close(struct hd_rpc_unix_door *door)
+void hd_rpc_door_close(struct hd_rpc_door_socket *door)
 {
     if (!door->started) {
         remove_socket(door);

@@ -1,11 +1,11 @@
 /* The self-check: does this server still take connections?
  *
- * After it once failed to accept for want of descriptors, gRPC's listener takes no connection any
- * more, while everything else goes on as if nothing had happened. The kernel still completes
- * connections into the backlog, so connecting proves nothing. Hence each check connects, says that
- * it will send nothing, and waits for the first byte or the end of the stream: an HTTP/2 server
- * sends its settings at once, a TLS server hangs up on a client that sends no hello. Both only
- * after accepting.
+ * A server whose descriptors are used up, or whose loop is stuck, takes no connection, while calls
+ * on its old connections may go on as if nothing had happened. The kernel still completes
+ * connections into the backlog, so connecting proves nothing. Hence each check connects, sends the
+ * first byte that a client of this door would send and the end of the stream, and waits for a byte
+ * or the end: an HTTP/2 server sends its settings at once, a TLS server hangs up on a client that
+ * does not finish its hello. Both only after accepting.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ struct hd_rpc_self_check {
     bool closing, round_failed;
     int timers_open, failures;
     int64_t timeout_ms;
-    void (*on_failure)(void *user, int in_a_row, const char *message);
+    void (*on_result)(void *user, int in_a_row, const char *message);
     void *user;
 };
 
@@ -56,10 +56,12 @@ static void on_probe_closed(uv_handle_t *handle)
         return;
     }
     check->listener = check->listener->next;
-    if (check->listener)
+    if (check->listener) {
         check_listener(check);
-    else if (!check->round_failed)
+    } else if (!check->round_failed && check->failures) {
         check->failures = 0;
+        check->on_result(check->user, 0, NULL);
+    }
 }
 
 /* reason NULL: this listener lives. */
@@ -78,7 +80,7 @@ static void conclude(struct hd_rpc_self_check *check, const char *reason)
     check->round_failed = true;
     (void)snprintf(message, sizeof message, "this server takes no connections on %s: %s",
                    check->listener->address, reason);
-    check->on_failure(check->user, check->failures, message);
+    check->on_result(check->user, check->failures, message);
 }
 
 static void on_patience_end(uv_timer_t *timer)
@@ -106,6 +108,17 @@ static void on_shut(uv_shutdown_t *shutdown, int status)
     (void)shutdown, (void)status; /* a reset shows in on_bytes */
 }
 
+/* A TCP connection that sends nothing would not reach gRPC (arrivals.h). */
+static void send_first_byte(struct hd_rpc_self_check *check)
+{
+    static char hello[] = {0x16},
+                preface[] = {'P'}; /* a TLS record of a handshake; "PRI * HTTP/2" */
+    const uv_buf_t byte = uv_buf_init(check->server->tls ? hello : preface, 1);
+
+    if (check->listener->peer.ss_family != AF_UNIX)
+        (void)uv_try_write(&check->probe.stream, &byte, 1); /* an error shows in on_bytes */
+}
+
 static void on_connected(uv_connect_t *connect, int status)
 {
     struct hd_rpc_self_check *check = connect->data;
@@ -116,6 +129,7 @@ static void on_connected(uv_connect_t *connect, int status)
         conclude(check, uv_strerror(status));
         return;
     }
+    send_first_byte(check);
     (void)uv_shutdown(&check->shutdown, &check->probe.stream, on_shut);
     if (uv_read_start(&check->probe.stream, give_buffer, on_bytes))
         conclude(check, "cannot read");
@@ -156,7 +170,7 @@ static void on_interval(uv_timer_t *timer)
 
 enum hd_status
 hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int64_t timeout_ms,
-                         void (*on_failure)(void *user, int in_a_row, const char *message),
+                         void (*on_result)(void *user, int in_a_row, const char *message),
                          void *user)
 {
     struct hd_rpc_self_check *check;
@@ -168,7 +182,7 @@ hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int6
         return hd_err(HD_NO_MEMORY, "no memory for the self-check");
     check->server = server;
     check->timeout_ms = timeout_ms;
-    check->on_failure = on_failure;
+    check->on_result = on_result;
     check->user = user;
     (void)uv_timer_init(server->rpc->loop, &check->interval);
     (void)uv_timer_init(server->rpc->loop, &check->patience);

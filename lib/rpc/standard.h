@@ -19,7 +19,8 @@
  * serialised google.protobuf.FileDescriptorSet of at least the registered services, each file
  * behind what it imports (heddle_descriptors in proto/CMakeLists.txt makes one); it must stay.
  *
- * The server as a whole ("") and each of its services are SERVING until the server closes. Then
+ * The server as a whole ("") and each of its services are SERVING until the server closes, except
+ * between hd_rpc_server_set_serving(server, false) and (server, true). When the server closes,
  * those who Watch hear NOT_SERVING, and their calls end; hd_rpc_server_close waits up to
  * HD_RPC_FAREWELL_MS for that. A service that is not registered is NOT_FOUND to Check and
  * SERVICE_UNKNOWN to Watch. */
