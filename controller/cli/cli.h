@@ -56,6 +56,7 @@ struct cli {
     uv_loop_t loop;
     struct hd_rpc *rpc;
     struct hd_rpc_client *client;
+    uv_timer_t notice; /* of a wait for an answer */
     char address[512];
     bool looping;
 };
@@ -164,6 +165,10 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
 enum hd_status cli_try_call(struct cli *cli, const char *method,
                             const ProtobufCMessageDescriptor *response,
                             const ProtobufCMessage *request, void *ret_response);
+/* Around a wait for the controller's first answer to a call: on a terminal, a line says after a
+ * second what is waited for. cli_call and cli_try_call do it themselves. */
+void cli_wait_begin(struct cli *cli);
+void cli_wait_end(struct cli *cli);
 /* "/heddle.v1.Control/" + method */
 const char *cli_method_path(const char *method, char ret_path[64]);
 void cli_disconnect(struct cli *cli);

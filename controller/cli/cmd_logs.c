@@ -49,6 +49,7 @@ static void on_open(struct hd_rpc_call *call, const ProtobufCMessage *message)
 
     (void)message;
     l->reached = true;
+    cli_wait_end(l->cli);
 }
 
 static void on_chunk(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -71,6 +72,7 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
     (void)snprintf(l->message, sizeof l->message, "%s", message);
     l->call = NULL;
     l->done = true;
+    cli_wait_end(l->cli);
 }
 
 static void on_interrupt(uv_signal_t *handle, int number)
@@ -109,6 +111,7 @@ static enum hd_status read_once(struct logs *l)
     request.offset_bytes = l->offset_bytes;
     request.follow = l->follow;
     l->done = false;
+    cli_wait_begin(l->cli);
     st = hd_rpc_client_call(l->cli->client, &options, &request.base, &l->call);
     if (st)
         return st;

@@ -10,7 +10,11 @@
 #include "hf/hf.h"
 #include "spec/spec.h"
 
-enum { SUBMIT_TRIES = 6, SUBMIT_PAUSE_MS = 300 };
+enum {
+    SUBMIT_TRIES = 6,
+    SUBMIT_PAUSE_MS = 300,
+    SUBMIT_PATIENCE_MS = 30000, /* no further try after it; one may last 20 s */
+};
 
 /* Notes what the model folder's config.json asks for and Heddle does not do. The folder is
  * readable: reading the job file has read it. */
@@ -65,6 +69,7 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
                        Heddle__V1__SubmitJobResponse **ret_response)
 {
     Heddle__V1__SubmitJobRequest request = HEDDLE__V1__SUBMIT_JOB_REQUEST__INIT;
+    const int64_t end_ms = hd_clock_now_ms() + SUBMIT_PATIENCE_MS;
     char *id = ret_id;
     enum hd_status st = HD_OK;
     struct hd_arena arena;
@@ -81,7 +86,8 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
                           &request.base, ret_response);
         if (!st)
             break;
-        if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_ABORTED) || try == SUBMIT_TRIES)
+        if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_ABORTED) || try == SUBMIT_TRIES ||
+            hd_clock_now_ms() >= end_ms)
             break;
         (void)nanosleep(&(struct timespec){.tv_nsec = SUBMIT_PAUSE_MS * 1000000L}, NULL);
         st = HD_OK; /* the same request id again */

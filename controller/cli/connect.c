@@ -9,6 +9,8 @@
 #include "controller/cli/cli.h"
 #include "rpc/find.h"
 
+enum { NOTICE_MS = 1000 }; /* without an answer, until a person is told what is waited for */
+
 /* Tries to connect to a Unix socket: that tells at once, without a timeout, that no program
  * listens. */
 static enum hd_status probe_socket(const char *path)
@@ -78,6 +80,28 @@ static enum hd_status open_client(struct cli *cli)
     return st == HD_NOT_FOUND ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
 }
 
+/* ---- while there is no answer ---- */
+
+static void on_notice(uv_timer_t *notice)
+{
+    const struct cli *cli = notice->data;
+
+    cli_note("heddle: no answer from %s yet, still waiting; Ctrl-C gives up", cli->address);
+}
+
+void cli_wait_begin(struct cli *cli)
+{
+    if (isatty(STDERR_FILENO))
+        (void)uv_timer_start(&cli->notice, on_notice, NOTICE_MS, 0);
+}
+
+void cli_wait_end(struct cli *cli)
+{
+    (void)uv_timer_stop(&cli->notice);
+}
+
+/* ---- the connection ---- */
+
 int cli_connect(struct cli *cli)
 {
     enum hd_status st = find(cli);
@@ -87,6 +111,8 @@ int cli_connect(struct cli *cli)
     if (st)
         return cli_fail(st);
     cli->looping = true;
+    (void)uv_timer_init(&cli->loop, &cli->notice); /* never fails */
+    cli->notice.data = cli;
     st = hd_rpc_new(&cli->loop, &cli->rpc);
     if (!st)
         st = open_client(cli);
@@ -103,6 +129,7 @@ void cli_disconnect(struct cli *cli)
         hd_rpc_close(cli->rpc, NULL, NULL);
     cli->rpc = NULL;
     cli->client = NULL;
+    uv_close((uv_handle_t *)&cli->notice, NULL);
     (void)uv_run(&cli->loop, UV_RUN_DEFAULT); /* until all handles are closed */
     (void)uv_loop_close(&cli->loop);
     cli->looping = false;
@@ -122,8 +149,10 @@ enum hd_status cli_try_call(struct cli *cli, const char *method,
     char path[64];
     enum hd_status st;
 
+    cli_wait_begin(cli);
     st = hd_rpc_call_wait(cli->client, cli_method_path(method, path), response, 0, request,
                           &message);
+    cli_wait_end(cli);
     if (!st)
         *(ProtobufCMessage **)ret_response = message;
     return st;

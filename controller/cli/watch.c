@@ -332,6 +332,7 @@ static void on_entry(struct hd_rpc_call *call, const ProtobufCMessage *message)
         cli_note("heddle: the controller is back");
     w->down_since_ms = 0;
     w->ever_connected = true;
+    cli_wait_end(w->cli);
     if (entry->sequence)
         w->after = entry->sequence;
     take(w, entry);
@@ -530,6 +531,7 @@ int cli_watch_job(struct cli *cli, const struct watch_options *options)
     if (cli->format == CLI_JSON)
         (void)fputs("{\"api_version\":\"heddle/v1\",\"kind\":\"JobHistory\",\"items\":[", stdout);
     code = open_handles(&w);
+    cli_wait_begin(cli);
     if (code == CLI_CONTINUE)
         begin(&w);
     while (code == CLI_CONTINUE && w.code == CLI_CONTINUE)
@@ -539,6 +541,7 @@ int cli_watch_job(struct cli *cli, const struct watch_options *options)
     else
         w.code = code;
     bar_clear(&w.bar);
+    cli_wait_end(cli);
     close_handles(&w);
     if (cli->format == CLI_JSON)
         (void)fputs("\n]}\n", stdout);

@@ -18,7 +18,7 @@
 enum {
     FILES_NEEDED = 256,    /* file descriptors besides those of calls */
     STOP_WRITE_MS = 5000,  /* limit for the last commits when stopping */
-    SELF_CHECK_MS = 30000, /* between two test connections to the controller's own address */
+    SELF_CHECK_MS = 10000, /* between two test connections to the controller's own address */
     SELF_CHECK_WAIT_MS = 10000,
     SELF_CHECK_FAILURES = 3 /* failures in a row after which the controller exits */
 };
@@ -188,11 +188,23 @@ extern const size_t hd_proto_descriptors_bytes;
 
 /* ---- the server -------------------------------------------------------------------------------*/
 
+static void tell_health(struct controller *c)
+{
+    if (c->server)
+        hd_rpc_server_set_serving(c->server, !c->deaf && !c->unwritable);
+}
+
 static void on_self_check(void *user, int in_a_row, const char *message)
 {
     struct controller *c = user;
 
-    hd_log(HD_LOG_ERROR, "self-check: %s", message);
+    c->deaf = in_a_row > 0;
+    tell_health(c);
+    if (!message) {
+        hd_log(HD_LOG_INFO, "the controller's own door opens again");
+        return;
+    }
+    hd_log(HD_LOG_ERROR, "the controller's own door does not open: %s", message);
     if (in_a_row >= SELF_CHECK_FAILURES)
         controller_fail(c, hd_err(HD_UNAVAILABLE, "self-check failed repeatedly: %s", message));
 }
@@ -216,8 +228,9 @@ static enum hd_status start_server(struct controller *c)
     if (!st)
         st = hd_rpc_server_start(c->server);
     if (!st)
-        st = hd_rpc_server_self_check(c->server, SELF_CHECK_MS, SELF_CHECK_WAIT_MS, on_self_check,
-                                      c);
+        st = hd_rpc_server_self_check(
+            c->server, c->options.self_check_ms ? c->options.self_check_ms : SELF_CHECK_MS,
+            SELF_CHECK_WAIT_MS, on_self_check, c);
     return st;
 }
 
@@ -241,6 +254,8 @@ static void on_trouble(void *user, const char *message)
 {
     struct controller *c = user;
 
+    c->unwritable = message != NULL;
+    tell_health(c);
     if (message) {
         hd_log(HD_LOG_ERROR, "%s (running jobs go on)", message);
         control_fail_waiting(c, message);
@@ -297,6 +312,7 @@ static void on_server_closed(void *user)
 {
     struct controller *c = user;
 
+    c->server = NULL;
     hd_rpc_close(c->rpc, on_rpc_closed, c);
 }
 

@@ -63,6 +63,8 @@ struct controller {
     struct rendezvous *rendezvous;
     struct reply *replies; /* waiting for the commit */
     struct ckpt_search *searches;
+    bool deaf;       /* the own door does not open (the self-check) */
+    bool unwritable; /* nothing can be committed */
     bool stopping;
     void (*on_stopped)(void *user);
     void *stopped_user;

@@ -58,7 +58,9 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_clie
     hd_rpc_channel_args_add_int(args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, min_ms);
-    hd_rpc_channel_args_add_int(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, min_ms);
+    /* its name notwithstanding: how long one attempt to connect may take */
+    hd_rpc_channel_args_add_int(args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                                or_default(o->connect_timeout_ms, HD_RPC_CONNECT_DEFAULT_MS));
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
                                 or_default(o->reconnect_max_ms, RECONNECT_MAX_MS));
     if (o->tls_server_name)
@@ -375,8 +377,8 @@ static char *format_failure(const struct hd_rpc_call *call, enum hd_status st, b
     if (from_server)
         code = asprintf(&text, "%.*s", len_bytes, details);
     else if (st == HD_TIMEOUT)
-        code = asprintf(&text, "no answer from %s within %lld ms", call->client->address,
-                        (long long)call->timeout_ms);
+        code = asprintf(&text, "no answer from %s within %g s", call->client->address,
+                        (double)call->timeout_ms / 1e3);
     else if (st == HD_UNAVAILABLE)
         code = asprintf(&text, "cannot reach %s: %.*s", call->client->address, len_bytes, details);
     else

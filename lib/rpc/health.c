@@ -1,6 +1,6 @@
 /* grpc.health.v1.Health: the server and each registered service are SERVING until the server
- * closes. A controller that cannot write its state is SERVING too: it answers, and refuses changes
- * with a reason. */
+ * closes, except while its program says otherwise (hd_rpc_server_set_serving). Calls are answered
+ * all the same: they say what is wrong. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +22,11 @@ static bool is_known(const struct hd_rpc_standard *standard, const char *service
     return !*service || hd_rpc_has_service(standard->server, service);
 }
 
+static bool is_serving(const struct hd_rpc_standard *standard)
+{
+    return !standard->server->closing && !standard->server->unfit;
+}
+
 static void check(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Grpc__Health__V1__HealthCheckRequest *request = (const void *)message;
@@ -33,7 +38,7 @@ static void check(struct hd_rpc_call *call, const ProtobufCMessage *message)
                          hd_err(HD_NOT_FOUND, "there is no service %s here", request->service));
         return;
     }
-    response.status = standard->server->closing ? STATUS(NOT_SERVING) : STATUS(SERVING);
+    response.status = is_serving(standard) ? STATUS(SERVING) : STATUS(NOT_SERVING);
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
@@ -41,9 +46,9 @@ static void send_status(const struct hd_rpc_watcher *watcher)
 {
     Grpc__Health__V1__HealthCheckResponse response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 
-    response.status = !watcher->known                      ? STATUS(SERVICE_UNKNOWN)
-                      : watcher->standard->server->closing ? STATUS(NOT_SERVING)
-                                                           : STATUS(SERVING);
+    response.status = !watcher->known                 ? STATUS(SERVICE_UNKNOWN)
+                      : is_serving(watcher->standard) ? STATUS(SERVING)
+                                                      : STATUS(NOT_SERVING);
     (void)hd_rpc_call_write(watcher->call, &response.base);
 }
 
@@ -81,6 +86,13 @@ static void watch_done(struct hd_rpc_call *call, enum hd_status status, const ch
     if (watcher->next)
         watcher->next->link = watcher->link;
     free(watcher);
+}
+
+void hd_rpc_health_tell(struct hd_rpc_standard *standard)
+{
+    for (struct hd_rpc_watcher *w = standard->watchers; w; w = w->next)
+        if (w->known)
+            send_status(w);
 }
 
 size_t hd_rpc_health_end(struct hd_rpc_standard *standard)

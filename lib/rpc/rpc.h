@@ -59,8 +59,10 @@ enum {
     HD_RPC_RECEIVE_BYTES_DEFAULT = 4 * 1024 * 1024, /* one message */
     HD_RPC_CALLS_DEFAULT = 4096,                    /* calls in flight on one server */
     HD_RPC_STREAMS_DEFAULT = 128,                   /* calls in flight on one connection */
-    HD_RPC_TIMEOUT_DEFAULT_MS = 10000,              /* unary calls */
-    HD_RPC_KEEPALIVE_DEFAULT_MS = 30000,            /* pings of an idle connection */
+    HD_RPC_CONNECT_DEFAULT_MS = 10000,              /* to connect, TLS included */
+    HD_RPC_TIMEOUT_DEFAULT_MS = 20000,              /* a unary call: as long again for its answer */
+    HD_RPC_FIRST_BYTES_DEFAULT_MS = 10000, /* a TCP connection that sends nothing is closed */
+    HD_RPC_KEEPALIVE_DEFAULT_MS = 30000,   /* a client's ping when all is quiet */
     HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS = 10000,
 };
 
@@ -75,8 +77,8 @@ enum hd_status hd_rpc_new(uv_loop_t *loop, struct hd_rpc **ret_rpc);
  * until then. */
 void hd_rpc_close(struct hd_rpc *rpc, void (*on_closed)(void *user), void *user);
 
-/* Raises the soft limit of open files to the hard limit. HD_LIMIT: that is below `needed`. Call it
- * at start: after accept fails once for lack of descriptors, gRPC's listener accepts no more. */
+/* Raises the soft limit of open files to the hard one. HD_LIMIT when that is below `needed`. Call
+ * it at start, before the first listener: how many connections TCP may bring follows from it. */
 enum hd_status hd_rpc_raise_file_limit(uint64_t needed);
 
 /* ---- the identity of a caller ---- */
@@ -207,6 +209,10 @@ struct hd_rpc_server_options {
     size_t receive_bytes_max;
     size_t calls_max;
     size_t streams_per_connection_max;
+    /* TCP connections at one time, and those of one address. The default: the limit of open files
+     * less 128, and a fourth of that. */
+    size_t connections_max, connections_of_peer_max;
+    int64_t first_bytes_ms; /* until a TCP connection must have sent something */
     /* gRPC disconnects clients that ping more often than every keepalive_ms / 2: give both sides
      * the same value. */
     int64_t keepalive_ms, keepalive_timeout_ms;
@@ -243,12 +249,17 @@ void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user);
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server); /* in flight */
 
+/* What the health service reports of the server and all its services (standard.h); true from the
+ * start on. Watchers are told of a change. Calls are taken in any case. */
+void hd_rpc_server_set_serving(struct hd_rpc_server *server, bool serving);
+
 /* Every interval_ms, connects to each own listener. If one does not accept within timeout_ms,
- * on_failure gets a message and the number of consecutive failed checks. A program that no longer
- * accepts connections should exit and be restarted. Call it at most once, after start. */
+ * on_result gets a message and the number of consecutive failed checks; the first check that
+ * succeeds after failures gives it NULL and 0. A program that no longer accepts connections should
+ * exit and be restarted. Call it at most once, after start. */
 enum hd_status
 hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int64_t timeout_ms,
-                         void (*on_failure)(void *user, int in_a_row, const char *message),
+                         void (*on_result)(void *user, int in_a_row, const char *message),
                          void *user);
 
 /* ---- client ---- */
@@ -259,6 +270,7 @@ struct hd_rpc_client_options {
     const char *tls_server_name;  /* the name in the server's certificate, if not HOST */
     size_t receive_bytes_max;     /* 0: the default, as for the rest */
     int64_t keepalive_ms, keepalive_timeout_ms;
+    int64_t connect_timeout_ms; /* one attempt to connect: the network's part, TLS, HTTP/2 */
     int64_t reconnect_min_ms, reconnect_max_ms; /* gRPC's back-off; 0: 200 ms and 5 s */
 };
 
@@ -278,8 +290,9 @@ struct hd_rpc_call_options {
     const char *path;
     enum hd_rpc_kind kind;
     const ProtobufCMessageDescriptor *response;
-    /* 0: HD_RPC_TIMEOUT_DEFAULT_MS for unary calls, no deadline for streams. Negative: no deadline,
-     * which servers refuse for unary calls. */
+    /* From now to the last byte of the answer, connecting included. Unary: 0 means
+     * HD_RPC_TIMEOUT_DEFAULT_MS; streams: 0 means no deadline. Negative: none, which servers refuse
+     * on unary calls. */
     int64_t timeout_ms;
     /* If the server cannot be reached, retry until the deadline instead of HD_UNAVAILABLE. */
     bool wait_for_ready;

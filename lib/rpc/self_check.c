@@ -1,10 +1,11 @@
 /* The self-check: tests whether the server still accepts connections.
  *
- * After accept fails once for lack of descriptors, gRPC's listener accepts no more connections, and
- * nothing reports it. The kernel still completes connections into the backlog, so a successful
- * connect proves nothing. Each check therefore connects, half-closes, and waits for the first byte
- * or the end of the stream, which both need an accept: an HTTP/2 server sends its settings at once,
- * a TLS server closes a connection without a hello.
+ * A server whose descriptors are used up, or whose loop is stuck, takes no connection, while calls
+ * on its old connections may go on as if nothing had happened. The kernel still completes
+ * connections into the backlog, so connecting proves nothing. Hence each check connects, sends the
+ * first byte that a client of this door would send and the end of the stream, and waits for a byte
+ * or the end: an HTTP/2 server sends its settings at once, a TLS server hangs up on a client that
+ * does not finish its hello. Both only after accepting.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ struct hd_rpc_self_check {
     bool closing, round_failed;
     int timers_open, failures;
     int64_t timeout_ms;
-    void (*on_failure)(void *user, int in_a_row, const char *message);
+    void (*on_result)(void *user, int in_a_row, const char *message);
     void *user;
 };
 
@@ -55,10 +56,12 @@ static void on_probe_closed(uv_handle_t *handle)
         return;
     }
     check->listener = check->listener->next;
-    if (check->listener)
+    if (check->listener) {
         check_listener(check);
-    else if (!check->round_failed)
+    } else if (!check->round_failed && check->failures) {
         check->failures = 0;
+        check->on_result(check->user, 0, NULL);
+    }
 }
 
 /* Ends the check of one listener. reason: why it failed; NULL: it accepts. */
@@ -77,7 +80,7 @@ static void conclude(struct hd_rpc_self_check *check, const char *reason)
     check->round_failed = true;
     (void)snprintf(message, sizeof message, "this server accepts no connections on %s: %s",
                    check->listener->address, reason);
-    check->on_failure(check->user, check->failures, message);
+    check->on_result(check->user, check->failures, message);
 }
 
 static void on_timeout(uv_timer_t *timer)
@@ -105,6 +108,17 @@ static void on_half_closed(uv_shutdown_t *shutdown, int status)
     (void)shutdown, (void)status; /* on_bytes gets a reset, too */
 }
 
+/* A TCP connection that sends nothing would not reach gRPC (arrivals.h). */
+static void send_first_byte(struct hd_rpc_self_check *check)
+{
+    static char hello[] = {0x16},
+                preface[] = {'P'}; /* a TLS record of a handshake; "PRI * HTTP/2" */
+    const uv_buf_t byte = uv_buf_init(check->server->tls ? hello : preface, 1);
+
+    if (check->listener->peer.ss_family != AF_UNIX)
+        (void)uv_try_write(&check->probe.stream, &byte, 1); /* an error shows in on_bytes */
+}
+
 static void on_connected(uv_connect_t *connect, int status)
 {
     struct hd_rpc_self_check *check = connect->data;
@@ -115,6 +129,7 @@ static void on_connected(uv_connect_t *connect, int status)
         conclude(check, uv_strerror(status));
         return;
     }
+    send_first_byte(check);
     (void)uv_shutdown(&check->shutdown, &check->probe.stream, on_half_closed);
     if (uv_read_start(&check->probe.stream, give_buffer, on_bytes))
         conclude(check, "cannot read");
@@ -155,7 +170,7 @@ static void on_interval(uv_timer_t *timer)
 
 enum hd_status
 hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int64_t timeout_ms,
-                         void (*on_failure)(void *user, int in_a_row, const char *message),
+                         void (*on_result)(void *user, int in_a_row, const char *message),
                          void *user)
 {
     struct hd_rpc_self_check *check;
@@ -167,7 +182,7 @@ hd_rpc_server_self_check(struct hd_rpc_server *server, int64_t interval_ms, int6
         return hd_err(HD_NO_MEMORY, "no memory for the self-check");
     check->server = server;
     check->timeout_ms = timeout_ms;
-    check->on_failure = on_failure;
+    check->on_result = on_result;
     check->user = user;
     (void)uv_timer_init(server->rpc->loop, &check->interval);
     (void)uv_timer_init(server->rpc->loop, &check->timeout);

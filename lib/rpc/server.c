@@ -2,15 +2,14 @@
  *
  *   new --start--> open --close--> closing --on_shutdown, slots, calls, handles gone--> freed
  */
-#include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <grpc/grpc_security.h>
 
+#include "rpc/acceptor.h"
+#include "rpc/arrivals.h"
 #include "rpc/channel_args.h"
 #include "rpc/credentials.h"
 #include "rpc/server_internal.h"
@@ -28,8 +27,6 @@ enum {
 
 static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_server_options *o)
 {
-    hd_rpc_channel_args_add_int(args, GRPC_ARG_ALLOW_REUSEPORT,
-                                0); /* else a second server would share the port */
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH,
                                 (int64_t)o->receive_bytes_max);
     hd_rpc_channel_args_add_int(args, GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES_MAX);
@@ -54,13 +51,14 @@ static void fill_args(struct hd_rpc_channel_args *args, const struct hd_rpc_serv
     }
 }
 
-static grpc_server *create_server(const struct hd_rpc_server_options *options)
+static grpc_server *create_server(struct hd_rpc_server *owner)
 {
     grpc_resource_quota *quota = grpc_resource_quota_create("heddle");
     struct hd_rpc_channel_args args = {0};
     grpc_server *server;
 
-    fill_args(&args, options);
+    fill_args(&args, &owner->options);
+    hd_rpc_channel_args_add(&args, hd_rpc_acceptor_arg(&owner->acceptor));
     grpc_resource_quota_resize(quota, MEMORY_BYTES_MAX);
     hd_rpc_channel_args_add(
         &args,
@@ -79,6 +77,7 @@ static void fill_defaults(struct hd_rpc_server_options *o)
     o->calls_max = o->calls_max ? o->calls_max : HD_RPC_CALLS_DEFAULT;
     o->streams_per_connection_max =
         o->streams_per_connection_max ? o->streams_per_connection_max : HD_RPC_STREAMS_DEFAULT;
+    o->first_bytes_ms = o->first_bytes_ms ? o->first_bytes_ms : HD_RPC_FIRST_BYTES_DEFAULT_MS;
     o->keepalive_ms = o->keepalive_ms ? o->keepalive_ms : HD_RPC_KEEPALIVE_DEFAULT_MS;
     o->keepalive_timeout_ms =
         o->keepalive_timeout_ms ? o->keepalive_timeout_ms : HD_RPC_KEEPALIVE_TIMEOUT_DEFAULT_MS;
@@ -114,7 +113,7 @@ enum hd_status hd_rpc_server_new(struct hd_rpc *rpc, const struct hd_rpc_server_
     if (server->options.token)
         strncpy(server->token, server->options.token, HD_RPC_TOKEN_MAX);
     server->insecure = grpc_insecure_server_credentials_create();
-    server->server = create_server(&server->options);
+    server->server = create_server(server);
     grpc_server_register_completion_queue(server->server, rpc->cq, NULL);
     server->options.token = NULL;
     server->options.tls = NULL;
@@ -161,34 +160,6 @@ enum hd_status hd_rpc_server_add_method(struct hd_rpc_server *server,
 
 /* ---- listening ---- */
 
-/* gRPC gives no reason why it cannot listen: binds a socket to find the error. */
-static enum hd_status explain_bind(const char *text, const struct hd_rpc_address *address,
-                                   bool with_tls)
-{
-    struct sockaddr_storage at;
-    socklen_t at_bytes;
-    int fd, on = 1, error = 0;
-    enum hd_status st;
-
-    st = hd_rpc_resolve(address, &at, &at_bytes);
-    if (st)
-        return hd_err_prefix(HD_INVALID, "cannot listen on %s", text);
-    fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return hd_err(HD_LIMIT, "cannot listen on %s: %m", text);
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (struct sockaddr *)&at, at_bytes) < 0 || listen(fd, 1) < 0)
-        error = errno;
-    (void)close(fd);
-    if (error == EADDRINUSE)
-        return hd_err(HD_CONFLICT, "cannot listen on %s: another program has this port", text);
-    if (error)
-        return hd_err(error == EACCES ? HD_DENIED : HD_INVALID, "cannot listen on %s: %s", text,
-                      strerror(error));
-    return hd_err(HD_INVALID, "cannot listen on %s%s", text,
-                  with_tls ? ": the TLS certificate or its key was not accepted" : "");
-}
-
 static enum hd_status check_security(const struct hd_rpc_server *server, const char *text,
                                      const struct hd_rpc_address *address)
 {
@@ -200,21 +171,6 @@ static enum hd_status check_security(const struct hd_rpc_server *server, const c
                       "listening on %s, beyond this machine, needs a TLS certificate and key; or "
                       "listen on unix:PATH or 127.0.0.1:PORT",
                       text);
-    return HD_OK;
-}
-
-static enum hd_status listen_tcp(struct hd_rpc_server *server, const char *text,
-                                 struct hd_rpc_address *address)
-{
-    char host_port[HD_RPC_ADDRESS_MAX + 1];
-    int port;
-
-    hd_rpc_format_host_port(address, host_port);
-    port = grpc_server_add_http2_port(server->server, host_port,
-                                      server->tls ? server->tls : server->insecure);
-    if (port <= 0)
-        return explain_bind(text, address, server->tls != NULL);
-    address->port = port;
     return HD_OK;
 }
 
@@ -235,8 +191,8 @@ enum hd_status hd_rpc_server_listen(struct hd_rpc_server *server, const char *ad
     listener = calloc(1, sizeof *listener);
     if (!listener)
         return hd_err(HD_NO_MEMORY, "no memory to listen");
-    st = parsed.is_unix ? hd_rpc_unix_listener_open(server, parsed.path)
-                        : listen_tcp(server, address, &parsed);
+    st = parsed.is_unix ? hd_rpc_unix_door_open(server, parsed.path)
+                        : hd_rpc_tcp_doors_open(server, address, &parsed);
     if (!st)
         st = hd_rpc_resolve(&parsed, &listener->peer, &listener->peer_bytes);
     if (st) {
@@ -261,8 +217,8 @@ enum hd_status hd_rpc_server_start(struct hd_rpc_server *server)
     grpc_server_start(server->server);
     server->started = true;
     st = hd_rpc_server_fill_slots(server);
-    for (struct hd_rpc_unix_listener *l = server->unix_listeners; !st && l; l = l->next)
-        st = hd_rpc_unix_listener_start(l);
+    for (struct hd_rpc_door_socket *door = server->doors; !st && door; door = door->next)
+        st = hd_rpc_door_start(door);
     return st;
 }
 
@@ -293,7 +249,7 @@ static void on_shutdown(struct hd_rpc_op *op, bool ok)
 void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
                          void (*on_closed)(void *user), void *user)
 {
-    struct hd_rpc_unix_listener *next;
+    struct hd_rpc_door_socket *next;
 
     if (server->closing)
         return;
@@ -305,11 +261,13 @@ void hd_rpc_server_close(struct hd_rpc_server *server, int64_t grace_ms,
     if (server->check)
         hd_rpc_self_check_close(server->check);
     server->check = NULL;
-    for (struct hd_rpc_unix_listener *l = server->unix_listeners; l; l = next) {
-        next = l->next;
-        hd_rpc_unix_listener_close(l);
+    for (struct hd_rpc_door_socket *door = server->doors; door; door = next) {
+        next = door->next;
+        hd_rpc_door_close(door);
     }
-    server->unix_listeners = NULL;
+    server->doors = NULL;
+    if (server->arrivals)
+        hd_rpc_arrivals_close(server->arrivals);
     (void)uv_timer_init(server->rpc->loop, &server->grace);
     server->grace.data = server;
     server->handles++;
@@ -361,12 +319,22 @@ void hd_rpc_server_release(struct hd_rpc_server *server)
     *server->link = server->next;
     if (server->next)
         server->next->link = server->link;
+    hd_rpc_arrivals_free(server->arrivals);
     free(server->uids);
     free(server->standard);
     free(server);
     if (on_closed)
         on_closed(user);
     hd_rpc_live_drop(rpc);
+}
+
+void hd_rpc_server_set_serving(struct hd_rpc_server *server, bool serving)
+{
+    if (server->unfit == !serving)
+        return;
+    server->unfit = !serving;
+    if (server->standard && !server->closing)
+        hd_rpc_health_tell(server->standard);
 }
 
 size_t hd_rpc_server_calls(const struct hd_rpc_server *server)

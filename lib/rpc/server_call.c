@@ -13,6 +13,7 @@
 #include <grpc/support/time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "rpc/credentials.h"
 #include "rpc/server_internal.h"
 
@@ -100,6 +101,19 @@ static void name_tcp_peer(struct hd_rpc_call *call)
         grpc_auth_context_release(auth);
 }
 
+/* Somebody who guesses tokens, or a node with an old one, should not go unnoticed; neither should
+ * they fill the log. */
+static void tell_denied(struct hd_rpc_server *server, const struct hd_rpc_call *call)
+{
+    size_t left_out;
+
+    if (hd_rpc_rate_allows(&server->denials, &left_out))
+        hd_log(HD_LOG_WARN,
+               "refused a call from %s: its token is missing or wrong (%zu more such calls since "
+               "the last such line)",
+               hd_rpc_call_peer(call), left_out);
+}
+
 static enum hd_status identify(struct hd_rpc_call *call, const grpc_metadata_array *metadata)
 {
     char *peer = grpc_call_get_peer(call->call);
@@ -111,6 +125,7 @@ static enum hd_status identify(struct hd_rpc_call *call, const grpc_metadata_arr
             name_tcp_peer(call);
         } else {
             call->unauthenticated = true;
+            tell_denied(call->server, call);
             st = hd_err(HD_DENIED, "the token is missing or wrong; give the controller's token "
                                    "file");
         }

@@ -1,10 +1,14 @@
-/* server_internal: the parts of a server: accept slots (server_call.c), Unix sockets
- * (unix_listener.c) and the check of its own listeners (self_check.c). */
+/* server_internal: a server's parts: accept slots (server.c), doors (door.c, tcp_door.c,
+ * arrivals.c) and the check of its own listeners (self_check.c). */
 #ifndef HD_RPC_SERVER_INTERNAL_H
 #define HD_RPC_SERVER_INTERNAL_H
 
 #include "rpc/address.h"
+#include "rpc/rate.h"
 #include "rpc/rpc_internal.h"
+
+struct hd_rpc_acceptor;
+struct hd_rpc_arrivals;
 
 struct hd_rpc_slot;
 struct hd_rpc_self_check;
@@ -16,17 +20,21 @@ struct hd_rpc_registration {
     void *handle; /* gRPC's */
 };
 
-/* A listening Unix socket. gRPC's own listener cannot give the peer's uid. */
-struct hd_rpc_unix_listener {
-    struct hd_rpc_unix_listener *next;
+/* A listening socket of our own: gRPC's would not tell a Unix peer's uid, and would accept nothing
+ * any more after one accept without a free descriptor. */
+struct hd_rpc_door_socket {
+    struct hd_rpc_door_socket *next;
     struct hd_rpc_server *server;
-    char path[HD_RPC_UNIX_PATH_MAX + 1];
-    dev_t device; /* of the socket file, so that no other file is unlinked */
+    char name[HD_RPC_ADDRESS_MAX + 1]; /* for messages: unix:PATH or HOST:PORT */
+    bool tcp;
+    char path[HD_RPC_UNIX_PATH_MAX + 1]; /* this and the next three lines: Unix only */
+    dev_t device;                        /* of the socket file, to unlink no other's */
     ino_t inode;
-    int listen_fd, lock_fd;
+    int lock_fd; /* -1: none */
+    int listen_fd;
     uv_poll_t poll;
-    uv_timer_t retry; /* accepts again after accept failed for lack of descriptors */
-    int64_t next_log_ms;
+    uv_timer_t retry; /* after accept failed for want of descriptors */
+    struct hd_rpc_rate failures;
     bool started;
     int open_handles;
 };
@@ -48,8 +56,11 @@ struct hd_rpc_server {
 
     struct hd_rpc_registration *methods;
     struct hd_rpc_listener *listeners;
-    struct hd_rpc_unix_listener *unix_listeners;
-    uid_t *uids; /* of peers at Unix sockets, by descriptor: gRPC calls such a peer "fd:N" */
+    struct hd_rpc_door_socket *doors;
+    struct hd_rpc_arrivals *arrivals; /* NULL: without a TCP door; likewise acceptor */
+    struct hd_rpc_acceptor *acceptor; /* filled by gRPC */
+    struct hd_rpc_rate denials;       /* calls without the token */
+    uid_t *uids; /* of the peers at the Unix doors, by descriptor; gRPC names such a peer "fd:N" */
     size_t uids_count;
     struct hd_rpc_self_check *check;
     struct hd_rpc_standard *standard; /* NULL: without health and reflection */
@@ -58,6 +69,7 @@ struct hd_rpc_server {
     uv_timer_t grace;
     size_t calls, slots, handles; /* open ones; the server is freed when all are 0 */
     bool started, closing, shut_down;
+    bool unfit; /* what health says: not serving */
     void (*on_closed)(void *user);
     void *on_closed_user;
 };
@@ -67,10 +79,15 @@ void hd_rpc_server_stop(struct hd_rpc_server *server); /* closes without grace p
 void hd_rpc_server_release(struct hd_rpc_server *server);
 void hd_rpc_server_handle_closed(struct hd_rpc_server *server); /* one of `handles` */
 
-/* unix_listener.c */
-enum hd_status hd_rpc_unix_listener_open(struct hd_rpc_server *server, const char *path);
-enum hd_status hd_rpc_unix_listener_start(struct hd_rpc_unix_listener *listener);
-void hd_rpc_unix_listener_close(struct hd_rpc_unix_listener *listener); /* frees it later */
+/* door.c */
+enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *path);
+enum hd_status hd_rpc_door_start(struct hd_rpc_door_socket *door); /* with the server */
+void hd_rpc_door_close(struct hd_rpc_door_socket *door);           /* frees it, some time later */
+
+/* tcp_door.c: one door for each address that the host has; a port of 0 becomes the one found.
+ * `text` is the address in messages. */
+enum hd_status hd_rpc_tcp_doors_open(struct hd_rpc_server *server, const char *text,
+                                     struct hd_rpc_address *address);
 
 /* self_check.c */
 void hd_rpc_self_check_close(struct hd_rpc_self_check *check);

@@ -23,6 +23,8 @@ for try in 1 2 3 4 5; do
 done
 check with_the_token_the_port_answers heddle jobs
 check_status with_another_token_it_is_5 5 heddle jobs --token-file "$work/wrong"
+check the_wrong_token_is_told_in_the_log grep -q 'refused a call from .* token is missing or wrong' \
+    "$work/controller.log"
 check_status without_a_token_it_is_5 5 env -u HEDDLE_TOKEN_FILE "$HEDDLE_BIN/heddle" jobs
 check_status a_token_file_that_is_not_there_is_2 2 heddle jobs --token-file "$work/none"
 check_status a_token_that_others_can_read_is_5 5 heddle jobs --token-file "$work/open"

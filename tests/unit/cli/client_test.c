@@ -14,7 +14,9 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <pty.h>
@@ -29,6 +31,13 @@
 #include "heddle/v1/control.pb-c.h"
 #include "rpc/find.h"
 #include "rpc/rpc.h"
+#include "tests/delay_proxy.h"
+
+#define TOKEN "0123456789abcdef0123456789abcdef"
+
+enum { WAYS = 4 }; /* to the controller's port, each longer than the one before */
+
+static const int64_t round_trips_ms[WAYS] = {0, 50, 150, 300};
 
 /* ---- the controller ---- */
 
@@ -42,6 +51,8 @@ static struct fake {
     struct hd_rpc_call *broken; /* fails when the timer says so */
     pthread_t thread;
     char dir[64], address[128];
+    struct delay_proxy *ways[WAYS]; /* open_ways; else NULL */
+    int ports[WAYS];
     /* touched by the loop's thread only while a program runs, by the test only while none does */
     int submits, watches, reads, cancels, gets;
     char first_id[80], last_id[80];
@@ -230,6 +241,8 @@ static void on_stop(uv_async_t *stop)
     uv_close((uv_handle_t *)stop, NULL);
     uv_close((uv_handle_t *)&fake.meet, NULL);
     uv_close((uv_handle_t *)&fake.timer, NULL);
+    for (int i = 0; i < WAYS && fake.ways[i]; i++)
+        delay_proxy_close(fake.ways[i]);
 }
 
 static void on_meet(uv_async_t *meet)
@@ -267,16 +280,49 @@ static void add_method(const char *path, enum hd_rpc_kind kind,
     assert_int_equal(hd_rpc_server_add_method(fake.server, &method), HD_OK);
 }
 
-static int start_fake(void **state)
+/* A certificate for 127.0.0.1 that is its own authority, and a token, in files. */
+static void make_credentials(void)
 {
-    const struct hd_rpc_server_options options = {0};
+    char command[512], path[128];
 
-    (void)state;
+    (void)snprintf(
+        command, sizeof command,
+        "cd '%s' && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes "
+        "-days 2 -keyout key.pem -out cert.pem -subj /CN=controller "
+        "-addext subjectAltName=IP:127.0.0.1 2>openssl.log",
+        fake.dir);
+    assert_int_equal(system(command), 0);
+    (void)snprintf(path, sizeof path, "%s/token", fake.dir);
+    assert_int_equal(hd_file_write_atomic(path, TOKEN, strlen(TOKEN), 0600), HD_OK);
+}
+
+/* Opens a port with TLS, and ways of several lengths to it. */
+static void open_ways(void)
+{
+    int port;
+
+    if (hd_rpc_server_listen(fake.server, "127.0.0.1:0", &port))
+        fail_msg("%s", hd_err_message());
+    for (int i = 0; i < WAYS; i++)
+        fake.ways[i] = delay_proxy_open(&fake.loop, port, round_trips_ms[i], &fake.ports[i]);
+}
+
+static int start(bool far)
+{
+    char cert[128], key[128];
+    const struct hd_rpc_tls tls = {cert, key, NULL};
+    const struct hd_rpc_server_options options = {.token = far ? TOKEN : NULL,
+                                                  .tls = far ? &tls : NULL};
+
     fake = (struct fake){.hold = false};
     (void)snprintf(fake.dir, sizeof fake.dir, "%.44s/cli-XXXXXX",
                    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     assert_non_null(mkdtemp(fake.dir));
     (void)snprintf(fake.address, sizeof fake.address, "unix:%s/c.sock", fake.dir);
+    (void)snprintf(cert, sizeof cert, "%s/cert.pem", fake.dir);
+    (void)snprintf(key, sizeof key, "%s/key.pem", fake.dir);
+    if (far)
+        make_credentials();
     assert_int_equal(uv_loop_init(&fake.loop), 0);
     assert_int_equal(hd_rpc_new(&fake.loop, &fake.rpc), HD_OK);
     assert_int_equal(hd_rpc_server_new(fake.rpc, &options, &fake.server), HD_OK);
@@ -296,12 +342,26 @@ static int start_fake(void **state)
                &heddle__v1__read_log_response__descriptor, on_read_log);
     if (hd_rpc_server_listen(fake.server, fake.address, NULL))
         fail_msg("%s", hd_err_message());
+    if (far)
+        open_ways();
     assert_int_equal(hd_rpc_server_start(fake.server), HD_OK);
     assert_int_equal(uv_timer_init(&fake.loop, &fake.timer), 0);
     assert_int_equal(uv_async_init(&fake.loop, &fake.stop, on_stop), 0);
     assert_int_equal(uv_async_init(&fake.loop, &fake.meet, on_meet), 0);
     assert_int_equal(sem_init(&fake.met, 0, 0), 0);
     return pthread_create(&fake.thread, NULL, run_loop, NULL);
+}
+
+static int start_fake(void **state)
+{
+    (void)state;
+    return start(false);
+}
+
+static int start_far(void **state)
+{
+    (void)state;
+    return start(true);
 }
 
 static int stop_fake(void **state)
@@ -502,6 +562,33 @@ static void ctrl_c_ends_the_watching_and_not_the_job(void **state)
     assert_int_equal(fake.cancels, 0);
 }
 
+/* ---- a long way ---- */
+
+static struct run heddle_over(int way, const char *words)
+{
+    char line[512];
+
+    (void)snprintf(line, sizeof line,
+                   "%s --controller 127.0.0.1:%d --token-file %s/token --tls-ca %s/cert.pem", words,
+                   fake.ports[way], fake.dir, fake.dir);
+    return heddle(line, 0);
+}
+
+static void a_far_controller_is_read_as_a_near_one(void **state)
+{
+    struct run run;
+
+    (void)state;
+    for (int i = 0; i < WAYS; i++) {
+        run = heddle_over(i, "show 7");
+        if (run.code)
+            fail_msg("at %d ms: exit code %d: %s", (int)round_trips_ms[i], run.code, run.err);
+    }
+    run = heddle_over(WAYS - 1, "wait 8"); /* a stream; job 8 has failed */
+    assert_string_equal(run.out, "job 8 failed at step 2\n");
+    assert_int_equal(run.code, 1);
+}
+
 /* ---- on a terminal ---- */
 
 /* Reads what the program writes to the terminal until it says `text` (or, NULL, nothing more
@@ -628,6 +715,49 @@ static void on_a_terminal_there_is_a_bar_that_fits(void **state)
     (void)close(terminal);
 }
 
+/* A port at which nobody answers: the kernel completes the connection, and that is all. */
+static int open_silent_port(int *ret_port)
+{
+    struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t own_bytes = sizeof own;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &own_bytes), 0);
+    *ret_port = ntohs(own.sin_port);
+    return fd;
+}
+
+static void on_a_terminal_a_wait_is_told_after_a_second(void **state)
+{
+    static const char *const verbs[] = {"show 7", "wait 7", "logs 7"};
+    static char seen[4096];
+    char words[256], expected[96];
+    int terminal, status, port, fd = open_silent_port(&port);
+    int64_t begin_ms;
+    pid_t pid;
+
+    (void)state;
+    (void)snprintf(expected, sizeof expected, "no answer from 127.0.0.1:%d yet", port);
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
+        (void)snprintf(words, sizeof words, "%s --controller 127.0.0.1:%d --token-file %s/token",
+                       verbs[i], port, fake.dir);
+        meet();
+        seen[0] = '\0';
+        begin_ms = hd_clock_now_ms();
+        pid = start_on_terminal(words, 80, &terminal);
+        read_terminal(terminal, expected, seen, sizeof seen);
+        assert_non_null(strstr(seen, expected));
+        assert_true(hd_clock_now_ms() - begin_ms >= 990);
+        assert_int_equal(kill(pid, SIGINT), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        (void)close(terminal);
+    }
+    (void)close(fd);
+}
+
 static void on_a_terminal_errors_are_red(void **state)
 {
     static char seen[4096];
@@ -683,6 +813,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(ctrl_c_ends_the_watching_and_not_the_job, start_fake,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(on_a_terminal_there_is_a_bar_that_fits, start_fake,
+                                        stop_fake),
+        cmocka_unit_test_setup_teardown(a_far_controller_is_read_as_a_near_one, start_far,
+                                        stop_fake),
+        cmocka_unit_test_setup_teardown(on_a_terminal_a_wait_is_told_after_a_second, start_far,
                                         stop_fake),
         cmocka_unit_test_setup_teardown(on_a_terminal_errors_are_red, start_fake, stop_fake),
         cmocka_unit_test_setup_teardown(logs_go_on_at_the_next_byte_and_with_the_next_attempt,

@@ -31,6 +31,7 @@ enum hd_status start_controller(struct bench *b)
                                                .listen = b->address,
                                                .build = "test",
                                                .vfs = b->vfs,
+                                               .self_check_ms = b->self_check_ms,
                                                .on_fatal = on_fatal,
                                                .user = b};
 

@@ -19,6 +19,7 @@ struct bench {
     uv_timer_t beat; /* so that a wait sees the clock */
     char dir[TEMPORARY_BYTES], address[96], train[96];
     const char *vfs;
+    int64_t self_check_ms; /* of the next start_controller; 0: the default */
     struct controller *controller;
     struct hd_error fatal;
     struct hd_rpc *rpc;

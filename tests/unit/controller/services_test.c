@@ -5,12 +5,14 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
 #include "base/file.h"
 #include "base/log.h"
 #include "disk_vfs.h"
+#include "grpc/health/v1/health.pb-c.h"
 #include "services_bench.h"
 #include "spec/spec.h"
 
@@ -643,6 +645,71 @@ static void a_full_disk_refuses_jobs_and_still_shows_them(void **state)
     finish(&b);
 }
 
+/* ---- health -----------------------------------------------------------------------------------*/
+
+enum health { UNKNOWN, NOT_SERVING, SERVING };
+
+static enum health health(struct bench *b)
+{
+    Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+    ProtobufCMessage *response = NULL;
+    enum health health;
+
+    if (hd_rpc_call_wait(b->client, "/grpc.health.v1.Health/Check",
+                         &grpc__health__v1__health_check_response__descriptor, WAIT_MS,
+                         &request.base, &response))
+        return UNKNOWN;
+    health = ((Grpc__Health__V1__HealthCheckResponse *)response)->status ==
+                     GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
+                 ? SERVING
+                 : NOT_SERVING;
+    hd_rpc_message_free(response);
+    return health;
+}
+
+static void health_says_that_nothing_can_be_committed(void **state)
+{
+    Heddle__V1__JobSpec *spec;
+    struct bench b;
+    uint64_t job;
+    bool repeated;
+
+    (void)state;
+    start(&b, DISK_VFS);
+    assert_int_equal(health(&b), SERVING);
+    spec = new_spec(&b, 2, "");
+    disk_set_broken(true);
+    assert_int_equal(submit_as(&b, "0123456789abcdef", spec, &job, &repeated), HD_LIMIT);
+    assert_int_equal(health(&b), NOT_SERVING);
+    disk_set_broken(false);
+    WAIT_FOR(&b, health(&b) == SERVING);
+    finish(&b);
+}
+
+/* Method: no descriptor is left, so the door cannot accept. The connection that is there still
+ * serves calls. */
+static void health_says_that_the_door_does_not_open(void **state)
+{
+    struct rlimit before, low;
+    struct bench b;
+
+    (void)state;
+    start(&b, NULL);
+    stop_controller(&b);
+    b.self_check_ms = 100;
+    assert_int_equal(start_controller(&b), HD_OK);
+    WAIT_FOR(&b, health(&b) == SERVING);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    low.rlim_cur = 3; /* what is open stays open */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    WAIT_FOR(&b, health(&b) == NOT_SERVING);
+    WAIT_FOR(&b, b.fatal.status == HD_UNAVAILABLE); /* after three checks: a reason to start anew */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    WAIT_FOR(&b, health(&b) == SERVING);
+    finish(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -661,6 +728,8 @@ int main(void)
         cmocka_unit_test(a_checkpoint_elsewhere_is_ignored),
         cmocka_unit_test(a_log_comes_piece_by_piece_and_is_followed),
         cmocka_unit_test(a_full_disk_refuses_jobs_and_still_shows_them),
+        cmocka_unit_test(health_says_that_nothing_can_be_committed),
+        cmocka_unit_test(health_says_that_the_door_does_not_open),
     };
 
     hd_log_init("controller", HD_LOG_ERROR);

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "controller_stub.h"
 #include "daemon/attempt/attempt.h"
+#include "tests/delay_proxy.h"
 
 #define RUNNING  HEDDLE__V1__WANTED__WANTED_RUNNING
 #define STOPPING HEDDLE__V1__WANTED__WANTED_STOPPING
@@ -130,6 +131,32 @@ static void an_attempt_goes_the_whole_way(void **state)
 
 /* Goal: what the controller stores about an end is complete. Method: acknowledge nothing; the end
  * must not be shown. */
+/* Method: a round trip of 300 ms, by TCP; to connect takes two of them. */
+static void a_node_far_away_is_a_node(void **state)
+{
+    struct delay_proxy *way;
+    char token[160], address[32];
+    int port;
+
+    (void)state;
+    stub_open(&stub, 1);
+    (void)snprintf(token, sizeof token, "%s/token", stub.root);
+    assert_int_equal(hd_file_write_atomic(token, STUB_TOKEN, strlen(STUB_TOKEN), 0600), HD_OK);
+    way = delay_proxy_open(&stub.loop, stub.port, 300, &port);
+    (void)snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    stub_start_node(&stub, 0, "--controller", address, "--token-file", token, NULL);
+    stub_until(&stub, stub.nodes[0].observed_count);
+    stub_want(&stub, RUNNING, 2);
+    stub_until(&stub, ended(0));
+    assert_int_equal(stub.nodes[0].cause, HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED);
+    assert_int_equal(stub.nodes[0].hellos, 1);
+    assert_int_equal(delay_proxy_connections(way), 1); /* none was given up */
+    stub_signal_node(&stub, 0, SIGTERM);
+    assert_int_equal(stub_wait_node(&stub, 0), 0);
+    delay_proxy_close(way);
+    stub_close(&stub);
+}
+
 static void an_end_is_shown_after_every_report_is_acknowledged(void **state)
 {
     (void)state;
@@ -628,6 +655,7 @@ int main(void)
         cmocka_unit_test(a_node_says_who_it_is_and_what_it_sees),
         cmocka_unit_test(another_folder_of_the_same_name_is_noticed_until_it_is_the_right_one),
         cmocka_unit_test(an_attempt_goes_the_whole_way),
+        cmocka_unit_test(a_node_far_away_is_a_node),
         cmocka_unit_test(an_end_is_shown_after_every_report_is_acknowledged),
         cmocka_unit_test(ranks_outlive_heddled),
         cmocka_unit_test(an_end_in_the_absence_of_heddled_is_told_later),

@@ -443,7 +443,7 @@ void stub_want_deleted(struct stub *stub, const char *path, const char *hash)
 
 void stub_serve(struct stub *stub)
 {
-    const struct hd_rpc_server_options options = {.keepalive_ms = 0};
+    const struct hd_rpc_server_options options = {.token = STUB_TOKEN};
     struct hd_rpc_method method = {.path = "/heddle.v1.Fleet/Connect",
                                    .kind = HD_RPC_BIDI,
                                    .request = &heddle__v1__node_message__descriptor,
@@ -459,6 +459,7 @@ void stub_serve(struct stub *stub)
     method.handler = (struct hd_rpc_handler){.on_msg = on_chunk, .on_done = on_logs_done};
     assert_int_equal(hd_rpc_server_add_method(stub->server, &method), HD_OK);
     assert_int_equal(hd_rpc_server_listen(stub->server, stub->address, NULL), HD_OK);
+    assert_int_equal(hd_rpc_server_listen(stub->server, "127.0.0.1:0", &stub->port), HD_OK);
     assert_int_equal(hd_rpc_server_start(stub->server), HD_OK);
 }
 

@@ -22,6 +22,8 @@ enum {
     STUB_DEVICES_MAX = 8
 };
 
+#define STUB_TOKEN "0123456789abcdef0123456789abcdef"
+
 struct stub_node {
     pid_t daemon; /* heddled; 0: not running */
     char name[8], state_dir[96], uuid[40], instance_id[40], boot_id[40];
@@ -46,6 +48,7 @@ struct stub_node {
 
 struct stub {
     char root[TEMPORARY_BYTES], address[128], jobs_dir[96];
+    int port; /* on 127.0.0.1, for who has STUB_TOKEN */
     uv_loop_t loop;
     struct hd_rpc *rpc;
     struct hd_rpc_server *server;

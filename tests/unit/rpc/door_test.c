@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
+#include "tests/delay_proxy.h"
 
 static const struct hd_rpc_server_options server_token = {.token = ECHO_TOKEN};
 static const struct hd_rpc_client_options client_token = {.token = ECHO_TOKEN};
@@ -222,6 +226,57 @@ static void tcp_needs_the_token_and_nothing_less(void **state)
     echo_close(&echo);
 }
 
+/* What is written to stderr until read_errors. */
+static int keep_errors(const char *dir, int *ret_before)
+{
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+    assert_true(fd >= 0);
+    *ret_before = dup(STDERR_FILENO);
+    assert_true(*ret_before >= 0 && dup2(fd, STDERR_FILENO) >= 0);
+    return fd;
+}
+
+static void read_errors(int fd, int before, char *ret_text, size_t size_bytes)
+{
+    ssize_t count = pread(fd, ret_text, size_bytes - 1, 0);
+
+    assert_true(dup2(before, STDERR_FILENO) >= 0);
+    assert_true(count >= 0);
+    ret_text[count] = '\0';
+    assert_int_equal(close(fd) + close(before), 0);
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int count = 0;
+
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at++)
+        count++;
+    return count;
+}
+
+static void wrong_tokens_leave_one_line_in_the_log(void **state)
+{
+    const struct hd_rpc_client_options wrong = {.token = "0123456789abcdef0123456789abcdeX"};
+    const Heddle__Test__EchoRequest request = request_of("x");
+    struct outcome outcome;
+    char text[4096];
+    struct echo echo;
+    int fd, before;
+
+    (void)state;
+    echo_open(&echo, "127.0.0.1:0", &server_token, &wrong);
+    fd = keep_errors(echo.dir, &before);
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(echo_ask(&echo, &request, &outcome), HD_DENIED);
+    read_errors(fd, before, text, sizeof text);
+    assert_int_equal(count_of(text, "its token is missing or wrong"), 1); /* 20 calls in 10 s */
+    assert_non_null(strstr(text, "refused a call from ipv4:127.0.0.1:"));
+    assert_null(strstr(text, "0123456789abcde"));
+    echo_close(&echo);
+}
+
 static void tcp_without_token_is_refused_before_anything_listens(void **state)
 {
     const struct hd_rpc_server_options guessable = {.token = "secret"};
@@ -328,6 +383,43 @@ static void one_server_opens_several_doors(void **state)
         assert_int_equal(echo.principal.transport,
                          i == 0 ? HD_RPC_TRANSPORT_UNIX : HD_RPC_TRANSPORT_TCP);
     }
+    echo_close(&echo);
+}
+
+static enum hd_status ask_at(struct echo *echo, const char *host, int port)
+{
+    const Heddle__Test__EchoRequest request = request_of("x");
+    ProtobufCMessage *response = NULL;
+    struct hd_rpc_client *client;
+    char address[64];
+    enum hd_status st;
+
+    (void)snprintf(address, sizeof address, "%s:%d", host, port);
+    assert_int_equal(hd_rpc_client_new(echo->rpc, address, &client_token, &client), HD_OK);
+    st = hd_rpc_call_wait(client, ECHO_UNARY, &heddle__test__echo_response__descriptor, 2000,
+                          &request.base, &response);
+    hd_rpc_message_free(response);
+    return st;
+}
+
+/* localhost is 127.0.0.1 and, on most machines, ::1. The port that the system chose is that of
+ * both. */
+static void a_name_opens_a_door_at_each_of_its_addresses(void **state)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *found;
+    struct echo echo;
+    int port;
+
+    (void)state;
+    echo_open(&echo, "localhost:0", &server_token, &client_token);
+    port = atoi(strrchr(echo.address, ':') + 1);
+    assert_int_equal(getaddrinfo("localhost", NULL, &hints, &found), 0);
+    for (const struct addrinfo *at = found; at; at = at->ai_next)
+        if (ask_at(&echo, at->ai_family == AF_INET6 ? "[::1]" : "127.0.0.1", port))
+            fail_msg("%s", hd_err_message());
+    freeaddrinfo(found);
+    assert_int_equal(try_listen(&echo, echo.address, &server_token), HD_CONFLICT);
     echo_close(&echo);
 }
 
@@ -438,6 +530,82 @@ static void tls_lets_in_who_proves_it_and_nobody_else(void **state)
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);
 }
 
+/* ---- a long way ---- */
+
+struct far {
+    char dir[TEMPORARY_BYTES], address[64];
+    struct tls_files files;
+    struct hd_rpc_tls server_tls, client_tls;
+    struct hd_rpc_client_options client;
+    struct delay_proxy *proxy;
+    struct echo echo;
+};
+
+static void open_far(struct far *far, int64_t round_trip_ms)
+{
+    struct hd_rpc_server_options server = server_token;
+    int port;
+
+    temporary_dir(far->dir, "hd_rpc");
+    make_certificates(far->dir, "controller");
+    name_files(&far->files, far->dir);
+    far->server_tls = (struct hd_rpc_tls){far->files.cert, far->files.key, NULL};
+    far->client_tls = (struct hd_rpc_tls){.ca_path = far->files.ca};
+    far->client = client_token;
+    far->client.tls = &far->client_tls;
+    far->client.tls_server_name = "controller";
+    server.tls = &far->server_tls;
+    echo_open(&far->echo, "127.0.0.1:0", &server, &far->client);
+    far->proxy = delay_proxy_open(&far->echo.loop, atoi(strrchr(far->echo.address, ':') + 1),
+                                  round_trip_ms, &port);
+    (void)snprintf(far->echo.address, sizeof far->echo.address, "127.0.0.1:%d", port);
+}
+
+static void close_far(struct far *far)
+{
+    delay_proxy_close(far->proxy);
+    echo_close(&far->echo);
+    assert_int_equal(hd_file_remove_tree(far->dir), HD_OK);
+}
+
+/* Goal: a controller on another continent is as good as one in the next room. Method: a first call
+ * over TLS through a proxy, which takes at least three round trips: TCP, TLS 1.3, the call. */
+static void far_away_is_reached_over_tls(void **state)
+{
+    static const int64_t round_trips_ms[] = {0, 50, 150, 300};
+    struct far far;
+    int64_t begin_ms;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof round_trips_ms / sizeof round_trips_ms[0]; i++) {
+        open_far(&far, round_trips_ms[i]);
+        begin_ms = hd_clock_now_ms();
+        if (ask_over_tls(&far.echo, &far.client))
+            fail_msg("at %d ms: %s", (int)round_trips_ms[i], hd_err_message());
+        assert_true(hd_clock_now_ms() - begin_ms >= 3 * round_trips_ms[i] - 10);
+        close_far(&far);
+    }
+}
+
+/* A loop that computes, or a machine with too few cores, takes a second to accept. */
+static void a_busy_server_is_waited_for(void **state)
+{
+    const Heddle__Test__EchoRequest request = request_of("x");
+    struct hd_rpc_call_options options;
+    struct outcome outcome;
+    struct far far;
+
+    (void)state;
+    open_far(&far, 0);
+    options = echo_call_options(ECHO_UNARY, HD_RPC_UNARY, &outcome);
+    assert_int_equal(hd_rpc_client_call(far.echo.client, &options, &request.base, NULL), HD_OK);
+    (void)usleep(1000 * 1000); /* the client's TLS goes on in gRPC's thread, and waits */
+    echo_run_until(&far.echo, &outcome.dones, 1, 6000);
+    assert_string_equal(outcome.message, "");
+    assert_int_equal(outcome.status, HD_OK);
+    close_far(&far);
+}
+
 /* ---- connections that stay ---- */
 
 /* Goal: a quiet stream is not cut for the pings that keep it alive. Method: pings every 200 ms for
@@ -475,16 +643,17 @@ static void keepalive_pings_do_not_annoy_the_server(void **state)
 /* ---- descriptors run out ---- */
 
 struct watch {
-    int failures, in_a_row;
+    int failures, in_a_row, recoveries;
 };
 
-static void note_failure(void *user, int in_a_row, const char *message)
+static void note_result(void *user, int in_a_row, const char *message)
 {
     struct watch *watch = user;
 
-    if (!watch->failures)
+    if (message && !watch->failures)
         fprintf(stderr, "self-check: %s\n", message);
-    watch->failures++;
+    watch->failures += message != NULL;
+    watch->recoveries += message == NULL;
     watch->in_a_row = in_a_row;
 }
 
@@ -505,9 +674,8 @@ static void knock(int fd, const char *address)
 }
 
 /* Runs in a process of its own: takes all descriptors, lets a connection come that so cannot be
- * accepted, and gives the descriptors back. Exit status: DEAF or HEARING, told by the self-check.
- */
-enum { DEAF = 10, HEARING = 20 };
+ * accepted, and gives the descriptors back. Exit status: what the self-check said in the end. */
+enum { DEAF = 10, HEARING = 20, BLIND = 30 };
 
 static int starve(const char *address)
 {
@@ -528,22 +696,23 @@ static int starve(const char *address)
         count++;
     assert_int_equal(errno, EMFILE);
     knock(knocker, echo.address);
-    echo_run_for(&echo, 300);
+    assert_int_equal(hd_rpc_server_self_check(echo.server, 100, 400, note_result, &watch), HD_OK);
+    echo_run_for(&echo, 350);
+    if (!watch.failures)
+        return BLIND;
+    assert_int_equal(watch.recoveries, 0);
     while (count)
         assert_int_equal(close(hoard[--count]), 0);
     assert_int_equal(close(knocker), 0);
     assert_int_equal(echo_ask(&echo, &request, &outcome), HD_OK); /* who is in stays in */
-
-    assert_int_equal(hd_rpc_server_self_check(echo.server, 100, 400, note_failure, &watch), HD_OK);
-    echo_run_for(&echo, 2000);
-    assert_int_equal(watch.in_a_row, watch.failures); /* always or never */
+    echo_run_for(&echo, 700);
     echo_close(&echo);
-    return watch.failures ? DEAF : HEARING;
+    return watch.recoveries == 1 && watch.in_a_row == 0 ? HEARING : DEAF;
 }
 
-static int starve_in_a_process(const char *address)
+static int run_self(const char *what, const char *address)
 {
-    pid_t pid = start_self("--starve", address);
+    pid_t pid = start_self(what, address);
     int status;
 
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -551,17 +720,183 @@ static int starve_in_a_process(const char *address)
     return WEXITSTATUS(status);
 }
 
-/* gRPC's listener never accepts again, so a program has to learn that it must start anew. */
-static void self_check_notices_a_deaf_tcp_listener(void **state)
+static void tcp_door_hears_again_when_descriptors_are_back(void **state)
 {
     (void)state;
-    assert_int_equal(starve_in_a_process("127.0.0.1:0"), DEAF);
+    assert_int_equal(run_self("--starve", "127.0.0.1:0"), HEARING);
 }
 
 static void unix_door_hears_again_when_descriptors_are_back(void **state)
 {
     (void)state;
-    assert_int_equal(starve_in_a_process("unix:"), HEARING);
+    assert_int_equal(run_self("--starve", "unix:"), HEARING);
+}
+
+/* ---- connections of strangers ---- */
+
+static int open_files(void)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* A connection from 127.0.0.`host`, which the whole network 127.0.0.0/8 makes possible. */
+static int connect_from(int host, const char *address)
+{
+    struct sockaddr_in own = {.sin_family = AF_INET,
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + (uint32_t)host)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&own, sizeof own), 0);
+    knock(fd, address);
+    return fd;
+}
+
+/* The server has closed the connection. What it sent before, such as HTTP/2's settings, is read. */
+static bool is_closed(int fd)
+{
+    char bytes[256];
+    ssize_t count;
+
+    do
+        count = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    while (count > 0);
+    return count == 0 || errno != EAGAIN;
+}
+
+static enum hd_status ask_anew(struct echo *echo)
+{
+    return ask_over_tls(echo, &client_token); /* by a connection of its own; TLS is the options' */
+}
+
+/* Runs in a process of its own: connects 2,000 times, sends nothing, holds on, and goes. */
+enum { IDLERS = 2000, HOLD_MS = 600, IDLERS_CANNOT = 77 };
+
+static int idle(const char *address)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    if (limit.rlim_max < IDLERS + 64 || setrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return IDLERS_CANNOT;
+    for (int i = 0; i < IDLERS; i++)
+        (void)connect_from(2, address);
+    (void)usleep(HOLD_MS * 1000);
+    return 0; /* which closes them */
+}
+
+/* Goal: nobody can take the door away from others without a token. Method: a server that may have
+ * 256 files; a program opens 2,000 connections, sends nothing, and ends. Meanwhile and afterwards
+ * others come in by connections of their own. */
+static void idle_connections_keep_nobody_out(void **state)
+{
+    struct rlimit before, low;
+    int status = 0, files, asked = 0;
+    struct echo echo;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    low.rlim_cur = 256;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
+    assert_int_equal(ask_anew(&echo), HD_OK);
+    echo_run_for(&echo, 200);
+    files = open_files();
+    pid = start_self("--idle", echo.address);
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (ask_anew(&echo))
+            fail_msg("during the flood: %s", hd_err_message());
+        assert_in_range(open_files(), 0, files + 64); /* the server's, and the client's that asks */
+        echo_run_for(&echo, 50);
+        asked++;
+    }
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == IDLERS_CANNOT) {
+        print_message("cannot open %d files here\n", IDLERS);
+        echo_close(&echo);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_in_range(asked, 3, 1000);
+    assert_int_equal(ask_anew(&echo), HD_OK);
+    echo_run_for(&echo, 500);
+    assert_in_range(open_files(), 0, files); /* no connection that has ended is left */
+    echo_close(&echo);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+/* Method: connections that send the beginning of HTTP/2's preface, so that gRPC holds them until
+ * its handshake's deadline. */
+static void one_address_has_a_part_of_the_connections(void **state)
+{
+    struct hd_rpc_server_options options = server_token;
+    int fds[5], again;
+    struct echo echo;
+
+    (void)state;
+    options.connections_max = 9;
+    options.connections_of_peer_max = 4;
+    echo_open(&echo, "127.0.0.1:0", &options, &client_token);
+    for (int i = 0; i < 5; i++) {
+        fds[i] = connect_from(2, echo.address);
+        assert_int_equal(send(fds[i], "PRI", 3, MSG_NOSIGNAL), 3);
+        echo_run_for(&echo, 100);
+    }
+    for (int i = 0; i < 4; i++)
+        assert_false(is_closed(fds[i]));
+    assert_true(is_closed(fds[4]));
+    assert_int_equal(ask_anew(&echo), HD_OK); /* another address */
+
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(close(fds[i]), 0);
+    echo_run_for(&echo, 200);
+    again = connect_from(2, echo.address);
+    assert_int_equal(send(again, "PRI", 3, MSG_NOSIGNAL), 3);
+    echo_run_for(&echo, 200);
+    assert_false(is_closed(again)); /* gRPC has closed the others, and their places are free */
+    assert_int_equal(close(again), 0);
+    echo_close(&echo);
+}
+
+static void a_connection_that_sends_nothing_goes(void **state)
+{
+    struct hd_rpc_server_options options = server_token;
+    struct echo echo;
+    int fds[5];
+
+    (void)state;
+    options.first_bytes_ms = 1000;
+    options.connections_max = 3;
+    options.connections_of_peer_max = 3;
+    echo_open(&echo, "127.0.0.1:0", &options, &client_token);
+    for (int i = 0; i < 4; i++)
+        fds[i] = connect_from(1, echo.address);
+    echo_run_for(&echo, 300);
+    assert_true(is_closed(fds[0])); /* the oldest, for the fourth */
+    for (int i = 1; i < 4; i++)
+        assert_false(is_closed(fds[i]));
+    assert_int_equal(ask_anew(&echo),
+                     HD_OK); /* from the same address, and in the next one's place */
+    assert_true(is_closed(fds[1]));
+    assert_int_equal(send(fds[3], "PRI", 3, MSG_NOSIGNAL), 3);
+    echo_run_for(&echo, 1200);
+    assert_true(is_closed(fds[2]));  /* after first_bytes_ms */
+    assert_false(is_closed(fds[3])); /* gRPC's, with a deadline of its own */
+    fds[4] = connect_from(1, echo.address);
+    echo_run_for(&echo, 100);
+    assert_false(is_closed(fds[4]));
+    echo_close(&echo);
+    assert_true(is_closed(fds[4])); /* with its server */
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(close(fds[i]), 0);
 }
 
 static void self_check_is_content_with_every_kind_of_listener(void **state)
@@ -585,7 +920,7 @@ static void self_check_is_content_with_every_kind_of_listener(void **state)
     assert_int_equal(hd_rpc_server_listen(echo.server, address, NULL), HD_OK);
     assert_int_equal(hd_rpc_server_listen(echo.server, "0.0.0.0:0", NULL), HD_OK);
     assert_int_equal(hd_rpc_server_start(echo.server), HD_OK);
-    assert_int_equal(hd_rpc_server_self_check(echo.server, 50, 500, note_failure, &watch), HD_OK);
+    assert_int_equal(hd_rpc_server_self_check(echo.server, 50, 500, note_result, &watch), HD_OK);
     echo_run_for(&echo, 800);
     assert_int_equal(watch.failures, 0);
     echo_close(&echo);
@@ -617,21 +952,30 @@ int main(int argc, char **argv)
         cmocka_unit_test(socket_of_a_dead_server_is_replaced_a_live_one_is_not),
         cmocka_unit_test(connection_of_a_dead_peer_stays_until_its_calls_are_taken),
         cmocka_unit_test(tcp_needs_the_token_and_nothing_less),
+        cmocka_unit_test(wrong_tokens_leave_one_line_in_the_log),
         cmocka_unit_test(tcp_without_token_is_refused_before_anything_listens),
         cmocka_unit_test(token_file_must_be_private_and_long_enough),
         cmocka_unit_test(taken_port_is_named),
         cmocka_unit_test(two_servers_never_share_a_port),
         cmocka_unit_test(one_server_opens_several_doors),
+        cmocka_unit_test(a_name_opens_a_door_at_each_of_its_addresses),
         cmocka_unit_test(tls_lets_in_who_proves_it_and_nobody_else),
         cmocka_unit_test(keepalive_pings_do_not_annoy_the_server),
-        cmocka_unit_test(self_check_notices_a_deaf_tcp_listener),
+        cmocka_unit_test(far_away_is_reached_over_tls),
+        cmocka_unit_test(a_busy_server_is_waited_for),
+        cmocka_unit_test(tcp_door_hears_again_when_descriptors_are_back),
         cmocka_unit_test(unix_door_hears_again_when_descriptors_are_back),
+        cmocka_unit_test(idle_connections_keep_nobody_out),
+        cmocka_unit_test(one_address_has_a_part_of_the_connections),
+        cmocka_unit_test(a_connection_that_sends_nothing_goes),
         cmocka_unit_test(self_check_is_content_with_every_kind_of_listener),
         cmocka_unit_test(file_limit_is_raised_to_the_hard_one),
     };
 
     if (argc == 3 && strcmp(argv[1], "--starve") == 0)
         return starve(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--idle") == 0)
+        return idle(argv[2]);
     if (argc == 3 && strcmp(argv[1], "--die") == 0)
         return call_and_die(argv[2]);
     return cmocka_run_group_tests_name("rpc doors", tests, NULL, NULL);

@@ -145,6 +145,30 @@ static void who_watches_hears_of_the_end(void **state)
     echo_close(&echo);
 }
 
+static void a_server_that_is_not_fit_says_so_and_answers(void **state)
+{
+    struct watched whole, none;
+    int serving = 0;
+    struct echo echo;
+
+    (void)state;
+    open_with_standard(&echo);
+    watch(&echo, "", &whole);
+    watch(&echo, "heddle.test.Nobody", &none);
+    hd_rpc_server_set_serving(echo.server, false);
+    hd_rpc_server_set_serving(echo.server, false); /* told once */
+    assert_int_equal(check(&echo, "heddle.test.Echo", &serving), HD_OK);
+    assert_int_equal(serving, SERVING(NOT_SERVING));
+    hd_rpc_server_set_serving(echo.server, true);
+    assert_int_equal(check(&echo, "", &serving), HD_OK);
+    assert_int_equal(serving, SERVING(SERVING));
+    echo_run_until(&echo, &whole.count, 3, 5000);
+    assert_int_equal(whole.statuses[1], SERVING(NOT_SERVING));
+    assert_int_equal(whole.statuses[2], SERVING(SERVING));
+    assert_int_equal(none.count, 1); /* of a service that is not here there is nothing to tell */
+    echo_close(&echo);
+}
+
 static void a_watcher_that_leaves_is_forgotten(void **state)
 {
     const struct hd_rpc_call_options options = {
@@ -400,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_registered_service_is_serving_and_no_other),
         cmocka_unit_test(who_watches_hears_of_the_end),
+        cmocka_unit_test(a_server_that_is_not_fit_says_so_and_answers),
         cmocka_unit_test(a_watcher_that_leaves_is_forgotten),
         cmocka_unit_test(every_question_gets_its_answer_in_order),
         cmocka_unit_test(each_kind_of_symbol_is_found_and_nothing_else),

@@ -1,0 +1,259 @@
+/* Doors: listening sockets of our own, whose connections are handed to gRPC.
+ *
+ * Accepting here and not in gRPC tells who is at the other end of a Unix socket (SO_PEERCRED),
+ * bounds how many connections TCP may bring (arrivals.h), and survives the moment when descriptors
+ * run out: gRPC's own listener would stay deaf afterwards. How a Unix socket is made is below, how
+ * a TCP socket is made in tcp_door.c.
+ *
+ * A Unix door holds a lock on PATH.lock as long as it lives, so that two servers that start at the
+ * same moment cannot take the socket file from each other. The lock file stays; the lock dies with
+ * the process. With the lock, a socket file that nobody answers at is a dead server's and is
+ * replaced.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <grpc/grpc_posix.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "rpc/arrivals.h"
+#include "rpc/server_internal.h"
+
+enum { BACKLOG = 128, RETRY_MS = 100, ACCEPTS_PER_WAKE = 64 };
+
+static enum hd_status make_dir(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char dir[HD_RPC_UNIX_PATH_MAX + 1];
+
+    if (!slash || slash == path)
+        return HD_OK;
+    (void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
+    return hd_file_exists(dir) ? HD_OK : hd_file_make_dirs(dir, 0700);
+}
+
+static struct sockaddr_un socket_address(const char *path)
+{
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+
+    (void)snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
+    return un;
+}
+
+/* HD_OK when the path is free: nothing is there, or a dead server's socket was removed. */
+static enum hd_status clear_path(const char *path)
+{
+    const struct sockaddr_un un = socket_address(path);
+    struct stat info;
+    int fd, code;
+
+    if (lstat(path, &info) < 0)
+        return errno == ENOENT ? HD_OK : hd_err(HD_IO, "cannot look at %s: %m", path);
+    if (!S_ISSOCK(info.st_mode))
+        return hd_err(HD_EXISTS, "%s is there and is not a socket; choose another path", path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return hd_err(HD_LIMIT, "cannot make a socket: %m");
+    code = connect(fd, (const struct sockaddr *)&un, sizeof un) < 0 ? errno : 0;
+    (void)close(fd);
+    if (code != ECONNREFUSED && code != ENOENT)
+        return hd_err(HD_CONFLICT, "another server listens on unix:%s", path);
+    if (unlink(path) < 0 && errno != ENOENT)
+        return hd_err(HD_IO, "cannot remove the socket %s of a dead server: %m", path);
+    return HD_OK;
+}
+
+static enum hd_status bind_socket(struct hd_rpc_door_socket *door)
+{
+    const struct sockaddr_un un = socket_address(door->path);
+    struct stat info;
+
+    door->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (door->listen_fd < 0)
+        return hd_err(HD_LIMIT, "cannot make a socket: %m");
+    /* the mode of a socket before bind is the mode of its file, whatever the umask leaves */
+    if (fchmod(door->listen_fd, 0600) < 0 ||
+        bind(door->listen_fd, (const struct sockaddr *)&un, sizeof un) < 0)
+        return hd_err(HD_IO, "cannot make the socket %s: %m", door->path);
+    if (stat(door->path, &info) < 0 || chmod(door->path, 0600) < 0)
+        return hd_err(HD_IO, "cannot look at the socket %s: %m", door->path);
+    door->device = info.st_dev;
+    door->inode = info.st_ino;
+    if (listen(door->listen_fd, BACKLOG) < 0)
+        return hd_err(HD_IO, "cannot listen on unix:%s: %m", door->path);
+    return HD_OK;
+}
+
+static void remove_socket(struct hd_rpc_door_socket *door)
+{
+    struct stat info;
+
+    if (door->listen_fd >= 0)
+        (void)close(door->listen_fd);
+    if (door->inode && lstat(door->path, &info) == 0 && info.st_dev == door->device &&
+        info.st_ino == door->inode)
+        (void)unlink(door->path); /* best effort: the next server clears it */
+    if (door->lock_fd >= 0)
+        (void)close(door->lock_fd);
+    door->listen_fd = door->lock_fd = -1;
+}
+
+enum hd_status hd_rpc_unix_door_open(struct hd_rpc_server *server, const char *path)
+{
+    struct hd_rpc_door_socket *door = calloc(1, sizeof *door);
+    char lock_path[HD_RPC_UNIX_PATH_MAX + 8];
+    enum hd_status st;
+
+    if (!door)
+        return hd_err(HD_NO_MEMORY, "no memory to listen");
+    door->server = server;
+    door->listen_fd = door->lock_fd = -1;
+    (void)snprintf(door->name, sizeof door->name, "unix:%s", path);
+    (void)snprintf(door->path, sizeof door->path, "%s", path);
+    (void)snprintf(lock_path, sizeof lock_path, "%s.lock", path);
+
+    st = make_dir(path);
+    if (!st)
+        st = hd_file_lock(lock_path, &door->lock_fd);
+    if (st == HD_CONFLICT)
+        (void)hd_err(st, "another server listens on unix:%s", path);
+    if (!st)
+        st = clear_path(path);
+    if (!st)
+        st = bind_socket(door);
+    if (st) {
+        remove_socket(door);
+        free(door);
+        return st;
+    }
+    door->next = server->doors;
+    server->doors = door;
+    return HD_OK;
+}
+
+/* ---- accepting ---- */
+
+static enum hd_status remember_uid(struct hd_rpc_server *server, int fd, uid_t uid)
+{
+    size_t needed = (size_t)fd + 1, room;
+    uid_t *uids;
+
+    if (needed > server->uids_count) {
+        room = needed < 64 ? 64 : needed * 2;
+        uids = realloc(server->uids, room * sizeof *uids);
+        if (!uids)
+            return hd_err(HD_NO_MEMORY, "no memory for %zu connections", room);
+        for (size_t i = server->uids_count; i < room; i++)
+            uids[i] = (uid_t)-1;
+        server->uids = uids;
+        server->uids_count = room;
+    }
+    server->uids[fd] = uid;
+    return HD_OK;
+}
+
+static void admit_connection(struct hd_rpc_server *server, int fd)
+{
+    struct ucred peer;
+    socklen_t peer_bytes = sizeof peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) < 0 ||
+        remember_uid(server, fd, peer.uid)) {
+        (void)close(fd);
+        return;
+    }
+    grpc_server_add_channel_from_fd(server->server, fd, server->insecure); /* owns fd now */
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events);
+
+static void on_retry(uv_timer_t *retry)
+{
+    struct hd_rpc_door_socket *door = retry->data;
+
+    (void)uv_poll_start(&door->poll, UV_READABLE, on_connection);
+}
+
+static void tell_not_accepted(struct hd_rpc_door_socket *door, int error)
+{
+    size_t left_out;
+
+    if (hd_rpc_rate_allows(&door->failures, &left_out))
+        hd_log(HD_LOG_WARN,
+               "cannot accept on %s, trying on: %s (%zu more failures since the last such line)",
+               door->name, strerror(error), left_out);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    struct hd_rpc_door_socket *door = poll->data;
+    struct sockaddr_storage from = {0};
+    socklen_t from_bytes;
+    int fd;
+
+    (void)status, (void)events;
+    for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
+        from_bytes = sizeof from;
+        fd = accept4(door->listen_fd, (struct sockaddr *)&from, &from_bytes,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0 && door->tcp) {
+            hd_rpc_arrivals_take(door->server->arrivals, fd, &from);
+        } else if (fd >= 0) {
+            admit_connection(door->server, fd);
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            /* The connection stays in the backlog and would wake us again and again. */
+            tell_not_accepted(door, errno);
+            (void)uv_poll_stop(&door->poll);
+            (void)uv_timer_start(&door->retry, on_retry, RETRY_MS, 0);
+            return;
+        }
+    }
+}
+
+enum hd_status hd_rpc_door_start(struct hd_rpc_door_socket *door)
+{
+    struct hd_rpc_server *server = door->server;
+    int code = uv_poll_init(server->rpc->loop, &door->poll, door->listen_fd);
+
+    if (code)
+        return hd_err(HD_IO, "cannot watch %s: %s", door->name, uv_strerror(code));
+    (void)uv_timer_init(server->rpc->loop, &door->retry);
+    door->poll.data = door->retry.data = door;
+    door->started = true;
+    server->handles += 2;
+    return uv_poll_start(&door->poll, UV_READABLE, on_connection)
+               ? hd_err(HD_IO, "cannot watch %s", door->name)
+               : HD_OK;
+}
+
+static void on_door_closed(uv_handle_t *handle)
+{
+    struct hd_rpc_door_socket *door = handle->data;
+    struct hd_rpc_server *server = door->server;
+
+    if (--door->open_handles == 0)
+        free(door);
+    hd_rpc_server_handle_closed(server);
+}
+
+void hd_rpc_door_close(struct hd_rpc_door_socket *door)
+{
+    if (!door->started) {
+        remove_socket(door);
+        free(door);
+        return;
+    }
+    door->open_handles = 2;
+    uv_close((uv_handle_t *)&door->poll, on_door_closed);
+    uv_close((uv_handle_t *)&door->retry, on_door_closed);
+    remove_socket(door);
+}

@@ -1,0 +1,184 @@
+/* TCP doors: listening TCP sockets of our own, one for each address that a HOST has. door.c accepts
+ * on them, arrivals.c keeps what comes until it may go to gRPC.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rpc/acceptor.h"
+#include "rpc/arrivals.h"
+#include "rpc/server_internal.h"
+
+enum { BACKLOG = 1024 };
+
+static bool is_wildcard(const char *host)
+{
+    return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+}
+
+static enum hd_status find_addresses(const char *host, int port, struct addrinfo **ret_found)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    char service[8];
+    int code;
+
+    (void)snprintf(service, sizeof service, "%d", port);
+    code = getaddrinfo(host, service, &hints, ret_found);
+    return code ? hd_err(HD_INVALID, "cannot find the host %s: %s", host, gai_strerror(code))
+                : HD_OK;
+}
+
+static void set_port(struct sockaddr *at, int port)
+{
+    if (at->sa_family == AF_INET6)
+        ((struct sockaddr_in6 *)at)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)at)->sin_port = htons((uint16_t)port);
+}
+
+static int port_of(int fd)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t at_bytes = sizeof at;
+
+    if (getsockname(fd, (struct sockaddr *)&at, &at_bytes) < 0)
+        return 0;
+    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                          : ((struct sockaddr_in *)&at)->sin_port);
+}
+
+/* What connections inherit from the listener. Without SO_REUSEADDR a restarted server would wait
+ * for its old connections; two servers still cannot listen on one port. */
+static void set_options(int fd, const struct hd_rpc_server *server, int family)
+{
+    const unsigned timeout_ms = (unsigned)server->options.keepalive_timeout_ms;
+    const int on = 1, off = 0;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+    if (family == AF_INET6) /* of "::" only: IPv4 comes in by it, too */
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+}
+
+/* 0 and a listening socket, or an errno. */
+static int listen_at(const struct hd_rpc_server *server, const struct addrinfo *at, int *ret_fd)
+{
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
+
+    if (fd < 0)
+        return errno;
+    set_options(fd, server, at->ai_family);
+    if (bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+        error = errno;
+        (void)close(fd);
+        return error;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static enum hd_status explain(const char *text, int error)
+{
+    if (error == EADDRINUSE)
+        return hd_err(HD_CONFLICT, "cannot listen on %s: another program has this port", text);
+    if (error == EMFILE || error == ENFILE)
+        return hd_err(HD_LIMIT, "cannot listen on %s: %s", text, strerror(error));
+    return hd_err(error == EACCES ? HD_DENIED : HD_INVALID, "cannot listen on %s: %s", text,
+                  strerror(error));
+}
+
+static enum hd_status add_door(struct hd_rpc_server *server, const char *text, int fd)
+{
+    struct hd_rpc_door_socket *door = calloc(1, sizeof *door);
+
+    if (!door) {
+        (void)close(fd);
+        return hd_err(HD_NO_MEMORY, "no memory to listen");
+    }
+    (void)snprintf(door->name, sizeof door->name, "%s", text);
+    door->server = server;
+    door->tcp = true;
+    door->listen_fd = fd;
+    door->lock_fd = -1;
+    door->next = server->doors;
+    server->doors = door;
+    return HD_OK;
+}
+
+/* A name may stand for an address that this machine does not have (::1 without IPv6), or twice for
+ * the same one. */
+static bool may_be_skipped(const struct addrinfo *first, const struct addrinfo *at, int error)
+{
+    if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT)
+        return true;
+    for (const struct addrinfo *a = first; a != at; a = a->ai_next)
+        if (a->ai_addrlen == at->ai_addrlen && memcmp(a->ai_addr, at->ai_addr, at->ai_addrlen) == 0)
+            return true;
+    return false;
+}
+
+/* Opens a door at each address; the first one's port is that of all. */
+static enum hd_status open_at(struct hd_rpc_server *server, const char *text, const char *host,
+                              int *port)
+{
+    struct addrinfo *found = NULL;
+    int error = 0, skipped = EADDRNOTAVAIL, opened = 0, fd = -1;
+    enum hd_status st = find_addresses(host, *port, &found);
+
+    for (struct addrinfo *at = found; !st && at; at = at->ai_next) {
+        set_port(at->ai_addr, *port);
+        error = listen_at(server, at, &fd);
+        if (error && may_be_skipped(found, at, error)) {
+            skipped = error;
+        } else if (error) {
+            st = explain(text, error);
+        } else {
+            *port = port_of(fd);
+            st = add_door(server, text, fd);
+            opened++;
+        }
+    }
+    if (found)
+        freeaddrinfo(found);
+    return st || opened ? st : explain(text, skipped);
+}
+
+static enum hd_status make_ready(struct hd_rpc_server *server, const char *text)
+{
+    enum hd_status st = HD_OK;
+
+    if (!server->arrivals)
+        st = hd_rpc_arrivals_open(server, &server->arrivals);
+    if (!st && !server->acceptor &&
+        !hd_rpc_acceptor_open(server->server, server->tls ? server->tls : server->insecure,
+                              &server->acceptor))
+        st = hd_err(HD_INVALID, "cannot listen on %s%s", text,
+                    server->tls ? ": the TLS certificate or its key was not accepted" : "");
+    return st;
+}
+
+enum hd_status hd_rpc_tcp_doors_open(struct hd_rpc_server *server, const char *text,
+                                     struct hd_rpc_address *address)
+{
+    const bool wildcard = is_wildcard(address->host);
+    struct hd_rpc_door_socket *before = server->doors, *door;
+    enum hd_status st = make_ready(server, text);
+
+    if (!st)
+        st = open_at(server, text, wildcard ? "::" : address->host, &address->port);
+    if (st == HD_INVALID && wildcard && server->acceptor) /* this machine may have no IPv6 */
+        st = open_at(server, text, "0.0.0.0", &address->port);
+    while (st && server->doors != before) { /* all addresses of the name, or none */
+        door = server->doors;
+        server->doors = door->next;
+        hd_rpc_door_close(door);
+    }
+    return st;
+}
