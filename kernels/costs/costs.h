@@ -44,8 +44,8 @@ struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
 /* One of the two, depending on the device. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
 
-/* embedding_backward on a GPU: the rows of dout are sorted by index. The sorted list is cut into
- * pieces of PIECE rows, which are summed separately. Offsets in bytes. */
+/* embedding_backward on a GPU: the rows of dout are sorted by index. An index with more than PIECE
+ * rows is summed in pieces of PIECE rows. Offsets in bytes. */
 enum { HD_COSTS_EMBEDDING_PIECE = 64 };
 struct hd_costs_embedding_layout {
     int64_t begin;  /* [V + 1] int32: position in `rows` at which each index begins */

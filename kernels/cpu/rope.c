@@ -1,7 +1,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
-/* The table of one position as two vectors: it holds {cos, sin} side by side. */
+/* Loads n pairs {cos, sin} of the table as a vector of cosines and a vector of sines. */
 INLINE void load_angles(const float *table, int64_t n, vf *ret_cos, vf *ret_sin)
 {
     const vf first = vf_load_f32(table, 2 * n < VL ? 2 * n : VL);
