@@ -23,17 +23,17 @@
 
 /* The swizzle: tiles are aligned to 128 bytes and rows are a multiple of it (except D 96), so the
  * low bits of an address select the chunk, and chunk `step` + `chunk` is at the address of `chunk`
- * with the bits of `step` inverted. So an address is computed once; later ones cost one exclusive
- * or, or nothing if `step` is a constant above those bits. A row of 96 elements has 192 bytes:
- * every second row begins in the middle of 128 bytes, hence the different rule. */
+ * XOR the low bits of `step`. So an address is computed once; later ones cost one XOR, or nothing
+ * if `step` is a constant above those bits. A row of 96 elements has 192 bytes: every second row
+ * begins in the middle of 128 bytes, hence the different rule. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_at(unsigned row, unsigned chunk)
 {
     return row * D + (chunk ^ (D % 64 ? row / 2 % 4 : row % 8)) * 8;
 }
 
-/* The element of chunk `step` + `chunk`, given that of `chunk`: the low bits of step are inverted,
- * the others added. */
+/* The element of chunk `step` + `chunk`, given that of `chunk`: XORs the low bits of step, adds the
+ * others. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_step(unsigned at, unsigned step)
 {
