@@ -55,7 +55,7 @@ enum hd_status KERNEL(rope)(struct hd_backend *cpu, const struct hd_rope_args *a
     if (st)
         return st;
     if (args->D % 2)
-        return hd_err(HD_UNSUPPORTED, "rope: the head width %lld is odd; pairs need an even one",
+        return hd_err(HD_UNSUPPORTED, "rope: the head width %lld is odd; it must be even",
                       (long long)args->D);
     hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->H * args->D * 8), rope_rows, args);
     return HD_OK;
