@@ -357,7 +357,7 @@ static void mistakes_end_the_program_with_kernel_and_place(void **state)
     {
         assert_non_null(strstr(death_of(PROBE_BARRIERS_OF_TWO_PLACES, 0), "divergent barrier"));
         assert_non_null(strstr(death_of(PROBE_BARRIER_AND_SHUFFLE, 0),
-                               "mask 0xffffffff for lanes 0x00000008, which never come"));
+                               "mask 0xffffffff for lanes 0x00000008, which never arrive"));
         assert_non_null(strstr(death_of(PROBE_LANE_NOT_IN_MASK, 0), "which is not in it"));
         assert_non_null(
             strstr(death_of(PROBE_LANES_IN_TWO_OPERATIONS, 0), "must meet at the same operation"));
