@@ -123,15 +123,15 @@ enum hd_bf16_products {
 };
 
 struct hd_traits {
-    char backend[16]; /* "cpu" */
+    char backend[16]; /* "cpu" or "cuda" */
     char isa[32];     /* "avx512_bf16", "avx2", ...: results depend on it bit for bit */
     char library[32]; /* GEMM library: "oneDNN-2.6.0", or "own"; results depend on it, too */
-    int threads;      /* that share a launch */
-    int vector_bytes;
-    bool bf16_fast; /* bf16 GEMMs are faster than fp32; precision `auto` then chooses bf16 */
+    int threads;      /* CPU threads per launch; 1 on a GPU */
+    int vector_bytes; /* width of a vector register, or of a GPU thread's largest load */
+    bool bf16_fast;   /* bf16 GEMMs are faster than fp32; precision `auto` then chooses bf16 */
     enum hd_bf16_products bf16_products;
     bool own_bf16;              /* own code multiplies bf16 even where a library exists */
-    int64_t page_bytes;         /* a reservation is a multiple of it */
+    int64_t page_bytes;         /* reservations are multiples of it */
     int64_t gemm_scratch_bytes; /* scratch limit of the GEMM library per launch; 0: no library */
     /* GPU only; 0 on the CPU */
     int multiprocessors;
@@ -210,6 +210,7 @@ struct hd_costs {
     double flops;
     int64_t read_bytes, write_bytes;
 };
+/* Adds the costs of one launch to *costs. */
 void hd_kernel_cost_add(struct hd_costs *costs, enum hd_kernel kernel, const void *args);
 /* The same, but kernels whose number of rows is only bounded by the arguments (rows of experts)
  * are counted with at most `rows` rows. Other kernels: as hd_kernel_cost_add. */

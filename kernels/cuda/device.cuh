@@ -125,26 +125,26 @@ static enum hd_status hd_cuda_launch(struct hd_cuda_stream *stream, const char *
 
 /* HD_CUDA_FLOATS(dtype, T, statement): runs the statement with T = float, bf16 or f16 depending on
  * dtype. For use in functions that return a status: HD_UNSUPPORTED for any other dtype. */
-#define HD_CUDA_FLOATS(dtype, T, ...)                                            \
-    switch (dtype) {                                                             \
-    case HD_F32: {                                                               \
-        using T = float;                                                         \
-        __VA_ARGS__;                                                             \
-        break;                                                                   \
-    }                                                                            \
-    case HD_BF16: {                                                              \
-        using T = bf16;                                                          \
-        __VA_ARGS__;                                                             \
-        break;                                                                   \
-    }                                                                            \
-    case HD_F16: {                                                               \
-        using T = f16;                                                           \
-        __VA_ARGS__;                                                             \
-        break;                                                                   \
-    }                                                                            \
-    default:                                                                     \
-        return hd_err(HD_UNSUPPORTED, "%s: cuda has no kernel for %s", __func__, \
-                      hd_dtype_name(dtype));                                     \
+#define HD_CUDA_FLOATS(dtype, T, ...)                                                        \
+    switch (dtype) {                                                                         \
+    case HD_F32: {                                                                           \
+        using T = float;                                                                     \
+        __VA_ARGS__;                                                                         \
+        break;                                                                               \
+    }                                                                                        \
+    case HD_BF16: {                                                                          \
+        using T = bf16;                                                                      \
+        __VA_ARGS__;                                                                         \
+        break;                                                                               \
+    }                                                                                        \
+    case HD_F16: {                                                                           \
+        using T = f16;                                                                       \
+        __VA_ARGS__;                                                                         \
+        break;                                                                               \
+    }                                                                                        \
+    default:                                                                                 \
+        return hd_err(HD_UNSUPPORTED, "%s: the cuda backend has no kernel for %s", __func__, \
+                      hd_dtype_name(dtype));                                                 \
     }
 
 /* ---- Conversions: to fp32 (exact), and from fp32, rounding to nearest even ---- */

@@ -18,7 +18,7 @@
 
 #ifdef HD_CUDASIM
 
-using shared_at = uintptr_t; /* an address in shared memory, to be reckoned with */
+using shared_at = uintptr_t; /* an address in shared memory, for address arithmetic */
 
 static inline void ldmatrix_x1(uint32_t r[1], const void *smem, HD_CUDASIM_HERE)
 {
@@ -126,7 +126,7 @@ __device__ __forceinline__ float exp2_approx(float x)
     return y;
 }
 
-using shared_at = uint32_t; /* an address in shared memory, to be reckoned with */
+using shared_at = uint32_t; /* an address in shared memory, for address arithmetic */
 
 __device__ __forceinline__ shared_at hd_shared_address(const void *smem)
 {

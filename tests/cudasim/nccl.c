@@ -319,13 +319,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 const char *ncclGetErrorString(ncclResult_t result)
 {
     return result == ncclRemoteError ? "remote process exited or there was a network error"
-                                     : "an error of the stand-in";
+                                     : "an error of the emulated NCCL";
 }
 
 const char *ncclGetLastError(ncclComm_t comm)
 {
     (void)comm;
-    return "the stand-in knows no more";
+    return "the emulated NCCL has no details";
 }
 
 /* ---- posting; under the lock ---- */
