@@ -204,8 +204,7 @@ int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
  * faster than two launches. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
-/* Floating point operations, and the bytes that must be read from and written to memory at least
- * once. */
+/* Floating point operations; bytes that must be read from and written to memory at least once. */
 struct hd_costs {
     double flops;
     int64_t read_bytes, write_bytes;
@@ -366,8 +365,7 @@ struct hd_backend_table {
 /* The CPU backend: always linked in, and the default. */
 const struct hd_backend_table *hd_backend_cpu(void);
 
-/* HD_UNSUPPORTED, with the values of both sides, if the table was built from another kernel list
- * or ABI. */
+/* HD_UNSUPPORTED if the table has another ABI or kernel list; the message has both values. */
 enum hd_status hd_backend_check(const struct hd_backend_table *table);
 
 /* Calls launch of the backend that the stream belongs to. */

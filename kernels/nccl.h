@@ -35,10 +35,9 @@ struct hd_nccl_table {
     /* Returns a failure of the communicator, with NCCL's message; else HD_OK, and *ret_busy is true
      * while a call on it is in progress. */
     enum hd_status (*poll)(struct hd_nccl_comm *comm, bool *ret_busy);
-    /* Stops the communicator's work on the device and frees the communicator. */
+    /* Both free the communicator. abort stops its work on the device. Before destroy, all calls on
+     * all ranks must have finished; it waits for the peers, for about 5 s at most. */
     void (*abort)(struct hd_nccl_comm *comm);
-    /* Frees the communicator; no call on it may be in progress on any rank. It waits for the peers,
-     * up to about 5 s, then aborts. */
     void (*destroy)(struct hd_nccl_comm *comm);
     /* Calls between group_begin and group_end are submitted together (ncclGroupStart). */
     enum hd_status (*group_begin)(void);

@@ -1,5 +1,4 @@
-/* ops_moe: the contract of each device operation of mixtures of experts; shapes and rules as in
- * ops.h.
+/* ops_moe: the contracts of the device operations of mixtures of experts; see also ops.h.
  *
  * E experts; the router chooses K of them per row (K "choices" per row). The R rows are Q runs of
  * R/Q rows; a run is a stretch of consecutive positions of one sequence. Without context

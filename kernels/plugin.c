@@ -54,7 +54,6 @@ static enum hd_status find(char ret_path[PATH_MAX])
     return st;
 }
 
-/* An error with dlerror()'s message, if there is one. */
 static enum hd_status refuse(const char *path, const char *what)
 {
     const char *why = dlerror();

@@ -87,8 +87,7 @@ bool hd_costs_gemm_is_row(const struct hd_gemm_args *args);
 /* True if own code computes this GEMM, because there is no library or in spite of it. */
 bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
-/* The arguments of a bias_backward that computes this GEMM's dbias; its scratch follows the GEMM's
- * scratch. */
+/* The bias_backward that computes this GEMM's dbias; its scratch follows the GEMM's. */
 struct hd_bias_backward_args hd_costs_gemm_dbias(const struct hd_gemm_args *args,
                                                  const struct hd_traits *traits);
 
@@ -157,8 +156,9 @@ struct hd_costs_attention_layout
 hd_costs_attention_backward_layout(const struct hd_attention_backward_args *args);
 
 /* Attention on the CPU in bf16, on panels of words (kernels/cpu/panel.h), in the same blocks of
- * rows. Offsets are in bytes from the start of the thread's part of the scratch; a word is two bf16
- * values. */
+ * rows. Offsets are in bytes from the start of the thread's part of the scratch; a word is two
+ * bf16.
+ */
 enum {
     HD_COSTS_ATTENTION_ROWS_MIN = 8,       /* with fewer rows in a group, packing does not pay */
     HD_COSTS_ATTENTION_PANEL = 32,         /* maximum of a panel's rows; number of its columns */

@@ -121,8 +121,7 @@ int64_t hd_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits 
     return hd_costs_align(product_scratch(args, traits)) + hd_scratch_bias_backward(&dbias, traits);
 }
 
-/* An epilogue adds the operations of its kernel and the bytes of one more matrix; dbias adds its
- * own bytes. */
+/* An epilogue adds its kernel's operations and one matrix of bytes; dbias its own bytes. */
 void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);

@@ -34,8 +34,7 @@ INLINE void update_range(const struct update *u, int64_t begin, int64_t end, flo
     }
 }
 
-/* The first range that ends after the element. */
-static int64_t range_of(const struct hd_adamw_args *a, int64_t element)
+static int64_t range_of(const struct hd_adamw_args *a, int64_t element) /* first that ends after */
 {
     int64_t low = 0, high = a->range_count;
 

@@ -46,9 +46,7 @@ static struct backward_tiles tiles_of(const struct cpu_backward *f, int thread)
                                              .slope = base + l->slope}};
 }
 
-/* In: score, and dscore = dout v^T. Out: score = p = exp(score - lse), dscore = p * (dscore -
- * delta).
- */
+/* score becomes p = exp(score - lse); dscore, now dout v^T, becomes p * (dscore - delta). */
 INLINE void softmax_backward_row(float *score, float *dscore, float lse, float delta)
 {
     for (int j = 0; j < TILE; j += VL) {

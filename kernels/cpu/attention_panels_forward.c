@@ -1,7 +1,6 @@
 /* attention_panels_forward: bf16 forward on panels. For each panel of rows and tile of keys:
  * scores, the online softmax (attention.c), and the product of the weights, rounded to bf16, with
- * v. The sum of the weights is taken before rounding, so that the log-sum-exp has full fp32
- * precision. */
+ * v. The sum of the weights is taken before rounding, for a precise log-sum-exp. */
 #include "kernels/cpu/attention_panels.h"
 
 enum { KEY_PANELS = HD_COSTS_ATTENTION_KEYS_FORWARD / COLUMNS };

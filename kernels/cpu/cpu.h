@@ -62,15 +62,14 @@ typedef void hd_cpu_body(const void *args, int64_t begin, int64_t end, int threa
 void hd_cpu_parallel(const struct hd_backend *cpu, int64_t count, int64_t grain, hd_cpu_body *body,
                      const void *args);
 
-/* Starts the thread pool of a backend: threads - 1 threads, because the launching thread works,
- * too. *ret_pool is NULL for one thread. free stops the threads and joins them; NULL is fine. */
+/* Starts a backend's threads besides the launching one; NULL if there are none. free joins them. */
 enum hd_status hd_cpu_pool_new(int threads, struct hd_cpu_pool **ret_pool);
 void hd_cpu_pool_free(struct hd_cpu_pool *pool);
 
 /* A `grain` for rows of `row_bytes` each: enough rows that a piece is worth waking a thread. */
 int64_t hd_cpu_row_grain(int64_t row_bytes);
 
-/* The sum of counts, `bound` at most: rows in use of a buffer of `bound` rows. counts NULL: bound.
+/* Rows in use of a buffer of `bound` rows: the sum of counts, `bound` at most or if counts is NULL.
  */
 int64_t hd_cpu_rows_in_use(const int32_t *counts, int64_t groups, int64_t bound);
 

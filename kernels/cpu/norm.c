@@ -57,8 +57,7 @@ enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
     return st;
 }
 
-/* Each element of dout and add is read before the same element of dinp is written: they may alias.
- */
+/* Elements of dout and add are read before the same element of dinp is written: they may alias. */
 INLINE void rmsnorm_backward_row(const struct hd_rmsnorm_backward_args *a, int64_t r,
                                  enum hd_dtype dtype)
 {

@@ -1,8 +1,7 @@
 /* panel_tiles: products of panels with AMX tiles. Compiled twice: for AMX, and for its software
  * model (tile.h).
  *
- * 2 x 2 tiles of sums, two of a, two of b: each loaded tile is used twice, because loads are the
- * bottleneck. */
+ * 2 x 2 tiles of sums, two of a, two of b: each loaded tile is used twice, to save loads. */
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/tile.h"
 

@@ -3,8 +3,8 @@
 #include "kernels/cpu/vec.h"
 
 /* Rate of independent chains of fused multiply-adds, enough chains to hide the latency on two
- * units. The fastest of many slices of about a millisecond counts, because other load slows only
- * some. */
+ * units. The fastest of many slices of about a millisecond counts, as other load slows only some.
+ */
 double KERNEL(fma_rate)(double seconds)
 {
     enum { CHAINS = 12, ROUNDS = 100000 };
@@ -28,7 +28,6 @@ double KERNEL(fma_rate)(double seconds)
     }
     for (int c = 0; c < CHAINS; c++)
         total += sums[c];
-    /* Always true: the sums approach 1 from below. Reading them keeps the loop from being removed.
-     */
+    /* Always true: the sums approach 1 from below. Reading them keeps the compiler's loop. */
     return total[0] >= 0 ? (double)ROUNDS * CHAINS * VL * 2 / ((double)best_ns * 1e-9) : 0;
 }

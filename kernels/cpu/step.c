@@ -1,6 +1,4 @@
-/* step: the step block, the chunk sums of the gradient norm, and the records of the step's
- * exchange.
- */
+/* step: the step block, the chunk sums of the gradient norm, the records of the step's exchange. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
@@ -14,9 +12,7 @@ enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_b
     return HD_OK;
 }
 
-/* Every chunk is summed the same way: in two vectors of doubles, whose lanes are then added in
- * order.
- */
+/* Every chunk is summed in two vectors of doubles, whose lanes are then added in order. */
 static void square_chunks(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_square_sums_args *a = args;

@@ -11,8 +11,7 @@
 
 enum { PREFETCH_ROWS = 12 };
 
-/* Prefetches `columns` elements from `at` on. The hardware prefetcher does not cover distant rows.
- */
+/* Prefetches `columns` elements from `at` on. The hardware does not prefetch distant rows. */
 INLINE void prefetch_row(const void *tensor, int64_t at, int64_t columns, enum hd_dtype dtype)
 {
     const int64_t e = dtype == HD_BF16 ? 2 : 4;

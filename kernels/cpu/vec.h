@@ -237,8 +237,7 @@ INLINE void vf_store_f32(float *p, int64_t n, vf x)
 #endif
 }
 
-/* 16 bits to 32 and back. gcc 12 does not compile convertvector to the one instruction used here.
- */
+/* 16 bits to 32 and back; gcc 12 does not compile convertvector to these single instructions. */
 INLINE vu vu_widen(vh half)
 {
 #if defined(__AVX512F__)

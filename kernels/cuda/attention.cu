@@ -9,8 +9,7 @@ enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t 
                       hd_dtype_name(dtype));
     if (D < 8 || D % 8 || D > HD_COSTS_ATTENTION_D_MAX)
         return hd_err(HD_UNSUPPORTED,
-                      "%s: the head width is %lld; the cuda backend needs a multiple of 8, at most "
-                      "%d",
+                      "%s: the head width is %lld; the cuda backend takes multiples of 8 up to %d",
                       kernel, (long long)D, HD_COSTS_ATTENTION_D_MAX);
     if (G < 1 || H % G)
         return hd_err(HD_INVALID, "%s: %lld key/value heads do not divide %lld query heads", kernel,

@@ -203,11 +203,7 @@ static inline bool attention_has_extras(const struct attention *a)
 
 /* ---- Device: extremes and the walk over tiles ---- */
 
-enum attention_cover { /* which (query, key) pairs of a tile are visible */
-                       ATTENTION_NOTHING,
-                       ATTENTION_SOME,
-                       ATTENTION_ALL
-};
+enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL }; /* visible pairs */
 
 /* For a tile smaller than a granule, the extents below are those of its granule. */
 
@@ -252,8 +248,8 @@ static __device__ __forceinline__ int4 attention_query_extent(const int4 *extent
 
 /* Walks, in order, over the tiles (of keys or of queries) that have a visible pair with the block's
  * own rows. 32 tiles are tested at a time, one per lane; every warp of a block gets the same
- * result. The extremes of the block's own rows are in shared memory, so the walk needs few
- * registers. */
+ * result. The extremes of the block's own rows are in shared memory, to save registers.
+ */
 struct attention_walk {
     int base;
     uint32_t seen, whole; /* bit masks of the 32 tiles from base on: still to visit; unmasked */

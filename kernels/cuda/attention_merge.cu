@@ -113,9 +113,7 @@ extern "C" enum hd_status hd_cuda_attention_merge(struct hd_cuda_stream *cuda,
     if (args->R * args->H == 0)
         return HD_OK;
     if (args->R * args->H > (int64_t)INT32_MAX * (THREADS / LANES))
-        return hd_err(HD_UNSUPPORTED,
-                      "attention_merge: %lld rows of %lld heads exceed the size of a grid; use a "
-                      "smaller micro-batch",
+        return hd_err(HD_UNSUPPORTED, "attention_merge: %lld rows of %lld heads exceed a grid",
                       (long long)args->R, (long long)args->H);
     HD_CUDA_FLOATS(args->dtype, T, return merge_launch<T>(cuda, args));
     return HD_OK;

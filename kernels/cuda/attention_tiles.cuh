@@ -32,8 +32,7 @@ static __device__ __forceinline__ unsigned tile_at(unsigned row, unsigned chunk)
     return row * D + (chunk ^ (D % 64 ? row / 2 % 4 : row % 8)) * 8;
 }
 
-/* The element of chunk `step` + `chunk`, given that of `chunk`: XORs the low bits of step, adds the
- * others. */
+/* The element of chunk `step` + `chunk` from that of `chunk`: low bits by XOR, others added. */
 template <int D>
 static __device__ __forceinline__ unsigned tile_step(unsigned at, unsigned step)
 {

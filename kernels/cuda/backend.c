@@ -19,8 +19,7 @@ static const struct {
      "no GPU is visible; check nvidia-smi and CUDA_VISIBLE_DEVICES"},
     {cudaErrorInvalidDevice, HD_INVALID, "no visible GPU has this number"},
     {cudaErrorNoKernelImageForDevice, HD_UNSUPPORTED,
-     "this plug-in was built without code for this GPU; rebuild it with the GPU's architecture in "
-     "HEDDLE_CUDA_ARCHITECTURES"},
+     "the plug-in has no code for this GPU; rebuild it with HEDDLE_CUDA_ARCHITECTURES"},
     {cudaErrorDevicesUnavailable, HD_UNAVAILABLE, "another process uses the GPU exclusively"},
     {cudaErrorECCUncorrectable, HD_IO,
      "the GPU's memory has an uncorrectable ECC error; take the GPU out of service"},

@@ -1,7 +1,6 @@
 /* cache: appends new rows to a key/value cache.
  *
- * Bytes: 2 B new_rows N e. The number of filled rows is read on the device. Not measured on a GPU
- * yet. */
+ * Bytes: 2 B new_rows N e. Reads `filled` on the device. Not measured on a GPU yet. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
 

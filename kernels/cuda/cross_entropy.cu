@@ -35,8 +35,7 @@ __device__ __forceinline__ float exp_of<float>(float x)
     return expf(x);
 }
 
-/* A row in packs of V elements that are aligned in memory: column 0 is element `shift` of the first
- * pack. */
+/* A row in aligned packs of V elements: column 0 is element `shift` of the first pack. */
 template <typename T, int V>
 struct row {
     T *at;       /* column -shift, aligned to a pack */

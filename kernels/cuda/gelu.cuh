@@ -13,8 +13,7 @@
 
 #define GELU_TWO_C 1.595769122f /* 2 sqrt(2 / pi) */
 
-/* 1 / (1 + exp(-x)). An exact division would take as many instructions as the rest of an element.
- */
+/* 1 / (1 + exp(-x)). An exact division would take as long as the rest of an element. */
 template <typename T>
 static __device__ __forceinline__ float sigmoid(float x)
 {

@@ -119,8 +119,7 @@ static int64_t distance(int64_t ld, int64_t rows, int64_t columns)
     return rows == 1 ? columns : ld;
 }
 
-/* The library's auxiliary matrix: the input of GELU, which it writes (forward) or reads (backward).
- */
+/* The library's auxiliary matrix: GELU's input, written by forward and read by backward. */
 static const void *aux_of(const struct hd_gemm_args *args)
 {
     return args->epilogue == HD_EPILOGUE_GELU_BACKWARD ? args->gelu_inp : args->pre;

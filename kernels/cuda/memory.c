@@ -2,8 +2,7 @@
  *
  * Copies go in pieces through pinned host buffers (slots), because the device cannot access
  * pageable memory at full speed. Each slot has an event that is done when the device has finished
- * with it. So write may return before the device has the bytes, and the caller may reuse its
- * memory. */
+ * with it. So write may return early, and the caller may then reuse its memory. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,9 +11,7 @@
 
 enum { BIG = 128, SMALL = 64, BLOCKS_PER_MULTIPROCESSOR = 4 };
 
-/* begins [E + 1]: the first row of each expert, T at most. All threads must call; ends with a
- * barrier.
- */
+/* begins [E + 1]: each expert's first row, T at most. All threads call; ends with a barrier. */
 __device__ __forceinline__ void count_rows(int32_t *begins, const int32_t *counts, int64_t E,
                                            int64_t T)
 {

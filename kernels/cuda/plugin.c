@@ -57,8 +57,8 @@ enum hd_status hd_cuda_plugin_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_
         return st;
     if (count > HD_PLUGIN_GPUS_MAX)
         return hd_err(HD_LIMIT,
-                      "%d GPUs are visible, Heddle supports at most %d per node; restrict them "
-                      "with CUDA_VISIBLE_DEVICES",
+                      "%d GPUs are visible, at most %d are supported; set "
+                      "CUDA_VISIBLE_DEVICES",
                       count, HD_PLUGIN_GPUS_MAX);
     *ret_count = 0;
     for (int i = 0; i < count; i++) {

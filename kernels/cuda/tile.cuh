@@ -121,8 +121,7 @@ static __device__ __forceinline__ void store_sums(const float *sums, const struc
 
 enum { TILE_DEPTH = 32, TILE_STAGES = 3 };
 
-/* Position of a chunk of 8 elements: OUTER lines of 4 chunks if INNER, else 32 lines of OUTER / 8.
- */
+/* Position of a chunk of 8 elements: OUTER lines of 4 if INNER, else 32 lines of OUTER / 8. */
 template <int OUTER, bool INNER>
 static __device__ __forceinline__ int chunk_at(int line, int chunk)
 {

@@ -28,8 +28,7 @@ enum hd_cudasim_order {
     HD_CUDASIM_RANDOM   /* a random order in every round, by seed; atomics may switch threads */
 };
 
-/* Order of threads and blocks. Default: HD_CUDASIM_ORDER=forward|reverse|random[:SEED], or forward.
- */
+/* Order of threads and blocks; HD_CUDASIM_ORDER=forward|reverse|random[:SEED], else forward. */
 void hd_cudasim_order(enum hd_cudasim_order order, uint64_t seed);
 
 /* Lazy streams are queues: nothing runs until something waits for it (a synchronize, a query, a

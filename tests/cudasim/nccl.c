@@ -165,8 +165,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     return ncclInProgress;
 }
 
-/* Called when the last rank has called split: makes a communicator per color, ranks ordered by key.
- */
+/* Called when all ranks have called split: makes a communicator per color, ordered by key. */
 static void make_children(struct joined *parent, const struct split *split)
 {
     for (int r = 0; r < parent->size; r++) {
@@ -497,8 +496,7 @@ static void keep_part(ncclComm_t comm, struct hd_sim_part *part)
     *at = kept;
 }
 
-/* Enqueues the parts of `first`'s call and of later calls of the group on the same stream, as one
- * unit.
+/* Enqueues, as one unit, the parts of all calls of the group, from `first` on, on its stream.
  */
 static void put_on_stream(const struct grouped *first)
 {

@@ -1,5 +1,4 @@
-/* probe: launchers of the kernels in probe.cu, which test the emulator. Pointers are to device
- * memory. */
+/* probe: launchers of the kernels in probe.cu, which test the emulator, on device memory. */
 #ifndef HD_CUDASIM_PROBE_H
 #define HD_CUDASIM_PROBE_H
 

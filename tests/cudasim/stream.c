@@ -385,8 +385,7 @@ static void run_copy(void *context)
         memset(c->to, c->value, c->size_bytes);
 }
 
-/* True if a copy may use [address, address + size_bytes) as device (wants_device) or host
- * (wants_host) memory. */
+/* True if a copy may use [address, address + size_bytes) as the wanted kind of memory. */
 static bool fits(const void *address, size_t size_bytes, bool wants_device, bool wants_host)
 {
     size_t room;

@@ -1,5 +1,4 @@
-/* warp: operations of several lanes: __syncwarp, votes, shuffles, and how lanes wait for each
- * other. */
+/* warp: operations of several lanes: __syncwarp, votes, shuffles; how lanes wait for each other. */
 #include <string.h>
 
 #include "tests/cudasim/internal.h"
@@ -159,8 +158,7 @@ struct shuffle {
     unsigned operand, width;
 };
 
-/* The lane that `lane` reads; `lane` itself if the source is outside its segment of `width` lanes.
- */
+/* The lane that `lane` reads; itself if the source is outside its segment of `width` lanes. */
 static unsigned source_of(const struct shuffle *s, unsigned lane)
 {
     const unsigned begin = lane & ~(s->width - 1), end = begin + s->width;

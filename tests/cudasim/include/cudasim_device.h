@@ -109,9 +109,7 @@ static inline int __all_sync(unsigned mask, int predicate, HD_CUDASIM_HERE)
     return hd_cudasim_ballot(mask, !predicate, HD_CUDASIM_SITE) == 0;
 }
 
-/* Returns only the caller's lane: of all results that a device may give, the one that reveals
- * errors.
- */
+/* Only the caller's lane: of all results that a device may give, the one that reveals errors. */
 static inline unsigned __activemask(void)
 {
     return 1u << hd_cudasim_lane();
@@ -355,7 +353,7 @@ static inline float rsqrtf(float x)
     return 1.0f / sqrtf(x);
 }
 
-/* Macros, because the C library has functions of these names with another meaning. */
+/* Macros, because the C library has other functions of these names. */
 #define __expf(x) expf(x)
 #define __logf(x) logf(x)
 

@@ -76,8 +76,7 @@ void hd_cudasim_copy(void *shared, const void *global, bool valid, struct hd_cud
 void hd_cudasim_copy_commit(void);
 void hd_cudasim_copy_wait(int groups);
 
-/* Records these bytes, 16 at most, and checks at the end of the launch that they have not changed.
- */
+/* Records these bytes, 16 at most; fails if they have changed when the launch ends. */
 void hd_cudasim_is_constant(const void *address, size_t size_bytes, struct hd_cudasim_site site);
 void hd_cudasim_check_aligned(const void *address, size_t align, struct hd_cudasim_site site);
 
