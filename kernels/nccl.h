@@ -3,8 +3,7 @@
  * Communicators are non-blocking (ncclConfig_t.blocking = 0): a call that starts work returns at
  * once, and `poll` tells when the call has finished. Data moves in the order of the CUDA stream.
  * Calls are asynchronous, so a buffer must stay valid until the stream has passed the call. One
- * thread of a rank at a time may call these functions; poll and abort may be called from any
- * thread.
+ * thread of a rank at a time may call these functions; any thread may call poll and abort.
  *
  * Used by: lib/comm (nccl*.c).   Implemented by: kernels/cuda/nccl.c.
  */

@@ -127,7 +127,7 @@ struct hd_embedding_forward_args {
     enum hd_dtype dtype;
 };
 
-/* dweight[v,:] (+)= sum over r with index[r] - first == v of dout[r,:], in ascending r. Without
+/* dweight[v,:] (+)= sum over r with index[r] - first == v of dout[r,:], in a fixed order. Without
  * accumulate the whole table is stored: table rows to which no index points become zero. */
 struct hd_embedding_backward_args {
     float *dweight;       /* [V, C]        */
@@ -270,8 +270,7 @@ struct hd_head_norm_backward_weight_args {
  * `inverse` rotates by the negative angle, which is the gradient. table[p, i] = {cos, sin} for
  * position p, both multiplied by the attention factor if the RoPE scaling has one.
  * (Su et al. 2021, "RoFormer"; halves paired as in the Llama checkpoints of Hugging Face.)
- * The H heads of a row are contiguous from x on, so one launch can rotate q and k of a fused row.
- */
+ * The H heads of a row are contiguous, so one launch can rotate q and k of a fused row. */
 struct hd_rope_args {
     void *x;                 /* [R, H, D] with row distance ldx, dtype, in place */
     const int32_t *position; /* [R], each in [0, P)                              */
@@ -284,13 +283,12 @@ struct hd_rope_args {
 /* ---- Dropout: the mask depends on a value's position in the batch and model, not on sharding ----
  *
  * Philox4x32-10 (base/random.h) with the counter {number / 4, index, head, sample}, 32 bits each,
- * lowest first, gives four 32-bit words. A value is dropped if word number % 4 is less than p *
- * 2^32. The key is hd_random_key(key, block->step), where `key` is hd_dropout_key of the job's
- * seed, the layer and the dropout site in the layer. sample: number of the sample in the step's
- * global batch; index: of the row in its sample; head: in the whole model, 0 if not attention;
- * number: the channel in the whole row, or, for attention weights, the key's index in the sample.
- * Values that are kept are multiplied by 1 / (1 - p). Numbers and indices are not negative; 0 <= p
- * < 1, else HD_INVALID. */
+ * lowest first, gives four 32-bit words. A value is dropped if word (number % 4) is less than
+ * p * 2^32; kept values are multiplied by 1 / (1 - p). HD_INVALID unless 0 <= p < 1. The key is
+ * hd_random_key(key, block->step), where `key` is hd_dropout_key of the job's seed, the layer and
+ * the dropout site in the layer. sample: number of the sample in the step's global batch; index: of
+ * the row in its sample; head: in the whole model, 0 if not attention; number: the channel in the
+ * whole row, or, for attention weights, the key's index in the sample. All are >= 0. */
 uint64_t hd_dropout_key(uint64_t seed, int64_t layer, int64_t site);
 
 /* out[r,c] = dropped(channel first_channel + c of row r) ? 0 : inp[r,c] / (1 - p). Backward is the
@@ -318,10 +316,10 @@ struct hd_dropout_args {
  * Row of query (b, i) is b*q_len + i; row of key (b, j) is b*kv_stride + j (kv_stride >= kv_len:
  * rows of a cache per sequence). Head h of row r starts at q + r*ldq + h*D; out, k and v alike.
  * lse[h, b*q_len + i] = log sum exp over visible keys, natural log; attention_merge uses it to
- * merge results over disjoint keys. No visible key: out = 0, lse = -inf. Dropout (p > 0) drops
- * weights after the softmax; lse is that of all weights. Counter of a weight (see above):
- * sample[b*q_len + i], head first_head + h, index q_index[i], number kv_index[j]. Tiled with online
- * softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
+ * merge results over disjoint keys. No visible key: out = 0, lse = -inf.
+ * Dropout (p > 0) drops weights after the softmax; lse is that of all weights. Counter of a weight
+ * (see above): sample[b*q_len + i], head first_head + h, index q_index[i], number kv_index[j].
+ * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
 struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */
     float *lse;               /* [H, B*q_len]                */
@@ -481,7 +479,7 @@ struct hd_zero_args {
  *   dlogits[r,v] = loss_scale * (softmax(logits[r,:])[v] - [v == target[r]]), 0 in padding.
  * A row with a negative target is masked: no loss, zero gradient. A target >= V is invalid: no
  * loss, zero gradient, and block->overflow is set. dlogits may alias logits. Losses are added in
- * ascending order of rows, in double. */
+ * double, in a fixed order. */
 struct hd_cross_entropy_args {
     void *dlogits; /* [R, Vp]  dtype, or NULL */
     struct hd_step_block *block;
@@ -535,7 +533,7 @@ struct hd_square_sums_args {
 };
 
 /* Writes this rank's record for the exchange (enum hd_exchange_word); the sum of squares adds
- * `sums` in ascending order. If several ranks compute the same loss (tensor parallelism),
+ * `sums` in a fixed order. If several ranks compute the same loss (tensor parallelism),
  * counts_loss is true on one of them; the others write 0 for loss and targets. */
 struct hd_step_record_args {
     double *record; /* [HD_EXCHANGE_WORDS] */

@@ -21,10 +21,9 @@
 #include "kernels/ops.h"
 
 /* noise[r,e] = standard normal numbers that depend on a row's position in the batch, not on
- * sharding (as dropout in ops.h): e = 2i and 2i + 1 are the pair from hd_random_normals
- * (base/random.h) with the key hd_random_key(key, block->step) and the counter {i, index[r], 0,
- * sample[r]}; `key` is hd_dropout_key of the job's seed, the layer and the router's site in the
- * layer. */
+ * sharding (as dropout in ops.h): e = 2i and 2i + 1 are the pair of hd_random_normals
+ * (base/random.h) with key hd_random_key(key, block->step), counter {i, index[r], 0, sample[r]};
+ * `key` is hd_dropout_key of the job's seed, the layer and the router's site in the layer. */
 struct hd_route_noise_args {
     float *noise;          /* [R, E] */
     const int32_t *sample; /* [R] */
@@ -38,8 +37,8 @@ struct hd_route_noise_args {
  *   h[r,e] = logits[r,e] + noise[r,e] * softplus(noise_logits[r,e]),  softplus(x) = log(1 + exp(x))
  * (Shazeer et al. 2017, "Outrageously Large Neural Networks": H(x)):
  *   probs[r,:] = softmax(h[r,:]),  lse[r] = log sum_e exp(h[r,e]),
- *   chosen[r,:] = the experts of the K largest h[r,:], largest first; on a tie the lower index
- * first, gate[r,k] = probs[r,chosen[r,k]]; with `renormalize`, divided by the sum of these K probs,
+ *   chosen[r,:] = the experts of the K largest h[r,:], largest first, on a tie the lower index,
+ *   gate[r,k] = probs[r,chosen[r,k]]; with `renormalize`, divided by the sum of these K probs,
  * which is softmax(KeepTopK(h)) of Shazeer and what Mixtral does (Jiang et al. 2024). The losses
  * use the same h. With K = 1 a renormalized gate is 1 and passes no gradient to the router.
  * HD_INVALID unless 1 <= K <= E. */
@@ -88,14 +87,14 @@ enum hd_route_word {
 };
 
 /* Adds the sums over this rank's rows to record. The sum of the records of ranks with different
- * rows is the record of the whole batch, for every parallel layout: rows += R; balance += sum_r E
- * sum_e f[b,e] P[b,e],  b the sequence of row r,  P[b,e] = prob_sums[b,e] / S, f[b,e] = counts[b,e]
- * / (K S): the load-balancing loss of the sequence, added once per row (Lepikhin et al. 2020,
- * "GShard"; Fedus et al. 2021, "Switch Transformers"); 1 per row if the load is even.
- * Implementations whose f divides by S alone get K times this loss; z += sum_r lse[r]^2 (Zoph et
- * al. 2022, "ST-MoE"); dropped += the choices that assign drops with this capacity;  load[e] +=
- * sum_q run_counts[q,e]. Divide by the rows for means over the batch. The caller applies the
- * coefficients of the losses. */
+ * rows is the record of the whole batch, for every parallel layout:
+ *   rows += R,  z += sum_r lse[r]^2 (Zoph et al. 2022, "ST-MoE"),
+ *   balance += sum_r E sum_e f[b,e] P[b,e],  b the sequence of row r,
+ *   dropped += the choices that assign drops,  load[e] += sum_q run_counts[q,e],
+ * where f[b,e] = counts[b,e] / (K S) and P[b,e] = prob_sums[b,e] / S. balance is the load-balancing
+ * loss of Lepikhin et al. 2020 ("GShard") and Fedus et al. 2021 ("Switch Transformers"), 1 per row
+ * if the load is even; with an f that divides by S alone it would be K times as large. Divide by
+ * the rows for means over the batch. The caller applies the coefficients of the losses. */
 struct hd_route_record_args {
     double *record;            /* [HD_ROUTE_WORDS + E] */
     const int32_t *counts;     /* [B, E], of whole sequences */
@@ -110,9 +109,10 @@ struct hd_route_record_args {
  * B and Z are the sums of route_record and f in B is a constant. With c = coefficient * share *
  * loss_scale and t[e] = c_balance E f[b,e]:
  *   dh[r,e] = probs[r,e] (t[e] - sum_j probs[r,j] t[j] + 2 c_z lse[r]) + gate part of e.
- *   Gate part, without renormalize: probs[r,e] (u[e] - sum_j probs[r,j] u[j]), with u = dgate at
- * the chosen experts and 0 elsewhere. With renormalize: gate[r,k] (dgate[r,k] - sum_j gate[r,j]
- *   dgate[r,j]) at the chosen experts, 0 elsewhere.
+ * Gate part without renormalize, with u = dgate at the chosen experts and 0 elsewhere:
+ *   probs[r,e] (u[e] - sum_j probs[r,j] u[j]);
+ * with renormalize, at the chosen experts, else 0:
+ *   gate[r,k] (dgate[r,k] - sum_j gate[r,j] dgate[r,j]).
  * dlogits = dh,  dnoise_logits = dh * noise * sigmoid(noise_logits).
  *
  * Each row has weight 1 in these losses, as a target in cross_entropy; grad_factor of the step

@@ -24,8 +24,8 @@
  * FLOPs: 14 D per visible pair, of which 10 D are counted as cost. Bytes: q and dout once per 128
  * keys of every head, k and v once per 128 queries, mostly from L2, because neighbouring blocks
  * share them. Reads of shared memory, 0.05 to 0.07 bytes per FLOP, limit the products before the
- * tensor cores do. docs/decisions/0034 counts the blocks of the usual shapes. Not yet measured on a
- * GPU.
+ * tensor cores do. docs/decisions/0034 counts the blocks of usual shapes. Not measured on a GPU
+ * yet.
  *
  * Used by: attention_backward_{bf16,f16}.cu.   Uses: attention_tiles.
  */

@@ -7,8 +7,8 @@
  * - sort_rows: each block handles V / 128 rows of the table (1024 at most). It reads all R indices
  *   twice, mostly from L2: first it counts its indices, which gives the begin of each; then it
  *   collects its rows in order and appends each to its index, one warp per 16th row of the table.
- * - add_rows: adds the rows of an index, and stores zeros if there are none. An index with more
- * than PIECE rows is split into pieces, whose sums go to scratch.
+ * - add_rows: adds the rows of an index, and stores zeros if there are none. If an index has more
+ *   than PIECE rows, it is split into pieces, whose sums go to scratch.
  * - add_pieces: adds the pieces of an index in order.
  * Bytes: R C e read, V C 4 written (with accumulate, the table rows in use are read and written);
  * and 128 x 2 R 4 of indices from L2 (33 MB at R = 32k: some microseconds, compared with 204 MB for

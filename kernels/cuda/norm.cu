@@ -6,14 +6,13 @@
  * in registers until the sums over the row are known. The shape depends on the bytes of a row:
  * - NARROW, up to 2 KB: a row is shared by a power of two of lanes, a warp at most; a block of 128
  *   threads has 4 rows or more, and no barrier.
- * - WIDE, up to 32 KB: a block of up to 1024 threads per row, two packs per thread; backward up to
- * 24 KB and 768 threads.
+ * - WIDE, up to 32 KB: a block of up to 1024 threads per row, two packs per thread; backward up
+ *   to 24 KB and 768 threads.
  * - LONG: a block per row that reads the row again for each sum and for the result, mostly from L2.
  * The grid fills the device once; blocks process rows in turn. Per multiprocessor, forward has 512
  * or 1024 threads with 2 to 8 loads of 16 bytes in flight, backward 384 or 768 with 4 to 12: at
  * least 32 KB, while 3.3 TB/s at 700 ns latency need some 18 KB. Weights come from L1. Rows that
- * are not a whole number of packs, or unaligned, are read element by element. Not measured on a GPU
- * yet.
+ * are unaligned, or not whole packs, are read by elements. Not measured on a GPU yet.
  *
  * The variance is computed from deviations from the mean, as in kernels/cpu/norm.c. */
 #include "kernels/cuda/device.cuh"

@@ -7,9 +7,10 @@
  * result does not depend on the device or on timing.
  *
  * Bytes: the rows once; the partial sums, at most 256 rows of fp32, are written and read once: 3%
- * of the rows' bytes at R = 32k in bf16. Terms, a struct that is passed by value, defines the
- * terms: OUTPUTS                       1 or 2 sums template <int V> struct in, load(in<V> &, r, c)
- * what is read for V columns of row r add(float (&sums)[OUTPUTS][V], in<V>)
+ * of the rows' bytes at R = 32k in bf16. Terms is a struct, passed by value, with
+ *     OUTPUTS                       1 or 2 sums
+ *     template <int V> struct in, load(in<V> &, r, c)    what is read for V columns of row r
+ *     add(float (&sums)[OUTPUTS][V], in<V>)
  *
  * Used by: bias, head_norm, norm.   Uses: device, pack, costs.
  */

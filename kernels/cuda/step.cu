@@ -1,5 +1,4 @@
-/* step: the step block, the chunk sums of the gradient norm, and the records of the step's
- * exchange.
+/* step: the step block, the chunk sums of the gradient norm, the records of the step's exchange.
  *
  * Bytes: square_sums reads 4 N in packs of 16 bytes, four per thread in flight, with one block per
  * chunk; it is the only kernel here that takes time. A conversion and a double addition per element

@@ -1,11 +1,11 @@
 /* nccl: an emulation of NCCL, to test the host code that uses NCCL. Every operation consists of
  * sends and receives, and waits for the peers in one of two ways (nccl_stand_in.h):
  *
- *   on the host     a call is in progress until all of its sends and receives are matched. A
- * matched pair is enqueued on both streams: the receiver's stream copies after the sender's event,
- * the sender's stream continues after the receiver's event. on the stream   a call finishes at
- * once, and each stream waits (nccl_wait.h). Sends and receives of different calls, or of different
- * sizes, are never matched.
+ *   on the host     a call is in progress until its sends and receives are matched. A matched pair
+ *                   is enqueued on both streams: the receiver's stream copies after the sender's
+ *                   event, the sender's stream continues after the receiver's event.
+ *   on the stream   a call finishes at once, and each stream waits (nccl_wait.h). Sends and
+ *                   receives of different calls, or of different sizes, are never matched.
  *
  * So operations have the same order on the device as with NCCL. */
 
@@ -496,8 +496,7 @@ static void keep_part(ncclComm_t comm, struct hd_sim_part *part)
     *at = kept;
 }
 
-/* Enqueues, as one unit, the parts of all calls of the group, from `first` on, on its stream.
- */
+/* Enqueues, as one unit, the parts of all calls of the group, from `first` on, on its stream. */
 static void put_on_stream(const struct grouped *first)
 {
     struct hd_sim_part **parts;
